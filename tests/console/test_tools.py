@@ -12,7 +12,7 @@ import pytest
 from rookery.console.rendering import MAX_PAGE_BYTES
 from rookery.kernel.config import Settings
 from tests.conftest import Instance, run_instance
-from tests.console.browsing import ConsoleUser, get_text
+from tests.console.browsing import BrowserUser, ConsoleUser, get_text
 from tests.tools.makers import make_odd_entry
 
 SCRIPT = "<script>alert('x')</script>"
@@ -192,3 +192,25 @@ async def test_destructive_tools_ask_first(user: ConsoleUser, instance: Instance
     refused = await run(user, "tools/brain/forget", {"id": "x"})
     assert "Confirm the call" in refused
     assert "Confirm the call" not in await run(user, "tools/brain/forget", {"id": "x"}, "confirmed")
+
+
+async def test_a_person_calls_a_tool(person: BrowserUser) -> None:
+    """Issue 21: in a real browser, the form and the JSON follow each other, and a call shows its result or its errors."""
+    await person.go("tools/brain/remember")
+    await person.type('[name="f/content"]', "We deploy on Tuesdays.")
+    await person.wait_for("document.querySelector('#arguments').value.includes('Tuesdays')")
+    await person.click('button[value="add:/tags"]')
+    await person.type('[name="f/tags/0"]', "deploy")
+    await person.wait_for("JSON.parse(document.querySelector('#arguments').value).tags?.[0] === 'deploy'")
+    assert await person.find_faults() == []
+    await person.click("button[value=run]")
+    await person.wait_for_text("In the call log")
+    await person.wait_for_text("Tool server")
+    assert await person.find_faults() == []
+    await person.type("#arguments", '{"content": "x", "confidence": 7}')
+    await person.wait_for("document.querySelector('[name=\"f/confidence\"]').value === '7'")
+    await person.click("button[value=run]")
+    await person.wait_for("!!document.querySelector('[name=\"f/confidence\"][aria-invalid]')")
+    for path in ("tools/brain", "tools/calls", "tools/add"):
+        await person.go(path)
+        assert await person.find_faults() == [], path

@@ -1,4 +1,4 @@
-// The playground: the server keeps the JSON and its form equal.
+// The playground. The server keeps JSON and form equal.
 import { onPart } from "./console.js";
 
 const $ = (id) => document.getElementById(id);
@@ -41,7 +41,7 @@ onPart("[data-playground]", (form) => {
     if (number !== count || !page.getElementById("editor")) return;
     const focus = document.activeElement.name;
     if (!ids.length) $("arguments").value = page.getElementById("arguments").value;
-    for (const id of ["problems", "snippets", "base-side", ...ids]) $(id)?.replaceWith(page.getElementById(id) ?? "");
+    for (const id of ["problems", ...(ids === BOTH ? ids : ["snippets", "base-side", ...ids])]) $(id)?.replaceWith(page.getElementById(id) ?? "");
     if (focus && document.activeElement === document.body) form.elements[focus]?.focus?.();
   }
 

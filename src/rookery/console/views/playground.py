@@ -95,7 +95,7 @@ async def submit(visit: Visit) -> Response:
     is_call = fields.get("do") in {"run", "confirmed"}
     if not is_call or playground.value is None or playground.errors:
         status = 422 if is_call else 200
-        return await (_render_editor(visit, playground, status) if is_script else _render_page(visit, playground, status=status))
+        return await (_render_editor(visit, playground) if is_script else _render_page(visit, playground, status=status))
     if read_annotations(tool).get("destructiveHint") and fields.get("do") != "confirmed":
         return await _render_page(visit, playground, note="Confirm the call: this tool may delete or overwrite data.", status=422)
     stack = AsyncExitStack()
@@ -159,9 +159,10 @@ def _read_form(server_id: str, tool: models.Tool, fields: Mapping[str, str]) -> 
     return Playground(server_id, tool, text, value, form, applied.errors, applied.texts)
 
 
-async def _render_editor(visit: Visit, playground: Playground, status: int = 200) -> Response:
+async def _render_editor(visit: Visit, playground: Playground) -> Response:
+    """Return the part of the page that the script replaces. Its status is 200 also with errors, which browsers would report as failures."""
     snippets = await _load_snippets(visit, playground)
-    return visit.render("tools/editor.html", status=status, playground=playground, snippets=snippets)
+    return visit.render("tools/editor.html", playground=playground, snippets=snippets)
 
 
 async def _render_page(
@@ -191,7 +192,7 @@ async def _respond_to_refusal(visit: Visit, playground: Playground, error: ApiEr
     if error.code == "invalid_arguments" and isinstance(errors, dict):
         playground.errors = _place_errors(playground, cast("Mapping[str, list[str]]", errors))
         if visit.is_partial:
-            return await _render_editor(visit, playground, 422)
+            return await _render_editor(visit, playground)
         return await _render_page(visit, playground, status=422)
     result = await _describe_outcome(visit, _to_failure(error), error.request_id)
     if visit.is_partial:
