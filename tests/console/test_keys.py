@@ -109,3 +109,18 @@ async def test_a_key_is_created_and_revoked_in_a_browser(person: BrowserUser) ->
     assert await person.find_faults() == []
     await person.click("#revoke form[method=post] button")
     await person.wait_for_text("Revoked.")
+
+
+async def test_keys_are_found_by_their_name(user: ConsoleUser, instance: Instance) -> None:
+    """Issue 21: lists are searched by the server. Wildcards of SQL are texts, and case does not matter."""
+    for name in ("Billing 100%", "billing_2", "import"):
+        await _create(user, {"kind": "api", "name": name, "scopes": "brain:read"})
+    found = {text: (await instance.admin.get(f"/api/v1/api-keys?q={text}")).json()["data"] for text in ("BILL", "100%25", "g_2", "%25%25")}
+    assert {text: sorted(key["name"] for key in keys) for text, keys in found.items()} == {
+        "BILL": ["Billing 100%", "billing_2"],
+        "100%25": ["Billing 100%"],
+        "g_2": ["billing_2"],
+        "%25%25": [],
+    }
+    text = await user.read("keys?q=bill")
+    assert ("billing_2" in text, "import" in text) == (True, False)

@@ -91,13 +91,19 @@ class Keyring(ABC):
         offset: int = 0,
         environment: Environment | None = None,
         status: KeyStatus | None = None,
+        text: str = "",
     ) -> tuple[list[KeyWithUsage], int]:
-        """Return a page of keys with their usage, newest first, and the total; *environment* and *status* None: no filter."""
+        """
+        Return a page of keys with their usage, newest first, and the total; *environment* and *status* None: no filter.
+
+        Args:
+            text: A part of the name, in upper or lower case.
+        """
         await self._usage.flush()
         at = to_micros(self._clock())
         return await self._db.read(
             lambda tx: store.list_key_page(
-                tx, self.kind, workspace_id, at=at, environment=environment, status=status, limit=limit, offset=offset
+                tx, self.kind, workspace_id, at=at, environment=environment, status=status, text=text, limit=limit, offset=offset
             )
         )
 

@@ -234,6 +234,7 @@ class KeysQuery(PageQuery):
     status: Annotated[
         KeyStatus | None, BeforeValidator(_capitalize), Field(description="Only keys in this state; a suspended one counts as Revoked.")
     ] = None
+    q: Annotated[str | None, Field(min_length=1, max_length=100, description="A part of the name.")] = None
 
 
 class PermissionCheckQuery(QueryModel):

@@ -46,12 +46,12 @@ class KeysOperations:
 
     def list_api_keys(
         self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, environment: Literal["live", "test"] | Unset = UNSET,
-        status: Literal["Active", "Revoked", "Expired"] | Unset = UNSET,
+        status: Literal["Active", "Revoked", "Expired"] | Unset = UNSET, q: str | Unset = UNSET,
     ) -> Page[models.ApiKey]:
         """List API keys, newest first."""
         return self._session.send_page(Call(
             operation="list_api_keys", method="GET", path="/api/v1/api-keys", result=PageBody[models.ApiKey],
-            query=given(page=page, per_page=per_page, environment=environment, status=status),
+            query=given(page=page, per_page=per_page, environment=environment, status=status, q=q),
         ))
 
     def update_api_key(
@@ -152,12 +152,12 @@ class KeysOperations:
 
     def list_agent_keys(
         self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, environment: Literal["live", "test"] | Unset = UNSET,
-        status: Literal["Active", "Revoked", "Expired"] | Unset = UNSET,
+        status: Literal["Active", "Revoked", "Expired"] | Unset = UNSET, q: str | Unset = UNSET,
     ) -> Page[models.AgentKey]:
         """List agent keys, newest first."""
         return self._session.send_page(Call(
             operation="list_agent_keys", method="GET", path="/api/v1/agent-keys", result=PageBody[models.AgentKey],
-            query=given(page=page, per_page=per_page, environment=environment, status=status),
+            query=given(page=page, per_page=per_page, environment=environment, status=status, q=q),
         ))
 
     def update_agent_key(
@@ -346,12 +346,12 @@ class AsyncKeysOperations:
 
     async def list_api_keys(
         self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, environment: Literal["live", "test"] | Unset = UNSET,
-        status: Literal["Active", "Revoked", "Expired"] | Unset = UNSET,
+        status: Literal["Active", "Revoked", "Expired"] | Unset = UNSET, q: str | Unset = UNSET,
     ) -> AsyncPage[models.ApiKey]:
         """List API keys, newest first."""
         return await self._session.send_page(Call(
             operation="list_api_keys", method="GET", path="/api/v1/api-keys", result=PageBody[models.ApiKey],
-            query=given(page=page, per_page=per_page, environment=environment, status=status),
+            query=given(page=page, per_page=per_page, environment=environment, status=status, q=q),
         ))
 
     async def update_api_key(
@@ -452,12 +452,12 @@ class AsyncKeysOperations:
 
     async def list_agent_keys(
         self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, environment: Literal["live", "test"] | Unset = UNSET,
-        status: Literal["Active", "Revoked", "Expired"] | Unset = UNSET,
+        status: Literal["Active", "Revoked", "Expired"] | Unset = UNSET, q: str | Unset = UNSET,
     ) -> AsyncPage[models.AgentKey]:
         """List agent keys, newest first."""
         return await self._session.send_page(Call(
             operation="list_agent_keys", method="GET", path="/api/v1/agent-keys", result=PageBody[models.AgentKey],
-            query=given(page=page, per_page=per_page, environment=environment, status=status),
+            query=given(page=page, per_page=per_page, environment=environment, status=status, q=q),
         ))
 
     async def update_agent_key(

@@ -88,7 +88,12 @@ class KeyOperations:
         """List the keys of the workspace, newest first. A test key sees test keys only."""
         environment = visible_environment(caller) or query.environment
         keys = self.keyring.list_page(
-            caller.public_workspace_id, limit=query.per_page, offset=query.offset, environment=environment, status=query.status
+            caller.public_workspace_id,
+            limit=query.per_page,
+            offset=query.offset,
+            environment=environment,
+            status=query.status,
+            text=query.q or "",
         )
         return ItemPage(*await keys)
 

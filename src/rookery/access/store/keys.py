@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, case, delete, func, insert, select, update
@@ -96,8 +97,15 @@ _STATUS = case(
 )
 """The same rule as `Key.status`."""
 _IN_STATUS = (bindparam("status", type_=Text()) == "") | (bindparam("status", type_=Text()) == _STATUS)
-_PAGE = select(keys).where(*_IN_WORKSPACE, _IN_STATUS).order_by(keys.c.id.desc()).limit(bindparam("limit")).offset(bindparam("offset"))
-_COUNT = select(func.count().label("n")).select_from(keys).where(*_IN_WORKSPACE, _IN_STATUS)
+_HAS_WORDS = func.lower(keys.c.name).like(bindparam("pattern", type_=Text()), escape="\\")
+_PAGE = (
+    select(keys)
+    .where(*_IN_WORKSPACE, _IN_STATUS, _HAS_WORDS)
+    .order_by(keys.c.id.desc())
+    .limit(bindparam("limit"))
+    .offset(bindparam("offset"))
+)
+_COUNT = select(func.count().label("n")).select_from(keys).where(*_IN_WORKSPACE, _IN_STATUS, _HAS_WORDS)
 _BEFORE = select(keys).where(*_IN_WORKSPACE, keys.c.id < bindparam("before")).order_by(keys.c.id.desc()).limit(bindparam("limit"))
 _ACTIVE = (
     keys.c.kind == bindparam("kind"),
@@ -193,14 +201,21 @@ def list_key_page(
     limit: int,
     offset: int,
     status: KeyStatus | None = None,
+    text: str = "",
 ) -> tuple[list[KeyWithUsage], int]:
-    """Return a page of the workspace's keys, newest first, and the total; *environment* and *status* None: no filter."""
+    """
+    Return a page of the workspace's keys, newest first, and the total; *environment* and *status* None: no filter.
+
+    Args:
+        text: A part of the name, in upper or lower case.
+    """
     params: dict[str, Value] = {
         "kind": kind,
         "workspace_id": workspace_id,
         "at": at,
         "environment": environment or "",
         "status": status.value if status else "",
+        "pattern": "%" + re.sub(r"([%_\\])", r"\\\1", text.lower()) + "%",
     }
     return _fetch_keys(tx, _PAGE, {**params, "limit": limit, "offset": offset}), fetch_count(tx, _COUNT, params)
 

@@ -28,9 +28,14 @@ async def list_keys(visit: Visit) -> Response:
     status = _STATUSES.get(visit.query("status"), UNSET)
     keys, is_agent = visit.client.keys, visit.query("kind") == "agent"
     list_page = keys.list_agent_keys if is_agent else keys.list_api_keys
-    page = await list_page(page=visit.page_number, per_page=PER_PAGE, status=status)
+    page = await list_page(page=visit.page_number, per_page=PER_PAGE, status=status, q=visit.query("q") or UNSET)
     return visit.render(
-        "keys/keys.html", page=page, links=PageLinks.of(visit, page), is_agent=is_agent, chosen_status=visit.query("status")
+        "keys/keys.html",
+        page=page,
+        links=PageLinks.of(visit, page),
+        is_agent=is_agent,
+        chosen_status=visit.query("status"),
+        words=visit.query("q"),
     )
 
 
