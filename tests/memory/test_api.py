@@ -117,6 +117,8 @@ async def test_recall_returns_the_fields_of_the_specification(api: httpx2.AsyncC
         "scope": "project",
         "decay": 1.0,
         "effective_confidence": 0.8,
+        "parts": {"meaning": IsFloat(), "words": 0.55, "neighbours": 0.0, "keywords": 0.0},
+        "highlight": "We <mark>deploy</mark> on Tuesdays.",
     }
 
 

@@ -51,7 +51,6 @@ from rookery.memory.schemas.requests import (
 from rookery.memory.schemas.responses import (
     BatchItemResponse,
     BatchResponse,
-    ExplainedResponse,
     FeedbackResponse,
     ForgetResponse,
     HistoryResponse,
@@ -189,7 +188,7 @@ class MemoryApi:
         respond = respond_with(cast("type[list[RememberOutcome]]", list), lambda outcomes: self._batch_response(caller, parsed, outcomes))
         return respond(await self.remember.store_many(caller, [item for item in parsed if isinstance(item, Draft)], wait_s=body.wait_s))
 
-    async def post_recall(self, caller: Caller, body: RecallBody) -> RecallResponse | ExplainedResponse:
+    async def post_recall(self, caller: Caller, body: RecallBody) -> RecallResponse:
         """Return the memories that match a question best, by meaning, by words, or by both. Use `recall_id` to send feedback."""
         recalled = await self.recall.find(caller, body.to_request(self.mode))
         return self.serializer.serialize_recall(recalled, explain=bool(body.explain))

@@ -128,6 +128,7 @@ class Candidates:
                 competition=self.competition,
             ),
             similarity=self.similarities.get(memory_id),
+            normalized_similarity=self.normalized.get(memory_id),
             text_score=text_score,
             neighbour=neighbour,
             semantic_rank=self.semantic_ranks.get(memory_id),

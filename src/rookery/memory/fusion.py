@@ -146,6 +146,11 @@ def estimate_relevance(
     return 1.0 / (1.0 + math.exp(-logit))
 
 
+def get_confident_relevance(mode: RecallMode) -> float:
+    """Return the relevance of the best memory from which on a recall of *mode* is confident."""
+    return _CALIBRATIONS[mode].confident
+
+
 def is_confident(mode: RecallMode, relevance: float) -> bool:
     """Return whether the best memory's *relevance* is one that nine in ten answerable questions of the development sets reach."""
-    return relevance >= _CALIBRATIONS[mode].confident
+    return relevance >= get_confident_relevance(mode)

@@ -370,6 +370,7 @@ class RecallRequest:
         boost: The weight of *keywords*, 0..1.
         min_relevance: The minimum relevance of a result, 0..1.
         context: Neighbours in the session to return with each result, on either side, 0..2.
+        explains: Also return what was dropped and why. This costs a second search if there are filters.
         max_tokens: A token budget, filled in order; memories that do not fit are skipped. None: no budget.
     """
 
@@ -382,6 +383,28 @@ class RecallRequest:
     min_relevance: float | None = None
     max_tokens: int | None = None
     context: int = 0
+    explains: bool = False
+
+
+DropRule = Literal["top_k", "min_relevance", "max_tokens", "filter"]
+"""
+The rule by which a recall dropped a memory.
+
+    top_k          better ones took all places
+    min_relevance  it is less relevant than the request wants
+    max_tokens     it did not fit the remaining budget
+    filter         a filter of the request rejects it
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreParts:
+    """The parts of a score, which add up to it: meaning, words, the neighbours in the session, and the keywords of the request."""
+
+    meaning: float
+    words: float
+    neighbours: float
+    keywords: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -398,6 +421,8 @@ class RankExplanation:
         keyword_share: The share of the request's keywords that it contains, 0..1.
         decay: The factor by which age reduces its confidence, 0..1.
         place: Its final position, from 1.
+        parts: The parts of its score.
+        highlight: Its content as HTML, with the words of the question in `mark`; None if the request wants no explanations.
     """
 
     semantic_rank: int | None
@@ -410,6 +435,45 @@ class RankExplanation:
     relevance: float
     decay: float
     place: int
+    parts: ScoreParts
+    highlight: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedMemory:
+    """
+    A memory that the caller may read and that a recall did not return.
+
+    Attributes:
+        filters: The names of the filters that reject it, for the rule `filter`.
+        score: What it would be ranked by. One that a filter rejects was compared in a search without the filters.
+    """
+
+    memory: Memory
+    rule: DropRule
+    filters: tuple[str, ...]
+    score: float
+    relevance: float
+    similarity: float | None
+    text_score: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallExplanation:
+    """
+    The explanation of a whole recall.
+
+    Attributes:
+        mode: The search method that was used.
+        candidate_count: Memories that the indexes found and that were compared.
+        confident_relevance: The relevance of the best memory from which on a recall is confident.
+        dropped: The best of the memories that were not returned.
+    """
+
+    mode: RecallMode
+    candidate_count: int
+    confident_relevance: float
+    dropped: tuple[DroppedMemory, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -449,6 +513,7 @@ class RecallResult:
     Attributes:
         is_confident: Whether the best memory is as relevant as answers usually are (D-44).
         notice: The reason of a fallback from semantic to keyword search (D-54).
+        explanation: What was compared and dropped, if the request wants it.
     """
 
     recall_id: str
@@ -456,6 +521,7 @@ class RecallResult:
     is_confident: bool
     took_ms: float
     notice: str | None = None
+    explanation: RecallExplanation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

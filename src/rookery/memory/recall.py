@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
@@ -20,14 +20,15 @@ from rookery.memory.candidates import Candidates, CandidateSearch, RecallQuery
 from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
 from rookery.memory.events import MemoryRecalled
 from rookery.memory.feedback import RecallBuffer
-from rookery.memory.fusion import is_confident
+from rookery.memory.fusion import get_confident_relevance, is_confident
 from rookery.memory.models import (
     SCORE_DECIMALS,
     AccessFilter,
     Memory,
-    RankExplanation,
     RecallContext,
+    RecallExplanation,
     RecallHit,
+    RecallMode,
     RecallRequest,
     RecallResult,
 )
@@ -39,6 +40,14 @@ from rookery.memory.ranking import (
     memory_decay_factor,
     ranking_key,
     round_for_ranking,
+)
+from rookery.memory.recall_explanation import (
+    MAX_DROPPED,
+    explain_rank,
+    has_filters,
+    list_dropped,
+    list_filtered,
+    remove_filters,
 )
 from rookery.memory.recall_records import RecallQueryRecord, RecallRecord
 from rookery.memory.store import records
@@ -122,10 +131,12 @@ class Recall:
         query = RecallQuery(request, build_access_filter(caller, request.filters, at=at), request.mode)
         await self._select_index(query)
         read = _Records(query.access_filter)
-        ranked_memories = await self._rank(query, read)
+        ranked_memories, candidates = await self._rank(query, read)
         contexts = await self._find_contexts(read, ranked_memories, distance=request.context)
         selection = _select_within_budget(ranked_memories, contexts, request)
-        hits = tuple(_to_hit(memory, position, context) for position, (memory, context) in enumerate(selection, start=1))
+        hits = tuple(
+            _to_hit(query.mode, memory, request, position, context) for position, (memory, context) in enumerate(selection, start=1)
+        )
         recall_id = self._ids()
         memory_ids = tuple(hit.memory.id for hit in hits)
         await self._buffer.add(
@@ -143,6 +154,7 @@ class Recall:
                 ),
             )
         )
+        explanation = await self._explain(query, read, candidates, ranked_memories, memory_ids) if request.explains else None
         took_ms = (self._timer() - started_s) * 1000
         self._bus.publish(
             MemoryRecalled(
@@ -162,7 +174,53 @@ class Recall:
             is_confident=bool(hits) and is_confident(query.mode, best_relevance),
             took_ms=took_ms,
             notice=query.notice,
+            explanation=explanation,
         )
+
+    async def _explain(
+        self,
+        query: RecallQuery,
+        read: _Records,
+        candidates: Candidates,
+        ranked_memories: Sequence[RankedMemory],
+        returned_ids: Sequence[str],
+    ) -> RecallExplanation:
+        """Return what *query* compared, and the best memories that it dropped. Only memories that the caller may read are among them."""
+        skipped_ids = _list_skipped_ids(ranked_memories, returned_ids, query.request)
+        best_ids = _select_relevant(candidates, None)[: len(returned_ids) + len(skipped_ids) + MAX_DROPPED]
+        compared = await self._rank_all(query, read, candidates, best_ids)
+        filtered = []
+        if has_filters(query.access_filter):
+            wide_query = replace(query, access_filter=remove_filters(query.access_filter))
+            wide = await self._candidates.find(wide_query, _MIN_HYBRID_CANDIDATES)
+            others = await self._rank_all(wide_query, _Records(wide_query.access_filter), wide, _select_relevant(wide, None))
+            filtered = list_filtered(others, query.access_filter, limit=MAX_DROPPED // 2)
+        dropped = list_dropped(
+            compared,
+            request=query.request,
+            returned_ids=returned_ids,
+            skipped_ids=skipped_ids,
+            limit=MAX_DROPPED - len(filtered),
+        )
+        return RecallExplanation(
+            mode=query.mode,
+            candidate_count=len(candidates.scores),
+            confident_relevance=get_confident_relevance(query.mode),
+            dropped=(*dropped, *filtered),
+        )
+
+    async def _rank_all(self, query: RecallQuery, read: _Records, candidates: Candidates, ids: Sequence[str]) -> list[RankedMemory]:
+        """Return the visible ones of the candidates *ids*, in order."""
+        request = query.request
+        await self._load_records(read, ids)
+        boost = request.boost if request.keywords else 0.0
+        is_bounded = query.mode != "semantic"
+        ranked_memories = [
+            self._rank_one(request, read, candidates.get_candidate(memory_id), boost, is_bounded=is_bounded)
+            for memory_id in ids
+            if memory_id in read.memories
+        ]
+        return sorted(ranked_memories, key=ranking_key)
 
     async def _select_index(self, query: RecallQuery) -> None:
         """Select the vector index: the current model's, or the previous one's until its vectors are rebuilt, or none if that is gone."""
@@ -190,21 +248,25 @@ class Recall:
         is_ready = await self._breakers.vectors.call(lambda: index.vectors.is_ready(workspace_id))
         return index if is_ready else None
 
-    async def _rank(self, query: RecallQuery, read: _Records) -> list[RankedMemory]:
-        """Return the best visible memories, in order. More candidates are fetched while the records drop too many (D-46)."""
+    async def _rank(self, query: RecallQuery, read: _Records) -> tuple[list[RankedMemory], Candidates]:
+        """
+        Return the best visible memories, in order, and all candidates.
+
+        More candidates are fetched while the records drop too many (D-46).
+        """
         request = query.request
         needed_count = request.top_k * (_BUDGET_OVERFETCH if request.max_tokens is not None else 1)
         limit = 2 * needed_count + 20
         if query.mode == "hybrid":
             limit = max(_MIN_HYBRID_CANDIDATES, _HYBRID_CANDIDATES_PER_RESULT * needed_count)
-        ranked_memories = list[RankedMemory]()
+        ranked_memories, candidates = list[RankedMemory](), Candidates(mode=query.mode, scores={}, is_complete=True)
         for _ in range(_MAX_ROUNDS):
             candidates = await self._candidates.find(query, limit)
             ranked_memories, is_settled = await self._rank_candidates(query, read, candidates, needed_count)
             if is_settled or candidates.is_complete:
                 break
             limit *= _LIMIT_GROWTH
-        return ranked_memories
+        return ranked_memories, candidates
 
     async def _rank_candidates(
         self, query: RecallQuery, read: _Records, candidate_set: Candidates, limit: int
@@ -339,7 +401,18 @@ def _select_within_budget(
     return selection
 
 
-def _to_hit(ranked_memory: RankedMemory, position: int, context: RecallContext | None) -> RecallHit:
+def _list_skipped_ids(ranked_memories: Sequence[RankedMemory], returned_ids: Sequence[str], request: RecallRequest) -> set[str]:
+    """Return the ids of the memories that did not fit the token budget: those before the last place that were not returned."""
+    if request.max_tokens is None:
+        return set()
+    ids = [ranked_memory.memory.id for ranked_memory in ranked_memories]
+    end = ids.index(returned_ids[-1]) if len(returned_ids) == request.top_k else len(ids)
+    return set(ids[:end]) - set(returned_ids)
+
+
+def _to_hit(
+    mode: RecallMode, ranked_memory: RankedMemory, request: RecallRequest, position: int, context: RecallContext | None
+) -> RecallHit:
     candidate = ranked_memory.candidate
     return RecallHit(
         memory=ranked_memory.memory,
@@ -348,16 +421,5 @@ def _to_hit(ranked_memory: RankedMemory, position: int, context: RecallContext |
         similarity=candidate.similarity,
         effective_confidence=ranked_memory.effective_confidence,
         context=context,
-        explanation=RankExplanation(
-            semantic_rank=candidate.semantic_rank,
-            keyword_rank=candidate.keyword_rank,
-            similarity=candidate.similarity,
-            text_score=candidate.text_score,
-            neighbour=candidate.neighbour,
-            matched_keywords=ranked_memory.matched_keywords,
-            keyword_share=ranked_memory.keyword_share,
-            relevance=candidate.relevance,
-            decay=ranked_memory.decay,
-            place=position,
-        ),
+        explanation=explain_rank(mode, ranked_memory, request, position=position),
     )

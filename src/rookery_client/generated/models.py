@@ -434,6 +434,22 @@ class DoctorFinding(Model):
     advice: str | None
 
 
+class DroppedMemory(Model):
+    """A memory that a recall did not return, though the key may read it."""
+
+    id: str
+    excerpt: str
+    type: str
+    project: str | None
+    memory_scope: str
+    rule: Literal["top_k", "min_relevance", "max_tokens", "filter"] | str
+    filters: list[str]
+    score: float
+    relevance: float
+    similarity: float | None
+    text_score: float | None
+
+
 class Edge(Model):
     """A dependency: `source` must be done before `target`."""
 
@@ -463,6 +479,24 @@ class EventType(Model):
     data: str
     resource: str | None
     in_wildcard: bool
+
+
+class Explanation(Model):
+    """The explanation of a memory's rank. *highlight* is a part of its content as HTML, with words of the question in `mark`."""
+
+    place: int
+    relevance: float
+    ranks: Ranks
+    similarity: float | None
+    text_score: float | None
+    neighbour: float | None
+    matched_keywords: list[str]
+    keyword_share: float
+    scope: str
+    decay: float
+    effective_confidence: float
+    parts: ScoreParts
+    highlight: str
 
 
 class Feedback(Model):
@@ -894,6 +928,13 @@ class PushKeys(Model):
     auth: str
 
 
+class Ranks(Model):
+    """A memory's ranks among the hits of each index, from 1."""
+
+    semantic: int | None
+    keyword: int | None
+
+
 class RateLimit(Model):
     """The status of a key's rate limit."""
 
@@ -914,6 +955,16 @@ class Recall(Model):
     is_confident: bool
     took_ms: int
     notice: str | None = None
+    explain: RecallExplanation | None = None
+
+
+class RecallExplanation(Model):
+    """The explanation of a whole recall."""
+
+    mode: str
+    candidates: int
+    confident_relevance: float
+    dropped: list[DroppedMemory]
 
 
 class RecalledMemory(Model):
@@ -938,6 +989,7 @@ class RecalledMemory(Model):
     created_at: datetime
     updated_at: datetime
     context: Context | None = None
+    explain: Explanation | None = None
 
 
 class Remember(Model):
@@ -1058,6 +1110,17 @@ class ScoreItem(Model):
     status: int
     result: Score | None
     error: dict[str, object] | None
+
+
+class ScoreParts(Model):
+    """
+    The parts of a score, which add up to it: meaning, words, the neighbours in the session, and the keywords of the request.
+    """
+
+    meaning: float
+    words: float
+    neighbours: float
+    keywords: float
 
 
 class ScoredGeneration(Model):

@@ -11,6 +11,7 @@ from rookery.console.views import (
     memory_forms,
     overview,
     playground,
+    recall,
     scoring,
     settings,
     subscribers,
@@ -22,6 +23,7 @@ from rookery.console.views import (
 
 VIEWS: tuple[View, ...] = (
     *overview.VIEWS,
+    *recall.VIEWS,
     *memory_forms.VIEWS,
     *memories.VIEWS,
     *tool_calls.VIEWS,

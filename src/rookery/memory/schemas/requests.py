@@ -316,7 +316,7 @@ class RecallBody(RequestModel):
     mode: (
         Annotated[RecallMode, Field(description="semantic: by meaning; keyword: by words; hybrid: by both, with the best results.")] | None
     ) = None
-    explain: Annotated[bool, Field(description="Return an explanation of each memory's rank.")] | None = None
+    explain: Annotated[bool, Field(description="Explain each memory's rank, and what was dropped by which rule.")] | None = None
     context: (
         Annotated[int, Field(ge=0, le=2, description="Return this many memories stored before and after each one in its session.")] | None
     ) = None
@@ -340,6 +340,7 @@ class RecallBody(RequestModel):
             min_relevance=self.min_relevance,
             max_tokens=self.max_tokens,
             context=self.context or 0,
+            explains=bool(self.explain),
         )
 
 

@@ -15,6 +15,7 @@ from rookery.memory.models import (
     SCORE_DECIMALS,
     ArchivedReason,
     BootMemories,
+    DropRule,
     Memory,
     MemoryState,
     RecallContext,
@@ -155,8 +156,17 @@ class RanksResponse(ResponseModel):
     keyword: int | None
 
 
+class ScorePartsResponse(ResponseModel):
+    """The parts of a score, which add up to it: meaning, words, the neighbours in the session, and the keywords of the request."""
+
+    meaning: Score
+    words: Score
+    neighbours: Score
+    keywords: Score
+
+
 class ExplanationResponse(ResponseModel):
-    """The explanation of a memory's rank (D-42)."""
+    """The explanation of a memory's rank (D-42). *highlight* is a part of its content as HTML, with words of the question in `mark`."""
 
     place: int
     relevance: Score
@@ -169,6 +179,8 @@ class ExplanationResponse(ResponseModel):
     scope: str
     decay: Score
     effective_confidence: Score
+    parts: ScorePartsResponse
+    highlight: str
 
 
 class NeighbourResponse(ResponseModel):
@@ -218,12 +230,48 @@ class RecalledMemory(ResponseModel):
     created_at: Timestamp
     updated_at: Timestamp
     context: Annotated[ContextResponse | None, OMITTED_IF_NONE] = None
+    explain: Annotated[ExplanationResponse | None, OMITTED_IF_NONE] = None
 
 
-class ExplainedMemory(RecalledMemory):
-    """A recalled memory with the explanation of its rank."""
+class DroppedMemoryResponse(ResponseModel):
+    """
+    A memory that a recall did not return, though the key may read it.
 
-    explain: ExplanationResponse
+    Attributes:
+        rule: `top_k`: better ones took all places. `min_relevance`: it is less relevant. `max_tokens`: it did not fit. `filter`: *filters*
+            reject it.
+        score: What it would be ranked by; for the rule `filter`, without the filters.
+        excerpt: The start of its content.
+    """
+
+    id: str
+    excerpt: str
+    type: str
+    project: str | None
+    memory_scope: str
+    rule: DropRule
+    filters: Sequence[str]
+    score: Score
+    relevance: Score
+    similarity: Score | None
+    text_score: Score | None
+
+
+class RecallExplanationResponse(ResponseModel):
+    """
+    The explanation of a whole recall.
+
+    Attributes:
+        mode: The search method that was used.
+        candidates: The number of memories that were compared.
+        confident_relevance: The relevance of the best memory from which on `is_confident` is true.
+        dropped: The best of the memories that were not returned, at most 20.
+    """
+
+    mode: str
+    candidates: int
+    confident_relevance: Score
+    dropped: list[DroppedMemoryResponse]
 
 
 class RecallResponse(ResponseModel):
@@ -233,6 +281,7 @@ class RecallResponse(ResponseModel):
     Attributes:
         is_confident: Whether the best memory is as relevant as answers usually are. If false, the workspace may have no answer.
         notice: The reason of a fallback to another mode (D-54).
+        explain: What was compared and dropped, if the request has *explain*. Each memory then has its own.
     """
 
     recall_id: str
@@ -240,16 +289,7 @@ class RecallResponse(ResponseModel):
     is_confident: bool
     took_ms: int
     notice: OmittedIfNone = None
-
-
-class ExplainedResponse(ResponseModel):
-    """The memories that match a question, with the explanation of each rank."""
-
-    recall_id: str
-    memories: list[ExplainedMemory]
-    is_confident: bool
-    took_ms: int
-    notice: OmittedIfNone = None
+    explain: Annotated[RecallExplanationResponse | None, OMITTED_IF_NONE] = None
 
 
 class SearchHitResponse(MemoryResponse):
@@ -319,6 +359,7 @@ class MemoryBootResponse(ResponseModel):
     session: list[MemoryResponse]
 
 
+_EXCERPT_CHARS = 300
 _BASE_FIELDS = tuple(name for name in MemoryBaseResponse.model_fields if name in MEMORY_FIELDS)
 _BOOT_FIELDS = tuple(MemoryBootResponse.model_fields)
 _NEIGHBOUR_FIELDS = tuple(NeighbourResponse.model_fields)
@@ -359,7 +400,7 @@ class MemorySerializer:
             None, **self._base_fields(caller, result.memory), duplicate=result.is_duplicate, duplicates=result.duplicates
         )
 
-    def serialize_recall(self, result: RecallResult, *, explain: bool) -> RecallResponse | ExplainedResponse:
+    def serialize_recall(self, result: RecallResult, *, explain: bool) -> RecallResponse:
         """Return the result of a recall."""
         fields = {
             "recall_id": result.recall_id,
@@ -369,9 +410,9 @@ class MemorySerializer:
         }
         if explain:
             explained = [
-                ExplainedMemory.model_construct(None, **_recalled_fields(hit), explain=_serialize_explanation(hit)) for hit in result.hits
+                RecalledMemory.model_construct(None, **_recalled_fields(hit), explain=_serialize_explanation(hit)) for hit in result.hits
             ]
-            return ExplainedResponse.model_construct(None, memories=explained, **fields)
+            return RecallResponse.model_construct(None, memories=explained, explain=_serialize_drops(result), **fields)
         memories = [RecalledMemory.model_construct(None, **_recalled_fields(hit)) for hit in result.hits]
         return RecallResponse.model_construct(None, memories=memories, **fields)
 
@@ -430,5 +471,29 @@ def _serialize_context(context: RecallContext) -> ContextResponse:
 
 
 def _serialize_explanation(hit: RecallHit) -> ExplanationResponse:
-    ranks = RanksResponse(semantic=hit.explanation.semantic_rank, keyword=hit.explanation.keyword_rank)
-    return ExplanationResponse.from_parts(hit.explanation, hit, ranks=ranks, scope=hit.memory.memory_scope)
+    explanation = hit.explanation
+    ranks = RanksResponse(semantic=explanation.semantic_rank, keyword=explanation.keyword_rank)
+    return ExplanationResponse.from_parts(
+        explanation,
+        hit,
+        ranks=ranks,
+        scope=hit.memory.memory_scope,
+        parts=ScorePartsResponse.from_parts(explanation.parts),
+        highlight=explanation.highlight or "",
+    )
+
+
+def _serialize_drops(result: RecallResult) -> RecallExplanationResponse | None:
+    explanation = result.explanation
+    if explanation is None:
+        return None
+    return RecallExplanationResponse.from_parts(
+        explanation,
+        candidates=explanation.candidate_count,
+        dropped=[
+            DroppedMemoryResponse.from_parts(
+                dropped, dropped.memory, memory_scope=dropped.memory.memory_scope.value, excerpt=dropped.memory.content[:_EXCERPT_CHARS]
+            )
+            for dropped in explanation.dropped
+        ],
+    )

@@ -1,0 +1,82 @@
+"""Recall with its why: the place and the parts of each score, and what was dropped by which rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, cast
+
+from starlette.responses import Response
+
+from rookery.console.routing import View
+from rookery.console.views.memory_filters import KNOWN_TYPES, SCOPES, ScopeName
+from rookery.console.visit import Visit
+from rookery_client import ApiError
+from rookery_client.calls import UNSET, Unset
+
+_REFUSED = frozenset({403, 422})
+_TOP_K = 10
+_MODES = ("hybrid", "semantic", "keyword")
+_FIELDS = ("q", "mode", "type", "project", "scope", "tag", "agent", "session", "keywords", "min_relevance", "top_k", "max_tokens")
+_RULES: Mapping[str, str] = {
+    "top_k": "rank",
+    "min_relevance": "minimum relevance",
+    "max_tokens": "token budget",
+    "filter": "filter",
+}
+
+Mode = Literal["semantic", "keyword", "hybrid"]
+
+
+async def show_recall(visit: Visit) -> Response:
+    """Show a form, and the explained answer of recall if there is a question."""
+    fields = {name: visit.query(name) for name in _FIELDS}
+    recall, problem = None, ""
+    if fields["q"]:
+        try:
+            recall = await visit.client.memory.recall(
+                query=fields["q"],
+                mode=cast("Mode", fields["mode"]) if fields["mode"] else UNSET,
+                top_k=_read_integer(fields["top_k"] or str(_TOP_K)),
+                type=fields["type"] or UNSET,
+                project=fields["project"] or UNSET,
+                include_scopes=[cast("ScopeName", fields["scope"])] if fields["scope"] else UNSET,
+                tags=[fields["tag"]] if fields["tag"] else UNSET,
+                agent_id=fields["agent"] or UNSET,
+                session_id=fields["session"] or UNSET,
+                keywords=[word.strip() for word in fields["keywords"].split(",") if word.strip()] or UNSET,
+                min_relevance=_read_number(fields["min_relevance"]),
+                max_tokens=_read_integer(fields["max_tokens"]),
+                explain=True,
+                context=1,
+            )
+        except ApiError as error:
+            if error.status not in _REFUSED:
+                raise
+            problem = error.message
+    return visit.render(
+        "memories/recall.html",
+        fields=fields,
+        recall=recall,
+        problem=problem,
+        types=sorted({*KNOWN_TYPES, *([fields["type"]] if fields["type"] else [])}),
+        scopes=SCOPES,
+        modes=_MODES,
+        rules=_RULES,
+        best=max((memory.relevance for memory in recall.memories), default=0.0) if recall else 0.0,
+    )
+
+
+def _read_number(text: str) -> float | Unset:
+    """Return the number in *text*. Text without a number counts as missing."""
+    try:
+        return float(text) if text else UNSET
+    except ValueError:
+        return UNSET
+
+
+def _read_integer(text: str) -> int | Unset:
+    number = _read_number(text)
+    return UNSET if isinstance(number, Unset) else int(number)
+
+
+VIEWS = (View("GET", "/memories/recall", show_recall, "brain:read"),)
