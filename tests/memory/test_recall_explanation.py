@@ -1,4 +1,4 @@
-"""What recall explains (D-42; issue 21): the parts of each score, and what was dropped by which rule."""
+"""Explanations of recall (D-42; issue 21): the parts of each score, and what was dropped by which rule."""
 
 from __future__ import annotations
 
