@@ -8,6 +8,7 @@ from functools import partial
 from rookery.agents.sessions.access import OpenSessionChecker
 from rookery.engines import embedders, texts, vectors
 from rookery.engines.similarity.comparison import open_comparison
+from rookery.engines.similarity.projection import project_vectors
 from rookery.kernel.config import Settings
 from rookery.kernel.runtime import Runtime
 from rookery.kernel.wal import RecordStoreWal
@@ -104,6 +105,7 @@ def provide_memory_ports(runtime: Runtime) -> None:
             embedder=engines.embedder,
             vectors=engines.vectors,
             vector_set_history=vectors.open_history(settings.vectors.reveal(), data_dir=settings.data_dir),
+            project_vectors=project_vectors,
             open_comparison=partial(open_comparison, folder=settings.data_dir),
             texts=engines.texts,
             erasable_stores=[engines.texts, engines.vectors, *record_stores],

@@ -16,6 +16,7 @@ from rookery.access.models import Caller
 from rookery.engines import texts as text_engines
 from rookery.engines import vectors as vector_engines
 from rookery.engines.similarity.comparison import open_comparison
+from rookery.engines.similarity.projection import project_vectors
 from rookery.engines.vectors.embedded import EmbeddedVectorIndex
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database, Dialect, Tx
@@ -321,6 +322,7 @@ def build_rig(
         embedder=embedder,
         vectors=vectors,
         vector_set_history=None,
+        project_vectors=project_vectors,
         open_comparison=open_comparison,
         texts=texts,
         erasable_stores=[texts, vectors],
@@ -359,6 +361,7 @@ def make_memory_api(rig: MemoryRig) -> MemoryApi:
         recall=services.recall,
         search=services.search,
         listing=services.listing,
+        map=services.map,
         feedback=services.feedback,
         context=services.context,
         serializer=services.serializer,

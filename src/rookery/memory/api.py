@@ -27,6 +27,7 @@ from rookery.memory import tool_declarations
 from rookery.memory.agent_context import AgentContext
 from rookery.memory.errors import AlreadySuperseded, BacklogFull, MemoriesFull, NotEmbeddable
 from rookery.memory.feedback import Feedback
+from rookery.memory.memory_map import MemoryMap
 from rookery.memory.models import BootMemories, Draft, Memory, RecallMode, RememberResult, SearchResult, Tombstone
 from rookery.memory.recall import Recall
 from rookery.memory.recall_records import FeedbackResult
@@ -42,6 +43,7 @@ from rookery.memory.schemas.requests import (
     DraftBody,
     FeedbackBody,
     ForgetBody,
+    MapQuery,
     MemoriesQuery,
     RecallBody,
     RememberBody,
@@ -57,6 +59,7 @@ from rookery.memory.schemas.responses import (
     HistoryToolResponse,
     MemoriesResponse,
     MemoryBootResponse,
+    MemoryMapResponse,
     MemoryResponse,
     MemorySerializer,
     RecallResponse,
@@ -64,6 +67,7 @@ from rookery.memory.schemas.responses import (
     ScopesResponse,
     SearchResponse,
     TagsResponse,
+    serialize_map,
 )
 from rookery.memory.search import Listing, MemorySearch
 
@@ -93,6 +97,7 @@ class MemoryApi:
     context: AgentContext
     search: MemorySearch
     listing: Listing
+    map: MemoryMap
     serializer: MemorySerializer
     mode: RecallMode = "hybrid"
 
@@ -167,6 +172,8 @@ class MemoryApi:
                        operation_id="list_tags", summary="Count memories by tag", tools=(tool_declarations.TAGS,)),
             _operation(method="GET", path="/scopes", handler=self.get_scopes, required_scope=READ_SCOPE, response_model=ScopesResponse,
                        operation_id="list_scopes", summary="Count memories by org and project", tools=(tool_declarations.SCOPES,)),
+            _operation(method="GET", path="/map", handler=self.get_map, required_scope=READ_SCOPE,
+                       response_model=MemoryMapResponse, operation_id="get_memory_map", summary="Place memories on a map"),
         ]  # fmt: skip
 
     async def post_remember(self, caller: Caller, body: RememberBody) -> RememberResult:
@@ -222,6 +229,14 @@ class MemoryApi:
     async def get_scopes(self, caller: Caller, query: SpaceQuery) -> ScopesResponse:
         """List the orgs and projects of the memories that the key may see, with the number of memories in each."""
         return ScopesResponse.from_parts(scopes=await self.listing.count_scopes(caller, query.to_filter()))
+
+    async def get_map(self, caller: Caller, query: MapQuery) -> MemoryMapResponse:
+        """
+        Place the memories that the key may see on a plane, similar ones near each other, with clusters named by their words.
+
+        At most 5,000 memories are placed. The first map of a large workspace takes some seconds.
+        """
+        return serialize_map(await self.map.draw(caller, query.to_filter(), by=query.by, limit=query.limit))
 
     async def get_memories(self, caller: Caller, query: MemoriesQuery) -> ItemPage[Memory]:
         """List the memories that the key may see, filtered by their fields, newest first."""

@@ -18,6 +18,7 @@ from rookery.memory.ports import (
     ErasableStore,
     ModelVersion,
     OpenComparison,
+    ProjectVectors,
     SessionLookup,
     TextIndex,
     VectorIndex,
@@ -50,6 +51,7 @@ class MemoryPorts:
     vectors: VectorIndex
     vector_set_history: VectorSetHistory | None
     open_comparison: OpenComparison
+    project_vectors: ProjectVectors
     texts: TextIndex
     erasable_stores: list[ErasableStore]
     find_previous: Callable[[ModelVersion], IndexVersion | None]

@@ -21,6 +21,7 @@ def build(runtime: Runtime) -> Domain:
         recall=services.recall,
         search=services.search,
         listing=services.listing,
+        map=services.map,
         feedback=services.feedback,
         context=services.context,
         serializer=services.serializer,

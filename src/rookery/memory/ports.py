@@ -218,6 +218,24 @@ OpenComparison = Callable[[VectorIndex, int, AsyncIterable[Sequence[SpaceRow]]],
 """Opens a comparison of memories of a workspace, given in batches. Raises `EngineUnavailable` if a temporary copy cannot be written."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Projection:
+    """
+    Vectors on a plane. Both lists have one entry for each item.
+
+    Attributes:
+        coordinates: x and y, each in -32767..32767. Similar items are near each other.
+        clusters: The number of the group in which the item lies, from 0 for the largest one.
+    """
+
+    coordinates: Sequence[tuple[int, int]]
+    clusters: Sequence[int]
+
+
+ProjectVectors = Callable[[Sequence[Sequence[Vector]]], Projection]
+"""Projects items, each given by the vectors of its chunks, at least one. It computes for seconds, so it is called in a thread."""
+
+
 class SessionLookup(Protocol):
     """A lookup of agent sessions (D-53), implemented by the agents domain."""
 

@@ -11,6 +11,7 @@ from rookery.memory.maintenance.erasure import Erasure
 from rookery.memory.maintenance.index_check import IndexCheck
 from rookery.memory.maintenance.operations import MaintenanceServices, build_maintenance
 from rookery.memory.maintenance.reindexing import Reindexer
+from rookery.memory.memory_map import MemoryMap
 from rookery.memory.records import Records
 from rookery.memory.related import RelatedMemories
 from rookery.memory.retention import RetentionTask
@@ -43,6 +44,17 @@ class MemoryServices(MemoryCore):
     @cached_property
     def listing(self) -> Listing:
         return Listing(db=self._runtime.db, clock=self._runtime.clock, model=self._ports.embedder.model)
+
+    @cached_property
+    def map(self) -> MemoryMap:
+        runtime = self._runtime
+        return MemoryMap(
+            db=runtime.db,
+            migration=self.migration,
+            breaker=self._breakers.vectors,
+            project_vectors=self._ports.project_vectors,
+            clock=runtime.clock,
+        )
 
     @cached_property
     def feedback(self) -> Feedback:

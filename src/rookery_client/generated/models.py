@@ -699,6 +699,15 @@ class LoginBegun(Model):
     expires_at: datetime
 
 
+class MapCluster(Model):
+    """Points that lie together: their centre, their number, and the words that set them apart."""
+
+    x: int
+    y: int
+    count: int
+    words: list[str]
+
+
 class MemoryBoot(Model):
     """The memories that an agent starts with."""
 
@@ -706,6 +715,19 @@ class MemoryBoot(Model):
     shared: list[Memory]
     project: list[Memory]
     session: list[Memory]
+
+
+class MemoryMap(Model):
+    """Memories as points of a plane, on which similar ones are near each other."""
+
+    total: int
+    unplaced: int
+    ids: list[str]
+    coordinates: list[int]
+    point_groups: list[int]
+    point_clusters: list[int]
+    groups: list[Count]
+    clusters: list[MapCluster]
 
 
 class MemoryVersion(Model):

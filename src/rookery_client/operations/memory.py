@@ -158,6 +158,22 @@ class MemoryOperations:
             query=given(org=org, project=project, agent_id=agent_id, session_id=session_id),
         ))
 
+    def get_memory_map(
+        self, *, org: str | Unset = UNSET, project: str | Unset = UNSET, agent_id: str | Unset = UNSET,
+        session_id: str | Unset = UNSET, memory_scope: Literal["project", "agent", "session", "shared"] | Unset = UNSET,
+        type: str | Unset = UNSET, tags: Sequence[str] | Unset = UNSET, metadata: Mapping[str, object] | Unset = UNSET,
+        source: str | Unset = UNSET, since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET,
+        min_confidence: float | Unset = UNSET, by: Literal["project", "type"] | Unset = UNSET, limit: int | Unset = UNSET,
+    ) -> models.MemoryMap:
+        """Place memories on a map."""
+        return self._session.send(Call(
+            operation="get_memory_map", method="GET", path="/v1/brain/map", result=models.MemoryMap,
+            query=given(
+                org=org, project=project, agent_id=agent_id, session_id=session_id, memory_scope=memory_scope, type=type, tags=tags,
+                metadata=metadata, source=source, since=since, until=until, min_confidence=min_confidence, by=by, limit=limit,
+            ),
+        ))
+
     def get_memory(self, memory_id: str) -> models.Memory:
         """Show a memory."""
         return self._session.send(Call(
@@ -349,6 +365,22 @@ class AsyncMemoryOperations:
         return await self._session.send(Call(
             operation="list_scopes", method="GET", path="/v1/brain/scopes", result=models.Scopes,
             query=given(org=org, project=project, agent_id=agent_id, session_id=session_id),
+        ))
+
+    async def get_memory_map(
+        self, *, org: str | Unset = UNSET, project: str | Unset = UNSET, agent_id: str | Unset = UNSET,
+        session_id: str | Unset = UNSET, memory_scope: Literal["project", "agent", "session", "shared"] | Unset = UNSET,
+        type: str | Unset = UNSET, tags: Sequence[str] | Unset = UNSET, metadata: Mapping[str, object] | Unset = UNSET,
+        source: str | Unset = UNSET, since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET,
+        min_confidence: float | Unset = UNSET, by: Literal["project", "type"] | Unset = UNSET, limit: int | Unset = UNSET,
+    ) -> models.MemoryMap:
+        """Place memories on a map."""
+        return await self._session.send(Call(
+            operation="get_memory_map", method="GET", path="/v1/brain/map", result=models.MemoryMap,
+            query=given(
+                org=org, project=project, agent_id=agent_id, session_id=session_id, memory_scope=memory_scope, type=type, tags=tags,
+                metadata=metadata, source=source, since=since, until=until, min_confidence=min_confidence, by=by, limit=limit,
+            ),
         ))
 
     async def get_memory(self, memory_id: str) -> models.Memory:

@@ -20,9 +20,11 @@ from rookery.console.views import (
     tools,
     webhooks,
 )
+from rookery.console.views import memories, memory_forms, memory_map, overview, recall, scoring, settings
 
 VIEWS: tuple[View, ...] = (
     *overview.VIEWS,
+    *memory_map.VIEWS,
     *recall.VIEWS,
     *memory_forms.VIEWS,
     *memories.VIEWS,

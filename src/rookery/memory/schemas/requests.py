@@ -418,6 +418,13 @@ class SearchQuery(FilterQuery):
     offset: Annotated[int, Field(ge=0, le=100_000)] = 0
 
 
+class MapQuery(FilterQuery):
+    """Filters of a map of memories."""
+
+    by: Annotated[Literal["project", "type"], Field(description="The field that groups the points, for their colour.")] = "project"
+    limit: Annotated[int, Field(ge=1, le=5000, description="Maximum points; of more memories, a stratified sample is placed.")] = 5000
+
+
 class AgentPath(QueryModel):
     """The agent id of a path."""
 

@@ -10,6 +10,7 @@ from pydantic import AfterValidator
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.schema import OMITTED_IF_NONE, Links, Meta, OmittedIfNone, ResponseModel, Timestamp, enum_schema
+from rookery.memory.memory_map import MemoryMapResult
 from rookery.memory.models import (
     MEMORY_FIELDS,
     SCORE_DECIMALS,
@@ -320,6 +321,40 @@ class TagsResponse(ResponseModel):
     tags: list[CountResponse]
 
 
+class MapClusterResponse(ResponseModel):
+    """Points that lie together: their centre, their number, and the words that set them apart."""
+
+    x: int
+    y: int
+    count: int
+    words: Sequence[str]
+
+
+class MemoryMapResponse(ResponseModel):
+    """
+    Memories as points of a plane, on which similar ones are near each other.
+
+    Attributes:
+        total: The memories that match. If there are more than points, the points are a sample, stratified by group and time.
+        unplaced: Memories of the sample without a vector yet; they have no point.
+        ids: The memory of each point.
+        coordinates: x and y of each point in turn, each in -32767..32767.
+        point_groups: The number of each point's group. The number of groups stands for all smaller groups together.
+        point_clusters: The number of each point's cluster.
+        groups: The largest groups, at most eight; the empty name counts memories without the field.
+        clusters: The clusters, largest first.
+    """
+
+    total: int
+    unplaced: int
+    ids: list[str]
+    coordinates: list[int]
+    point_groups: list[int]
+    point_clusters: list[int]
+    groups: list[CountResponse]
+    clusters: list[MapClusterResponse]
+
+
 class OrgResponse(ResponseModel):
     """An org (null for memories without one) and its projects."""
 
@@ -496,4 +531,19 @@ def _serialize_drops(result: RecallResult) -> RecallExplanationResponse | None:
             )
             for dropped in explanation.dropped
         ],
+    )
+
+
+def serialize_map(result: MemoryMapResult) -> MemoryMapResponse:
+    """Return a map of memories."""
+    return MemoryMapResponse.model_construct(
+        None,
+        total=result.total,
+        unplaced=result.unplaced_count,
+        ids=list(result.ids),
+        coordinates=[number for pair in result.coordinates for number in pair],
+        point_groups=list(result.point_groups),
+        point_clusters=list(result.point_clusters),
+        groups=[CountResponse.from_parts(group) for group in result.groups],
+        clusters=[MapClusterResponse.from_parts(cluster) for cluster in result.clusters],
     )

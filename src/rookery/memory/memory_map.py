@@ -1,0 +1,182 @@
+"""A map of memories: their vectors on a plane, with clusters named by their words (issue 21)."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Literal
+
+from rookery.access.models import Caller
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Database
+from rookery.kernel.engine_breakers import EngineBreaker
+from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.tokenization import STOP_WORDS, split_words
+from rookery.memory.access_filter import build_access_filter
+from rookery.memory.embedding_migration import EmbeddingMigration
+from rookery.memory.models import MemoryFilter, NameCount, Vector
+from rookery.memory.ports import Projection, ProjectVectors
+from rookery.memory.store import samples
+from rookery.memory.store.samples import MapRow
+
+MAX_POINTS = 5_000
+"""Memories on a map. Of more, a sample is placed that has the same shares of each group and of each time."""
+
+MAX_GROUPS = 8
+"""The largest groups, which have a name. All others are one group more."""
+
+_FETCHED_VECTORS = 256
+_MAX_CACHED_LAYOUTS = 16
+_MAX_WORDS = 4
+_MIN_WORD_CHARS = 3
+_MIN_NAMED_SIZE = 4
+"""Clusters from this size on are named by words that at least two of their memories have."""
+
+Grouping = Literal["project", "type"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapCluster:
+    """Points that lie together: their centre, their number, and the words that set them apart, most telling first."""
+
+    x: int
+    y: int
+    count: int
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryMapResult:
+    """
+    A map. The lists `ids`, `coordinates`, `point_groups` and `point_clusters` have one entry for each point, in the same order.
+
+    Attributes:
+        total: The memories that match. If more than the points and *unplaced_count*, the points are a sample.
+        unplaced_count: Memories of the sample that have no vector yet.
+        coordinates: x and y, each in -32767..32767.
+        groups: The groups by size. A point of the group after the last one belongs to a smaller group.
+    """
+
+    total: int
+    unplaced_count: int
+    ids: Sequence[str]
+    coordinates: Sequence[tuple[int, int]]
+    point_groups: Sequence[int]
+    point_clusters: Sequence[int]
+    groups: Sequence[NameCount]
+    clusters: Sequence[MapCluster]
+
+
+@dataclass(slots=True)
+class _Layouts:
+    """The latest layouts, by a digest of the memories that they place. They hold numbers, no text of a memory."""
+
+    by_digest: OrderedDict[bytes, tuple[Sequence[str], Projection]] = field(
+        default_factory=OrderedDict[bytes, tuple[Sequence[str], Projection]]
+    )
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryMap:
+    """
+    The service that draws maps.
+
+    A layout is computed in a thread, one at a time, and is used again until one of its memories or the model changes. The words are
+    computed from the present contents each time, so that nothing of a deleted memory stays.
+    """
+
+    db: Database
+    migration: EmbeddingMigration
+    breaker: EngineBreaker
+    project_vectors: ProjectVectors
+    clock: Clock
+    _layouts: _Layouts = field(default_factory=_Layouts)
+
+    async def draw(self, caller: Caller, memory_filter: MemoryFilter, *, by: Grouping, limit: int = MAX_POINTS) -> MemoryMapResult:
+        """
+        Return a map of the memories that *caller* may see and that *memory_filter* matches.
+
+        Raises:
+            PermissionDenied: The filter names an agent other than the key's own.
+            EngineUnavailable: The vectors are down, or are being rebuilt.
+        """
+        access = build_access_filter(caller, memory_filter, at=self.clock(), is_list=True)
+        total, rows = await self.db.read_from_replica(lambda tx: samples.sample_map(tx, access, by=by, size=limit))
+        ids, projection = await self._lay_out(caller.workspace_id, rows)
+        return await asyncio.to_thread(_describe, total, rows, ids, projection)
+
+    async def _lay_out(self, workspace_id: int, rows: Sequence[MapRow]) -> tuple[Sequence[str], Projection]:
+        """Return the ids that have vectors, and their places."""
+        if not rows:
+            return (), Projection(coordinates=(), clusters=())
+        index = await self.migration.get_active_index(workspace_id)
+        if index is None:
+            raise EngineUnavailable("vectors", "the vectors of this workspace are being rebuilt and cannot be read yet")
+        digest = blake2b(f"{workspace_id}\0{index.embedder.model}".encode(), digest_size=16)
+        for row in rows:
+            digest.update(f"\0{row.id}{row.updated_at}{row.indexed_at}".encode())
+        key, layouts = digest.digest(), self._layouts
+        async with layouts.lock:
+            if key in layouts.by_digest:
+                layouts.by_digest.move_to_end(key)
+                return layouts.by_digest[key]
+            chunks = dict[str, tuple[Vector, ...]]()
+            for start in range(0, len(rows), _FETCHED_VECTORS):
+                batch = [row.id for row in rows[start : start + _FETCHED_VECTORS]]
+                chunks |= await self.breaker.call(lambda batch=batch: index.vectors.fetch(workspace_id, batch))
+            ids = [row.id for row in rows if row.id in chunks]
+            vectors = [chunks[memory_id] for memory_id in ids]
+            layout = ids, await asyncio.to_thread(self.project_vectors, vectors)
+            layouts.by_digest[key] = layout
+            while len(layouts.by_digest) > _MAX_CACHED_LAYOUTS:
+                layouts.by_digest.popitem(last=False)
+            return layout
+
+
+def _describe(total: int, rows: Sequence[MapRow], ids: Sequence[str], projection: Projection) -> MemoryMapResult:
+    row_by_id = {row.id: row for row in rows}
+    counts = Counter(row_by_id[memory_id].group or "" for memory_id in ids)
+    groups = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MAX_GROUPS]
+    numbers = {name: number for number, (name, _) in enumerate(groups)}
+    return MemoryMapResult(
+        total=total,
+        unplaced_count=len(rows) - len(ids),
+        ids=ids,
+        coordinates=projection.coordinates,
+        point_groups=[numbers.get(row_by_id[memory_id].group or "", len(groups)) for memory_id in ids],
+        point_clusters=projection.clusters,
+        groups=[NameCount(name=name, count=count) for name, count in groups],
+        clusters=_name_clusters([row_by_id[memory_id].excerpt for memory_id in ids], projection),
+    )
+
+
+def _name_clusters(excerpts: Sequence[str], projection: Projection) -> list[MapCluster]:
+    """Return the clusters with the words that more of their memories have than others do."""
+    members = dict[int, list[int]]()
+    for position, number in enumerate(projection.clusters):
+        members.setdefault(number, []).append(position)
+    words = [_list_words(excerpt) for excerpt in excerpts]
+    total_counts = Counter(word for row in words for word in row)
+    clusters = list[MapCluster]()
+    for _, positions in sorted(members.items()):
+        counts = Counter(word for position in positions for word in words[position])
+        size = len(positions)
+        scores = {
+            word: count / size * math.log((count / size + 0.001) / (total_counts[word] / len(excerpts) + 0.001) + 1)
+            for word, count in counts.items()
+            if (count > 1 or size < _MIN_NAMED_SIZE) and count / size >= total_counts[word] / len(excerpts)
+        }
+        best = sorted(scores, key=lambda word: (-scores[word], word))[:_MAX_WORDS]
+        x, y = (round(sum(projection.coordinates[position][axis] for position in positions) / size) for axis in (0, 1))
+        clusters.append(MapCluster(x=x, y=y, count=size, words=tuple(best)))
+    return clusters
+
+
+def _list_words(text: str) -> set[str]:
+    words = (word.casefold() for word in split_words(text))
+    return {word for word in words if len(word) >= _MIN_WORD_CHARS and word not in STOP_WORDS and not word.isdigit()}
