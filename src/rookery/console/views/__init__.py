@@ -9,6 +9,7 @@ from rookery.console.views import (
     keys,
     memories,
     memory_forms,
+    memory_map,
     overview,
     playground,
     recall,
@@ -20,7 +21,6 @@ from rookery.console.views import (
     tools,
     webhooks,
 )
-from rookery.console.views import memories, memory_forms, memory_map, overview, recall, scoring, settings
 
 VIEWS: tuple[View, ...] = (
     *overview.VIEWS,
