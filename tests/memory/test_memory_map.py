@@ -74,7 +74,7 @@ async def test_filters_and_colors(instance: Instance) -> None:
 
 
 async def test_a_sample_has_the_shares_of_the_groups(instance: Instance) -> None:
-    """Of more memories than the limit, a sample stratified by group is placed, and the total is stated."""
+    """Place a sample, stratified by group, of more memories than the limit, and state the total."""
     await fill(instance.admin, 20)
     drawn = await draw(instance.admin, "limit=10")
     assert (drawn["total"], len(drawn["ids"])) == (40, 10)

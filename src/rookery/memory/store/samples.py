@@ -64,10 +64,10 @@ def sample_map(tx: Tx, access_filter: AccessFilter, *, by: Literal["project", "t
     total = fetch_count(tx, select(func.count()).select_from(memories).where(condition))
     numbered = select(c.id, func.row_number().over(order_by=(column, c.created_at, c.id)).label("number")).where(condition).subquery()
     number = numbered.c.number
-    chosen = select(numbered.c.id).where((number * size) // max(total, size) > ((number - 1) * size) // max(total, size))
+    sampled_ids = select(numbered.c.id).where((number * size) // max(total, size) > ((number - 1) * size) // max(total, size))
     statement = (
         select(c.id, column.label("name"), func.substr(c.content, 1, _EXCERPT_CHARS).label("excerpt"), c.updated_at, c.indexed_at)
-        .where(c.workspace_id == access_filter.workspace_id, c.id.in_(chosen))
+        .where(c.workspace_id == access_filter.workspace_id, c.id.in_(sampled_ids))
         .order_by(c.id)
         .limit(size)
     )
