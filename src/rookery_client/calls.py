@@ -84,16 +84,20 @@ def given(**values: object) -> dict[str, object]:
     return {name.rstrip("_"): value for name, value in values.items() if value is not UNSET}
 
 
+class InvalidPathValue(ValueError):
+    """A value that cannot be one segment of a path."""
+
+
 def fill_path(path: str, **values: str | int) -> str:
     """
     Return *path* with its parameters replaced. Each value is one segment: a slash in it is encoded.
 
     Raises:
-        ValueError: A value is empty or a dot segment, so that the request would go to another route.
+        InvalidPathValue: A value is empty or a dot segment, so that the request would go to another route.
     """
     for name, value in values.items():
         if str(value) in {"", ".", ".."}:
-            raise ValueError(f"{name} is {str(value)!r}, which cannot be a part of a path.")
+            raise InvalidPathValue(f"{name} is {str(value)!r}, which cannot be a part of a path.")
         path = path.replace(f"{{{name}}}", quote(str(value), safe=""))
     return path
 

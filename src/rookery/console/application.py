@@ -25,6 +25,7 @@ from rookery.console.visit import Visit
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.sealing import Sealer
 from rookery_client import ApiError, AsyncRookery, ConnectionFailed, UnexpectedResponse
+from rookery_client.calls import InvalidPathValue
 from rookery_client.generated import models
 
 PREFIX = "/console"
@@ -114,6 +115,8 @@ class Console:
             if error.code in _SIGNED_OUT_CODES:
                 return self._send_to_sign_in(request, path, base, refused=True)
             return self._show_plain_error(error.status, error.message, base)
+        except (ConnectionFailed, UnexpectedResponse) as error:
+            return self._show_plain_error(_BAD_GATEWAY, str(error), base)
         visit = self._build_visit(request, base, session, client, own_key)
         view, parameters = self._find_view(request.method, path)
         if view is None:
@@ -121,15 +124,7 @@ class Console:
         request.scope["path_params"] = parameters
         if view.scope is not None and not visit.can(view.scope):
             return _show_error(visit, _FORBIDDEN, f"Your key has no scope {view.scope}, which this page needs.", code="scope_missing")
-        try:
-            return await view.handler(visit)
-        except ApiError as error:
-            return _show_error(visit, error.status, error.message, code=error.code, request_id=error.request_id)
-        except (ConnectionFailed, UnexpectedResponse) as error:
-            return _show_error(visit, _BAD_GATEWAY, str(error))
-        except PageTooLarge as error:
-            _log.error("console.page_too_large", reason=str(error))
-            return _show_error(visit, _INTERNAL, "This page would be too large. Narrow its filters.")
+        return await _show_view(view, visit)
 
     def _build_visit(self, request: Request, base: str, session: ConsoleSession, client: AsyncRookery, own_key: object) -> Visit:
         key = cast("models.Who", own_key)
@@ -166,9 +161,8 @@ class Console:
         if self.app is None:
             msg = "the console serves before its server is complete"
             raise LookupError(msg)
-        host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "localhost")
-        # No retries: a page shows at once that an engine is unavailable.
-        return AsyncRookery(f"http://{host}", key, max_retries=0, transport=InProcessTransport(self.app, scope))
+        # No retries: a page shows at once that an engine is unavailable. The transport sends the Host of the browser, whatever it is.
+        return AsyncRookery("http://localhost", key, max_retries=0, transport=InProcessTransport(self.app, scope))
 
     def _show_plain_error(self, status: int, message: str, base: str, *, request: Request | None = None) -> Response:
         request_id = None if request is None else cast("Mapping[str, str]", request.scope["state"])["request_id"]
@@ -179,6 +173,21 @@ class Console:
             "organization": self._services.organization,
         }
         return self._templates.render("plain_error.html", content, status=status)
+
+
+async def _show_view(view: View, visit: Visit) -> Response:
+    """Return the page of *view*; a page that says why it cannot be shown."""
+    try:
+        return await view.handler(visit)
+    except ApiError as error:
+        return _show_error(visit, error.status, error.message, code=error.code, request_id=error.request_id)
+    except (ConnectionFailed, UnexpectedResponse) as error:
+        return _show_error(visit, _BAD_GATEWAY, str(error))
+    except InvalidPathValue:
+        return _show_error(visit, _NOT_FOUND, "This page does not exist.")
+    except PageTooLarge as error:
+        _log.error("console.page_too_large", reason=str(error))
+        return _show_error(visit, _INTERNAL, "This page would be too large. Narrow its filters.")
 
 
 def _show_error(visit: Visit, status: int, message: str, *, code: str = "", request_id: str | None = None) -> Response:
@@ -202,7 +211,12 @@ def _is_same_origin(request: Request) -> bool:
     if site is not None:
         return site == "same-origin"
     origin = request.headers.get("origin")
-    return origin is not None and urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()
+    if origin is None:
+        return False
+    try:
+        return urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()
+    except ValueError:  # such as `http://[`
+        return False
 
 
 async def _redirect_to_folder(request: Request) -> Response:

@@ -72,6 +72,8 @@ class InProcessTransport(httpx2.AsyncBaseTransport):
                 raise
             exchange.start.set_exception(error)
         finally:
+            if not exchange.start.done():
+                exchange.start.set_exception(httpx2.RemoteProtocolError("the server ended the request without a response"))
             await exchange.finish()
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,6 +17,7 @@ from rookery.access.models import Actor
 from rookery.access.rate_limits import MINUTE_US, RateLimit, RateLimiter
 from rookery.access.scopes import grants
 from rookery.console.cookies import SessionCookies, SignedInKey
+from rookery.console.form_body import parse_form
 from rookery.console.rendering import ConsoleTemplates
 from rookery.kernel.clock import Clock, to_micros
 from rookery.kernel.db import Database
@@ -27,6 +28,7 @@ from rookery_client.generated import models
 SIGN_IN_SCOPE = "console:read"
 _MAX_FORM_BYTES = 16 * 1024
 _MAX_KEY_CHARS = 200
+_MAX_INDEX_CHARS = 4
 _SEE_OTHER = 303
 _NEXT_PAGE = re.compile(r"[a-z][a-z0-9/_-]{0,200}", re.IGNORECASE)
 _FAILURES = RateLimit(10, MINUTE_US, has_absolute_reset=False)
@@ -105,7 +107,7 @@ class SignIn:
         session = self._cookies.read(request)
         response = _redirect("" if session else "sign-in")
         index = (await _read_form(request)).get("key", "")
-        if session is not None and index.isdecimal():
+        if session is not None and index.isdecimal() and len(index) < _MAX_INDEX_CHARS:
             await self._cookies.write(request, response, session.select(int(index)))
         return response
 
@@ -169,4 +171,4 @@ def _redirect(page: str) -> Response:
 
 async def _read_form(request: Request) -> dict[str, str]:
     raw = await read_body(request.receive, limit=_MAX_FORM_BYTES)
-    return dict(parse_qsl(raw.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=10))
+    return dict(parse_form(raw, max_fields=10))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, cast
-from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.access.scopes import grants
 from rookery.console.cookies import ConsoleSession
+from rookery.console.form_body import parse_form
 from rookery.console.rendering import ConsoleTemplates
 from rookery.console.sections import SECTIONS
 from rookery.kernel.http.request_body import read_body
@@ -137,9 +137,10 @@ class Visit:
 
         Raises:
             PayloadTooLarge: The form is larger than `MAX_FORM_BYTES`.
+            ValidationFailed: It has too many fields.
         """
         raw = await read_body(self.request.receive, limit=MAX_FORM_BYTES)
-        return SubmittedForm(parse_qsl(raw.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=_MAX_FORM_FIELDS))
+        return SubmittedForm(parse_form(raw, max_fields=_MAX_FORM_FIELDS))
 
     def render(self, template: str, *, status: int = 200, **content: object) -> Response:
         """Return the page *template*. `visit` is among its variables."""
