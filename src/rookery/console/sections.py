@@ -25,6 +25,8 @@ SECTIONS = (
     ConsoleSection("", "Overview", "overview", None),
     ConsoleSection("memories", "Memories", "memories", "brain:read"),
     ConsoleSection("tools", "Tools", "tools", "mcp:read"),
+    ConsoleSection("plans", "Plans", "plans", "plans.read"),
+    ConsoleSection("sessions", "Sessions", "sessions", "sessions.read"),
     ConsoleSection("campaigns", "Campaigns", "campaigns", "notify:read"),
     ConsoleSection("scoring", "Scoring", "scoring", "score:read"),
     ConsoleSection("webhooks", "Webhooks", "webhooks", "webhooks:read"),
