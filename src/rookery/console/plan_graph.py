@@ -89,11 +89,11 @@ def draw_graph(graph: models.Graph) -> Drawing | None:
         )
         rows[phase_id] += 1
     by_id = {box.node.id: box for box in boxes}
-    drawn = edges[:MAX_DRAWN_EDGES]
-    lines = [Line(source, target, _draw_line(by_id[source], by_id[target])) for source, target in drawn]
+    drawn_edges = edges[:MAX_DRAWN_EDGES]
+    lines = [Line(source, target, _draw_line(by_id[source], by_id[target])) for source, target in drawn_edges]
     width = 2 * _MARGIN + (len(phases) - 1) * COLUMN_WIDTH + BOX_WIDTH
     height = top + max(rows.values()) * ROW_HEIGHT + _MARGIN
-    return Drawing(boxes, lines, width, height, len(edges) - len(drawn))
+    return Drawing(boxes, lines, width, height, len(edges) - len(drawn_edges))
 
 
 def list_dependencies(graph: models.Graph) -> list[Dependency]:
@@ -110,9 +110,9 @@ def list_dependencies(graph: models.Graph) -> list[Dependency]:
 
 
 def _unique_edges(graph: models.Graph) -> list[tuple[str, str]]:
-    known = {node.id for node in graph.nodes}
+    node_ids = {node.id for node in graph.nodes}
     pairs = dict.fromkeys((edge.source, edge.target) for edge in graph.edges)
-    return [(source, target) for source, target in pairs if source in known and target in known]
+    return [(source, target) for source, target in pairs if source in node_ids and target in node_ids]
 
 
 def _read_states(graph: models.Graph) -> dict[str, str]:

@@ -95,7 +95,7 @@ async def create_from_template(visit: Visit) -> Response:
 
 
 def _read_variables(template: models.Template, form: SubmittedForm) -> dict[str, object]:
-    """Return the variables that the form gives. Numbers and booleans are sent as such, and a value that is none stays a text."""
+    """Return the variables that the form gives. Numbers and booleans are sent as such. Any other text is sent as it is."""
     values: dict[str, object] = {}
     for name, variable in template.variables.items():
         text = form.get_text(f"variables.{name}").strip()

@@ -75,14 +75,14 @@ async def render_board(visit: Visit, *, problem: str = "", status: int = 200) ->
     plan = await visit.client.plans.get_plan(visit.path("plan"), include=["phases"])
     phases = plan.phases or []
     first = (visit.page_number - 1) * PHASES_PER_PAGE
-    shown = phases[first : first + PHASES_PER_PAGE]
-    columns = [await _read_column(visit, plan.slug, phase) for phase in shown]
+    page_phases = phases[first : first + PHASES_PER_PAGE]
+    columns = [await _read_column(visit, plan.slug, phase) for phase in page_phases]
     links = PageLinks(
         number=visit.page_number,
         total=len(phases),
-        first=first + 1 if shown else 0,
-        last=first + len(shown),
-        has_next=first + len(shown) < len(phases),
+        first=first + 1 if page_phases else 0,
+        last=first + len(page_phases),
+        has_next=first + len(page_phases) < len(phases),
         query=(),
     )
     checkpoints = sorted(
