@@ -28,6 +28,7 @@ SECTIONS = (
     ConsoleSection("plans", "Plans", "plans", "plans.read"),
     ConsoleSection("sessions", "Sessions", "sessions", "sessions.read"),
     ConsoleSection("campaigns", "Campaigns", "campaigns", "notify:read"),
+    ConsoleSection("content", "Content", "content", "content.read"),
     ConsoleSection("scoring", "Scoring", "scoring", "score:read"),
     ConsoleSection("webhooks", "Webhooks", "webhooks", "webhooks:read"),
     ConsoleSection("keys", "Keys", "keys", "keys:read"),

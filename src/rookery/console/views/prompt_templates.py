@@ -1,0 +1,354 @@
+"""Prompt templates with their versions and a preview, usage by day, and daily budgets."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TypedDict, cast
+
+from starlette.responses import Response
+
+from rookery.console.formats import to_json
+from rookery.console.routing import View
+from rookery.console.views.content import (
+    READ,
+    WRITE,
+    cut_messages,
+    parse_integer,
+    parse_json_object,
+    parse_number,
+    read_variables,
+    refuse_field,
+)
+from rookery.console.visit import PER_PAGE, PageLinks, SubmittedForm, Visit, get_field_errors
+from rookery_client import ApiError
+from rookery_client.calls import UNSET
+from rookery_client.generated import inputs, models
+
+MANAGE_BUDGETS = "keys:write"
+_PERIODS = {"7": "7 days", "30": "30 days", "90": "90 days"}
+_USAGE_PER_PAGE, _MAX_USAGE_PAGES = 100, 20
+_MAX_SHOWN_BUDGETS = 100
+_VERSIONS_SHOWN = 50
+_CONFLICT = 409
+_ROLES = frozenset({"system", "user", "assistant"})
+
+
+class _Content(TypedDict):
+    """The fields of a template that its form has."""
+
+    name: str
+    description: str
+    variables: Mapping[str, object]
+    messages: Sequence[inputs.MessageBody]
+    model: str | None
+    max_tokens: int | None
+    temperature: float | None
+    schema: Mapping[str, object] | None
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSum:
+    """The sums of one model, or of all."""
+
+    requests: int
+    failed: int
+    input_tokens: int
+    output_tokens: int
+    cost: float
+
+
+async def list_templates(visit: Visit) -> Response:
+    """List the prompt templates."""
+    page = await visit.client.content.list_prompt_templates(page=visit.page_number, per_page=PER_PAGE)
+    return visit.render("content/templates.html", page=page, links=PageLinks.of(visit, page))
+
+
+async def show_template(visit: Visit) -> Response:
+    """Show a version of a template."""
+    return await _show_template(visit, {}, {})
+
+
+async def preview_template(visit: Visit) -> Response:
+    """Fill in a template with the values of the form."""
+    form, slug = await visit.form(), visit.path("slug")
+    version = parse_integer(form, "version")
+    template = await visit.client.content.get_prompt_template(slug, version=UNSET if version is None else version)
+    try:
+        preview = await visit.client.content.preview_prompt_template(
+            slug, variables=read_variables(form, template.variables), version=template.version
+        )
+    except ApiError as error:
+        return await _show_template(visit, form.as_dict(), get_field_errors(error), version=version, status=error.status)
+    return await _show_template(visit, form.as_dict(), {}, version=version, preview=preview)
+
+
+async def show_new_template(visit: Visit) -> Response:
+    """Show the form for a new template."""
+    return _show_form(visit, {}, {})
+
+
+async def create_template(visit: Visit) -> Response:
+    """Create a template."""
+    form = await visit.form()
+    try:
+        content = _read_content(form)
+        template = await visit.client.content.create_prompt_template(slug=form.get("slug"), **content)
+    except ApiError as error:
+        return _show_form(visit, form.as_dict(), get_field_errors(error), status=error.status)
+    return visit.redirect(f"content/templates/{template.slug}", "created")
+
+
+async def show_edit_form(visit: Visit) -> Response:
+    """Show the form with the current version of a template."""
+    template = await visit.client.content.get_prompt_template(visit.path("slug"))
+    return _show_form(visit, _to_fields(template), {}, slug=template.slug)
+
+
+async def save_template(visit: Visit) -> Response:
+    """
+    Store a new version, unless somebody has stored one since the form was opened.
+
+    The client does not give the ETag of a template. So the version is compared before the write, and of two forms that are sent at the
+    same moment the later one is the newest version; the other stays in the list of versions.
+    """
+    form, slug = await visit.form(), visit.path("slug")
+    current = await visit.client.content.get_prompt_template(slug)
+    if form.get("version") != str(current.version):
+        problem = {"form": [f"Version {current.version} has been stored since this form was opened. Open the form again."]}
+        return _show_form(visit, form.as_dict(), problem, slug=slug, status=_CONFLICT)
+    try:
+        await visit.client.content.replace_prompt_template(slug, **_read_content(form))
+    except ApiError as error:
+        return _show_form(visit, form.as_dict(), get_field_errors(error), slug=slug, status=error.status)
+    return visit.redirect(f"content/templates/{slug}", "saved")
+
+
+async def delete_template(visit: Visit) -> Response:
+    """Delete a template with all its versions."""
+    await visit.client.content.delete_prompt_template(visit.path("slug"))
+    return visit.redirect("content/templates", "deleted")
+
+
+async def show_usage(visit: Visit) -> Response:
+    """Show requests, tokens and cost by day and by model."""
+    days = visit.query("days") if visit.query("days") in _PERIODS else "30"
+    since = datetime.now(UTC).date() - timedelta(days=int(days) - 1)
+    model = visit.query("model")
+    rows, is_complete = list[models.ContentUsage](), False
+    for number in range(1, _MAX_USAGE_PAGES + 1):
+        page = await visit.client.content.list_content_usage(page=number, per_page=_USAGE_PER_PAGE, model=model or UNSET, since=since)
+        rows += page.items
+        if not page.has_next:
+            is_complete = True
+            break
+    by_model = {name: _sum([row for row in rows if row.model == name]) for name in sorted({row.model for row in rows})}
+    first = (visit.page_number - 1) * PER_PAGE
+    return visit.render(
+        "content/usage.html",
+        rows=rows[first : first + PER_PAGE],
+        page_number=visit.page_number,
+        has_next=len(rows) > first + PER_PAGE,
+        total=_sum(rows),
+        by_model=by_model,
+        is_complete=is_complete,
+        charts=_build_charts(rows, int(days)),
+        filters={"days": days, "model": model},
+        periods=tuple(_PERIODS.items()),
+    )
+
+
+async def show_budgets(visit: Visit) -> Response:
+    """Show the daily budgets of the workspace and of keys."""
+    return await _show_budgets(visit, {}, {})
+
+
+async def set_budget(visit: Visit) -> Response:
+    """Set the daily budget of the workspace, or of the key that the form names. An empty one is no limit."""
+    form = await visit.form()
+    try:
+        daily, key_id = parse_number(form, "daily"), form.get("key_id")
+        if key_id:
+            await visit.client.content.set_key_content_budget(key_id, daily=daily)
+        else:
+            await visit.client.content.set_workspace_content_budget(daily=daily)
+    except ApiError as error:
+        return await _show_budgets(visit, form.as_dict(), get_field_errors(error), status=error.status)
+    return visit.redirect("content/budgets", "saved")
+
+
+async def delete_budget(visit: Visit) -> Response:
+    """Return to the operator's default."""
+    key_id = (await visit.form()).get("key_id")
+    if key_id:
+        await visit.client.content.delete_key_content_budget(key_id)
+    else:
+        await visit.client.content.delete_workspace_content_budget()
+    return visit.redirect("content/budgets", "deleted")
+
+
+async def _show_template(
+    visit: Visit,
+    values: Mapping[str, str],
+    errors: Mapping[str, list[str]],
+    *,
+    version: int | None = None,
+    preview: models.RenderedPrompt | None = None,
+    status: int = 200,
+) -> Response:
+    slug, number = visit.path("slug"), visit.query("version")
+    if version is None and number.isdecimal() and len(number) < 16:
+        version = int(number)
+    template = await visit.client.content.get_prompt_template(slug, version=UNSET if version is None else version)
+    versions = await visit.client.content.list_prompt_template_versions(slug, per_page=_VERSIONS_SHOWN)
+    return visit.render(
+        "content/template.html",
+        status=status,
+        chosen=template,
+        messages=cut_messages(template.messages),
+        schema=None if template.schema_ is None else to_json(template.schema_)[:20_000],
+        versions=versions.items,
+        is_current=not versions.items or template.version == max(item.version for item in versions.items),
+        values=values,
+        errors=errors,
+        preview=preview,
+        preview_messages=[] if preview is None else cut_messages(preview.messages),
+    )
+
+
+def _show_form(visit: Visit, values: Mapping[str, str], errors: Mapping[str, list[str]], *, slug: str = "", status: int = 200) -> Response:
+    names = ("slug", "name", "description", "messages", "system", "prompt", "variables", "model", "max_tokens", "temperature", "schema")
+    fields = dict.fromkeys((*names, "version"), "") | dict(values)
+    return visit.render("content/template_form.html", status=status, slug=slug, values=fields, errors=errors)
+
+
+def _read_content(form: SubmittedForm) -> _Content:
+    model = form.get("model")
+    return {
+        "name": form.get("name"),
+        "description": form.get_text("description"),
+        "variables": parse_json_object(form, "variables") or {},
+        "messages": _read_messages(form),
+        "model": model or None,
+        "max_tokens": parse_integer(form, "max_tokens"),
+        "temperature": parse_number(form, "temperature"),
+        "schema": parse_json_object(form, "schema"),
+    }
+
+
+def _read_messages(form: SubmittedForm) -> list[inputs.MessageBody]:
+    """
+    Return the messages: those of the field with JSON, else the system message and the prompt.
+
+    Raises:
+        ApiError: The JSON is not a list of messages.
+    """
+    if text := form.get("messages"):
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise refuse_field("messages", f"is not JSON: {error}") from None
+        if not isinstance(value, list) or not all(_is_message(item) for item in cast("list[object]", value)):
+            raise refuse_field("messages", "must be a JSON list of objects with role (system, user or assistant) and content")
+        return cast("list[inputs.MessageBody]", value)
+    messages: list[inputs.MessageBody] = [{"role": "system", "content": form.get_text("system")}] if form.get("system") else []
+    return [*messages, {"role": "user", "content": form.get_text("prompt")}]
+
+
+def _is_message(value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
+    fields = cast("dict[str, object]", value)
+    return fields.keys() == {"role", "content"} and fields["role"] in _ROLES and isinstance(fields["content"], str)
+
+
+def _to_fields(template: models.PromptTemplate) -> dict[str, str]:
+    roles = [message.role for message in template.messages]
+    is_simple = roles in (["user"], ["system", "user"])
+    messages = [{"role": message.role, "content": message.content} for message in template.messages]
+    return {
+        "name": template.name,
+        "description": template.description,
+        "messages": "" if is_simple else to_json(messages),
+        "system": template.messages[0].content if is_simple and len(roles) > 1 else "",
+        "prompt": template.messages[-1].content if is_simple else "",
+        "variables": to_json({name: _to_declaration(variable) for name, variable in template.variables.items()}),
+        "model": template.model or "",
+        "max_tokens": "" if template.max_tokens is None else str(template.max_tokens),
+        "temperature": "" if template.temperature is None else f"{template.temperature:g}",
+        "schema": "" if template.schema_ is None else to_json(template.schema_),
+        "version": str(template.version),
+    }
+
+
+def _to_declaration(variable: models.PromptVariable) -> dict[str, object]:
+    """Return the declaration without fields that say nothing."""
+    fields = variable.model_dump(mode="json")
+    return {name: value for name, value in fields.items() if value is not None and value != ""}
+
+
+def _sum(rows: Sequence[models.ContentUsage]) -> UsageSum:
+    return UsageSum(
+        requests=sum(row.requests for row in rows),
+        failed=sum(row.failed for row in rows),
+        input_tokens=sum(row.input_tokens for row in rows),
+        output_tokens=sum(row.output_tokens for row in rows),
+        cost=sum(row.cost for row in rows),
+    )
+
+
+def _build_charts(rows: Sequence[models.ContentUsage], days: int) -> list[tuple[str, dict[str, object]]]:
+    """Return the charts of requests and of cost by day. Days without requests are 0."""
+    requests, failed, cost = Counter[str](), Counter[str](), dict[str, float]()
+    for row in rows:
+        day = row.day.isoformat()
+        requests[day] += row.requests
+        failed[day] += row.failed
+        cost[day] = cost.get(day, 0.0) + row.cost
+    today = datetime.now(UTC).date()
+    dates = [today - timedelta(days=offset) for offset in reversed(range(days))]
+    x = [int(datetime(date.year, date.month, date.day, tzinfo=UTC).timestamp()) for date in dates]
+    names = [date.isoformat() for date in dates]
+    counts = [
+        {"label": "requests", "values": [requests[name] for name in names], "kind": "accent", "bars": True},
+        {"label": "failed", "values": [failed[name] for name in names], "kind": "bad", "bars": True},
+    ]
+    costs = [{"label": "cost", "values": [round(cost.get(name, 0.0), 6) for name in names], "kind": "accent", "bars": True}]
+    return [("Requests by day", {"x": x, "series": counts}), ("Cost by day", {"x": x, "series": costs})]
+
+
+async def _show_budgets(visit: Visit, values: Mapping[str, str], errors: Mapping[str, list[str]], *, status: int = 200) -> Response:
+    page = await visit.client.content.list_content_budgets(per_page=_MAX_SHOWN_BUDGETS)
+    names = dict[str, str]()
+    if visit.can("keys:read"):
+        keys = await visit.client.keys.list_api_keys(per_page=100)
+        names = {key.id: key.name or key.id for key in keys.items}
+    return visit.render(
+        "content/budgets.html",
+        status=status,
+        budgets=page.items,
+        total=page.total,
+        names=names,
+        values={"key_id": "", "daily": ""} | dict(values),
+        errors=errors,
+        may_manage=visit.can(MANAGE_BUDGETS),
+    )
+
+
+VIEWS = (
+    View("GET", "/content/templates", list_templates, READ),
+    View("GET", "/content/templates/new", show_new_template, WRITE),
+    View("POST", "/content/templates/new", create_template, WRITE),
+    View("GET", "/content/templates/{slug}", show_template, READ),
+    View("POST", "/content/templates/{slug}", preview_template, READ),
+    View("GET", "/content/templates/{slug}/edit", show_edit_form, WRITE),
+    View("POST", "/content/templates/{slug}/edit", save_template, WRITE),
+    View("POST", "/content/templates/{slug}/delete", delete_template, WRITE),
+    View("GET", "/content/usage", show_usage, READ),
+    View("GET", "/content/budgets", show_budgets, READ),
+    View("POST", "/content/budgets", set_budget, MANAGE_BUDGETS),
+    View("POST", "/content/budgets/delete", delete_budget, MANAGE_BUDGETS),
+)
