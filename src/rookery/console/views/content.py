@@ -178,12 +178,12 @@ async def cancel_batch(visit: Visit) -> Response:
 
 def cut_messages(messages: Sequence[models.Message]) -> list[ShownText]:
     """Return the messages, of which all together have a bound."""
-    left, shown = _MAX_SHOWN_MESSAGES_CHARS, list[ShownText]()
+    left, texts = _MAX_SHOWN_MESSAGES_CHARS, list[ShownText]()
     for message in messages:
         part = _cut(message.role, message.content, min(left, MAX_SHOWN_CHARS))
         left -= len(part.text)
-        shown.append(part)
-    return shown
+        texts.append(part)
+    return texts
 
 
 def parse_json_object(form: SubmittedForm, name: str) -> dict[str, object] | None:

@@ -51,7 +51,7 @@ class _Content(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class UsageSum:
+class UsageTotals:
     """The sums of one model, or of all."""
 
     requests: int
@@ -290,8 +290,8 @@ def _to_declaration(variable: models.PromptVariable) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None and value != ""}
 
 
-def _sum(rows: Sequence[models.ContentUsage]) -> UsageSum:
-    return UsageSum(
+def _sum(rows: Sequence[models.ContentUsage]) -> UsageTotals:
+    return UsageTotals(
         requests=sum(row.requests for row in rows),
         failed=sum(row.failed for row in rows),
         input_tokens=sum(row.input_tokens for row in rows),
