@@ -44,6 +44,30 @@ def test_a_repository_is_named_after_its_remote(repository: Path, url: str) -> N
     assert (find_project(repository) or LocalProject(project="")).project == "web"
 
 
+@pytest.mark.parametrize(
+    "url", ["https://kim:secret-token@example.org", "https://kim:secret-token@example.org/?a=b", "https://example.org/.."]
+)
+def test_a_remote_without_a_path_names_nothing(repository: Path, url: str) -> None:
+    """A name is sent to the server and is seen by other agents, so it never has the credentials of a remote."""
+    git(repository, "remote", "add", "origin", url)
+    assert (find_project(repository) or LocalProject(project="")).project == "checkout"
+
+
+def test_a_remote_in_quotes_is_read_as_git_reads_it(repository: Path) -> None:
+    """`git config` allows quotes around a value, and line ends of Windows."""
+    with (repository / ".git" / "config").open("ab") as config:
+        config.write(b'[remote "origin"]\r\n\turl = "https://example.org/acme/web.git"\r\n')
+    assert (find_project(repository) or LocalProject(project="")).project == "web"
+
+
+def test_a_file_of_windows_is_read(repository: Path) -> None:
+    """Notepad writes a byte order mark and CRLF. A name of blanks counts as no name."""
+    (repository / PROJECT_FILE).write_bytes(b'\xef\xbb\xbfproject = "  "\r\norg = " acme "\r\nhooks = false\r\n')
+    project = find_project(repository)
+    assert project is not None
+    assert (project.project, project.org, project.is_recorded) == ("checkout", "acme", False)
+
+
 def test_worktrees_share_the_project_of_their_repository(repository: Path, tmp_path: Path) -> None:
     """Issue 21: a linked worktree is in the project of its common directory, and has its own branch."""
     git(repository, "remote", "add", "origin", "https://github.com/acme/web.git")

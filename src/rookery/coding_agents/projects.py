@@ -18,7 +18,9 @@ _MAX_FILE_BYTES = 64 * 1024
 _MAX_NAME_CHARS = 100
 _REMOTE = re.compile(r'^\s*\[\s*remote\s+"origin"\s*\]\s*$')
 _SECTION = re.compile(r"^\s*\[")
-_URL = re.compile(r"^\s*url\s*=\s*(\S+)\s*$")
+_URL = re.compile(r"^\s*url\s*=\s*\"?([^\s\"]+)\"?\s*$")
+_URL_HOST = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://[^/]*")
+"""The scheme and the host of a URL, with the credentials that some remotes have. They are never part of a name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +96,10 @@ def _name_repository(common_dir: Path) -> str | None:
         if _SECTION.match(line):
             is_origin = _REMOTE.match(line) is not None
         elif is_origin and (url := _URL.match(line)):
-            name = re.split(r"[/:\\]", url[1].rstrip("/"))[-1].removesuffix(".git")
-            return name[:_MAX_NAME_CHARS] or None
+            path = _URL_HOST.sub("", url[1]).partition("?")[0]
+            name = re.split(r"[/:\\]", path.rstrip("/"))[-1].removesuffix(".git")
+            if name not in {"", ".", ".."}:
+                return name[:_MAX_NAME_CHARS]
     folder = common_dir.parent if common_dir.name == ".git" else common_dir
     return folder.name.removesuffix(".git")[:_MAX_NAME_CHARS] or None
 
@@ -120,9 +124,9 @@ def _read_last_subject(git_dir: Path) -> str | None:
 
 def _text(values: dict[str, object], name: str) -> str | None:
     value = values.get(name)
-    return value if isinstance(value, str) and value else None
+    return (value.strip() or None) if isinstance(value, str) else None
 
 
 def _read(path: Path) -> str:
     with path.open("rb") as file:
-        return file.read(_MAX_FILE_BYTES).decode("utf-8", errors="replace")
+        return file.read(_MAX_FILE_BYTES).decode("utf-8-sig", errors="replace")  # editors of Windows write a byte order mark
