@@ -25,7 +25,6 @@ _TIMEOUT_S = 10.0
 
 _MAX_ANSWER_S = 60.0
 _MAX_ANSWER_BYTES = 8 * 1024 * 1024
-_MAX_ERROR_BYTES = 65_536
 _PROTOCOL_VERSION = "2025-11-25"
 _MAX_PAGES = 100
 
@@ -43,7 +42,7 @@ class Answer:
         """The JSON object of the body; empty if it is no object."""
         try:
             value = cast("object", json.loads(self.body))
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return cast("dict[str, object]", value) if isinstance(value, dict) else {}
 
@@ -129,14 +128,19 @@ class ServerClient:
         fields = {"Authorization": f"Bearer {self._key.reveal()}", "User-Agent": "rookery-connect", **headers}
         request = urllib.request.Request(url, data=body, headers=fields, method=method)  # noqa: S310 - the scheme is checked
         try:
+            return self._read_answer(request)
+        except (OSError, ValueError, HTTPException) as error:
+            reason = error.reason if isinstance(error, urllib.error.URLError) else error
+            raise ServerUnusable("unreachable", f"{_without_query(url)} cannot be reached: {reason}") from error
+
+    def _read_answer(self, request: urllib.request.Request) -> Answer:
+        """Send *request* and return the answer, also one with the status of an error, whose body has the same limits."""
+        try:
             with self._opener.open(request, timeout=_TIMEOUT_S) as response:
                 return Answer(response.status, dict(response.headers.items()), _read_body(response))
         except urllib.error.HTTPError as error:
             with error:
-                return Answer(error.code, dict(error.headers.items()), error.read(_MAX_ERROR_BYTES))
-        except (OSError, ValueError, HTTPException) as error:
-            reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            raise ServerUnusable("unreachable", f"{_without_query(url)} cannot be reached: {reason}") from error
+                return Answer(error.code, dict(error.headers.items()), _read_body(cast("HTTPResponse", error)))
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
