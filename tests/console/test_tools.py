@@ -214,3 +214,19 @@ async def test_a_person_calls_a_tool(person: BrowserUser) -> None:
     for path in ("tools/brain", "tools/calls", "tools/add"):
         await person.go(path)
         assert await person.find_faults() == [], path
+
+
+async def test_the_form_keeps_what_it_does_not_show(user: ConsoleUser, instance: Instance) -> None:
+    """Time-outs and caching of single tools, which the API sets, stay when the form changes which tools are offered."""
+    rules = {"allow": ["a*"], "timeouts": {"slow": 5.0}, "cache_s": {"lookup": 60.0}}
+    added = await instance.admin.post("/api/v1/servers", {"id": "own", "url": "http://127.0.0.1:9/mcp", "tools": rules})
+    assert added.status_code == 201, added.text
+    fields = {"name": "own", "url": "http://127.0.0.1:9/mcp", "type": "http", "timeout_s": "60", "isolation": "per_workspace"}
+    response = await user.post("tools/_added/own", fields | {"has_rules": "yes", "allow": "", "deny": "b*"})
+    assert response.status_code == 303, get_text(response.text)
+    stored = (await instance.admin.get("/api/v1/servers/own")).json()["tools"]
+    assert {name: stored[name] for name in ("deny", "timeouts", "cache_s")} == {
+        "deny": ["b*"],
+        "timeouts": {"slow": 5.0},
+        "cache_s": {"lookup": 60.0},
+    }

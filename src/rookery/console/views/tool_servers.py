@@ -54,7 +54,7 @@ async def change(visit: Visit) -> Response:
     """Change the settings of a server. Secrets whose field is empty stay."""
     form = await visit.form()
     server = await visit.client.servers.get_added_server(visit.path("server_id"))
-    fields, problems = _read_fields(form)
+    fields, problems = _read_fields(form, server.tools)
     if problems:
         return _render_form(visit, server, form.as_dict(), problems)
     secrets: dict[str, object] = {**dict.fromkeys(form.list("removed_secret")), **_read_secrets(form)}
@@ -142,8 +142,13 @@ def _to_values(server: models.AddedServer) -> dict[str, str]:
     }
 
 
-def _read_fields(form: SubmittedForm) -> tuple[dict[str, object], dict[str, list[str]]]:
-    """Return the settings of the form, and what is wrong with their texts. An empty field removes the setting."""
+def _read_fields(form: SubmittedForm, rules: Mapping[str, object] | None = None) -> tuple[dict[str, object], dict[str, list[str]]]:
+    """
+    Return the settings of the form, and what is wrong with their texts. An empty field removes the setting.
+
+    Args:
+        rules: The present rules for tools. The form changes only which tools are offered.
+    """
     problems: dict[str, list[str]] = {}
     fields: dict[str, object] = {name: form.get(name) or None for name in ("name", "tagline", "use_when")}
     fields["url"] = form.get("url") or None
@@ -164,12 +169,14 @@ def _read_fields(form: SubmittedForm) -> tuple[dict[str, object], dict[str, list
         problems["timeout_s"] = ["Write a number of seconds."]
     if form.get("has_rules"):
         allow, deny = ([line.strip() for line in form.get_text(name).splitlines() if line.strip()] for name in ("allow", "deny"))
-        fields["tools"] = _merge_rules(allow, deny)
+        fields["tools"] = _merge_rules(allow, deny, rules or {})
     return fields, problems
 
 
-def _merge_rules(allow: list[str], deny: list[str]) -> inputs.ToolRulesBody | None:
-    return cast("inputs.ToolRulesBody", {"allow": allow or None, "deny": deny}) if allow or deny else None
+def _merge_rules(allow: list[str], deny: list[str], rules: Mapping[str, object]) -> inputs.ToolRulesBody | None:
+    """Return *rules* with other tools allowed and denied. Time-outs and caching of single tools stay."""
+    kept = {name: rules[name] for name in ("timeouts", "cache_s") if rules.get(name)}
+    return cast("inputs.ToolRulesBody", {"allow": allow or None, "deny": deny, **kept}) if allow or deny or kept else None
 
 
 def _read_auth(form: SubmittedForm) -> Literal["oauth"] | Unset | None:
