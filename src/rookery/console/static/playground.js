@@ -1,5 +1,5 @@
 // The playground. The server keeps JSON and form equal.
-import { onPart } from "./console.js";
+const { onPart } = await import("./console.js" + new URL(import.meta.url).search);
 
 const $ = (id) => document.getElementById(id);
 const BOTH = ["fields", "json-side"];

@@ -175,8 +175,8 @@ def _read_fields(form: SubmittedForm, rules: Mapping[str, object] | None = None)
 
 def _merge_rules(allow: list[str], deny: list[str], rules: Mapping[str, object]) -> inputs.ToolRulesBody | None:
     """Return *rules* with other tools allowed and denied. Time-outs and caching of single tools stay."""
-    kept = {name: rules[name] for name in ("timeouts", "cache_s") if rules.get(name)}
-    return cast("inputs.ToolRulesBody", {"allow": allow or None, "deny": deny, **kept}) if allow or deny or kept else None
+    unchanged = {name: rules[name] for name in ("timeouts", "cache_s") if rules.get(name)}
+    return cast("inputs.ToolRulesBody", {"allow": allow or None, "deny": deny, **unchanged}) if allow or deny or unchanged else None
 
 
 def _read_auth(form: SubmittedForm) -> Literal["oauth"] | Unset | None:
