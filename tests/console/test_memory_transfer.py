@@ -9,7 +9,7 @@ from tests.console.browsing import ConsoleUser
 
 MEMORIES = (
     {"type": "decision", "content": "We deploy on Tuesdays.", "project": "infra", "tags": ["deploy"], "confidence": 0.9},
-    {"type": "fact", "content": "Die Brücke — “quoted”, \u2028 and <b>bold</b>.", "memory_scope": "shared"},
+    {"type": "fact", "content": "Die Brücke — “quoted”, \u2028 and <b>bold</b>.", "memory_scope": "shared", "org": "heronry"},
 )
 
 

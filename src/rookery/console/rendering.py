@@ -68,7 +68,7 @@ class StaticFiles:
     def __init__(self) -> None:
         folder = _HERE / "static"
         paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".LICENSE")
-        self._contents = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+        self._contents = {path.relative_to(folder).as_posix(): _read_file(path) for path in paths}
         digest = hashlib.sha256()
         for name, content in self._contents.items():
             digest.update(name.encode() + b"\0" + content)
@@ -80,3 +80,12 @@ class StaticFiles:
         if content is None:
             return None
         return Response(content, headers=_STATIC_HEADERS, media_type=mimetypes.guess_type(name)[0] or "application/octet-stream")
+
+
+def _read_file(path: Path) -> bytes:
+    """Return a file as browsers get it: a script of ours without indentation and without lines that are comments."""
+    content = path.read_bytes()
+    if path.suffix != ".js" or path.parent.name == "vendor":
+        return content
+    lines = (line.strip() for line in content.splitlines())
+    return b"\n".join(line for line in lines if line and not line.startswith((b"//", b"/**", b"* ", b"*/"))) + b"\n"

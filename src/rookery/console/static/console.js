@@ -90,7 +90,6 @@ document.addEventListener("submit", (event) => {
   if (form.method === "dialog" || form.hasAttribute("hx-post") || form.method === "get") return;
   setTimeout(() => form.querySelectorAll("button").forEach((button) => (button.disabled = true)));
 });
-window.addEventListener("pageshow", () => document.querySelectorAll("form button:disabled:not([data-off])").forEach((button) => (button.disabled = false)));
 
 // Filters apply when a choice changes.
 document.addEventListener("change", (event) => {
@@ -130,9 +129,3 @@ function drawChart(element) {
 
 onPart("[data-chart]", drawChart);
 document.addEventListener("htmx:after:swap", () => startParts(document));
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-  for (const element of document.querySelectorAll("[data-chart]")) {
-    element.replaceChildren();
-    drawChart(element);
-  }
-});

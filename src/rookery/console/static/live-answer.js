@@ -1,6 +1,6 @@
 // Shows the answer of a language model as it is written. Leaving the page ends the request, and with it the call of the provider.
 
-import { onPart } from "./console.js";
+const { onPart } = await import("./console.js" + new URL(import.meta.url).search);
 
 onPart("form[data-live]", (form) => {
   const find = (name) => document.querySelector(`[data-live-${name}]`);
