@@ -83,7 +83,7 @@ class StaticFiles:
 
 
 def _read_file(path: Path) -> bytes:
-    """Return a file as browsers get it: a script of ours without indentation and without lines that are comments."""
+    """Return a file as browsers get it: an own script has neither indentation nor lines that are comments."""
     content = path.read_bytes()
     if path.suffix != ".js" or path.parent.name == "vendor":
         return content
