@@ -553,6 +553,7 @@ async def test_public_routes_and_other_methods_cannot_be_idempotent(server: Serv
 
 
 NOT_IDEMPOTENT = {
+    "POST /api/agent/hooks/{client}/{event}",  # by the session and turn of its payload
     "POST /api/v1/mcp/servers/{server_id}/prompts/{name:path}",
     "POST /api/v1/mcp/tools/call",
     "POST /mcp/tools/call",
