@@ -17,9 +17,10 @@ _REQUIRED: dict[str, dict[str, object]] = {
     "GET /v1/brain/search": {"q": "x"},
     "POST {}/plans": {"title": "x"},
     "POST {}/sessions": {"agent_type": "x"},
-    "POST /api/agent/hooks/{{client}}/{{event}}": {"session_id": "s", "source": "startup"},
     "POST {}/templates/{{slug}}/plans": {"variables": {"summary": "x", "component": "y"}},
 }
+_IGNORES = "POST /api/agent/hooks/{client}/{event}"
+"""A hook must not fail in its client: for a project outside the lists it answers `{}` and records nothing (`test_agent_hooks`)."""
 _NO_FILTER = {"PATCH", "PUT"}
 """Methods that change one resource; tests of their domains prove that it cannot leave the lists."""
 
@@ -29,11 +30,7 @@ def _fields(endpoint: RouteEndpoint) -> set[str]:
 
 
 def _path(endpoint: RouteEndpoint) -> str:
-    values = {"{agent_id}": "scout", "{agent}": "scout", "{slug}": "bug-fix", "{client}": "claude-code", "{event}": "session-start"}
-    path = endpoint.path
-    for name, value in values.items():
-        path = path.replace(name, value)
-    return path
+    return endpoint.path.replace("{agent_id}", "scout").replace("{agent}", "scout").replace("{slug}", "bug-fix")
 
 
 @pytest.mark.parametrize(("field", "allow_list"), [("org", "orgs"), ("project", "projects")])
@@ -48,18 +45,16 @@ async def test_an_org_or_a_project_outside_the_lists_is_rejected_by_reads_and_wr
     required = {name.format(prefix): fields for name, fields in _REQUIRED.items() for prefix in ("/v1", "/api/agent")}
     route_count = 0
     for endpoint in build_route_table(instance.rookery).endpoints:
-        if field not in _fields(endpoint) or endpoint.route.method in _NO_FILTER:
+        if field not in _fields(endpoint) or endpoint.route.method in _NO_FILTER or operation_name(endpoint) == _IGNORES:
             continue
         route_count += 1
         with subtests.test(route=operation_name(endpoint)):
             fields = {name: value for name, value in allowed.items() if name in _fields(endpoint)}
             fields |= {**required.get(operation_name(endpoint), {}), field: "zz"}
-            query = {name: value for name, value in fields.items() if endpoint.query is not None and name in endpoint.query.model_fields}
-            path = f"{_path(endpoint)}?{'&'.join(f'{name}={value}' for name, value in query.items())}".removesuffix("?")
             if endpoint.route.method == "GET":
-                rejected = await key.get(path)
+                rejected = await key.get(f"{_path(endpoint)}?{'&'.join(f'{name}={value}' for name, value in fields.items())}")
             else:
-                rejected = await key.send(endpoint.route.method, path, {name: value for name, value in fields.items() if name not in query})
+                rejected = await key.send(endpoint.route.method, _path(endpoint), fields)
             assert (rejected.status_code, rejected.json()["error"]) == (403, "permission_denied"), rejected.text
             assert rejected.json()["not_in_list"] == {"list": allow_list, "value": "zz"}
             assert "required_permission" not in rejected.json()
