@@ -40,6 +40,7 @@ async def play(recorder: Recorder) -> None:
     await recorder.send(kim, "GET /v1/brain/memories/{memory_id}/history", memory_id=rule["id"])
     await recorder.send(kim, "GET /v1/brain/tags", query={"org": "acme"})
     await recorder.send(kim, "GET /v1/brain/scopes", query={"org": "acme", "project": "shop"})
+    await recorder.send(kim, "GET /v1/brain/map", query={"org": "acme"})
     await recorder.send(kim, "GET /v1/brain/agent/{agent_id}/boot", query={**_WHERE, "max_memories": 10}, agent_id="kim")
     await recorder.send(kim, "GET /v1/brain/agent/{agent_id}/context", query=_WHERE, agent_id="kim")
     await recorder.send(kim, "POST /v1/brain/memories/{memory_id}/archive", memory_id=rule["id"])
