@@ -349,9 +349,10 @@ def _(api: Api) -> None:
         assert server.client.post(f"{BRAIN}/recall", json={"query": "x", "mode": "keyword"}).status_code == 200
 
 
-@statement("D-02", "/ describes the server, as a page for browsers and as JSON for programs.")
+@statement("D-02", "/ leads a browser to the console, and describes the server as JSON for programs.")
 def _(api: Api) -> None:
-    assert api.get("/", Accept="text/html").headers["content-type"].startswith("text/html")
+    assert api.get("/", Accept="text/html").headers["location"] == "console/"
+    assert api.get("/console/sign-in").headers["content-type"].startswith("text/html")
     assert api.get("/", Accept="application/json").json()
 
 
