@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, case, delete, func, insert, select, update
 
 from rookery.access.models import Environment, Key, KeyKind, KeyRestrictions, KeyStatus, KeyUsage, KeyWithUsage
-from rookery.kernel.db import Mapper, Row, Statement, Tx, Value, fetch_count, metadata, upsert
+from rookery.kernel.db import Mapper, Row, Statement, Tx, Value, fetch_count, match_part, metadata, upsert
 
 MAX_CANDIDATES = 4
 """Maximum keys with the same lookup that are verified. Each costs one bcrypt run."""
@@ -215,7 +214,7 @@ def list_key_page(
         "at": at,
         "environment": environment or "",
         "status": status.value if status else "",
-        "pattern": "%" + re.sub(r"([%_\\])", r"\\\1", text.lower()) + "%",
+        "pattern": match_part(text),
     }
     return _fetch_keys(tx, _PAGE, {**params, "limit": limit, "offset": offset}), fetch_count(tx, _COUNT, params)
 

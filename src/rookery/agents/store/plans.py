@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, ColumnElement, and_, bindparam, false, func, 
 from rookery.agents.models.drafts import PlanFilter
 from rookery.agents.models.plans import Plan, PlanAccessFilter, PlanEvent, PlanStatus
 from rookery.agents.store.tables import PLAN_EVENTS, PLANS, plan_events, plans
-from rookery.kernel.db import Tx, fetch_count
+from rookery.kernel.db import Tx, fetch_count, match_part
 from rookery.kernel.ids import is_uuid
 
 _c = plans.c
@@ -118,8 +118,8 @@ def _filter_conditions(filters: PlanFilter) -> list[ColumnElement[bool]]:
     if filters.project is not None:
         conditions.append(_c.project == filters.project)
     if filters.q is not None:
-        text = filters.q.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_").lower()
-        conditions.append(or_(*(func.lower(column).like(f"%{text}%", escape="\\") for column in (_c.title, _c.slug, _c.description))))
+        pattern = match_part(filters.q)
+        conditions.append(or_(*(func.lower(column).like(pattern, escape="\\") for column in (_c.title, _c.slug, _c.description))))
     return conditions
 
 

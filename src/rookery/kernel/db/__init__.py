@@ -10,7 +10,7 @@ from rookery.kernel.db.channel import MessageChannel
 from rookery.kernel.db.database import Database, open_channel, open_database
 from rookery.kernel.db.mapper import Codec, Mapper, codec_for, encode_json
 from rookery.kernel.db.rows import Row, Value
-from rookery.kernel.db.statements import Statement, Upsert, metadata, upsert
+from rookery.kernel.db.statements import Statement, Upsert, match_part, metadata, upsert
 from rookery.kernel.db.transaction import TRANSACTION_HOOK, Dialect, TransactionHook, Tx, fetch_count, purge_tables
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "codec_for",
     "encode_json",
     "fetch_count",
+    "match_part",
     "metadata",
     "open_channel",
     "open_database",

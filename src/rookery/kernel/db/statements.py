@@ -228,3 +228,9 @@ class StatementCompiler:
             executable = statement.build(sqlite.insert(statement.table)) if isinstance(statement, Upsert) else statement
             compiled = variants[keys] = CompiledStatement(executable, keys)
         return compiled
+
+
+def match_part(text: str) -> str:
+    r"""Return the pattern of LIKE, with the escape character `\`, that finds *text* in lower case anywhere in a value."""
+    escaped = text.lower().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"%{escaped}%"
