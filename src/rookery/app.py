@@ -13,8 +13,8 @@ from pydantic import Field
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rookery.console.application import Console, ConsoleServices
-from rookery.console.sign_in import SignInServices
+from rookery.console.mount import ConsoleMount
+from rookery.console.ports import ConsolePorts
 from rookery.doctor import FindingGrade, examine, has_no_problem
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import EngineUnavailable, RookeryError
@@ -102,22 +102,24 @@ def build_server_edge(rookery: Rookery, table: RouteTable) -> ASGIApp:
         table.router.routes.extend(console.routes())
     edge = build_edge(rookery.settings, table, rookery.access.guard, rookery.observability)
     if console is not None:
-        console.app = edge
+        console.server = edge
     return edge
 
 
-def _build_console(rookery: Rookery) -> Console:
+def _build_console(rookery: Rookery) -> ConsoleMount:
     access, runtime = rookery.access, rookery.runtime
-    sign_in = SignInServices(
-        db=runtime.db, audit=access.audit, limiter=access.limiter, clock=runtime.clock, find_address=access.guard.find_client_address
+    return ConsoleMount(
+        ConsolePorts(
+            db=runtime.db,
+            sealer=rookery.sealing.sealer,
+            audit=access.audit,
+            limiter=access.limiter,
+            clock=runtime.clock,
+            find_address=access.guard.find_client_address,
+            organization=rookery.tools.discovery.organization,
+            has_docs=rookery.settings.has_api_docs,
+        )
     )
-    services = ConsoleServices(
-        sign_in=sign_in,
-        sealer=rookery.sealing.sealer,
-        organization=rookery.tools.discovery.organization,
-        has_docs=rookery.settings.has_api_docs,
-    )
-    return Console(services)
 
 
 class Application:
@@ -262,10 +264,7 @@ class DoctorRoutes:
             raise EngineUnavailable("doctor", f"the checks took longer than {_EXAMINATION_TIMEOUT_S:.0f} s") from error
         return DoctorResponse(
             healthy=has_no_problem(findings),
-            findings=[
-                DoctorFindingResponse(about=finding.about, grade=finding.grade, says=finding.says, advice=finding.advice)
-                for finding in findings
-            ],
+            findings=[DoctorFindingResponse.from_parts(finding) for finding in findings],
         )
 
 

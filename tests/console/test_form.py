@@ -127,3 +127,9 @@ async def test_the_files_of_pages_may_be_cached(user: ConsoleUser) -> None:
     for link in set(links):
         response = await user.get(link)
         assert (response.status_code, "immutable" in response.headers["cache-control"]) == (200, True), link
+
+
+async def test_an_encoded_slash_is_part_of_a_name(user: ConsoleUser) -> None:
+    """A browser resolves relative links by the address as it was sent."""
+    page = await user.get("memories/a%2Fb")
+    assert (page.status_code, 'href="../static/style.css' in page.text) == (404, True)

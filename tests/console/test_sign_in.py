@@ -113,3 +113,14 @@ async def test_pages_do_not_use_up_the_limit_of_the_key(instance: Instance) -> N
             assert (await user.get("")).status_code == 200
     assert (await key.get("/v1/brain/tags")).status_code == 200
     assert (await key.get("/v1/brain/tags")).status_code == 429
+
+
+async def test_a_key_that_loses_the_scope_is_signed_out(instance: Instance) -> None:
+    """D-90: `console:read` is needed for every page, not only at sign-in."""
+    key = await instance.api_key("console:read", "brain:read")
+    async with ConsoleUser(instance.rookery) as user:
+        await user.sign_in(key.key or "")
+        assert (await user.get("memories")).status_code == 200
+        changed = await instance.admin.send("PATCH", f"/api/v1/api-keys/{key.key_id}", {"scopes": ["brain:read"]})
+        assert changed.status_code == 200, changed.text
+        assert "refused" in (await user.get("memories")).headers["location"]

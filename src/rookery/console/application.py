@@ -2,77 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from typing import cast
 from urllib.parse import urlsplit
 
 import structlog
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route, Router, compile_path
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rookery.access.scopes import grants
 from rookery.console.cookies import ConsoleSession, SessionCookies
 from rookery.console.in_process import InProcessTransport
+from rookery.console.ports import ConsolePorts
 from rookery.console.rendering import ConsoleTemplates, PageTooLarge
 from rookery.console.routing import View
 from rookery.console.sections import SECTIONS
-from rookery.console.sign_in import SignIn, SignInServices, read_scopes, sign_in_location
+from rookery.console.sign_in import SIGN_IN_SCOPE, SignIn, read_scopes, sign_in_location
 from rookery.console.views import VIEWS
 from rookery.console.visit import Visit
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.sealing import Sealer
 from rookery_client import ApiError, AsyncRookery, ConnectionFailed, UnexpectedResponse
 from rookery_client.calls import InvalidPathValue
 from rookery_client.generated import models
 
-PREFIX = "/console"
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _SEE_OTHER = 303
+_SLASHES_OF_FIRST_PAGES = 2
+"""Slashes in the path of `/console/` and of the pages directly below it."""
 _FORBIDDEN, _NOT_FOUND, _NOT_ALLOWED, _INTERNAL, _BAD_GATEWAY = 403, 404, 405, 500, 502
 _SIGNED_OUT_CODES = frozenset({"unauthorised", "key_revoked", "key_expired"})
 
 _log = structlog.stdlib.get_logger("rookery.console")
 
 
-@dataclass(frozen=True, slots=True)
-class ConsoleServices:
-    """Parts of the platform that the console uses beside its API."""
+BuildConsole = Callable[[ConsolePorts, ASGIApp], ASGIApp]
+"""The type of `build`."""
 
-    sign_in: SignInServices
-    sealer: Sealer
-    organization: str
-    has_docs: bool
+
+def build(ports: ConsolePorts, server: ASGIApp) -> ASGIApp:
+    """Return the console, whose pages send their calls to *server*."""
+    return Console(ports, server)
 
 
 class Console:
     """
     The pages under `/console`.
 
-    Attributes:
-        app: The server to which the pages send their calls. It is set once the server is complete.
+    Args:
+        server: The server to which the pages send their calls.
     """
 
-    def __init__(self, services: ConsoleServices, views: Sequence[View] = VIEWS) -> None:
-        self.app: ASGIApp | None = None
-        self._services = services
-        clock = services.sign_in.clock
-        self._templates = ConsoleTemplates(clock)
-        self._cookies = SessionCookies(services.sign_in.db, services.sealer, clock)
-        self._sign_in = SignIn(services.sign_in, self._cookies, self._templates, self._open_client)
-        self._sign_in.organization = services.organization
-        self._views = [(compile_path(view.path)[0], view) for view in views]
+    def __init__(self, ports: ConsolePorts, server: ASGIApp) -> None:
+        self._ports = ports
+        self._server = server
+        self._templates = ConsoleTemplates(ports.clock)
+        self._cookies = SessionCookies(ports.db, ports.sealer, ports.clock)
+        self._sign_in = SignIn(ports, self._cookies, self._templates, self._open_client)
+        self._views = [(compile_path(view.path)[0], view) for view in VIEWS]
 
-    def routes(self) -> list[Mount | Route]:
-        """Return the routes of the console for the router of the server."""
-        return [Route(PREFIX, _redirect_to_folder, methods=["GET"]), Mount(PREFIX, app=Router([Mount("/", app=self._serve)]))]
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        cast("dict[str, object]", scope["state"])["route"] = PREFIX
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
         request = Request(scope, receive, send)
         path = _get_console_path(scope)
         async with AsyncExitStack() as stack:
@@ -80,7 +72,7 @@ class Console:
             await response(scope, receive, send)
 
     async def _respond(self, request: Request, path: str, stack: AsyncExitStack) -> Response:
-        base = "../" * (path.count("/") - 1) or "./"
+        base = _get_base(request.scope)
         if request.method not in _SAFE_METHODS and not _is_same_origin(request):
             return self._show_plain_error(_FORBIDDEN, "The form was sent from another site.", base)
         if path.startswith("/static/") and request.method in _SAFE_METHODS:
@@ -117,6 +109,8 @@ class Console:
             return self._show_plain_error(error.status, error.message, base)
         except (ConnectionFailed, UnexpectedResponse) as error:
             return self._show_plain_error(_BAD_GATEWAY, str(error), base)
+        if not grants(read_scopes(own_key), SIGN_IN_SCOPE):  # it had the scope when it signed in
+            return self._send_to_sign_in(request, path, base, refused=True)
         visit = self._build_visit(request, base, session, client, own_key)
         view, parameters = self._find_view(request.method, path)
         if view is None:
@@ -126,19 +120,18 @@ class Console:
             return _show_error(visit, _FORBIDDEN, f"Your key has no scope {view.scope}, which this page needs.", code="scope_missing")
         return await _show_view(view, visit)
 
-    def _build_visit(self, request: Request, base: str, session: ConsoleSession, client: AsyncRookery, own_key: object) -> Visit:
-        key = cast("models.Who", own_key)
+    def _build_visit(self, request: Request, base: str, session: ConsoleSession, client: AsyncRookery, own_key: models.Who) -> Visit:
         return Visit(
             request=request,
             templates=self._templates,
-            organization=self._services.organization,
-            has_docs=self._services.has_docs,
+            organization=self._ports.organization,
+            has_docs=self._ports.has_docs,
             session=session,
             client=client,
-            own_key=key,
-            scopes=read_scopes(key),
+            own_key=own_key,
+            scopes=read_scopes(own_key),
             base=base,
-            shared={"section": _find_section(request)},
+            section=_find_section(request),
         )
 
     def _find_view(self, method: str, path: str) -> tuple[View | None, Mapping[str, str]]:
@@ -158,11 +151,8 @@ class Console:
         return Response(status_code=_SEE_OTHER, headers={"Location": location})
 
     def _open_client(self, scope: Scope, key: str) -> AsyncRookery:
-        if self.app is None:
-            msg = "the console serves before its server is complete"
-            raise LookupError(msg)
         # No retries: a page shows at once that an engine is unavailable. The transport sends the Host of the browser, whatever it is.
-        return AsyncRookery("http://localhost", key, max_retries=0, transport=InProcessTransport(self.app, scope))
+        return AsyncRookery("http://localhost", key, max_retries=0, transport=InProcessTransport(self._server, scope))
 
     def _show_plain_error(self, status: int, message: str, base: str, *, request: Request | None = None) -> Response:
         request_id = None if request is None else cast("Mapping[str, str]", request.scope["state"])["request_id"]
@@ -170,7 +160,7 @@ class Console:
             "message": message,
             "base": base,
             "request_id": request_id,
-            "organization": self._services.organization,
+            "organization": self._ports.organization,
         }
         return self._templates.render("plain_error.html", content, status=status)
 
@@ -205,6 +195,12 @@ def _get_console_path(scope: Scope) -> str:
     return cast("str", scope["path"]).removeprefix(cast("str", scope.get("root_path", ""))) or "/"
 
 
+def _get_base(scope: Scope) -> str:
+    """Return the relative URL of `/console/`. It counts the slashes of the path as it was sent: one that is encoded is part of a name."""
+    raw_path = cast("bytes", scope.get("raw_path") or cast("str", scope["path"]).encode())
+    return "../" * (raw_path.count(b"/") - _SLASHES_OF_FIRST_PAGES) or "./"
+
+
 def _is_same_origin(request: Request) -> bool:
     """Return whether a page of this server sent the request (OWASP: fetch metadata, with Origin for browsers that lack it)."""
     site = request.headers.get("sec-fetch-site")
@@ -217,9 +213,3 @@ def _is_same_origin(request: Request) -> bool:
         return urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()
     except ValueError:  # such as `http://[`
         return False
-
-
-async def _redirect_to_folder(request: Request) -> Response:
-    """Redirect `/console` to `/console/`, from which the relative links of the pages start."""
-    name = request.url.path.rpartition("/")[2]
-    return Response(status_code=308, headers={"Location": f"{name}/"})

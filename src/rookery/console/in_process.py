@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import cast
 
 import httpx2
@@ -67,10 +67,9 @@ class InProcessTransport(httpx2.AsyncBaseTransport):
     async def _run(self, scope: Scope, exchange: _Exchange) -> None:
         try:
             await self._app(scope, exchange.receive, exchange.send)
-        except Exception as error:
-            if exchange.start.done():
-                raise
-            exchange.start.set_exception(error)
+        except Exception:
+            exchange.has_failed = True
+            raise
         finally:
             if not exchange.start.done():
                 exchange.start.set_exception(httpx2.RemoteProtocolError("the server ended the request without a response"))
@@ -85,6 +84,7 @@ class _Exchange:
         self.start: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self.parts: asyncio.Queue[bytes | None] = asyncio.Queue(_MAX_WAITING_PARTS)
         self.task: asyncio.Task[None] | None = None
+        self.has_failed = False
         self._is_closed = asyncio.Event()
 
     async def receive(self) -> Message:
@@ -123,13 +123,11 @@ class _Body(httpx2.AsyncByteStream):
     def __init__(self, exchange: _Exchange) -> None:
         self._exchange = exchange
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for part in self._read():
-            yield part
-
-    async def _read(self) -> AsyncGenerator[bytes]:
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
         while (part := await self._exchange.parts.get()) is not None:
             yield part
+        if self._exchange.has_failed:
+            raise httpx2.RemoteProtocolError("the server failed in the middle of its response")
 
     async def aclose(self) -> None:
         """Cancel the request if its response has not ended."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import cast
 from urllib.parse import urlencode
 
@@ -12,15 +11,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from rookery.access.audit_log import PLATFORM_CHAIN, AuditLog, AuditSubject
+from rookery.access.audit_log import PLATFORM_CHAIN, AuditSubject
 from rookery.access.models import Actor
-from rookery.access.rate_limits import MINUTE_US, RateLimit, RateLimiter
+from rookery.access.rate_limits import MINUTE_US, RateLimit
 from rookery.access.scopes import grants
 from rookery.console.cookies import SessionCookies, SignedInKey
 from rookery.console.form_body import parse_form
+from rookery.console.ports import ConsolePorts
 from rookery.console.rendering import ConsoleTemplates
-from rookery.kernel.clock import Clock, to_micros
-from rookery.kernel.db import Database
+from rookery.kernel.clock import to_micros
 from rookery.kernel.http.request_body import read_body
 from rookery_client import ApiError, AsyncRookery
 from rookery_client.generated import models
@@ -29,7 +28,7 @@ SIGN_IN_SCOPE = "console:read"
 _MAX_FORM_BYTES = 16 * 1024
 _MAX_KEY_CHARS = 200
 _MAX_INDEX_CHARS = 4
-_SEE_OTHER = 303
+_SEE_OTHER, _SERVER_ERROR = 303, 500
 _NEXT_PAGE = re.compile(r"[a-z][a-z0-9/_-]{0,200}", re.IGNORECASE)
 _FAILURES = RateLimit(10, MINUTE_US, has_absolute_reset=False)
 """Failed sign-ins of one address. Further attempts wait, also those with a correct key."""
@@ -38,30 +37,18 @@ OpenClient = Callable[[Scope, str], AsyncRookery]
 """Returns a client with a key for the browser of an ASGI scope."""
 
 
-@dataclass(frozen=True, slots=True)
-class SignInServices:
-    """Parts of the platform that check, limit and record a sign-in."""
-
-    db: Database
-    audit: AuditLog
-    limiter: RateLimiter
-    clock: Clock
-    find_address: Callable[[Mapping[str, object]], str]
-
-
 class SignIn:
     """The pages with which a browser signs in and out."""
 
-    def __init__(self, services: SignInServices, cookies: SessionCookies, templates: ConsoleTemplates, open_client: OpenClient) -> None:
-        self._services = services
+    def __init__(self, ports: ConsolePorts, cookies: SessionCookies, templates: ConsoleTemplates, open_client: OpenClient) -> None:
+        self._ports = ports
         self._cookies = cookies
         self._templates = templates
         self._open_client = open_client
-        self.organization = ""
 
     def show(self, *, next_page: str = "", error: str = "", status: int = 200) -> Response:
         """Return the sign-in page."""
-        content: dict[str, object] = {"next_page": next_page, "error": error, "organization": self.organization}
+        content: dict[str, object] = {"next_page": next_page, "error": error, "organization": self._ports.organization}
         return self._templates.render("sign_in.html", content, status=status)
 
     async def get(self, request: Request) -> Response:
@@ -73,17 +60,18 @@ class SignIn:
         """Sign in with the key of the form, and go to the page that was asked for."""
         form = await _read_form(request)
         key, next_page = form.get("key", "").strip()[:_MAX_KEY_CHARS], _get_next_page(form.get("next", ""))
-        address = self._services.find_address(request.scope)
+        address = self._ports.find_address(request.scope)
         name = f"console sign-in {address}"
-        status = await self._services.limiter.get_status(name, _FAILURES, to_micros(self._services.clock()))
+        status = await self._ports.limiter.get_status(name, _FAILURES, to_micros(self._ports.clock()))
         if status.remaining <= 0:
             message = f"Too many failed attempts came from {address}. Try again in {status.reset_in_s} seconds."
             return self.show(next_page=next_page, error=message, status=429)
         try:
             own_key = await self._check(request, key)
         except ApiError as error:
-            await self._services.limiter.consume(name, _FAILURES, to_micros(self._services.clock()))
-            await self._record(request, "console.sign_in_failed", {"reason": error.code}, None)
+            if error.status < _SERVER_ERROR:  # otherwise the server failed, and not the key
+                await self._ports.limiter.consume(name, _FAILURES, to_micros(self._ports.clock()))
+                await self._record(request, "console.sign_in_failed", {"reason": error.code}, None)
             return self.show(next_page=next_page, error=error.message, status=error.status)
         await self._record(request, "console.signed_in", {}, own_key)
         entry = SignedInKey(key, str(getattr(own_key, "name", "")), own_key.workspace_name)
@@ -129,7 +117,7 @@ class SignIn:
 
     async def _record(self, request: Request, action: str, fields: Mapping[str, object], own_key: models.Who | None) -> None:
         """Write an entry to the audit log: of the key's workspace, or of the platform if no key is known."""
-        services, address = self._services, self._services.find_address(request.scope)
+        address = self._ports.find_address(request.scope)
         request_id = cast("Mapping[str, str]", request.scope["state"])["request_id"]
         if own_key is None:
             actor, chain = Actor(kind="system", name="console", address=address, request_id=request_id), PLATFORM_CHAIN
@@ -144,7 +132,9 @@ class SignIn:
             )
             chain = int(getattr(own_key, "workspace_id", 0))
         subject = AuditSubject(kind="console", id=actor.id or address, name=actor.name)
-        await services.db.write(lambda tx: services.audit.record(tx, actor, chain, action, subject, before=None, after=fields or None))
+        await self._ports.db.write(
+            lambda tx: self._ports.audit.record(tx, actor, chain, action, subject, before=None, after=fields or None)
+        )
 
 
 def read_scopes(own_key: models.Who) -> frozenset[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, Protocol, cast
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, cast, get_args
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -25,19 +25,6 @@ _FORM_STATUSES = frozenset({400, 403, 409, 422})
 PER_PAGE = 25
 
 Notice = Literal["saved", "created", "deleted", "sent", "archived", "restored", "revoked", "rotated", "stopped", "started", "queued"]
-_NOTICES: Mapping[str, str] = {
-    "saved": "Saved.",
-    "created": "Created.",
-    "deleted": "Deleted.",
-    "sent": "Sent.",
-    "archived": "Archived.",
-    "restored": "Restored.",
-    "revoked": "Revoked.",
-    "rotated": "Rotated.",
-    "stopped": "Stopped.",
-    "started": "Started.",
-    "queued": "Queued.",
-}
 """The notices after a redirect. Their names travel in the URL, so that no link can show another text."""
 
 
@@ -91,6 +78,7 @@ class Visit:
         scopes: The scopes of the key.
         base: The relative URL of `/console/` from this page, such as `../`. All links of a page begin with it, so that the console works
             under any prefix that a proxy adds.
+        section: The path of the section, for the navigation.
     """
 
     request: Request
@@ -102,7 +90,7 @@ class Visit:
     own_key: models.Who
     scopes: frozenset[str]
     base: str
-    shared: dict[str, object] = field(default_factory=dict[str, object])
+    section: str
 
     @property
     def is_partial(self) -> bool:
@@ -144,9 +132,12 @@ class Visit:
 
     def render(self, template: str, *, status: int = 200, **content: object) -> Response:
         """Return the page *template*. `visit` is among its variables."""
-        notice = _NOTICES.get(self.query("done"), "")
+        done = self.query("done")
+        notice = f"{done.capitalize()}." if done in get_args(Notice) else ""
         return self.templates.render(
-            template, {"visit": self, "base": self.base, "sections": SECTIONS, "notice": notice, **self.shared, **content}, status=status
+            template,
+            {"visit": self, "base": self.base, "sections": SECTIONS, "section": self.section, "notice": notice, **content},
+            status=status,
         )
 
     def redirect(self, path: str, done: Notice | None = None) -> Response:
