@@ -293,6 +293,20 @@ async def test_unknown_clients_and_events_are_named(instance: Instance) -> None:
     assert error_of(await instance.agent.post(f"{CODE}/stop", ["no object"])) == (422, "validation_error")
 
 
+@pytest.mark.parametrize("escape", [r"\u0000", r"\ud83d", r"\udE00", r"\uD83d\ud83d"])
+async def test_a_text_that_no_store_takes_loses_only_that_character(instance: Instance, escape: str) -> None:
+    """D-93: a message cut within an emoji, or with NUL from a terminal, is recorded; whole pairs and escaped backslashes stay."""
+    kim = instance.agent
+    await start(kim, "c1")
+    for event, field, text in (("prompt", "prompt", QUESTION), ("stop", "last_assistant_message", "Done.")):
+        raw = rf'{{"session_id": "c1", "{field}": "{text} {escape} \ud83d\ude00 \\u0000 end"}}'
+        response = await kim.http.post(f"{CODE}/{event}", content=raw, headers={"Content-Type": "application/json"})
+        assert response.status_code == 200, response.text
+    (session,) = await list_sessions(kim)
+    replaced = "\ufffd" * escape.count("u")
+    assert await list_messages(kim, session["id"]) == [f"Done. {replaced} \U0001f600 \\u0000 end"]
+
+
 async def test_hooks_that_the_operator_switched_off_do_nothing(settings: Settings) -> None:
     """Issue 21: ROOKERY_HOOKS=off. The route answers with nothing and records nothing."""
     settings_off = Settings(**{name: getattr(settings, name) for name in settings.__dataclass_fields__ if name != "hooks"}, hooks=False)

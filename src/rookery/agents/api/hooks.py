@@ -40,6 +40,7 @@ class HookApi:
                 body_optional=True,
                 allowed_on_full_disk=True,
                 outage_body={},
+                replaces_unstorable=True,
             )
         ]
 
@@ -48,7 +49,7 @@ class HookApi:
         Record an event of a coding agent, and return the text for its conversation.
 
         The answer is in the schema of the client. It is an empty object if there is nothing to add, and if the server fails or takes too
-        long. Memories need `brain:read`, ready tasks `plans.read`, and the hand-off note `sessions.read`; a key without them gets the other
+        long. NUL and half a surrogate pair in a text are replaced by U+FFFD. Memories need `brain:read`, ready tasks `plans.read`, and the hand-off note `sessions.read`; a key without them gets the other
         parts.
         """
         if client not in CLIENTS:

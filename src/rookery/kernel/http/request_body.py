@@ -20,6 +20,12 @@ _TRANSFER_LIMITS = TransferLimits()
 _NUL_MESSAGE = "must not contain the character NUL (U+0000)"
 _BOM = b"\xef\xbb\xbf"
 _ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+_ESCAPE = re.compile(
+    rb"\\(?:(?P<pair>u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|(?P<unstorable>u0000|u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+"""An escape of JSON. *unstorable* is NUL or half a surrogate pair."""
+
 _OPENING_BRACKET = re.compile(rb"[\[{]")
 
 
@@ -107,6 +113,15 @@ def parse_json(raw: bytes) -> object:
     if b"\\u0000" in raw and _ESCAPED_NUL.search(raw) is not None:
         raise ValidationFailed({"body": [_NUL_MESSAGE]})
     return value
+
+
+def replace_unstorable_escapes(raw: bytes) -> bytes:
+    """Return JSON in which NUL and each half of a surrogate pair, which `parse_json` rejects, are U+FFFD (`Operation.replaces_unstorable`)."""
+    return _ESCAPE.sub(_replace_unstorable, raw) if b"\\u" in raw else raw
+
+
+def _replace_unstorable(escape: re.Match[bytes]) -> bytes:
+    return escape[0] if escape["unstorable"] is None else rb"\ufffd"
 
 
 def _map_json_error(raw: bytes, error: orjson.JSONDecodeError) -> RookeryError:

@@ -36,7 +36,13 @@ from rookery.kernel.http.operations import (
     parse_signature,
 )
 from rookery.kernel.http.pagination import page_response
-from rookery.kernel.http.request_body import ClientDisconnected, UnsupportedMediaType, parse_json, read_body
+from rookery.kernel.http.request_body import (
+    ClientDisconnected,
+    UnsupportedMediaType,
+    parse_json,
+    read_body,
+    replace_unstorable_escapes,
+)
 from rookery.kernel.http.responses import ERROR_FORMAT, STATUS_CLIENT_CLOSED, ErrorFormat, MethodNotAllowed, error_response, json_response
 from rookery.kernel.logs import FailureLog
 from rookery.kernel.preconditions import NotVersioned, format_etag, parse_if_match
@@ -242,7 +248,7 @@ class RouteEndpoint:
         if not raw and self.is_body_optional:
             raw = b"{}"
         _require_json(scope, raw)
-        parsed_body[0] = parse_json(raw)
+        parsed_body[0] = parse_json(replace_unstorable_escapes(raw) if self.route.replaces_unstorable else raw)
         try:
             arguments[name] = model.__pydantic_validator__.validate_python(parsed_body[0])
         except ValidationError as error:
