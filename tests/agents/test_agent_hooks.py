@@ -291,6 +291,9 @@ async def test_unknown_clients_and_events_are_named(instance: Instance) -> None:
         assert error_of(response) == (404, "resource_not_found")
         assert path.rsplit("/", 2)[1 if "emacs" in path else 2] in response.json()["message"]
     assert error_of(await instance.agent.post(f"{CODE}/stop", ["no object"])) == (422, "validation_error")
+    for query in ("project=%20", "project=web%0Ashop", "project=web&org=%09", f"project={'w' * 256}"):
+        response = await instance.agent.post(f"{CODE}/stop?{query}", {"session_id": "c1"})
+        assert error_of(response) == (422, "validation_error")
 
 
 @pytest.mark.parametrize("escape", [r"\u0000", r"\ud83d", r"\udE00", r"\uD83d\ud83d"])

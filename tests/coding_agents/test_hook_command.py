@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from rookery.agents.schemas.agent_hooks import HookQuery
 from rookery.coding_agents.hook_command import HookOptions, find_folder, parse_options
 from tests.deadlines import HANG_S
 from tests.stopwatch import Stopwatch
@@ -89,6 +90,15 @@ def test_an_event_is_sent_with_its_project_and_the_answer_is_printed(server: Hoo
     assert urlsplit(path).path == "/rookery/api/agent/hooks/claude-code/session-start"
     assert dict(parse_qsl(urlsplit(path).query)) == {"project": "web", "org": "acme"}
     assert (authorization, body) == (f"Bearer {KEY}", payload)
+
+
+def test_a_project_is_sent_as_the_route_takes_it(server: HookServer, folder: Path) -> None:
+    """D-93: the route rejects a name that is too long or has a line break, and the rejection is shown to nobody."""
+    (folder / ".rookery.toml").write_text(f'project = " {"w" * 300}"\norg = "acme\\nEU\\u0000{"x" * 100}"\n')
+    run_hook("stop", "--client", "codex", "--url", server.url, stdin="{}", folder=folder)
+    ((path, _, _),) = server.requests
+    query = HookQuery(**dict(parse_qsl(urlsplit(path).query)))
+    assert (query.project, query.org) == ("w" * 255, f"acme EU {'x' * 92}")
 
 
 def test_an_answer_is_printed_in_utf_8_in_any_locale(server: HookServer, folder: Path) -> None:

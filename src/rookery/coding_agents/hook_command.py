@@ -19,7 +19,15 @@ from pathlib import Path
 from typing import NoReturn, cast
 from urllib.parse import urlencode, urlsplit
 
-from rookery.coding_agents.hook_declarations import CLIENTS, EVENTS, SWITCH_VARIABLE, HookEvent, hook_path, is_switched_off
+from rookery.coding_agents.hook_declarations import (
+    CLIENTS,
+    EVENTS,
+    MAX_PROJECT_CHARS,
+    SWITCH_VARIABLE,
+    HookEvent,
+    hook_path,
+    is_switched_off,
+)
 from rookery.coding_agents.projects import LocalProject, find_project
 
 DEADLINE_S = 1.0
@@ -28,7 +36,6 @@ URL_VARIABLE, KEY_VARIABLE = "ROOKERY_URL", "ROOKERY_KEY"
 
 _MAX_PAYLOAD_BYTES = 1024 * 1024
 _MAX_ANSWER_BYTES = 64 * 1024
-_MAX_FIELD_CHARS = 500
 _OPTIONS = {"--client": "client", "--url": "url", "--key-variable": "key_variable", "--key-file": "key_file"}
 
 
@@ -119,8 +126,8 @@ def send(options: HookOptions, payload: bytes, project: LocalProject, *, url: st
     parts = urlsplit(url)
     connection_type = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = connection_type(parts.hostname or "", parts.port, timeout=DEADLINE_S)
-    known_fields = {"org": project.org, "project": project.project, "branch": project.branch, "commit": project.commit}
-    query = urlencode({name: value[:_MAX_FIELD_CHARS] for name, value in known_fields.items() if value})
+    values = ((name, cast("str | None", getattr(project, name)), limit) for name, limit in MAX_PROJECT_CHARS.items())
+    query = urlencode({name: value[:limit].rstrip() for name, value, limit in values if value})
     path = f"{parts.path.rstrip('/')}{hook_path(options.client, options.event)}?{query}"
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "Connection": "close"}
     try:

@@ -85,6 +85,9 @@ _CURSOR = (
     HookDeclaration(event="end", name="sessionEnd", transport="command", timeout_s=5),
 )
 
+MAX_PROJECT_CHARS: Mapping[str, int] = MappingProxyType({"org": 100, "project": 255, "branch": 500, "commit": 500})
+"""The query parameters of the route, which name the project, with their maximum length. `rookery hook` cuts longer ones."""
+
 HOOKS: Mapping[str, Sequence[HookDeclaration]] = MappingProxyType(
     {"claude-code": _CLAUDE_CODE, "codex": _CODEX, "vscode": _VSCODE, "cursor": _CURSOR}
 )

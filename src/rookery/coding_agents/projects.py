@@ -15,7 +15,6 @@ PROJECT_FILE = ".rookery.toml"
 """A file in a repository or a folder with `project`, `org` and `hooks = false`, each optional."""
 
 _MAX_FILE_BYTES = 64 * 1024
-_MAX_NAME_CHARS = 100
 _REMOTE = re.compile(r'^\s*\[\s*remote\s+"origin"\s*\]\s*$')
 _SECTION = re.compile(r"^\s*\[")
 _URL = re.compile(r"^\s*url\s*=\s*\"?([^\s\"]+)\"?\s*$")
@@ -55,14 +54,14 @@ def find_project(folder: Path) -> LocalProject | None:
     git_dir = None if top is None else _find_git_dir(top)
     common_dir = None if git_dir is None else _find_common_dir(git_dir)
     values = _read_project_file(folder, top, common_dir)
-    name = _text(values, "project") or (None if common_dir is None else _name_repository(common_dir))
+    name = _to_line(values.get("project")) or (None if common_dir is None else _to_line(_name_repository(common_dir)))
     if name is None:
         return None
     return LocalProject(
         project=name,
-        org=_text(values, "org"),
-        branch=None if git_dir is None else _read_branch(git_dir),
-        commit=None if git_dir is None else _read_last_subject(git_dir),
+        org=_to_line(values.get("org")),
+        branch=None if git_dir is None else _to_line(_read_branch(git_dir)),
+        commit=None if git_dir is None else _to_line(_read_last_subject(git_dir)),
         is_recorded=values.get("hooks") is not False,
     )
 
@@ -99,9 +98,9 @@ def _name_repository(common_dir: Path) -> str | None:
             path = _URL_HOST.sub("", url[1]).partition("?")[0]
             name = re.split(r"[/:\\]", path.rstrip("/"))[-1].removesuffix(".git")
             if name not in {"", ".", ".."}:
-                return name[:_MAX_NAME_CHARS]
+                return name
     folder = common_dir.parent if common_dir.name == ".git" else common_dir
-    return folder.name.removesuffix(".git")[:_MAX_NAME_CHARS] or None
+    return folder.name.removesuffix(".git") or None
 
 
 def _read_branch(git_dir: Path) -> str | None:
@@ -122,9 +121,11 @@ def _read_last_subject(git_dir: Path) -> str | None:
     return subject if action.startswith("commit") and subject else None
 
 
-def _text(values: dict[str, object], name: str) -> str | None:
-    value = values.get(name)
-    return (value.strip() or None) if isinstance(value, str) else None
+def _to_line(value: object) -> str | None:
+    """Return a text that the route takes, with a space for each character that cannot be printed. None: there is no text."""
+    if not isinstance(value, str):
+        return None
+    return "".join(character if character.isprintable() else " " for character in value).strip() or None
 
 
 def _read(path: Path) -> str:

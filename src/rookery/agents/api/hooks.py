@@ -49,8 +49,8 @@ class HookApi:
         Record an event of a coding agent, and return the text for its conversation.
 
         The answer is in the schema of the client. It is an empty object if there is nothing to add, and if the server fails or takes too
-        long. NUL and half a surrogate pair in a text are replaced by U+FFFD. Memories need `brain:read`, ready tasks `plans.read`, and the hand-off note `sessions.read`; a key without them gets the other
-        parts.
+        long. NUL and half a surrogate pair in a text are replaced by U+FFFD. Memories need `brain:read`, ready tasks `plans.read`, and the
+        hand-off note `sessions.read`; a key without them gets the other parts.
         """
         if client not in CLIENTS:
             raise NotFound("client of hooks", client)

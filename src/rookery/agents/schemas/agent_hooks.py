@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from rookery.agents.models.agent_hooks import HookPayload, HookProject
+from rookery.agents.schemas.sessions import require_printable
+from rookery.coding_agents.hook_declarations import MAX_PROJECT_CHARS
 from rookery.kernel.schema import OMITTED_IF_NONE, OmittedIfNone, QueryModel, RequestModel, ResponseModel
+
+_Name = Annotated[str, Field(min_length=1), AfterValidator(require_printable)]
 
 
 class HookBody(RequestModel):
@@ -37,10 +41,10 @@ class HookBody(RequestModel):
 class HookQuery(QueryModel):
     """The project in which the agent works, as `rookery hook` finds it. Without it, it is that of the session's start."""
 
-    org: Annotated[str, Field(min_length=1, max_length=100, description="The org of the project.")] | None = None
-    project: Annotated[str, Field(min_length=1, max_length=255, description="The project of the session.")] | None = None
-    branch: Annotated[str, Field(max_length=500, description="The branch of the repository.")] | None = None
-    commit: Annotated[str, Field(max_length=500, description="The subject of the last commit.")] | None = None
+    org: Annotated[_Name, Field(max_length=MAX_PROJECT_CHARS["org"], description="The org of the project.")] | None = None
+    project: Annotated[_Name, Field(max_length=MAX_PROJECT_CHARS["project"], description="The project of the session.")] | None = None
+    branch: Annotated[str, Field(max_length=MAX_PROJECT_CHARS["branch"], description="The branch of the repository.")] | None = None
+    commit: Annotated[str, Field(max_length=MAX_PROJECT_CHARS["commit"], description="The subject of the last commit.")] | None = None
 
     def to_project(self) -> HookProject | None:
         """Return the project, or None if the request does not name it."""

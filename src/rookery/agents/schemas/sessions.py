@@ -42,14 +42,15 @@ from rookery.kernel.schema import PageQuery, RequestModel, ResponseModel, Timest
 SessionStatusName = Literal["active", "paused", "completed", "failed", "handed_off", "abandoned"]
 
 
-def _printable(text: str) -> str:
+def require_printable(text: str) -> str:
+    """Return *text*. Raise ValueError if it is blank, or has a line break or another character that cannot be printed."""
     if not text.isprintable() or not text.strip():
         msg = "must be printable and not blank"
         raise ValueError(msg)
     return text
 
 
-PrintableName = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_printable)]
+PrintableName = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(require_printable)]
 AgentType = Annotated[PrintableName, Field(description="The kind of agent, such as claude-code or reviewer.", examples=["claude-code"])]
 AgentId = Annotated[PrintableName, Field(description="The agent. Default: the agent of the key, else the agent_type.")]
 PlanReference = Annotated[str, Field(min_length=1, max_length=255, description="The id or slug of the plan.")]

@@ -116,7 +116,7 @@ def parse_json(raw: bytes) -> object:
 
 
 def replace_unstorable_escapes(raw: bytes) -> bytes:
-    """Return JSON in which NUL and each half of a surrogate pair, which `parse_json` rejects, are U+FFFD (`Operation.replaces_unstorable`)."""
+    """Return JSON in which NUL and half a surrogate pair, which `parse_json` rejects, are U+FFFD (`Operation.replaces_unstorable`)."""
     return _ESCAPE.sub(_replace_unstorable, raw) if b"\\u" in raw else raw
 
 
