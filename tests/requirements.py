@@ -192,6 +192,11 @@ DECISIONS = (
     Requirement("D-63", "Files of templates are checked and added by command.", word="command"),
     Requirement("D-92", "The memory is a built-in tool server."),
     Requirement("D-92", "Agent work is a built-in tool server; each tool needs the permission of its REST route.", word="route"),
+    Requirement("D-93", "Hooks need sessions.write; memories, tasks and the hand-off need the scopes of their own routes.", word="scopes"),
+    Requirement("D-93", "A turn that contains NUL or half an emoji is recorded.", word="emoji"),
+    Requirement("D-94", "Edits keep comments and everything else of the file.", word="comments"),
+    Requirement("D-94", "An entry is recognized by where it reads its key.", word="marker"),
+    Requirement("D-94", "A file that cannot be parsed is left alone.", word="parsed"),
 )
 
 REQUIREMENTS = (*SPEC, *DECISIONS)

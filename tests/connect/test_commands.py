@@ -164,7 +164,7 @@ def test_a_server_that_another_scope_has_is_not_doubled(command: ConnectCommand,
 
 
 def test_an_entry_of_that_name_that_is_not_ours_is_not_removed(command: ConnectCommand, project: Path) -> None:
-    """The marker of an entry is where it reads its key."""
+    """D-94: the marker of an entry is where it reads its key."""
     text = '{"mcpServers": {"rookery": {"url": "http://127.0.0.1:8400/mcp", "headers": {"Authorization": "Basic mine"}}}}'
     (project / ".mcp.json").write_text(text)
 

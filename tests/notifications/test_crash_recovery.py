@@ -79,7 +79,7 @@ async def _run(folder: Path, settings: Settings) -> AsyncGenerator[tuple[_Killed
 
 
 async def test_no_message_is_sent_twice_after_kill_9(tmp_path: Path, settings: Settings) -> None:
-    """Issue 18: killed three times in the middle, each message arrives at most once, and all rows are final: sent or unknown."""
+    """D-70, issue 18: killed three times in the middle, each message arrives at most once, and all rows are final: sent or unknown."""
     async with _run(tmp_path / "killed", settings) as (killed, receiver):
         path = await killed.send_campaign(receiver, 2_000)
         for number in (1, 2, 3):
