@@ -387,6 +387,10 @@ async def test_the_health_over_http_needs_servers_read(settings: Settings) -> No
         url = "/api/v1/mcp/servers/odd"
         response = await without_scope.post("/api/v1/mcp/tools/call", {"server": "odd", "tool": "pid", "arguments": {}})
 
+        async def has_uptime() -> bool:
+            return bool((await with_scope.get(url)).json()["standing"]["sessions"][0]["uptime_s"])  # in hundredths
+
+        await eventually(has_uptime)
         hidden, visible, of_other = [(await key.get(url)).json()["standing"] for key in (without_scope, with_scope, other)]
 
     assert hidden is None
