@@ -11,7 +11,17 @@ from rookery.engines.texts.embedded import EmbeddedTextIndex
 from rookery.kernel.db import Database
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.events import MemoryRecalled
-from rookery.memory.models import AccessFilter, IndexDocument, RecallRequest, RecallResult, TextHit, TextQuery, Vector, VectorHit
+from rookery.memory.models import (
+    AccessFilter,
+    IndexDocument,
+    MemoryFilter,
+    RecallRequest,
+    RecallResult,
+    TextHit,
+    TextQuery,
+    Vector,
+    VectorHit,
+)
 from rookery.memory.vector_filter import VectorFilter
 from tests.conftest import FakeClock
 from tests.memory.makers import DIMENSION, MODEL, HookedVectors, Hooks, MemoryRig, build_rig, make_caller, make_draft
@@ -152,6 +162,26 @@ async def test_an_index_that_fails_in_the_middle_of_a_recall_is_left_out(platfor
 
     assert ([hit.memory.content for hit in result.hits], result.notice) == (["the oak fell"], _BY_WORDS.format("vector index"))
     assert platform.vectors.searches_left == -1
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "semantic"])
+async def test_an_index_that_fails_during_an_explanation_costs_only_a_part_of_it(platform: _Platform, mode: str) -> None:
+    """D-42: what the filters dropped needs a second search. If it fails, the answer stays, and a notice names what is missing."""
+    await platform.rig.services.remember.store_many(make_caller(), [make_draft(f"heron {number}", project="shop") for number in range(2)])
+    await platform.rig.run_jobs()
+    filters = MemoryFilter(project="shop")
+    whole = await platform.recall(mode, filters=filters, top_k=1, explains=True)
+    platform.vectors.searches_left = 1
+    part = await platform.recall(mode, filters=filters, top_k=1, explains=True)
+
+    assert whole.explanation is not None
+    assert part.explanation is not None
+    assert [memory.rule for memory in whole.explanation.dropped] == ["top_k", "filter"]
+    assert [memory.rule for memory in part.explanation.dropped] == ["top_k"]
+    assert (part.hits[0].memory.id, part.notice) == (
+        whole.hits[0].memory.id,
+        "The memories that filters dropped are not listed: an index failed during the explanation.",
+    )
 
 
 async def test_search_without_the_full_text_index_fails(platform: _Platform) -> None:

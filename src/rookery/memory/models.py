@@ -512,7 +512,7 @@ class RecallResult:
 
     Attributes:
         is_confident: Whether the best memory is as relevant as answers usually are (D-44).
-        notice: The reason of a fallback from semantic to keyword search (D-54).
+        notice: The reason of a fallback from semantic to keyword search (D-54), or of an incomplete explanation.
         explanation: What was compared and dropped, if the request wants it.
     """
 

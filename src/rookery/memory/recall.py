@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from rookery.access.models import Caller
@@ -24,6 +25,7 @@ from rookery.memory.fusion import get_confident_relevance, is_confident
 from rookery.memory.models import (
     SCORE_DECIMALS,
     AccessFilter,
+    DroppedMemory,
     Memory,
     RecallContext,
     RecallExplanation,
@@ -71,6 +73,8 @@ _BUDGET_OVERFETCH = 3
 _CHARS_PER_TOKEN = 4
 
 _REBUILDING_NOTICE = "Results are by keywords only: the vectors of this workspace are being rebuilt and cannot be searched yet."
+
+_UNEXPLAINED_NOTICE = "The memories that filters dropped are not listed: an index failed during the explanation."
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,12 +193,7 @@ class Recall:
         skipped_ids = _list_skipped_ids(ranked_memories, returned_ids, query.request)
         best_ids = _select_relevant(candidates, None)[: len(returned_ids) + len(skipped_ids) + MAX_DROPPED]
         compared = await self._rank_all(query, read, candidates, best_ids)
-        filtered = []
-        if has_filters(query.access_filter):
-            wide_query = replace(query, access_filter=remove_filters(query.access_filter))
-            wide = await self._candidates.find(wide_query, _MIN_HYBRID_CANDIDATES)
-            others = await self._rank_all(wide_query, _Records(wide_query.access_filter), wide, _select_relevant(wide, None))
-            filtered = list_filtered(others, query.access_filter, limit=MAX_DROPPED // 2)
+        filtered = await self._find_filtered(query) if has_filters(query.access_filter) else []
         dropped = list_dropped(
             compared,
             request=query.request,
@@ -208,6 +207,19 @@ class Recall:
             confident_relevance=get_confident_relevance(query.mode),
             dropped=(*dropped, *filtered),
         )
+
+    async def _find_filtered(self, query: RecallQuery) -> list[DroppedMemory]:
+        """Return the best memories that the filters dropped. None of them, and a notice in *query*, if an index fails meanwhile."""
+        wide_query = replace(query, access_filter=remove_filters(query.access_filter))
+        candidates = None
+        with suppress(EngineUnavailable):
+            candidates = await self._candidates.find(wide_query, _MIN_HYBRID_CANDIDATES)
+        if candidates is None or wide_query.mode != query.mode:
+            query.notice = " ".join(filter(None, (query.notice, _UNEXPLAINED_NOTICE)))
+            return []
+        read = _Records(wide_query.access_filter)
+        others = await self._rank_all(wide_query, read, candidates, _select_relevant(candidates, None))
+        return list_filtered(others, query.access_filter, limit=MAX_DROPPED // 2)
 
     async def _rank_all(self, query: RecallQuery, read: _Records, candidates: Candidates, ids: Sequence[str]) -> list[RankedMemory]:
         """Return the visible ones of the candidates *ids*, in order."""

@@ -281,7 +281,7 @@ class RecallResponse(ResponseModel):
 
     Attributes:
         is_confident: Whether the best memory is as relevant as answers usually are. If false, the workspace may have no answer.
-        notice: The reason of a fallback to another mode (D-54).
+        notice: The reason of a fallback to another mode (D-54), or of an incomplete explanation.
         explain: What was compared and dropped, if the request has *explain*. Each memory then has its own.
     """
 
