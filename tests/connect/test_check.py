@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -141,6 +142,19 @@ def test_another_server_at_the_address_is_reported(command: ConnectCommand, serv
     command.run("codex", "--write", "--no-key", "--url", f"{server.url}/docs")
 
     assert command.check("codex", "--url", f"{server.url}/docs") == {"unexpected_answer"}
+
+
+def test_what_others_wrote_does_not_control_the_terminal(command: ConnectCommand, home: Path) -> None:
+    """A file may come with a repository: an escape sequence in it is shown and does nothing, and half an emoji ends no command."""
+    command.run("cursor", "--write", "--no-key")
+    file = home.parent / "project" / ".cursor" / "mcp.json"
+    file.write_text(re.sub(r'"url": "[^"]*"', r'"url": "http://other/\\u001b[2J\\n\\ud83d"', file.read_text()))
+
+    result = command.run("cursor", "--check")
+
+    assert r"has the address http://other/\x1b[2J\n\ud83d, but the server is at" in result.output
+    assert "\x1b" not in result.output
+    assert "wrong_address" in command.check("cursor")
 
 
 def test_an_old_address_is_reported_and_the_key_is_not_sent_there(command: ConnectCommand, server: Server) -> None:

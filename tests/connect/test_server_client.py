@@ -56,6 +56,16 @@ def test_an_error_keeps_its_status_and_message() -> None:
     assert (answer.status, answer.message) == (403, "No.")
 
 
+def test_a_message_of_the_server_does_not_control_the_terminal() -> None:
+    """Another server at the address may send anything: controls are escaped, and a long message is cut."""
+    body = b'{"error": {"message": "No\\u001b[2J\\r\\ud83d' + b"x" * 10_000 + b'"}}'
+    head = f"HTTP/1.1 401 Unauthorized\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
+    with answering(head + body) as url, pytest.raises(ServerUnusable) as raised:
+        ServerClient(url, Secret("ak_key")).count_tools(f"{url}/mcp")
+    assert str(raised.value).startswith(r"No\x1b[2J\r\ud83dxxx")
+    assert len(str(raised.value)) < 1_000
+
+
 def test_an_answer_nested_too_deeply_is_no_object() -> None:
     """A parser's own limit must not end the command."""
     body = b'{"result":' + b"[" * 200_000

@@ -20,6 +20,7 @@ from rookery.connect.mcp_entries import get_authorization, get_file_key, get_url
 from rookery.connect.server_client import ServerClient
 from rookery.connect.setups import FoundEntry, Setup, find_entries, read_hooks
 from rookery.connect.toml_edits import parse_toml
+from rookery.kernel.control_characters import escape_control_characters
 from rookery.kernel.secret import Secret
 from rookery.tools.discovery.client_guides import KEY_VARIABLE
 
@@ -31,13 +32,19 @@ class Finding:
 
     Attributes:
         code: Its kind, a stable name for programs.
+        text: The message. Parts of it may come from a server or from a file of others; `message` is safe to print.
         is_problem: The client does not work as it should. Otherwise it is worth knowing.
     """
 
     code: str
-    message: str
+    text: str
     is_problem: bool = True
     file: Path | None = None
+
+    @property
+    def message(self) -> str:
+        """The text, with its control characters escaped."""
+        return escape_control_characters(self.text)
 
 
 @dataclass(frozen=True, slots=True)

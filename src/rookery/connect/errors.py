@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rookery.kernel.control_characters import escape_control_characters
+
 
 class UneditableText(Exception):
     """A text cannot take an edit. The message states the reason, and the line and the column of a syntax error."""
@@ -20,5 +22,5 @@ class ServerUnusable(Exception):
     """
 
     def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
+        super().__init__(escape_control_characters(message))  # a part may come from the server, and goes to a terminal
         self.code = code

@@ -25,6 +25,7 @@ _TIMEOUT_S = 10.0
 
 _MAX_ANSWER_S = 60.0
 _MAX_ANSWER_BYTES = 8 * 1024 * 1024
+_MAX_MESSAGE_CHARS = 500
 _PROTOCOL_VERSION = "2025-11-25"
 _MAX_PAGES = 100
 
@@ -50,8 +51,8 @@ class Answer:
     def message(self) -> str:
         """The message of an error, or else the status."""
         error = self.fields.get("error")
-        texts = [self.fields.get("message"), cast("dict[str, object]", error).get("message") if isinstance(error, dict) else None]
-        return next((text for text in texts if isinstance(text, str)), f"HTTP status {self.status}")
+        nested = _find_message(cast("dict[str, object]", error)) if isinstance(error, dict) else None
+        return _find_message(self.fields) or nested or f"HTTP status {self.status}"
 
 
 class ServerClient:
@@ -117,7 +118,7 @@ class ServerClient:
         if isinstance(result, dict):
             return cast("dict[str, object]", result), answer.headers
         error = message.get("error")
-        text = cast("dict[str, object]", error).get("message") if isinstance(error, dict) else None
+        text = _find_message(cast("dict[str, object]", error)) if isinstance(error, dict) else None
         raise ServerUnusable("unexpected_answer", f"{method} failed: {text}" if text else f"{url} does not answer as an MCP server")
 
     def _post(self, url: str, body: Mapping[str, object], headers: Mapping[str, str]) -> Answer:
@@ -177,6 +178,12 @@ def _read_body(response: HTTPResponse) -> bytes:
             msg = f"the answer takes longer than {_MAX_ANSWER_S:.0f} s"
             raise TimeoutError(msg)
     return b"".join(parts)
+
+
+def _find_message(fields: Mapping[str, object]) -> str | None:
+    """Return the start of the message in an error, or None."""
+    text = fields.get("message")
+    return text[:_MAX_MESSAGE_CHARS] if isinstance(text, str) else None
 
 
 def _raise_unusable(answer: Answer) -> NoReturn:

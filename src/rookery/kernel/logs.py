@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import re
 import sys
 import threading
 import time
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Literal, TextIO, cast
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from rookery.kernel.control_characters import escape_control_characters
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.redaction import redact
 from rookery.kernel.request_context import CURRENT_REQUEST
@@ -41,7 +41,6 @@ _MAX_DEPTH = 6
 _MAX_ITEMS = 200
 """Maximum nesting levels and items of a value in a log line. The rest is cut."""
 
-_UNSAFE_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _MULTILINE_FIELDS = frozenset({"exception", "stack"})
 
 _LOG_INTERVAL_S = 60.0
@@ -227,8 +226,8 @@ def _redact_value(value: object, depth: int) -> object:
 def _escape_line_breaks(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     """Escape line breaks and control characters, so that a value such as a path cannot forge a line or control a terminal."""
     for name, value in event.items():
-        if isinstance(value, str) and name not in _MULTILINE_FIELDS and _UNSAFE_CHARACTER.search(value) is not None:
-            event[name] = _UNSAFE_CHARACTER.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), value)
+        if isinstance(value, str) and name not in _MULTILINE_FIELDS:
+            event[name] = escape_control_characters(value)
     return event
 
 

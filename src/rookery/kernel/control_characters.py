@@ -1,0 +1,17 @@
+"""Control characters in texts of others, which could forge a line of a log or control a terminal. Pure."""
+
+from __future__ import annotations
+
+import re
+
+_CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Line breaks, other controls, marks that change the direction of a text, and lone surrogates, which have no UTF-8."""
+
+
+def escape_control_characters(text: str) -> str:
+    r"""Return *text* with control characters and line breaks as escapes such as \x1b."""
+    return _CONTROL_CHARACTER.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
