@@ -14,6 +14,8 @@ from tests import key_leaks
 from tests.deadlines import HANG_S
 from tests.processes import run_server
 
+_PAGES = ("Console", "Set up a client", "Tool servers", "The API")
+
 
 def _read_banner(folder: Path) -> str:
     """Start a server on a pseudo-terminal, and return its output until it serves."""
@@ -42,11 +44,7 @@ def test_a_terminal_shows_the_keys_once_and_the_next_steps(tmp_path: Path) -> No
 
     for banner in (first, second):
         assert banner.startswith("Rookery serves on http://127.0.0.1:")
-        assert [title for title in ("Set up a client", "Tool servers", "The API") if title in banner] == [
-            "Set up a client",
-            "Tool servers",
-            "The API",
-        ]
+        assert [title for title in _PAGES if f"\n{title} " in banner] == list(_PAGES)
         assert banner.rstrip().endswith("Ctrl-C stops the server.")
     assert ("sk_live_" in first, "/v1/brain/recall" in first, "These keys are shown only once" in first) == (True, True, True)
     assert ("sk_live_" in second, "Another key" in second, "keys create --name NAME" in second) == (False, True, True)

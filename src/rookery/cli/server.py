@@ -127,7 +127,8 @@ def _list_public_urls(settings: Settings) -> list[str]:
 
 def _first_steps(settings: Settings, *, is_first: bool) -> list[tuple[str, str]]:
     """Return the next steps after the start, each with its title."""
-    steps = [
+    steps = [("Console", f"{settings.public_url_of('/console')}/console (sign in with a key)")] if settings.console else []
+    steps += [
         ("Set up a client", f"{settings.public_url_of('/connect')}/connect"),
         ("Tool servers", f"{settings.public_url_of('/servers')}/servers"),
     ]
@@ -160,7 +161,7 @@ def _print_example_requests(address: str, api_key: Secret, console: Console) -> 
     headers = f"-H 'Authorization: Bearer {api_key.reveal()}' -H 'Content-Type: application/json'"
     requests = [
         ("Remember", "/v1/brain/remember", {"type": "decision", "content": "We deploy on Tuesdays, never on Fridays.", "wait_ms": 5000}),
-        ("Recall", "/v1/brain/recall", {"query": "When do we ship?", "mode": "hybrid"}),
+        ("Recall", "/v1/brain/recall", {"query": "When do we ship?"}),
         ("Call a tool", "/api/v1/mcp/tools/call", {"server": "time", "tool": "get_current_time", "arguments": {"timezone": "UTC"}}),
     ]
     console.print("\nTo try it, in another terminal:\n", highlight=False)
