@@ -47,7 +47,7 @@ def run(competing: Sequence[Competitor], collections: Sequence[data.Collection],
             rival.begin(f"{name}-{collection.name}".replace(" ", "-").lower())
         for document, text in collection.documents.items():
             for rival in competing:
-                measurements[rival.name].stored_ms.append(rival.store(document, text))
+                measurements[rival.name].stored_ms.append(rival.store(document, text, collection.sessions.get(document)))
         for rival in competing:
             started_s = time.perf_counter()
             rival.settle()
@@ -129,7 +129,7 @@ def main() -> int:
         folder = Path(folder_name)
         folder.chmod(0o755)
         url = stack.enter_context(competitors.embeddings(folder))
-        competing = [stack.enter_context(competitors.rookery(folder, url))]
+        competing = stack.enter_context(competitors.rookery(folder, url))
         for peer in options.only or PEERS:
             python = competitors.install_peer(peers, peer)
             if peer == "hindsight":

@@ -48,8 +48,8 @@ class Competitor(Protocol):
         """Start an empty space."""
         ...
 
-    def store(self, name: str, text: str) -> float:
-        """Store a text; return the milliseconds until the response."""
+    def store(self, name: str, text: str, session: str | None) -> float:
+        """Store a text of a session, if it has one; return the milliseconds until the response."""
         ...
 
     def settle(self) -> None:
@@ -67,20 +67,23 @@ class Competitor(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class RookeryOverHttp:
-    """Rookery, as an agent with a key calls it."""
+    """Rookery, as an agent with a key calls it. Without `has_sessions` the agent does not send the session of a memory."""
 
     running: Running
     http: httpx2.Client
     name: str = "rookery"
+    has_sessions: bool = True
     modes: tuple[str, ...] = ("hybrid", "semantic")
     space: str = ""
     names: dict[str, str] = field(default_factory=dict[str, str])
 
     def begin(self, space: str) -> None:
-        self.space, self.names = space, {}
+        self.space, self.names = f"{space}-{self.name}", {}
 
-    def store(self, name: str, text: str) -> float:
+    def store(self, name: str, text: str, session: str | None) -> float:
         body = {"content": text, "type": "observation", "org": "bench", "project": self.space}
+        if session is not None and self.has_sessions:
+            body["session_id"] = f"{self.space}-{session.replace(' ', '-')}"
         started_s = time.perf_counter()
         response = self.http.post("/v1/brain/remember", json=body).raise_for_status()
         ms = (time.perf_counter() - started_s) * 1000
@@ -121,7 +124,7 @@ class Hindsight:
         self.bank = f"/v1/default/banks/{''.join(letter if letter.isalnum() else '-' for letter in space)}"
         self.http.put(self.bank, json={}).raise_for_status()
 
-    def store(self, name: str, text: str) -> float:
+    def store(self, name: str, text: str, session: str | None) -> float:  # noqa: ARG002 - it ranks without sessions
         started_s = time.perf_counter()
         self.http.post(f"{self.bank}/memories", json={"items": [{"content": text, "document_id": name}]}).raise_for_status()
         return (time.perf_counter() - started_s) * 1000
@@ -153,7 +156,7 @@ class Library:
     def begin(self, space: str) -> None:
         self._ask({"space": space})
 
-    def store(self, name: str, text: str) -> float:
+    def store(self, name: str, text: str, session: str | None) -> float:  # noqa: ARG002 - they rank without sessions
         return self._ask({"id": name, "text": text})[0]
 
     def settle(self) -> None:
@@ -188,13 +191,16 @@ def embeddings(folder: Path) -> Generator[str]:
 
 
 @contextmanager
-def rookery(folder: Path, url: str) -> Generator[Competitor]:
-    """Run Rookery on the service at *url*."""
+def rookery(folder: Path, url: str) -> Generator[list[Competitor]]:
+    """Run Rookery on the service at *url*, for agents that send sessions and for agents that do not."""
     address = url.replace("http://", "openai://") + f"?model={MODEL}"
     with run_server(folder / "rookery", embedder=address, vector_dimension=str(WIDTH), max_backlog="1000000") as running:
         headers = {"Authorization": f"Bearer {running.api_key}"}
         with httpx2.Client(base_url=running.url, headers=headers, timeout=60) as http:
-            yield RookeryOverHttp(running=running, http=http)
+            yield [
+                RookeryOverHttp(running=running, http=http),
+                RookeryOverHttp(running=running, http=http, name="rookery-without-sessions", has_sessions=False),
+            ]
 
 
 @contextmanager
