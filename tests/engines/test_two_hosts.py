@@ -1,5 +1,5 @@
 """
-Two hosts on one PostgreSQL and one Valkey (issue 20).
+Two hosts on one PostgreSQL and one Valkey, with the full texts in that PostgreSQL or in an OpenSearch (issue 20).
 
 Each host is a server with a data folder and a process namespace of its own, as a container has them. Both hosts have the same name, and
 both servers are process 1, so that only their namespaces distinguish them.
@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import uuid4
 
 import httpx2
 import psutil
@@ -28,6 +29,7 @@ from tests.deadlines import HANG_S
 from tests.embedding_service import run_embedding_service
 from tests.fault_proxy import FaultProxy
 from tests.processes import Server
+from tests.search_servers import make_data_folder, run_search_node
 from tests.stopwatch import Stopwatch
 from tests.valkey import run_valkey
 from tests.webhooks.receiver import ReceivedRequest, Receiver, run_receiver
@@ -98,6 +100,12 @@ class _Hosts:
         assert response.is_success, response.text
         return dict(response.json())
 
+    async def count_found(self, host: Server, words: str) -> int:
+        """Return the number of memories that a host finds by words."""
+        response = await self.send(host, "GET", f"/v1/brain/search?q={words}")
+        assert response.is_success, response.text
+        return int(response.json()["total"])
+
     async def remember(self, host: Server, text: str, **headers: str) -> str:
         """Store a memory and return its id."""
         return str((await self.post(host, "/v1/brain/remember", {"type": "fact", "content": text}, **headers))["id"])
@@ -116,9 +124,24 @@ def _require_namespaces() -> None:
         pytest.skip("this user may not make namespaces")
 
 
+@pytest.fixture(scope="module")
+def search_url() -> Iterator[str]:
+    """The address of a running OpenSearch."""
+    with make_data_folder() as data, run_search_node("opensearch", data) as node:
+        yield f"opensearch://127.0.0.1:{node.port}"
+
+
+@pytest.fixture(params=["postgresql", "opensearch"])
+def texts(request: pytest.FixtureRequest, postgres_empty: str) -> str:
+    """The address of the full texts, which no other test uses."""
+    if request.param == "postgresql":
+        return postgres_empty
+    return f"{request.getfixturevalue('search_url')}/{uuid4().hex}"
+
+
 @pytest.fixture
-def hosts(postgres_empty: str, tmp_path: Path) -> Iterator[_Hosts]:
-    """Start two hosts with pgvector, texts and records in one PostgreSQL, and counters in Valkey."""
+def hosts(postgres_empty: str, texts: str, tmp_path: Path) -> Iterator[_Hosts]:
+    """Start two hosts with pgvector and records in one PostgreSQL, texts in it or in OpenSearch, and counters in Valkey."""
     _require_namespaces()
     migrate(postgres_empty, data_dir=tmp_path)
     (tmp_path / "valkey").mkdir()
@@ -129,7 +152,7 @@ def hosts(postgres_empty: str, tmp_path: Path) -> Iterator[_Hosts]:
         settings = {
             "database_url": postgres_empty,
             "vectors": postgres_empty,
-            "texts": postgres_empty,
+            "texts": texts,
             "counters": valkey.address(),
             "embedder": service.openai_url().replace(str(service.port), str(embedder.port)),
             "vector_dimension": "32",
@@ -183,7 +206,7 @@ async def test_two_hosts_of_one_name_work_as_one(hosts: _Hosts, receiver: Receiv
     events = Counter(str(request.event["type"]) for request in receiver.received)
     ((memories,),) = await hosts.fetch("SELECT count(*) FROM memories")
     assert max(Counter(receiver.event_ids()).values()) == 1
-    assert events["memory.stored"] == memories
+    assert events["memory.stored"] == int(str(memories)) + 1  # one was deleted
     assert events["task.lease_expired"] == _SHORT_CLAIMS
     for host in hosts:
         assert "Traceback" not in host.log()
@@ -218,7 +241,11 @@ async def _check_servers(hosts: _Hosts) -> None:
 
 
 async def _check_memories(hosts: _Hosts) -> None:
-    """Check that equal requests to both hosts are one, and that each memory is indexed once and found on the other host."""
+    """
+    Check that equal requests to both hosts are one, and that each memory is indexed once and found on the other host.
+
+    A memory that one host deletes is found by neither.
+    """
     texts = [f"heron{number} builds its nest on roof {number}" for number in range(20)]
     requests = [(host, text) for text in texts for host in hosts]
     ids = await asyncio.gather(*(_remember_once(hosts, host, text) for host, text in requests))
@@ -231,6 +258,10 @@ async def _check_memories(hosts: _Hosts) -> None:
     for host in hosts:
         found = await hosts.post(host, "/v1/brain/recall", {"query": "heron7", "mode": "keyword"})
         assert str(ids[14]) in json.dumps(found)
+    counts = [await hosts.count_found(host, "nest") for host in hosts]
+    assert (await hosts.send(hosts.second, "DELETE", f"/v1/brain/memories/{ids[0]}")).is_success
+    counts += [await hosts.count_found(host, "nest") for host in hosts]
+    assert counts == [len(texts), len(texts), len(texts) - 1, len(texts) - 1]
 
 
 async def _remember_once(hosts: _Hosts, host: Server, text: str) -> str:
@@ -299,6 +330,7 @@ async def test_the_other_host_takes_over_after_a_kill(hosts: _Hosts, receiver: R
     await eventually(is_done)
     print(f"taken over within {watch.elapsed_s:.1f} s of the kill; the lease is {_LEASE_S} s")  # noqa: T201 - the figure of the documentation
     assert {answer.status_code for answer in answers} == {200}
+    assert await hosts.count_found(survivor, "nests") == len(ids)
     assert watch.reference_s < _MAX_TAKEOVER_S
     _check_deliveries(receiver.received, len(ids))
     states = Counter(str(state) for (state,) in await hosts.fetch("SELECT state FROM notify_deliveries"))
