@@ -129,9 +129,17 @@ class BrowserUser:
 
     async def click(self, selector: str) -> None:
         """Scroll to an element and click on it."""
+        await self._scroll_to(selector)
+        await self.page.click(selector)
+
+    async def hover(self, selector: str) -> None:
+        """Scroll to an element and move the pointer to it."""
+        await self._scroll_to(selector)
+        await self.page.hover(selector)
+
+    async def _scroll_to(self, selector: str) -> None:
         await self.wait_for(f"!!document.querySelector({json.dumps(selector)})")
         await self.page.evaluate(f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center'}})")
-        await self.page.click(selector)
 
     async def find_faults(self) -> list[str]:
         """

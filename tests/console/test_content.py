@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from rookery.console.rendering import MAX_PAGE_BYTES
 from rookery.kernel.config import Settings
 from rookery.kernel.secret import Secret
-from tests.chat_service import ANSWER, KEY, ChatService, answer, run_chat_service
+from tests.chat_service import ANSWER, KEY, ChatService, answer, build_events, hang, run_chat_service, stream_parts
 from tests.conftest import Instance, eventually, run_instance
-from tests.console.browsing import ConsoleUser, get_text
+from tests.console.browsing import BrowserUser, ConsoleUser, get_text
+from tests.processes import Server, run_server
+from tests.reference.browser import find_chromium
 
 PRICES = (("*", 1_000, 2_000),)
 TEMPLATE = {
@@ -39,6 +42,14 @@ async def writer(settings: Settings, provider: ChatService) -> AsyncIterator[Con
     async with run_instance(configured) as instance, ConsoleUser(instance.rookery) as user:
         await user.sign_in(instance.admin.key or "")
         yield user
+
+
+@pytest.fixture
+def server(provider: ChatService, tmp_path: Path) -> Iterator[Server]:
+    """A server in its own process, with the provider."""
+    find_chromium()
+    with run_server(tmp_path, generation=provider.url(), generation_prices="*=1/2") as server:
+        yield server
 
 
 async def _generate(user: ConsoleUser, **fields: str) -> str:
@@ -114,6 +125,29 @@ async def test_a_live_answer_is_a_stream_of_events(writer: ConsoleUser) -> None:
     assert response.headers["content-type"].startswith("text/event-stream")
     assert re.findall("^event: (start|done)", response.text, re.MULTILINE) == ["start", "done"]
     assert response.text.count("event: delta") > 1
+
+
+async def test_a_live_answer_is_shown_as_it_is_written(person: BrowserUser, server: Server, provider: ChatService) -> None:
+    """Issue 21: the answer appears while the provider writes it, leaving the page cancels the call, and a whole answer has its page."""
+    provider.queue.append(stream_parts(build_events()[:3], then=hang))
+    await person.go("content/new")
+    await person.type("#prompt", "A heron")
+    await person.click("form[data-live] button.primary")
+    await person.wait_for("document.querySelector('[data-live-text]').textContent === 'The heron '")
+    assert provider.disconnects == 0
+    await person.go("content")
+    await eventually(lambda: provider.disconnects == 1)
+    await eventually(lambda: server.client.get("/v1/content/generations").json()["data"][0]["status"] == "cancelled")
+
+    await person.go("content/new")
+    await person.type("#prompt", "A heron")
+    await person.click("form[data-live] button.primary")
+    await person.wait_for_text("succeeded, 17 output tokens")
+    assert await person.page.evaluate("document.querySelector('[data-live-text]').textContent") == ANSWER
+    assert await person.find_faults() == []
+    await person.click("[data-live-link]")
+    await person.wait_for("/content.[0-9a-f-]{36}$/.test(location.pathname)")
+    await person.wait_for_text(ANSWER)
 
 
 async def test_long_texts_are_cut(writer: ConsoleUser, provider: ChatService) -> None:

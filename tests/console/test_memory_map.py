@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tests.conftest import Instance
-from tests.console.browsing import ConsoleUser
+from tests.conftest import Instance, eventually
+from tests.console.browsing import BrowserUser, ConsoleUser
+from tests.processes import Server
 
 
 async def test_clusters_are_listed(instance: Instance, user: ConsoleUser) -> None:
@@ -19,3 +20,18 @@ async def test_clusters_are_listed(instance: Instance, user: ConsoleUser) -> Non
     assert (await user.get(f"memories/{memory['id']}/peek")).json() == {"text": "The crane lifts <b>tons</b>. (decision, harbor)"}
     assert "no-store" in (await user.get("memories/map/points")).headers["cache-control"]
     assert "by" in await user.read("memories/map?by=nonsense")
+
+
+async def test_points_are_read_and_opened(person: BrowserUser, server: Server) -> None:
+    """Issue 21: the pointer on a point shows its memory, and a click opens its page. A single memory is in the middle of the map."""
+    fields = {"content": "The crane lifts tons.", "type": "fact", "project": "harbor"}
+    memory_id = server.client.post("/v1/brain/remember", json=fields).json()["id"]
+    await eventually(lambda: server.client.get(f"/v1/brain/memories/{memory_id}").json()["state"] == "indexed")
+    await person.go("memories/map?project=harbor")
+    await person.wait_for("document.querySelector('[data-map]').dataset.ready === '1'")
+    await person.hover("canvas")
+    await person.wait_for_text("The crane lifts tons. (fact, harbor)")
+    assert await person.find_faults() == []
+    await person.click("canvas")
+    await person.wait_for(f"location.pathname === '/console/memories/{memory_id}'")
+    await person.wait_for_text("The crane lifts tons.")

@@ -121,12 +121,19 @@ class Page:
 
     async def click(self, selector: str) -> None:
         """Click in the middle of the first element that matches, as a user does."""
+        await self._send_mouse_events(selector, "mousePressed", "mouseReleased")
+
+    async def hover(self, selector: str) -> None:
+        """Move the pointer to the middle of the first element that matches."""
+        await self._send_mouse_events(selector, "mouseMoved")
+
+    async def _send_mouse_events(self, selector: str, *kinds: str) -> None:
         script = f"(() => {{ const box = document.querySelector({json.dumps(selector)}).getBoundingClientRect();"
         script += " return [box.x + box.width / 2, box.y + box.height / 2]; })()"
         x, y = cast("list[float]", await self.evaluate(script))
-        for kind in ("mousePressed", "mouseReleased"):
-            event = {"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1}
-            await self.browser.send_command("Input.dispatchMouseEvent", event, self.session)
+        for kind in kinds:
+            button = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
+            await self.browser.send_command("Input.dispatchMouseEvent", {"type": kind, "x": x, "y": y, **button}, self.session)
 
     async def screenshot(self, path: Path) -> None:
         """Write a screenshot to *path*, as PNG."""
