@@ -415,7 +415,7 @@ def _build_content_ports(runtime: Runtime) -> ContentPorts:
     # The address is checked now. The generator connects on its first use.
     provider = None if address is None else text_generators.open(address.reveal(), verify_ssl=settings.verify_ssl)
     return ContentPorts(
-        provider=provider, canned=CannedGenerator(), find_key_name=keys.find_name, open_output_scorer=lambda: runtime.use(ScoringServices)
+        provider=provider, canned=CannedGenerator(), find_key_names=keys.find_names, open_output_scorer=lambda: runtime.use(ScoringServices)
     )
 
 

@@ -63,7 +63,12 @@ class Call(Generic[T]):
         """Return the bytes of the body, or None without a body."""
         if self.content is not None:
             return self.content.encode() if isinstance(self.content, str) else self.content
-        return None if self.body is None else json.dumps(self.body, default=_to_json, ensure_ascii=False).encode()
+        if self.body is None:
+            return None
+        try:
+            return json.dumps(self.body, default=_to_json, ensure_ascii=False).encode()
+        except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can express; the server names the place
+            return json.dumps(self.body, default=_to_json).encode()
 
     def encode_query(self) -> list[tuple[str, str]]:
         """Return the parameters of the URL. A list becomes one parameter for each item."""

@@ -139,3 +139,9 @@ def test_a_path_parameter_is_not_empty(value: str) -> None:
     """Issue 21: without this, deleting the task "" would delete all tasks, or what is above them."""
     with pytest.raises(ValueError, match="plan is"):
         fill_path("/plans/{plan}/tasks", plan=value)
+
+
+def test_half_of_a_surrogate_pair_is_sent_as_its_escape() -> None:
+    """The server names the place of a text that no UTF-8 can express; the client does not fail on it."""
+    call = Call(operation="create_plan", method="POST", path="/plans", result=dict[str, object], body={"name": "ä\ud800"})
+    assert call.encode_body() == b'{"name": "\\u00e4\\ud800"}'

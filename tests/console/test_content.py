@@ -208,6 +208,31 @@ async def test_usage_and_budgets(writer: ConsoleUser) -> None:
     assert "set here" not in await writer.read("content/budgets")
 
 
+async def test_templates_are_found_by_their_slug_or_name(user: ConsoleUser) -> None:
+    """Issue 21: every list is searched by the server. Wildcards of SQL are texts, and case does not matter."""
+    for slug, name in (("weekly-report", "Report of the week"), ("poem", "A 100% rhyme")):
+        await user.post("content/templates/new", TEMPLATE | {"slug": slug, "name": name})
+    for words, expected in (("REPORT", (True, False)), ("poe", (False, True)), ("0%25", (False, True)), ("e%25", (False, False))):
+        text = await user.read(f"content/templates?q={words}")
+        assert ("Report of the week" in text, "rhyme" in text) == expected, words
+    assert "No template matches" in await user.read("content/templates?q=e%25")
+
+
+async def test_budgets_of_many_keys_have_names_pages_and_a_search(user: ConsoleUser, instance: Instance) -> None:
+    """Issue 21: every list is paged and searched by the server, also beyond 100 keys, and for keys of both kinds."""
+    keys = [await instance.api_key("content.read") for _ in range(101)]
+    agent = await instance.agent_key("content.read")
+    for key in (*keys, agent):
+        assert (await user.post("content/budgets", {"key_id": key.key_id, "daily": "2"})).status_code == 303
+    first = (await user.get("content/budgets")).text
+    assert ("1–25 of 104" in get_text(first), agent.key_id in first) == (True, True)
+    last = await user.read("content/budgets?page=5")
+    assert ("101–104 of 104" in last, keys[-1].key_id in last) == (True, False)
+    found = get_text((await user.get("content/budgets?q=AGENT")).text)
+    assert ("1–1 of 1" in found, "agent " in found) == (True, True)
+    assert "No budget of such a key" in await user.read("content/budgets?q=nothing-like-this")
+
+
 async def test_a_batch_has_its_progress(settings: Settings, provider: ChatService) -> None:
     """Issue 21: a batch with how many of its generations are at their end."""
     configured = replace(settings, generation=Secret(provider.url("ok", key=KEY)), generation_prices=PRICES)
@@ -216,7 +241,12 @@ async def test_a_batch_has_its_progress(settings: Settings, provider: ChatServic
         created = await instance.admin.post("/v1/content/batches", {"requests": [{"prompt": "a"}, {"prompt": "b"}]})
         path = f"content/batches/{created.json()['id']}"
         await eventually(lambda: _is_ended(user, path))
-        assert created.json()["id"] in await user.read("content/batches")
+        await eventually(lambda: _is_listed(user, created.json()["id"]))
+        assert "No batch is running" in await user.read("content/batches?status=running")
+
+
+async def _is_listed(user: ConsoleUser, batch_id: str) -> bool:
+    return batch_id in await user.read("content/batches?status=finished")
 
 
 async def _is_ended(user: ConsoleUser, path: str) -> bool:

@@ -124,3 +124,9 @@ async def test_keys_are_found_by_their_name(user: ConsoleUser, instance: Instanc
     }
     text = await user.read("keys?q=bill")
     assert ("billing_2" in text, "import" in text) == (True, False)
+
+
+async def test_a_form_without_a_kind_is_shown_again(user: ConsoleUser) -> None:
+    """A request that no page sends gets a page that says what was wrong."""
+    response = await user.post("keys/new", {"scopes": "brain:read"})
+    assert (response.status_code, "New API key" in response.text) == (422, True)

@@ -123,3 +123,23 @@ async def test_a_delivery_is_resent_in_a_browser(person: BrowserUser, server: Se
         await person.go(f"webhooks/{webhook}")
         assert await person.find_faults() == []
         assert len(receiver.received) == 2
+
+
+async def test_endpoints_are_found_by_their_description_or_url(user: ConsoleUser, instance: Instance) -> None:
+    """Issue 21: every list is searched by the server. Wildcards of SQL are texts, and case does not matter."""
+    for path, description in (("hook_1", "Chat"), ("hook-2", "100% Billing"), ("other", "")):
+        await user.post("webhooks/new", [("url", f"http://127.0.0.1:9/{path}"), ("events", "plan.*"), ("description", description)])
+    found = {
+        text: (await instance.admin.get(f"/api/v1/webhooks?q={text}")).json() for text in ("CHAT", "0%25", "k_", "127.0.0.1", "%25%25")
+    }
+    assert {text: [entry["url"].rpartition("/")[2] for entry in page["data"]] for text, page in found.items()} == {
+        "CHAT": ["hook_1"],
+        "0%25": ["hook-2"],
+        "k_": ["hook_1"],
+        "127.0.0.1": ["other", "hook-2", "hook_1"],
+        "%25%25": [],
+    }
+    assert found["127.0.0.1"]["meta"]["total"] == 3
+    text = await user.read("webhooks?q=bill")
+    assert ("100% Billing" in text, "Chat" in text) == (True, False)
+    assert "No endpoint matches" in await user.read("webhooks?q=nothing-like-this")

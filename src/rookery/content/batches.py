@@ -9,6 +9,7 @@ from rookery.access.workspaces import require_workspace
 from rookery.content.generation_services import GenerationServices
 from rookery.content.generations import cancel_in
 from rookery.content.models import (
+    BatchStatus,
     BatchView,
     ContentTenant,
     Generation,
@@ -81,11 +82,13 @@ class GenerationBatches:
         """Return a batch with its counts, or raise NotFound."""
         return await self._db.read(lambda tx: load_batch_view(tx, tenant.workspace_id, batch_id))
 
-    async def list_page(self, tenant: ContentTenant, *, limit: int, offset: int) -> tuple[Sequence[BatchView], int]:
-        """Return a page of batches, newest first, and the total."""
+    async def list_page(
+        self, tenant: ContentTenant, *, limit: int, offset: int, status: BatchStatus | None = None
+    ) -> tuple[Sequence[BatchView], int]:
+        """Return a page of batches, newest first, and the total; *status* None: no filter."""
 
         def read(tx: Tx) -> tuple[Sequence[BatchView], int]:
-            page, total = store.list_page(tx, tenant.workspace_id, limit=limit, offset=offset)
+            page, total = store.list_page(tx, tenant.workspace_id, limit=limit, offset=offset, status=status)
             return [_to_view(tx, batch) for batch in page], total
 
         return await self._db.read(read)

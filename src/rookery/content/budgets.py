@@ -30,7 +30,7 @@ from rookery.content.models import (
     day_of,
     end_of_day,
 )
-from rookery.content.ports import FindKeyName
+from rookery.content.ports import FindKeyNames
 from rookery.content.prices import PriceList, compute_max_cost, to_amount
 from rookery.content.store import budgets as store
 from rookery.kernel.clock import Clock, format_iso
@@ -57,13 +57,13 @@ class Budgets:
     """Reserves and settles the cost of calls, and manages the limits."""
 
     def __init__(
-        self, db: Database, audit: AuditLog, prices: PriceList, defaults: DefaultBudgets, find_key_name: FindKeyName, *, clock: Clock
+        self, db: Database, audit: AuditLog, prices: PriceList, defaults: DefaultBudgets, find_key_names: FindKeyNames, *, clock: Clock
     ) -> None:
         self._db = db
         self._audit = audit
         self._prices = prices
         self._defaults = defaults
-        self._find_key_name = find_key_name
+        self._find_key_names = find_key_names
         self._clock = clock
 
     @property
@@ -132,15 +132,23 @@ class Budgets:
             for key_id in _list_payers(reservation.key_id):
                 store.settle(tx, reservation.workspace_id, key_id, reservation.day, released=reservation.amount_nanos, spent=0)
 
-    async def list_budgets(self, tenant: ContentTenant) -> Sequence[BudgetStatus]:
-        """Return the budget of the workspace, that of the tenant's key, and those of all keys with an override."""
+    async def list_budgets(self, tenant: ContentTenant, *, text: str = "") -> Sequence[BudgetStatus]:
+        """
+        Return the budget of the workspace, that of the tenant's key, and those of all keys with an override.
+
+        Args:
+            text: If not empty, only the budgets of keys with this part in their name, in upper or lower case.
+        """
         now = self._clock()
 
         def read(tx: Tx) -> Sequence[BudgetStatus]:
             overrides = {budget.key_id: budget for budget in store.list_budgets(tx, tenant.workspace_id)[:_MAX_LISTED_KEYS]}
             keys = list(dict.fromkeys((*_list_payers(tenant.key_id)[::-1], *overrides)))
-            days = store.find_days(tx, tenant.workspace_id, day_of(now), keys)
-            return [self._to_status(key_id, overrides.get(key_id), days.get(key_id), now) for key_id in keys]
+            names = self._find_key_names(tx, tenant.workspace_id, keys)
+            if text:
+                keys = [key_id for key_id in keys if text.lower() in names.get(key_id, "").lower()]
+            days = store.find_days(tx, tenant.workspace_id, day_of(now), keys) if keys else {}
+            return [self._to_status(key_id, names.get(key_id), overrides.get(key_id), days.get(key_id), now) for key_id in keys]
 
         return await self._db.read(read)
 
@@ -237,18 +245,23 @@ class Budgets:
         """Return the name of the key, or "workspace"."""
         if key_id is None:
             return "workspace"
-        name = self._find_key_name(tx, tenant.workspace_id, key_id)
+        name = self._find_key_names(tx, tenant.workspace_id, [key_id]).get(key_id)
         if name is None:
             raise NotFound("key", key_id)
         return name
 
     def _load_status(self, tx: Tx, tenant: ContentTenant, key_id: str, now: datetime) -> BudgetStatus:
         override = store.find_budgets(tx, tenant.workspace_id, [key_id]).get(key_id)
-        return self._to_status(key_id, override, store.find_days(tx, tenant.workspace_id, day_of(now), [key_id]).get(key_id), now)
+        name = self._find_key_names(tx, tenant.workspace_id, [key_id]).get(key_id)
+        day = store.find_days(tx, tenant.workspace_id, day_of(now), [key_id]).get(key_id)
+        return self._to_status(key_id, name, override, day, now)
 
-    def _to_status(self, key_id: str, override: BudgetOverride | None, day: DailySpending | None, now: datetime) -> BudgetStatus:
+    def _to_status(
+        self, key_id: str, name: str | None, override: BudgetOverride | None, day: DailySpending | None, now: datetime
+    ) -> BudgetStatus:
         return BudgetStatus(
             key_id=None if key_id == WORKSPACE_BUDGET else key_id,
+            key_name=name,
             source="setting" if override is None else "override",
             daily_nanos=self._defaults.for_key(key_id) if override is None else override.daily_nanos,
             spent_nanos=0 if day is None else day.spent_nanos,

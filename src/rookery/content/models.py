@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Literal, Self
+from typing import Literal, Self, TypeAlias
 
 from rookery.access.models import TEST, Actor, Caller, Tenant
 from rookery.content.chat import ChatMessage, ChatRequest, SchemaMode, TokenUsage
@@ -215,6 +215,10 @@ class GenerationFilter:
     since: datetime | None = None
 
 
+BatchStatus: TypeAlias = Literal["running", "finished"]
+"""finished: every generation of the batch has ended."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationBatch:
     """Generations that were queued together. *open_count* of *total* are not final."""
@@ -337,11 +341,13 @@ class BudgetStatus:
 
     Attributes:
         key_id: The key; None for the budget of the workspace.
+        key_name: Its name; None for the budget of the workspace, or if the key was deleted.
         source: `setting` for the default of the operator, `override` for a value set for this workspace or key.
         daily_nanos: The limit per day; None: no limit.
     """
 
     key_id: str | None
+    key_name: str | None
     source: Literal["setting", "override"]
     daily_nanos: int | None
     spent_nanos: int

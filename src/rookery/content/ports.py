@@ -66,11 +66,11 @@ class TextGenerator(Protocol):
         ...
 
 
-class FindKeyName(Protocol):
-    """Returns the name of a key of a tenant, or None. The domain of access implements it."""
+class FindKeyNames(Protocol):
+    """Returns the names of keys of a tenant. The domain of access implements it."""
 
-    def __call__(self, tx: Tx, tenant_id: int, key_id: str, /) -> str | None:
-        """Return the name of the key *key_id* whose requests belong to the tenant *tenant_id*."""
+    def __call__(self, tx: Tx, tenant_id: int, key_ids: Sequence[str], /) -> Mapping[str, str]:
+        """Return the names of those of *key_ids* whose requests belong to the tenant *tenant_id*, by id."""
         ...
 
 
@@ -95,5 +95,5 @@ class ContentPorts:
 
     provider: TextGenerator | None
     canned: TextGenerator
-    find_key_name: FindKeyName
+    find_key_names: FindKeyNames
     open_output_scorer: Callable[[], OutputScorer]

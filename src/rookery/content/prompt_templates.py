@@ -45,9 +45,14 @@ class PromptTemplates:
         self._audit = audit
         self._clock = clock
 
-    async def list_page(self, tenant: ContentTenant, *, limit: int, offset: int) -> tuple[Sequence[PromptTemplate], int]:
-        """Return a page of templates in their current versions, by slug, and the total."""
-        return await self._db.read_from_replica(lambda tx: store.list_page(tx, tenant.workspace_id, limit=limit, offset=offset))
+    async def list_page(self, tenant: ContentTenant, *, limit: int, offset: int, text: str = "") -> tuple[Sequence[PromptTemplate], int]:
+        """
+        Return a page of templates in their current versions, by slug, and the total.
+
+        Args:
+            text: A part of the slug or the name, in upper or lower case.
+        """
+        return await self._db.read_from_replica(lambda tx: store.list_page(tx, tenant.workspace_id, limit=limit, offset=offset, text=text))
 
     async def get(self, tenant: ContentTenant, slug: str, *, version: int | None = None) -> PromptTemplate:
         """

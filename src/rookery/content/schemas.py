@@ -211,6 +211,24 @@ class ContentUsageQuery(PageQuery):
         )
 
 
+class PromptTemplatesQuery(PageQuery):
+    """The search in the list of prompt templates."""
+
+    q: Annotated[str | None, Field(min_length=1, max_length=100, description="A part of the slug or the name.")] = None
+
+
+class GenerationBatchesQuery(PageQuery):
+    """Filters of the list of batches."""
+
+    status: Annotated[Literal["running", "finished"] | None, Field(description="Only batches in this state.")] = None
+
+
+class BudgetsQuery(PageQuery):
+    """The search in the list of budgets."""
+
+    q: Annotated[str | None, Field(min_length=1, max_length=100, description="A part of the name of the key.")] = None
+
+
 class TemplateVersionQuery(QueryModel):
     """The version of a template."""
 
@@ -458,6 +476,7 @@ class BudgetResponse(ResponseModel):
 
     scope: Literal["workspace", "key"]
     key_id: str | None
+    key_name: Annotated[str | None, Field(description="The name of the key; null for the workspace, or if the key was deleted.")]
     source: Annotated[Literal["setting", "override"], Field(description="setting: the operator's default. override: set for this one.")]
     daily: Annotated[float | None, Field(description="The limit per day; null: no limit.")]
     spent: Annotated[float, Field(description="The cost of today's finished calls.")]

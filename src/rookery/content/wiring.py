@@ -52,7 +52,7 @@ class ContentServices:
         runtime, settings = self._runtime, self._runtime.settings
         defaults = DefaultBudgets(workspace_nanos=settings.generation_daily_budget, key_nanos=settings.generation_key_daily_budget)
         prices = PriceList(settings.generation_prices)
-        return Budgets(runtime.db, self._access.audit, prices, defaults, self._ports.find_key_name, clock=runtime.clock)
+        return Budgets(runtime.db, self._access.audit, prices, defaults, self._ports.find_key_names, clock=runtime.clock)
 
     @cached_property
     def metrics(self) -> GenerationMetrics:

@@ -36,6 +36,7 @@ from rookery.webhooks.schemas import (
     RotateSecretBody,
     WebhookChangeBody,
     WebhookResponse,
+    WebhooksQuery,
     serialize_delivery_details,
     serialize_endpoint,
     serialize_endpoint_update,
@@ -93,9 +94,10 @@ class WebhooksApi:
                        response_model=Page[EventTypeResponse], operation_id="list_event_types", summary="List the types of events"),
         ]  # fmt: skip
 
-    async def get_webhooks(self, caller: Caller, query: PageQuery) -> ItemPage[WebhookEndpoint]:
+    async def get_webhooks(self, caller: Caller, query: WebhooksQuery) -> ItemPage[WebhookEndpoint]:
         """List the webhook endpoints of the workspace, newest first. A test key sees those of the sandbox."""
-        return ItemPage(*await self.endpoints.list_page(WebhookTenant.from_caller(caller), limit=query.per_page, offset=query.offset))
+        tenant = WebhookTenant.from_caller(caller)
+        return ItemPage(*await self.endpoints.list_page(tenant, limit=query.per_page, offset=query.offset, text=query.q or ""))
 
     async def post_webhook(self, caller: Caller, body: NewWebhookBody) -> EndpointWithSecret:
         """Create a webhook endpoint. `secret` is returned only in this response. The URL is checked by the same rules as each delivery."""

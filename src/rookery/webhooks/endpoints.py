@@ -72,13 +72,14 @@ class WebhookEndpoints:
         self._clock = clock
         self._ids = ids
 
-    async def list_page(self, tenant: WebhookTenant, *, limit: int, offset: int) -> tuple[Sequence[WebhookEndpoint], int]:
-        """Return a page of endpoints, newest first, and the total."""
+    async def list_page(self, tenant: WebhookTenant, *, limit: int, offset: int, text: str = "") -> tuple[Sequence[WebhookEndpoint], int]:
+        """
+        Return a page of endpoints, newest first, and the total.
 
-        def read(tx: Tx) -> tuple[Sequence[WebhookEndpoint], int]:
-            return store.list_page(tx, tenant.workspace_id, limit=limit, offset=offset), store.count(tx, tenant.workspace_id)
-
-        return await self._db.read(read)
+        Args:
+            text: A part of the description or the URL, in upper or lower case.
+        """
+        return await self._db.read(lambda tx: store.list_page(tx, tenant.workspace_id, limit=limit, offset=offset, text=text))
 
     async def get(self, tenant: WebhookTenant, endpoint_id: str) -> WebhookEndpoint:
         """Return an endpoint, or raise NotFound."""

@@ -105,6 +105,12 @@ class ResendFailedBody(RequestModel):
     since: Annotated[Timestamp | None, Field(description="Only deliveries created at this time or later; null: all.")] = None
 
 
+class WebhooksQuery(PageQuery):
+    """The search in the list of endpoints."""
+
+    q: Annotated[str | None, Field(min_length=1, max_length=100, description="A part of the description or the URL.")] = None
+
+
 class DeliveriesQuery(PageQuery):
     """Filters of the list of deliveries."""
 

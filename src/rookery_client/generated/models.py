@@ -213,6 +213,7 @@ class Budget(Model):
 
     scope: Literal["workspace", "key"] | str
     key_id: str | None
+    key_name: str | None
     source: Literal["setting", "override"] | str
     daily: float | None
     spent: float

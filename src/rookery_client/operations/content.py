@@ -118,11 +118,13 @@ class ContentOperations:
             body=given(requests=requests, metadata=metadata), accepts_key=True,
         ))
 
-    def list_generation_batches(self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET) -> Page[models.GenerationBatch]:
+    def list_generation_batches(
+        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, status: Literal["running", "finished"] | Unset = UNSET,
+    ) -> Page[models.GenerationBatch]:
         """List batches."""
         return self._session.send_page(Call(
             operation="list_generation_batches", method="GET", path="/api/agent/content/batches", result=PageBody[models.GenerationBatch],
-            query=given(page=page, per_page=per_page),
+            query=given(page=page, per_page=per_page, status=status),
         ))
 
     def get_generation_batch(self, batch_id: str) -> models.GenerationBatch:
@@ -149,11 +151,13 @@ class ContentOperations:
             path=fill_path("/api/agent/content/batches/{batch_id}/cancel", batch_id=batch_id), result=models.GenerationBatch,
         ))
 
-    def list_prompt_templates(self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET) -> Page[models.PromptTemplate]:
+    def list_prompt_templates(
+        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, q: str | Unset = UNSET,
+    ) -> Page[models.PromptTemplate]:
         """List prompt templates."""
         return self._session.send_page(Call(
             operation="list_prompt_templates", method="GET", path="/api/agent/content/templates", result=PageBody[models.PromptTemplate],
-            query=given(page=page, per_page=per_page),
+            query=given(page=page, per_page=per_page, q=q),
         ))
 
     def create_prompt_template(
@@ -222,11 +226,13 @@ class ContentOperations:
             result=models.RenderedPrompt, body=given(variables=variables, version=version),
         ))
 
-    def list_content_budgets(self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET) -> Page[models.Budget]:
+    def list_content_budgets(
+        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, q: str | Unset = UNSET,
+    ) -> Page[models.Budget]:
         """List daily budgets."""
         return self._session.send_page(Call(
             operation="list_content_budgets", method="GET", path="/api/agent/content/budgets", result=PageBody[models.Budget],
-            query=given(page=page, per_page=per_page),
+            query=given(page=page, per_page=per_page, q=q),
         ))
 
     def set_workspace_content_budget(self, *, daily: float | None, if_match: str | Unset = UNSET) -> models.Budget:
@@ -367,12 +373,12 @@ class AsyncContentOperations:
         ))
 
     async def list_generation_batches(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, status: Literal["running", "finished"] | Unset = UNSET,
     ) -> AsyncPage[models.GenerationBatch]:
         """List batches."""
         return await self._session.send_page(Call(
             operation="list_generation_batches", method="GET", path="/api/agent/content/batches", result=PageBody[models.GenerationBatch],
-            query=given(page=page, per_page=per_page),
+            query=given(page=page, per_page=per_page, status=status),
         ))
 
     async def get_generation_batch(self, batch_id: str) -> models.GenerationBatch:
@@ -400,12 +406,12 @@ class AsyncContentOperations:
         ))
 
     async def list_prompt_templates(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, q: str | Unset = UNSET,
     ) -> AsyncPage[models.PromptTemplate]:
         """List prompt templates."""
         return await self._session.send_page(Call(
             operation="list_prompt_templates", method="GET", path="/api/agent/content/templates", result=PageBody[models.PromptTemplate],
-            query=given(page=page, per_page=per_page),
+            query=given(page=page, per_page=per_page, q=q),
         ))
 
     async def create_prompt_template(
@@ -474,11 +480,13 @@ class AsyncContentOperations:
             result=models.RenderedPrompt, body=given(variables=variables, version=version),
         ))
 
-    async def list_content_budgets(self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET) -> AsyncPage[models.Budget]:
+    async def list_content_budgets(
+        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, q: str | Unset = UNSET,
+    ) -> AsyncPage[models.Budget]:
         """List daily budgets."""
         return await self._session.send_page(Call(
             operation="list_content_budgets", method="GET", path="/api/agent/content/budgets", result=PageBody[models.Budget],
-            query=given(page=page, per_page=per_page),
+            query=given(page=page, per_page=per_page, q=q),
         ))
 
     async def set_workspace_content_budget(self, *, daily: float | None, if_match: str | Unset = UNSET) -> models.Budget:

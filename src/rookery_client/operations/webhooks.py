@@ -25,11 +25,13 @@ class WebhooksOperations:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def list_webhooks(self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET) -> Page[models.Webhook]:
+    def list_webhooks(
+        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, q: str | Unset = UNSET,
+    ) -> Page[models.Webhook]:
         """List webhook endpoints."""
         return self._session.send_page(Call(
             operation="list_webhooks", method="GET", path="/api/v1/webhooks", result=PageBody[models.Webhook],
-            query=given(page=page, per_page=per_page),
+            query=given(page=page, per_page=per_page, q=q),
         ))
 
     def create_webhook(
@@ -145,11 +147,13 @@ class AsyncWebhooksOperations:
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
 
-    async def list_webhooks(self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET) -> AsyncPage[models.Webhook]:
+    async def list_webhooks(
+        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, q: str | Unset = UNSET,
+    ) -> AsyncPage[models.Webhook]:
         """List webhook endpoints."""
         return await self._session.send_page(Call(
             operation="list_webhooks", method="GET", path="/api/v1/webhooks", result=PageBody[models.Webhook],
-            query=given(page=page, per_page=per_page),
+            query=given(page=page, per_page=per_page, q=q),
         ))
 
     async def create_webhook(

@@ -75,6 +75,7 @@ _IMMUTABLE_COLUMNS = ("id", "kind", "lookup", "key_hash", "workspace_id", "creat
 _MUTABLE_COLUMNS = tuple(column.name for column in keys.c if column.name not in _IMMUTABLE_COLUMNS)
 
 _BY_ID = select(*_SETTINGS).where(keys.c.id == bindparam("id"))
+_BY_IDS = select(*_SETTINGS).where(keys.c.id.in_(bindparam("ids", expanding=True)))
 _BY_LOOKUP = (
     select(*_SETTINGS)
     .where(keys.c.lookup == bindparam("lookup"), keys.c.kind == bindparam("kind"))
@@ -165,11 +166,9 @@ def find_row_by_id_share_locked(tx: Tx, key_id: str) -> Row | None:
     return tx.fetch_one(_BY_ID_SHARE_LOCKED, {"id": key_id})
 
 
-def find_name(tx: Tx, tenant_id: int, key_id: str) -> str | None:
-    """Return the name of a key whose requests belong to a tenant."""
-    row = tx.fetch_one(_BY_ID, {"id": key_id})
-    key = None if row is None else KEYS.from_row(row)
-    return key.name if key is not None and key.tenant_id == tenant_id else None
+def find_names(tx: Tx, tenant_id: int, key_ids: Sequence[str]) -> dict[str, str]:
+    """Return the names of those of *key_ids* whose requests belong to a tenant, by id."""
+    return {key.id: key.name for key in KEYS.fetch_all(tx, _BY_IDS, {"ids": key_ids}) if key.tenant_id == tenant_id}
 
 
 def list_rows_by_lookup(tx: Tx, kind: KeyKind, lookup: str) -> list[Row]:

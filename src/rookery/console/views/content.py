@@ -31,8 +31,10 @@ _MAX_OFFERED_TEMPLATES = 100
 _BOOLEANS: Mapping[str, object] = {"true": True, "false": False}
 
 Status = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+BatchStatus = Literal["running", "finished"]
 Mode = Literal["sync", "queued", "stream"]
 STATUSES: tuple[Status, ...] = ("queued", "running", "succeeded", "failed", "cancelled")
+BATCH_STATUSES: tuple[BatchStatus, ...] = ("running", "finished")
 MODES: tuple[Mode, ...] = ("sync", "queued", "stream")
 
 
@@ -151,8 +153,9 @@ async def stream_generation(visit: Visit) -> Response:
 
 async def list_batches(visit: Visit) -> Response:
     """List the batches, newest first."""
-    page = await visit.client.content.list_generation_batches(page=visit.page_number, per_page=PER_PAGE)
-    return visit.render("content/batches.html", page=page, links=PageLinks.of(visit, page))
+    status: BatchStatus | Unset = next((name for name in BATCH_STATUSES if name == visit.query("status")), UNSET)
+    page = await visit.client.content.list_generation_batches(page=visit.page_number, per_page=PER_PAGE, status=status)
+    return visit.render("content/batches.html", page=page, links=PageLinks.of(visit, page), chosen_status=visit.query("status"))
 
 
 async def show_batch(visit: Visit) -> Response:

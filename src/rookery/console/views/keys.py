@@ -137,7 +137,15 @@ async def delete_key(visit: Visit) -> Response:
 
 def _show_form(visit: Visit, values: Mapping[str, str], errors: Mapping[str, list[str]], *, status: int = 200) -> Response:
     content: dict[str, object] = {
-        "values": {"name": "", "preset": "", "environment": "live", "rate_limit_tier": "free", "agent_id": "", "rate_limit": "600"}
+        "values": {
+            "kind": "api",
+            "name": "",
+            "preset": "",
+            "environment": "live",
+            "rate_limit_tier": "free",
+            "agent_id": "",
+            "rate_limit": "600",
+        }
         | {"expires_in": "", "ip_list": "", "scopes": ""}
         | dict(values),
         "errors": errors,

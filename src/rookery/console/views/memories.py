@@ -8,14 +8,13 @@ from starlette.responses import Response
 
 from rookery.console.routing import View
 from rookery.console.views.memory_filters import KNOWN_TYPES, SCOPES, STATES, MemoryListFilters
-from rookery.console.visit import Visit
+from rookery.console.visit import PER_PAGE, PageLinks, Visit
 from rookery_client import ApiError
 from rookery_client.generated import models
 
 _MAX_OPTIONS = 200
 """The names that a filter offers. Others can be typed."""
 
-_MAX_VERSIONS = 100
 _REFUSED_FILTER = frozenset({403, 422})
 
 
@@ -53,8 +52,8 @@ async def list_memories(visit: Visit) -> Response:
 async def show_memory(visit: Visit) -> Response:
     """Show a memory with all its fields, and what it replaced and what replaced it."""
     memory = await visit.client.memory.get_memory(visit.path("memory_id"))
-    history = await visit.client.memory.get_memory_history(memory.id, per_page=_MAX_VERSIONS)
-    return visit.render("memories/memory.html", memory=memory, versions=history.items, version_count=history.total)
+    history = await visit.client.memory.get_memory_history(memory.id, page=visit.page_number, per_page=PER_PAGE)
+    return visit.render("memories/memory.html", memory=memory, versions=history.items, links=PageLinks.of(visit, history))
 
 
 async def archive(visit: Visit) -> Response:

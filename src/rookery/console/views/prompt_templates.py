@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -31,7 +32,9 @@ from rookery_client.generated import inputs, models
 MANAGE_BUDGETS = "keys:write"
 _PERIODS = {"7": "7 days", "30": "30 days", "90": "90 days"}
 _USAGE_PER_PAGE, _MAX_USAGE_PAGES = 100, 20
-_MAX_SHOWN_BUDGETS = 100
+_MAX_OFFERED_KEYS = 50
+"""Keys of each kind that the form of a budget offers. The search finds the others."""
+
 _VERSIONS_SHOWN = 50
 _CONFLICT = 409
 _ROLES = frozenset({"system", "user", "assistant"})
@@ -62,9 +65,10 @@ class UsageTotals:
 
 
 async def list_templates(visit: Visit) -> Response:
-    """List the prompt templates."""
-    page = await visit.client.content.list_prompt_templates(page=visit.page_number, per_page=PER_PAGE)
-    return visit.render("content/templates.html", page=page, links=PageLinks.of(visit, page))
+    """List the prompt templates, searched by the server."""
+    words = visit.query("q")
+    page = await visit.client.content.list_prompt_templates(page=visit.page_number, per_page=PER_PAGE, q=words or UNSET)
+    return visit.render("content/templates.html", page=page, links=PageLinks.of(visit, page), words=words)
 
 
 async def show_template(visit: Visit) -> Response:
@@ -321,21 +325,33 @@ def _build_charts(rows: Sequence[models.ContentUsage], days: int) -> list[tuple[
 
 
 async def _show_budgets(visit: Visit, values: Mapping[str, str], errors: Mapping[str, list[str]], *, status: int = 200) -> Response:
-    page = await visit.client.content.list_content_budgets(per_page=_MAX_SHOWN_BUDGETS)
-    names = dict[str, str]()
-    if visit.can("keys:read"):
-        keys = await visit.client.keys.list_api_keys(per_page=100)
-        names = {key.id: key.name or key.id for key in keys.items}
+    words = visit.query("q")
+    page, keys = await asyncio.gather(
+        visit.client.content.list_content_budgets(page=visit.page_number, per_page=PER_PAGE, q=words or UNSET), _find_keys(visit, words)
+    )
     return visit.render(
         "content/budgets.html",
         status=status,
-        budgets=page.items,
-        total=page.total,
-        names=names,
+        page=page,
+        links=PageLinks.of(visit, page),
+        words=words,
+        keys=keys,
         values={"key_id": "", "daily": ""} | dict(values),
         errors=errors,
         may_manage=visit.can(MANAGE_BUDGETS),
     )
+
+
+async def _find_keys(visit: Visit, words: str) -> list[tuple[str, str]]:
+    """Return the ids and names of the newest keys with *words* in their name, for the choice of a form."""
+    if not visit.can(MANAGE_BUDGETS) or not visit.can("keys:read"):
+        return []
+    q = words or UNSET
+    api, agent = await asyncio.gather(
+        visit.client.keys.list_api_keys(per_page=_MAX_OFFERED_KEYS, status="Active", q=q),
+        visit.client.keys.list_agent_keys(per_page=_MAX_OFFERED_KEYS, status="Active", q=q),
+    )
+    return [(key.id, f"{key.name} ({key.hint})") for key in (*api.items, *agent.items)]
 
 
 VIEWS = (

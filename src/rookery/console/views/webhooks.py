@@ -17,9 +17,10 @@ _GRACE_HOURS = 24
 
 
 async def list_webhooks(visit: Visit) -> Response:
-    """List the endpoints."""
-    page = await visit.client.webhooks.list_webhooks(page=visit.page_number, per_page=PER_PAGE)
-    return visit.render("webhooks/webhooks.html", page=page, links=PageLinks.of(visit, page))
+    """List the endpoints, searched by the server."""
+    words = visit.query("q")
+    page = await visit.client.webhooks.list_webhooks(page=visit.page_number, per_page=PER_PAGE, q=words or UNSET)
+    return visit.render("webhooks/webhooks.html", page=page, links=PageLinks.of(visit, page), words=words)
 
 
 async def show_new_webhook(visit: Visit) -> Response:

@@ -10,7 +10,14 @@ from rookery.content.api.generations import CONTENT_TAG, READ_SCOPE, SCORE_SCOPE
 from rookery.content.batches import GenerationBatches
 from rookery.content.errors import START_ERRORS, GenerationQueueFull
 from rookery.content.models import BatchView, ContentTenant, GenerationSummary
-from rookery.content.schemas import GenerationBatchResponse, GenerationItem, NewBatchBody, serialize_batch, serialize_summary
+from rookery.content.schemas import (
+    GenerationBatchesQuery,
+    GenerationBatchResponse,
+    GenerationItem,
+    NewBatchBody,
+    serialize_batch,
+    serialize_summary,
+)
 from rookery.kernel.http import ItemPage, Operation
 from rookery.kernel.http.operations import BYTES_PER_MIB
 from rookery.kernel.schema import Page, PageQuery
@@ -55,9 +62,10 @@ class BatchApi:
         drafts = [request.to_draft() for request in body.requests]
         return await self.batches.create(ContentTenant.from_caller(caller), drafts, metadata=body.metadata)
 
-    async def get_batches(self, caller: Caller, query: PageQuery) -> ItemPage[BatchView]:
+    async def get_batches(self, caller: Caller, query: GenerationBatchesQuery) -> ItemPage[BatchView]:
         """List the batches of the workspace, newest first."""
-        return ItemPage(*await self.batches.list_page(ContentTenant.from_caller(caller), limit=query.per_page, offset=query.offset))
+        tenant = ContentTenant.from_caller(caller)
+        return ItemPage(*await self.batches.list_page(tenant, limit=query.per_page, offset=query.offset, status=query.status))
 
     async def get_batch(self, caller: Caller, batch_id: str) -> BatchView:
         """Return a batch with the number of its generations by status."""

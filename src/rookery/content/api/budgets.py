@@ -12,6 +12,7 @@ from rookery.content.models import BudgetStatus, ContentTenant, UsageRecord
 from rookery.content.schemas import (
     BudgetBody,
     BudgetResponse,
+    BudgetsQuery,
     ContentUsageQuery,
     ContentUsageResponse,
     serialize_budget,
@@ -20,7 +21,7 @@ from rookery.content.schemas import (
 )
 from rookery.kernel.http import ItemPage, Operation, Output
 from rookery.kernel.preconditions import ExpectedETags
-from rookery.kernel.schema import Page, PageQuery
+from rookery.kernel.schema import Page
 
 MANAGE_SCOPE = "keys:write"
 """The scope that sets budgets: a key that generates content must not raise its own limit."""
@@ -52,9 +53,9 @@ class BudgetApi:
                       response_model=Page[ContentUsageResponse], operation_id="list_content_usage", summary="Show usage by day and model"),
         ]  # fmt: skip
 
-    async def get_budgets(self, caller: Caller, query: PageQuery) -> ItemPage[BudgetStatus]:
+    async def get_budgets(self, caller: Caller, query: BudgetsQuery) -> ItemPage[BudgetStatus]:
         """List the budget of the workspace, that of the calling key, and those of all keys with a budget of their own."""
-        budgets = await self.budgets.list_budgets(ContentTenant.from_caller(caller))
+        budgets = await self.budgets.list_budgets(ContentTenant.from_caller(caller), text=query.q or "")
         return ItemPage(budgets[query.offset : query.offset + query.per_page], len(budgets))
 
     async def put_workspace_budget(self, caller: Caller, body: BudgetBody, expected: ExpectedETags) -> BudgetStatus:

@@ -15,6 +15,7 @@ from rookery.content.schemas import (
     PromptPreviewBody,
     PromptTemplateFields,
     PromptTemplateResponse,
+    PromptTemplatesQuery,
     PromptTemplateVersionResponse,
     RenderedPromptResponse,
     TemplateVersionQuery,
@@ -57,9 +58,10 @@ class PromptTemplateApi:
                       operation_id="preview_prompt_template", summary="Fill in a prompt template"),
         ]  # fmt: skip
 
-    async def get_templates(self, caller: Caller, query: PageQuery) -> ItemPage[PromptTemplate]:
+    async def get_templates(self, caller: Caller, query: PromptTemplatesQuery) -> ItemPage[PromptTemplate]:
         """List the prompt templates of the workspace in their current versions, by slug."""
-        return ItemPage(*await self.templates.list_page(ContentTenant.from_caller(caller), limit=query.per_page, offset=query.offset))
+        tenant = ContentTenant.from_caller(caller)
+        return ItemPage(*await self.templates.list_page(tenant, limit=query.per_page, offset=query.offset, text=query.q or ""))
 
     async def post_template(self, caller: Caller, body: NewPromptTemplateBody) -> PromptTemplate:
         """Create a prompt template as version 1. Each `{{ name }}` in its messages must be one of its variables."""
