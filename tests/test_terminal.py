@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ from typing import get_args
 
 import pytest
 
+from distribution.docs_site.recording import run_at_terminal
 from rookery.cli import COMMANDS
 from rookery.terminal.entries import CommandSection
 from tests.deadlines import HANG_S
@@ -36,21 +36,8 @@ def _run_shell(shell: str, script: str, home: Path) -> str:
 
 def _run_at_terminal(*arguments: str, **variables: str) -> str:
     """Return what a command writes to a terminal."""
-    controller, terminal = pty.openpty()
     environment = {**get_environment(), "TERM": "xterm-256color", **variables}
-    command = [sys.executable, "-m", "rookery", *arguments]
-    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment)
-    os.close(terminal)
-    output = b""
-    try:
-        while chunk := os.read(controller, 65536):
-            output += chunk
-    except OSError:  # Linux reports the end of a terminal as an error
-        pass
-    finally:
-        os.close(controller)
-        process.wait(HANG_S)
-    return output.decode()
+    return run_at_terminal([sys.executable, "-m", "rookery", *arguments], environment)[1]
 
 
 def test_the_help_shows_every_command_in_its_section() -> None:

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import termios
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -84,7 +84,14 @@ def record(commands: Sequence[str]) -> list[tuple[str, str]]:
         RuntimeError: A command failed, or the server did not start.
     """
     with tempfile.TemporaryDirectory(prefix="rookery-recording-") as name, _run_server(Path(name) / "data") as variables:
-        return [(command, _run_at_terminal(command, variables)) for command in commands]
+        return [(command, _record_command(command, variables)) for command in commands]
+
+
+def _record_command(command: str, variables: Mapping[str, str]) -> str:
+    code, output = run_at_terminal(["/bin/sh", "-c", command], variables)
+    if code:
+        raise RuntimeError(f"{command} ended with {code}: {output}")
+    return output
 
 
 def draw(session: Sequence[tuple[str, str]]) -> str:
@@ -123,11 +130,11 @@ def _run_server(data_dir: Path) -> Generator[dict[str, str]]:
             server.terminate()
 
 
-def _run_at_terminal(command: str, variables: dict[str, str]) -> str:
-    """Return what *command* writes to a terminal."""
+def run_at_terminal(command: Sequence[str], variables: Mapping[str, str]) -> tuple[int, str]:
+    """Run *command* at a terminal of 86 columns; return its exit code and what it wrote there, both streams in order."""
     controller, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", _HEIGHT, WIDTH, 0, 0))
-    process = subprocess.Popen(["/bin/sh", "-c", command], stdin=terminal, stdout=terminal, stderr=terminal, env=variables)
+    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=variables)
     os.close(terminal)
     output = b""
     try:
@@ -137,9 +144,7 @@ def _run_at_terminal(command: str, variables: dict[str, str]) -> str:
         pass
     finally:
         os.close(controller)
-    if process.wait(_LIMIT_S):
-        raise RuntimeError(f"{command} ended with {process.returncode}: {output.decode()}")
-    return output.decode().replace("\r\n", "\n")
+    return process.wait(_LIMIT_S), output.decode().replace("\r\n", "\n")
 
 
 if __name__ == "__main__":
