@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import httpx2
@@ -145,13 +147,13 @@ async def _fetch(database: str, ids: list[str]) -> set[str]:
         await embedder.close()
 
 
-def _import(folder: Path, start: int, count: int) -> None:
+def _import(folder: Path, start: int, count: int, **settings: str) -> None:
     """Store and embed memories without a server."""
     path = folder.parent / "lines.jsonl"
     lines = [{"type": "observation", "content": f"Heron {number} sleeps on one leg."} for number in range(start, start + count)]
     path.write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
     for command in (["import", str(path), "--workspace", "default"], ["brain", "reindex", "--stale"]):
-        result = run_rookery(*command, data_dir=folder, environment=_environment(""))
+        result = run_rookery(*command, data_dir=folder, environment=_environment("", **settings))
         assert result.returncode == 0, result.stderr
 
 
@@ -235,8 +237,8 @@ async def test_a_killed_move_of_texts_to_postgresql_continues_and_they_move_back
     assert found_at_last == [set(), found[1]]
 
 
-def _export(folder: Path) -> list[str]:
-    result = run_rookery("export", "--workspace", "default", data_dir=folder, environment=_environment(""))
+def _export(folder: Path, **settings: str) -> list[str]:
+    result = run_rookery("export", "--workspace", "default", data_dir=folder, environment=_environment("", **settings))
     return [line for line in result.stdout.splitlines() if line]
 
 
@@ -255,6 +257,70 @@ def test_wrong_targets_of_indexes_are_refused(tmp_path: Path, model_folder: Path
     assert "unknown full-text engine" in unknown.stderr
     assert "brain:reindex" in present.stderr
     assert postgres_empty
+
+
+_ENDLESS_INSERT = """
+CREATE TRIGGER endless BEFORE INSERT ON document WHEN new.memory_id = '{memory_id}'
+BEGIN SELECT count(*) FROM document a, document b, document c, document d, document e, document f; END
+"""
+"""Keeps the writer of one memory busy within its transaction: the join has more than 10**14 rows."""
+
+
+async def test_a_killed_move_of_texts_from_opensearch_back_continues(tmp_path: Path, model_folder: Path, search_node: SearchNode) -> None:
+    """
+    Issue 20: beside a running server, kill -9 within a transaction of texts.db; the next run copies only the rest.
+
+    After the switch every memory is found by its words, what was stored in the gap too, and what was deleted there is not.
+    """
+    folder, source = tmp_path / "data", f"opensearch://127.0.0.1:{search_node.port}/back"
+    lend_model(model_folder, folder)
+    with run_server(folder, texts=source):
+        _import(folder, 0, 1, texts=source)
+        assert _move(folder, "texts", "embedded:", texts=source).returncode == 0
+    _import(folder, 1, 280, texts=source)
+    ids = sorted(json.loads(line)["id"] for line in _export(folder, texts=source) if "content" in line)
+    with run_server(folder, texts=source) as server:
+        with closing(sqlite3.connect(folder / "texts.db", isolation_level=None, timeout=0)) as target:
+            target.execute(_ENDLESS_INSERT.format(memory_id=ids[-1]))
+            command = [sys.executable, "-m", "rookery", "--data-dir", str(folder), "move-engine", "texts", "--to", "embedded:"]
+            process = subprocess.Popen(command, env=_environment("", texts=source), stderr=subprocess.DEVNULL)
+            try:
+                await eventually(lambda: _count_documents(target) >= 256 and (_is_locked(target) or process.poll() is not None))
+            finally:
+                process.kill()
+            assert process.wait(HANG_S) == -signal.SIGKILL
+            target.execute("DROP TRIGGER endless")
+            copied_count = _count_documents(target)
+        preview = json.loads(_move(folder, "texts", "embedded:", "--dry-run", "--json", texts=source).stdout)
+        report = json.loads(_move(folder, "texts", "embedded:", "--json", texts=source).stdout)
+        late = _remember(server.client, "The bittern booms.")
+        assert server.client.delete(f"/v1/brain/memories/{ids[0]}").is_success
+        found_before = [_search(server, query) for query in ("bittern", "280")]
+    with run_server(folder) as server:
+        finished = json.loads(_move(folder, "texts", "embedded:", "--json").stdout)
+        found = [_search(server, query) for query in ("bittern", "280")]
+        total = server.client.get("/v1/brain/search", params={"q": "heron"}).raise_for_status().json()["total"]
+
+    assert copied_count == 256
+    assert preview["to_copy"] == report["copied"] == 281 - 256
+    assert (report["total"], report["missing"], report["is_complete"]) == (281, 0, False)
+    assert (finished["copied"], finished["dropped"], finished["missing"], finished["is_complete"]) == (1, 1, 0, True)
+    assert found == found_before
+    assert (found[0], len(found[1]), total) == ({late}, 1, 280)
+
+
+def _count_documents(target: sqlite3.Connection) -> int:
+    return int(target.execute("SELECT count(*) FROM document").fetchone()[0])
+
+
+def _is_locked(target: sqlite3.Connection) -> bool:
+    """Return whether another process writes to the file."""
+    try:
+        target.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError:
+        return True
+    target.execute("ROLLBACK")
+    return False
 
 
 def test_texts_move_to_opensearch(tmp_path: Path, model_folder: Path, search_node: SearchNode) -> None:
