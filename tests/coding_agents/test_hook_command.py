@@ -17,6 +17,7 @@ import pytest
 
 from rookery.agents.schemas.agent_hooks import HookQuery
 from rookery.coding_agents.hook_command import HookOptions, find_folder, parse_options
+from rookery.connect.hook_entries import HookTarget, build_hooks
 from tests.deadlines import HANG_S
 from tests.stopwatch import Stopwatch
 
@@ -182,6 +183,15 @@ def test_a_client_that_keeps_standard_input_open_is_not_waited_for(folder: Path)
         assert process.stdout is not None
         assert process.stderr is not None
         assert (process.stdout.read(), process.stderr.read()) == (b"", b"")
+
+
+def test_a_client_that_drops_the_arguments_is_not_stopped() -> None:
+    """VS Code runs hooks of Claude Code without `args`, so only the program. It stops the agent for an exit code of 2."""
+    handler = build_hooks("claude-code", HookTarget(url="http://h"))["SessionStart"]
+    command = [sys.executable, "-m", str(handler["command"])]
+    done = subprocess.run(command, input='{"sessionId": "c1"}', capture_output=True, text=True, env={}, timeout=HANG_S, check=False)
+    assert done.returncode not in {0, 2}  # for 0, Claude Code would add the help to the conversation
+    assert done.stderr == ""
 
 
 def test_a_hook_imports_neither_the_server_nor_the_command_line(folder: Path) -> None:

@@ -252,7 +252,11 @@ def split_group(arguments: Sequence[str], groups: Iterable[str] = _COLON_GROUPS)
 
 
 def main() -> None:
-    """Run the command line. An error prints one line on standard error; the exit code is 2 for wrong usage and 1 for failures."""
+    """
+    Run the command line. An error prints one line on standard error; the exit code is 2 for wrong usage and 1 for failures.
+
+    Without arguments, it shows the help and the code is 1. Some coding agents drop the arguments of a hook, and stop for a code of 2.
+    """
     garbage.expect_imports()
     command = _prepare(typer.main.get_command(app))
     try:
@@ -260,7 +264,7 @@ def main() -> None:
     except RookeryError as error:
         _fail(error.message, 2 if isinstance(error, ValidationFailed) else 1)
     except typer.TyperException as error:
-        _fail(_usage_message(error), error.exit_code)
+        _fail(_usage_message(error), error.exit_code if sys.argv[1:] else 1)
     except typer.Abort:
         _fail("Aborted.", 1)
     finally:
