@@ -73,6 +73,17 @@ def test_the_others_run_the_program_for_each_event(client: str) -> None:
         assert hooks[declaration.name]["timeout"] == declaration.timeout_s
 
 
+def test_a_hook_that_is_no_longer_declared_is_removed() -> None:
+    """VS Code's Stop has no message to record, and earlier versions wrote a hook for it."""
+    stop = {"type": "command", "command": "rookery hook stop --client vscode --url http://h", "timeout": 5}
+    text = json.dumps({"hooks": {"Stop": [stop, {"type": "command", "command": "make check"}]}})
+
+    hooks = cast("dict[str, dict[str, list[object]]]", json.loads(add_hooks("vscode", text, TARGET)))["hooks"]
+
+    assert set(hooks) == {"Stop", "SessionStart"}
+    assert hooks["Stop"] == [{"type": "command", "command": "make check"}]
+
+
 @pytest.mark.parametrize("client", HOOKS)
 def test_the_program_understands_the_command_of_each_hook(client: str) -> None:
     """`rookery hook` gets the event, the client and the server that the file names."""

@@ -74,9 +74,8 @@ _CODEX = (
     HookDeclaration(event="end", name="SessionEnd", transport="command", timeout_s=3),
 )
 _VSCODE = (
-    # UserPromptSubmit cannot add text in VS Code, and there is no event at the end of a session: neither is declared.
+    # In VS Code, UserPromptSubmit cannot add text, Stop has no message, and there is no event at the end of a session.
     HookDeclaration(event="session-start", name="SessionStart", transport="command", timeout_s=5, is_injected=True),
-    HookDeclaration(event="stop", name="Stop", transport="command", timeout_s=5),
 )
 _CURSOR = (
     # beforeSubmitPrompt cannot add text. `stop` has no message, so the response of the agent is the end of a turn.
