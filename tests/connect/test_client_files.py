@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
+import json
 import os
 import stat
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,8 +17,26 @@ import pytest
 from rookery.connect.client_files import BACKUP_SUFFIX, FileEdit, decode, encode, read_file, render_diff, write_edits
 from rookery.connect.errors import ClientFileBroken
 from tests.connect.command_line import ConnectCommand, get_error
+from tests.deadlines import HANG_S
 
 TEXT = '{\r\n  // mine\r\n  "mcpServers": {\r\n    "mine": {"command": "x"},\r\n  },\r\n}\r\n'
+
+_REWRITE = """
+import pathlib, sys
+from rookery.connect.client_files import FileEdit, write_edits
+file = pathlib.Path(sys.argv[1])
+while True:
+    before = file.read_bytes()
+    write_edits([FileEdit(file, before, before.translate(bytes.maketrans(b"ab", b"ba")))])
+"""
+"""A program that replaces a file again and again."""
+
+
+def has_part_of_a_file(folder: Path, size: int) -> bool:
+    """Return True if a file in *folder* has fewer than *size* bytes."""
+    with os.scandir(folder) as entries, contextlib.suppress(FileNotFoundError):  # renamed meanwhile
+        return any(entry.stat().st_size < size for entry in entries)
+    return False
 
 
 def get_mode(path: Path) -> int:
@@ -107,6 +130,26 @@ def test_a_file_that_changes_during_the_run_stays_as_it_is(tmp_path: Path) -> No
 
     assert file.read_text() == '{"theirs": 1}'
     assert [path.name for path in tmp_path.iterdir()] == ["file.json"]
+
+
+def test_a_process_killed_while_it_writes_leaves_the_old_or_the_new_file(tmp_path: Path) -> None:
+    """Issue 21: files are replaced atomically. A client that reads meanwhile, or after a crash, never gets a part of one."""
+    file = tmp_path / "settings.json"
+    contents = [json.dumps({"mine": letter * 8_000_000}).encode() for letter in "ab"]
+    file.write_bytes(contents[0])
+    for _ in range(5):
+        with subprocess.Popen([sys.executable, "-c", _REWRITE, str(file)]) as process:
+            deadline = time.monotonic() + HANG_S
+            while not has_part_of_a_file(tmp_path, len(contents[0])):
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+            process.kill()
+        backup = file.with_name(file.name + BACKUP_SUFFIX)
+        for path in tmp_path.iterdir():
+            if path in {file, backup}:
+                assert path.read_bytes() in contents
+            else:
+                path.unlink()  # the part that was written beside the file
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
