@@ -127,6 +127,14 @@ def test_a_variable_without_a_key_is_reported(command: ConnectCommand) -> None:
     assert command.check("vscode") == set()
 
 
+def test_hooks_without_a_key_are_reported(command: ConnectCommand) -> None:
+    """The hooks of VS Code do not have the key that VS Code stores, and send nothing without one."""
+    command.run("vscode", "--write", "--hooks")
+    command.variables = {**command.variables, "ROOKERY_KEY": None}
+
+    assert command.check("vscode") == {"key_unset"}
+
+
 def test_a_stopped_server_is_reported(command: ConnectCommand) -> None:
     """The check ends with the reason and not with an exception."""
     with socket.socket() as free:

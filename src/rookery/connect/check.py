@@ -70,11 +70,11 @@ def check_setup(setup: Setup, *, any_scope: bool) -> Report:
     findings = list[Finding]()
     try:
         entry = _check_entries(setup, findings, any_scope=any_scope)
-        hooks = _check_hooks(setup, findings)
+        has_hooks = _check_hooks(setup, findings)
     except ClientFileBroken as error:
         return Report((*findings, Finding("unreadable", str(error))))
-    key = _find_key(setup, entry, findings)
-    tools = None if key is None else _check_server(setup, key, findings, has_hooks=hooks)
+    key = _find_key(setup, entry, findings, has_hooks=has_hooks)
+    tools = None if key is None else _check_server(setup, key, findings, has_hooks=has_hooks)
     return Report(tuple(findings), tools)
 
 
@@ -218,7 +218,7 @@ def _check_hook_settings(setup: Setup) -> Iterator[Finding]:
             yield Finding("hooks_blocked", message, file=file)
 
 
-def _find_key(setup: Setup, entry: FoundEntry | None, findings: list[Finding]) -> Secret | None:
+def _find_key(setup: Setup, entry: FoundEntry | None, findings: list[Finding], *, has_hooks: bool) -> Secret | None:
     """Return the key that the client sends, or a finding why it has none."""
     if setup.client.key_source == "file":
         key = None if entry is None else get_file_key(entry.entry)
@@ -230,11 +230,12 @@ def _find_key(setup: Setup, entry: FoundEntry | None, findings: list[Finding]) -
     key = setup.places.environ.get(KEY_VARIABLE)
     if key:
         return Secret(key)
-    if setup.client.key_source == "input":
+    if setup.client.key_source == "input" and not has_hooks:
         message = f"{setup.client.name} keeps the key itself. To check it too, set {KEY_VARIABLE}."
         findings.append(Finding("key_unset", message, is_problem=False))
     else:
-        findings.append(Finding("key_unset", f"{KEY_VARIABLE} is not set here. {setup.client.name} reads the key from it."))
+        reader = "Its hooks read" if setup.client.key_source == "input" else f"{setup.client.name} reads"
+        findings.append(Finding("key_unset", f"{KEY_VARIABLE} is not set here. {reader} the key from it."))
     return None
 
 
