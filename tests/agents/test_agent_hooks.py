@@ -286,10 +286,13 @@ async def test_two_tenants_share_nothing(instance: Instance) -> None:
 
 async def test_unknown_clients_and_events_are_named(instance: Instance) -> None:
     """D-10: a wrong set-up is an error that names the value; it is not hidden as an outage."""
-    for path in ("/api/agent/hooks/emacs/stop", f"{CODE}/pre-tool-use"):
+    for path, message in (
+        ("/api/agent/hooks/emacs/stop", "There is no client 'emacs' of hooks; use claude-code, codex, vscode, cursor."),
+        (f"{CODE}/pre-tool-use", "There is no event 'pre-tool-use' of hooks; use session-start, prompt, stop, end."),
+    ):
         response = await instance.agent.post(path, {"session_id": "c1"})
         assert error_of(response) == (404, "resource_not_found")
-        assert path.rsplit("/", 2)[1 if "emacs" in path else 2] in response.json()["message"]
+        assert response.json()["message"] == message
     assert error_of(await instance.agent.post(f"{CODE}/stop", ["no object"])) == (422, "validation_error")
     for query in ("project=%20", "project=web%0Ashop", "project=web&org=%09", f"project={'w' * 256}"):
         response = await instance.agent.post(f"{CODE}/stop?{query}", {"session_id": "c1"})

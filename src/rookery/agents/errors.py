@@ -2,6 +2,8 @@
 Errors of plans, tasks and templates, in addition to those of the kernel (D-60, D-61, D-64).
 
     RookeryError
+    ├── NotFound
+    │   └── UnknownHook         404  resource_not_found
     └── Conflict
         ├── SlugTaken               409  slug_taken
         ├── PlanArchived            409  plan_archived
@@ -24,7 +26,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from rookery.kernel.clock import format_iso
-from rookery.kernel.errors import Conflict
+from rookery.kernel.errors import Conflict, NotFound, RookeryError
+
+
+class UnknownHook(NotFound):
+    """No coding agent has hooks under this name, or no hook has this event (D-93). The message lists the names."""
+
+    def __init__(self, kind: str, name: str, names: Sequence[str]) -> None:
+        RookeryError.__init__(self, f"There is no {kind} {name!r} of hooks; use {', '.join(names)}.", resource=f"{kind} of hooks")
 
 
 class SlugTaken(Conflict):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rookery.access.models import Caller
+from rookery.agents.errors import UnknownHook
 from rookery.agents.hooks.agent_hooks import AgentHooks
 from rookery.agents.hooks.hook_metrics import HookMetrics
 from rookery.agents.hooks.payloads import build_answer, read_call
@@ -53,9 +54,9 @@ class HookApi:
         hand-off note `sessions.read`; a key without them gets the other parts.
         """
         if client not in CLIENTS:
-            raise NotFound("client of hooks", client)
+            raise UnknownHook("client", client, CLIENTS)
         if event not in EVENTS:
-            raise NotFound("event of hooks", event)
+            raise UnknownHook("event", event, EVENTS)
         if not self.is_on:
             return HookResponse()
         known_event: HookEvent = event
