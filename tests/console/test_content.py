@@ -201,6 +201,8 @@ async def test_usage_and_budgets(writer: ConsoleUser) -> None:
     page = (await writer.get("content/usage?days=7")).text
     assert "data-chart" in page
     assert "Requests 1 Failed 0" in get_text(page)
+    assert "By day, key and model Day Key Model" in get_text(page)
+    assert " first key ok 1 0 11 + 17 " in get_text(page)
     assert (await writer.post("content/budgets", {"key_id": "", "daily": "5"})).status_code == 303
     assert "Workspace set here 5.00" in await writer.read("content/budgets")
     assert (await writer.post("content/budgets", {"daily": "much"})).status_code == 422

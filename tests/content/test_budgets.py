@@ -134,6 +134,7 @@ async def test_a_budget_starts_again_at_midnight_in_utc(content_settings: Settin
         assert (await content.admin.post(GENERATIONS, _ONE_CALL)).status_code == 200
         usage = (await content.admin.get("/v1/content/usage?since=2026-11-23")).json()["data"]
         assert [(row["day"], row["requests"], row["output_tokens"]) for row in usage] == [("2026-11-24", 1, 17), ("2026-11-23", 1, 17)]
+        assert {row["key_name"] for row in usage} == {"first key"}
 
 
 async def test_the_reservation_of_an_abandoned_call_is_released(content_settings: Settings, provider: ChatService) -> None:

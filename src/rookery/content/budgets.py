@@ -27,6 +27,7 @@ from rookery.content.models import (
     Generation,
     GenerationStatus,
     UsageRecord,
+    UsageView,
     day_of,
     end_of_day,
 )
@@ -206,9 +207,15 @@ class Budgets:
 
     async def list_usage(
         self, tenant: ContentTenant, filters: ContentUsageFilter, *, limit: int, offset: int
-    ) -> tuple[Sequence[UsageRecord], int]:
+    ) -> tuple[Sequence[UsageView], int]:
         """Return a page of usage by day, key and model, newest day first, and the total."""
-        return await self._db.read_from_replica(lambda tx: store.list_usage(tx, tenant.workspace_id, filters, limit=limit, offset=offset))
+
+        def read(tx: Tx) -> tuple[Sequence[UsageView], int]:
+            records, total = store.list_usage(tx, tenant.workspace_id, filters, limit=limit, offset=offset)
+            names = self._find_key_names(tx, tenant.workspace_id, sorted({record.key_id for record in records}))
+            return [UsageView(record, names.get(record.key_id)) for record in records], total
+
+        return await self._db.read_from_replica(read)
 
     def _compute_amount(self, tx: Tx, generation: Generation) -> tuple[int, Mapping[str, int | None]]:
         """Return the amount to reserve, and the limits of the key and of the workspace."""

@@ -382,6 +382,14 @@ class UsageRecord:
     cost_nanos: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class UsageView:
+    """Usage with the name of its key; None: the key was deleted."""
+
+    record: UsageRecord
+    key_name: str | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentUsageFilter:
     """A filter of usage; None: no filter. Days are in UTC; both ends are inclusive."""

@@ -24,7 +24,7 @@ from rookery.content.models import (
     PromptTemplate,
     PromptTemplateDraft,
     RenderedPrompt,
-    UsageRecord,
+    UsageView,
     messages_to_json,
 )
 from rookery.content.prices import from_amount, to_amount
@@ -490,6 +490,7 @@ class ContentUsageResponse(ResponseModel):
 
     day: date
     key_id: str | None
+    key_name: Annotated[str | None, Field(description="The name of the key; null if the key was deleted.")]
     model: str
     requests: Annotated[int, Field(description="Generations that ended.")]
     succeeded: int
@@ -564,9 +565,10 @@ def serialize_budget(status: BudgetStatus) -> BudgetResponse:
     )
 
 
-def serialize_usage(record: UsageRecord) -> ContentUsageResponse:
+def serialize_usage(usage: UsageView) -> ContentUsageResponse:
     """Return the usage of a day, a key and a model."""
-    return ContentUsageResponse.from_parts(record, key_id=record.key_id or None, cost=to_amount(record.cost_nanos))
+    record = usage.record
+    return ContentUsageResponse.from_parts(record, key_id=record.key_id or None, key_name=usage.key_name, cost=to_amount(record.cost_nanos))
 
 
 def to_daily_nanos(body: BudgetBody) -> int | None:

@@ -366,6 +366,7 @@ class ContentUsage(Model):
 
     day: date
     key_id: str | None
+    key_name: str | None
     model: str
     requests: int
     succeeded: int

@@ -113,7 +113,7 @@ function drawChart(element) {
     legend: { show: data.series.length > 1 },
     cursor: { points: { size: 6 } },
     scales: { x: { time: data.time !== false } },
-    axes: [axis, { ...axis, size: 52, values: (_, ticks) => ticks.map((tick) => tick.toLocaleString("en") + (unit ? ` ${unit}` : "")) }],
+    axes: [axis, { ...axis, size: 52, values: (_, ticks) => ticks.map((tick) => tick.toLocaleString("en", { maximumSignificantDigits: 6 }) + (unit ? ` ${unit}` : "")) }],
     series: [
       {},
       ...data.series.map((series) => {

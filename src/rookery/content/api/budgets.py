@@ -8,7 +8,7 @@ from functools import partial
 from rookery.access.models import Caller
 from rookery.content.api.generations import CONTENT_TAG, READ_SCOPE
 from rookery.content.budgets import Budgets
-from rookery.content.models import BudgetStatus, ContentTenant, UsageRecord
+from rookery.content.models import BudgetStatus, ContentTenant, UsageView
 from rookery.content.schemas import (
     BudgetBody,
     BudgetResponse,
@@ -74,7 +74,7 @@ class BudgetApi:
         """Remove the budget that was set for a key. The operator's default applies again."""
         return await self.budgets.reset_limit(ContentTenant.from_caller(caller), key_id, expected=expected)
 
-    async def get_usage(self, caller: Caller, query: ContentUsageQuery) -> ItemPage[UsageRecord]:
+    async def get_usage(self, caller: Caller, query: ContentUsageQuery) -> ItemPage[UsageView]:
         """List requests, tokens and cost by day, key and model, newest day first. Days are in UTC."""
         tenant = ContentTenant.from_caller(caller)
         return ItemPage(*await self.budgets.list_usage(tenant, query.to_filter(), limit=query.per_page, offset=query.offset))
@@ -84,5 +84,5 @@ def _present(_: Caller, status: BudgetStatus) -> Output:
     return Output(body=serialize_budget(status), version=status.version)
 
 
-def _present_usage(_: Caller, record: UsageRecord) -> ContentUsageResponse:
+def _present_usage(_: Caller, record: UsageView) -> ContentUsageResponse:
     return serialize_usage(record)

@@ -20,7 +20,7 @@ from rookery.content.models import (
     GenerationMode,
     GenerationStatus,
     GenerationSummary,
-    UsageRecord,
+    UsageView,
 )
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.imports import import_lazily
@@ -163,7 +163,7 @@ def usage(
     day = parse_day(since)
     filters = ContentUsageFilter(since=None if day is None else day.isoformat())
 
-    async def work(content: ContentServices, tenant: ContentTenant) -> Sequence[UsageRecord]:
+    async def work(content: ContentServices, tenant: ContentTenant) -> Sequence[UsageView]:
         return (await content.budgets.list_usage(tenant, filters, limit=limit, offset=0))[0]
 
     rows = [to_json(schemas.serialize_usage(record)) for record in run_with_content(context, workspace, work)]
