@@ -1,5 +1,5 @@
 """
-An embedding service on the loopback interface, with both supported protocols and configurable faults.
+An embedding service on the loopback interface, with all supported protocols and configurable faults.
 
 Its vectors are sums of word vectors, so that texts that share words are similar.
 
@@ -28,6 +28,10 @@ import numpy as np
 import numpy.typing as npt
 
 KEY = "the key of the embedding service"
+
+_MAX_TEI_TEXTS = 32
+_TEI_FIELDS = frozenset({"inputs", "normalize", "truncate", "truncation_direction", "prompt_name", "dimensions"})
+"""Fields of `EmbedRequest` in the OpenAPI description of Text Embeddings Inference, and `dimensions`, which version 1.8 added."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +73,7 @@ class EmbeddingService:
     @property
     def texts(self) -> list[str]:
         """All requested texts, in order of arrival."""
-        return [text for request in self.requests for text in cast("list[str]", request["input"])]
+        return [text for request in self.requests for text in cast("list[str]", request.get("input") or request.get("inputs"))]
 
     def openai_url(self, parameters: str = "") -> str:
         """Return its URL for the OpenAI protocol."""
@@ -80,11 +84,17 @@ class EmbeddingService:
         """Return its URL for the Ollama protocol."""
         return f"ollama://127.0.0.1:{self.port}/{self.name}{parameters}"
 
-    def respond(self, path: str, headers: dict[str, str], body: dict[str, object]) -> tuple[int, dict[str, object]]:
+    def tei_url(self, parameters: str = "") -> str:
+        """Return its URL for the protocol of Text Embeddings Inference."""
+        return f"tei://127.0.0.1:{self.port}/{self.name}{parameters}"
+
+    def respond(self, path: str, headers: dict[str, str], body: dict[str, object]) -> tuple[int, object]:
         """Return the status and body of a response."""
-        texts = cast("list[str]", body["input"])
         if self.key is not None and headers.get("authorization") != f"Bearer {self.key}":
             return 401, {"error": {"message": f"Incorrect API key provided: {headers.get('authorization')}"}}
+        if path == "/embed":
+            return self._respond_tei(body)
+        texts = cast("list[str]", body["input"])
         if body["model"] != self.name:
             return 404, {"error": f"model {body['model']!r} not found"}
         for word, status in self.poison.items():
@@ -99,6 +109,26 @@ class EmbeddingService:
         # Reversed, because clients must use the index.
         data = [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)]
         return 200, {"object": "list", "model": self.name, "data": data[::-1]}
+
+    def _respond_tei(self, body: dict[str, object]) -> tuple[int, object]:
+        """Return the status and body of a response of Text Embeddings Inference. Its limit of texts is the default one."""
+        if unknown := body.keys() - _TEI_FIELDS:
+            return 400, {"error": f"unknown fields {sorted(unknown)}", "error_type": "Validation"}
+        texts = cast("list[str]", body["inputs"])
+        for word, status in self.poison.items():
+            if any(word in text for text in texts):
+                return status, {"error": "model failure", "error_type": "Backend"}
+        if len(texts) > _MAX_TEI_TEXTS:
+            return 413, {"error": f"batch size {len(texts)} > maximum allowed batch size {_MAX_TEI_TEXTS}", "error_type": "Validation"}
+        if any(not text for text in texts) or (not body.get("truncate") and any(len(text) > self.limit for text in texts)):
+            return 413, {"error": "`inputs` must have less than 512 tokens and cannot be empty", "error_type": "Validation"}
+        width = cast("int", body.get("dimensions", self.width))
+        return 200, [normalize(embed(text, width, self.salt)).tolist() for text in texts]
+
+
+def normalize(row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return *row* scaled to length 1."""
+    return row / np.linalg.norm(row)
 
 
 def embed(text: str, width: int, salt: str = "") -> npt.NDArray[np.float64]:
@@ -138,6 +168,14 @@ def run_embedding_service(service: EmbeddingService | None = None) -> Generator[
 def _handler(service: EmbeddingService) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            content = json.dumps({"model_id": service.name, "max_client_batch_size": _MAX_TEI_TEXTS, "version": "1.8.0"}).encode()
+            self.send_response(200 if self.path == "/info" else 404)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
 
         def do_POST(self) -> None:
             raw = self.rfile.read(int(self.headers["content-length"]))

@@ -1,4 +1,4 @@
-"""Embedding services with OpenAI's and Ollama's protocol, tested on a local service with faults."""
+"""Embedding services with OpenAI's, Ollama's and Text Embeddings Inference's protocol, tested on a local service with faults."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.engines.embedder_contract import MEANING, EmbedderContract, OpenEngin
 from tests.engines.engine_contracts import HowTested
 from tests.stopwatch import Stopwatch
 
-Kind = Literal["openai", "ollama"]
+Kind = Literal["openai", "ollama", "tei"]
 HERON = "The heron nests on the roof of the boat house."
 
 
@@ -49,7 +49,7 @@ def _short_retry_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rookery.engines.embedders.remote._MIN_RETRY_DELAY_S", 0.01)
 
 
-@pytest.fixture(params=["openai", "ollama"])
+@pytest.fixture(params=["openai", "ollama", "tei"])
 def kind(request: pytest.FixtureRequest) -> Kind:
     """Return each protocol in turn."""
     return request.param
@@ -57,12 +57,16 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 @pytest.fixture
 async def open_embedder(service: EmbeddingService, kind: Kind, tmp_path: Path) -> AsyncIterator[OpenEmbedder]:
-    """Yield a function that opens an embedder on the service with either protocol."""
+    """Yield a function that opens an embedder on the service with each protocol."""
     async with contextlib.AsyncExitStack() as stack:
 
         def open_it(options: str = "", *, width: int = 32) -> embedders.EmbedderEngine:
-            url = service.openai_url(options.replace("?", "&")) if kind == "openai" else service.ollama_url(options)
-            engine = embedders.open(url, data_dir=tmp_path, dimension=width)
+            urls = {
+                "openai": service.openai_url(options.replace("?", "&")),
+                "ollama": service.ollama_url(options),
+                "tei": service.tei_url(options),
+            }
+            engine = embedders.open(urls[kind], data_dir=tmp_path, dimension=width)
             stack.push_async_callback(engine.close)
             return engine
 
@@ -82,11 +86,11 @@ def make_passages(*texts: str) -> list[Passage]:
 
 
 class TestAnEmbeddingService(EmbedderContract):
-    """The contract, for a service with either protocol. Its vectors are digests of the texts."""
+    """The contract, for a service with each protocol. Its vectors are digests of the texts."""
 
     lacks = remote.RemoteEmbedder.lacks
     untested = frozenset({MEANING})
-    engine = "`openai:`, `ollama:`"
+    engine = "`openai:`, `ollama:`, `tei:`"
     tested_on = HowTested.STAND_IN
     tested_with = "a service whose vectors are digests"
 
@@ -137,21 +141,30 @@ async def test_dimensions_in_the_url_are_requested(open_embedder: OpenEmbedder, 
     assert (embedder.dimension, len(vector), service.requests[-1]["dimensions"]) == (8, 8, 8)
 
 
-async def test_a_service_that_ignores_dimensions_is_rejected(open_embedder: OpenEmbedder, service: EmbeddingService) -> None:
+def _make_body(kind: Kind, numbers_of_vector: bytes) -> bytes:
+    """Return the body of a response with one vector."""
+    if kind == "tei":
+        return b"[[%b]]" % numbers_of_vector
+    return b'{"data": [{"index": 0, "embedding": [%b]}], "embeddings": [[%b]]}' % (numbers_of_vector, numbers_of_vector)
+
+
+async def test_a_service_that_ignores_dimensions_is_rejected(open_embedder: OpenEmbedder, service: EmbeddingService, kind: Kind) -> None:
     """Vectors must have the requested dimension, so that dimensions are never mixed."""
     embedder = open_embedder("?dimensions=64")
-    service.permanent_fault = Fault(body=b'{"data": [{"embedding": [1, 2]}], "embeddings": [[1, 2]]}')
+    service.permanent_fault = Fault(body=_make_body(kind, b"1, 2"))
 
     with pytest.raises(WrongSettings, match="does not support dimensions=64"):
         await embedder.check()
 
 
-async def test_many_texts_are_sent_in_batches_with_few_concurrent_requests(open_embedder: OpenEmbedder, service: EmbeddingService) -> None:
-    """Batches save round trips, and few concurrent requests keep the service responsive."""
+async def test_many_texts_are_sent_in_batches_with_few_concurrent_requests(
+    open_embedder: OpenEmbedder, service: EmbeddingService, kind: Kind
+) -> None:
+    """Batches save round trips, and few concurrent requests keep the service responsive. TEI takes at most 32 texts by default."""
     service.delay_s = 0.03
     await open_embedder().embed_passages(make_passages(*[f"{HERON} {number}" for number in range(640)]))
 
-    assert (len(service.requests), len(service.texts)) == (10, 640)
+    assert (len(service.requests), len(service.texts)) == (20 if kind == "tei" else 10, 640)
     assert 2 <= service.max_active_requests <= 4
 
 
@@ -207,11 +220,13 @@ async def test_prefixes_are_added_to_queries_and_chunks(open_embedder: OpenEmbed
     [
         Fault(status=429, headers={"Retry-After": "0"}),
         Fault(status=429, headers={"Retry-After": "Sat, 01 Jan 2000 00:00:00 GMT"}),
+        Fault(status=424),
         Fault(status=500),
         Fault(status=503, headers={"Retry-After": "0.01"}),
         Fault(status=0),
         Fault(body=b"{"),
         Fault(body=b"[]"),
+        Fault(body=b"[[]]"),
         Fault(body=b'{"data": [], "embeddings": []}'),
         Fault(body=b'{"data": [{"embedding": ["a"]}], "embeddings": [["a"]]}'),
         Fault(body=b'{"data": [{"embedding": []}], "embeddings": [[]]}'),
@@ -288,7 +303,7 @@ async def test_a_redirect_is_not_followed(open_embedder: OpenEmbedder, service: 
         await open_embedder().embed_query(HERON)
 
 
-@pytest.mark.parametrize("status", [400, 422, 500])
+@pytest.mark.parametrize("status", [400, 413, 422, 424, 500])
 async def test_a_rejected_text_is_not_mistaken_for_a_failing_service(
     open_embedder: OpenEmbedder, service: EmbeddingService, status: int
 ) -> None:
@@ -345,10 +360,10 @@ async def test_a_service_that_rejects_every_text_is_unavailable(open_embedder: O
 
 @pytest.mark.parametrize("number", [b"0", b"null", b"1e999"], ids=["zeros", "nothing", "infinite"])
 async def test_a_service_without_valid_vectors_is_unavailable(
-    open_embedder: OpenEmbedder, service: EmbeddingService, number: bytes
+    open_embedder: OpenEmbedder, service: EmbeddingService, kind: Kind, number: bytes
 ) -> None:
     """A broken model responds 200 with zeros or null; this must not mark memories as `failed` (issue 5)."""
-    service.permanent_fault = Fault(body=b'{"data": [{"index": 0, "embedding": [%b]}], "embeddings": [[%b]]}' % (number, number))
+    service.permanent_fault = Fault(body=_make_body(kind, number))
     embedder = open_embedder()
     for call in (embedder.embed_query(HERON), embedder.embed_passages(make_passages(HERON)), embedder.warm()):
         with pytest.raises(EngineUnavailable):
@@ -360,6 +375,18 @@ async def test_a_missing_model_is_named_in_the_error(service: EmbeddingService, 
     engine = embedders.open(service.ollama_url().replace("/words", "/no-such-model:latest"), data_dir=tmp_path)
     with pytest.raises(EngineUnavailable, match="the model 'no-such-model:latest' was not found"):
         await engine.embed_query(HERON)
+    await engine.close()
+
+
+@pytest.mark.parametrize("served", ["words", "/data/words"])
+async def test_the_model_of_the_address_is_compared_with_the_served_one(service: EmbeddingService, tmp_path: Path, served: str) -> None:
+    """A server of Text Embeddings Inference has one model, and vectors of two models may not be mixed (D-54). It may be in a folder."""
+    engine = embedders.open(service.tei_url().replace("/words", "/org/words"), data_dir=tmp_path, dimension=32)
+    service.name = served
+    await engine.check()
+    service.name = "another-org/other-words"
+    with pytest.raises(WrongSettings, match="ROOKERY_EMBEDDER: the service has the model 'another-org/other-words', not 'org/words'"):
+        await engine.check()
     await engine.close()
 
 
@@ -432,6 +459,9 @@ async def test_readiness_sends_no_request_right_after_a_response(open_embedder: 
         ("openai:///v1?model=m", "the host is missing"),
         ("openai://127.0.0.1:99999/v1?model=m", "invalid URL"),
         ("ollama://127.0.0.1", "the model is missing"),
+        ("tei://127.0.0.1:8080/", "the model is missing"),
+        ("tei://127.0.0.1/m?model_id=m", "unknown option 'model_id'"),
+        ("tei://:hush@8.8.8.8/m", r"without encryption; use tei\+https"),
         ("openai://127.0.0.1?model=m&dimension=5", "unknown option 'dimension'"),
         ("openai://127.0.0.1?model=m&dimensions=0", "from 1 to"),
         ("openai://127.0.0.1?model=m&dimensions=many", "from 1 to"),
@@ -462,6 +492,8 @@ def test_an_invalid_url_is_rejected_without_its_key(tmp_path: Path, url: str, me
         ("ollama://127.0.0.1/nomic-embed-text:v1.5", "http://127.0.0.1:11434/api/embed", "nomic-embed-text:v1.5"),
         ("ollama://[::1]:5/hf.co/org/m", "http://[::1]:5/api/embed", "hf.co/org/m"),
         ("ollama+https://:k@ollama.example.com:443/m", "https://ollama.example.com:443/api/embed", "m"),
+        ("tei://127.0.0.1:8080/BAAI/bge-m3", "http://127.0.0.1:8080/embed", "BAAI/bge-m3"),
+        ("tei+https://:k@tei.example.com/?model=BAAI/bge-m3", "https://tei.example.com/embed", "BAAI/bge-m3"),
     ],
 )
 def test_a_url_gives_an_endpoint_and_a_model(url: str, endpoint: str, model: str) -> None:
@@ -475,11 +507,17 @@ def test_a_url_gives_an_endpoint_and_a_model(url: str, endpoint: str, model: str
 
 def test_the_same_model_on_another_host_is_the_same_model() -> None:
     """Another host or key makes no memory stale; another dimension or protocol does (D-54)."""
-    urls = ["openai://a/v1?model=m", "openai+https://:k@b.example.com/v1?model=m", "openai://a/v1?model=m&dimensions=8", "ollama://a/m"]
+    urls = [
+        "openai://a/v1?model=m",
+        "openai+https://:k@b.example.com/v1?model=m",
+        "openai://a/v1?model=m&dimensions=8",
+        "ollama://a/m",
+        "tei://a/m",
+    ]
     models = [embedders.parse_url(url, dimension=768, setting="X").model for url in urls]
 
     assert models[0] == models[1]
-    assert len(set(models)) == 3
+    assert len(set(models)) == 4
 
 
 @pytest.mark.parametrize(
@@ -488,6 +526,7 @@ def test_the_same_model_on_another_host_is_the_same_model() -> None:
         ("openai://a/v1?model=sentence-transformers/all-MiniLM-L6-v2", 0.7),
         ("openai://a/v1?model=all-minilm-l6-v2", 0.7),
         ("ollama://a/all-minilm", 0.7),
+        ("tei://a/sentence-transformers/all-MiniLM-L6-v2", 0.7),
         ("ollama://a/all-minilm:22m-l6-v2-fp16", 0.7),
         ("ollama://a/all-minilm:33m", None),
         ("ollama://a/all-minilm:l12-v2", None),

@@ -816,6 +816,7 @@ def test_addresses_of_providers(url: str, base_url: str, model: str) -> None:
     ("url", "text"),
     [
         ("embedded:", "unknown scheme 'embedded'; use openai"),
+        ("tei://127.0.0.1:8080/m", "unknown scheme 'tei'; use openai"),
         ("https://:sk-1@api.example.org/v1", "unknown scheme 'https'"),
         ("openai+https://:sk-1@api.example.org/v1", "the model is missing"),
         ("openai+https://:sk-1@/v1?model=m", "the host is missing"),

@@ -1,12 +1,14 @@
 """
-Addresses of services that run models, with OpenAI's or Ollama's protocol.
+Addresses of services that run models, with OpenAI's, Ollama's or Text Embeddings Inference's protocol.
 
     openai+https://:KEY@HOST/v1?model=NAME     OpenAI's protocol; openai:// and openai+http:// without TLS
     ollama://HOST:11434/NAME                   Ollama; ollama+https:// with TLS
+    tei://HOST:8080/NAME                       Text Embeddings Inference; tei+https:// with TLS
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Literal
@@ -15,9 +17,15 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.secret import Secret
 
-ModelServiceKind = Literal["openai", "ollama"]
+ModelServiceKind = Literal["openai", "ollama", "tei"]
 
-URL_FORMS: dict[ModelServiceKind, str] = {"openai": "openai+https://:KEY@HOST/v1?model=NAME", "ollama": "ollama://HOST:11434/NAME"}
+URL_FORMS: dict[ModelServiceKind, str] = {
+    "openai": "openai+https://:KEY@HOST/v1?model=NAME",
+    "ollama": "ollama://HOST:11434/NAME",
+    "tei": "tei://HOST:8080/NAME",
+}
+GENERATION_KINDS: tuple[ModelServiceKind, ...] = ("openai", "ollama")
+EMBEDDING_KINDS: tuple[ModelServiceKind, ...] = ("openai", "ollama", "tei")
 
 _SCHEMES: dict[str, tuple[ModelServiceKind, bool]] = {
     "openai": ("openai", False),
@@ -26,6 +34,9 @@ _SCHEMES: dict[str, tuple[ModelServiceKind, bool]] = {
     "ollama": ("ollama", False),
     "ollama+http": ("ollama", False),
     "ollama+https": ("ollama", True),
+    "tei": ("tei", False),
+    "tei+http": ("tei", False),
+    "tei+https": ("tei", True),
 }
 _OLLAMA_PORT = 11434
 
@@ -37,7 +48,7 @@ class ModelServiceUrl:
 
     Attributes:
         origin: Scheme, host and port of the service.
-        path: The path of the address without a slash at its end; empty for Ollama, whose path names the model.
+        path: The path of the address without a slash at its end; empty for the other kinds, whose path names the model.
         options: The other parameters of the address.
     """
 
@@ -54,7 +65,9 @@ def is_model_service_url(url: str) -> bool:
     return url.partition(":")[0] in _SCHEMES
 
 
-def parse_model_service_url(url: str, *, setting: str, option_names: frozenset[str] = frozenset()) -> ModelServiceUrl:
+def parse_model_service_url(
+    url: str, *, setting: str, kinds: Collection[ModelServiceKind], option_names: frozenset[str] = frozenset()
+) -> ModelServiceUrl:
     """
     Return the service and model that *url* describes.
 
@@ -62,32 +75,33 @@ def parse_model_service_url(url: str, *, setting: str, option_names: frozenset[s
 
     Args:
         setting: Setting that contains *url*. Errors contain its name, never its value.
+        kinds: Allowed kinds of services.
         option_names: Allowed parameters besides `model`.
 
     Raises:
         WrongSettings: The scheme is unknown, the host or the model is missing, or a parameter is unknown.
     """
-    forms = " or ".join(URL_FORMS.values())
+    forms = " or ".join(URL_FORMS[kind] for kind in kinds)
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
         raise WrongSettings(f"{setting}: invalid URL; use {forms}") from error
-    if parts.scheme not in _SCHEMES:
+    kind, has_tls = _SCHEMES.get(parts.scheme, (None, False))
+    if kind is None or kind not in kinds:
         raise WrongSettings(f"{setting}: unknown scheme {parts.scheme[:40]!r}; use {forms}")
-    kind, has_tls = _SCHEMES[parts.scheme]
     if not host:
         raise WrongSettings(f"{setting}: the host is missing; use {forms}")
     options = parse_options(parts.query, setting, option_names | {"model"})
     key = unquote(parts.password or parts.username or "")
-    if key and parts.scheme in {"openai", "ollama"} and not _is_private_host(host):
+    if key and parts.scheme == kind and not _is_private_host(host):
         raise WrongSettings(
             f"{setting}: the key would be sent to a public host without encryption; use {kind}+https://, or {kind}+http:// to allow it"
         )
     return ModelServiceUrl(
         kind=kind,
         origin=f"{'https' if has_tls else 'http'}://{_authority(host, port, kind)}",
-        path="" if kind == "ollama" else parts.path.rstrip("/"),
+        path=parts.path.rstrip("/") if kind == "openai" else "",
         key=Secret(key) if key else None,
         model=_parse_model_name(kind, parts, options.pop("model", ""), setting),
         options=options,
@@ -104,7 +118,7 @@ def parse_options(query: str, setting: str, allowed_names: frozenset[str]) -> di
 
 
 def _parse_model_name(kind: ModelServiceKind, parts: SplitResult, option: str, setting: str) -> str:
-    name = option.strip() or (unquote(parts.path).strip("/ ") if kind == "ollama" else "")
+    name = option.strip() or ("" if kind == "openai" else unquote(parts.path).strip("/ "))
     if not name:
         raise WrongSettings(f"{setting}: the model is missing; use {URL_FORMS[kind]}")
     return name

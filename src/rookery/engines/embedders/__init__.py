@@ -6,6 +6,7 @@ Engines of `memory.ports.Embedder`, which computes vectors of texts. `open` sele
     embedded:/FOLDER?pooling=cls               a model of the user, in a folder
     openai+https://:KEY@host/v1?model=NAME     any service with OpenAI's /v1/embeddings; openai:// without TLS
     ollama://host:11434/NAME                   Ollama's /api/embed; ollama+https:// with TLS
+    tei://host:8080/NAME                       Text Embeddings Inference's /embed; tei+https:// with TLS
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rookery.engines.embedders.model_files import E5_INSTALL_COMMAND, find_e5_weights
 from rookery.kernel.errors import WrongSettings
-from rookery.kernel.model_service_urls import URL_FORMS, ModelServiceKind, is_model_service_url, parse_model_service_url
+from rookery.kernel.model_service_urls import EMBEDDING_KINDS, URL_FORMS, ModelServiceKind, is_model_service_url, parse_model_service_url
 from rookery.kernel.secret import Secret
 from rookery.memory.ports import Embedder
 
@@ -87,6 +88,7 @@ class RemoteModel:
 
     Attributes:
         endpoint: URL that texts are posted to.
+        info_endpoint: URL that describes the served model; None if the service has none.
         requested_dimension: Dimension requested from the service; None for the model's default.
         stored_dimension: Dimension of stored vectors; shorter ones are padded with zeros.
         query_prefix: Text before each query; some models require one.
@@ -95,6 +97,7 @@ class RemoteModel:
 
     kind: ModelServiceKind
     endpoint: str
+    info_endpoint: str | None
     key: Secret | None
     model_name: str
     requested_dimension: int | None
@@ -285,12 +288,13 @@ def parse_url(url: str, *, dimension: int, setting: str) -> RemoteModel:
     Raises:
         WrongSettings: The host or the model is missing, or a part is invalid.
     """
-    service = parse_model_service_url(url, setting=setting, option_names=_OPTIONS)
+    service = parse_model_service_url(url, setting=setting, kinds=EMBEDDING_KINDS, option_names=_OPTIONS)
     dimensions = _parse_dimensions(service.options.get("dimensions"), setting)
-    path = "/api/embed" if service.kind == "ollama" else (service.path.removesuffix("/embeddings") or "/v1") + "/embeddings"
+    paths = {"openai": (service.path.removesuffix("/embeddings") or "/v1") + "/embeddings", "ollama": "/api/embed", "tei": "/embed"}
     return RemoteModel(
         kind=service.kind,
-        endpoint=service.origin + path,
+        endpoint=service.origin + paths[service.kind],
+        info_endpoint=f"{service.origin}/info" if service.kind == "tei" else None,
         key=service.key,
         model_name=service.model,
         requested_dimension=dimensions,

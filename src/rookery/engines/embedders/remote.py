@@ -1,33 +1,31 @@
-"""An embedder that uses a service: OpenAI's `/v1/embeddings` from any vendor, or Ollama's `/api/embed`."""
+"""An embedder that uses a service: OpenAI's `/v1/embeddings` from any vendor, Ollama's, or Text Embeddings Inference's."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import math
 import random
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import httpx2
 import numpy as np
-import numpy.typing as npt
 import orjson
 import structlog
 
 from rookery.engines.embedders import RemoteModel
 from rookery.engines.embedders.inputs import QueryCache, approximate_tokens, split_tokens
+from rookery.engines.embedders.service_protocols import InvalidResponseError, Rows, build_request, parse_model_name, parse_response
 from rookery.kernel.clock import parse_retry_after, utc_now
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
+from rookery.kernel.model_service_urls import ModelServiceKind
 from rookery.memory.errors import NotEmbeddable
 from rookery.memory.models import Passage, Vector
 from rookery.memory.ports import EmbedderFeature
 
 T = TypeVar("T")
-Rows = npt.NDArray[np.float32]
 
 CHUNK_TOKENS, OVERLAP_TOKENS = 256, 40
 """Approximate content tokens of a chunk, and the number of them that it shares with the previous chunk.
@@ -38,7 +36,9 @@ cost.
 _MAX_CONTEXT_CHARS = 300
 """Maximum characters of a passage's context before each chunk."""
 
-_MAX_BATCH_TEXTS = 64
+_MAX_BATCH_TEXTS: Mapping[ModelServiceKind, int] = {"openai": 64, "ollama": 64, "tei": 32}
+"""Texts of a request. Text Embeddings Inference rejects more than its `--max-client-batch-size`, 32 by default."""
+
 _MAX_BATCH_CHARS = 60_000
 _MAX_PASSAGE_REQUESTS = 4
 _MAX_QUERY_REQUESTS = 16
@@ -51,11 +51,11 @@ _MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 _MIN_RETRY_DELAY_S = 0.4
 _MAX_RETRY_DELAY_S = 20.0
 _STATUS_OK, _STATUS_NOT_FOUND = 200, 404
-_RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+_RETRYABLE_STATUSES = frozenset({408, 409, 424, 425, 429, 500, 502, 503, 504, 529})
 """Statuses after which the same request may succeed."""
 
-_TEXT_ERROR_STATUSES = frozenset({400, 413, 422, 500})
-"""Statuses that one text may cause. Ollama returns 500 when a model computes NaN."""
+_TEXT_ERROR_STATUSES = frozenset({400, 413, 422, 424, 500})
+"""Statuses that one text may cause. Ollama returns 500 when a model computes NaN, and Text Embeddings Inference 424 when a model fails."""
 
 _MAX_LOGGED_CHARS = 300
 
@@ -118,8 +118,8 @@ class RemoteEmbedder:
         """Send a probe text; see `EmbedderEngine`."""
         try:
             await self._probe()
-        except _WrongDimensionError as dimension_error:
-            raise WrongSettings(f"ROOKERY_EMBEDDER: {dimension_error.message}") from dimension_error
+        except _WrongModelError as model_error:
+            raise WrongSettings(f"ROOKERY_EMBEDDER: {model_error.message}") from model_error
 
     @property
     def is_loaded(self) -> bool:
@@ -135,8 +135,8 @@ class RemoteEmbedder:
         if time.monotonic() - self._last_success_s > _HEALTHY_FOR_S:
             try:
                 await self._probe()
-            except _WrongDimensionError as dimension_error:
-                raise EngineUnavailable("embedder", dimension_error.message) from dimension_error
+            except _WrongModelError as model_error:
+                raise EngineUnavailable("embedder", model_error.message) from model_error
 
     async def embed_query(self, text: str) -> Vector:
         """Return the vector of a query. A query that is too long for the model is cut at its end."""
@@ -145,7 +145,7 @@ class RemoteEmbedder:
     async def embed_passages(self, passages: Sequence[Passage]) -> list[tuple[Vector, ...]]:
         """Return the vectors of each passage's chunks, in order."""
         texts = [(index, text) for index, passage in enumerate(passages) for text in self._split_passage(passage)]
-        batches = _batch_ranges([text for _, text in texts])
+        batches = _batch_ranges([text for _, text in texts], max_texts=_MAX_BATCH_TEXTS[self._remote.kind])
         results_by_batch = await _gather_all([self._embed_batch([text for _, text in texts[first:last]]) for first, last in batches])
         vectors_by_passage: list[list[Vector]] = [[] for _ in passages]
         for (index, _), vectors in zip(texts, (vectors for batch in results_by_batch for vectors in batch), strict=True):
@@ -214,17 +214,21 @@ class RemoteEmbedder:
         Embed a probe text. Return if it succeeds, since then the texts are the cause of the rejection.
 
         Raises:
-            EngineUnavailable: The probe text is rejected too, or its vector has the wrong dimension.
+            EngineUnavailable: The probe text is rejected too, its vector has the wrong dimension, or the service has another model.
         """
         try:
             await self._probe()
         except _TextRejectedError:
             raise EngineUnavailable("embedder", str(rejection)) from rejection
-        except _WrongDimensionError as dimension_error:
-            raise EngineUnavailable("embedder", dimension_error.message) from dimension_error
+        except _WrongModelError as model_error:
+            raise EngineUnavailable("embedder", model_error.message) from model_error
 
     async def _probe(self) -> None:
+        """Embed a probe text, and compare the served model with the address, if the service describes it."""
         try:
+            served = await self._client.fetch_model_name()
+            if served is not None and _last_part(served) != _last_part(self._remote.model_name):
+                raise _WrongModelError(f"the service has the model {served[:100]!r}, not {self._remote.model_name!r}")
             self._normalize(await self._fetch_rows([_PROBE_TEXT], _CHECK_RETRY))
         except _TextRejectedError as rejection:
             raise EngineUnavailable("embedder", str(rejection)) from rejection
@@ -232,8 +236,8 @@ class RemoteEmbedder:
     async def _embed_texts(self, texts: Sequence[str], policy: RetryPolicy) -> list[Vector]:
         try:
             rows = await self._fetch_rows([text if text.strip() else "." for text in texts], policy)
-        except _WrongDimensionError as dimension_error:
-            raise EngineUnavailable("embedder", dimension_error.message) from dimension_error
+        except _WrongModelError as model_error:
+            raise EngineUnavailable("embedder", model_error.message) from model_error
         return self._normalize(rows)
 
     async def _fetch_rows(self, texts: Sequence[str], policy: RetryPolicy) -> Rows:
@@ -247,11 +251,11 @@ class RemoteEmbedder:
                 if requested_dimension is None
                 else f"the model does not support dimensions={requested_dimension}"
             )
-            raise _WrongDimensionError(
+            raise _WrongModelError(
                 f"the service returns vectors with {dimension} dimensions, more than the {self.dimension} that are stored: {advice}"
             )
         if requested_dimension is not None and dimension != requested_dimension:
-            raise _WrongDimensionError(
+            raise _WrongModelError(
                 f"the service returns vectors with {dimension} dimensions: its model does not support dimensions={requested_dimension}"
             )
         return rows
@@ -262,8 +266,8 @@ class RemoteEmbedder:
         return vectors
 
 
-class _WrongDimensionError(Exception):
-    """The service works, but its vectors have the wrong dimension."""
+class _WrongModelError(Exception):
+    """The service works, but its vectors have the wrong dimension or are those of another model."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -281,12 +285,17 @@ def _normalize_rows(rows: Rows, *, dimension: int) -> list[Vector]:
     return [row.tobytes() for row in padded_rows]
 
 
-def _batch_ranges(texts: Sequence[str]) -> list[tuple[int, int]]:
+def _last_part(model_name: str) -> str:
+    """Return the name without its owner or folder: a service may have the model in a folder of its own."""
+    return model_name.rstrip("/").rpartition("/")[2]
+
+
+def _batch_ranges(texts: Sequence[str], *, max_texts: int) -> list[tuple[int, int]]:
     """Return (first, last) ranges of *texts*, one for each request."""
     ranges: list[tuple[int, int]] = []
     first = characters = 0
     for index, text in enumerate(texts):
-        if index > first and (index - first >= _MAX_BATCH_TEXTS or characters + len(text) > _MAX_BATCH_CHARS):
+        if index > first and (index - first >= max_texts or characters + len(text) > _MAX_BATCH_CHARS):
             ranges.append((first, index))
             first, characters = index, 0
         characters += len(text)
@@ -340,6 +349,17 @@ class _EmbeddingClient:
             await asyncio.sleep(delay_s)
             backoff_s = min(2 * backoff_s, _MAX_RETRY_DELAY_S)
 
+    async def fetch_model_name(self) -> str | None:
+        """Return the name that the service gives to its model; None if it does not describe it. A failure counts as no description."""
+        if self._remote.info_endpoint is None:
+            return None
+        try:
+            async with asyncio.timeout(_CHECK_RETRY.timeout_s):
+                response = await self._get_client().get(self._remote.info_endpoint)
+        except (TimeoutError, httpx2.HTTPError, httpx2.InvalidURL):
+            return None
+        return parse_model_name(response.content) if response.status_code == _STATUS_OK else None
+
     async def aclose(self) -> None:
         """Close the connections."""
         client, self._client = self._client, None
@@ -361,14 +381,14 @@ class _EmbeddingClient:
         if response.status_code != _STATUS_OK:
             return self._parse_failure(response, body)
         try:
-            return _parse_response(self._remote, body, len(texts))
-        except _InvalidResponseError as error:
+            return parse_response(self._remote, body, len(texts))
+        except InvalidResponseError as error:
             return _RetryableFailure(f"the response of the service is invalid: {error}")
 
     async def _post(self, texts: Sequence[str]) -> tuple[httpx2.Response, bytes | None]:
         """Return the response and its body; None as body if it is larger than `_MAX_RESPONSE_BYTES`."""
         client = self._get_client()
-        async with client.stream("POST", self._remote.endpoint, content=orjson.dumps(_build_request(self._remote, texts))) as response:
+        async with client.stream("POST", self._remote.endpoint, content=orjson.dumps(build_request(self._remote, texts))) as response:
             body = bytearray()
             async for part in response.aiter_bytes():
                 body += part
@@ -421,67 +441,6 @@ class _RetryableFailure:
     reason: str
     retry_after_s: float | None = None
     is_maybe_text_error: bool = False
-
-
-class _InvalidResponseError(Exception):
-    """An invalid response; the message contains the reason."""
-
-
-def _build_request(remote: RemoteModel, texts: Sequence[str]) -> dict[str, object]:
-    body: dict[str, object] = {"model": remote.model_name, "input": list(texts)}
-    if remote.kind == "openai":
-        body["encoding_format"] = "float"
-    else:
-        body["truncate"] = False  # too long texts are rejected and split here, instead of being truncated silently
-    if remote.requested_dimension is not None:
-        body["dimensions"] = remote.requested_dimension
-    return body
-
-
-def _parse_response(remote: RemoteModel, body: bytes, expected_count: int) -> Rows:
-    """Return the rows of a response; raises `_InvalidResponseError`."""
-    try:
-        parsed: object = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        raise _InvalidResponseError("it is not JSON") from None
-    value = parsed.get("data" if remote.kind == "openai" else "embeddings") if isinstance(parsed, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    if not isinstance(value, list):
-        raise _InvalidResponseError("it has no vectors")
-    items = cast("list[object]", value)
-    if len(items) != expected_count:
-        raise _InvalidResponseError(f"it has {len(items)} vectors for {expected_count} texts")
-    rows = [_parse_vector(item) for item in (_sort_by_index(items) if remote.kind == "openai" else items)]
-    if len({len(row) for row in rows}) != 1 or not len(rows[0]):
-        raise _InvalidResponseError("its vectors are empty or have different dimensions")
-    return np.stack(rows)
-
-
-def _sort_by_index(items: list[object]) -> list[object]:
-    """Return the vectors of OpenAI's `data`, ordered by their index."""
-    vectors: list[object] = [None] * len(items)
-    for number, entry in enumerate(items):
-        if not isinstance(entry, dict):
-            raise _InvalidResponseError("an item of data is not an object")
-        item = cast("dict[str, object]", entry)
-        index = item.get("index", number)
-        if not isinstance(index, int) or not 0 <= index < len(vectors) or vectors[index] is not None:
-            raise _InvalidResponseError("an index in data is invalid or repeated")
-        vectors[index] = item.get("embedding")
-    return vectors
-
-
-def _parse_vector(vector: object) -> npt.NDArray[np.float32]:
-    """Return a vector from a list of numbers or from base64, which some services return regardless of `encoding_format`."""
-    try:
-        if isinstance(vector, str):
-            return np.frombuffer(base64.b64decode(vector, validate=True), dtype="<f4").astype(np.float32)
-        if isinstance(vector, list):
-            row = np.asarray(cast("list[float]", vector), dtype=np.float64)
-            if row.ndim == 1:
-                return row.astype(np.float32)
-    except (ValueError, TypeError, OverflowError, binascii.Error):
-        pass
-    raise _InvalidResponseError("a vector is not a list of numbers")
 
 
 def _describe_error(error: httpx2.HTTPError) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rookery.kernel.model_service_urls import parse_model_service_url
+from rookery.kernel.model_service_urls import GENERATION_KINDS, parse_model_service_url
 from rookery.kernel.secret import Secret
 
 
@@ -29,6 +29,6 @@ def parse_url(url: str, *, setting: str) -> Provider:
     Raises:
         WrongSettings: *url* is invalid. The message contains the name of *setting*, never its value.
     """
-    service = parse_model_service_url(url, setting=setting)
+    service = parse_model_service_url(url, setting=setting, kinds=GENERATION_KINDS)
     path = service.path.removesuffix("/chat/completions") or "/v1"
     return Provider(base_url=service.origin + path, key=service.key, model=service.model)
