@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 from mcp.server.mcpserver import Context, MCPServer
@@ -10,6 +11,7 @@ from mcp_types import (
     CallToolResult,
     ElicitRequest,
     ElicitRequestFormParams,
+    ElicitRequestURLParams,
     ElicitResult,
     InputRequiredResult,
     TextContent,
@@ -57,6 +59,36 @@ async def weather(ctx: Context) -> CallToolResult | InputRequiredResult:
     answer = answers["city"]
     city = answer.content["city"] if isinstance(answer, ElicitResult) and answer.content else "nowhere"
     return CallToolResult(content=[TextContent(text=f"Fine in {city}, {ctx.request_state}.")])
+
+
+_FORM = ElicitRequest(
+    params=ElicitRequestFormParams(
+        message="Whom do we invite?\nOnly people of this house.",
+        requested_schema={
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "title": "Name"},
+                "seats": {"type": "integer", "minimum": 1, "default": 2},
+                "meal": {"type": "string", "enum": ["fish", "greens"]},
+                "window": {"type": "boolean"},
+            },
+            "required": ["name", "seats"],
+        },
+    )
+)
+_PAGE = ElicitRequest(params=ElicitRequestURLParams(message="Confirm the date.", url="https://calendar.example/confirm?a=1&b=2"))
+
+
+@server.tool()
+async def invite(ctx: Context, event: str) -> CallToolResult | InputRequiredResult:
+    """Request a guest and a confirmation, then another guest, and name the answers."""
+    if ctx.request_state is None:
+        return InputRequiredResult(input_requests={"guest": _FORM, "date": _PAGE}, request_state="first\nround ")
+    answers = {name: answer.model_dump(exclude_none=True) for name, answer in (ctx.input_responses or {}).items()}
+    if ctx.request_state == "first\nround ":
+        return InputRequiredResult(input_requests={"guest": _FORM}, request_state=json.dumps(answers))
+    rounds = {"event": event, "first": json.loads(ctx.request_state), "second": answers}
+    return CallToolResult(content=[TextContent(text=json.dumps(rounds, sort_keys=True))])
 
 
 if __name__ == "__main__":

@@ -1,24 +1,19 @@
 // The console's own script: menus, dialogs, copy buttons and charts. Parts of pages say by data attributes what they need.
 // Other modules of this folder (map.js, schema-form.js, …) register further parts by `onPart`.
 
-const parts = new Map();
+const parts = [];
 
 /** Calls *start* once for every element that matches *selector*, now and after htmx has inserted it. */
 export function onPart(selector, start) {
-  parts.set(selector, start);
-  startParts(document);
+  parts.push([selector, start, new WeakSet()]);
+  startParts();
 }
 
-const started = new WeakMap();
-
-function startParts(root) {
-  for (const [selector, start] of parts) {
-    const found = [...root.querySelectorAll(selector)];
-    if (root instanceof Element && root.matches(selector)) found.push(root);
-    for (const element of found) {
-      const done = started.get(element) ?? new Set();
-      if (done.has(selector)) continue;
-      started.set(element, done.add(selector));
+function startParts() {
+  for (const [selector, start, started] of parts) {
+    for (const element of document.querySelectorAll(selector)) {
+      if (started.has(element)) continue;
+      started.add(element);
       start(element);
     }
   }
@@ -128,4 +123,4 @@ function drawChart(element) {
 }
 
 onPart("[data-chart]", drawChart);
-document.addEventListener("htmx:after:swap", () => startParts(document));
+document.addEventListener("htmx:after:swap", startParts);

@@ -27,9 +27,9 @@ onPart("[data-playground]", (form) => {
   const cancel = $("cancel");
   if (cancel) cancel.onclick = () => running?.abort();
 
-  function send(fields, options = {}) {
+  function send(fields, options = {}, from = form) {
     clearTimeout(timer);
-    const body = new URLSearchParams(new FormData(form));
+    const body = new URLSearchParams(new FormData(from));
     for (const name in fields) body.set(name, fields[name]);
     return fetch(form.action, { method: "POST", body, ...options, headers: { "HX-Request": "true", ...options.headers } });
   }
@@ -53,15 +53,16 @@ onPart("[data-playground]", (form) => {
 
   // Before console.js disables the buttons.
   document.addEventListener("submit", (event) => {
-    if (event.target !== form) return;
+    const { target, submitter: { name, value } = {} } = event;
+    if (target !== form && !("answer" in target.dataset)) return;
     event.preventDefault();
     event.stopPropagation();
-    const { name, value } = event.submitter;
-    if (name === "do" && value !== "sync") run(value);
+    if (target !== form || (name === "do" && value !== "sync")) run({ [name]: value }, target);
     else sync(BOTH, name === "edit" ? { edit: value } : {});
   }, true);
 
-  async function run(kind) {
+  // *from*: the form of a call, or of answers to a tool.
+  async function run(fields, from) {
     if (running) return;
     count++;
     $("confirm")?.close();
@@ -71,7 +72,7 @@ onPart("[data-playground]", (form) => {
     progress.removeAttribute("value");
     log.textContent = output.textContent = "";
     try {
-      const response = await send({ do: kind }, { headers: { Accept: "text/event-stream" }, signal: running.signal });
+      const response = await send(fields, { headers: { Accept: "text/event-stream" }, signal: running.signal }, from);
       if (!response.headers.get("content-type").includes("event-stream")) {
         const page = parse(await response.text());
         const editor = page.getElementById("editor");

@@ -17,10 +17,12 @@ from rookery.console.routing import View
 from rookery.console.schema_form.edits import InvalidJsonText, apply_form, parse_json, read_choices
 from rookery.console.schema_form.nodes import FormNode, build_form, escape_pointer, to_json_text
 from rookery.console.views.call_snippets import build_snippets
+from rookery.console.views.tool_questions import QUESTIONS_FIELD, InvalidQuestions, read_questions, read_submitted
 from rookery.console.views.tools import read_annotations, server_path, tool_path
 from rookery.console.visit import Visit
 from rookery.kernel.http.event_stream import EventStream, accepts_events, encode_event
 from rookery_client import ApiError
+from rookery_client.calls import UNSET
 from rookery_client.generated import models
 
 JsonObject = dict[str, object]
@@ -90,6 +92,8 @@ async def submit(visit: Visit) -> Response:
     fields = (await visit.form()).as_dict()
     if len(fields.get("arguments", "")) > _MAX_ARGUMENTS_LENGTH:
         return _render_too_long(visit)
+    if QUESTIONS_FIELD in fields:
+        return await _answer_questions(visit, _read_text(server_id, tool, fields.get("arguments", ""), {}), fields)
     playground = _read_form(server_id, tool, fields)
     is_script = visit.is_partial
     is_call = fields.get("do") in {"run", "confirmed"}
@@ -98,20 +102,47 @@ async def submit(visit: Visit) -> Response:
         return await (_render_editor(visit, playground) if is_script else _render_page(visit, playground, status=status))
     if read_annotations(tool).get("destructiveHint") and fields.get("do") != "confirmed":
         return await _render_page(visit, playground, note="Confirm the call: this tool may delete or overwrite data.", status=422)
+    return await _call_tool(visit, playground)
+
+
+async def _answer_questions(visit: Visit, playground: Playground, fields: Mapping[str, str]) -> Response:
+    """Repeat a call that ended with questions, with the answers to them; show the form again if a field is wrong."""
+    try:
+        form, action = read_submitted(fields)
+    except InvalidQuestions:
+        return await _render_page(visit, playground, note="The questions of the tool were not sent. Run it again.", status=422)
+    if playground.value is None:
+        return await _render_page(visit, playground, status=422)
+    if action is None:
+        result = {**await _describe_outcome(visit, playground, {"success": False, "code": "input_required"}, None), "questions": form}
+        return _render_part(visit, playground, result) if visit.is_partial else await _render_page(visit, playground, result=result)
+    return await _call_tool(visit, playground, form.build_responses(action), form.state)
+
+
+async def _call_tool(
+    visit: Visit, playground: Playground, responses: Mapping[str, JsonObject] | None = None, state: str | None = None
+) -> Response:
+    """Call the tool, and pass on its output as it arrives; without scripts, return the page when the call has ended."""
     stack = AsyncExitStack()
     try:
         events = await stack.enter_async_context(
-            visit.client.tools.call_tool_stream(server=server_id, tool=tool.name, arguments=playground.value)
+            visit.client.tools.call_tool_stream(
+                server=playground.server,
+                tool=playground.tool.name,
+                arguments=playground.value,
+                input_responses=UNSET if responses is None else responses,
+                request_state=UNSET if state is None else state,
+            )
         )
     except ApiError as error:
         await stack.aclose()
         return await _respond_to_refusal(visit, playground, error)
     request_id = events.response.headers.get("x-request-id")
-    parts = _relay(visit, events, request_id, stack)
+    parts = _relay(visit, playground, events, request_id, stack)
     if accepts_events(visit.request.headers.get("accept")):
         return EventStream(parts, headers={"Cache-Control": "no-store"})
     async with stack:
-        outcomes = [content async for name, content in _iter_output(visit, events, request_id) if name == "result"]
+        outcomes = [content async for name, content in _iter_output(visit, playground, events, request_id) if name == "result"]
     return await _render_page(visit, playground, result=outcomes[-1])
 
 
@@ -194,9 +225,9 @@ async def _respond_to_refusal(visit: Visit, playground: Playground, error: ApiEr
         if visit.is_partial:
             return await _render_editor(visit, playground)
         return await _render_page(visit, playground, status=422)
-    result = await _describe_outcome(visit, _to_failure(error), error.request_id)
+    result = await _describe_outcome(visit, playground, _to_failure(error), error.request_id)
     if visit.is_partial:
-        return visit.render("tools/result.html", result=result)
+        return _render_part(visit, playground, result)
     return await _render_page(visit, playground, result=result)
 
 
@@ -219,21 +250,25 @@ def _place_errors(playground: Playground, errors: Mapping[str, list[str]]) -> di
     return placed
 
 
-async def _relay(visit: Visit, events: AsyncIterable[CallEvent], request_id: str | None, stack: AsyncExitStack) -> AsyncGenerator[bytes]:
+async def _relay(
+    visit: Visit, playground: Playground, events: AsyncIterable[CallEvent], request_id: str | None, stack: AsyncExitStack
+) -> AsyncGenerator[bytes]:
     """Yield the events of a call for the browser. Closing it cancels the call."""
     async with stack:
-        async for name, content in _iter_output(visit, events, request_id):
+        async for name, content in _iter_output(visit, playground, events, request_id):
             is_result = name == "result"
-            payload = {"html": _render_result(visit, content), "raw": content["raw"]} if is_result else content
+            payload = (
+                {"html": bytes(_render_part(visit, playground, content).body).decode(), "raw": content["raw"]} if is_result else content
+            )
             yield encode_event(name, json.dumps(payload).encode())
 
 
-def _render_result(visit: Visit, result: Mapping[str, object]) -> str:
-    return bytes(visit.render("tools/result.html", result=result).body).decode()
+def _render_part(visit: Visit, playground: Playground, result: Mapping[str, object]) -> Response:
+    return visit.render("tools/result.html", result=result, here=tool_path(playground.server, playground.tool.name))
 
 
 async def _iter_output(
-    visit: Visit, events: AsyncIterable[CallEvent], request_id: str | None
+    visit: Visit, playground: Playground, events: AsyncIterable[CallEvent], request_id: str | None
 ) -> AsyncGenerator[tuple[str, Mapping[str, object]]]:
     """Yield `progress` and `log` of a running call, then `result` with all that the page shows of it."""
     count = 0
@@ -246,15 +281,15 @@ async def _iter_output(
             continue
         if event.event == "error":
             content = {"success": False, "error": content.get("message"), "code": content.get("error"), "message": None}
-        yield "result", await _describe_outcome(visit, content, request_id)
+        yield "result", await _describe_outcome(visit, playground, content, request_id)
 
 
 def _shorten_notice(content: JsonObject) -> JsonObject:
     return {name: value if isinstance(value, int | float) else str(value)[:2000] for name, value in content.items()}
 
 
-async def _describe_outcome(visit: Visit, body: JsonObject, request_id: str | None) -> dict[str, object]:
-    """Return what the page shows of the outcome of a call: its parts, and the times of its record."""
+async def _describe_outcome(visit: Visit, playground: Playground, body: JsonObject, request_id: str | None) -> dict[str, object]:
+    """Return what the page shows of the outcome of a call: its parts, the times of its record, and the questions of the tool."""
     record = await _find_record(visit, request_id)
     result = body.get("result")
     raw = cast("JsonObject", result) if isinstance(result, dict) else None
@@ -271,6 +306,7 @@ async def _describe_outcome(visit: Visit, body: JsonObject, request_id: str | No
         "structured": None if structured is None else to_json_text(structured)[:_MAX_SHOWN_TEXT],
         "others": None if others is None else to_json_text(others)[:_MAX_SHOWN_TEXT],
         "raw": raw,
+        "questions": read_questions(raw, playground.text) if raw is not None and body.get("code") == "input_required" else None,
     }
 
 
