@@ -238,7 +238,7 @@ class Catalogue:
         return (
             []
             if entry is None
-            else [name for name, tool in entry.tools.items() if tool.needs_task and is_tool_allowed(caller, server, name)]
+            else [name for name, tool in entry.tools.items() if tool.needs_task and is_tool_allowed(caller, server.id, name)]
         )
 
     def get_features(self, server: Server, caller: Caller | None = None) -> ServerFeatures:
@@ -285,7 +285,7 @@ class Catalogue:
             or (tool.required_scope is not None and not caller.has_scope(tool.required_scope))
         ):
             return False
-        return is_tool_allowed(caller, server, tool.name)
+        return is_tool_allowed(caller, server.id, tool.name)
 
     # Refreshes.
 

@@ -87,9 +87,9 @@ def is_tool_disabled(server: Server, tool: str) -> bool:
     return any(fnmatchcase(tool, glob) for glob in rules.deny)
 
 
-def is_tool_allowed(caller: Caller, server: Server, tool: str) -> bool:
+def is_tool_allowed(caller: Caller, server_id: str, tool: str) -> bool:
     """Return whether the key's allow-list of tools contains this one (D-23)."""
-    return caller.tools is None or any(fnmatchcase(f"{server.id}/{tool}", glob) for glob in caller.tools)
+    return caller.tools is None or any(fnmatchcase(f"{server_id}/{tool}", glob) for glob in caller.tools)
 
 
 def index_by_name(features: ServerFeatures, old_tools: Mapping[str, CatalogueTool]) -> dict[str, CatalogueTool]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from weakref import WeakValueDictionary
 
 from rookery.access.models import Caller
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound
 from rookery.tools.calling.call_buffer import CallBuffer
+from rookery.tools.catalogue_tool import is_tool_allowed
 from rookery.tools.models import CallRecord, CallStats, ToolCallFilter
+from rookery.tools.servers.registry import is_server_allowed
 from rookery.tools.store import call_stats as store
 from rookery.tools.store.call_stats import CallGroupBy
 from rookery.tools.store.calls import find_call
@@ -74,7 +75,7 @@ class CallAnalytics:
         """
         await self._buffer.flush()
         call = await self._db.read(lambda tx: find_call(tx, caller.workspace_id, call_id))
-        if call is None or not _may_see(caller, call):
+        if call is None or not (is_server_allowed(caller, call.server_id) and is_tool_allowed(caller, call.server_id, call.tool)):
             raise NotFound("tool call", call_id)
         return call
 
@@ -84,19 +85,10 @@ class CallAnalytics:
         return await self._db.read(lambda tx: store.list_calls(tx, _restrict_to_caller(tx, caller, filters), limit=limit, offset=offset))
 
 
-def _may_see(caller: Caller, call: CallRecord) -> bool:
-    """Return whether the key's allow-lists contain the server and the tool of a call (D-23)."""
-    name = f"{call.server_id}/{call.tool}"
-    return (caller.servers is None or call.server_id in caller.servers) and (
-        caller.tools is None or any(fnmatchcase(name, glob) for glob in caller.tools)
-    )
-
-
 def _restrict_to_caller(tx: Tx, caller: Caller, filters: ToolCallFilter) -> ToolCallFilter:
     """Return *filters* restricted to the key's allow-lists (D-23)."""
     filters = replace(filters, servers=caller.servers)
-    globs = caller.tools
-    if globs is None:
+    if caller.tools is None:
         return filters
-    called = [f"{server}/{tool}" for server, tool in store.list_called_tools(tx, filters)]
-    return replace(filters, names=frozenset(name for name in called if any(fnmatchcase(name, glob) for glob in globs)))
+    called = store.list_called_tools(tx, filters)
+    return replace(filters, names=frozenset(f"{server}/{tool}" for server, tool in called if is_tool_allowed(caller, server, tool)))

@@ -255,7 +255,7 @@ def _to_outcome(call: ToolCall, result: ToolResult, lookup: CacheLookup | None) 
 
 
 def _require_allowed(call: ToolCall) -> None:
-    if not is_tool_allowed(call.caller, call.server, call.tool):
+    if not is_tool_allowed(call.caller, call.server.id, call.tool):
         name = f"{call.server.id}/{call.tool}"
         if not is_server_allowed(call.caller, call.server.id):
             raise NotInAllowList("servers", call.server.id, f"This key may only use some servers; {call.server.id!r} is not among them.")
