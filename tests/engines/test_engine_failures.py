@@ -55,11 +55,6 @@ _KINDS_ON_A_SLOW_HOST = frozenset({"recall 503 texts", "recall 503 vectors"}) | 
 )
 """Kinds that are always possible, because time limits do not know how slow the host of the tests is."""
 
-_LONG_ROWS = frozenset(
-    {("texts", "half"), ("vectors", "slow"), ("embedder", "slow"), ("counters", "refused"), ("counters", "half"), ("counters", "slow")}
-)
-"""Faults that run only with `--long`: another engine, or another fault of the same engine, takes the same way through the product."""
-
 _MAX_RECALLED = 48
 """Acknowledged memories that are recalled after the faults of an engine. The presence of all is checked in the stores."""
 
@@ -74,6 +69,7 @@ class _Fault:
 
     Attributes:
         is_total: The engine answers nothing in time, so that some answers must be degraded.
+        is_long: It runs only with `--long`: another engine, or another fault of this one, takes the same way through the product.
     """
 
     engine: str
@@ -81,6 +77,7 @@ class _Fault:
     begin: Step
     end: Step
     is_total: bool = True
+    is_long: bool = False
 
 
 class _SearchNode:
@@ -266,11 +263,11 @@ def _list_faults(platform: _Platform, engine: str) -> list[_Fault]:
     """Return the faults of an engine."""
     heal = partial(platform.heal, engine)
     faults = [
-        _Fault(engine, "refused", partial(platform.refuse, engine), heal),
+        _Fault(engine, "refused", partial(platform.refuse, engine), heal, is_long=engine == "counters"),
         _Fault(engine, "partition", partial(platform.partition, engine), heal),
     ]
     if engine in _HALF_ANSWERS_BYTES:
-        faults.append(_Fault(engine, "half", partial(platform.cut, engine), heal))
+        faults.append(_Fault(engine, "half", partial(platform.cut, engine), heal, is_long=engine in {"texts", "counters"}))
     if engine == "database":
         slow = partial(platform.delay, engine, _SHORT_LATENCY_S)
         return [
@@ -281,7 +278,7 @@ def _list_faults(platform: _Platform, engine: str) -> list[_Fault]:
                 engine, "killed", partial(asyncio.to_thread, platform.postgres.kill), partial(asyncio.to_thread, platform.postgres.start)
             ),
         ]
-    faults.append(_Fault(engine, "slow", partial(platform.delay, engine, _LATENCY_S), heal))
+    faults.append(_Fault(engine, "slow", partial(platform.delay, engine, _LATENCY_S), heal, is_long=engine != "texts"))
     if engine == "texts":
         node = platform.node
         faults += [
@@ -308,7 +305,7 @@ async def test_each_engine_fails_and_heals_while_clients_work(
     """
     for engine in _DEGRADED_KINDS:
         for fault in _list_faults(platform, engine):
-            if (engine, fault.name) in _LONG_ROWS and not pytestconfig.getoption("--long"):
+            if fault.is_long and not pytestconfig.getoption("--long"):
                 continue
             with subtests.test(engine=engine, fault=fault.name):
                 await _check_fault(platform, fault)
