@@ -204,3 +204,27 @@ async def test_an_orderly_stop_leaves_no_unknown_delivery(settings: Settings) ->
 
     assert count_states(view) == {"sent": 400}
     assert {len([request for request in receiver.received if request.path == path]) for path in {r.path for r in receiver.received}} == {1}
+
+
+async def test_a_stop_releases_the_sends_that_had_not_begun(settings: Settings) -> None:
+    """D-70: a message that may have arrived is unknown after a stop, and one whose connection was still being opened is sent again."""
+    async with run_receiver(lambda _: _OK) as receiver, run_receiver() as silent:
+        receiver.gate = asyncio.Event()
+        addresses = {"begun": receiver.url, "opening": f"https://127.0.0.1:{silent.port}/"}  # the receiver waits for the end of a header
+        async with run_notifications(settings) as rig:
+            for name, url in addresses.items():
+                await rig.post("/subscribers", {"external_id": name, "channels": [{"type": "webhook", "url": url}]}, 201)
+            campaign = await rig.send_campaign()
+            key = rig.caller.key
+            await eventually(lambda: receiver.received and silent.connections)
+        connections = silent.connections
+        async with run_notifications(settings) as rig:
+            rig.caller = rig.instance.caller(key)
+            await eventually(lambda: silent.connections > connections)
+            states = {str(row["external_id"]): row["state"] for row in await rig.list_deliveries(campaign)}
+            attempts = (await rig.get_details(campaign, "opening"))["attempts"]
+            await silent.close_connections()
+
+    assert states == {"begun": "unknown", "opening": "sending"}
+    assert attempts == []
+    assert len(receiver.received) == 1

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Generator
 from contextlib import contextmanager
 
 import structlog
 
 from rookery.content.store import generations as store
+from rookery.kernel.cancellation import wait_until_set
 from rookery.kernel.db import Database
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.logs import LimitedWarning
@@ -102,8 +102,7 @@ class ActiveCalls:
     async def _watch(self) -> None:
         """Interrupt calls whose generations other processes cancelled. Ends with the last call."""
         while self._calls:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wakeup.wait(), _POLL_INTERVAL_S)
+            await wait_until_set(self._wakeup, timeout_s=_POLL_INTERVAL_S)
             self._wakeup.clear()
             ids = list(self._calls)
             try:

@@ -1,8 +1,9 @@
-"""Work that must not end in the middle when its task is cancelled."""
+"""Waits that a cancellation ends, and work that must not end in the middle when its task is cancelled."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable
 from typing import TypeVar
 
@@ -18,3 +19,15 @@ async def run_to_end(work: Awaitable[T]) -> T:
         if not task.done():
             await asyncio.wait({task})
         raise
+
+
+async def wait_until_set(event: asyncio.Event, *, timeout_s: float | None) -> bool:
+    """
+    Return whether *event* is set after at most *timeout_s*. None: without a limit.
+
+    `asyncio.wait_for` of Python 3.11 loses the cancellation of a task whose event is set in the same moment, so that the task never ends.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    return event.is_set()

@@ -17,6 +17,7 @@ from types import NoneType
 import structlog
 from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, case, delete, exists, func, insert, select, update
 
+from rookery.kernel.cancellation import wait_until_set
 from rookery.kernel.clock import Clock, to_micros
 from rookery.kernel.db import Codec, Database, Mapper, Tx, Value, encode_json, fetch_count, metadata
 from rookery.kernel.db.leases import Leases, make_worker_id
@@ -357,7 +358,7 @@ class JobWorker:
                     pauses = 0
                     await self._retry_failed_jobs(kind)
             else:
-                is_woken = await _wait_until_set(wake, timeout_s=delay_s or self._poll_interval_s)
+                is_woken = await wait_until_set(wake, timeout_s=delay_s or self._poll_interval_s)
 
     async def _claim_next(self, kind: JobKind) -> list[Job]:
         if kind.before_claim is not None:
@@ -489,12 +490,3 @@ class JobWorker:
         """Make failed jobs ready, because the engine that failed them may be available again."""
         now = to_micros(self._jobs.clock())
         await self._jobs.db.write(lambda tx: tx.execute(_RETRY_FAILED, {"of_kind": kind.name, "now": now}))
-
-
-async def _wait_until_set(event: asyncio.Event, *, timeout_s: float) -> bool:
-    """Return whether *event* was set within *timeout_s*."""
-    try:
-        await asyncio.wait_for(event.wait(), timeout_s)
-    except TimeoutError:
-        return False
-    return True

@@ -8,13 +8,13 @@ repeated, so nothing may depend on it: what is woken up also polls.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
 import structlog
 
+from rookery.kernel.cancellation import wait_until_set
 from rookery.kernel.db.channel import MessageChannel
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.ids import uuid7
@@ -84,8 +84,7 @@ class Wakeups:
                 self._warning.warn(reason=f"sending took longer than {_SEND_TIMEOUT_S:.0f} s")
             except OUTAGES as error:
                 self._warning.warn(reason=error.message)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._is_closing.wait(), _SEND_INTERVAL_S)
+            await wait_until_set(self._is_closing, timeout_s=_SEND_INTERVAL_S)
 
     def _encode(self, pending: Mapping[str, set[str]]) -> str:
         keys_by_topic = {topic: sorted(keys) if len(keys) <= _MAX_KEYS else None for topic, keys in pending.items()}

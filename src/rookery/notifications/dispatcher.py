@@ -19,7 +19,7 @@ from functools import partial
 
 import structlog
 
-from rookery.kernel.cancellation import run_to_end
+from rookery.kernel.cancellation import run_to_end, wait_until_set
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.db.leases import make_worker_id
@@ -190,9 +190,7 @@ class CampaignDispatcher:
                 if self._results or self._to_release or dead is not None or await self._is_any_due():
                     await self._run_round_shielded(dead)
                     await asyncio.sleep(_BATCH_DELAY_S)
-                if not self._wake.is_set():
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._wake.wait(), min(first_pause_s, self._get_pause_s()))
+                await wait_until_set(self._wake, timeout_s=min(first_pause_s, self._get_pause_s()))
                 self._wake.clear()
             except Exception as error:
                 if not isinstance(error, OUTAGES):

@@ -18,6 +18,7 @@ import orjson
 import structlog
 
 from rookery.access.models import Caller
+from rookery.kernel.cancellation import wait_until_set
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotInAllowList, RookeryError
@@ -567,8 +568,7 @@ class Catalogue:
     async def _watch(self) -> None:
         failures = FailureLog(_log, "tools.watch_failed")
         while not self._stopping.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), _WATCH_INTERVAL_S)
+            await wait_until_set(self._stopping, timeout_s=_WATCH_INTERVAL_S)
             try:
                 await self._refresh_all()
                 self._confirm_stored()

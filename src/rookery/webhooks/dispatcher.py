@@ -18,7 +18,7 @@ from typing import Protocol
 
 import structlog
 
-from rookery.kernel.cancellation import run_to_end
+from rookery.kernel.cancellation import run_to_end, wait_until_set
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.db.leases import make_worker_id
@@ -169,9 +169,7 @@ class Dispatcher:
                 if self._results or self._to_release or await self._is_any_due():
                     await self._run_round_shielded()
                     await asyncio.sleep(_BATCH_DELAY_S)
-                if not self._wake.is_set():
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._wake.wait(), _POLL_INTERVAL_S)
+                await wait_until_set(self._wake, timeout_s=_POLL_INTERVAL_S)
                 self._wake.clear()
             except Exception as error:
                 if not isinstance(error, OUTAGES):

@@ -25,6 +25,7 @@ import orjson
 from mcp.client.session import ClientRequestContext
 from pydantic import BaseModel, ValidationError
 
+from rookery.kernel.cancellation import wait_until_set
 from rookery.tools.errors import UpstreamErrorResponse
 from rookery.tools.models import JsonObject, Root, Roots
 from rookery.tools.ports import OnRequest, OnUpdate, RequestOptions
@@ -133,8 +134,7 @@ class CallRouter:
         del context
         if not isinstance(self._roots, str):
             return build_list_result(self._roots)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._has_caller.wait(), _CALLER_TIMEOUT_S)
+        await wait_until_set(self._has_caller, timeout_s=_CALLER_TIMEOUT_S)
         if self._calls:
             self.roots_requested.set()
         try:

@@ -39,6 +39,7 @@ from rookery.engines.upstreams.sdk import (
     TransportState,
     UnsentError,
 )
+from rookery.kernel.cancellation import wait_until_set
 from rookery.tools.errors import ConnectFailed, ConnectionLost, InvalidResult, ResultTooLarge, UpstreamError, UpstreamErrorResponse
 from rookery.tools.models import ConnectionInfo, JsonObject, Roots, ServerFeatures
 from rookery.tools.ports import OnProgress, OnUpdate, RequestOptions, UpstreamMethod
@@ -119,9 +120,9 @@ class McpSession:
         if not self._router.roots_requested.is_set():
             with contextlib.suppress(MCPError, UnsentError, anyio.ClosedResourceError, anyio.BrokenResourceError, RuntimeError):
                 await self._session.send_notification(types.RootsListChangedNotification())
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._router.roots_requested.wait(), _ROOTS_REQUEST_TIMEOUT_S)
-            await asyncio.wait_for(self._router.roots_answered.wait(), _ROOTS_ANSWER_TIMEOUT_S)
+        if await wait_until_set(self._router.roots_requested, timeout_s=_ROOTS_REQUEST_TIMEOUT_S) and await wait_until_set(
+            self._router.roots_answered, timeout_s=_ROOTS_ANSWER_TIMEOUT_S
+        ):
             await asyncio.sleep(_ROOTS_SETTLE_DELAY_S)
         self._router.roots_answered.set()
 

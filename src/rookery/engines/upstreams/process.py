@@ -45,6 +45,7 @@ from rookery.engines.upstreams.sdk import (
     TransportStreams,
     UnsentError,
 )
+from rookery.kernel.cancellation import wait_until_set
 from rookery.kernel.tracing import propagation_headers
 from rookery.tools.errors import ConnectFailed
 from rookery.tools.models import CommandTarget, JsonObject, Server
@@ -198,8 +199,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
     async def wait_ended(self) -> None:
         """Wait until stdout is closed and, briefly, for the exit; see `TransportState`."""
         await self._eof.wait()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.ended.wait(), _EXIT_CODE_WAIT_S)
+        await wait_until_set(self.ended, timeout_s=_EXIT_CODE_WAIT_S)
 
     def write_line(self, data: bytes) -> None:
         """Send one line; see `LineWriter`."""
@@ -467,26 +467,20 @@ async def _stop(process: ServerProcess, lifeline: socket.socket, *, has_installe
     try:
         process.stop_reading()
         process.close_stdin()
-        if has_installer and not process.has_sent_message and not await _wait_for_exit(process, _EXIT_GRACE_S):
+        if has_installer and not process.has_sent_message and not await wait_until_set(process.ended, timeout_s=_EXIT_GRACE_S):
             with contextlib.suppress(OSError):
                 lifeline.send(b"\n")  # SIGTERM, and no SIGKILL yet
-            await _wait_for_exit(process, _INSTALL_TERM_GRACE_S)
-        if not await _wait_for_exit(process, _EXIT_GRACE_S):
+            await wait_until_set(process.ended, timeout_s=_INSTALL_TERM_GRACE_S)
+        if not await wait_until_set(process.ended, timeout_s=_EXIT_GRACE_S):
             lifeline.shutdown(socket.SHUT_RDWR)
-            if not await _wait_for_exit(process, _TERM_GRACE_S + _KILL_GRACE_S):
+            if not await wait_until_set(process.ended, timeout_s=_TERM_GRACE_S + _KILL_GRACE_S):
                 process.kill()
-                await _wait_for_exit(process, _KILL_GRACE_S / 2)
+                await wait_until_set(process.ended, timeout_s=_KILL_GRACE_S / 2)
         if process.exit_code is not None and process.exit_code < 0:
             _kill_orphan(process)
     finally:
         lifeline.close()
         process.close()
-
-
-async def _wait_for_exit(process: ServerProcess, seconds: float) -> bool:
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(process.ended.wait(), seconds)
-    return process.ended.is_set()
 
 
 def _kill_orphan(process: ServerProcess) -> None:

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 
 import structlog
 
+from rookery.kernel.cancellation import wait_until_set
 from rookery.tools.errors import ConnectFailed, ServerBusy, UpstreamError
 from rookery.tools.models import Server, SessionLifecycle
 from rookery.tools.ports import Connector, UpstreamConnection
@@ -275,15 +276,10 @@ class UpstreamSession:
 
     async def _wait_wanted(self) -> bool:
         """Wait for a request to open and for the end of the back-off. Return False if the session is to end instead."""
-        if self.server.lifecycle is SessionLifecycle.LAZY and not self._open_requested.is_set():
-            try:
-                await asyncio.wait_for(self._open_requested.wait(), self.server.idle_s)
-            except TimeoutError:
-                if not self._open_requested.is_set():
-                    return False
+        if self.server.lifecycle is SessionLifecycle.LAZY and not await wait_until_set(self._open_requested, timeout_s=self.server.idle_s):
+            return False
         while (delay := self.breaker.not_before - time.monotonic()) > 0 and not self._stopping.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), delay)
+            await wait_until_set(self._stopping, timeout_s=delay)
         return not self._stopping.is_set()
 
     async def _open_and_serve(self) -> None:
