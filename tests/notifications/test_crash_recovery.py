@@ -43,6 +43,10 @@ class _KilledServer:
         """Create subscribers and send a campaign to them; return its path."""
         lines = "\n".join(f"s{number},http://127.0.0.1:{receiver.port}/s{number}" for number in range(count))
         await self.request("POST", "/v1/notify/subscribers/import", content=f"external_id,webhook\n{lines}")
+        return await self.start_campaign()
+
+    async def start_campaign(self) -> str:
+        """Send a campaign to all subscribers; return its path."""
         fields = {"name": "a", "title": "a", "body": "a", "audience": {"all": True}}
         path = f"/v1/notify/campaigns/{(await self.request('POST', '/v1/notify/campaigns', fields))['id']}"
         await self.request("POST", f"{path}/send")
@@ -142,6 +146,35 @@ async def test_results_that_were_not_stored_survive_the_crash(tmp_path: Path, se
     assert states == {"sent": _AT_ONCE - 1, "failed": 1}
     assert cast("list[Json]", gone["channels"])[0]["status"] == "invalid"
     assert max(Counter(request.path for request in receiver.received).values()) == 1
+
+
+@pytest.mark.embedded_store
+async def test_a_failure_to_connect_that_was_not_stored_survives_the_crash(tmp_path: Path, settings: Settings) -> None:
+    """D-70: an attempt that ended before it could begin counts, so that the next one waits for its retry delay."""
+    folder = tmp_path / "killed"
+    async with _run(folder, settings) as (killed, receiver):
+        url = f"https://127.0.0.1:{receiver.port}/"  # the receiver waits for the end of a header
+        await killed.request("POST", "/v1/notify/subscribers", {"external_id": "a", "channels": [{"type": "webhook", "url": url}]})
+        path = await killed.start_campaign()
+        await eventually(lambda: receiver.connections == 1)
+        with closing(sqlite3.connect(folder / "records.db", timeout=HANG_S, isolation_level=None)) as lock:
+            lock.execute("BEGIN IMMEDIATE")
+            await receiver.close_connections()
+            await eventually(lambda: _count_ended(folder) == 1)
+            killed.server.kill()
+        await asyncio.to_thread(killed.start)
+
+        async def find_attempts() -> Json | None:
+            (delivery,) = cast("list[Json]", (await killed.request("GET", f"{path}/deliveries"))["data"])
+            details = await killed.request("GET", f"{path}/deliveries/{delivery['id']}")
+            return details if details["attempts"] else None
+
+        details = await eventually(find_attempts)
+
+    assert details is not None
+    assert details["state"] == "pending"
+    assert [attempt["outcome"] for attempt in cast("list[Json]", details["attempts"])] == ["retry"]
+    assert receiver.connections == 1
 
 
 def _count_ended(folder: Path) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -94,24 +94,7 @@ class CrashRecovery:
         """
         queue.end_campaign_leases(tx, dead.ids, now)
         claims = queue.lock_abandoned(tx, dead.ids, now, limit=_MAX_CLAIMS_PER_ROUND)
-        ended, unsent, unknown = list[SendAttempt](), dict[str, list[AbandonedClaim]](), list[AbandonedClaim]()
-        for abandoned in claims:
-            journal = dead.journals.get(abandoned.owner)
-            attempt = (abandoned.id, abandoned.attempt_number)
-            if journal is not None and attempt not in journal.begun:
-                unsent.setdefault(abandoned.owner, []).append(abandoned)
-            elif journal is not None and abandoned.claim is not None and (stored_result := journal.results.get(attempt)) is not None:
-                ended.append(
-                    SendAttempt(
-                        claim=abandoned.claim,
-                        result=stored_result.result,
-                        started_at=stored_result.started_at,
-                        ended_at=stored_result.ended_at,
-                        duration_s=stored_result.duration_s,
-                    )
-                )
-            else:
-                unknown.append(abandoned)
+        ended, unsent, unknown = _split(claims, dead.journals)
         results = [evaluate_attempt_result(attempt) for attempt in ended]
         self.progress.store_results(tx, ended, results, campaigns, now)
         for owner, unsent_claims in unsent.items():
@@ -143,3 +126,20 @@ class CrashRecovery:
         old_workers = [worker for worker in workers if worker not in needed or not is_from_this_boot(worker)]
         await asyncio.to_thread(self.journal.delete, old_workers)
         return len(old_workers)
+
+
+def _split(
+    claims: Iterable[AbandonedClaim], journals: Mapping[str, JournalContent | None]
+) -> tuple[list[SendAttempt], dict[str, list[AbandonedClaim]], list[AbandonedClaim]]:
+    """Return the attempts that ended, the claims that were not begun by their worker, and those that may have been sent."""
+    ended, unsent, unknown = list[SendAttempt](), dict[str, list[AbandonedClaim]](), list[AbandonedClaim]()
+    for abandoned in claims:
+        journal = journals.get(abandoned.owner)
+        result = None if journal is None else journal.results.get(abandoned.attempt_key)
+        if result is not None and abandoned.claim is not None:
+            ended.append(result.to_attempt(abandoned.claim))
+        elif journal is not None and abandoned.attempt_key not in journal.begun:
+            unsent.setdefault(abandoned.owner, []).append(abandoned)
+        else:
+            unknown.append(abandoned)
+    return ended, unsent, unknown

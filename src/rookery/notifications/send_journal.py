@@ -27,7 +27,7 @@ from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db.leases import is_from_this_boot
 from rookery.notifications.messages import SendOutcome, SendResult
 from rookery.notifications.sending import SendAttempt
-from rookery.notifications.store.queue import AttemptKey
+from rookery.notifications.store.queue import AttemptKey, ClaimedNotification
 
 MAX_JOURNAL_BYTES = 1024 * 1024
 """Size after which a journal is written again with what is still open. Journals are read whole."""
@@ -45,6 +45,10 @@ class JournalResult:
     ended_at: datetime
     duration_s: float
 
+    def to_attempt(self, claim: ClaimedNotification) -> SendAttempt:
+        """Return the attempt for which *claim* was claimed."""
+        return SendAttempt(claim=claim, result=self.result, started_at=self.started_at, ended_at=self.ended_at, duration_s=self.duration_s)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalContent:
@@ -53,7 +57,7 @@ class JournalContent:
 
     Attributes:
         begun: The attempts that may have been sent.
-        results: Those of them that ended.
+        results: The attempts that ended. Some of them failed before they could begin.
     """
 
     begun: Collection[AttemptKey]

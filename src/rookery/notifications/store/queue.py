@@ -81,7 +81,6 @@ _SELECT_OWNERS = (
     .group_by(deliveries.c.owner)
 )
 _SELECT_CAMPAIGN_OWNERS = select(campaigns.c.owner).where(campaigns.c.owner.is_not(None), _IS_SENDING).distinct()
-_END_CAMPAIGN_LEASES = update(campaigns).where(campaigns.c.owner.in_(_IDS)).values(lease_until=_NOW)
 _IS_ABANDONED = and_(
     deliveries.c.owner.is_not(None),
     deliveries.c.state == _SENDING,
@@ -244,6 +243,11 @@ class AbandonedClaim:
     claimed_at: datetime
     claim: ClaimedNotification | None
 
+    @property
+    def attempt_key(self) -> AttemptKey:
+        """The attempt for which it was claimed."""
+        return self.id, self.attempt_number
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationResult:
@@ -295,27 +299,14 @@ def find_abandoned_campaigns(tx: Tx, dead_owners: Sequence[str], now: datetime) 
 
 def end_campaign_leases(tx: Tx, dead_owners: Sequence[str], now: datetime) -> None:
     """End the leases of the campaigns of dead workers."""
-    tx.execute(_END_CAMPAIGN_LEASES, {"ids": list(dead_owners), "now": to_micros(now)})
+    _CAMPAIGN_LEASES.end(tx, dead_owners, at=now)
 
 
 def lock_abandoned(tx: Tx, dead_owners: Sequence[str], now: datetime, *, limit: int) -> list[AbandonedClaim]:
     """Return at most *limit* claims of dead workers, and claims whose lease ended, locked until the transaction ends."""
     rows = tx.fetch_all(_SELECT_ABANDONED, {"now": to_micros(now), "ids": list(dead_owners), "at_most": limit})
     by_id = _find_channels(tx, rows)
-    return [
-        AbandonedClaim(
-            id=row.text("id"),
-            workspace_id=row.integer("workspace_id"),
-            campaign_id=row.text("campaign_id"),
-            owner=row.text("owner"),
-            attempt_number=row.integer("attempts"),
-            claimed_at=now if claimed_at is None else from_micros(claimed_at),
-            claim=None if channel is None else _to_claim(row, channel, row.maybe_text("external_id") or "", row.integer("attempts")),
-        )
-        for row in rows
-        for channel in (by_id.get(row.text("channel_id")),)
-        for claimed_at in (row.maybe_integer("claimed_at"),)
-    ]
+    return [_to_abandoned(row, by_id.get(row.text("channel_id")), now) for row in rows]
 
 
 def mark_unknown(tx: Tx, claims: Sequence[AbandonedClaim], now: datetime) -> None:
@@ -537,4 +528,17 @@ def _to_claim(row: Row, channel: SubscriberChannel, external_id: str, attempt_nu
         used_attempts=row.integer("spent"),
         due_at=from_micros(row.integer("next_at")),
         expires_at=from_micros(row.integer("expires_at")),
+    )
+
+
+def _to_abandoned(row: Row, channel: SubscriberChannel | None, now: datetime) -> AbandonedClaim:
+    number, claimed_at = row.integer("attempts"), row.maybe_integer("claimed_at")
+    return AbandonedClaim(
+        id=row.text("id"),
+        workspace_id=row.integer("workspace_id"),
+        campaign_id=row.text("campaign_id"),
+        owner=row.text("owner"),
+        attempt_number=number,
+        claimed_at=now if claimed_at is None else from_micros(claimed_at),
+        claim=None if channel is None else _to_claim(row, channel, row.maybe_text("external_id") or "", number),
     )
