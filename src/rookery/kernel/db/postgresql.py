@@ -218,12 +218,11 @@ class PostgresDatabase:
         """
         driver_connection = cast("psycopg.AsyncConnection", entry.driver_connection)
         poll = select.poll()
-        poll.register(driver_connection.fileno(), select.POLLIN)
-        if not poll.poll(0):
-            return
         try:
-            self._engine.dialect.do_ping(connection)
-        except psycopg.Error as error:
+            poll.register(driver_connection.fileno(), select.POLLIN)
+            if poll.poll(0):
+                self._engine.dialect.do_ping(connection)
+        except psycopg.Error as error:  # the number of the file too is unknown if the driver has closed it
             raise InvalidatePoolError from error
 
     async def _ask(self) -> None:
