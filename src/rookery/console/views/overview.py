@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from starlette.responses import Response
 
+from rookery.console.call_group import open_call_group
 from rookery.console.routing import View
 from rookery.console.visit import Visit
 from rookery_client import ApiError
@@ -35,27 +36,30 @@ async def show_overview(visit: Visit) -> Response:
     """Show the state of the workspace on one page. Parts that the key may not read are left out."""
     since = datetime.now(UTC) - timedelta(days=_DAYS)
     client = visit.client
-    health = await client.operation.check_readiness()
-    days = await _read(visit, "tools.read", lambda: client.analytics.get_tool_analytics(since=since, by="day", limit=_DAYS + 1))
-    by_tool = await _read(visit, "tools.read", lambda: client.analytics.get_tool_analytics(since=since, by="tool", limit=6))
-    calls = await _read(visit, "tools.read", lambda: client.analytics.list_tool_calls(per_page=_SHOWN_CALLS))
-    memories = await _read(visit, "brain:read", lambda: client.memory.list_memories(per_page=5))
-    waiting = await _read(visit, "brain:read", lambda: client.memory.list_memories(state="pending_embed", per_page=1))
-    sessions = await _read(visit, "sessions.read", lambda: client.sessions.list_sessions(status="active", per_page=5))
-    ready = await _read(visit, "plans.read", lambda: client.plans.list_tasks(state="ready", per_page=1))
-    metrics = await _read(visit, "platform:metrics", client.operation.get_metrics)
+    async with open_call_group() as group:
+        start = group.create_task
+        health = start(client.operation.check_readiness())
+        days = start(_read(visit, "tools.read", lambda: client.analytics.get_tool_analytics(since=since, by="day", limit=_DAYS + 1)))
+        by_tool = start(_read(visit, "tools.read", lambda: client.analytics.get_tool_analytics(since=since, by="tool", limit=6)))
+        calls = start(_read(visit, "tools.read", lambda: client.analytics.list_tool_calls(per_page=_SHOWN_CALLS)))
+        memories = start(_read(visit, "brain:read", lambda: client.memory.list_memories(per_page=5)))
+        waiting = start(_read(visit, "brain:read", lambda: client.memory.list_memories(state="pending_embed", per_page=1)))
+        sessions = start(_read(visit, "sessions.read", lambda: client.sessions.list_sessions(status="active", per_page=5)))
+        ready = start(_read(visit, "plans.read", lambda: client.plans.list_tasks(state="ready", per_page=1)))
+        metrics = start(_read(visit, "platform:metrics", client.operation.get_metrics))
+    figures, texts = days.result(), metrics.result()
     return visit.render(
         "overview/overview.html",
-        health=health,
-        days=days,
-        by_tool=by_tool,
-        calls=calls,
-        memories=memories,
-        waiting=waiting,
-        sessions=sessions,
-        ready=ready,
-        queues=None if metrics is None else parse_queues(metrics),
-        chart=None if days is None else _build_chart(days, since),
+        health=health.result(),
+        days=figures,
+        by_tool=by_tool.result(),
+        calls=calls.result(),
+        memories=memories.result(),
+        waiting=waiting.result(),
+        sessions=sessions.result(),
+        ready=ready.result(),
+        queues=None if texts is None else parse_queues(texts),
+        chart=None if figures is None else _build_chart(figures, since),
     )
 
 
@@ -67,7 +71,7 @@ def parse_queues(metrics: str) -> list[QueueLength]:
     return [QueueLength(kind, states.get("waiting", 0), states.get("failed", 0)) for kind, states in sorted(counts.items())]
 
 
-async def _read(visit: Visit, scope: str, call: Callable[[], Awaitable[T]]) -> T | None:
+async def _read(visit: Visit, scope: str, call: Callable[[], Coroutine[object, object, T]]) -> T | None:
     """Return the result of *call*; None if the key lacks *scope*, or the part of the platform is unavailable."""
     if not visit.can(scope):
         return None

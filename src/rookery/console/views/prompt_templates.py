@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import TypedDict, cast
 
 from starlette.responses import Response
 
+from rookery.console.call_group import open_call_group
 from rookery.console.formats import to_json
 from rookery.console.routing import View
 from rookery.console.views.content import (
@@ -326,9 +326,10 @@ def _build_charts(rows: Sequence[models.ContentUsage], days: int) -> list[tuple[
 
 async def _show_budgets(visit: Visit, values: Mapping[str, str], errors: Mapping[str, list[str]], *, status: int = 200) -> Response:
     words = visit.query("q")
-    page, keys = await asyncio.gather(
-        visit.client.content.list_content_budgets(page=visit.page_number, per_page=PER_PAGE, q=words or UNSET), _find_keys(visit, words)
-    )
+    async with open_call_group() as group:
+        listing = group.create_task(visit.client.content.list_content_budgets(page=visit.page_number, per_page=PER_PAGE, q=words or UNSET))
+        finding = group.create_task(_find_keys(visit, words))
+    page, keys = listing.result(), finding.result()
     return visit.render(
         "content/budgets.html",
         status=status,
@@ -347,11 +348,10 @@ async def _find_keys(visit: Visit, words: str) -> list[tuple[str, str]]:
     if not visit.can(MANAGE_BUDGETS) or not visit.can("keys:read"):
         return []
     q = words or UNSET
-    api, agent = await asyncio.gather(
-        visit.client.keys.list_api_keys(per_page=_MAX_OFFERED_KEYS, status="Active", q=q),
-        visit.client.keys.list_agent_keys(per_page=_MAX_OFFERED_KEYS, status="Active", q=q),
-    )
-    return [(key.id, f"{key.name} ({key.hint})") for key in (*api.items, *agent.items)]
+    async with open_call_group() as group:
+        api = group.create_task(visit.client.keys.list_api_keys(per_page=_MAX_OFFERED_KEYS, status="Active", q=q))
+        agent = group.create_task(visit.client.keys.list_agent_keys(per_page=_MAX_OFFERED_KEYS, status="Active", q=q))
+    return [(key.id, f"{key.name} ({key.hint})") for key in (*api.result().items, *agent.result().items)]
 
 
 VIEWS = (

@@ -7,28 +7,40 @@ from typing import cast
 
 from starlette.responses import Response
 
+from rookery.console.call_group import open_call_group
 from rookery.console.formats import format_duration, format_number
 from rookery.console.routing import View
 from rookery.console.visit import Visit
 from rookery_client.generated import models
 
+DIAGNOSIS = "platform:metrics"
 _UNLIMITED = 2_147_483_647
 """The limit of a key without one (D-27)."""
 
 
 async def show_settings(visit: Visit) -> Response:
-    """Show the engines, the limits of the key and its scopes. Settings themselves are changed where the server is started."""
-    health = await visit.client.operation.check_readiness()
-    start = await visit.client.operation.get_start()
-    rate = await visit.client.keys.get_rate_limit()
-    diagnosis = await visit.client.operation.check_installation() if visit.can("platform:metrics") else None
+    """
+    Show the engines, the limits of the key and its scopes. Settings themselves are changed where the server is started.
+
+    The page loads the findings of the doctor by itself, because some of them wait for engines.
+    """
+    async with open_call_group() as group:
+        health = group.create_task(visit.client.operation.check_readiness())
+        start = group.create_task(visit.client.operation.get_start())
+        rate = group.create_task(visit.client.keys.get_rate_limit())
     return visit.render(
         "settings/settings.html",
-        health=health,
-        diagnosis=diagnosis,
-        facts=_describe_key(visit.own_key.model_extra or {}, visit.own_key.workspace_name, start.version),
-        limits=_describe_limits(rate),
+        health=health.result(),
+        facts=_describe_key(visit.own_key.model_extra or {}, visit.own_key.workspace_name, start.result().version),
+        limits=_describe_limits(rate.result()),
+        diagnosis_scope=DIAGNOSIS,
     )
+
+
+async def show_diagnosis(visit: Visit) -> Response:
+    """Show the findings of the doctor: as a part of the settings, or without scripts as a page."""
+    diagnosis = await visit.client.operation.check_installation()
+    return visit.render("settings/findings.html" if visit.is_partial else "settings/doctor.html", diagnosis=diagnosis)
 
 
 def _describe_key(fields: Mapping[str, object], workspace: str, version: str | None) -> list[tuple[str, object]]:
@@ -55,4 +67,4 @@ def _describe_limits(rate: models.RateLimit) -> list[tuple[str, object]]:
     return [("Requests", limit), *remaining, ("Used in this window", format_number(rate.used))]
 
 
-VIEWS = (View("GET", "/settings", show_settings),)
+VIEWS = (View("GET", "/settings", show_settings), View("GET", "/settings/doctor", show_diagnosis, DIAGNOSIS))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from starlette.responses import Response
 
+from rookery.console.call_group import open_call_group
 from rookery.console.routing import View
 from rookery.console.views.tools import server_path, tool_path
 from rookery.console.visit import PER_PAGE, PageLinks, Visit
@@ -22,18 +21,26 @@ async def list_calls(visit: Visit) -> Response:
     success = {"ok": True, "failed": False}.get(visit.query("success"), UNSET)
     names = ("server", "tool", "code", "session", "since")
     server, tool, code, session, since = (visit.query(name) or UNSET for name in names)
-    calls, listed = await asyncio.gather(
-        visit.client.analytics.list_tool_calls(
-            server=server, tool=tool, code=code, session_id=session, success=success, since=_to_moment(since), page=visit.page_number,
-            per_page=PER_PAGE,
-        ),
-        visit.client.tools.list_servers() if visit.can("mcp:read") else asyncio.sleep(0, None),
-    )  # fmt: skip
+    async with open_call_group() as group:
+        listing = group.create_task(
+            visit.client.analytics.list_tool_calls(
+                server=server,
+                tool=tool,
+                code=code,
+                session_id=session,
+                success=success,
+                since=_to_moment(since),
+                page=visit.page_number,
+                per_page=PER_PAGE,
+            )
+        )
+        servers = group.create_task(visit.client.tools.list_servers()) if visit.can("mcp:read") else None
+    calls = listing.result()
     return visit.render(
         "tools/calls.html",
         calls=calls.items,
         links=PageLinks.of(visit, calls),
-        servers=[server.id for server in listed.servers] if listed is not None else [],
+        servers=[] if servers is None else [server.id for server in servers.result().servers],
         codes=_CODES,
         is_filtered=any(visit.query(name) for name in (*names, "success")),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,6 +10,7 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
+from rookery.console.call_group import open_call_group
 from rookery.console.routing import View
 from rookery.console.visit import PageLinks, Visit
 from rookery_client import ApiError
@@ -45,7 +45,11 @@ class ServerRow:
 
 async def list_servers(visit: Visit) -> Response:
     """Show the servers that the key may use, and those of the workspace that are paused."""
-    listed, added, figures = await asyncio.gather(visit.client.tools.list_servers(), load_added(visit), _load_figures(visit))
+    async with open_call_group() as group:
+        listing = group.create_task(visit.client.tools.list_servers())
+        adding = group.create_task(load_added(visit))
+        counting = group.create_task(_load_figures(visit))
+    listed, added, figures = listing.result(), adding.result(), counting.result()
     own = {server.id: server for server in added}
     calls = {group.server: group for group in figures.data} if figures is not None else {}
     rows = [_to_row(server, own.get(server.id), calls.get(server.id)) for server in listed.servers]
@@ -71,12 +75,12 @@ async def show_server(visit: Visit) -> Response:
     added = await load_registration(visit, server_id)
     if added is not None and not added.enabled:
         return visit.render("tools/paused.html", added=added)
-    server, prompts, login, days = await asyncio.gather(
-        visit.client.tools.get_server(server_id),
-        visit.client.tools.list_prompts(server_id),
-        _load_login(visit, server_id, added),
-        _load_days(visit, server_id),
-    )
+    async with open_call_group() as group:
+        showing = group.create_task(visit.client.tools.get_server(server_id))
+        prompting = group.create_task(visit.client.tools.list_prompts(server_id))
+        login = group.create_task(_load_login(visit, server_id, added))
+        counting = group.create_task(_load_days(visit, server_id))
+    server, prompts, days = showing.result(), prompting.result(), counting.result()
     words = visit.query("q").lower()
     tools = [tool for tool in server.tools if words in f"{tool.name} {tool.description or ''}".lower()]
     number = visit.page_number
@@ -89,7 +93,7 @@ async def show_server(visit: Visit) -> Response:
         resources=server.resources[:_MAX_ADDED],
         tools=tools[(number - 1) * _TOOLS_PER_PAGE : number * _TOOLS_PER_PAGE],
         links=slice_links(visit, len(tools), _TOOLS_PER_PAGE),
-        login=login,
+        login=login.result(),
         days=days,
         chart=None if days is None else _build_chart(days),
         states=_STATES,
