@@ -418,14 +418,16 @@ async def test_nothing_is_recorded_on_a_full_disk(instance: Instance) -> None:
 
 @dataclass
 class BrokenGuard:
-    """A check of keys that fails."""
+    """A check of keys that fails, or without an *error* waits until a test ends."""
 
-    error: Exception
+    error: Exception | None
 
     async def admit(self, scope: MutableMapping[str, object], *, required_scope: str | None, rate_limited: bool = True) -> AdmissionResult:
-        """Raise the error."""
+        """Raise the error, or wait."""
         del scope, required_scope, rate_limited
-        raise self.error
+        if self.error is None:
+            await asyncio.sleep(HANG_S)
+        raise self.error or TimeoutError
 
 
 async def test_a_record_store_that_is_down_is_an_empty_answer(instance: Instance, tmp_path: Path) -> None:
@@ -442,6 +444,7 @@ async def test_a_record_store_that_is_down_is_an_empty_answer(instance: Instance
     for error, expected in (
         (EngineUnavailable("database", "down"), (200, "{}")),
         (RuntimeError("a bug"), (200, "{}")),
+        (None, (200, "{}")),
         (Unauthorised("The key is missing."), (401, Unauthorised.code)),
     ):
         routes = RouteTable()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rookery.access.models import Caller
 from rookery.agents.errors import UnknownHook
-from rookery.agents.hooks.agent_hooks import AgentHooks
+from rookery.agents.hooks.agent_hooks import DEADLINE_S, AgentHooks
 from rookery.agents.hooks.hook_metrics import HookMetrics
 from rookery.agents.hooks.payloads import build_answer, read_call
 from rookery.agents.models.agent_hooks import HookOutcome
@@ -41,6 +41,7 @@ class HookApi:
                 body_optional=True,
                 allowed_on_full_disk=True,
                 outage_body={},
+                outage_after_s=DEADLINE_S,
                 replaces_unstorable=True,
             )
         ]

@@ -163,6 +163,7 @@ class Operation:
         ignores_query: Any query is accepted and ignored, for URLs that monitors request.
         outage_body: The body of a 200 that the route sends in place of a failure of the server (a status of 500 and above), for clients
             that must not be disturbed by it. The failure is logged. None: the error is sent.
+        outage_after_s: Seconds after which a check of the key counts as a failure of the server. None: as long as the engines take.
         replaces_unstorable: NUL and half a surrogate pair in the body become U+FFFD instead of an error, for texts that their sender
             passes on as it got them.
         tools: The MCP tools that run the same handler.
@@ -204,6 +205,7 @@ class Operation:
     allowed_on_full_disk: bool = False
     ignores_query: bool = False
     outage_body: Mapping[str, object] | None = None
+    outage_after_s: float | None = None
     replaces_unstorable: bool = False
     tools: Sequence[ToolDeclaration] = ()
 

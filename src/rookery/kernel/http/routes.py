@@ -25,7 +25,7 @@ from starlette.routing import Router
 from starlette.types import Message, Receive, Scope, Send
 
 from rookery.kernel.disk_space import DiskSpace
-from rookery.kernel.errors import RookeryError, ValidationFailed
+from rookery.kernel.errors import EngineUnavailable, RookeryError, ValidationFailed
 from rookery.kernel.http.idempotency import IdempotencyHandler, RebuildResponse, build_request, read_idempotency_key, respond_with
 from rookery.kernel.http.operations import (
     CALLER_PARAMETER,
@@ -132,7 +132,7 @@ class RouteEndpoint:
         admission: AdmissionResult | None = None
         try:
             if not self.route.public or (self.route.optional_auth and _has_key(scope)):
-                admission = await self._guard.admit(scope, required_scope=self.route.required_scope, rate_limited=self.route.rate_limited)
+                admission = await self._admit(scope)
                 state["caller"] = admission.caller
                 state["headers"] = admission.headers
             if self._disk is not None:
@@ -159,6 +159,16 @@ class RouteEndpoint:
             if admission is not None:
                 elapsed_ms = (time.perf_counter() - started) * 1000
                 admission.record(method=self.route.method, route=self.path, status=response.status_code, duration_ms=elapsed_ms)
+
+    async def _admit(self, scope: Scope) -> AdmissionResult:
+        admission = self._guard.admit(scope, required_scope=self.route.required_scope, rate_limited=self.route.rate_limited)
+        limit_s = self.route.outage_after_s
+        if limit_s is None:
+            return await admission
+        try:
+            return await asyncio.wait_for(admission, limit_s)
+        except TimeoutError:
+            raise EngineUnavailable("database", f"the check of the key took longer than {limit_s:g} s") from None
 
     async def _respond(self, request: Request, receive: Receive, parsed_body: list[object]) -> Response:
         scope = request.scope
