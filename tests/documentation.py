@@ -93,7 +93,7 @@ PAGES = [*RUN, *(ROOT / "docs" / f"{name}.md" for name in ("index", "how-to/READ
 RUN_ELSEWHERE = {
     "how-to/python-client": "tests/client/test_documentation.py runs its program",
     "how-to/console": "a browser shows it: tests of the console",
-    "how-to/coding-agents": "its blocks are files of coding agents, which the tests of hooks and of `connect` write and read",
+    "how-to/coding-agents": "tests/connect/test_documentation.py follows it in a repository, and compares its file",
     "reference/README": "an overview",
     "reference/engines": "tests.engines.engine_table writes it from the tests",
     "reference/ai-detection": "a model card, which `make eval-scoring` writes",
