@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from tests.agents.session_makers import SESSIONS, Json, error_of, get_list, get_
 from tests.conftest import Caller, FakeClock, Instance, Settings, run_instance
 from tests.deadlines import HANG_S
 from tests.memory.makers import make_caller
+from tests.stopwatch import Stopwatch
 
 CODE = "/api/agent/hooks/claude-code"
 TUESDAY = "Releases of billing go out on Tuesday mornings, never before a holiday."
@@ -148,6 +150,23 @@ async def test_a_prompt_gets_a_memory_once_in_a_session(instance: Instance) -> N
     assert text_of(await prompt(kim, "c1", "How tall is the Eiffel tower?")) == ""
     await start(kim, "c2")
     assert "Tuesday" in text_of(await prompt(kim, "c2", QUESTION))
+
+
+async def test_19_of_20_prompts_take_at_most_50_ms(instance: Instance) -> None:
+    """Issue 21: p95 at most 50 ms. Each prompt is another question and ends with a turn, and there are memories to look through."""
+    kim = instance.agent
+    for number in range(50):
+        await kim.remember(f"Service {number} is deployed by team {number % 7} on port {9000 + number}.", project="web")
+    await start(kim, "c1")
+    await prompt(kim, "c1", "The model of the embedder is loaded for the first prompt.")
+    times_s = list[float]()
+    with Stopwatch() as stopwatch:
+        for number in range(60):
+            started = time.perf_counter()
+            await prompt(kim, "c1", f"Which team deploys service {number}?")
+            times_s.append(time.perf_counter() - started)
+            await stop(kim, "c1", f"Answer {number}.")
+    assert sorted(times_s)[56] / stopwatch.slowness <= 0.05
 
 
 async def test_the_double_of_an_event_changes_nothing(instance: Instance) -> None:
