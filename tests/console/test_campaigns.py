@@ -81,6 +81,7 @@ async def test_an_import_names_lines_with_faults(user: ConsoleUser) -> None:
     assert "1 created" in text
     assert "1 with faults" in text
     assert "ada" in await user.read("subscribers?q=ad")
+    assert 'campaigns" aria-current="page"' in (await user.get("subscribers")).text
     assert "No subscribers here" in await user.read("subscribers?q=zeno")
     exported = await user.get("subscribers/export?format=csv")
     assert (exported.headers["content-disposition"], "ada" in exported.text) == ('attachment; filename="subscribers.csv"', True)

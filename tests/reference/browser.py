@@ -115,6 +115,11 @@ class Page:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         await self.browser.send_command("Emulation.setDeviceMetricsOverride", size, self.session)
 
+    async def set_color_scheme(self, scheme: Literal["light", "dark"]) -> None:
+        """Set the colours that the person prefers, as the settings of an operating system do."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        await self.browser.send_command("Emulation.setEmulatedMedia", {"features": features}, self.session)
+
     async def disable_scripts(self) -> None:
         """Disable JavaScript."""
         await self.browser.send_command("Emulation.setScriptExecutionDisabled", {"value": True}, self.session)

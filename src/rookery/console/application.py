@@ -187,7 +187,7 @@ def _show_error(visit: Visit, status: int, message: str, *, code: str = "", requ
 
 def _find_section(request: Request) -> str:
     first = _get_console_path(request.scope).split("/")[1]
-    return first if any(section.path == first for section in SECTIONS) else ""
+    return next((section.path for section in SECTIONS if first in {section.path, *section.other_paths}), "")
 
 
 def _get_console_path(scope: Scope) -> str:

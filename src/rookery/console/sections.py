@@ -12,6 +12,7 @@ class ConsoleSection:
 
     Attributes:
         path: The path of its first page below `/console/`.
+        other_paths: Paths of its other pages that do not begin with *path*.
         scope: The scope without which the section is not shown; None: every key.
     """
 
@@ -19,6 +20,7 @@ class ConsoleSection:
     title: str
     icon: str
     scope: str | None
+    other_paths: tuple[str, ...] = ()
 
 
 SECTIONS = (
@@ -27,7 +29,7 @@ SECTIONS = (
     ConsoleSection("tools", "Tools", "tools", "mcp:read"),
     ConsoleSection("plans", "Plans", "plans", "plans.read"),
     ConsoleSection("sessions", "Sessions", "sessions", "sessions.read"),
-    ConsoleSection("campaigns", "Campaigns", "campaigns", "notify:read"),
+    ConsoleSection("campaigns", "Campaigns", "campaigns", "notify:read", other_paths=("subscribers",)),
     ConsoleSection("content", "Content", "content", "content.read"),
     ConsoleSection("scoring", "Scoring", "scoring", "score:read"),
     ConsoleSection("webhooks", "Webhooks", "webhooks", "webhooks:read"),

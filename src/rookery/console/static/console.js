@@ -16,11 +16,10 @@ function startParts() {
       started.add(element);
       start(element);
     }
-  }
 }
 
 /** Shows a short message at the corner of the window. */
-export function say(text) {
+function say(text) {
   const message = document.createElement("p");
   message.textContent = text;
   document.getElementById("messages")?.append(message);
@@ -97,30 +96,41 @@ export function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
+function startChart(element) {
+  let plot = drawChart(element);
+  new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: plot.height })).observe(element);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    plot.destroy();
+    plot = drawChart(element);
+  });
+}
+
 function drawChart(element) {
   const data = JSON.parse(element.dataset.chart);
-  const unit = element.dataset.unit;
   const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
-  const kinds = { accent: "--accent", good: "--good", bad: "--bad", warn: "--warn", busy: "--busy" };
+  const bars = { width: 0, paths: uPlot.paths.bars({ size: [0.7, 40], radius: 0.15 }), points: { show: false } };
   const options = {
     width: element.clientWidth,
     height: Math.max(160, element.clientHeight),
     legend: { show: data.series.length > 1 },
     cursor: { points: { size: 6 } },
-    scales: { x: { time: data.time !== false } },
-    axes: [axis, { ...axis, size: 52, values: (_, ticks) => ticks.map((tick) => tick.toLocaleString("en", { maximumSignificantDigits: 6 }) + (unit ? ` ${unit}` : "")) }],
+    axes: [axis, { ...axis, size: 52, values: (_, ticks) => ticks.map((tick) => tick.toLocaleString("en", { maximumSignificantDigits: 6 })) }],
     series: [
       {},
-      ...data.series.map((series) => {
-        const stroke = color(kinds[series.kind] ?? "--accent");
-        const bars = series.bars ? { paths: uPlot.paths.bars({ size: [0.7, 40], radius: 0.15 }), points: { show: false } } : {};
-        return { label: series.label, stroke, fill: stroke + (series.bars ? "cc" : "22"), width: series.bars ? 0 : 2, ...bars };
+      ...data.series.map(({ label, kind }) => {
+        const stroke = color(`--${kind}`);
+        return { label, stroke, fill: stroke + "cc", ...bars };
       }),
     ],
   };
-  const plot = new uPlot(options, [data.x, ...data.series.map((series) => series.values)], element);
-  new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: options.height })).observe(element);
+  return new uPlot(options, [data.x, ...data.series.map((series) => series.values)], element);
 }
 
-onPart("[data-chart]", drawChart);
+// On narrow screens, rows of lists become blocks without a head. There each number needs the title of its column.
+onPart("table.rows", (table) => {
+  const titles = [...table.tHead.rows[0].cells].map((cell) => (cell.firstElementChild ? "" : cell.textContent));
+  for (const cell of table.querySelectorAll("td.num")) cell.dataset.label = titles[cell.cellIndex];
+});
+
+onPart("[data-chart]", startChart);
 document.addEventListener("htmx:after:swap", startParts);

@@ -92,8 +92,8 @@ def _build_chart(days: models.Analytics, since: datetime) -> dict[str, object]:
     return {
         "x": x,
         "series": [
-            {"label": "calls", "values": [good + bad for good, bad in values], "kind": "accent", "bars": True},
-            {"label": "errors", "values": [bad for _, bad in values], "kind": "bad", "bars": True},
+            {"label": "calls", "values": [good + bad for good, bad in values], "kind": "accent"},
+            {"label": "errors", "values": [bad for _, bad in values], "kind": "bad"},
         ],
     }
 

@@ -317,10 +317,10 @@ def _build_charts(rows: Sequence[models.ContentUsage], days: int) -> list[tuple[
     x = [int(datetime(date.year, date.month, date.day, tzinfo=UTC).timestamp()) for date in dates]
     names = [date.isoformat() for date in dates]
     counts = [
-        {"label": "requests", "values": [requests[name] for name in names], "kind": "accent", "bars": True},
-        {"label": "failed", "values": [failed[name] for name in names], "kind": "bad", "bars": True},
+        {"label": "requests", "values": [requests[name] for name in names], "kind": "accent"},
+        {"label": "failed", "values": [failed[name] for name in names], "kind": "bad"},
     ]
-    costs = [{"label": "cost", "values": [round(cost.get(name, 0.0), 6) for name in names], "kind": "accent", "bars": True}]
+    costs = [{"label": "cost", "values": [round(cost.get(name, 0.0), 6) for name in names], "kind": "accent"}]
     return [("Requests by day", {"x": x, "series": counts}), ("Cost by day", {"x": x, "series": costs})]
 
 

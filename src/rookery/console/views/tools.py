@@ -197,8 +197,8 @@ def _build_chart(days: models.Analytics) -> dict[str, object]:
     return {
         "x": [int(datetime(date.year, date.month, date.day, tzinfo=UTC).timestamp()) for date in dates],
         "series": [
-            {"label": "calls", "values": [calls for calls, _ in values], "kind": "accent", "bars": True},
-            {"label": "errors", "values": [errors for _, errors in values], "kind": "bad", "bars": True},
+            {"label": "calls", "values": [calls for calls, _ in values], "kind": "accent"},
+            {"label": "errors", "values": [errors for _, errors in values], "kind": "bad"},
         ],
     }
 
