@@ -10,7 +10,7 @@ export function onPart(selector, start) {
 }
 
 function startParts() {
-  for (const [selector, start, started] of parts) {
+  for (const [selector, start, started] of parts)
     for (const element of document.querySelectorAll(selector)) {
       if (started.has(element)) continue;
       started.add(element);
@@ -42,7 +42,7 @@ async function copy(text) {
 
 document.addEventListener("click", (event) => {
   const target = event.target.closest?.("[data-copy], [data-copy-next], [data-dialog], [data-toggle]");
-  for (const menu of document.querySelectorAll("details[data-menu][open]")) if (!menu.contains(event.target)) menu.open = false;
+  closeMenus(event.target);
   const side = document.querySelector(".side.open");
   if (side && !side.contains(event.target) && !target) setMenu(side, false);
   if (!target) return;
@@ -55,22 +55,28 @@ document.addEventListener("click", (event) => {
   }
 });
 
+function closeMenus(target) {
+  for (const menu of document.querySelectorAll("details[data-menu][open]")) if (!menu.contains(target)) menu.open = false;
+}
+
+/** Opens or closes the navigation, and returns its button. */
 function setMenu(menu, isOpen) {
+  const button = document.querySelector(`[data-toggle="${menu.id}"]`);
   menu.classList.toggle("open", isOpen);
-  document.querySelector(`[data-toggle="${menu.id}"]`)?.setAttribute("aria-expanded", String(isOpen));
+  button.setAttribute("aria-expanded", isOpen);
   if (isOpen) menu.querySelector("a")?.focus();
+  return button;
 }
 
 document.addEventListener("keydown", (event) => {
   const side = document.querySelector(".side.open");
-  if (event.key === "Escape" && side) {
-    setMenu(side, false);
-    document.querySelector(`[data-toggle="${side.id}"]`)?.focus();
+  if (event.key === "Escape") {
+    closeMenus(null);
+    if (side) setMenu(side, false).focus();
   }
-  for (const menu of document.querySelectorAll("details[data-menu][open]")) if (event.key === "Escape") menu.open = false;
   const isTyping = event.target.closest?.("input, textarea, select, [contenteditable]");
   if (event.key === "/" && !isTyping && !event.ctrlKey && !event.metaKey) {
-    const search = document.querySelector(".search input, input[type=search]");
+    const search = document.querySelector("input[type=search]");
     if (search) {
       event.preventDefault();
       search.focus();
