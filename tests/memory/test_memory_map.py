@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import threading
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +16,12 @@ import pytest
 
 from rookery.access.models import KeyRestrictions
 from rookery.engines.similarity.projection import project_vectors
-from tests.conftest import Caller, Instance
+from rookery.memory.models import MemoryFilter
+from rookery.memory.ports import Projection
+from rookery.memory.wiring import MemoryServices
+from tests.conftest import Caller, Instance, eventually
+from tests.deadlines import HANG_S
+from tests.memory.makers import make_caller
 
 TOPICS = {
     "harbor": "The crane on the pier lifts {} containers from the ship.",
@@ -105,6 +114,36 @@ async def test_a_deleted_memory_leaves_the_map(instance: Instance) -> None:
     drawn = await draw(instance.admin)
     assert secret["id"] not in drawn["ids"]
     assert "xylophone" not in str(drawn["clusters"])
+
+
+async def test_a_stored_map_does_not_wait_for_another_map(instance: Instance) -> None:
+    """A layout takes seconds. Meanwhile, maps whose layout is stored are drawn, and a cancelled request starts no second computation."""
+    await fill(instance.admin, 3)
+    may_end, calls = threading.Event(), list[int]()
+
+    def project_slowly(items: Sequence[Sequence[bytes]]) -> Projection:
+        calls.append(len(items))
+        if len(items) > 3:
+            may_end.wait(HANG_S)
+        return project_vectors(items)
+
+    memory_map = replace(instance.rookery.runtime.use(MemoryServices).map, project_vectors=project_slowly)
+    caller = make_caller(workspace_id=instance.workspace_id)
+    harbor, everything = MemoryFilter(project="harbor"), MemoryFilter()
+    await memory_map.draw(caller, harbor, by="type")
+    first = asyncio.create_task(memory_map.draw(caller, everything, by="type"))
+    try:
+        await eventually(lambda: len(calls) == 2)
+        assert len((await memory_map.draw(caller, harbor, by="type")).ids) == 3
+        first.cancel()
+        second = asyncio.create_task(memory_map.draw(caller, everything, by="type"))
+    finally:
+        may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+
+    assert len((await second).ids) == 6
+    assert calls == [3, 6]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 13, 700])

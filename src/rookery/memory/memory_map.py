@@ -11,6 +11,7 @@ from hashlib import blake2b
 from typing import Literal
 
 from rookery.access.models import Caller
+from rookery.kernel.cancellation import run_to_end
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
 from rookery.kernel.engine_breakers import EngineBreaker
@@ -71,14 +72,28 @@ class MemoryMapResult:
     clusters: Sequence[MapCluster]
 
 
+_Layout = tuple[Sequence[str], Projection]
+"""The ids of memories that have vectors, and their places."""
+
+
 @dataclass(slots=True)
 class _Layouts:
     """The latest layouts, by a digest of the memories that they place. They hold numbers, no text of a memory."""
 
-    by_digest: OrderedDict[bytes, tuple[Sequence[str], Projection]] = field(
-        default_factory=OrderedDict[bytes, tuple[Sequence[str], Projection]]
-    )
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _by_digest: OrderedDict[bytes, _Layout] = field(default_factory=OrderedDict[bytes, _Layout])
+
+    def get(self, digest: bytes) -> _Layout | None:
+        """Return a stored layout."""
+        if digest in self._by_digest:
+            self._by_digest.move_to_end(digest)
+        return self._by_digest.get(digest)
+
+    def add(self, digest: bytes, layout: _Layout) -> None:
+        """Store a layout in place of the one that was used least recently."""
+        self._by_digest[digest] = layout
+        while len(self._by_digest) > _MAX_CACHED_LAYOUTS:
+            self._by_digest.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,32 +125,33 @@ class MemoryMap:
         ids, projection = await self._lay_out(caller.workspace_id, rows)
         return await asyncio.to_thread(_describe, total, rows, ids, projection)
 
-    async def _lay_out(self, workspace_id: int, rows: Sequence[MapRow]) -> tuple[Sequence[str], Projection]:
-        """Return the ids that have vectors, and their places."""
+    async def _lay_out(self, workspace_id: int, rows: Sequence[MapRow]) -> _Layout:
         if not rows:
             return (), Projection(coordinates=(), clusters=())
         index = await self.migration.get_active_index(workspace_id)
         if index is None:
             raise EngineUnavailable("vectors", "the vectors of this workspace are being rebuilt and cannot be read yet")
-        digest = blake2b(f"{workspace_id}\0{index.embedder.model}".encode(), digest_size=16)
+        hashed = blake2b(f"{workspace_id}\0{index.embedder.model}".encode(), digest_size=16)
         for row in rows:
-            digest.update(f"\0{row.id}{row.updated_at}{row.indexed_at}".encode())
-        key, layouts = digest.digest(), self._layouts
-        async with layouts.lock:
-            if key in layouts.by_digest:
-                layouts.by_digest.move_to_end(key)
-                return layouts.by_digest[key]
+            hashed.update(f"\0{row.id}{row.updated_at}{row.indexed_at}".encode())
+        digest = hashed.digest()
+        if (layout := self._layouts.get(digest)) is not None:
+            return layout
+        async with self._layouts.lock:
+            if (layout := self._layouts.get(digest)) is not None:  # another request has computed it meanwhile
+                return layout
             chunks = dict[str, tuple[Vector, ...]]()
             for start in range(0, len(rows), _FETCHED_VECTORS):
                 batch = [row.id for row in rows[start : start + _FETCHED_VECTORS]]
                 chunks |= await self.breaker.call(lambda batch=batch: index.vectors.fetch(workspace_id, batch))
             ids = [row.id for row in rows if row.id in chunks]
-            vectors = [chunks[memory_id] for memory_id in ids]
-            layout = ids, await asyncio.to_thread(self.project_vectors, vectors)
-            layouts.by_digest[key] = layout
-            while len(layouts.by_digest) > _MAX_CACHED_LAYOUTS:
-                layouts.by_digest.popitem(last=False)
-            return layout
+            return await run_to_end(self._project(digest, ids, [chunks[memory_id] for memory_id in ids]))
+
+    async def _project(self, digest: bytes, ids: Sequence[str], vectors: Sequence[Sequence[Vector]]) -> _Layout:
+        """Compute and store a layout. A cancelled request waits for it, as its thread cannot be stopped."""
+        layout = ids, await asyncio.to_thread(self.project_vectors, vectors)
+        self._layouts.add(digest, layout)
+        return layout
 
 
 def _describe(total: int, rows: Sequence[MapRow], ids: Sequence[str], projection: Projection) -> MemoryMapResult:
