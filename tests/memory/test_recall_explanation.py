@@ -62,7 +62,7 @@ async def test_each_rule_that_drops_is_named(harbor: Instance) -> None:
     assert [rule for rule, _ in get_rules(await explain(harbor.admin, min_relevance=1.0)).values()] == ["min_relevance"] * 3
     assert get_rules(await explain(harbor.admin, max_tokens=18)) == {"5": ("max_tokens", [])}
     assert get_rules(await explain(harbor.admin, project="web")) == {"5": ("filter", ["project"])}
-    assert get_rules(await explain(harbor.admin, type="fact", project="web", top_k=1))["5"] == ("filter", ["type", "project"])
+    assert get_rules(await explain(harbor.admin, type="fact", project="web", top_k=1))["5"] == ("filter", ["project", "type"])
     assert get_rules(await explain(harbor.admin, tags=["none"], metadata={"ticket": 1}))["3"] == ("filter", ["tags", "metadata"])
     assert get_rules(await explain(harbor.admin, include_scopes=["shared"]))["4"] == ("filter", ["include_scopes"])
 

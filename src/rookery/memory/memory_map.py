@@ -8,7 +8,6 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Literal
 
 from rookery.access.models import Caller
 from rookery.kernel.cancellation import run_to_end
@@ -19,7 +18,7 @@ from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.tokenization import STOP_WORDS, split_words
 from rookery.memory.access_filter import build_access_filter
 from rookery.memory.embedding_migration import EmbeddingMigration
-from rookery.memory.models import MemoryFilter, NameCount, Vector
+from rookery.memory.models import MapGrouping, MemoryFilter, NameCount, Vector
 from rookery.memory.ports import Projection, ProjectVectors
 from rookery.memory.store import samples
 from rookery.memory.store.samples import MapRow
@@ -36,8 +35,6 @@ _MAX_WORDS = 4
 _MIN_WORD_CHARS = 3
 _MIN_NAMED_SIZE = 4
 """Clusters from this size on are named by words that at least two of their memories have."""
-
-Grouping = Literal["project", "type"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +109,7 @@ class MemoryMap:
     clock: Clock
     _layouts: _Layouts = field(default_factory=_Layouts)
 
-    async def draw(self, caller: Caller, memory_filter: MemoryFilter, *, by: Grouping, limit: int = MAX_POINTS) -> MemoryMapResult:
+    async def draw(self, caller: Caller, memory_filter: MemoryFilter, *, by: MapGrouping, limit: int = MAX_POINTS) -> MemoryMapResult:
         """
         Return a map of the memories that *caller* may see and that *memory_filter* matches.
 

@@ -288,6 +288,9 @@ class TextQuery:
 RecallMode = Literal["semantic", "keyword", "hybrid"]
 """The search method of recall: by meaning, by words, or by both (D-44)."""
 
+MapGrouping = Literal["project", "type"]
+"""The field by which a map groups memories."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:

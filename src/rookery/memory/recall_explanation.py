@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from rookery.memory.fusion import SIMILARITY_WEIGHT, TEXT_WEIGHT
 from rookery.memory.models import (
@@ -12,6 +12,7 @@ from rookery.memory.models import (
     DroppedMemory,
     DropRule,
     Memory,
+    MemoryFilter,
     RankExplanation,
     RecallMode,
     RecallRequest,
@@ -25,16 +26,7 @@ MAX_DROPPED = 20
 """Dropped memories in an explanation, best first. At most half of them were dropped by filters."""
 
 _NO_FILTERS = {
-    "type": None,
-    "source": None,
-    "tags": frozenset[str](),
-    "labels": frozenset[str](),
-    "since": None,
-    "until": None,
-    "min_confidence": None,
-    "project": None,
-    "org": None,
-    "scopes": None,
+    column.name: getattr(MemoryFilter(), column.name) for column in fields(MemoryFilter) if column.name not in {"agent_id", "session_id"}
 }
 """The filters of a request that an explanation ignores to find what they drop. Owners and the lists of the key are not among them."""
 

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 from rookery.kernel.ids import is_uuid
 from rookery.kernel.schema import PageQuery, QueryModel, RequestModel, Timestamp
 from rookery.memory.access_filter import ALL_AGENTS
+from rookery.memory.memory_map import MAX_POINTS
 from rookery.memory.metadata import (
     MAX_BYTES,
     MAX_FILTER_VALUE_CHARS,
@@ -25,6 +26,7 @@ from rookery.memory.models import (
     DEFAULT_TYPE,
     FACET_FIELDS,
     Draft,
+    MapGrouping,
     MemoryChange,
     MemoryFilter,
     MemoryScope,
@@ -421,8 +423,10 @@ class SearchQuery(FilterQuery):
 class MapQuery(FilterQuery):
     """Filters of a map of memories."""
 
-    by: Annotated[Literal["project", "type"], Field(description="The field that groups the points, for their colour.")] = "project"
-    limit: Annotated[int, Field(ge=1, le=5000, description="Maximum points; of more memories, a stratified sample is placed.")] = 5000
+    by: Annotated[MapGrouping, Field(description="The field that groups the points, for their colour.")] = "project"
+    limit: Annotated[int, Field(ge=1, le=MAX_POINTS, description="Maximum points; of more memories, a stratified sample is placed.")] = (
+        MAX_POINTS
+    )
 
 
 class AgentPath(QueryModel):

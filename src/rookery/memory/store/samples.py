@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from sqlalchemy import BigInteger, and_, bindparam, func, select
 
 from rookery.kernel.db import Tx, fetch_count
-from rookery.memory.models import AccessFilter
+from rookery.memory.models import AccessFilter, MapGrouping
 from rookery.memory.store.queries import visibility_condition
 from rookery.memory.store.tables import memories
 
@@ -51,7 +50,7 @@ class MapRow:
     indexed_at: int | None
 
 
-def sample_map(tx: Tx, access_filter: AccessFilter, *, by: Literal["project", "type"], size: int) -> tuple[int, list[MapRow]]:
+def sample_map(tx: Tx, access_filter: AccessFilter, *, by: MapGrouping, size: int) -> tuple[int, list[MapRow]]:
     """
     Return the number of live memories that *access_filter* allows, and at most *size* of them.
 
