@@ -115,6 +115,19 @@ def test_a_large_journal_is_written_again_with_what_is_open(journal: SendJournal
     assert set(content.results) == {("unstored", 1)}
 
 
+def test_a_journal_whose_process_was_killed_while_it_wrote_it_again_is_deleted(journal: SendJournal) -> None:
+    """D-70: the next process deletes what it has read, with the copy that was not complete."""
+    worker_id = make_worker_id("a")
+    journal.open(worker_id)
+    journal.begin(("one", 1))
+    (file,) = journal.folder.iterdir()
+    file.with_suffix(".new").write_bytes(b'{"begun":[["o')
+    assert set(_read(journal, worker_id).begun) == {("one", 1)}
+    journal.delete([worker_id])
+
+    assert list(journal.folder.iterdir()) == []
+
+
 def test_a_journal_is_empty_when_all_is_stored(journal: SendJournal) -> None:
     """D-70: an orderly stop leaves no file."""
     worker_id = make_worker_id("a")

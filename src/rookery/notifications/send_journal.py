@@ -32,7 +32,7 @@ from rookery.notifications.store.queue import AttemptKey, ClaimedNotification
 MAX_JOURNAL_BYTES = 1024 * 1024
 """Size after which a journal is written again with what is still open. Journals are read whole."""
 
-_SUFFIX = ".jsonl"
+_SUFFIX, _NEW_SUFFIX = ".jsonl", ".new"
 _log = structlog.stdlib.get_logger("rookery.notifications")
 
 
@@ -162,8 +162,10 @@ class SendJournal:
     def delete(self, worker_ids: Iterable[str]) -> None:
         """Delete the journals of processes whose claims are settled."""
         for worker_id in worker_ids:
-            with contextlib.suppress(OSError):
-                self._get_path(worker_id).unlink()
+            path = self._get_path(worker_id)
+            for file in (path, path.with_suffix(_NEW_SUFFIX)):
+                with contextlib.suppress(OSError):
+                    file.unlink()
 
     def list_workers(self) -> list[str]:
         """Return the workers that have a journal in the folder."""
@@ -188,7 +190,7 @@ class SendJournal:
             self._size += len(data)
 
     def _replace(self, path: Path, content: bytes) -> None:
-        new_path = path.with_suffix(".new")
+        new_path = path.with_suffix(_NEW_SUFFIX)
         descriptor = os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         try:
             _write_all(descriptor, content)
