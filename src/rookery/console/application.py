@@ -83,7 +83,7 @@ class Console:
                 return await self._respond_to_sign_in(request, path, base)
             return await self._respond_to_visit(request, path, base, stack)
         except RookeryError as error:
-            return self._show_plain_error(error.status, error.message, base)
+            return self._show_plain_error(error.status, error.message, base, code=error.code)
         except Exception:  # noqa: BLE001 - a browser gets a page with the request id, and the log has the rest
             _log.exception("console.failed", path=path)
             message = "The console failed to show this page. The log of the server has the details."
@@ -106,7 +106,7 @@ class Console:
         except ApiError as error:
             if error.code in _SIGNED_OUT_CODES:
                 return self._send_to_sign_in(request, path, base, refused=True)
-            return self._show_plain_error(error.status, error.message, base)
+            return self._show_plain_error(error.status, error.message, base, code=error.code)
         except (ConnectionFailed, UnexpectedResponse) as error:
             return self._show_plain_error(_BAD_GATEWAY, str(error), base)
         if not grants(read_scopes(own_key), SIGN_IN_SCOPE):  # it had the scope when it signed in
@@ -154,10 +154,11 @@ class Console:
         # No retries: a page shows at once that an engine is unavailable. The transport sends the Host of the browser, whatever it is.
         return AsyncRookery("http://localhost", key, max_retries=0, transport=InProcessTransport(self._server, scope))
 
-    def _show_plain_error(self, status: int, message: str, base: str, *, request: Request | None = None) -> Response:
+    def _show_plain_error(self, status: int, message: str, base: str, *, code: str = "", request: Request | None = None) -> Response:
         request_id = None if request is None else cast("Mapping[str, str]", request.scope["state"])["request_id"]
         content: dict[str, object] = {
             "message": message,
+            "code": code,
             "base": base,
             "request_id": request_id,
             "organization": self._ports.organization,

@@ -74,7 +74,7 @@ async def show_tool(visit: Visit) -> Response:
     """Show the playground with empty arguments, or with those of a recorded call."""
     server_id, tool = await _load_tool(visit)
     if tool is None:
-        return _render_unknown_tool(visit, server_id)
+        return await _render_unknown_tool(visit, server_id)
     text, note = "{}", ""
     if visit.query("replay") and visit.can("tools.read"):
         call = await visit.client.analytics.get_tool_call(visit.query("replay"))
@@ -88,7 +88,7 @@ async def submit(visit: Visit) -> Response:
     """Update the form and the JSON from each other, or call the tool."""
     server_id, tool = await _load_tool(visit)
     if tool is None:
-        return _render_unknown_tool(visit, server_id)
+        return await _render_unknown_tool(visit, server_id)
     fields = (await visit.form()).as_dict()
     if len(fields.get("arguments", "")) > _MAX_ARGUMENTS_LENGTH:
         return _render_too_long(visit)
@@ -152,7 +152,12 @@ async def _load_tool(visit: Visit) -> tuple[str, models.Tool | None]:
     return server_id, next((tool for tool in listed.tools if tool.name == visit.path("tool")), None)
 
 
-def _render_unknown_tool(visit: Visit, server_id: str) -> Response:
+async def _render_unknown_tool(visit: Visit, server_id: str) -> Response:
+    listed = await visit.client.tools.list_servers()
+    health = next((server.health for server in listed.servers if server.id == server_id), "online")
+    if health not in {"online", "degraded"}:
+        message = f"The tools of the server {server_id} are not known, because it is {health}. Its page has the reason."
+        return visit.render("error.html", status=503, message=message, code="server_unavailable", request_id=None)
     message = f"The server {server_id} has no tool {visit.path('tool')[:200]!r} that your key may use."
     return visit.render("error.html", status=404, message=message, code="tool_not_found", request_id=None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Literal, cast
 
@@ -76,7 +77,7 @@ def _read_number(text: str) -> float | Unset:
 
 def _read_integer(text: str) -> int | Unset:
     number = _read_number(text)
-    return UNSET if isinstance(number, Unset) else int(number)
+    return UNSET if isinstance(number, Unset) or not math.isfinite(number) else int(number)
 
 
 VIEWS = (View("GET", "/memories/recall", show_recall, "brain:read"),)
