@@ -11,7 +11,7 @@ from hashlib import sha256
 import structlog
 
 from rookery.access.models import Caller
-from rookery.agents.hooks.client_sessions import ClientSessions
+from rookery.agents.hooks.client_sessions import ClientSessions, get_project
 from rookery.agents.hooks.payloads import is_injected
 from rookery.agents.hooks.texts import build_prompt_text, build_start_text, strip_own_text
 from rookery.agents.models.agent_hooks import (
@@ -164,8 +164,7 @@ class AgentHooks:
 
     def _load_start(self, tx: Tx, caller: Caller, call: HookCall, project: HookProject | None, now: datetime) -> _StartState:
         session = self._sessions.find(tx, caller, call.session_id)
-        if project is None and session is not None and session.project is not None:
-            project = HookProject(project=session.project, org=session.org)
+        project = project or get_project(session)
         starts = store.list_marks(tx, caller.workspace_id, call.session_id, store.START)
         is_duplicate = call.source in starts
         past_session, ready = None, list[ReadyTask]()
@@ -210,11 +209,8 @@ class AgentHooks:
 
         def read(tx: Tx) -> tuple[HookProject | None, str | None, frozenset[str]]:
             session = self._sessions.find(tx, caller, call.session_id)
-            target = project
-            if target is None and session is not None and session.project is not None:
-                target = HookProject(project=session.project, org=session.org)
             given_ids = store.list_marks(tx, caller.workspace_id, call.session_id, store.MEMORY)
-            return target, None if session is None else session.id, frozenset(given_ids)
+            return project or get_project(session), None if session is None else session.id, frozenset(given_ids)
 
         target, session_id, given_ids = await self._db.lookup(read)
         if target is None:

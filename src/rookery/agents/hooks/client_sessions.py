@@ -77,8 +77,8 @@ class ClientSessions:
         try:
             successor = self.starter.add_successor(tx, caller, session.id, SessionResumeRequest(), at=at)
         except SessionResumed:
-            previous_project = HookProject(project=session.project or "", org=session.org)
-            return self._start(tx, caller, call, project or previous_project, at)
+            project = project or get_project(session)
+            return None if project is None else self._start(tx, caller, call, project, at)
         store.set_session_id(tx, workspace_id, client_session, successor.id, at=at)
         return successor
 
@@ -86,7 +86,7 @@ class ClientSessions:
         request = NewSession(
             agent_type=call.client,
             org=project.org,
-            project=project.project or None,
+            project=project.project,
             context={"client": call.client, "client_session": call.session_id},
         )
         session = self.starter.add(tx, caller, request, at=at)
@@ -124,3 +124,8 @@ class ClientSessions:
             if note is not None and note.message:
                 return PastSession(agent_id=session.agent_id, at=note.created_at, handoff=None, message=note.message)
         return None
+
+
+def get_project(session: AgentSession | None) -> HookProject | None:
+    """Return the project of an agent session, or None without a session or a project."""
+    return None if session is None or session.project is None else HookProject(project=session.project, org=session.org)
