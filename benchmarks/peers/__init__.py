@@ -3,8 +3,10 @@ Memory beside its peers, in one run: `python -m benchmarks.peers --peers FOLDER 
 
 All get the same vectors, from one loopback service that speaks OpenAI's `/v1/embeddings` with our built-in model behind it, and keeps
 what it has embedded: every text is embedded once before anything is timed, so that what is timed is the memory, not the model.
+Each mode of recall has a store and a process of its own, as a server may keep the vectors of questions that it was asked before.
 Peers that are libraries are called inside a process of their own, with no HTTP and no key between, and are timed there: that is
-in their favour. Rookery and Hindsight are servers, called over HTTP. Peers take turns, text by text and question by question.
+in their favour. Rookery and Hindsight are servers, called over HTTP. Peers take turns, text by text and question by question, and each is
+first in turn.
 
 A peer embeds a whole text, of which the model reads the first 256 tokens; Rookery embeds it in chunks. That is what each does by itself.
 

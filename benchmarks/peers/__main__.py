@@ -26,45 +26,56 @@ from benchmarks.recall_quality import data, measures
 SETS = ("LoCoMo sessions", "LoCoMo turns")
 QUALITY = ("frac@1", "frac@5", "frac@10", "any@5", "MRR")
 _MODES = {"mcp-memory-service": ("hybrid", "semantic")}
+_ROOKERY = {"hybrid": ("hybrid", True), "hybrid, without sessions": ("hybrid", False), "semantic": ("semantic", True)}
+"""The mode of recall, and whether memories have sessions."""
+
 _CONCURRENCY = 64
 
 
 @dataclass(slots=True, kw_only=True)
 class Measurements:
-    """Measurements of one competitor on one data set, in milliseconds; queries by mode."""
+    """Measurements of one competitor on one data set, in milliseconds."""
 
     stored_ms: list[float] = field(default_factory=list[float])
     settled_s: float = 0.0
-    recall_ms: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
-    measured: dict[str, list[Mapping[str, float]]] = field(default_factory=dict[str, list[Mapping[str, float]]])
+    recall_ms: list[float] = field(default_factory=list[float])
+    measured: list[Mapping[str, float]] = field(default_factory=list[Mapping[str, float]])
 
 
 def run(competing: Sequence[Competitor], collections: Sequence[data.Collection], *, name: str) -> dict[str, Measurements]:
-    """Let every system in *competing* store and recall each of *collections*, in turns for each text and query."""
+    """
+    Let every system in *competing* store and recall each of *collections*, in turns for each text and query.
+
+    The work of others empties the caches of the processor, so each is first in turn.
+    """
     measurements = {rival.name: Measurements() for rival in competing}
     for collection in collections:
         for rival in competing:
             rival.begin(f"{name}-{collection.name}".replace(" ", "-").lower())
-        for document, text in collection.documents.items():
-            for rival in competing:
+        for number, (document, text) in enumerate(collection.documents.items()):
+            for rival in _rotate(competing, number):
                 measurements[rival.name].stored_ms.append(rival.store(document, text, collection.sessions.get(document)))
         for rival in competing:
             started_s = time.perf_counter()
             rival.settle()
             measurements[rival.name].settled_s += time.perf_counter() - started_s
-        for question in collection.questions:
-            for rival in competing:
-                for mode in rival.modes:
-                    ms, ranking = rival.recall(question.text, mode)
-                    measurements[rival.name].recall_ms.setdefault(mode, []).append(ms)
-                    measurements[rival.name].measured.setdefault(mode, []).append(measures.measure(ranking, question.gold))
+        for number, question in enumerate(collection.questions):
+            for rival in _rotate(competing, number):
+                ms, ranking = rival.recall(question.text)
+                measurements[rival.name].recall_ms.append(ms)
+                measurements[rival.name].measured.append(measures.measure(ranking, question.gold))
     return measurements
 
 
-def figures(measurements: Measurements, mode: str, rss_mb: float) -> dict[str, float]:
-    """Return the figures of one system in one mode."""
-    stored_ms, recall_ms = measurements.stored_ms, measurements.recall_ms[mode]
-    means = measures.means(measurements.measured[mode])
+def _rotate(competing: Sequence[Competitor], places: int) -> list[Competitor]:
+    first = places % len(competing)
+    return [*competing[first:], *competing[:first]]
+
+
+def figures(measurements: Measurements, rss_mb: float) -> dict[str, float]:
+    """Return the figures of one system."""
+    stored_ms, recall_ms = measurements.stored_ms, measurements.recall_ms
+    means = measures.means(measurements.measured)
     whole_s = sum(stored_ms) / 1000 + measurements.settled_s
     return {
         "remember_p50_ms": statistics.median(stored_ms),
@@ -129,23 +140,24 @@ def main() -> int:
         folder = Path(folder_name)
         folder.chmod(0o755)
         url = stack.enter_context(competitors.embeddings(folder))
-        competing = stack.enter_context(competitors.rookery(folder, url))
+        competing = [
+            stack.enter_context(competitors.rookery(f"Rookery, {name}", folder, url, mode=mode, has_sessions=has_sessions))
+            for name, (mode, has_sessions) in _ROOKERY.items()
+        ]
         for peer in options.only or PEERS:
             python = competitors.install_peer(peers, peer)
             if peer == "hindsight":
                 competing.append(stack.enter_context(competitors.hindsight(folder, python, url)))
             else:
-                competing.append(stack.enter_context(competitors.library(peer, _MODES.get(peer, ("semantic",)), folder, python, url)))
+                for mode in _MODES.get(peer, ("semantic",)):
+                    library = competitors.library(f"{peer}, {mode}", folder, python, url, peer=peer, mode=mode)
+                    competing.append(stack.enter_context(library))
         for name, collections in selected.items():
             warm_embeddings(url, collections, console=console)
             # Rookery's chunks are other texts than these: it stores all once before, so that they are embedded, too.
             run(competing[:1], [replace(collection, questions=()) for collection in collections], name="before")
             measurements = run(competing, collections, name=name)
-            rows = {
-                f"{rival.name}, {mode}": figures(measurements[rival.name], mode, rival.rss_mb())
-                for rival in competing
-                for mode in rival.modes
-            }
+            rows = {rival.name: figures(measurements[rival.name], rival.rss_mb()) for rival in competing}
             documents = sum(len(collection.documents) for collection in collections)
             report[name] = {"documents": documents, "rivals": rows}
             if not options.json:

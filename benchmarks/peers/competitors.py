@@ -41,9 +41,6 @@ class Competitor(Protocol):
     @property
     def name(self) -> str: ...
 
-    @property
-    def modes(self) -> tuple[str, ...]: ...
-
     def begin(self, space: str) -> None:
         """Start an empty space."""
         ...
@@ -56,7 +53,7 @@ class Competitor(Protocol):
         """Wait until everything stored can be recalled by meaning."""
         ...
 
-    def recall(self, query: str, mode: str) -> tuple[float, list[str]]:
+    def recall(self, query: str) -> tuple[float, list[str]]:
         """Return the milliseconds, and the names of the best, best first."""
         ...
 
@@ -69,16 +66,16 @@ class Competitor(Protocol):
 class RookeryOverHttp:
     """Rookery, as an agent with a key calls it. Without `has_sessions` the agent does not send the session of a memory."""
 
+    name: str
+    mode: str
+    has_sessions: bool
     running: Running
     http: httpx2.Client
-    name: str = "rookery"
-    has_sessions: bool = True
-    modes: tuple[str, ...] = ("hybrid", "semantic")
     space: str = ""
     names: dict[str, str] = field(default_factory=dict[str, str])
 
     def begin(self, space: str) -> None:
-        self.space, self.names = f"{space}-{self.name}", {}
+        self.space, self.names = space, {}
 
     def store(self, name: str, text: str, session: str | None) -> float:
         body = {"content": text, "type": "observation", "org": "bench", "project": self.space}
@@ -99,8 +96,8 @@ class RookeryOverHttp:
             time.sleep(0.02)
         raise TimeoutError("memories are still not indexed")
 
-    def recall(self, query: str, mode: str) -> tuple[float, list[str]]:
-        body = {"query": query, "top_k": DEPTH, "org": "bench", "project": self.space, "mode": mode}
+    def recall(self, query: str) -> tuple[float, list[str]]:
+        body = {"query": query, "top_k": DEPTH, "org": "bench", "project": self.space, "mode": self.mode}
         started_s = time.perf_counter()
         response = self.http.post("/v1/brain/recall", json=body).raise_for_status()
         ms = (time.perf_counter() - started_s) * 1000
@@ -116,8 +113,7 @@ class Hindsight:
 
     http: httpx2.Client
     pid: int
-    name: str = "hindsight"
-    modes: tuple[str, ...] = ("its own",)
+    name: str = "Hindsight"
     bank: str = ""
 
     def begin(self, space: str) -> None:
@@ -132,7 +128,7 @@ class Hindsight:
     def settle(self) -> None:
         """Do nothing; `store` returns after indexing."""
 
-    def recall(self, query: str, mode: str) -> tuple[float, list[str]]:  # noqa: ARG002 - it has one mode alone
+    def recall(self, query: str) -> tuple[float, list[str]]:
         started_s = time.perf_counter()
         response = self.http.post(
             f"{self.bank}/memories/recall", json={"query": query, "max_tokens": 32_000, "budget": "mid"}
@@ -150,7 +146,7 @@ class Library:
     """A library in a process of its own; its milliseconds are its own, without the pipe."""
 
     name: str
-    modes: tuple[str, ...]
+    mode: str
     process: subprocess.Popen[str]
 
     def begin(self, space: str) -> None:
@@ -162,8 +158,8 @@ class Library:
     def settle(self) -> None:
         """Do nothing; `store` returns after indexing."""
 
-    def recall(self, query: str, mode: str) -> tuple[float, list[str]]:
-        return self._ask({"query": query, "mode": mode})
+    def recall(self, query: str) -> tuple[float, list[str]]:
+        return self._ask({"query": query, "mode": self.mode})
 
     def rss_mb(self) -> float:
         return _rss_mb(self.process.pid)
@@ -191,32 +187,29 @@ def embeddings(folder: Path) -> Generator[str]:
 
 
 @contextmanager
-def rookery(folder: Path, url: str) -> Generator[list[Competitor]]:
-    """Run Rookery on the service at *url*, for agents that send sessions and for agents that do not."""
+def rookery(name: str, folder: Path, url: str, *, mode: str, has_sessions: bool) -> Generator[Competitor]:
+    """Run Rookery on the service at *url*."""
     address = url.replace("http://", "openai://") + f"?model={MODEL}"
-    with run_server(folder / "rookery", embedder=address, vector_dimension=str(WIDTH), max_backlog="1000000") as running:
+    with run_server(folder / name, embedder=address, vector_dimension=str(WIDTH), max_backlog="1000000") as running:
         headers = {"Authorization": f"Bearer {running.api_key}"}
         with httpx2.Client(base_url=running.url, headers=headers, timeout=60) as http:
-            yield [
-                RookeryOverHttp(running=running, http=http),
-                RookeryOverHttp(running=running, http=http, name="rookery-without-sessions", has_sessions=False),
-            ]
+            yield RookeryOverHttp(name=name, mode=mode, has_sessions=has_sessions, running=running, http=http)
 
 
 @contextmanager
-def library(name: str, modes: tuple[str, ...], folder: Path, python: Path, url: str) -> Generator[Competitor]:
+def library(name: str, folder: Path, python: Path, url: str, *, peer: str, mode: str) -> Generator[Competitor]:
     """Run a peer's library."""
     peer_folder = folder / name
     peer_folder.mkdir()
     with (folder / f"{name}.log").open("ab") as log:
         inside = str(Path(__file__).with_name("library_runner.py"))
         process = subprocess.Popen(
-            [str(python), inside, name, str(peer_folder), url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            [str(python), inside, peer, str(peer_folder), url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
         )
         try:
             if process.stdout is None or not process.stdout.readline():
                 raise RuntimeError(f"{name} did not start; see {log.name}")
-            yield Library(name=name, modes=modes, process=process)
+            yield Library(name=name, mode=mode, process=process)
         finally:
             stop_process(process)
 
