@@ -107,13 +107,15 @@ class FilterMask:
     """A filter, evaluated per group and tag set; *tagsets* is None if any matches."""
 
     groups: Mask
+    admits_all_groups: bool
     tagsets: Mask | None
     ranges: Mapping[str, Range]
 
     def find_visible(self, columns: Columns, rows: slice | Longs, alive: Mask, *, earliest_expiry: int) -> Mask:
         """Return which of *rows* the filter admits. No row expires before *earliest_expiry*."""
-        visible: Mask = self.groups.take(columns["group"][rows])
-        visible &= alive[rows]
+        visible: Mask = alive[rows].copy()
+        if not self.admits_all_groups:
+            visible &= self.groups.take(columns["group"][rows])
         if self.tagsets is not None:
             visible &= self.tagsets.take(columns["tagset"][rows])
         for column, limits in self.ranges.items():
@@ -194,7 +196,7 @@ class ColumnDict:
             for alternative in where.alternatives:
                 matches |= self._match_groups(alternative)
             groups &= matches
-        return FilterMask(groups=groups, tagsets=tagsets, ranges=ranges)
+        return FilterMask(groups=groups, admits_all_groups=bool(groups.all()), tagsets=tagsets, ranges=ranges)
 
     def _match_groups(self, conditions: Conditions) -> Mask:
         matches = np.ones(len(self.spaces), dtype=np.bool_)
@@ -345,7 +347,12 @@ def _best_above(scored: Sequence[ScoredRows], cutoff: np.float32) -> dict[str, f
 
 
 class Block:
-    """Rows in memory, of fixed capacity, so that growth copies nothing. Rows are only appended."""
+    """
+    Rows in memory, of fixed capacity. Rows are only appended.
+
+    Attributes:
+        has_chunks: A memory may have several rows, one after the other.
+    """
 
     def __init__(self, *, capacity: int, dimension: int) -> None:
         self.vectors: Floats = np.empty((capacity, dimension), dtype=np.float32)
@@ -354,6 +361,7 @@ class Block:
         self.alive: Mask = np.zeros(capacity, dtype=np.bool_)
         self.earliest_expiry = NEVER_MICROS
         self.ids: list[str] = []
+        self.has_chunks = False
         self.dead = 0
 
     def get_ids(self, numbers: Longs) -> list[str]:
@@ -407,6 +415,7 @@ class Segment:
             stop = first + len(point.vectors)
             number, block = self._get_writable_block(stop - first)
             self._positions[point.memory_id] = number << 32 | len(block.ids)
+            block.has_chunks = block.has_chunks or stop - first > 1
             block.append(rows[first:stop], ids[first:stop], vectors[first:stop])
             first = stop
         self._compact()
@@ -435,6 +444,8 @@ class Segment:
     def _list_further_rows(self, memory_id: str, position: int) -> Sequence[int]:
         """Return the rows of a memory after its first one. Most memories have none."""
         block = self._blocks[position >> 32]
+        if not block.has_chunks:
+            return ()
         start = stop = (position & _ROW_MASK) + 1
         while stop < len(block.ids) and block.ids[stop] == memory_id and block.alive[stop]:
             stop += 1
@@ -455,9 +466,14 @@ class Segment:
         for number, block in reversed(self._blocks.items()):
             if len(block.vectors) - len(block.ids) >= rows:
                 return number, block
-        capacity = max(rows, min(_BLOCK_ROWS, max(_FIRST_BLOCK_ROWS, self.row_count)))
+        # One block of up to `_BLOCK_ROWS` grows by copying, because a query takes some time for each block.
+        for number, block in self._blocks.items():
+            if len(block.ids) + rows <= _BLOCK_ROWS and len(block.vectors) < _BLOCK_ROWS:
+                return number, self._copy_block(number, block, capacity=min(_BLOCK_ROWS, max(2 * len(block.vectors), len(block.ids) + rows)))
         number, self._next_block = self._next_block, self._next_block + 1
-        block = self._blocks[number] = Block(capacity=capacity, dimension=self._dimension)
+        block = self._blocks[number] = Block(
+            capacity=max(rows, _BLOCK_ROWS if self._blocks else _FIRST_BLOCK_ROWS), dimension=self._dimension
+        )
         return number, block
 
     def _compact(self) -> None:
@@ -465,11 +481,17 @@ class Segment:
             if block.dead == len(block.ids):
                 del self._blocks[number]
             elif block.dead * 4 > len(block.ids):
-                live = np.flatnonzero(block.alive[: len(block.ids)])
-                fresh = self._blocks[number] = Block(capacity=len(block.vectors), dimension=self._dimension)
-                fresh.append(block.rows[live], block.get_ids(live), block.vectors[live])
-                for row in range(len(live) - 1, -1, -1):  # in reverse, so that the first row of a memory is written last
-                    self._positions[fresh.ids[row]] = number << 32 | row
+                self._copy_block(number, block, capacity=len(block.vectors))
+
+    def _copy_block(self, number: int, block: Block, *, capacity: int) -> Block:
+        """Replace *block* by one with its live rows alone. Running queries still see the old one."""
+        live = np.flatnonzero(block.alive[: len(block.ids)])
+        fresh = self._blocks[number] = Block(capacity=capacity, dimension=self._dimension)
+        fresh.append(block.rows[live], block.get_ids(live), block.vectors[live])
+        fresh.has_chunks = block.has_chunks
+        for row in range(len(live) - 1, -1, -1):  # in reverse, so that the first row of a memory is written last
+            self._positions[fresh.ids[row]] = number << 32 | row
+        return fresh
 
 
 def validate_vectors(vectors: Sequence[Vector], *, dimension: int) -> None:
