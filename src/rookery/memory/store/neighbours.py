@@ -7,12 +7,12 @@ seeks of the index, among the memories of the same time and among the others. No
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Literal, NamedTuple, cast
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, cast
 
 from sqlalchemy import ColumnElement, ScalarSelect, bindparam, case, func, select
 
-from rookery.kernel.db import Mapper, Tx
+from rookery.kernel.db import Mapper, Row, Tx
 from rookery.memory.models import AccessFields, AccessFilter, MemoryScope
 from rookery.memory.store.tables import IS_IN_WORKSPACE, memories
 from rookery.memory.visibility import is_readable
@@ -71,15 +71,31 @@ def _neighbour(distance: int) -> ColumnElement[str]:
     )
 
 
-_NEIGHBOURS = select(memories.c.id, *(_neighbour(distance).label(f"at{distance}") for distance in _DISTANCES)).where(
+def _list_access_columns() -> list[ColumnElement[Any]]:
+    """Return the columns of `AccessFields`, id first. The owner is null where it does not decide, so that more memories are alike."""
+    c = memories.c
+    is_owned = c.memory_scope.not_in(sorted(_OWNERLESS_SCOPES))
+    owners = [case((is_owned, c[name])).label(name) for name in ("agent_id", "session_id")]
+    return [c.id, *owners, *(c[name] for name in ("memory_scope", "org", "project", "expires_at", "workspace_id"))]
+
+
+_ACCESS_COLUMNS = _list_access_columns()
+_any_in_session = (
+    select(_other.c.workspace_id)
+    .where(_other.c.workspace_id == bindparam("workspace"), _other.c.session_id.is_not(None), _other.c.archived_at.is_(None))
+    .limit(1)
+    .subquery("any_in_session")
+)
+"""One row if any memory of the workspace has a session. Otherwise the sources would be read in vain, which takes 0.1 ms."""
+
+_NEIGHBOURS = select(*_ACCESS_COLUMNS, *(_neighbour(distance).label(f"at{distance}") for distance in _DISTANCES)).where(
+    _any_in_session.c.workspace_id == bindparam("workspace"),
     IS_IN_WORKSPACE,
     memories.c.id.in_(bindparam("ids", expanding=True)),
     memories.c.session_id.is_not(None),
     memories.c.archived_at.is_(None),
 )
-_BY_IDS = select(
-    *(memories.c[name] for name in ("id", "memory_scope", "agent_id", "session_id", "org", "project", "expires_at", "workspace_id"))
-).where(IS_IN_WORKSPACE, memories.c.id.in_(bindparam("ids", expanding=True)))
+_BY_IDS = select(*_ACCESS_COLUMNS).where(IS_IN_WORKSPACE, memories.c.id.in_(bindparam("ids", expanding=True)))
 
 
 def find_neighbours(tx: Tx, access_filter: AccessFilter, ids: Sequence[str]) -> dict[str, tuple[Neighbour, ...]]:
@@ -91,35 +107,33 @@ def find_neighbours(tx: Tx, access_filter: AccessFilter, ids: Sequence[str]) -> 
     """
     if not ids:
         return {}
-    rows = [row.values for row in tx.fetch_all(_NEIGHBOURS, {"workspace": access_filter.workspace_id, "ids": ids})]
-    ids_by_distance = {cast("str", memory_id): cast("Sequence[str | None]", others) for memory_id, *others in rows}
+    judge = _Judge(access_filter)
+    parameters = {"workspace": access_filter.workspace_id, "ids": ids}
+    sources = [row for row in tx.fetch_all(_NEIGHBOURS, parameters) if judge.is_readable(row)]
+    ids_by_distance = {cast("str", row.values[0]): cast("Sequence[str | None]", row.values[len(_ACCESS_COLUMNS) :]) for row in sources}
     others = {other for found_ids in ids_by_distance.values() for other in found_ids if other is not None}
-    readable = _filter_readable(tx, access_filter, others | ids_by_distance.keys() if others else ())
+    if not others:
+        return {}
+    rows = tx.fetch_all(_BY_IDS, {"workspace": access_filter.workspace_id, "ids": sorted(others)})
+    readable = {cast("str", row.values[0]) for row in rows if judge.is_readable(row)}
     neighbours = {
-        memory_id: tuple(
-            Neighbour(distance, other)
-            for distance, other in zip(_DISTANCES, found_ids, strict=True)
-            if other is not None and other in readable
-        )
+        memory_id: tuple(Neighbour(distance, other) for distance, other in zip(_DISTANCES, found_ids, strict=True) if other in readable)
         for memory_id, found_ids in ids_by_distance.items()
-        if memory_id in readable
     }
     return {memory_id: pairs for memory_id, pairs in neighbours.items() if pairs}
 
 
-def _filter_readable(tx: Tx, access_filter: AccessFilter, ids: Collection[str]) -> set[str]:
-    """Return those of *ids* that *access_filter* allows. Memories whose fields decide alike are judged once."""
-    if not ids:
-        return set()
-    rows = tx.fetch_all(_BY_IDS, {"workspace": access_filter.workspace_id, "ids": sorted(ids)})
-    verdicts = dict[Sequence[object], bool]()
-    readable = set[str]()
-    for row in rows:
-        memory_id, memory_scope, agent_id, session_id, *space = row.values
-        owner = () if memory_scope in _OWNERLESS_SCOPES else (agent_id, session_id)
-        access_fields = (memory_scope, *space, *owner)
-        if access_fields not in verdicts:
-            verdicts[access_fields] = is_readable(access_filter, _ACCESS_FIELDS.from_row(row))
-        if verdicts[access_fields]:
-            readable.add(cast("str", memory_id))
-    return readable
+class _Judge:
+    """Decides which rows with `_ACCESS_COLUMNS` *access_filter* allows. Memories whose fields decide alike are judged once."""
+
+    def __init__(self, access_filter: AccessFilter) -> None:
+        self._access_filter = access_filter
+        self._verdicts: dict[Sequence[object], bool] = {}
+
+    def is_readable(self, row: Row) -> bool:
+        """Return whether the memory of *row* may be read."""
+        fields = row.values[1 : len(_ACCESS_COLUMNS)]
+        verdict = self._verdicts.get(fields)
+        if verdict is None:
+            verdict = self._verdicts[fields] = is_readable(self._access_filter, _ACCESS_FIELDS.from_row(row))
+        return verdict
