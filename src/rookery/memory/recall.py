@@ -295,8 +295,9 @@ class Recall:
         candidates = _select_relevant(candidate_set, request.min_relevance)
         ranked_memories = list[RankedMemory]()
         position, step = 0, limit + 5
+        first_count = step if boost else _count_ties(scores, candidates, limit)
         while position < len(candidates):
-            batch = candidates[position : position + step]
+            batch = candidates[position : position + step] if position else candidates[:first_count]
             await self._load_records(read, batch)
             ranked_memories.extend(
                 self._rank_one(request, read, candidate_set.get_candidate(memory_id), boost, is_bounded=is_bounded)
@@ -376,6 +377,20 @@ def _select_relevant(candidates: Candidates, min_relevance: float | None) -> lis
     if min_relevance is None:
         return ids
     return [memory_id for memory_id in ids if round(candidates.get_candidate(memory_id).relevance, SCORE_DECIMALS) >= min_relevance]
+
+
+def _count_ties(scores: Mapping[str, float], candidates: Sequence[str], limit: int) -> int:
+    """
+    Return the number of the first *candidates* that must be read if all of them are visible: *limit*, and those that tie with the last.
+
+    At most three times *limit*. Each record takes 20 µs, and most recalls need one or two more than *limit*.
+    """
+    if len(candidates) <= limit:
+        return limit
+    last, count = round_for_ranking(scores[candidates[limit - 1]]), limit
+    while count < min(len(candidates), 3 * limit) and round_for_ranking(scores[candidates[count]]) >= last:
+        count += 1
+    return count
 
 
 def _build_context(neighbours: Sequence[Neighbour], memories: Mapping[str, Memory]) -> RecallContext:
