@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -119,7 +119,13 @@ class EmbeddedEmbedder:
 
     async def embed_query(self, text: str) -> Vector:
         """Return the vector of a query. Repeated and concurrent equal queries are computed once."""
-        return await self._query_cache.get(text)
+        try:
+            return await self._query_cache.get(text)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._is_closed and (task is None or not task.cancelling()):
+                raise EngineUnavailable("embedder", _CLOSED_REASON) from None
+            raise
 
     async def embed_passages(self, passages: Sequence[Passage]) -> list[tuple[Vector, ...]]:
         """Return the vectors of each passage's chunks, in order."""
@@ -145,7 +151,14 @@ class EmbeddedEmbedder:
         self._query_threads.shutdown(wait=True, cancel_futures=True)
         self._passage_threads.shutdown(wait=True, cancel_futures=True)
 
-    async def _embed_query(self, question: str) -> Vector:
+    def _embed_query(self, question: str) -> Awaitable[Vector]:
+        """Start to compute a vector. If the model is loaded, its thread has the work when this returns."""
+        loading = self._start_loading()
+        if not (loading.done() and loading.exception() is None):
+            return self._load_and_embed_query(question)
+        return asyncio.wrap_future(self._submit(self._query_threads, _embed_query, loading.result(), question))
+
+    async def _load_and_embed_query(self, question: str) -> Vector:
         model = await self._load_model()
         return await self._run(self._query_threads, model.embed_query, question)
 
@@ -181,11 +194,13 @@ class EmbeddedEmbedder:
         return model
 
     async def _run(self, threads: ThreadPoolExecutor, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._await_future(asyncio.wrap_future(self._submit(threads, work, *args, **kwargs)))
+
+    def _submit(self, threads: ThreadPoolExecutor, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         try:
-            future = threads.submit(work, *args, **kwargs)
+            return threads.submit(work, *args, **kwargs)
         except RuntimeError as error:
             raise EngineUnavailable("embedder", _CLOSED_REASON) from error
-        return await self._await_future(asyncio.wrap_future(future))
 
     async def _await_future(self, future: asyncio.Future[T]) -> T:
         """Await *future* and convert its errors to `EngineUnavailable`."""
@@ -198,4 +213,18 @@ class EmbeddedEmbedder:
         except EngineUnavailable:
             raise
         except Exception as error:
-            raise EngineUnavailable("embedder", f"the embedder failed: {error}") from error
+            raise _map_error(error) from error
+
+
+def _embed_query(model: EmbeddingModel, question: str) -> Vector:
+    """Return the vector of *question*; its errors are those of the port."""
+    try:
+        return model.embed_query(question)
+    except EngineUnavailable:
+        raise
+    except Exception as error:
+        raise _map_error(error) from error
+
+
+def _map_error(error: Exception) -> EngineUnavailable:
+    return EngineUnavailable("embedder", f"the embedder failed: {error}")

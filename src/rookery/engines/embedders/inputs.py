@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from rookery.memory.models import Vector
 
@@ -80,20 +81,18 @@ def _find_word_boundary(offsets: Sequence[tuple[int, int]], index: int, *, min_i
     return next((candidate for candidate in candidates if offsets[candidate][0] > offsets[candidate - 1][1]), index)
 
 
-def _ignore_outcome(task: asyncio.Task[Vector]) -> None:
-    """Mark the error of *task* as read: all callers may have been cancelled."""
-    if not task.cancelled():
-        task.exception()
-
-
 class QueryCache:
-    """An LRU cache in front of *embed*."""
+    """
+    An LRU cache in front of *embed*.
+
+    If *embed* returns a future, its work has begun before `get` waits for the first time. A coroutine begins in the next turn of the loop.
+    """
 
     def __init__(self, embed: Callable[[str], Awaitable[Vector]], *, max_entries: int = MAX_CACHED_QUERIES) -> None:
         self._embed = embed
         self._max_entries = max_entries
         self._vectors: OrderedDict[str, Vector] = OrderedDict()
-        self._pending: dict[str, asyncio.Task[Vector]] = {}
+        self._pending: dict[str, asyncio.Future[Vector]] = {}
 
     async def get(self, text: str) -> Vector:
         """Return the vector of a query. An error of *embed* is raised to all waiting callers."""
@@ -102,23 +101,22 @@ class QueryCache:
         if vector is not None:
             self._vectors.move_to_end(query)
             return vector
-        task = self._pending.get(query)
-        if task is None:
-            task = self._pending[query] = asyncio.create_task(self._compute(query))
-            task.add_done_callback(_ignore_outcome)
-        # A cancelled caller does not cancel the task of the others.
-        return await asyncio.shield(task)
+        future = self._pending.get(query)
+        if future is None:
+            future = self._pending[query] = asyncio.ensure_future(self._embed(query))
+            future.add_done_callback(partial(self._store, query))
+        # A cancelled caller does not cancel the work for the others.
+        return await asyncio.shield(future)
 
     def clear(self) -> None:
         """Remove all vectors."""
         self._vectors.clear()
 
-    async def _compute(self, query: str) -> Vector:
-        try:
-            vector = await self._embed(query)
-        finally:
-            del self._pending[query]
-        self._vectors[query] = vector
+    def _store(self, query: str, future: asyncio.Future[Vector]) -> None:
+        """Keep the result of *future*. Its error is read here, because all callers may have been cancelled."""
+        del self._pending[query]
+        if future.cancelled() or future.exception() is not None:
+            return
+        self._vectors[query] = future.result()
         if len(self._vectors) > self._max_entries:
             self._vectors.popitem(last=False)
-        return vector
