@@ -88,12 +88,15 @@ _any_in_session = (
 )
 """One row if any memory of the workspace has a session. Otherwise the sources would be read in vain, which takes 0.1 ms."""
 
-_NEIGHBOURS = select(*_ACCESS_COLUMNS, *(_neighbour(distance).label(f"at{distance}") for distance in _DISTANCES)).where(
-    _any_in_session.c.workspace_id == bindparam("workspace"),
-    IS_IN_WORKSPACE,
-    memories.c.id.in_(bindparam("ids", expanding=True)),
-    memories.c.session_id.is_not(None),
-    memories.c.archived_at.is_(None),
+_NEIGHBOURS = (
+    select(*_ACCESS_COLUMNS, *(_neighbour(distance).label(f"at{distance}") for distance in _DISTANCES))
+    .select_from(_any_in_session.join(memories, memories.c.workspace_id + 0 == _any_in_session.c.workspace_id))
+    .where(
+        IS_IN_WORKSPACE,
+        memories.c.id.in_(bindparam("ids", expanding=True)),
+        memories.c.session_id.is_not(None),
+        memories.c.archived_at.is_(None),
+    )
 )
 _BY_IDS = select(*_ACCESS_COLUMNS).where(IS_IN_WORKSPACE, memories.c.id.in_(bindparam("ids", expanding=True)))
 
