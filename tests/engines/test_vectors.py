@@ -272,6 +272,22 @@ def test_a_snapshot_does_not_change() -> None:
     assert hits == [VectorHit(memory_id=memory_id, similarity=1.0) for memory_id in ids]
 
 
+def test_a_growing_segment_keeps_all_chunks_of_its_memories() -> None:
+    """Rows move to a larger block as a workspace grows, and a search by ids finds each chunk in it (issue 17)."""
+    segment = Segment(4)
+    for number in range(900):
+        chunks = [NORTH, EAST] if number % 3 == 0 else [NORTH]
+        segment.apply(deleted_ids=[f"m{number - 5:03}"] if number % 10 == 5 else [], points=[make_point(f"m{number:03}", *chunks)])
+    remaining_ids = [f"m{number:03}" for number in range(900) if number % 10 != 0]
+    query, where = np.frombuffer(EAST, "<f4"), build_vector_filter(make_filter())
+
+    assert len(segment.take_snapshots(where)) == 1
+    for scored in (score_all(segment.take_snapshots(where), query, helpers=None), segment.score_ids(remaining_ids, query, where)):
+        best = [hit.memory_id for hit in rank(scored, 1000) if hit.similarity == 1.0]
+        assert best == [memory_id for memory_id in remaining_ids if int(memory_id[1:]) % 3 == 0]
+        assert len(rank(scored, 1000)) == len(remaining_ids)
+
+
 def test_unused_dictionary_entries_are_detected() -> None:
     """Each session adds an entry, and most sessions have ended."""
     segment = Segment(4)
