@@ -468,8 +468,9 @@ class Segment:
                 return number, block
         # One block of up to `_BLOCK_ROWS` grows by copying, because a query takes some time for each block.
         for number, block in self._blocks.items():
-            if len(block.ids) + rows <= _BLOCK_ROWS and len(block.vectors) < _BLOCK_ROWS:
-                return number, self._copy_block(number, block, capacity=min(_BLOCK_ROWS, max(2 * len(block.vectors), len(block.ids) + rows)))
+            needed = len(block.ids) + rows
+            if needed <= _BLOCK_ROWS and len(block.vectors) < _BLOCK_ROWS:
+                return number, self._copy_block(number, block, capacity=min(_BLOCK_ROWS, max(2 * len(block.vectors), needed)))
         number, self._next_block = self._next_block, self._next_block + 1
         block = self._blocks[number] = Block(
             capacity=max(rows, _BLOCK_ROWS if self._blocks else _FIRST_BLOCK_ROWS), dimension=self._dimension
