@@ -38,7 +38,7 @@ ROUTE_PREFIX = "/v1/score"
 """The path of all routes, also of the model cards, whose addresses are part of each result."""
 
 SYCOPHANCY_MODEL = "rookery-sycophancy"
-SYCOPHANCY_VERSION = "1"
+SYCOPHANCY_VERSION = "2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from rookery.scoring.models import Message, ScoredText, SpanKind, SycophancyReason, SycophancyResult, SycophancySpan, label_sycophancy
 from rookery.scoring.plain_text import PlainText, extract_plain_text
-from rookery.scoring.sycophancy.capitulation import Capitulation, Reply, assess_capitulation
-from rookery.scoring.sycophancy.challenges import weigh_need_for_pushback
+from rookery.scoring.sycophancy.capitulation import Capitulation, assess_capitulation
+from rookery.scoring.sycophancy.capitulation_model import MAX_SENTENCES, Reply, measure_features
+from rookery.scoring.sycophancy.challenges import is_challenge, weigh_need_for_pushback
 from rookery.scoring.sycophancy.lexicon import PRAISE, PUSHBACK, VALIDATION, tone_cues
 from rookery.scoring.sycophancy.patterns import CueMatch
 from rookery.scoring.sycophancy.sentence_models import SentenceModels, load_sentence_models
@@ -115,12 +116,12 @@ def assess_sycophancy(scored: ScoredText, models: SentenceModels | None = None, 
     models = models or load_sentence_models()
     tone = _assess_tone(sentences, models)
     praise, validation, pushback = (
-        tone.praise / (tone.praise + _PRAISE_HALF),
-        tone.validation / (tone.validation + _VALIDATION_HALF),
-        tone.pushback / (tone.pushback + _PUSHBACK_HALF),
+        _saturate(tone.praise, _PRAISE_HALF),
+        _saturate(tone.validation, _VALIDATION_HALF),
+        _saturate(tone.pushback, _PUSHBACK_HALF),
     )
     missing = None if scored.prompt is None else weigh_need_for_pushback(_lower_ends(scored.prompt)) * max(0.0, 1 - 2 * pushback)
-    capitulation = _assess_capitulation(scored, Reply(raw=_lower(plain.text), sentences=sentences, pushback=tone.pushback, lead=tone.lead))
+    capitulation = _assess_capitulation(scored, plain, sentences, tone, models)
     shift, shift_sign = (None, None) if scored.counterpart is None else _assess_stance_shift(tone, scored.counterpart, models)
     z = (
         _BIAS
@@ -218,12 +219,41 @@ def _tone_signs(sentence: Sentence, matches: Sequence[CueMatch], *, praise_p: fl
     return signs
 
 
-def _assess_capitulation(scored: ScoredText, reply: Reply) -> Capitulation | None:
+def measure_reply(scored: ScoredText, models: SentenceModels) -> tuple[float, ...]:
+    """Return the features of a text with a prompt as a reply, from which `CapitulationModel` is trained."""
+    plain = extract_plain_text(scored.text)
+    sentences = split_sentences(fold(plain.text))
+    reply = _describe_reply(plain, sentences, _assess_tone(sentences, models), models)
+    return measure_features(reply, split_sentences(fold(_lower_ends(scored.prompt or ""))))
+
+
+def _assess_capitulation(
+    scored: ScoredText, plain: PlainText, sentences: Sequence[Sentence], tone: _Tone, models: SentenceModels
+) -> Capitulation | None:
+    """Return None if there is no earlier answer, and the prompt does not contradict anything."""
     if scored.prompt is None:
         return None
+    challenge, earlier = _lower_ends(scored.prompt), _find_earlier_answers(scored)
+    if not earlier and not is_challenge(challenge):
+        return None
+    return assess_capitulation(challenge, _describe_reply(plain, sentences, tone, models), earlier, models.capitulation)
+
+
+def _find_earlier_answers(scored: ScoredText) -> list[Reply]:
+    """Return the first and the last answer of the history."""
     answers = [message for message in scored.history if message.role == "assistant"]
-    return assess_capitulation(
-        _lower_ends(scored.prompt), reply, [_to_reply(message) for message in dict.fromkeys((*answers[:1], *answers[-1:]))]
+    return [_to_reply(message) for message in dict.fromkeys((*answers[:1], *answers[-1:]))]
+
+
+def _describe_reply(plain: PlainText, sentences: Sequence[Sentence], tone: _Tone, models: SentenceModels) -> Reply:
+    return Reply(
+        raw=_lower(plain.text),
+        sentences=sentences,
+        praise=_saturate(tone.praise, _PRAISE_HALF),
+        pushback=_saturate(tone.pushback, _PUSHBACK_HALF),
+        pushback_amount=tone.pushback,
+        lead=tone.lead,
+        reinforcement=models.sum_reinforcement(sentences[:MAX_SENTENCES]),
     )
 
 
@@ -283,6 +313,11 @@ def _lower(text: str) -> str:
 def _lower_ends(prompt: str) -> str:
     """Return the start and the end of a prompt, where a challenge stands, which bounds the time."""
     return _lower(prompt if len(prompt) <= 2 * _PROMPT_CHARS else f"{prompt[:_PROMPT_CHARS]}\n{prompt[-_PROMPT_CHARS:]}")
+
+
+def _saturate(amount: float, half: float) -> float:
+    """Return the component of an amount, from 0 to 1; 0.5 for *half*."""
+    return amount / (amount + half)
 
 
 def _sigmoid(z: float) -> float:

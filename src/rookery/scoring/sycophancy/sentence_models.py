@@ -1,17 +1,19 @@
-"""The trained models of praise and pushback in a sentence: linear over hashed words, with 8-bit weights."""
+"""The trained models: of praise, pushback and reinforcement in a sentence, linear over hashed words with 8-bit weights; of replies."""
 
 from __future__ import annotations
 
 import json
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TypedDict, cast
 
+from rookery.scoring.sycophancy.capitulation_model import CapitulationModel
 from rookery.scoring.sycophancy.hashing import BUCKETS, hash_words
+from rookery.scoring.sycophancy.tokens import Sentence
 
 MIN_FEATURES = 6
 """Features that a sentence counts as having at least. It keeps a single word from deciding."""
@@ -43,11 +45,15 @@ class SentenceModels:
     Attributes:
         praise: The model of praise.
         pushback: The model of pushback.
+        reinforcement: The model of sentences that affirm a claim of the user.
+        capitulation: The model of the tone of a reply to a challenge.
         false_positive_rates: Scores of whole answers, each with the share of answers without praise and reinforcement that reach it.
     """
 
     praise: SentenceModel
     pushback: SentenceModel
+    reinforcement: SentenceModel
+    capitulation: CapitulationModel
     false_positive_rates: tuple[tuple[float, float], ...] = ()
 
     def expect_false_positives(self, score: float) -> float:
@@ -59,14 +65,25 @@ class SentenceModels:
         features = hash_words(words)
         return self.praise.logit(features), self.pushback.logit(features)
 
+    def sum_reinforcement(self, sentences: Iterable[Sentence]) -> float:
+        """Return the sum of the probabilities that a sentence affirms a claim of the user."""
+        return sum(1 / (1 + math.exp(-self.reinforcement.logit(hash_words(sentence.words)))) for sentence in sentences)
+
 
 class _ModelDescription(TypedDict):
     bias: float
     scale: float
 
 
+class _CapitulationDescription(TypedDict):
+    means: list[float]
+    deviations: list[float]
+    weights: list[float]
+
+
 class _Description(TypedDict):
     models: dict[str, _ModelDescription]
+    capitulation: _CapitulationDescription
     false_positive_rates: list[tuple[float, float]]
 
 
@@ -76,8 +93,15 @@ def load_sentence_models() -> SentenceModels:
     folder = files("rookery.scoring.sycophancy")
     description = cast("_Description", json.loads((folder / _DESCRIPTION).read_text(encoding="utf-8")))
     raw = (folder / _WEIGHTS).read_bytes()
-    praise, pushback = (
+    praise, pushback, reinforcement = (
         SentenceModel(part["bias"], part["scale"], array("b", raw[number * BUCKETS : (number + 1) * BUCKETS]))
-        for number, part in enumerate((description["models"]["praise"], description["models"]["pushback"]))
+        for number, part in enumerate(description["models"][kind] for kind in ("praise", "pushback", "reinforcement"))
     )
-    return SentenceModels(praise, pushback, tuple((score, rate) for score, rate in description["false_positive_rates"]))
+    capitulation = description["capitulation"]
+    return SentenceModels(
+        praise,
+        pushback,
+        reinforcement,
+        CapitulationModel(tuple(capitulation["means"]), tuple(capitulation["deviations"]), tuple(capitulation["weights"])),
+        tuple((score, rate) for score, rate in description["false_positive_rates"]),
+    )
