@@ -81,11 +81,17 @@ def get_text(html: str) -> str:
 
 
 class BrowserUser:
-    """A person with a real browser, who notices every fault of a page."""
+    """
+    A person with a real browser, who notices every fault of a page.
 
-    def __init__(self, page: Page, axe: str) -> None:
+    Args:
+        prefix: The path prefix that a proxy in front of the server has, without a slash at its end.
+    """
+
+    def __init__(self, page: Page, axe: str, prefix: str = "") -> None:
         self.page = page
         self._axe = axe
+        self._prefix = prefix
 
     async def sign_in(self, key: str) -> None:
         """Sign in on the page."""
@@ -100,7 +106,7 @@ class BrowserUser:
         """Open the page *path* below `/console/` and wait until it is complete."""
         await self.page.go(f"/console/{path}")
         await self.wait_for(
-            f"location.pathname + location.search === {json.dumps('/console/' + path)} && document.readyState === 'complete'"
+            f"location.pathname + location.search === {json.dumps(f'{self._prefix}/console/{path}')} && document.readyState === 'complete'"
         )
 
     async def wait_for(self, script: str) -> object:
