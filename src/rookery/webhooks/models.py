@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Self
 
-from rookery.access.models import LIVE, TEST, Actor, Caller, Environment
+from rookery.access.models import Actor, Caller, Tenant
 from rookery.kernel.clock import to_micros
 from rookery.kernel.errors import NotInAllowList
 from rookery.kernel.preconditions import compute_version
@@ -68,19 +68,14 @@ class DisabledReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookTenant:
+class WebhookTenant(Tenant):
     """
-    The tenant whose webhooks are managed, and the actor.
+    A tenant whose webhooks are managed.
 
     Attributes:
-        workspace_id: The tenant to which every query is bound. For a test key: the sandbox (D-25).
-        public_workspace_id: The workspace id in responses, payloads and the audit log.
         caller: The caller whose scopes limit the events; None: the command line, which has no limits.
     """
 
-    workspace_id: int
-    public_workspace_id: int
-    by: Actor
     caller: Caller | None = None
 
     @classmethod
@@ -117,16 +112,6 @@ class WebhookTenant:
         needed_scopes = list(scopes)
         is_agent_bound = self.caller is not None and self.caller.agent_id is not None
         return [*needed_scopes, _ALL_AGENTS_SCOPE] if is_agent_bound and _MEMORY_READ_SCOPE in needed_scopes else needed_scopes
-
-    @classmethod
-    def for_operator(cls, workspace_id: int, by: Actor) -> Self:
-        """Return the tenant for the command line."""
-        return cls(workspace_id=workspace_id, public_workspace_id=workspace_id, by=by)
-
-    @property
-    def environment(self) -> Environment:
-        """The environment: test for a sandbox, else live."""
-        return LIVE if self.workspace_id == self.public_workspace_id else TEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
