@@ -166,7 +166,8 @@ class RouteEndpoint:
         if limit_s is None:
             return await admission
         try:
-            return await asyncio.wait_for(admission, limit_s)
+            async with asyncio.timeout(limit_s):
+                return await admission
         except TimeoutError:
             raise EngineUnavailable("database", f"the check of the key took longer than {limit_s:g} s") from None
 
