@@ -119,6 +119,28 @@ async def test_a_hand_off_is_told_in_place_of_the_last_message(clocked_instance:
     assert text_of(await start(kim, "c3", query="project=other")) == ""
 
 
+async def test_a_memory_that_did_not_fit_at_the_start_is_given_at_a_prompt(instance: Instance) -> None:
+    """Issue 21: a prompt gets memories that were not given in this session; one that was only found is not one that was given."""
+    kim = instance.agent
+    colours = ("red", "green", "blue", "yellow", "black")
+    for colour in colours:
+        await kim.remember(f"The {colour} lexer tests need the {colour} fixture. " + f"They are {colour}. " * 30, project="web")
+    await start(kim, "c1")
+    (session,) = await list_sessions(kim)
+    steps = [f"Write the {colour} lexer tests with the {colour} fixture" for colour in colours]
+    notes = {"summary": "s" * 900, "next_steps": steps} | {
+        name: ["x" * 240] for name in ("completed", "remaining", "blockers", "decisions")
+    }
+    parse_body(await kim.send("PATCH", f"{SESSIONS}/{session['id']}", {"handoff": notes}))
+    await end(kim, "c1")
+
+    text = text_of(await start(kim, "c2"))
+    left_out = [colour for colour in colours if f"The {colour} lexer" not in text]
+    assert 0 < len(left_out) < len(colours)
+    asked = text_of(await prompt(kim, "c2", f"What do the {left_out[0]} lexer tests need?"))
+    assert f"The {left_out[0]} lexer" in asked
+
+
 async def test_a_start_is_answered_once_for_each_source(instance: Instance) -> None:
     """Issue 21: once per (session_id, source), also when two arrive at the same moment; a compaction is another source."""
     kim = instance.agent

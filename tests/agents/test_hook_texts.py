@@ -75,7 +75,7 @@ def test_no_stored_content_leaves_the_tag(contents: tuple[str, str, str, str, st
     tasks = [ReadyTask(id="t", name=task, plan=plan)]
     for past_session in (past, PastSession(agent_id=author, at=NOW, handoff=None, message=summary)):
         context = StartContext(past_session=past_session, memories=memories, tasks=tasks)
-        text = build_start_text(context, project=project, session_id="sess_1", now=NOW)
+        text, _ = build_start_text(context, project=project, session_id="sess_1", now=NOW)
         assert_closed(text)
         assert len(text) <= MAX_START_CHARS
     prompt_text, _ = build_prompt_text(memories, now=NOW)
@@ -112,11 +112,13 @@ def test_texts_keep_their_limits_and_drop_whole_lines() -> None:
     tasks = [ReadyTask(id=str(number), name="task " * 40, plan="p" * 300) for number in range(9)]
     context = StartContext(past_session=PastSession(agent_id="kim", at=NOW, handoff=handoff), memories=memories, tasks=tasks)
 
-    start = build_start_text(context, project="web", session_id="sess_1", now=NOW)
+    start, shown_ids = build_start_text(context, project="web", session_id="sess_1", now=NOW)
     prompt, shown = build_prompt_text(memories, now=NOW)
 
     assert 3_000 < len(start) <= MAX_START_CHARS
     assert_closed(start)
+    assert shown_ids == [f"m{number}" for number in range(start.count("\n- decision"))]
+    assert 0 < len(shown_ids) < len(memories)
     assert 800 < len(prompt) <= MAX_PROMPT_CHARS
     assert shown == [f"m{number}" for number in range(len(shown))]
     assert len(prompt.splitlines()) == 3 + len(shown) < 3 + len(memories)
@@ -131,7 +133,7 @@ def test_a_start_is_told_as_a_record_with_ages_and_authors() -> None:
         memories=[StoredMemory("Releases go out on Tuesdays.")],
         tasks=[ReadyTask(id="t1", name="Fix the login", plan="web-login")],
     )
-    assert build_start_text(context, project="web", session_id="sess_1", now=NOW).splitlines()[1:-1] == [
+    assert build_start_text(context, project="web", session_id="sess_1", now=NOW)[0].splitlines()[1:-1] == [
         NOTE,
         "Project in Rookery: web. This session in Rookery: sess_1.",
         "Hand-off note of the last session (lee, 14 hours ago): Half done.",
@@ -145,7 +147,7 @@ def test_a_start_is_told_as_a_record_with_ages_and_authors() -> None:
 
 def test_nothing_is_told_when_there_is_nothing() -> None:
     """Issue 21: nothing at all when there is nothing."""
-    assert build_start_text(StartContext(), project="web", session_id="sess_1", now=NOW) == ""
+    assert build_start_text(StartContext(), project="web", session_id="sess_1", now=NOW) == ("", [])
     assert build_prompt_text([], now=NOW) == ("", [])
     assert build_answer("claude-code", "session-start", "") == {}
 

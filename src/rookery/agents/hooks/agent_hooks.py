@@ -68,7 +68,6 @@ class _StartState:
     project: HookProject | None
     session_id: str | None
     is_duplicate: bool
-    given_ids: frozenset[str]
     past_session: PastSession | None
     tasks: Sequence[ReadyTask]
 
@@ -154,9 +153,9 @@ class AgentHooks:
             session = self._sessions.open(tx, caller, call, target, at=now)
             if session is None:
                 return _IGNORED
-            for memory in memories:
-                store.add_mark(tx, caller.workspace_id, call.session_id, store.MEMORY, memory.id, at=now)
-            text = build_start_text(context, project=target.project, session_id=session.id, now=now)
+            text, shown_ids = build_start_text(context, project=target.project, session_id=session.id, now=now)
+            for memory_id in shown_ids:
+                store.add_mark(tx, caller.workspace_id, call.session_id, store.MEMORY, memory_id, at=now)
             return HookResult(outcome=HookOutcome.TEXT, text=text) if text else _NOTHING
 
         self._disk.require()
@@ -179,7 +178,6 @@ class AgentHooks:
             project=project,
             session_id=None if session is None else session.id,
             is_duplicate=is_duplicate,
-            given_ids=frozenset(store.list_marks(tx, caller.workspace_id, call.session_id, store.MEMORY)),
             past_session=past_session,
             tasks=ready,
         )

@@ -91,22 +91,22 @@ def describe_age(since: datetime, now: datetime) -> str:
     return "just now"
 
 
-def build_start_text(context: StartContext, *, project: str, session_id: str, now: datetime) -> str:
+def build_start_text(context: StartContext, *, project: str, session_id: str, now: datetime) -> tuple[str, list[str]]:
     """
-    Return the text for a new session, of at most `MAX_START_CHARS` characters. It is empty if *context* is.
+    Return the text for a new session, of at most `MAX_START_CHARS` characters, and the ids of the memories in it. Empty if *context* is.
 
     Parts that do not fit are left out: the last tasks first, then the last memories.
     """
     if context.is_empty:
-        return ""
+        return "", []
     block = _Block(MAX_START_CHARS, [_START_NOTE])
     block.add(f"Project in Rookery: {quote(project, limit=_MAX_NAME_CHARS)}. This session in Rookery: {session_id}.")
     if context.past_session is not None:
         for line in _describe_session(context.past_session, now):
             block.add(line)
-    block.add_list("Memories:", [_describe_memory(memory, now, _MAX_START_MEMORY_CHARS) for memory in context.memories])
+    positions = block.add_list("Memories:", [_describe_memory(memory, now, _MAX_START_MEMORY_CHARS) for memory in context.memories])
     block.add_list("Tasks of active plans that were open and ready:", [_describe_task(task) for task in context.tasks])
-    return block.render()
+    return block.render(), [context.memories[position].id for position in positions]
 
 
 def build_prompt_text(memories: Sequence[PastMemory], *, now: datetime) -> tuple[str, list[str]]:
@@ -130,11 +130,13 @@ class _Block:
         self.lines.extend(lines)
         return True
 
-    def add_list(self, title: str, items: Sequence[str]) -> None:
-        """Add the first of *items* with the title, and each further one that fits."""
-        for number, item in enumerate(items):
-            if not self.add(*([title] if number == 0 else []), item) and number == 0:
-                return
+    def add_list(self, title: str, items: Sequence[str]) -> list[int]:
+        """Add the title with the first of *items* that fits, and each further one that fits. Return their positions in *items*."""
+        positions = list[int]()
+        for position, item in enumerate(items):
+            if self.add(*([] if positions else [title]), item):
+                positions.append(position)
+        return positions
 
     def render(self) -> str:
         return "\n".join([_OPENING, *self.lines, _CLOSING])
