@@ -13,6 +13,11 @@ PROSE = (
     "boat had a new engine and would still be slow. Nobody on the quay believed him, but when it came it was full of people who did."
 )
 
+GERMAN = (
+    "Der Zug war wieder zu spät, also saßen wir mit den Mänteln auf den Knien auf der Mauer und zählten die Möwen. Mein Bruder sagte, "
+    "dass das Boot einen neuen Motor hat und trotzdem langsam sein wird. "
+)
+
 
 @pytest.mark.parametrize(
     ("source", "prose"),
@@ -27,6 +32,7 @@ PROSE = (
         ("snake_case_name stays, _so_ does 2 * 3", "snake_case_name stays, so does 2 * 3"),
         ("a < b and c > d", "a < b and c > d"),
         ("| a | b |\n|---|---|\n| c | d |", " a  b \n\n c  d "),
+        ("in\u200bvi\u00adsi\u2060ble\ufeff \u202emarks\u202c", "invisible marks"),
     ],
 )
 def test_markup_is_removed(source: str, prose: str) -> None:
@@ -59,8 +65,11 @@ def test_code_and_quotations_are_removed_and_counted() -> None:
         ),
         ("今日は天気がいいので、私たちは公園を散歩しました。", "language"),
         ("Сегодня хорошая погода, и мы гуляли в парке до вечера.", "language"),
+        (f"{GERMAN * 8}{PROSE * 4}", "language"),
+        (f"{PROSE * 6} {GERMAN * 2}", None),
         (PROSE, None),
         ("Short, but fine.", None),
+        ("17 * 24 is 408: 17 * 20 = 340, and 17 * 4 = 68.", None),
     ],
 )
 def test_problems_are_named(source: str, problem: str | None) -> None:

@@ -36,6 +36,9 @@ _TABLE_ROW = re.compile(r"^[ \t]{0,3}\|.*\|[ \t]*$", re.MULTILINE)
 _MARKUP = frozenset("<&*_`~[#|>-+•=:)./")
 _INVALID = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x84\x86-\x9f\ufffd\ufffe\uffff\ud800-\udfff\ue000-\uf8ff]")
 _MAX_INVALID_SHARE = 0.02
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
+"""Soft hyphens, joiners and marks of direction. Between letters, they would hide words from the model."""
+
 
 _CODE_LINE = re.compile(
     r"""
@@ -53,8 +56,11 @@ _PROSE_END = re.compile(r"[a-z]{2}[\"')\]]*[.!?,][\"')\]]*\s*$")
 _MIN_CODE_LINES = 3
 _MIN_CODE_LINE_SHARE = 0.5
 _CODE_SYMBOLS = re.compile(r"[{}\[\]<>=;|\\$@#&^~_+*/]")
+_COMPUTATION_SYMBOL = re.compile(r"\d[ \t]?[=*+/][ \t]?(?=[\d-])")
+"""A symbol between two numbers, as in the prose of a computation."""
+
 _MAX_SYMBOL_SHARE = 0.08
-_SAMPLE_CHARS = 2_000
+_SAMPLE_CHARS, _MAX_SAMPLES = 600, 6
 _MIN_ENGLISH_WORDS = 15
 _LATIN_LETTERS = re.compile(r"[A-Za-z\u00c0-\u024f]")
 _MIN_LATIN_SHARE = 0.7
@@ -104,6 +110,8 @@ def extract_plain_text(text: str) -> PlainText:
     """Return the prose of *text*, which may be Markdown, HTML or anything else. Raises nothing."""
     invalid_count = len(_INVALID.findall(text))
     masked = _INVALID.sub(_DELETED, text) if invalid_count else text
+    if not masked.isascii():
+        masked = _INVISIBLE.sub(_DELETED, masked)
     code_words = quoted_words = 0
     if not _MARKUP.isdisjoint(masked):
         masked, code_words, quoted_words = _mask_blocks(masked)
@@ -249,7 +257,7 @@ def _find_problem(prose: str, *, words: int, code_words: int, quoted_words: int,
 
 
 def _is_code(prose: str) -> bool:
-    symbols = len(_CODE_SYMBOLS.findall(prose))
+    symbols = len(_CODE_SYMBOLS.findall(prose)) - len(_COMPUTATION_SYMBOL.findall(prose))
     letters = len(prose) - prose.count(" ")
     if letters and symbols > _MAX_SYMBOL_SHARE * letters:
         return True
@@ -261,12 +269,17 @@ def _is_code(prose: str) -> bool:
 
 
 def _is_english(prose: str, words: int) -> bool:
-    """Return whether *prose* is English, as far as its function words show. The language of a few words is not decided."""
+    """
+    Return whether more than half of *prose* is English, as far as the function words of evenly spread samples show.
+
+    The language of a few words is not decided.
+    """
     letters = sum(map(str.isalpha, prose))
     if letters and len(_LATIN_LETTERS.findall(prose)) < _MIN_LATIN_SHARE * letters:
         return False
-    starts = range(0, len(prose), _SAMPLE_CHARS)
-    samples = [prose[starts[number] : starts[number] + _SAMPLE_CHARS] for number in sorted({0, len(starts) // 2, max(0, len(starts) - 2)})]
+    count = max(1, min(_MAX_SAMPLES, round(len(prose) / _SAMPLE_CHARS)))
+    size = len(prose) if count == 1 else min(_SAMPLE_CHARS, len(prose) // count)
+    samples = [prose[start : start + size] for start in ((len(prose) - size) * number // max(1, count - 1) for number in range(count))]
     samples = [sample for sample in samples if count_words(sample) >= _MIN_ENGLISH_WORDS] or samples
     votes = 0
     for sample in samples:
