@@ -235,6 +235,8 @@ class SqliteWriter:
                     _resolve_batch(pieces)
                 if last:
                     return
+                if file is not None and self._queue.empty():
+                    file.expect_synced_batch()
         finally:
             if file is not None:
                 file.close()
@@ -286,6 +288,11 @@ class _WriterConnection:
             raise
         if is_synced and self._synchronous_level > _SYNCHRONOUS_NORMAL and connection.total_changes == before:
             self._sync_wal()
+
+    def expect_synced_batch(self) -> None:
+        """Set the level of a synced commit ahead of the next one, while nobody waits. If that fails, the next commit sets it."""
+        with contextlib.suppress(sqlite3.Error):
+            self._set_synchronous_level(self._synchronous_level)
 
     def _set_synchronous_level(self, level: int) -> None:
         """Set PRAGMA synchronous to *level* if it differs from the current one."""
