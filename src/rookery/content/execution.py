@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import structlog
 
@@ -260,21 +261,26 @@ class GenerationRunner:
 
 def _add_usage(generation: Generation, usage: TokenUsage | None, cost_nanos: int | None) -> Generation:
     """Return a generation with the tokens of a call and their cost, None for a model without a price."""
+    return replace(generation, **_sum_usage(generation, usage, cost_nanos))
+
+
+def _sum_usage(generation: Generation, usage: TokenUsage | None, cost_nanos: int | None) -> dict[str, Any]:
+    """Return the fields of *generation* that change with the tokens of a call."""
     if usage is None:
-        return generation
-    return replace(
-        generation,
-        input_tokens=(generation.input_tokens or 0) + usage.input_tokens,
-        output_tokens=(generation.output_tokens or 0) + usage.output_tokens,
-        is_estimated=generation.is_estimated or usage.is_estimated,
-        cost_nanos=generation.cost_nanos if cost_nanos is None else (generation.cost_nanos or 0) + cost_nanos,
-    )
+        return {}
+    return {
+        "input_tokens": (generation.input_tokens or 0) + usage.input_tokens,
+        "output_tokens": (generation.output_tokens or 0) + usage.output_tokens,
+        "is_estimated": generation.is_estimated or usage.is_estimated,
+        "cost_nanos": generation.cost_nanos if cost_nanos is None else (generation.cost_nanos or 0) + cost_nanos,
+    }
 
 
 def _finish(generation: Generation, outcome: GenerationOutcome, *, cost_nanos: int | None, now: datetime) -> Generation:
     """Return a generation after its run."""
     return replace(
-        _add_usage(generation, outcome.usage, cost_nanos),
+        generation,
+        **_sum_usage(generation, outcome.usage, cost_nanos),
         status=outcome.status,
         output=outcome.text,
         score=outcome.score,
