@@ -135,9 +135,9 @@ class IvfFile:
     def score_nearest(self, rows: SourceSnapshot, vector: Floats, *, limit: int, limits: SearchLimits) -> ScoredRows:
         """Score the nearest of *rows*: enough for *limit* memories, or all visible ones."""
         group_sizes = np.diff(self.group_ends, prepend=0)
-        total, groups = rows.count, np.flatnonzero(rows.mask.groups).tolist()
+        total, groups = rows.count, np.flatnonzero(rows.mask.groups)
         if group_sizes[groups].sum() <= max(limits.max_exhaustive, round(limits.exhaustive_root_factor * total**0.5)):
-            parts = [self.by_group[self.group_ends[group] - group_sizes[group] : self.group_ends[group]] for group in groups]
+            parts = [self.by_group[self.group_ends[group] - group_sizes[group] : self.group_ends[group]] for group in groups.tolist()]
             return rows.score_rows(np.sort(np.concatenate([*parts, np.empty(0, dtype=np.int32)])).astype(np.int64), vector)
         visible = rows.find_visible(slice(None))
         visible_count = int(np.count_nonzero(visible))
