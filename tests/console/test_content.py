@@ -86,7 +86,8 @@ async def test_an_answer_of_json_is_shown_as_json(writer: ConsoleUser) -> None:
     [
         ("schema", "{", "is not JSON"),
         ("schema", "[]", "must be a JSON object"),
-        ("temperature", "warm", "is not a number"),
+        ("temperature", "warm", "must be a number; got"),
+        ("temperature", "nan", "must be a number; got"),
         ("max_tokens", "0", "max_tokens"),
     ],
 )

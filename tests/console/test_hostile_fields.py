@@ -35,7 +35,7 @@ BODIES = (b"", b"\x00\xff%", b"a=b")
 _PARAMETER = re.compile(r"\{(\w+)(?::path)?\}")
 _READS = {
     "GET": re.compile(r'(?:query|query_list)\(\s*"(\w+)"'),
-    "POST": re.compile(r'(?:form\.(?:get|get_text|list|split)\(\s*|fields\.get\(\s*|\(form, )"(\w+)"'),
+    "POST": re.compile(r'(?:form\.(?:get|get_text|list|split|number|integer|json_object)\(\s*|fields\.get\(\s*|\(form, )"(\w+)"'),
 }
 _CONTROL = re.compile(r'<(?:input|select|textarea)[^>]* name="([\w/-]+)"')
 _NO_NUMBER = "1e999"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.conftest import Instance
 from tests.console.browsing import BrowserUser, ConsoleUser
 
@@ -59,3 +61,11 @@ async def test_a_person_asks(person: BrowserUser) -> None:
     assert await person.find_faults() == []
     await person.page.resize(360, 740)
     assert await person.find_faults() == []
+
+
+@pytest.mark.parametrize(("field", "value"), [("min_relevance", "much"), ("top_k", "1.5"), ("max_tokens", "many")])
+async def test_a_parameter_that_is_no_number_is_named(user: ConsoleUser, field: str, value: str) -> None:
+    """A filter with a mistake is named, not ignored."""
+    page = await user.read(f"memories/recall?q=crane&{field}={value}")
+    assert f"{field}: must be a" in page
+    assert value in page

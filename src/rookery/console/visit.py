@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.access.scopes import grants
+from rookery.console.arguments import parse_integer, parse_json_object, parse_number
 from rookery.console.cookies import ConsoleSession
 from rookery.console.form_body import parse_form
 from rookery.console.rendering import ConsoleTemplates
@@ -41,6 +42,33 @@ class SubmittedForm:
     def get_text(self, name: str) -> str:
         """Return the last value of a field as it was sent. Its lines end with a line feed alone."""
         return next((value.replace("\r\n", "\n") for key, value in reversed(self._pairs) if key == name), "")
+
+    def number(self, name: str) -> float | None:
+        """
+        Return the number in a field; None if it is empty.
+
+        Raises:
+            ApiError: The field has something else.
+        """
+        return parse_number(name, self.get(name))
+
+    def integer(self, name: str) -> int | None:
+        """
+        Return the integer in a field; None if it is empty.
+
+        Raises:
+            ApiError: The field has something else.
+        """
+        return parse_integer(name, self.get(name))
+
+    def json_object(self, name: str) -> dict[str, object] | None:
+        """
+        Return the JSON object in a field; None if it is empty.
+
+        Raises:
+            ApiError: The field has something else.
+        """
+        return parse_json_object(name, self.get(name))
 
     def list(self, name: str) -> list[str]:
         """Return all values of a field that are not empty."""
@@ -161,9 +189,6 @@ class ListedPage(Protocol):
     @property
     def total(self) -> int: ...
 
-    @property
-    def has_next(self) -> bool: ...
-
 
 @dataclass(frozen=True, slots=True)
 class PageLinks:
@@ -185,7 +210,12 @@ class PageLinks:
     @classmethod
     def of(cls, visit: Visit, page: ListedPage, per_page: int = PER_PAGE) -> PageLinks:
         """Return the position of *page*. The links keep the other parameters of the URL."""
-        first = (page.number - 1) * per_page
+        return cls.at(visit, page.number, page.total, per_page)
+
+    @classmethod
+    def at(cls, visit: Visit, number: int, total: int, per_page: int = PER_PAGE) -> PageLinks:
+        """Return the position of page *number* of a list of *total* items. The links keep the other parameters of the URL."""
+        first = (number - 1) * per_page
+        last = min(first + per_page, total)
         query = tuple((name, value) for name, value in visit.request.query_params.multi_items() if name not in {"page", "done"})
-        count = len(page.items)
-        return cls(page.number, page.total, first + 1 if count else 0, first + count, page.has_next, query)
+        return cls(number, total, first + 1 if first < total else 0, max(first, last), last < total, query)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 from starlette.responses import Response
 
+from rookery.console.arguments import choose, or_unset
 from rookery.console.routing import View
 from rookery.console.visit import PER_PAGE, Notice, PageLinks, SubmittedForm, Visit, get_field_errors
 from rookery_client import ApiError, AsyncRookery
@@ -18,7 +19,7 @@ READ, WRITE, SEND = "notify:read", "notify:write", "notify:send"
 Channel = Literal["webhook", "email", "ntfy", "webpush", "apprise"]
 STATUSES = ("draft", "scheduled", "sending", "paused", "sent", "cancelled", "failed", "missed")
 STATES = ("pending", "sending", "sent", "failed", "unknown", "skipped")
-CHANNELS: tuple[Channel, ...] = ("webhook", "email", "ntfy", "webpush", "apprise")
+CHANNELS: tuple[Channel, ...] = get_args(Channel)
 _EDITABLE = frozenset({"draft", "scheduled", "failed", "missed"})
 _PREVIEW_POLICY = "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'; sandbox"
 """The policy of the frame with a message, which a campaign's author wrote: it loads nothing but the stylesheet and runs nothing."""
@@ -39,7 +40,7 @@ async def list_campaigns(visit: Visit) -> Response:
     """List the campaigns, newest first."""
     status, words = visit.query("status"), visit.query("q")
     page = await visit.client.notifications.list_campaigns(
-        page=visit.page_number, per_page=PER_PAGE, status=status if status in STATUSES else UNSET, q=words or UNSET
+        page=visit.page_number, per_page=PER_PAGE, status=choose(status, STATUSES), q=words or UNSET
     )
     content: dict[str, str] = {"chosen_status": status, "words": words}
     return visit.render("campaigns/campaigns.html", page=page, links=PageLinks.of(visit, page), statuses=STATUSES, values=content)
@@ -61,7 +62,7 @@ async def create_campaign(visit: Visit) -> Response:
             url=form.get("url") or None,
             audience=_read_audience(form),
             channels=_read_channels(form),
-            rate_per_second=_read_rate(form),
+            rate_per_second=or_unset(form.number("rate_per_second")),
         )
     except ApiError as error:
         return _show_form(visit, form.as_dict(), get_field_errors(error), status=error.status)
@@ -78,8 +79,8 @@ async def show_campaign(visit: Visit) -> Response:
         campaign_id,
         page=visit.page_number,
         per_page=PER_PAGE,
-        status=state if state in STATES else UNSET,
-        channel=channel if channel in CHANNELS else UNSET,
+        status=choose(state, STATES),
+        channel=choose(channel, CHANNELS),
     )
     filters = {"state": state, "channel": channel}
     return visit.render(
@@ -133,7 +134,7 @@ async def save_campaign(visit: Visit) -> Response:
             url=form.get("url") or None,
             audience=_read_audience(form),
             channels=_read_channels(form) or None,
-            rate_per_second=_read_rate(form) or None,
+            rate_per_second=form.number("rate_per_second"),
         )
     except ApiError as error:
         return _show_form(visit, form.as_dict() | {"id": campaign_id}, get_field_errors(error), status=error.status)
@@ -200,21 +201,6 @@ def _read_channels(form: SubmittedForm) -> list[Channel] | Unset:
     """Return the chosen channels; unset: all channels of a subscriber."""
     channels: list[Channel] = [channel for channel in CHANNELS if channel in form.list("channels")]
     return channels or UNSET
-
-
-def _read_rate(form: SubmittedForm) -> float | Unset:
-    """
-    Return the rate of the form; unset without one.
-
-    Raises:
-        ApiError: It is not a number.
-    """
-    text = form.get("rate_per_second")
-    try:
-        return float(text) if text else UNSET
-    except ValueError:
-        errors = {"rate_per_second": ["is not a number"]}
-        raise ApiError("rate_per_second: is not a number", status=422, code="validation_error", detail={"errors": errors}) from None
 
 
 VIEWS = (

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal, TypedDict, cast
+from typing import Literal, TypedDict, get_args
 
 from starlette.responses import Response
 
+from rookery.console.arguments import choose, parse_variable
 from rookery.console.formats import to_json
 from rookery.console.routing import View
 from rookery.console.visit import PER_PAGE, PageLinks, SubmittedForm, Visit, get_field_errors
@@ -28,14 +28,13 @@ _UNFINISHED = frozenset({"queued", "running"})
 _REPEATABLE = frozenset({"failed", "cancelled"})
 _PERIODS = {"1": "last day", "7": "last 7 days", "30": "last 30 days"}
 _MAX_OFFERED_TEMPLATES = 100
-_BOOLEANS: Mapping[str, object] = {"true": True, "false": False}
 
 Status = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 BatchStatus = Literal["running", "finished"]
 Mode = Literal["sync", "queued", "stream"]
-STATUSES: tuple[Status, ...] = ("queued", "running", "succeeded", "failed", "cancelled")
-BATCH_STATUSES: tuple[BatchStatus, ...] = ("running", "finished")
-MODES: tuple[Mode, ...] = ("sync", "queued", "stream")
+STATUSES: tuple[Status, ...] = get_args(Status)
+BATCH_STATUSES: tuple[BatchStatus, ...] = get_args(BatchStatus)
+MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +71,8 @@ async def list_generations(visit: Visit) -> Response:
     page = await visit.client.content.list_generations(
         page=visit.page_number,
         per_page=PER_PAGE,
-        status=next((status for status in STATUSES if status == filters["status"]), UNSET),
-        mode=next((mode for mode in MODES if mode == filters["mode"]), UNSET),
+        status=choose(filters["status"], STATUSES),
+        mode=choose(filters["mode"], MODES),
         model=filters["model"] or UNSET,
         template=filters["template"] or UNSET,
         since=_read_since(filters["since"]),
@@ -153,9 +152,11 @@ async def stream_generation(visit: Visit) -> Response:
 
 async def list_batches(visit: Visit) -> Response:
     """List the batches, newest first."""
-    status: BatchStatus | Unset = next((name for name in BATCH_STATUSES if name == visit.query("status")), UNSET)
+    status = choose(visit.query("status"), BATCH_STATUSES)
     page = await visit.client.content.list_generation_batches(page=visit.page_number, per_page=PER_PAGE, status=status)
-    return visit.render("content/batches.html", page=page, links=PageLinks.of(visit, page), chosen_status=visit.query("status"))
+    return visit.render(
+        "content/batches.html", page=page, links=PageLinks.of(visit, page), statuses=BATCH_STATUSES, chosen_status=visit.query("status")
+    )
 
 
 async def show_batch(visit: Visit) -> Response:
@@ -189,58 +190,6 @@ def cut_messages(messages: Sequence[models.Message]) -> list[ShownText]:
     return texts
 
 
-def parse_json_object(form: SubmittedForm, name: str) -> dict[str, object] | None:
-    """
-    Return the JSON object in a field of the form; None if the field is empty.
-
-    Raises:
-        ApiError: The field has something else.
-    """
-    text = form.get(name)
-    if not text:
-        return None
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise refuse_field(name, f"is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise refuse_field(name, "must be a JSON object")
-    return cast("dict[str, object]", value)
-
-
-def parse_number(form: SubmittedForm, name: str) -> float | None:
-    """
-    Return the number in a field of the form; None if the field is empty.
-
-    Raises:
-        ApiError: The field has something else.
-    """
-    text = form.get(name)
-    try:
-        return float(text) if text else None
-    except ValueError:
-        raise refuse_field(name, "is not a number") from None
-
-
-def parse_integer(form: SubmittedForm, name: str) -> int | None:
-    """
-    Return the integer in a field of the form; None if the field is empty.
-
-    Raises:
-        ApiError: The field has something else.
-    """
-    text = form.get(name)
-    try:
-        return int(text) if text else None
-    except ValueError:
-        raise refuse_field(name, "is not an integer") from None
-
-
-def refuse_field(name: str, problem: str) -> ApiError:
-    """Return the error of a form whose field *name* has a problem, in the form of the API's own."""
-    return ApiError(f"{name}: {problem}", status=422, code="validation_error", detail={"errors": {name: [problem]}})
-
-
 def read_variables(form: SubmittedForm, variables: Mapping[str, models.PromptVariable]) -> dict[str, object]:
     """
     Return the values of the variables of a template. Fields that are empty are left out, so that their defaults apply.
@@ -251,23 +200,8 @@ def read_variables(form: SubmittedForm, variables: Mapping[str, models.PromptVar
     for name, variable in variables.items():
         text = form.get_text(f"variable-{name}")
         if text:
-            values[name] = _convert(text, variable.type)
+            values[name] = parse_variable(variable.type, text)
     return values
-
-
-def _convert(text: str, kind: str) -> object:
-    try:
-        match kind:
-            case "integer":
-                return int(text)
-            case "number":
-                return float(text)
-            case "boolean":
-                return _BOOLEANS.get(text.strip().lower(), text)
-            case _:
-                return text
-    except ValueError:
-        return text
 
 
 async def _read_draft(visit: Visit, form: SubmittedForm) -> _Draft:
@@ -284,11 +218,11 @@ async def _read_draft(visit: Visit, form: SubmittedForm) -> _Draft:
         draft["prompt"] = form.get_text("prompt")
     if model := form.get("model"):
         draft["model"] = model
-    if (max_tokens := parse_integer(form, "max_tokens")) is not None:
+    if (max_tokens := form.integer("max_tokens")) is not None:
         draft["max_tokens"] = max_tokens
-    if (temperature := parse_number(form, "temperature")) is not None:
+    if (temperature := form.number("temperature")) is not None:
         draft["temperature"] = temperature
-    if (schema := parse_json_object(form, "schema")) is not None:
+    if (schema := form.json_object("schema")) is not None:
         draft["schema"] = schema
     return draft
 

@@ -9,6 +9,7 @@ from typing import Literal
 from starlette.responses import Response
 
 from rookery.access.scopes import PRESETS, SCOPES, can_delegate
+from rookery.console.arguments import or_unset, refuse_field
 from rookery.console.routing import View
 from rookery.console.visit import PER_PAGE, ListedPage, PageLinks, SubmittedForm, Visit, get_field_errors
 from rookery_client import ApiError
@@ -55,7 +56,7 @@ async def create_key(visit: Visit) -> Response:
                 name=form.get("name"),
                 permissions=scopes if not preset else UNSET,
                 preset=preset or UNSET,  # pyright: ignore[reportArgumentType] - the API checks it
-                rate_limit=_read_number(form, "rate_limit"),
+                rate_limit=or_unset(form.integer("rate_limit")),
                 agent_id=form.get("agent_id") or UNSET,
                 expires_at=expires_at,
                 ip_restriction=True if form.split("ip_list") else UNSET,
@@ -106,7 +107,7 @@ async def save_key(visit: Visit) -> Response:
 async def rotate_key(visit: Visit) -> Response:
     """Create a new secret for a key. The old one works for the hours of the form."""
     form, kind, key_id = await visit.form(), visit.path("kind"), visit.path("key_id")
-    hours = _read_number(form, "grace_period_hours")
+    hours = or_unset(form.integer("grace_period_hours"))
     if kind == "agent":
         agent = await visit.client.keys.rotate_agent_key(key_id, grace_period_hours=hours)
         return _show_secret(visit, agent, agent.key, "agent")
@@ -182,24 +183,19 @@ def _list_scopes(visit: Visit) -> list[tuple[str, str]]:
 
 
 def _read_expiry(form: SubmittedForm) -> datetime | None:
-    """Return the time after the days of the form; None: never."""
-    days = form.get("expires_in")
-    return datetime.now(UTC) + timedelta(days=int(days)) if days.isdecimal() and len(days) < 5 else None
-
-
-def _read_number(form: SubmittedForm, name: str) -> int:
     """
-    Return the number of a field; text becomes a validation error.
+    Return the time after the days of the form; None: never.
 
     Raises:
-        ApiError: The field is not a whole number.
+        ApiError: The field has something else.
     """
-    text = form.get(name)
-    if not text.isdecimal() or len(text) > 9:
-        raise ApiError(
-            f"{name}: is not a whole number", status=422, code="validation_error", detail={"errors": {name: ["is not a whole number"]}}
-        )
-    return int(text)
+    days = form.integer("expires_in")
+    if days is None:
+        return None
+    try:
+        return datetime.now(UTC) + timedelta(days=days)
+    except OverflowError:
+        raise refuse_field("expires_in", f"must be a number of days before the year 10000; got {days}") from None
 
 
 VIEWS = (

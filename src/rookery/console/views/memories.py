@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from starlette.responses import Response
 
 from rookery.console.routing import View
-from rookery.console.views.memory_filters import KNOWN_TYPES, SCOPES, STATES, MemoryListFilters
+from rookery.console.views.memory_filters import SCOPES, STATES, MemoryListFilters, list_types
 from rookery.console.visit import PER_PAGE, PageLinks, Visit
 from rookery_client import ApiError
 from rookery_client.generated import models
@@ -41,7 +41,7 @@ async def list_memories(visit: Visit) -> Response:
         memories=memories,
         links=links,
         problem=problem,
-        types=sorted({*KNOWN_TYPES, *([filters.type] if filters.type else [])}),
+        types=list_types(filters.type),
         projects=sorted({*sorted(projects)[:_MAX_OPTIONS], *([filters.project] if filters.project else [])}),
         tags=[tag.name for tag in tags.tags[:_MAX_OPTIONS]],
         scopes=SCOPES,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal, cast
 from urllib.parse import urlencode
 
@@ -40,10 +39,13 @@ STATES = (
 MAX_SEARCH_OFFSET = 100_000
 """The last offset that the search by words takes."""
 
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
-
 ScopeName = Literal["project", "agent", "session", "shared"]
 StateName = Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"]
+
+
+def list_types(chosen: str) -> list[str]:
+    """Return the types that a filter offers, with the chosen one."""
+    return sorted({*KNOWN_TYPES, chosen} - {""})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,7 @@ class MemoryListFilters:
             ApiError: A filter is invalid, or needs a scope that the key lacks.
         """
         page = await self.fetch_page(visit, visit.page_number, PER_PAGE)
-        return page.items, _build_links(visit, page.number, len(page.items), page.total)
+        return page.items, PageLinks.of(visit, page)
 
     async def fetch_page(self, visit: Visit, number: int, per_page: int) -> AsyncPage[models.Memory]:
         """
@@ -103,7 +105,7 @@ class MemoryListFilters:
             memory_scope=cast("ScopeName", self.scope) if self.scope else UNSET,
             type=_given(self.type),
             tags=[self.tag] if self.tag else UNSET,
-            since=_given(self._since_time),
+            since=_given(self.since),
             state=cast("StateName", self.state) if self.state else UNSET,
         )
 
@@ -126,27 +128,11 @@ class MemoryListFilters:
             memory_scope=cast("ScopeName", self.scope) if self.scope else UNSET,
             type=_given(self.type),
             tags=[self.tag] if self.tag else UNSET,
-            since=_given(self._since_time),
+            since=_given(self.since),
         )
-        links = _build_links(visit, offset // PER_PAGE + 1, len(result.hits), result.total)
-        return result.hits, links
-
-    @property
-    def _since_time(self) -> str:
-        return f"{self.since}T00:00:00Z" if _DATE.fullmatch(self.since) else self.since
+        links = PageLinks.at(visit, offset // PER_PAGE + 1, result.total)
+        return result.hits, replace(links, has_next=links.has_next and offset < MAX_SEARCH_OFFSET)
 
 
 def _given(text: str) -> str | Unset:
     return text or UNSET
-
-
-def _build_links(visit: Visit, number: int, count: int, total: int) -> PageLinks:
-    first = (number - 1) * PER_PAGE
-    return PageLinks(
-        number=number,
-        total=total,
-        first=first + 1 if count else 0,
-        last=first + count,
-        has_next=first + count < total and first < MAX_SEARCH_OFFSET,
-        query=tuple((name, value) for name, value in visit.request.query_params.multi_items() if name not in {"page", "done"}),
-    )

@@ -8,29 +8,22 @@ from typing import cast
 
 from starlette.responses import Response
 
+from rookery.console.arguments import or_unset
 from rookery.console.routing import View
 from rookery.console.views.memory_filters import KNOWN_TYPES, SCOPES, ScopeName
-from rookery.console.visit import SubmittedForm, Visit
+from rookery.console.visit import SubmittedForm, Visit, get_field_errors
 from rookery_client import ApiError
 from rookery_client.calls import UNSET, Unset
 from rookery_client.generated import models
 
 Errors = dict[str, list[str]]
 
-_UNPROCESSABLE, _CONFLICT = 422, 409
+_CONFLICT = 409
 _WAIT_MS = 2000
 """The time for which a new memory may be indexed before its page is shown, in milliseconds."""
 
 _CHANGED_SINCE = "This memory has changed since you opened the form. Its present text is below; your text is in the field."
 _NEW_FIELDS = {"type": "observation", "memory_scope": "project", "confidence": "0.8"}
-
-
-class InvalidField(Exception):
-    """A field of a form that is not sent to the API. *errors* has its texts by field."""
-
-    def __init__(self, name: str, text: str) -> None:
-        super().__init__(text)
-        self.errors: Errors = {name: [text]}
 
 
 async def show_new(visit: Visit) -> Response:
@@ -43,10 +36,8 @@ async def create(visit: Visit) -> Response:
     form = await visit.form()
     try:
         stored = await _remember(visit, form, supersedes_id=UNSET)
-    except InvalidField as error:
-        return _render(visit, "new", form.as_dict(), error.errors)
     except ApiError as error:
-        return _render(visit, "new", form.as_dict(), _read_errors(error))
+        return _render(visit, "new", form.as_dict(), get_field_errors(error), status=error.status)
     return visit.redirect(f"memories/{stored.id}", done="saved" if stored.duplicate else "created")
 
 
@@ -65,10 +56,8 @@ async def edit(visit: Visit) -> Response:
         return _render(visit, "edit", form.as_dict(), errors, memory=memory, status=_CONFLICT)
     try:
         await _change(visit, memory, form)
-    except InvalidField as error:
-        return _render(visit, "edit", form.as_dict(), error.errors, memory=memory)
     except ApiError as error:
-        return _render(visit, "edit", form.as_dict(), _read_errors(error), memory=memory)
+        return _render(visit, "edit", form.as_dict(), get_field_errors(error), memory=memory, status=error.status)
     return visit.redirect(f"memories/{memory.id}", done="saved")
 
 
@@ -84,10 +73,8 @@ async def supersede(visit: Visit) -> Response:
     memory = await visit.client.memory.get_memory(visit.path("memory_id"))
     try:
         stored = await _remember(visit, form, supersedes_id=memory.id)
-    except InvalidField as error:
-        return _render(visit, "supersede", form.as_dict(), error.errors, memory=memory)
     except ApiError as error:
-        return _render(visit, "supersede", form.as_dict(), _read_errors(error), memory=memory)
+        return _render(visit, "supersede", form.as_dict(), get_field_errors(error), memory=memory, status=error.status)
     return visit.redirect(f"memories/{stored.id}", done="created")
 
 
@@ -102,20 +89,20 @@ async def _remember(visit: Visit, form: SubmittedForm, *, supersedes_id: str | U
         session_id=_given(form, "session_id"),
         memory_scope=cast("ScopeName", scope) if scope else UNSET,
         tags=read_tags(form),
-        metadata=_read_metadata(form) or UNSET,
-        confidence=_read_number(form, "confidence"),
+        metadata=form.json_object("metadata") or UNSET,
+        confidence=or_unset(form.number("confidence")),
         source=_given(form, "source"),
         supersedes_id=supersedes_id,
-        expires_in=_read_number(form, "expires_in"),
+        expires_in=or_unset(form.number("expires_in")),
         dedupe=True if form.get("dedupe") else UNSET,
         wait_ms=_WAIT_MS,
     )
 
 
 async def _change(visit: Visit, memory: models.Memory, form: SubmittedForm) -> models.Memory:
-    content, tags, metadata = form.get_text("content"), read_tags(form), _read_metadata(form)
-    confidence = _read_number(form, "confidence")
-    expires_in: float | Unset | None = None if form.get("never_expires") else _read_number(form, "expires_in")
+    content, tags, metadata = form.get_text("content"), read_tags(form), form.json_object("metadata") or {}
+    confidence = form.number("confidence")
+    expires_in: float | Unset | None = None if form.get("never_expires") else or_unset(form.number("expires_in"))
     return await visit.client.memory.update_memory(
         memory.id,
         content=content if content != memory.content else UNSET,
@@ -124,7 +111,7 @@ async def _change(visit: Visit, memory: models.Memory, form: SubmittedForm) -> m
         project=_changed_or_null(form, "project", memory.project),
         tags=tags if tags != memory.tags else UNSET,
         metadata=metadata if metadata != memory.metadata else UNSET,
-        confidence=confidence if not isinstance(confidence, Unset) and round(confidence, 4) != round(memory.confidence, 4) else UNSET,
+        confidence=confidence if confidence is not None and round(confidence, 4) != round(memory.confidence, 4) else UNSET,
         source=form.get("source") if form.get("source") not in {"", memory.source} else UNSET,
         expires_in=expires_in,
     )
@@ -142,42 +129,6 @@ def _changed_or_null(form: SubmittedForm, name: str, value: str | None) -> str |
 
 def _given(form: SubmittedForm, name: str) -> str | Unset:
     return form.get(name) or UNSET
-
-
-def _read_number(form: SubmittedForm, name: str) -> float | Unset:
-    text = form.get(name)
-    if not text:
-        return UNSET
-    try:
-        return float(text)
-    except ValueError:
-        raise InvalidField(name, f"must be a number; got {text[:40]!r}") from None
-
-
-def _read_metadata(form: SubmittedForm) -> dict[str, object]:
-    text = form.get("metadata")
-    if not text:
-        return {}
-    try:
-        value: object = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidField("metadata", f"is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise InvalidField("metadata", 'must be a JSON object, such as {"ticket": 4211}')
-    return cast("dict[str, object]", value)
-
-
-def _read_errors(error: ApiError) -> Errors:
-    """
-    Return the errors of a refused form by field.
-
-    Raises:
-        ApiError: The error is another one, which its own page shows.
-    """
-    errors = error.detail.get("errors")
-    if error.status != _UNPROCESSABLE or not isinstance(errors, Mapping):
-        raise error
-    return {str(name): [str(text) for text in texts] for name, texts in cast("Mapping[str, list[object]]", errors).items()}
 
 
 def _to_fields(memory: models.Memory) -> dict[str, str]:
@@ -201,7 +152,7 @@ def _render(
 ) -> Response:
     return visit.render(
         "memories/form.html",
-        status=status if status != 200 or not errors else _UNPROCESSABLE,
+        status=status,
         kind=kind,
         fields=fields,
         errors=errors,

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from rookery.console.rendering import PAGE_HEADERS
 from rookery.console.routing import View
-from rookery.console.views.memory_filters import KNOWN_TYPES
+from rookery.console.views.memory_filters import list_types
 from rookery.console.visit import Visit
 from rookery_client import ApiError
 from rookery_client.calls import UNSET
@@ -37,7 +37,7 @@ async def show_map(visit: Visit) -> Response:
         problem=problem,
         fields=fields,
         query_string=visit.request.url.query,
-        types=sorted({*KNOWN_TYPES, *([fields["type"]] if fields["type"] else [])}),
+        types=list_types(fields["type"]),
     )
 
 

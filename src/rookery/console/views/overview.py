@@ -11,10 +11,10 @@ from typing import TypeVar
 from starlette.responses import Response
 
 from rookery.console.call_group import open_call_group
+from rookery.console.day_charts import build_call_chart
 from rookery.console.routing import View
 from rookery.console.visit import Visit
 from rookery_client import ApiError
-from rookery_client.generated import models
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ async def show_overview(visit: Visit) -> Response:
         sessions=sessions.result(),
         ready=ready.result(),
         queues=None if texts is None else parse_queues(texts),
-        chart=None if figures is None else _build_chart(figures, since),
+        chart=None if figures is None else build_call_chart(figures, since.date(), _DAYS + 1),
     )
 
 
@@ -81,21 +81,6 @@ async def _read(visit: Visit, scope: str, call: Callable[[], Coroutine[object, o
         if error.status < 500:
             raise
         return None
-
-
-def _build_chart(days: models.Analytics, since: datetime) -> dict[str, object]:
-    """Return calls and errors of each day. Days without calls are 0."""
-    counts = {str(row.day): (row.calls - row.errors, row.errors) for row in days.data}
-    dates = [(since + timedelta(days=offset)).date() for offset in range(_DAYS + 1)]
-    values = [counts.get(date.isoformat(), (0, 0)) for date in dates]
-    x = [int(datetime(date.year, date.month, date.day, tzinfo=UTC).timestamp()) for date in dates]
-    return {
-        "x": x,
-        "series": [
-            {"label": "calls", "values": [good + bad for good, bad in values], "kind": "accent"},
-            {"label": "errors", "values": [bad for _, bad in values], "kind": "bad"},
-        ],
-    }
 
 
 VIEWS = (View("GET", "/", show_overview),)

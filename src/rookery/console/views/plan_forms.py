@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import cast
-
 from starlette.responses import Response
 
+from rookery.console.arguments import parse_variable
 from rookery.console.routing import View
-from rookery.console.visit import PER_PAGE, PageLinks, SubmittedForm, Visit
-from rookery_client import ApiError, AsyncPage
+from rookery.console.visit import PER_PAGE, PageLinks, SubmittedForm, Visit, get_field_errors
+from rookery_client import ApiError
 from rookery_client.calls import UNSET
 from rookery_client.generated import inputs, models
-
-Errors = dict[str, list[str]]
-
-_UNPROCESSABLE = 422
-_REFUSED = frozenset({409, _UNPROCESSABLE})
 
 
 async def show_new(visit: Visit) -> Response:
@@ -38,7 +31,7 @@ async def create(visit: Visit) -> Response:
             phases=phases or UNSET,
         )
     except ApiError as error:
-        return visit.render("plans/new.html", status=error.status, fields=form.as_dict(), errors=_read_errors(error))
+        return visit.render("plans/new.html", status=error.status, fields=form.as_dict(), errors=get_field_errors(error))
     return visit.redirect(f"plans/{plan.slug}", done="created")
 
 
@@ -66,8 +59,7 @@ def parse_outline(text: str) -> list[inputs.PhaseBody]:
 async def list_templates(visit: Visit) -> Response:
     """Show the templates from which plans are created."""
     page = await visit.client.templates.list_templates(page=visit.page_number, per_page=PER_PAGE, q=visit.query("q") or UNSET)
-    links = PageLinks.of(visit, cast("AsyncPage[object]", page))
-    return visit.render("plans/templates.html", templates=page.items, links=links, q=visit.query("q"))
+    return visit.render("plans/templates.html", templates=page.items, links=PageLinks.of(visit, page), q=visit.query("q"))
 
 
 async def show_template(visit: Visit) -> Response:
@@ -89,7 +81,7 @@ async def create_from_template(visit: Visit) -> Response:
             status="active" if form.get("start") else "draft",
         )
     except ApiError as error:
-        errors = _read_errors(error)
+        errors = get_field_errors(error)
         return visit.render("plans/from_template.html", status=error.status, plan_template=template, fields=form.as_dict(), errors=errors)
     return visit.redirect(f"plans/{plan.slug}", done="created")
 
@@ -100,32 +92,8 @@ def _read_variables(template: models.Template, form: SubmittedForm) -> dict[str,
     for name, variable in template.variables.items():
         text = form.get_text(f"variables.{name}").strip()
         if text:
-            values[name] = _convert(variable.type, text)
+            values[name] = parse_variable(variable.type, text)
     return values
-
-
-def _convert(kind: str, text: str) -> object:
-    if kind == "boolean" and text in {"true", "false"}:
-        return text == "true"
-    try:
-        return int(text) if kind == "integer" else float(text) if kind == "number" else text
-    except ValueError:
-        return text  # the API names the variable and the type that it expects
-
-
-def _read_errors(error: ApiError) -> Errors:
-    """
-    Return the errors of a refused form by field.
-
-    Raises:
-        ApiError: The error is another one, which its own page shows.
-    """
-    if error.status not in _REFUSED:
-        raise error
-    errors = error.detail.get("errors")
-    if not isinstance(errors, Mapping):
-        return {"title": [error.message]}
-    return {str(name): [str(text) for text in texts] for name, texts in cast("Mapping[str, list[object]]", errors).items()}
 
 
 VIEWS = (

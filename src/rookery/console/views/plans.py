@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 from starlette.responses import Response
 
+from rookery.console.arguments import choose
 from rookery.console.plan_graph import MAX_DRAWN_TASKS, draw_graph, list_dependencies
 from rookery.console.routing import View
 from rookery.console.visit import PER_PAGE, Notice, PageLinks, Visit
-from rookery_client import ApiError, AsyncPage
+from rookery_client import ApiError
 from rookery_client.calls import UNSET
 from rookery_client.generated import models
 
 PlanStatus = Literal["draft", "active", "paused", "completed", "archived"]
 TaskState = Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"]
 
-STATUSES = ("draft", "active", "paused", "completed", "archived")
-TASK_STATES = ("ready", "blocked", "in_progress", "completed", "failed", "on_hold", "skipped")
+STATUSES: tuple[PlanStatus, ...] = get_args(PlanStatus)
+TASK_STATES: tuple[TaskState, ...] = ("ready", "blocked", "in_progress", "completed", "failed", "on_hold", "skipped")
 PHASES_PER_PAGE = 12
 """Columns of a board. Further phases are on its next pages."""
 
@@ -47,7 +48,7 @@ async def list_plans(visit: Visit) -> Response:
             page=visit.page_number,
             per_page=PER_PAGE,
             q=filters["q"] or UNSET,
-            status=cast("PlanStatus", filters["status"]) if filters["status"] else UNSET,
+            status=choose(filters["status"], STATUSES),
             project=filters["project"] or UNSET,
             org=filters["org"] or UNSET,
         )
@@ -59,7 +60,7 @@ async def list_plans(visit: Visit) -> Response:
         "plans/list.html",
         filters=filters,
         plans=page.items if page else [],
-        links=PageLinks.of(visit, cast("AsyncPage[object]", page)) if page else None,
+        links=PageLinks.of(visit, page) if page else None,
         problem=problem,
         statuses=STATUSES,
     )
@@ -75,16 +76,8 @@ async def render_board(visit: Visit, *, problem: str = "", status: int = 200) ->
     plan = await visit.client.plans.get_plan(visit.path("plan"), include=["phases"])
     phases = plan.phases or []
     first = (visit.page_number - 1) * PHASES_PER_PAGE
-    page_phases = phases[first : first + PHASES_PER_PAGE]
-    columns = [await _read_column(visit, plan.slug, phase) for phase in page_phases]
-    links = PageLinks(
-        number=visit.page_number,
-        total=len(phases),
-        first=first + 1 if page_phases else 0,
-        last=first + len(page_phases),
-        has_next=first + len(page_phases) < len(phases),
-        query=(),
-    )
+    columns = [await _read_column(visit, plan.slug, phase) for phase in phases[first : first + PHASES_PER_PAGE]]
+    links = PageLinks.at(visit, visit.page_number, len(phases), PHASES_PER_PAGE)
     checkpoints = sorted(
         ((note, phase) for phase in phases for note in phase.checkpoints), key=lambda pair: pair[0].created_at, reverse=True
     )
@@ -149,14 +142,14 @@ async def show_phase(visit: Visit) -> Response:
         phase.id,
         page=visit.page_number,
         per_page=PER_PAGE,
-        state=cast("TaskState", state) if state in TASK_STATES else UNSET,
+        state=choose(state, TASK_STATES),
     )
     return visit.render(
         "plans/phase.html",
         plan=plan,
         phase=phase,
         tasks=page.items,
-        links=PageLinks.of(visit, cast("AsyncPage[object]", page)),
+        links=PageLinks.of(visit, page),
         state=state,
         states=[(name, name.replace("_", " ")) for name in TASK_STATES],
     )
@@ -180,7 +173,7 @@ async def list_events(visit: Visit) -> Response:
     """Show the changes of a plan, oldest first."""
     plan = await visit.client.plans.get_plan(visit.path("plan"), include=["none"])
     page = await visit.client.plans.list_plan_events(plan.slug, page=visit.page_number, per_page=PER_PAGE)
-    links = PageLinks.of(visit, cast("AsyncPage[object]", page))
+    links = PageLinks.of(visit, page)
     return visit.render("plans/events.html", plan=plan, events=page.items, links=links)
 
 

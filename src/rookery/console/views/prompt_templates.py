@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import TypedDict, cast
 
 from starlette.responses import Response
 
+from rookery.console.arguments import or_unset, parse_integer, parse_json, refuse_field
 from rookery.console.call_group import open_call_group
+from rookery.console.day_charts import build_day_chart
 from rookery.console.formats import to_json
 from rookery.console.routing import View
 from rookery.console.views.content import (
     READ,
     WRITE,
     cut_messages,
-    parse_integer,
-    parse_json_object,
-    parse_number,
     read_variables,
-    refuse_field,
 )
 from rookery.console.visit import PER_PAGE, PageLinks, SubmittedForm, Visit, get_field_errors
 from rookery_client import ApiError
@@ -79,8 +76,8 @@ async def show_template(visit: Visit) -> Response:
 async def preview_template(visit: Visit) -> Response:
     """Fill in a template with the values of the form."""
     form, slug = await visit.form(), visit.path("slug")
-    version = parse_integer(form, "version")
-    template = await visit.client.content.get_prompt_template(slug, version=UNSET if version is None else version)
+    version = form.integer("version")
+    template = await visit.client.content.get_prompt_template(slug, version=or_unset(version))
     try:
         preview = await visit.client.content.preview_prompt_template(
             slug, variables=read_variables(form, template.variables), version=template.version
@@ -150,16 +147,15 @@ async def show_usage(visit: Visit) -> Response:
             is_complete = True
             break
     by_model = {name: _sum([row for row in rows if row.model == name]) for name in sorted({row.model for row in rows})}
-    first = (visit.page_number - 1) * PER_PAGE
+    links = PageLinks.at(visit, visit.page_number, len(rows))
     return visit.render(
         "content/usage.html",
-        rows=rows[first : first + PER_PAGE],
-        page_number=visit.page_number,
-        has_next=len(rows) > first + PER_PAGE,
+        rows=rows[links.first - 1 : links.last] if links.first else [],
+        links=links,
         total=_sum(rows),
         by_model=by_model,
         is_complete=is_complete,
-        charts=_build_charts(rows, int(days)),
+        charts=_build_charts(rows, since, int(days)),
         filters={"days": days, "model": model},
         periods=tuple(_PERIODS.items()),
     )
@@ -174,7 +170,7 @@ async def set_budget(visit: Visit) -> Response:
     """Set the daily budget of the workspace, or of the key that the form names. An empty one is no limit."""
     form = await visit.form()
     try:
-        daily, key_id = parse_number(form, "daily"), form.get("key_id")
+        daily, key_id = form.number("daily"), form.get("key_id")
         if key_id:
             await visit.client.content.set_key_content_budget(key_id, daily=daily)
         else:
@@ -203,10 +199,10 @@ async def _show_template(
     preview: models.RenderedPrompt | None = None,
     status: int = 200,
 ) -> Response:
-    slug, number = visit.path("slug"), visit.query("version")
-    if version is None and number.isdecimal() and len(number) < 16:
-        version = int(number)
-    template = await visit.client.content.get_prompt_template(slug, version=UNSET if version is None else version)
+    slug = visit.path("slug")
+    if version is None:
+        version = parse_integer("version", visit.query("version"))
+    template = await visit.client.content.get_prompt_template(slug, version=or_unset(version))
     versions = await visit.client.content.list_prompt_template_versions(slug, per_page=_VERSIONS_SHOWN)
     return visit.render(
         "content/template.html",
@@ -234,12 +230,12 @@ def _read_content(form: SubmittedForm) -> _Content:
     return {
         "name": form.get("name"),
         "description": form.get_text("description"),
-        "variables": parse_json_object(form, "variables") or {},
+        "variables": form.json_object("variables") or {},
         "messages": _read_messages(form),
         "model": model or None,
-        "max_tokens": parse_integer(form, "max_tokens"),
-        "temperature": parse_number(form, "temperature"),
-        "schema": parse_json_object(form, "schema"),
+        "max_tokens": form.integer("max_tokens"),
+        "temperature": form.number("temperature"),
+        "schema": form.json_object("schema"),
     }
 
 
@@ -251,10 +247,7 @@ def _read_messages(form: SubmittedForm) -> list[inputs.MessageBody]:
         ApiError: The JSON is not a list of messages.
     """
     if text := form.get("messages"):
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise refuse_field("messages", f"is not JSON: {error}") from None
+        value = parse_json("messages", text)
         if not isinstance(value, list) or not all(_is_message(item) for item in cast("list[object]", value)):
             raise refuse_field("messages", "must be a JSON list of objects with role (system, user or assistant) and content")
         return cast("list[inputs.MessageBody]", value)
@@ -304,24 +297,18 @@ def _sum(rows: Sequence[models.ContentUsage]) -> UsageTotals:
     )
 
 
-def _build_charts(rows: Sequence[models.ContentUsage], days: int) -> list[tuple[str, dict[str, object]]]:
-    """Return the charts of requests and of cost by day. Days without requests are 0."""
+def _build_charts(rows: Sequence[models.ContentUsage], first: date, days: int) -> list[tuple[str, dict[str, object]]]:
+    """Return the charts of requests and of cost by day."""
     requests, failed, cost = Counter[str](), Counter[str](), dict[str, float]()
     for row in rows:
         day = row.day.isoformat()
         requests[day] += row.requests
         failed[day] += row.failed
-        cost[day] = cost.get(day, 0.0) + row.cost
-    today = datetime.now(UTC).date()
-    dates = [today - timedelta(days=offset) for offset in reversed(range(days))]
-    x = [int(datetime(date.year, date.month, date.day, tzinfo=UTC).timestamp()) for date in dates]
-    names = [date.isoformat() for date in dates]
-    counts = [
-        {"label": "requests", "values": [requests[name] for name in names], "kind": "accent"},
-        {"label": "failed", "values": [failed[name] for name in names], "kind": "bad"},
+        cost[day] = round(cost.get(day, 0.0) + row.cost, 6)
+    return [
+        ("Requests by day", build_day_chart(first, days, [("requests", "accent", requests), ("failed", "bad", failed)])),
+        ("Cost by day", build_day_chart(first, days, [("cost", "accent", cost)])),
     ]
-    costs = [{"label": "cost", "values": [round(cost.get(name, 0.0), 6) for name in names], "kind": "accent"}]
-    return [("Requests by day", {"x": x, "series": counts}), ("Cost by day", {"x": x, "series": costs})]
 
 
 async def _show_budgets(visit: Visit, values: Mapping[str, str], errors: Mapping[str, list[str]], *, status: int = 200) -> Response:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Literal, cast
 
 from starlette.responses import Response
 
+from rookery.console.arguments import or_unset, parse_integer, parse_number
 from rookery.console.routing import View
-from rookery.console.views.memory_filters import KNOWN_TYPES, SCOPES, ScopeName
+from rookery.console.views.memory_filters import SCOPES, ScopeName, list_types
 from rookery.console.visit import Visit
 from rookery_client import ApiError
-from rookery_client.calls import UNSET, Unset
+from rookery_client.calls import UNSET
 
 _REFUSED = frozenset({403, 422})
 _TOP_K = 10
@@ -37,7 +37,7 @@ async def show_recall(visit: Visit) -> Response:
             recall = await visit.client.memory.recall(
                 query=fields["q"],
                 mode=cast("Mode", fields["mode"]) if fields["mode"] else UNSET,
-                top_k=_read_integer(fields["top_k"] or str(_TOP_K)),
+                top_k=parse_integer("top_k", fields["top_k"]) or _TOP_K,
                 type=fields["type"] or UNSET,
                 project=fields["project"] or UNSET,
                 include_scopes=[cast("ScopeName", fields["scope"])] if fields["scope"] else UNSET,
@@ -45,8 +45,8 @@ async def show_recall(visit: Visit) -> Response:
                 agent_id=fields["agent"] or UNSET,
                 session_id=fields["session"] or UNSET,
                 keywords=[word.strip() for word in fields["keywords"].split(",") if word.strip()] or UNSET,
-                min_relevance=_read_number(fields["min_relevance"]),
-                max_tokens=_read_integer(fields["max_tokens"]),
+                min_relevance=or_unset(parse_number("min_relevance", fields["min_relevance"])),
+                max_tokens=or_unset(parse_integer("max_tokens", fields["max_tokens"])),
                 explain=True,
                 context=1,
             )
@@ -59,25 +59,12 @@ async def show_recall(visit: Visit) -> Response:
         fields=fields,
         recall=recall,
         problem=problem,
-        types=sorted({*KNOWN_TYPES, *([fields["type"]] if fields["type"] else [])}),
+        types=list_types(fields["type"]),
         scopes=SCOPES,
         modes=_MODES,
         rules=_RULES,
         best=max((memory.relevance for memory in recall.memories), default=0.0) if recall else 0.0,
     )
-
-
-def _read_number(text: str) -> float | Unset:
-    """Return the number in *text*. Text without a number counts as missing."""
-    try:
-        return float(text) if text else UNSET
-    except ValueError:
-        return UNSET
-
-
-def _read_integer(text: str) -> int | Unset:
-    number = _read_number(text)
-    return UNSET if isinstance(number, Unset) or not math.isfinite(number) else int(number)
 
 
 VIEWS = (View("GET", "/memories/recall", show_recall, "brain:read"),)

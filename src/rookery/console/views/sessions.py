@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 from starlette.responses import Response
 
+from rookery.console.arguments import choose
 from rookery.console.routing import View
 from rookery.console.visit import PER_PAGE, PageLinks, Visit
-from rookery_client import ApiError, AsyncPage
+from rookery_client import ApiError
 from rookery_client.calls import UNSET
 from rookery_client.generated import models
 
 SessionStatus = Literal["active", "paused", "completed", "failed", "handed_off", "abandoned"]
 EndStatus = Literal["completed", "failed", "handed_off"]
 
-STATUSES = ("active", "paused", "completed", "failed", "handed_off", "abandoned")
+STATUSES: tuple[SessionStatus, ...] = get_args(SessionStatus)
 OPEN_STATUSES = frozenset({"active", "paused"})
-EVENTS_PER_PAGE = 25
 
 _UNPROCESSABLE, _CONFLICT = 422, 409
 
@@ -30,7 +30,7 @@ async def list_sessions(visit: Visit) -> Response:
         page = await visit.client.sessions.list_sessions(
             page=visit.page_number,
             per_page=PER_PAGE,
-            status=cast("SessionStatus", filters["status"]) if filters["status"] else UNSET,
+            status=choose(filters["status"], STATUSES),
             agent_id=filters["agent_id"] or UNSET,
             plan=filters["plan"] or UNSET,
             project=filters["project"] or UNSET,
@@ -44,7 +44,7 @@ async def list_sessions(visit: Visit) -> Response:
         "sessions/list.html",
         filters=filters,
         sessions=page.items if page else [],
-        links=PageLinks.of(visit, cast("AsyncPage[object]", page)) if page else None,
+        links=PageLinks.of(visit, page) if page else None,
         problem=problem,
         statuses=[(name, name.replace("_", " ")) for name in STATUSES],
     )
@@ -59,8 +59,8 @@ async def _render(visit: Visit, *, problem: str = "", status: int = 200) -> Resp
     session = await visit.client.sessions.get_session(visit.path("session_id"))
     # Events are numbered without gaps, so that their number is the seq of the newest one.
     total, number = session.stats.events, visit.page_number
-    last = max(0, total - (number - 1) * EVENTS_PER_PAGE)
-    first = max(0, last - EVENTS_PER_PAGE)
+    last = max(0, total - (number - 1) * PER_PAGE)
+    first = max(0, last - PER_PAGE)
     events: list[models.SessionEvent] = []
     if last:
         page = await visit.client.sessions.list_session_events(session.id, after=first, per_page=last - first)
@@ -69,14 +69,7 @@ async def _render(visit: Visit, *, problem: str = "", status: int = 200) -> Resp
         "sessions/session.html",
         session=session,
         events=events,
-        links=PageLinks(
-            number=number,
-            total=total,
-            first=(number - 1) * EVENTS_PER_PAGE + 1 if events else 0,
-            last=(number - 1) * EVENTS_PER_PAGE + len(events),
-            has_next=first > 0,
-            query=(),
-        ),
+        links=PageLinks.at(visit, number, total),
         is_open=session.status in OPEN_STATUSES,
         is_live=session.status in OPEN_STATUSES and number == 1,
         last_seq=total,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from rookery.console.arguments import choose
 from rookery.console.routing import View
 from rookery.console.views.campaigns import CHANNELS, READ, WRITE
 from rookery.console.visit import PER_PAGE, PageLinks, Visit
@@ -22,8 +23,8 @@ async def list_subscribers(visit: Visit) -> Response:
         per_page=PER_PAGE,
         q=filters["q"] or UNSET,
         tag=filters["tag"] or UNSET,
-        channel=filters["channel"] if filters["channel"] in CHANNELS else UNSET,
-        status=filters["status"] if filters["status"] in _STATUSES else UNSET,
+        channel=choose(filters["channel"], CHANNELS),
+        status=choose(filters["status"], _STATUSES),
     )
     return visit.render(
         "campaigns/subscribers.html",

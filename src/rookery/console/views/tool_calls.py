@@ -8,7 +8,7 @@ from rookery.console.call_group import open_call_group
 from rookery.console.routing import View
 from rookery.console.views.tools import server_path, tool_path
 from rookery.console.visit import PER_PAGE, PageLinks, Visit
-from rookery_client.calls import UNSET, Unset
+from rookery_client.calls import UNSET
 
 _CODES = (
     "tool_execution_error", "tool_timeout", "server_unavailable", "result_too_large", "input_required", "invalid_arguments", "disabled",
@@ -29,7 +29,7 @@ async def list_calls(visit: Visit) -> Response:
                 code=code,
                 session_id=session,
                 success=success,
-                since=_to_moment(since),
+                since=since,
                 page=visit.page_number,
                 per_page=PER_PAGE,
             )
@@ -51,11 +51,6 @@ async def show_call(visit: Visit) -> Response:
     call = await visit.client.analytics.get_tool_call(visit.path("call_id"))
     own_ms = None if call.upstream_ms is None else max(0.0, call.duration_exact_ms - call.upstream_ms)
     return visit.render("tools/call.html", call=call, own_ms=own_ms, server_path=server_path, tool_path=tool_path)
-
-
-def _to_moment(since: str | Unset) -> str | Unset:
-    """Return the start of a day in UTC as the API reads it; another text is passed on, so that the API says what is wrong."""
-    return f"{since}T00:00:00Z" if isinstance(since, str) and len(since) == len("2026-01-31") else since
 
 
 VIEWS = (

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from rookery.console.call_group import open_call_group
+from rookery.console.day_charts import build_call_chart
 from rookery.console.routing import View
 from rookery.console.visit import PageLinks, Visit
 from rookery_client import ApiError
@@ -61,7 +62,7 @@ async def list_servers(visit: Visit) -> Response:
     return visit.render(
         "tools/list.html",
         rows=matches[(number - 1) * per_page : number * per_page],
-        links=slice_links(visit, len(matches), per_page),
+        links=PageLinks.at(visit, number, len(matches), per_page),
         total=len(rows),
         states=_STATES,
         healths=sorted({row.health for row in rows}),
@@ -92,10 +93,10 @@ async def show_server(visit: Visit) -> Response:
         prompt_count=prompts.count,
         resources=server.resources[:_MAX_ADDED],
         tools=tools[(number - 1) * _TOOLS_PER_PAGE : number * _TOOLS_PER_PAGE],
-        links=slice_links(visit, len(tools), _TOOLS_PER_PAGE),
+        links=PageLinks.at(visit, number, len(tools), _TOOLS_PER_PAGE),
         login=login.result(),
         days=days,
-        chart=None if days is None else _build_chart(days),
+        chart=None if days is None else build_call_chart(days, datetime.now(UTC).date() - timedelta(days=_DAYS), _DAYS + 1),
         states=_STATES,
         here=server_path(server_id),
         read_annotations=read_annotations,
@@ -130,14 +131,6 @@ async def load_registration(visit: Visit, server_id: str) -> models.AddedServer 
     if not visit.can("servers:read"):
         return None
     return await _none_if_missing(lambda: visit.client.servers.get_added_server(server_id))
-
-
-def slice_links(visit: Visit, total: int, per_page: int) -> PageLinks:
-    """Return the position of a page of a list that is already in memory."""
-    first = (visit.page_number - 1) * per_page
-    count = max(0, min(per_page, total - first))
-    query = tuple((name, value) for name, value in visit.request.query_params.multi_items() if name not in {"page", "done"})
-    return PageLinks(visit.page_number, total, first + 1 if count else 0, first + count, first + per_page < total, query)
 
 
 async def _load_figures(visit: Visit) -> models.Analytics | None:
@@ -186,21 +179,6 @@ def _to_row(
         added=added,
         calls=calls,
     )
-
-
-def _build_chart(days: models.Analytics) -> dict[str, object]:
-    """Return calls and errors of each day. Days without calls are 0."""
-    counts = {str(row.day): (row.calls, row.errors) for row in days.data}
-    last = datetime.now(UTC).date()
-    dates = [last - timedelta(days=_DAYS - offset) for offset in range(_DAYS + 1)]
-    values = [counts.get(date.isoformat(), (0, 0)) for date in dates]
-    return {
-        "x": [int(datetime(date.year, date.month, date.day, tzinfo=UTC).timestamp()) for date in dates],
-        "series": [
-            {"label": "calls", "values": [calls for calls, _ in values], "kind": "accent"},
-            {"label": "errors", "values": [errors for _, errors in values], "kind": "bad"},
-        ],
-    }
 
 
 VIEWS = (

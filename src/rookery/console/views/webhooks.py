@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from starlette.responses import Response
 
+from rookery.console.arguments import choose, or_unset
 from rookery.console.routing import View
 from rookery.console.visit import PER_PAGE, PageLinks, Visit, get_field_errors
 from rookery_client import ApiError
@@ -53,7 +54,7 @@ async def show_webhook(visit: Visit) -> Response:
         webhook_id,
         page=visit.page_number,
         per_page=PER_PAGE,
-        state=state if state in STATES else UNSET,
+        state=choose(state, STATES),
         type=visit.query("type") or UNSET,
     )
     return visit.render(
@@ -61,6 +62,7 @@ async def show_webhook(visit: Visit) -> Response:
         webhook=webhook,
         page=page,
         links=PageLinks.of(visit, page),
+        states=STATES,
         state=state,
         type=visit.query("type"),
         grace=_GRACE_HOURS,
@@ -120,10 +122,8 @@ async def send_test(visit: Visit) -> Response:
 
 async def rotate_secret(visit: Visit) -> Response:
     """Create a new secret for an endpoint and show it once."""
-    hours = (await visit.form()).get("grace_period_hours")
-    changed = await visit.client.webhooks.rotate_webhook_secret(
-        visit.path("webhook_id"), grace_period_hours=int(hours) if hours.isdecimal() and len(hours) < 5 else UNSET
-    )
+    hours = (await visit.form()).integer("grace_period_hours")
+    changed = await visit.client.webhooks.rotate_webhook_secret(visit.path("webhook_id"), grace_period_hours=or_unset(hours))
     return visit.render("webhooks/secret.html", webhook=changed)
 
 
