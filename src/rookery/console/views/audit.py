@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from rookery.console.arguments import end_of_day
 from rookery.console.routing import View
 from rookery.console.visit import PER_PAGE, PageLinks, Visit
 from rookery_client.calls import UNSET
@@ -22,7 +23,7 @@ async def list_entries(visit: Visit) -> Response:
         subject_id=visit.query("subject") or UNSET,
         actor_id=visit.query("actor") or UNSET,
         since=visit.query("since") or UNSET,
-        until=visit.query("until") or UNSET,
+        until=end_of_day(visit.query("until")),
     )
     values = {name: visit.query(name) for name in ("action", "subject", "actor", "since", "until")}
     return visit.render("audit/audit.html", page=page, links=PageLinks.of(visit, page), values=values, is_platform=is_platform)
