@@ -68,6 +68,10 @@ async def test_a_plan_is_created_found_and_worked_on(user: ConsoleUser) -> None:
     for status, text in (("paused", "Resume"), ("active", "Pause"), ("archived", "Restore"), ("restored", "Pause")):
         assert (await user.post(f"plans/{slug}/status", {"status": status})).status_code == 303, status
         assert text in await user.read(f"plans/{slug}"), status
+    for path, is_board in (("", True), ("/graph", False), ("/events", False)):
+        page = (await user.get(f"plans/{slug}{path}")).text
+        assert f'plans/{slug}{path}" aria-current="page"' in page, path
+        assert ("Archive this plan?" in page) == is_board, path
     refused = await user.post(f"plans/{slug}/status", {"status": "completed"})
     assert (refused.status_code, 'class="alert"' in refused.text) == (409, True)
 
