@@ -43,9 +43,9 @@ ScopeName = Literal["project", "agent", "session", "shared"]
 StateName = Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"]
 
 
-def list_types(chosen: str) -> list[str]:
-    """Return the types that a filter offers, with the chosen one."""
-    return sorted({*KNOWN_TYPES, chosen} - {""})
+def list_types(extra: str) -> list[str]:
+    """Return the types that a filter offers: the known ones and *extra*, unless it is empty."""
+    return sorted({*KNOWN_TYPES, extra} - {""})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from typing import cast
 
 from starlette.responses import Response
 
+from rookery.access.rate_limits import UNLIMITED_SENTINEL
 from rookery.console.call_group import open_call_group
 from rookery.console.formats import format_duration, format_number
 from rookery.console.routing import View
@@ -14,8 +15,6 @@ from rookery.console.visit import Visit
 from rookery_client.generated import models
 
 DIAGNOSIS = "platform:metrics"
-_UNLIMITED = 2_147_483_647
-"""The limit of a key without one (D-27)."""
 
 
 async def show_settings(visit: Visit) -> Response:
@@ -62,9 +61,10 @@ def _describe_key(fields: Mapping[str, object], workspace: str, version: str | N
 
 
 def _describe_limits(rate: models.RateLimit) -> list[tuple[str, object]]:
-    limit = "unlimited" if rate.limit >= _UNLIMITED else f"{format_number(rate.limit)} in {format_duration(rate.window_seconds * 1000)}"
-    remaining = [] if rate.limit >= _UNLIMITED else [("Remaining", format_number(rate.remaining))]
-    return [("Requests", limit), *remaining, ("Used in this window", format_number(rate.used))]
+    if rate.limit >= UNLIMITED_SENTINEL:
+        return [("Requests", "unlimited"), ("Used in this window", format_number(rate.used))]
+    limit = f"{format_number(rate.limit)} in {format_duration(rate.window_seconds * 1000)}"
+    return [("Requests", limit), ("Remaining", format_number(rate.remaining)), ("Used in this window", format_number(rate.used))]
 
 
 VIEWS = (View("GET", "/settings", show_settings), View("GET", "/settings/doctor", show_diagnosis, DIAGNOSIS))
