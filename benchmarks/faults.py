@@ -33,6 +33,7 @@ import psutil
 from benchmarks.baseline import time_start
 from benchmarks.load import Connection, measure
 from benchmarks.servers import Running, run_server
+from rookery.kernel.cancellation import wait_until_set
 
 _CALL = "/api/v1/mcp/tools/call"
 _CLIENTS = 16
@@ -111,8 +112,7 @@ async def _call_dead_server(running: Running, server_id: str, ended: asyncio.Eve
             status, _ = await connection.send(*_call(server_id))
             if status != 500:
                 raise RuntimeError(f"a dead server answered {status}")
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), 0.5)
+            await wait_until_set(ended, timeout_s=0.5)
     finally:
         await connection.close()
 

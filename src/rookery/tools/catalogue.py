@@ -178,7 +178,8 @@ class Catalogue:
             task.cancel()
         if self._owner is not None:
             with contextlib.suppress(TimeoutError, asyncio.CancelledError):
-                await asyncio.wait_for(self._owner, _CLOSE_TIMEOUT_S)
+                async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                    await self._owner
 
     @property
     def file_state(self) -> ServersFileState:

@@ -423,7 +423,8 @@ async def _listen_for_changes(client: Client, on_changed: Callable[[], None]) ->
 async def _wait_for_reason(state: TransportState) -> None:
     """Wait briefly for the reason of a connection's end: a process exits some milliseconds after its pipe closes."""
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(state.wait_ended(), _REASON_WAIT_S)
+        async with asyncio.timeout(_REASON_WAIT_S):
+            await state.wait_ended()
 
 
 def _root_cause(error: BaseException) -> BaseException:

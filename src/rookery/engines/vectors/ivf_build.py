@@ -137,7 +137,8 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     with contextlib.suppress(ProcessLookupError):
         process.terminate()
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), _TERM_GRACE_S)
+        async with asyncio.timeout(_TERM_GRACE_S):
+            await process.wait()
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             process.kill()

@@ -102,7 +102,8 @@ class Gateway:
             await self._forwarder.aclose()
         if self._owner is not None:
             with contextlib.suppress(TimeoutError, asyncio.CancelledError):
-                await asyncio.wait_for(self._owner, _CLOSE_TIMEOUT_S)
+                async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                    await self._owner
 
     async def _run_protocol(self, ready: asyncio.Future[ProtocolServer]) -> None:
         """Own the SDK's tasks, which must be entered and left in the same task."""

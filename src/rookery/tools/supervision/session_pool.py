@@ -90,7 +90,8 @@ class SessionPool:
             session.stop()
         if self._owner is not None:
             with contextlib.suppress(TimeoutError, asyncio.CancelledError):
-                await asyncio.wait_for(self._owner, _CLOSE_TIMEOUT_S)
+                async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                    await self._owner
 
     def get_session(self, server: Server, caller: Caller, session_id: str | None) -> UpstreamSession:
         """
