@@ -346,7 +346,7 @@ class _Snapshot:
         average_length = sum(map(len, stems_by_row.values())) / max(len(stems_by_row), 1)
         matched = {row: {pair for pair in pairwise(stems) if pair in weights} for row, stems in stems_by_row.items()}
         return {
-            row: sum(map(weights.__getitem__, pairs_of_row)) * _bm25_weight(1.0, len(stems_by_row[row]) / average_length)
+            row: math.fsum(map(weights.__getitem__, pairs_of_row)) * _bm25_weight(1.0, len(stems_by_row[row]) / average_length)
             for row, pairs_of_row in matched.items()
             if pairs_of_row
         }
