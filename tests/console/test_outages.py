@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,9 +14,13 @@ from rookery.console.sections import SECTIONS
 from rookery.kernel.config import Settings
 from rookery.kernel.secret import Secret
 from tests.conftest import SECRET_KEY, Instance, eventually, lend_model, run_instance
-from tests.console.browsing import ConsoleUser, get_text
+from tests.console.browsing import BrowserUser, ConsoleUser, get_text
 from tests.fault_proxy import FaultProxy
+from tests.processes import Server, run_server
 from tests.qdrant_stand_in import run_qdrant_stand_in
+from tests.reference.browser import find_chromium
+
+_SEARCH = "document.querySelector('input[type=search]')"
 
 
 @pytest.fixture
@@ -85,3 +89,30 @@ async def test_a_tool_of_a_dead_server_says_so(user: ConsoleUser) -> None:
 
 async def _is_offline(user: ConsoleUser) -> bool:
     return "offline" in await user.read("tools/dead")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server in its own process, whose index of texts refuses connections."""
+    find_chromium()
+    with run_server(tmp_path_factory.mktemp("outage"), texts="opensearch://127.0.0.1:9") as server:
+        yield server
+
+
+async def test_a_search_that_fails_says_so_in_its_place(person: BrowserUser) -> None:
+    """Issue 21: what htmx loads into a page says what is down, and the page stays usable."""
+    await person.go("memories")
+    await person.type("input[type=search]", "heron")
+    await person.wait_for("document.querySelector('#results')?.innerText.includes('texts engine is unavailable')")
+    await person.wait_for("document.querySelector('#results').innerText.includes('rookery doctor')")
+    await person.page.evaluate(f"Object.assign({_SEARCH}, {{value: ''}}).dispatchEvent(new Event('input', {{bubbles: true}}))")
+    await person.wait_for("!document.querySelector('#results').innerText.includes('unavailable')")
+    await person.go("settings")
+    await person.wait_for_text("Start the engine, or correct ROOKERY_TEXTS")
+
+
+async def test_a_part_of_a_page_has_the_error_in_its_place(user: ConsoleUser) -> None:
+    """The response has the id that htmx selects, and no other text of the request."""
+    for target, expected in (("div#results", True), ('div#results"><script>', False), ("", False)):
+        response = await user.get("sessions/none", {"HX-Request": "true", "HX-Target": target})
+        assert (response.status_code, 'id="results"' in response.text, "<html" in response.text) == (404, expected, False), target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import cast
@@ -28,6 +29,7 @@ from rookery_client import ApiError, AsyncRookery, ConnectionFailed, UnexpectedR
 from rookery_client.calls import InvalidPathValue
 from rookery_client.generated import models
 
+_ELEMENT_ID = re.compile(r"[a-z][a-z-]{0,40}")
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _SEE_OTHER = 303
 _SLASHES_OF_FIRST_PAGES = 2
@@ -74,26 +76,26 @@ class Console:
     async def _respond(self, request: Request, path: str, stack: AsyncExitStack) -> Response:
         base = _get_base(request.scope)
         if request.method not in _SAFE_METHODS and not _is_same_origin(request):
-            return self._show_plain_error(_FORBIDDEN, "The form was sent from another site.", base)
+            return self._show_plain_error(request, _FORBIDDEN, "The form was sent from another site.")
         if path.startswith("/static/") and request.method in _SAFE_METHODS:
             file = self._templates.static_files.get(path.removeprefix("/static/"))
-            return file or self._show_plain_error(_NOT_FOUND, "There is no such file.", base)
+            return file or self._show_plain_error(request, _NOT_FOUND, "There is no such file.")
         try:
             if path in {"/sign-in", "/sign-out", "/switch"}:
-                return await self._respond_to_sign_in(request, path, base)
+                return await self._respond_to_sign_in(request, path)
             return await self._respond_to_visit(request, path, base, stack)
         except RookeryError as error:
-            return self._show_plain_error(error.status, error.message, base, code=error.code)
+            return self._show_plain_error(request, error.status, error.message, code=error.code)
         except Exception:  # noqa: BLE001 - a browser gets a page with the request id, and the log has the rest
             _log.exception("console.failed", path=path)
             message = "The console failed to show this page. The log of the server has the details."
-            return self._show_plain_error(_INTERNAL, message, base, request=request)
+            return self._show_plain_error(request, _INTERNAL, message, shows_id=True)
 
-    async def _respond_to_sign_in(self, request: Request, path: str, base: str) -> Response:
+    async def _respond_to_sign_in(self, request: Request, path: str) -> Response:
         if path == "/sign-in":
             return await (self._sign_in.post(request) if request.method == "POST" else self._sign_in.get(request))
         if request.method != "POST":
-            return self._show_plain_error(_NOT_ALLOWED, "Use the menu of the console to sign out.", base)
+            return self._show_plain_error(request, _NOT_ALLOWED, "Use the menu of the console to sign out.")
         return await (self._sign_in.sign_out(request) if path == "/sign-out" else self._sign_in.switch(request))
 
     async def _respond_to_visit(self, request: Request, path: str, base: str, stack: AsyncExitStack) -> Response:
@@ -106,9 +108,9 @@ class Console:
         except ApiError as error:
             if error.code in _SIGNED_OUT_CODES:
                 return self._send_to_sign_in(request, path, base, refused=True)
-            return self._show_plain_error(error.status, error.message, base, code=error.code)
+            return self._show_plain_error(request, error.status, error.message, code=error.code)
         except (ConnectionFailed, UnexpectedResponse) as error:
-            return self._show_plain_error(_BAD_GATEWAY, str(error), base)
+            return self._show_plain_error(request, _BAD_GATEWAY, str(error))
         if not grants(read_scopes(own_key), SIGN_IN_SCOPE):  # it had the scope when it signed in
             return self._send_to_sign_in(request, path, base, refused=True)
         visit = self._build_visit(request, base, session, client, own_key)
@@ -154,15 +156,12 @@ class Console:
         # No retries: a page shows at once that an engine is unavailable. The transport sends the Host of the browser, whatever it is.
         return AsyncRookery("http://localhost", key, max_retries=0, transport=InProcessTransport(self._server, scope))
 
-    def _show_plain_error(self, status: int, message: str, base: str, *, code: str = "", request: Request | None = None) -> Response:
-        request_id = None if request is None else cast("Mapping[str, str]", request.scope["state"])["request_id"]
-        content: dict[str, object] = {
-            "message": message,
-            "code": code,
-            "base": base,
-            "request_id": request_id,
-            "organization": self._ports.organization,
-        }
+    def _show_plain_error(self, request: Request, status: int, message: str, *, code: str = "", shows_id: bool = False) -> Response:
+        request_id = cast("Mapping[str, str]", request.scope["state"])["request_id"] if shows_id else None
+        content: dict[str, object] = {"message": message, "code": code, "request_id": request_id}
+        if request.headers.get("hx-request") == "true":
+            return self._templates.render("error_part.html", {**content, "target": _get_target(request)}, status=status)
+        content |= {"base": _get_base(request.scope), "organization": self._ports.organization}
         return self._templates.render("plain_error.html", content, status=status)
 
 
@@ -182,8 +181,16 @@ async def _show_view(view: View, visit: Visit) -> Response:
 
 
 def _show_error(visit: Visit, status: int, message: str, *, code: str = "", request_id: str | None = None) -> Response:
-    template = "error_fragment.html" if visit.is_partial else "error.html"
-    return visit.render(template, status=status, message=message, code=code, request_id=request_id)
+    if visit.is_partial:
+        target = _get_target(visit.request)
+        return visit.render("error_part.html", status=status, message=message, code=code, request_id=request_id, target=target)
+    return visit.render("error.html", status=status, message=message, code=code, request_id=request_id)
+
+
+def _get_target(request: Request) -> str:
+    """Return the id of the element that htmx replaces, which it takes from the response too; empty if there is none."""
+    id_ = request.headers.get("hx-target", "").rpartition("#")[2]
+    return id_ if _ELEMENT_ID.fullmatch(id_) else ""
 
 
 def _find_section(request: Request) -> str:
