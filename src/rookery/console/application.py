@@ -188,7 +188,7 @@ def _show_error(visit: Visit, status: int, message: str, *, code: str = "", requ
 
 
 def _get_target(request: Request) -> str:
-    """Return the id of the element that htmx replaces, which it takes from the response too; empty if there is none."""
+    """Return the id of the element that htmx replaces, which it takes from the response too, or an empty text."""
     id_ = request.headers.get("hx-target", "").rpartition("#")[2]
     return id_ if _ELEMENT_ID.fullmatch(id_) else ""
 
