@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import select
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NoReturn, TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -18,7 +18,9 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, InvalidatePoolError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, PoolProxiedConnection
+from sqlalchemy.util import await_only
 
+from rookery.kernel.db.driver_statements import DriverStatements
 from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.statements import Statement, Upsert
 from rookery.kernel.db.tcp_options import TCP_OPTIONS
@@ -46,6 +48,8 @@ _ROWCOUNT_OPTIONS = {"preserve_rowcount": True}
 
 _DISK_FULL_SQLSTATES = frozenset({"53100"})
 
+Params = Mapping[str, Value | Sequence[Value]]
+
 _UPSERTS: WeakKeyDictionary[Upsert, Executable] = WeakKeyDictionary()
 """Upserts compiled for PostgreSQL."""
 
@@ -60,17 +64,22 @@ class _Progress:
 class PostgresTx(TxCallbacks):
     """A `Tx` on a connection of SQLAlchemy, run inside its greenlet."""
 
-    __slots__ = ("_connection", "_progress")
+    __slots__ = ("_connection", "_progress", "_statements")
 
     dialect: Literal["postgresql"] = "postgresql"
 
-    def __init__(self, connection: Connection, progress: _Progress) -> None:
+    def __init__(self, connection: Connection, progress: _Progress, statements: DriverStatements) -> None:
         super().__init__()
         self._connection = connection
         self._progress = progress
+        self._statements = statements
 
     def fetch_all(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> list[Row]:
         self._progress.statement_count += 1
+        compiled = self._statements.get(statement, params or {})
+        if compiled is not None:
+            rows, index = self._run(compiled.fetch_all, params or {})
+            return [Row(row, index) for row in rows]
         result = self._connection.execute(_select_dialect(statement), params or {})
         index = {name: place for place, name in enumerate(result.keys())}
         return [Row(row, index) for row in result]
@@ -81,6 +90,9 @@ class PostgresTx(TxCallbacks):
 
     def execute(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> int:
         self._progress.statement_count += 1
+        compiled = self._statements.get(statement, params or {})
+        if compiled is not None:
+            return self._run(compiled.execute, params or {})
         return self._connection.execute(_select_dialect(statement), params or {}, execution_options=_ROWCOUNT_OPTIONS).rowcount
 
     def execute_many(self, statement: Statement, params: Sequence[Mapping[str, Value]]) -> int:
@@ -88,6 +100,19 @@ class PostgresTx(TxCallbacks):
             return 0
         self._progress.statement_count += 1
         return self._connection.execute(_select_dialect(statement), list(params), execution_options=_ROWCOUNT_OPTIONS).rowcount
+
+    def _run(self, run: Callable[[psycopg.AsyncConnection, Params], Coroutine[None, None, T]], params: Params) -> T:
+        """Run a statement by the driver. As SQLAlchemy does, drop a connection that is lost or whose statement is cancelled."""
+        connection = cast("psycopg.AsyncConnection", self._connection.connection.driver_connection)
+        try:
+            return await_only(run(connection, params))
+        except psycopg.Error as error:
+            if is_lost := connection.closed:
+                self._connection.invalidate(error)
+            raise DBAPIError.instance(None, None, error, psycopg.Error, connection_invalidated=is_lost) from error
+        except BaseException as error:
+            self._connection.invalidate(error)
+            raise
 
 
 class PostgresDatabase:
@@ -122,6 +147,7 @@ class PostgresDatabase:
         self._check: asyncio.Task[None] | None = None
         self._autocommit_engine = self._engine.execution_options(isolation_level="AUTOCOMMIT")
         self._snapshot_engine = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        self._statements = DriverStatements(self._engine.dialect)
         self._slots = asyncio.Semaphore(_POOL_SIZE)
         self._transactions: set[asyncio.Task[object]] = set()
 
@@ -162,7 +188,9 @@ class PostgresDatabase:
         """Run a transaction in a task of its own as soon as a connection is free. When cancelled while it runs, end within 2 s."""
         await self._acquire_slot()
         progress = _Progress()
-        task = asyncio.create_task(_run_transaction(engine, work, hook, progress, is_synced=is_synced), name="database-transaction")
+        task = asyncio.create_task(
+            _run_transaction(engine, work, hook, progress, self._statements, is_synced=is_synced), name="database-transaction"
+        )
         self._transactions.add(task)
         task.add_done_callback(self._on_done)
         try:
@@ -255,19 +283,27 @@ async def _abandon(task: asyncio.Task[T]) -> None:
 
 
 async def _run_transaction(
-    engine: AsyncEngine, work: Callable[[Tx], T], hook: TransactionHook | None, progress: _Progress, *, is_synced: bool
+    engine: AsyncEngine,
+    work: Callable[[Tx], T],
+    hook: TransactionHook | None,
+    progress: _Progress,
+    statements: DriverStatements,
+    *,
+    is_synced: bool,
 ) -> T:
     async with engine.begin() as connection:
         if not is_synced:
             await connection.exec_driver_sql("SET LOCAL synchronous_commit TO off")
-        tx, result = await connection.run_sync(_run_work, work, hook, progress)
+        tx, result = await connection.run_sync(_run_work, work, hook, progress, statements)
     for callback in tx.callbacks:
         callback()
     return result
 
 
-def _run_work(connection: Connection, work: Callable[[Tx], T], hook: TransactionHook | None, progress: _Progress) -> tuple[PostgresTx, T]:
-    tx = PostgresTx(connection, progress)
+def _run_work(
+    connection: Connection, work: Callable[[Tx], T], hook: TransactionHook | None, progress: _Progress, statements: DriverStatements
+) -> tuple[PostgresTx, T]:
+    tx = PostgresTx(connection, progress, statements)
     result = work(tx)
     tx.run_before_commit()
     if hook is not None:

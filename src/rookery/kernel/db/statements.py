@@ -121,7 +121,7 @@ class CompiledStatement:
 
     def __init__(self, statement: Executable, keys: frozenset[str]) -> None:
         clause = cast("ClauseElement", statement)
-        columns = _written_columns(statement, keys)
+        columns = find_written_columns(statement, keys)
         compiled = cast("SQLCompiler", clause.compile(dialect=_SQLITE_DIALECT, column_keys=columns))
         self.sql = str(compiled)
         self._names = tuple(compiled.positiontup or ())
@@ -202,7 +202,7 @@ def _pad(items: list[Value]) -> list[Value]:
     return items + items[-1:] * (-count % step)
 
 
-def _written_columns(statement: Executable, keys: frozenset[str]) -> list[str] | None:
+def find_written_columns(statement: Executable, keys: frozenset[str]) -> list[str] | None:
     """Return those of *keys* that are columns of an INSERT or UPDATE without values of its own; None for any other statement."""
     if not isinstance(statement, (Insert, Update)) or getattr(statement, "_values", None) or getattr(statement, "_multi_values", None):
         return None
