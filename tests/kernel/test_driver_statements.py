@@ -1,4 +1,4 @@
-"""Which statements of the record store on PostgreSQL run by the driver, and that they do the same as by SQLAlchemy's engine."""
+"""Tests of the statements that the record store on PostgreSQL runs by the driver. They do the same as by SQLAlchemy's engine."""
 
 from __future__ import annotations
 
