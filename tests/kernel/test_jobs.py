@@ -269,6 +269,7 @@ async def test_jobs_that_come_during_a_batch_of_another_process_are_left_to_it(d
     ]
     for worker in workers:
         await worker.start()
+    await eventually(lambda: second_clock.read_count >= 3)  # the start and the first look, which takes what it sees, have ended
     await _fill(first_queue, 1)
     await asyncio.wait_for(has_started.wait(), HANG_S)
     looks = second_clock.read_count
