@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -61,6 +65,20 @@ class TestTheEmbeddedIndex(TextContract):
         await fill(index, b="heron")
         assert await find_ids(index) == ["b"]
         assert await find_ids(open_index()) == ["b"]
+
+    @pytest.mark.skipif(sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="it needs Linux and two CPUs")
+    async def test_a_lone_search_leaves_half_of_the_cpus(self, open_index: OpenIndex) -> None:
+        """Issue 17: the words are searched beside the embedding of a question. Searches at the same time may use every CPU."""
+        index = open_index()
+        await fill(index, a="heron")
+
+        for _ in range(20):
+            assert await asyncio.gather(*(find_ids(index) for _ in range(4))) == [["a"]] * 4
+
+        threads = {thread.name: thread.native_id for thread in threading.enumerate() if thread.name.startswith("texts-")}
+        cpus = {name: os.sched_getaffinity(native_id) for name, native_id in threads.items() if native_id is not None}
+        assert cpus.pop("texts-lone-query_0") == set(sorted(os.sched_getaffinity(0))[: len(os.sched_getaffinity(0)) // 2])
+        assert cpus["texts-query_0"] == os.sched_getaffinity(0)
 
     async def test_a_damaged_file_is_reported_with_a_remedy(self, open_index: OpenIndex, path: Path) -> None:
         """The remedy is to rebuild the index, and it needs no restart (D-46)."""

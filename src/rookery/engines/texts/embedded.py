@@ -20,9 +20,11 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -167,6 +169,8 @@ class EmbeddedTextIndex:
         self._file = ReopenableFile(self._open_file, map_error=self._map_error)
         self._is_cache_enabled = False
         self._query_threads = ThreadPoolExecutor(_QUERY_THREADS, thread_name_prefix="texts-query")
+        self._lone_query_thread = ThreadPoolExecutor(1, thread_name_prefix="texts-lone-query", initializer=_keep_to_half_of_the_cpus)
+        self._is_lone_query_running = False
 
     async def start(self) -> None:
         """Open the file now, and from now on keep the cache of a large store up to date."""
@@ -177,6 +181,7 @@ class EmbeddedTextIndex:
     async def close(self) -> None:
         """Finish writes, then close the file and the threads."""
         await asyncio.to_thread(self._query_threads.shutdown)
+        await asyncio.to_thread(self._lone_query_thread.shutdown)
         await self._file.close()
 
     async def setup(self) -> None:
@@ -238,7 +243,16 @@ class EmbeddedTextIndex:
             return await asyncio.to_thread(lambda: file.cache.is_caught_up)
 
     async def _read(self, file: _TextFile, work: Callable[[sqlite3.Connection], T], timeout_s: float) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._query_threads, file.read, work, timeout_s)
+        if self._is_lone_query_running:
+            return await asyncio.get_running_loop().run_in_executor(self._query_threads, file.read, work, timeout_s)
+        self._is_lone_query_running = True
+        query = self._lone_query_thread.submit(file.read, work, timeout_s)
+        query.add_done_callback(self._on_lone_query_end)
+        return await asyncio.wrap_future(query)
+
+    def _on_lone_query_end(self, _: Future[T]) -> None:
+        """Note that the thread is free: called when its work has ended, also if nobody waits for the result any longer."""
+        self._is_lone_query_running = False
 
     def _open_file(self) -> _TextFile:
         file = _TextFile(self._path, self._limits)
@@ -339,6 +353,20 @@ class _TextFile(SqliteFile):
             result = work(connection)
             connection.execute("COMMIT")
         return result
+
+
+def _keep_to_half_of_the_cpus() -> None:
+    """
+    Let the current thread run on the lower half of the process's CPUs alone, if it has several (Linux).
+
+    A question is embedded while its words are searched. Linux often wakes the thread of the search on the CPU that embeds, where it waits
+    for milliseconds although another CPU is idle: a hybrid recall among 10,000 memories took 2.5 times the embedder's time instead of 2.0.
+    """
+    if sys.platform == "linux":
+        cpus = sorted(os.sched_getaffinity(0))
+        if len(cpus) > 1:
+            with suppress(OSError):
+                os.sched_setaffinity(0, cpus[: len(cpus) // 2])
 
 
 def _create(connection: sqlite3.Connection) -> None:
