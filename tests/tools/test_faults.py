@@ -124,7 +124,7 @@ async def test_restarts_and_calls_leave_nothing_behind(start: Start) -> None:
     def count_resources() -> tuple[int, int, int]:
         return len(list_children()), threading.active_count(), count_open_files()
 
-    for _ in range(3):
+    for _ in range(12):  # pools of threads, each with its connection, grow to their size as calls happen to coincide
         await round_of_calls()
     before = count_resources()
     for _ in range(15):
