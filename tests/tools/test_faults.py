@@ -124,13 +124,15 @@ async def test_restarts_and_calls_leave_nothing_behind(start: Start) -> None:
     def count_resources() -> tuple[int, int, int]:
         return len(list_children()), threading.active_count(), count_open_files()
 
-    for _ in range(12):  # pools of threads, each with its connection, grow to their size as calls happen to coincide
+    for _ in range(3):
         await round_of_calls()
     before = count_resources()
-    for _ in range(15):
+    for _ in range(30):
         await round_of_calls()
 
-    await eventually(lambda: all(count <= limit for count, limit in zip(count_resources(), before, strict=True)))
+    # The store opens up to three more readers, each with two descriptors, when reads coincide. A leak would add one in each round.
+    limits = [count + allowance for count, allowance in zip(before, (0, 3, 6), strict=True)]
+    await eventually(lambda: all(count <= limit for count, limit in zip(count_resources(), limits, strict=True)))
 
 
 async def test_dead_servers_do_not_slow_other_calls(start: Start) -> None:
