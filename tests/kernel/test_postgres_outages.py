@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
-from sqlalchemy import func, literal, literal_column, select
+from psycopg import sql
+from sqlalchemy import func, insert, literal, literal_column, select
+from sqlalchemy.exc import DBAPIError
 
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database, open_database
 from rookery.kernel.db.instrumented import InstrumentedDatabase
 from rookery.kernel.db.postgresql import PostgresDatabase
 from rookery.kernel.engine_breakers import EngineBreakers
-from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.errors import EngineReadOnly, EngineUnavailable
+from rookery.kernel.jobs import jobs
 from rookery.kernel.metrics import Metrics
+from rookery.kernel.postgresql import PostgresConnection, PostgresPool
 from rookery.kernel.secret import Secret
 from tests.conftest import eventually
 from tests.deadlines import HANG_S
@@ -28,6 +33,9 @@ pytestmark = pytest.mark.external_service
 _SELECT_ONE = select(literal(1).label("one"))
 _SLEEP = select(func.pg_sleep(literal_column("4")))
 _POOL_SIZE = 10
+_INSERT = insert(jobs)
+_SELECT_READY = select(jobs.c.id).with_for_update(skip_locked=True)
+_JOB = {"id": "a", "kind": "K", "workspace_id": 1, "payload": "heron", "attempts": 0, "run_at": 0, "created_at": 0}
 
 
 @pytest.fixture
@@ -135,3 +143,98 @@ async def test_requests_do_not_wait_for_a_lost_record_store(store: Database, url
     assert {type(outcome) for outcome in outcomes} == {EngineUnavailable}
     assert await _ask(guarded) == 1
     assert EngineBreakers(Settings()).database is None, "a file needs none"
+
+
+def _make_read_only(database: str, *, is_read_only: bool) -> None:
+    """Let new sessions of *database* accept only reads, or writes too, and end the others. A session keeps what it began with."""
+    parts = urlsplit(database)
+    name = parts.path.removeprefix("/")
+    with psycopg.connect(parts._replace(path="/postgres").geturl(), autocommit=True) as connection:
+        option = sql.SQL("SET default_transaction_read_only = on" if is_read_only else "RESET default_transaction_read_only")
+        connection.execute(sql.SQL("ALTER DATABASE {} {}").format(sql.Identifier(name), option))
+        if is_read_only:
+            ended = "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE datname = %s"
+            connection.execute(ended, [name])
+
+
+async def test_a_server_that_accepts_only_reads_is_unavailable_for_writes_until_it_accepts_them(
+    store: Database, postgres_database: str, tmp_path: Path
+) -> None:
+    """
+    Issue 20: PostgreSQL is a standby after a failover, or its operator has made it read-only.
+
+    Reads go on, and are not paused because of the writes. Sessions that began meanwhile stay read-only, so they are replaced.
+    """
+    breaker = EngineBreakers(Settings(data_dir=tmp_path, database_url=Secret(postgres_database))).database
+    guarded = InstrumentedDatabase(store, Metrics(), breaker=breaker)
+
+    async def write() -> int:
+        return await guarded.write(lambda tx: tx.execute(_INSERT, _JOB))
+
+    _make_read_only(postgres_database, is_read_only=True)
+    for _ in range(5):
+        with pytest.raises(EngineReadOnly, match="The database engine is unavailable: PostgreSQL accepts only reads"):
+            await write()
+        with pytest.raises(EngineReadOnly):
+            await guarded.lookup(lambda tx: tx.fetch_one(_SELECT_READY))
+    answers = await asyncio.gather(*(_ask(guarded) for _ in range(_POOL_SIZE)))
+    _make_read_only(postgres_database, is_read_only=False)
+
+    async def is_written() -> bool:
+        try:
+            return await write() == 1
+        except EngineReadOnly:
+            return False
+
+    await eventually(is_written)
+    assert answers == [1] * _POOL_SIZE
+
+
+@pytest.fixture
+async def pool(postgres_empty: str) -> AsyncIterator[PostgresPool]:
+    """Connections of an engine of derived data."""
+    pool = PostgresPool(postgres_empty, engine="vectors", options={}, on_missing_table=lambda: None)
+    yield pool
+    await pool.close()
+
+
+async def test_engines_of_derived_data_connect_again_after_a_refusal_of_writes(pool: PostgresPool, postgres_empty: str) -> None:
+    """Issue 20: the vectors and full texts in PostgreSQL heal by themselves too."""
+
+    async def write(connection: PostgresConnection) -> None:
+        await connection.execute("CREATE TABLE IF NOT EXISTS written (id integer)")
+
+    await pool.run(write)
+    _make_read_only(postgres_empty, is_read_only=True)
+
+    async def is_refused() -> bool:
+        try:
+            await pool.run(write)
+        except EngineReadOnly:
+            return True
+        except EngineUnavailable:  # a connection that PostgreSQL has ended
+            return False
+        return False
+
+    await eventually(is_refused)
+    _make_read_only(postgres_empty, is_read_only=False)
+    await eventually(lambda: _succeeds(pool, write))
+
+
+async def _succeeds(pool: PostgresPool, work: Callable[[PostgresConnection], Awaitable[None]]) -> bool:
+    try:
+        await pool.run(work)
+    except EngineUnavailable:
+        return False
+    return True
+
+
+async def test_an_unexpected_error_of_postgresql_has_no_values(store: Database) -> None:
+    """D-02, issue 20: the error is logged, and the values of a statement may be the content of a memory."""
+    with pytest.raises(DBAPIError) as error:
+        await store.write(lambda tx: tx.execute(_INSERT, {**_JOB, "workspace_id": "nest"}))
+    with pytest.raises(DBAPIError) as many:
+        await store.write(lambda tx: tx.execute_many(_INSERT, [{**_JOB, "run_at": 2**70}, {**_JOB, "id": "b"}]))
+
+    assert "heron" not in str(error.value)
+    assert "heron" not in str(many.value)

@@ -12,7 +12,7 @@ from typing import TypeVar
 import structlog
 
 from rookery.kernel.config import Settings
-from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.errors import EngineReadOnly, EngineUnavailable
 
 T = TypeVar("T")
 
@@ -35,7 +35,8 @@ class EngineBreaker:
     It is closed at first. `MAX_FAILURES` failures in a row open it: then calls fail at once, with the last reason. After
     `OPEN_DURATION_S`, one call is tried while the others still fail. A call that succeeds closes it.
 
-    A failure is an `EngineUnavailable` of this engine, or a call that takes longer than the time limit. Other exceptions do not count.
+    A failure is an `EngineUnavailable` of this engine, or a call that takes longer than the time limit. Other exceptions do not count, nor
+    does `EngineReadOnly`: the engine has answered, and reads go on.
 
     Args:
         engine: The name of the engine, as in `EngineUnavailable`.
@@ -99,7 +100,7 @@ class EngineBreaker:
             else:
                 result = await self._run_with_limit(work, self._timeout_s)
         except EngineUnavailable as error:
-            if error.engine == self.engine:
+            if error.engine == self.engine and not isinstance(error, EngineReadOnly):
                 self._record_failure(error.reason)
             raise
         if self._consecutive_failures:

@@ -109,6 +109,10 @@ class EngineUnavailable(RookeryError):
         self.reason = reason
 
 
+class EngineReadOnly(EngineUnavailable):
+    """An engine on a server answers, but accepts only reads: it is a standby, or its operator or its disk allows no writes."""
+
+
 class StorageFull(RookeryError):
     """The disk has too little free space for another write. Reads still work (D-17)."""
 

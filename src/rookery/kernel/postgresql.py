@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from rookery.kernel.db.tcp_options import TCP_OPTIONS
-from rookery.kernel.errors import EngineUnavailable, StorageFull
+from rookery.kernel.errors import EngineReadOnly, EngineUnavailable, StorageFull
 
 T = TypeVar("T")
 PostgresConnection = AsyncConnection[tuple[object, ...]]
@@ -25,6 +25,7 @@ _RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", MISSING_TABLE_SQLSTATE})
 """serialization_failure, deadlock_detected, and tables that somebody deleted, which the next attempt creates."""
 
 _DISK_FULL_SQLSTATE = "53100"
+_READ_ONLY_SQLSTATE = "25006"
 _SET_OPTION = "SELECT set_config(%(name)s, %(value)s, false)"
 
 
@@ -96,6 +97,8 @@ class PostgresPool:
             except psycopg.Error as error:
                 if error.sqlstate == MISSING_TABLE_SQLSTATE:
                     self._on_missing_table()
+                if error.sqlstate == _READ_ONLY_SQLSTATE:
+                    await pool.drain()  # new connections may lead to the primary, or to one that accepts writes again
                 if attempt == _MAX_ATTEMPTS or error.sqlstate not in _RETRYABLE_SQLSTATES:
                     raise self._map_error(error) from error
         raise AssertionError(_MAX_ATTEMPTS)  # unreachable: the last attempt returns or raises
@@ -126,4 +129,6 @@ class PostgresPool:
     def _map_error(self, error: psycopg.Error) -> EngineUnavailable | StorageFull:
         if error.sqlstate == _DISK_FULL_SQLSTATE:
             return StorageFull("The disk of the PostgreSQL server is full: free some space, then try again.")
+        if error.sqlstate == _READ_ONLY_SQLSTATE:
+            return EngineReadOnly(self._engine, "PostgreSQL accepts only reads")
         return EngineUnavailable(self._engine, error.diag.message_primary or type(error).__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import select
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NoReturn, TypeVar, cast
@@ -25,7 +26,7 @@ from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.statements import Statement, Upsert
 from rookery.kernel.db.tcp_options import TCP_OPTIONS
 from rookery.kernel.db.transaction import TRANSACTION_HOOK, TransactionHook, Tx, TxCallbacks
-from rookery.kernel.errors import Conflict, EngineUnavailable, StorageFull
+from rookery.kernel.errors import Conflict, EngineReadOnly, EngineUnavailable, StorageFull
 
 T = TypeVar("T")
 
@@ -47,6 +48,9 @@ _ROWCOUNT_OPTIONS = {"preserve_rowcount": True}
 """SQLAlchemy does not return the row count of an INSERT without this option."""
 
 _DISK_FULL_SQLSTATES = frozenset({"53100"})
+_READ_ONLY_SQLSTATE = "25006"
+_RECONNECT_INTERVAL_S = 1.0
+"""Shortest time between two replacements of all connections of a server that rejects writes."""
 
 Params = Mapping[str, Value | Sequence[Value]]
 
@@ -126,6 +130,9 @@ class PostgresDatabase:
     A lost network gives no error. So a transaction that takes long is given up if the server does not answer on a new connection either,
     or if a statement takes longer than the server allows: then its connection alone is lost.
 
+    A server that rejects a write as read-only may be a standby since a failover, or have got the option that its sessions keep until they
+    end. So all connections are opened again, which may lead to the primary.
+
     Args:
         statement_timeout_s: Longest time of a statement, which the server enforces.
     """
@@ -141,10 +148,13 @@ class PostgresDatabase:
             max_overflow=0,
             pool_use_lifo=True,  # PostgreSQL keeps the prepared statements of each connection, so few connections should do the work
             connect_args={"connect_timeout": _POOL_TIMEOUT_S, "options": options, **TCP_OPTIONS},
+            hide_parameters=True,  # the text of an error may be logged
         )
-        event.listen(self._engine.sync_engine, "checkout", self._replace_if_closed)
+        event.listen(self._engine.sync_engine, "checkout", self._replace_if_stale)
         self._check_engine = create_async_engine(sqlalchemy_url(url), poolclass=NullPool, connect_args=dict(TCP_OPTIONS))
         self._check: asyncio.Task[None] | None = None
+        self._must_reconnect = False
+        self._reconnected_s = float("-inf")
         self._autocommit_engine = self._engine.execution_options(isolation_level="AUTOCOMMIT")
         self._snapshot_engine = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         self._statements = DriverStatements(self._engine.dialect)
@@ -157,19 +167,27 @@ class PostgresDatabase:
             try:
                 return await self._run(self._engine, work, complete, is_synced=is_synced)
             except DBAPIError as error:
+                self._require_writable(error)
                 if attempt == _MAX_ATTEMPTS or _sqlstate(error) not in _RETRYABLE_SQLSTATES:
                     _raise_mapped(error)
             await asyncio.sleep(random.uniform(0.001, 0.02) * attempt)  # noqa: S311 - jitter, not a secret
         raise AssertionError(_MAX_ATTEMPTS)  # unreachable: the last attempt returns or raises
 
     async def read(self, work: Callable[[Tx], T]) -> T:
-        return await self._run_read(self._snapshot_engine, work)
+        try:
+            return await self._run(self._snapshot_engine, work)
+        except DBAPIError as error:
+            _raise_mapped(error)
 
     async def read_from_replica(self, work: Callable[[Tx], T]) -> T:
         return await self.read(work)
 
     async def lookup(self, work: Callable[[Tx], T]) -> T:
-        return await self._run_read(self._autocommit_engine, work)
+        try:
+            return await self._run(self._autocommit_engine, work)
+        except DBAPIError as error:
+            self._require_writable(error)  # a lookup may lock rows
+            _raise_mapped(error)
 
     async def close(self) -> None:
         if self._transactions:
@@ -177,12 +195,6 @@ class PostgresDatabase:
         if self._check is not None:
             self._check.cancel()
         await self._engine.dispose()
-
-    async def _run_read(self, engine: AsyncEngine, work: Callable[[Tx], T]) -> T:
-        try:
-            return await self._run(engine, work)
-        except DBAPIError as error:
-            _raise_mapped(error)
 
     async def _run(self, engine: AsyncEngine, work: Callable[[Tx], T], hook: TransactionHook | None = None, *, is_synced: bool = True) -> T:
         """Run a transaction in a task of its own as soon as a connection is free. When cancelled while it runs, end within 2 s."""
@@ -238,12 +250,16 @@ class PostgresDatabase:
             raise EngineUnavailable("database", f"no answer within {_CHECK_TIMEOUT_S:g} s")
         # An error, such as too many connections or a refusal, is an answer: then open connections work, or fail by themselves.
 
-    def _replace_if_closed(self, connection: DBAPIConnection, entry: ConnectionPoolEntry, _: PoolProxiedConnection) -> None:
+    def _replace_if_stale(self, connection: DBAPIConnection, entry: ConnectionPoolEntry, _: PoolProxiedConnection) -> None:
         """
-        Let the pool open its connections again if the server closed this one while it was idle.
+        Let the pool open its connections again if the server closed this one while it was idle, or has rejected a write as read-only.
 
         A closed connection is readable, which costs no round trip to see. It is also readable after a message, so the server is asked then.
         """
+        now_s = time.monotonic()
+        if self._must_reconnect and now_s - self._reconnected_s >= _RECONNECT_INTERVAL_S:
+            self._must_reconnect, self._reconnected_s = False, now_s
+            raise InvalidatePoolError
         driver_connection = cast("psycopg.AsyncConnection", entry.driver_connection)
         poll = select.poll()
         try:
@@ -252,6 +268,12 @@ class PostgresDatabase:
                 self._engine.dialect.do_ping(connection)
         except psycopg.Error as error:  # the number of the file too is unknown if the driver has closed it
             raise InvalidatePoolError from error
+
+    def _require_writable(self, error: DBAPIError) -> None:
+        """Raise `EngineReadOnly` if *error* is a refusal of writes, and open all connections again."""
+        if _sqlstate(error) == _READ_ONLY_SQLSTATE:
+            self._must_reconnect = True
+            raise EngineReadOnly("database", "PostgreSQL accepts only reads") from error
 
     async def _ask(self) -> None:
         async with self._check_engine.connect() as connection:
