@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,11 @@ from sqlalchemy import Text, bindparam, cast, func, insert, literal_column, sele
 
 from rookery.kernel.clock import utc_now
 from rookery.kernel.db import Database, Tx, open_database, upsert
+from rookery.kernel.db.sqlite import SqliteDatabase
 from rookery.kernel.errors import Conflict, EngineUnavailable, WrongSettings
 from rookery.kernel.ids import uuid7
 from rookery.kernel.jobs import JobQueue, jobs
+from tests.deadlines import HANG_S
 
 _INSERT = insert(jobs)
 _SELECT = select(jobs).where(jobs.c.id == bindparam("the_id"))
@@ -320,6 +323,43 @@ async def test_a_store_that_cannot_be_opened_is_unavailable(tmp_path: Path) -> N
     with pytest.raises(EngineUnavailable):
         await db.write(lambda tx: tx.execute(_INSERT, _row("a")))
     await db.close()
+
+
+_ENDLESS = text("WITH RECURSIVE counts(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counts) SELECT count(*) AS n FROM counts")
+
+
+async def test_a_read_of_sqlite_that_takes_too_long_ends(tmp_path: Path) -> None:
+    """
+    The caller gets engine_unavailable, and the thread is free for the next read (D-10).
+
+    Four endless reads once took all threads for good, and the server did not stop (issue 18, a preview of 100,000 subscribers).
+    """
+    db = SqliteDatabase(tmp_path / "records.db", read_timeout_s=0.2)
+    await db.write(lambda tx: tx.execute(text("CREATE TABLE empty (n INTEGER)")))
+    for _ in range(5):
+        with pytest.raises(EngineUnavailable, match="a read took longer than"):
+            await db.read(lambda tx: tx.fetch_one(_ENDLESS))
+
+    assert await db.read(lambda tx: tx.fetch_one(text("SELECT 1 AS n"))) is not None
+    await db.close()
+
+
+async def test_the_record_store_on_sqlite_closes_during_a_read(tmp_path: Path) -> None:
+    """A read that nobody waits for any longer does not hold up the end of the server (issue 18)."""
+    db = SqliteDatabase(tmp_path / "records.db")
+    await db.write(lambda tx: tx.execute(text("CREATE TABLE empty (n INTEGER)")))
+    has_begun = threading.Event()
+
+    def read(tx: Tx) -> object:
+        has_begun.set()
+        return tx.fetch_one(_ENDLESS)
+
+    reading = asyncio.ensure_future(db.read(read))
+    await asyncio.to_thread(has_begun.wait, HANG_S)
+    async with asyncio.timeout(HANG_S):
+        await db.close()
+        with pytest.raises(EngineUnavailable):
+            await reading
 
 
 def test_an_unknown_url_is_rejected(tmp_path: Path) -> None:

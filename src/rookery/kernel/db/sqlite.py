@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +21,8 @@ T = TypeVar("T")
 
 _READER_THREADS = 4
 _READ_TIMEOUT_S = 30.0
+_PROGRESS_STEPS = 100_000
+"""Steps of SQLite's virtual machine between two checks whether a read must end, about a millisecond."""
 
 
 class SqliteTx(TxCallbacks):
@@ -66,12 +69,19 @@ class SqliteTx(TxCallbacks):
 
 
 class SqliteDatabase:
-    """A `Database` in one file, shared with other processes of this host."""
+    """
+    A `Database` in one file, shared with other processes of this host.
+
+    Args:
+        read_timeout_s: Time limit of a read. A longer one is interrupted, so that it does not keep its thread.
+    """
 
     dialect: Literal["sqlite"] = "sqlite"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_timeout_s: float = _READ_TIMEOUT_S) -> None:
         self._path = path
+        self._read_timeout_s = read_timeout_s
+        self._is_closing = False
         self._compiler = StatementCompiler()
         self._writer = SqliteWriter(lambda: connect(path), name="records")
         self._reader_pool: ThreadPoolExecutor | None = None
@@ -107,12 +117,13 @@ class SqliteDatabase:
             self._reader_pool = ThreadPoolExecutor(_READER_THREADS, thread_name_prefix="records-read")
         future = asyncio.get_running_loop().run_in_executor(self._reader_pool, self._read_in_thread, work)
         try:
-            async with asyncio.timeout(_READ_TIMEOUT_S):
+            async with asyncio.timeout(self._read_timeout_s):
                 return await future
         except TimeoutError as error:
-            reason = f"a read took longer than {_READ_TIMEOUT_S:.0f} s"
-            raise EngineUnavailable("database", reason) from error
+            raise self._too_slow() from error
         except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
+                raise self._too_slow() from error
             _raise_mapped(error)
 
     async def read_from_replica(self, work: Callable[[Tx], T]) -> T:
@@ -130,6 +141,7 @@ class SqliteDatabase:
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
+        self._is_closing = True
         self._writer.close()
         if self._reader_pool is not None:
             self._reader_pool.shutdown(wait=True, cancel_futures=True)
@@ -149,11 +161,16 @@ class SqliteDatabase:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._local.connection = self._open_reader()
+        deadline = time.monotonic() + self._read_timeout_s
+        connection.set_progress_handler(lambda: self._is_closing or time.monotonic() >= deadline, _PROGRESS_STEPS)
         connection.execute("BEGIN")
         try:
             return work(SqliteTx(connection, self._compiler))
         finally:
             connection.execute("ROLLBACK")
+
+    def _too_slow(self) -> EngineUnavailable:
+        return EngineUnavailable("database", f"a read took longer than {self._read_timeout_s:g} s")
 
 
 def _column_index(compiled: CompiledStatement, cursor: sqlite3.Cursor) -> Mapping[str, int]:
