@@ -229,7 +229,7 @@ def _select_audience(campaign: Campaign, *columns: ColumnElement[Any]) -> Select
     statement = (
         select(*columns)
         .select_from(channels.join(subscribers, subscribers.c.id == channels.c.subscriber_id))
-        .where(channels.c.workspace_id == campaign.workspace_id, subscribers.c.workspace_id == campaign.workspace_id)
+        .where(subscribers.c.workspace_id == campaign.workspace_id)
     )
     if campaign.channels is not None:
         statement = statement.where(channels.c.type.in_(campaign.channels))
