@@ -16,6 +16,7 @@ from rookery.access.store import keys
 from rookery.access.wiring import AccessServices
 from rookery.agents.events import AgentSessionEnded
 from rookery.agents.sessions.access import OpenSessionChecker
+from rookery.agents.store import sessions as agent_sessions
 from rookery.agents.wiring import AgentPorts, AgentServices
 from rookery.content.ports import ContentPorts
 from rookery.content.wiring import ContentServices
@@ -26,7 +27,7 @@ from rookery.engines.text_generators.canned import CannedGenerator
 from rookery.kernel import idempotency_store
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.config import Settings
-from rookery.kernel.db import Database, open_channel, open_database
+from rookery.kernel.db import Database, Tx, open_channel, open_database
 from rookery.kernel.db.instrumented import InstrumentedDatabase
 from rookery.kernel.disk_space import DiskSpace
 from rookery.kernel.domain import Domain, Probe
@@ -342,7 +343,7 @@ def build_platform(
     runtime.provide(Metrics, lambda _: metrics)
     runtime.provide(ServerGroup, lambda _: group)
     runtime.provide(ProcessRegistry, _build_process_registry)
-    runtime.provide(AccessPorts, lambda _: AccessPorts(counter=counter, is_agent_in_use=memory_records.has_agent, purgers=purgers))
+    runtime.provide(AccessPorts, lambda _: AccessPorts(counter=counter, is_agent_in_use=_is_agent_in_use, purgers=purgers))
     runtime.provide(AgentPorts, _build_agent_ports)
     runtime.provide(DiskSpace, lambda _: DiskSpace(disk_folder, min_free_bytes=settings.min_free_disk_mb * _MIB))
     runtime.provide(EgressGuard, lambda _: EgressGuard(allow=settings.egress_allow, allow_private=settings.egress_private))
@@ -384,6 +385,11 @@ def build_platform(
 def _build_agent_ports(runtime: Runtime) -> AgentPorts:
     memory = runtime.use(MemoryServices)
     return AgentPorts(memories=memory.sessions, memory_finder=memory.related, disk=runtime.use(DiskSpace), tool_calls=tool_calls)
+
+
+def _is_agent_in_use(tx: Tx, workspace_id: int, agent_id: str) -> bool:
+    """Return whether an agent has memories or sessions of its own (D-24)."""
+    return memory_records.has_agent(tx, workspace_id, agent_id) or agent_sessions.has_agent(tx, workspace_id, agent_id)
 
 
 def _build_process_registry(runtime: Runtime) -> ProcessRegistry:

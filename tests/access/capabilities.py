@@ -14,13 +14,14 @@ from rookery.access.scopes import SCOPES, grants
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 
 AGENTS = ("rook", "owl")
-"""Agents with memories of their own."""
+"""Agents with memories and sessions of their own."""
 
 MOMENTS = tuple(NOW + timedelta(hours=hours) for hours in (0, 1, 2, 24 * 3650))
 ORGS, PROJECTS, SERVERS, TOOLS = ("acme", "globex"), ("api", "web"), ("web", "time"), ("search", "fetch")
 ADDRESSES = ("192.0.2.1", "192.0.2.200", "203.0.113.9", "2001:db8::1")
 CALLS = (1, 5, 50)
-_MEMORY = ("brain:read", "brain:write", "brain:delete")
+_OF_AGENTS = ("brain:read", "brain:write", "brain:delete", "sessions.write")
+"""Scopes that reach only the memories and sessions of the agent to which a key is bound."""
 
 Capabilities = Mapping[str, frozenset[object]]
 
@@ -105,7 +106,7 @@ def make_key(kind: KeyKind = "api", **fields: object) -> Key:
 
 
 def _can_act_for(key: Key, scope: str, agent: str) -> bool:
-    return scope not in _MEMORY or key.agent_id in {None, agent} or grants(frozenset(key.scopes), "brain:admin")
+    return scope not in _OF_AGENTS or key.agent_id in {None, agent} or grants(frozenset(key.scopes), "brain:admin")
 
 
 def _can_call(restrictions: KeyRestrictions, server: str, tool: str, calls: int) -> bool:

@@ -292,6 +292,27 @@ async def test_the_name_of_a_deleted_agent_gives_no_access_to_its_memories(insta
     assert (await instance.admin.post("/api/v1/agent-keys", body)).status_code == 201
 
 
+async def test_an_agent_creates_no_key_that_acts_in_the_sessions_of_another_agent(instance: Instance) -> None:
+    """D-24, D-62: keys without an agent act in all sessions. So the key of an agent creates none, nor one of an agent with sessions."""
+    owl = await instance.agent_key("sessions.write", agent_id="owl")
+    session = (await owl.post("/v1/sessions", {"agent_type": "owl"})).json()["session"]["id"]
+    rook = await instance.agent_key("keys:*", "sessions.read", "sessions.write", agent_id="rook")
+    assert (await rook.send("PATCH", f"/v1/sessions/{session}", {"goal": "taken over"})).status_code == 403
+    scopes = {"scopes": ["sessions.write"], "rate_limit_tier": "free"}
+
+    refusals = [
+        await rook.post("/api/v1/api-keys", {"name": "any", **scopes}),
+        await rook.post("/api/v1/api-keys", {"name": "owl", "agent_id": "owl", **scopes}),
+    ]
+    assert (await rook.send("DELETE", f"/api/v1/agent-keys/{owl.key_id}")).status_code == 204
+    refusals.append(await rook.post("/api/v1/agent-keys", {"name": "owl", "permissions": ["sessions.write"]}))
+
+    assert [(refusal.status_code, refusal.json()["field"]) for refusal in refusals] == [(403, "agent_id")] * 3
+    for body in ({"name": "any", "scopes": ["sessions.read"], "rate_limit_tier": "free"}, {"name": "own", "agent_id": "rook", **scopes}):
+        assert (await rook.post("/api/v1/api-keys", body)).status_code == 201
+    assert (await rook.post("/api/v1/agent-keys", {"name": "wren", "permissions": ["sessions.write"]})).status_code == 201
+
+
 async def test_rotating_another_agents_key_needs_access_to_its_memories(access: Access) -> None:
     """D-24: a rotation returns the plaintext, which gives access to the agent's own memories. brain:admin may read those anyway."""
     workspace = await access.create_workspace()

@@ -29,7 +29,7 @@ from tests.conftest import OPERATOR, FakeClock
 
 T = TypeVar("T")
 
-GRANTS = ["*", "*:read", "brain:*", "brain:read", "brain:write", "keys:write", "mcp:write", "platform:audit"]
+GRANTS = ["*", "*:read", "brain:*", "brain:read", "brain:write", "keys:write", "mcp:write", "sessions.write", "platform:audit"]
 _grants = st.lists(st.sampled_from(GRANTS), min_size=1, max_size=3, unique=True).map(tuple)
 _servers = st.none() | st.frozensets(st.sampled_from(["web", "time"]), max_size=2)
 _orgs = st.none() | st.frozensets(st.sampled_from(["acme", "globex"]), max_size=2)

@@ -158,6 +158,8 @@ def test_any_api_key_may_create_an_agent_key_with_the_default_rate(tier: Tier) -
         ({"ip_restriction": True}, {"ip_restriction": True, "ip_list": ("192.0.2.1",)}, "ip_list"),
         ({"agent_id": "rook"}, {"agent_id": "owl"}, "agent_id"),
         ({"agent_id": "rook", "scopes": ("brain:read",)}, {"agent_id": None, "scopes": ("brain:read",)}, "agent_id"),
+        ({"agent_id": "rook", "scopes": ("sessions.write",)}, {"agent_id": None, "scopes": ("sessions.write",)}, "agent_id"),
+        ({"agent_id": "rook", "scopes": ("sessions.*",)}, {"agent_id": "owl", "scopes": ("sessions.*",)}, "agent_id"),
     ],
 )  # fmt: skip
 def test_an_error_names_the_field_that_the_key_lacks(
@@ -197,10 +199,11 @@ def test_an_error_names_the_field_that_the_key_lacks(
         ),
         ({"agent_id": "rook", "scopes": ("brain:read", "mcp:write")}, {"agent_id": "owl", "scopes": ("mcp:write",)}),
         ({"agent_id": "rook", "scopes": ("brain:*",)}, {"agent_id": None, "scopes": ("brain:read",)}),
+        ({"agent_id": "rook", "scopes": ("sessions.*",)}, {"agent_id": None, "scopes": ("sessions.read",)}),
     ],
 )
 def test_a_key_may_delegate_what_it_has(creator_fields: dict[str, object], requested_fields: dict[str, object]) -> None:
-    """D-24: as much or less. The agent of a key matters only if the key has memory scopes."""
+    """D-24: as much or less. The agent of a key matters only for scopes that reach private memories or sessions."""
     require_delegable(make_key("api", **creator_fields), make_key("api", **requested_fields))
 
 

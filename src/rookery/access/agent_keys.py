@@ -241,7 +241,8 @@ class AgentKeys(Keyring):
         """
         if can_reach_other_agent(holder, key) and key.agent_id and self._is_agent_in_use(tx, key.workspace_id, key.agent_id):
             raise DelegationDenied(
-                "agent_id", f"The agent {key.agent_id!r} has private memories that this key cannot read. Choose another agent_id."
+                "agent_id",
+                f"The agent {key.agent_id!r} has memories or sessions of its own that this key may not use. Choose another agent_id.",
             )
 
 

@@ -18,6 +18,8 @@ from rookery.kernel.clock import format_iso
 from rookery.kernel.errors import PermissionDenied
 
 _WILDCARD_CHARACTERS = frozenset("*?[")
+_AGENT_SCOPES = ("brain:read", "brain:write", "brain:delete", "sessions.write")
+"""Scopes with which a key that is bound to an agent reaches memories and sessions of this agent alone (D-43, D-62)."""
 _MINUTES_PER_HOUR = 60
 
 
@@ -173,7 +175,7 @@ def _check_agent(holder: Key, target: Key) -> DelegationDenied | None:
 
 
 def can_reach_other_agent(holder: Key, target: Key) -> bool:
-    """Return whether *holder*, bound to one agent, could read another agent's private memories through *target* (D-43)."""
+    """Return whether *holder*, bound to one agent, could use private memories or sessions of another agent through *target* (D-24)."""
     if holder.agent_id in {None, target.agent_id} or scopes.grants(frozenset(holder.scopes), "brain:admin"):
         return False
-    return scopes.grants_any(frozenset(target.scopes), ("brain:read", "brain:write", "brain:delete"))
+    return scopes.grants_any(frozenset(target.scopes), _AGENT_SCOPES)

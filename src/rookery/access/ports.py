@@ -63,7 +63,7 @@ class RateLimitCounter(Protocol):
 
 
 IsAgentInUse = Callable[[Tx, int, str], bool]
-"""Returns whether a workspace has private data of an agent, given both ids. A new key for that agent could read it."""
+"""Returns whether a workspace has private data or sessions of an agent, given both ids. A new key for that agent could use them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,6 +75,7 @@ _MEMORIES_DUE = (
     .limit(bindparam("most"))
     .with_for_update(skip_locked=True)
 )
+_HAS_AGENT = select(_c.id).where(_c.workspace_id == bindparam("workspace"), _c.agent_id == bindparam("agent")).limit(1)
 _SET_MEMORIES_DUE = update(sessions).where(*_IS_SESSION).values(memories_due=bindparam("due"))
 
 
@@ -91,6 +92,11 @@ def add(tx: Tx, session: AgentSession) -> None:
 def find(tx: Tx, workspace_id: int, session_id: str) -> AgentSession | None:
     """Return a session of the workspace, or None."""
     return SESSIONS.fetch_one(tx, _BY_ID, {"workspace": workspace_id, "session": session_id})
+
+
+def has_agent(tx: Tx, workspace_id: int, agent_id: str) -> bool:
+    """Return whether the workspace has a session of the agent, open or ended."""
+    return tx.fetch_one(_HAS_AGENT, {"workspace": workspace_id, "agent": agent_id}) is not None
 
 
 def find_for_update(tx: Tx, workspace_id: int, session_id: str) -> AgentSession | None:
