@@ -18,6 +18,7 @@ from typing import IO, NoReturn
 import httpx2
 import pytest
 
+from rookery.kernel.egress.transport import get_tls_context
 from tests import key_leaks
 from tests.deadlines import HANG_S
 from tests.fork_server import ForkedProcess
@@ -107,10 +108,11 @@ class Server:
                 self.process = ForkedProcess(arguments, environment, stdin=nothing.fileno(), stdout=writer, stderr=self._log.fileno())
         os.close(writer)
         self.url = self._read_url()
+        self.client = httpx2.Client(base_url=self.url, verify=get_tls_context(), timeout=HANG_S)
         self._wait_until_ready()
         keys = json.loads((self.data / "first-run.json").read_text(encoding="utf-8"))
         self.keys: dict[str, str] = keys
-        self.client = httpx2.Client(base_url=self.url, headers={"Authorization": f"Bearer {keys['api_key']}"}, timeout=HANG_S)
+        self.client.headers["Authorization"] = f"Bearer {keys['api_key']}"
         self.client.event_hooks["response"].append(_record_keys)
 
     def _read_url(self) -> str:
@@ -123,7 +125,7 @@ class Server:
         deadline = time.monotonic() + HANG_S
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
-                httpx2.get(f"{self.url}/healthz", timeout=HANG_S)
+                self.client.get("/healthz")
             except httpx2.TransportError:
                 time.sleep(0.02)
             else:

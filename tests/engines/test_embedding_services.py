@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from rookery.engines import embedders
 from rookery.engines.embedders import inputs, remote
+from rookery.kernel.egress.transport import get_tls_context
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.memory.errors import NotEmbeddable
 from rookery.memory.models import Passage
@@ -430,7 +431,9 @@ async def test_the_certificate_is_verified_unless_it_is_turned_off(tmp_path: Pat
         assert service.requests == []
         assert await embed_query(verify_ssl=False)
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "both.pem"))
+        get_tls_context.cache_clear()
         assert await embed_query(verify_ssl=True)
+    get_tls_context.cache_clear()
 
 
 async def test_a_closed_embedder_raises_an_engine_error(open_embedder: OpenEmbedder) -> None:

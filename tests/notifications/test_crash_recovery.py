@@ -14,6 +14,7 @@ from typing import Any, cast
 import httpx2
 import pytest
 
+from rookery.kernel.egress.transport import get_tls_context
 from tests.conftest import Settings, eventually
 from tests.deadlines import HANG_S
 from tests.notifications.rig import Json, count_states
@@ -66,7 +67,7 @@ class _KilledServer:
     async def request(self, method: str, path: str, body: object = None, content: str | None = None) -> Json:
         """Send a request and return the body."""
         headers = {"Authorization": f"Bearer {self.key}"} | ({} if content is None else {"Content-Type": "text/csv"})
-        async with httpx2.AsyncClient(timeout=HANG_S) as client:
+        async with httpx2.AsyncClient(verify=get_tls_context(), timeout=HANG_S) as client:
             response = await client.request(method, self.server.url + path, json=body, content=content, headers=headers)
         assert response.is_success, response.text
         return cast("Json", response.json())

@@ -19,6 +19,7 @@ from rookery.engines.embedders import RemoteModel
 from rookery.engines.embedders.inputs import QueryCache, approximate_tokens, split_tokens
 from rookery.engines.embedders.service_protocols import InvalidResponseError, Rows, build_request, parse_model_name, parse_response
 from rookery.kernel.clock import parse_retry_after, utc_now
+from rookery.kernel.egress.transport import get_tls_context
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.model_service_urls import ModelServiceKind
 from rookery.memory.errors import NotEmbeddable
@@ -405,7 +406,7 @@ class _EmbeddingClient:
             self._client = httpx2.AsyncClient(
                 headers=headers,
                 timeout=httpx2.Timeout(None, connect=_CONNECT_TIMEOUT_S),
-                verify=self._verify_ssl,
+                verify=get_tls_context(verify=self._verify_ssl),
                 follow_redirects=False,  # a redirect would send the key to another host
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=30.0),
             )

@@ -25,6 +25,7 @@ from rookery.content.errors import (
 from rookery.engines.text_generators.provider import Provider
 from rookery.engines.text_generators.replies import ProviderFailure, excerpt, parse_failure
 from rookery.kernel.clock import parse_retry_after, utc_now
+from rookery.kernel.egress.transport import get_tls_context
 from rookery.kernel.errors import EngineUnavailable
 
 MAX_ERROR_BYTES = 64 * 1024
@@ -157,7 +158,7 @@ class ProviderClient:
         # A transport without a client: redirects, which would send the key to another host, and cookies are unwanted, and a client needs a
         # third of the time of a call.
         self._transport = httpx2.AsyncHTTPTransport(
-            verify=verify_ssl,
+            verify=get_tls_context(verify=verify_ssl),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=30.0),
             proxy=_find_proxy(provider.base_url),
         )

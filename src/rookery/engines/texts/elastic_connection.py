@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, unquote
 import httpx2
 import orjson
 
+from rookery.kernel.egress.transport import get_tls_context
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.secret import Secret
 
@@ -143,7 +144,7 @@ class ElasticConnection:
             self._client = httpx2.AsyncClient(
                 base_url=server.base_url,
                 auth=None if server.user is None else httpx2.BasicAuth(server.user, password),
-                verify=self._verify_ssl,
+                verify=get_tls_context(verify=self._verify_ssl),
                 trust_env=False,
                 timeout=httpx2.Timeout(None, connect=_CONNECT_TIMEOUT_S),
                 limits=httpx2.Limits(max_connections=_MAX_CONNECTIONS, max_keepalive_connections=_MAX_CONNECTIONS, keepalive_expiry=30.0),

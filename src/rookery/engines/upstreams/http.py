@@ -42,7 +42,7 @@ from rookery.engines.upstreams.sdk import (
     WriteStream,
 )
 from rookery.kernel.egress import EgressGuard
-from rookery.kernel.egress.transport import GuardedTransport
+from rookery.kernel.egress.transport import GuardedTransport, get_tls_context
 from rookery.kernel.tracing import propagation_headers
 from rookery.tools.errors import ConnectFailed
 from rookery.tools.models import ConnectionInfo, HttpTarget, JsonObject, Server, ServerFeatures
@@ -125,7 +125,7 @@ class HttpConnector:
 def build_transport(server: Server, guard: EgressGuard | None) -> httpx2.AsyncBaseTransport:
     """Return the transport to *server*. For a server of a workspace, it rejects addresses that *guard* does not allow (D-82)."""
     if server.owner is None:
-        return httpx2.AsyncHTTPTransport(limits=_LIMITS)
+        return httpx2.AsyncHTTPTransport(verify=get_tls_context(), limits=_LIMITS)
     if guard is None:
         raise ConnectFailed("Servers of workspaces cannot be reached here.")
     return GuardedTransport(guard, limits=_LIMITS)

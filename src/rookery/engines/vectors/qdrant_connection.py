@@ -14,6 +14,7 @@ import httpx2
 import orjson
 
 from rookery.kernel.clock import parse_retry_after, utc_now
+from rookery.kernel.egress.transport import get_tls_context
 from rookery.kernel.errors import EngineUnavailable, StorageFull, WrongSettings
 from rookery.kernel.secret import Secret
 
@@ -176,7 +177,7 @@ class QdrantConnection:
             self._client = httpx2.AsyncClient(
                 base_url=server.base_url,
                 headers={} if server.api_key is None else {"api-key": server.api_key.reveal()},
-                verify=self._verify_ssl and server.base_url.startswith("https:"),  # without TLS, nothing loads the authorities
+                verify=get_tls_context(verify=self._verify_ssl),
                 trust_env=False,
                 timeout=httpx2.Timeout(None, connect=_CONNECT_TIMEOUT_S),
                 limits=httpx2.Limits(max_connections=_MAX_CONNECTIONS, max_keepalive_connections=_MAX_CONNECTIONS, keepalive_expiry=30.0),

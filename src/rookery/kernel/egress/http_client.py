@@ -19,7 +19,7 @@ import httpcore2
 import httpx2
 
 from rookery.kernel.egress.guard import EgressGuard
-from rookery.kernel.egress.transport import EgressNotAllowed, GuardedBackend
+from rookery.kernel.egress.transport import EgressNotAllowed, GuardedBackend, get_tls_context
 
 REQUEST_TIMEOUT_S = 10.0
 """Total time of a request, from the DNS lookup to the last byte that is read (D-81)."""
@@ -185,7 +185,7 @@ class _ConnectionPool:
     def __init__(self, egress: EgressGuard, *, idle_timeout_s: float) -> None:
         self._idle_timeout_s = idle_timeout_s
         self._backend = GuardedBackend(egress)
-        self._tls = httpx2.create_ssl_context()
+        self._tls = get_tls_context()
         self._idle: dict[_Origin, deque[httpcore2.AsyncHTTPConnection]] = {}
         self._count = 0
         self._sweep_task: asyncio.Task[None] | None = None
