@@ -481,7 +481,7 @@ async def test_a_record_store_that_is_down_is_an_empty_answer(instance: Instance
         assert (await hooks.handle(caller, call, HookProject(project="web"))).outcome is HookOutcome.FAILED
     await missing_db.close()
 
-    operations = HookApi(hooks=hooks, metrics=HookMetrics(Metrics()), is_on=True).operations()
+    operations = HookApi(hooks=hooks, metrics=HookMetrics(Metrics()), is_on=True, deadline_s=hooks.deadline_s).operations()
     for error, expected in (
         (EngineUnavailable("database", "down"), (200, "{}")),
         (RuntimeError("a bug"), (200, "{}")),

@@ -19,7 +19,7 @@ def build(runtime: Runtime) -> Domain:
     """Return the domain. Nothing is started."""
     services = runtime.use(AgentServices)
     api = AgentsApi(services)
-    hooks = HookApi(hooks=services.hooks, metrics=services.hook_metrics, is_on=runtime.settings.hooks)
+    hooks = HookApi(hooks=services.hooks, metrics=services.hook_metrics, is_on=runtime.settings.hooks, deadline_s=services.hooks.deadline_s)
 
     async def start(stack: AsyncExitStack, *, serves: bool) -> None:
         if serves:

@@ -96,6 +96,7 @@ class AgentServices:
             ender=sessions.ender,
             memories=ports.memory_finder,
             disk=ports.disk,
+            deadline_s=runtime.settings.hook_timeout_ms / 1000,
         )
 
     @cached_property

@@ -262,6 +262,11 @@ class Settings:
     hooks: bool = _setting(
         _parse_bool, True, "Serve the hooks of coding agents. Off: they are answered with nothing, and nothing is recorded."
     )
+    hook_timeout_ms: int = _setting(
+        _int_parser(50, 60_000),
+        800,
+        "Milliseconds after which a hook is answered with nothing. `rookery hook` waits for 1000; other hooks wait as their client does.",
+    )
     smtp: Secret | None = _setting(
         _parse_address, None, "The SMTP server that sends notifications by e-mail, such as smtp://USER:PASSWORD@HOST:587?from=ADDRESS."
     )

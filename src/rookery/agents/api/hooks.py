@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rookery.access.models import Caller
 from rookery.agents.errors import UnknownHook
-from rookery.agents.hooks.agent_hooks import DEADLINE_S, AgentHooks
+from rookery.agents.hooks.agent_hooks import AgentHooks
 from rookery.agents.hooks.hook_metrics import HookMetrics
 from rookery.agents.hooks.payloads import build_answer, read_call
 from rookery.agents.models.agent_hooks import HookOutcome
@@ -18,11 +18,17 @@ from rookery.kernel.http import Operation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookApi:
-    """The operation on the events of coding agents. *is_on* is the setting of the operator."""
+    """
+    The operation on the events of coding agents. *is_on* is the setting of the operator.
+
+    Attributes:
+        deadline_s: Seconds that the check of the key may take.
+    """
 
     hooks: AgentHooks
     metrics: HookMetrics
     is_on: bool
+    deadline_s: float
 
     def operations(self) -> list[Operation]:
         """Return the operation."""
@@ -41,7 +47,7 @@ class HookApi:
                 body_optional=True,
                 allowed_on_full_disk=True,
                 outage_body={},
-                outage_after_s=DEADLINE_S,
+                outage_after_s=self.deadline_s,
                 replaces_unstorable=True,
             )
         ]

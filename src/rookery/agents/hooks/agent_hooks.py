@@ -36,9 +36,6 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.logs import FailureLog
 
-DEADLINE_S = 0.8
-"""Seconds after which a hook answers with nothing. `rookery hook` waits for 1 s."""
-
 MAX_MEMORIES = 5
 MIN_RELEVANCE = 0.06
 """
@@ -90,7 +87,7 @@ class AgentHooks:
         ender: SessionEnder,
         memories: MemoryFinder,
         disk: FreeSpace,
-        deadline_s: float = DEADLINE_S,
+        deadline_s: float,
         min_relevance: float = MIN_RELEVANCE,
     ) -> None:
         self._db = db
@@ -99,7 +96,7 @@ class AgentHooks:
         self._ender = ender
         self._memories = memories
         self._disk = disk
-        self._deadline_s = deadline_s
+        self.deadline_s = deadline_s
         self._min_relevance = min_relevance
         self._failures = FailureLog(structlog.stdlib.get_logger("rookery.agents"), "agents.hook_failed")
 
@@ -111,7 +108,7 @@ class AgentHooks:
             project: The project as the request names it. None: that of the session, as its start named it.
         """
         try:
-            async with asyncio.timeout(self._deadline_s):
+            async with asyncio.timeout(self.deadline_s):
                 match call.event:
                     case "session-start":
                         return await self._start(caller, call, project)
@@ -122,7 +119,7 @@ class AgentHooks:
                     case "end":
                         return await self._end(caller, call)
         except TimeoutError:
-            self._failures.report(HookTimedOut(self._deadline_s), client=call.client, hook=call.event)
+            self._failures.report(HookTimedOut(self.deadline_s), client=call.client, hook=call.event)
         except RookeryError as error:
             if error.status < _SERVER_ERROR:
                 return _IGNORED  # the session belongs to another agent, or the key does not allow the project
@@ -185,7 +182,7 @@ class AgentHooks:
     async def _find_memories_for_start(self, caller: Caller, project: HookProject, state: _StartState) -> Sequence[PastMemory]:
         """Return memories that relate to the work in progress. Without them, the text has the other parts."""
         try:
-            async with asyncio.timeout(self._deadline_s * _MEMORY_DEADLINE_SHARE):
+            async with asyncio.timeout(self.deadline_s * _MEMORY_DEADLINE_SHARE):
                 return await self._memories.find_related(
                     caller,
                     _build_queries(project, state),
@@ -197,7 +194,7 @@ class AgentHooks:
                     min_relevance=self._min_relevance,
                 )
         except (RookeryError, TimeoutError) as error:
-            self._failures.report(error if isinstance(error, RookeryError) else HookTimedOut(self._deadline_s), hook="session-start")
+            self._failures.report(error if isinstance(error, RookeryError) else HookTimedOut(self.deadline_s), hook="session-start")
             return ()
 
     async def _submit_prompt(self, caller: Caller, call: HookCall, project: HookProject | None) -> HookResult:
