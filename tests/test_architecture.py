@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from importlinter.cli import lint_imports
 
+from tests.syntax_trees import parse_module
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 LOCKS = [ROOT / "requirements.lock", ROOT / "requirements-dev.lock"]
@@ -69,11 +71,6 @@ def relative_path(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def parse(path: Path) -> ast.Module:
-    """Return the syntax tree of *path*."""
-    return ast.parse(path.read_text(encoding="utf-8"), filename=relative_path(path))
-
-
 def iter_committed_files() -> Iterator[tuple[Path, str]]:
     """Yield every text file of the repository, without caches and without dist/."""
     for path in sorted(ROOT.rglob("*")):
@@ -113,7 +110,7 @@ def test_no_function_imports() -> None:
         {
             f"{relative_path(path)}:{node.lineno}"
             for path in modules()
-            for statement in parse(path).body
+            for statement in parse_module(path).body
             if not (isinstance(statement, ast.FunctionDef) and statement.name == "open" and path.match("engines/*/__init__.py"))
             if not any(path.match(pattern) for pattern in LAZY_IMPORTERS)
             for function in ast.walk(statement)
@@ -132,7 +129,7 @@ def test_imports_have_no_effects() -> None:
         f"{relative_path(path)}:{statement.lineno}"
         for path in modules()
         if path != ENVIRONMENT
-        for statement in parse(path).body
+        for statement in parse_module(path).body
         if _has_effect(statement)
     ]
 
@@ -167,7 +164,7 @@ def test_every_test_has_a_docstring() -> None:
     undocumented = [
         f"{relative_path(path)}:{node.lineno} {node.name}"
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
-        for node in ast.walk(parse(path))
+        for node in ast.walk(parse_module(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_") and ast.get_docstring(node) is None
     ]
 
@@ -180,7 +177,7 @@ def test_every_imported_package_is_a_declared_dependency() -> None:
     lines = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
     declared = {_normalize(re.split(r"[^\w.-]", line)[0]) for line in lines}
     distributions = metadata.packages_distributions()
-    imported = {name.split(".")[0] for path in modules() for node in ast.walk(parse(path)) for name in _imported_names(node)}
+    imported = {name.split(".")[0] for path in modules() for node in ast.walk(parse_module(path)) for name in _imported_names(node)}
     undeclared = {
         name
         for name in imported - sys.stdlib_module_names - {"rookery", "rookery_client"}
@@ -226,7 +223,7 @@ def test_the_development_lock_contains_the_server_lock() -> None:
 def test_tests_do_not_patch_the_product() -> None:
     """A test passes limits, clocks and engines as arguments; it may patch the standard library to simulate a fault (issue 16)."""
     files = sorted((ROOT / "tests").rglob("*.py"))
-    counts = {relative_path(path): count for path in files if (count := _count_patches(parse(path)))}
+    counts = {relative_path(path): count for path in files if (count := _count_patches(parse_module(path)))}
 
     assert counts == ALLOWED_PATCHES
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.syntax_trees import parse_modules
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "rookery"
 CODE = (PACKAGE.parent, ROOT / "tests", ROOT / "benchmarks", ROOT / "examples", ROOT / "distribution")
@@ -62,7 +64,7 @@ LEFT: Mapping[str, int] = {}
 def code() -> tuple[tuple[Path, ast.Module], ...]:
     """Return each module of the repository with its syntax tree."""
     paths = [path for folder in CODE for path in sorted(folder.rglob("*.py"))]
-    return tuple((path, ast.parse(path.read_text(encoding="utf-8"), filename=str(path))) for path in paths)
+    return parse_modules(paths)
 
 
 def place(path: Path) -> str:

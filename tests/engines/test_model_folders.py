@@ -160,9 +160,9 @@ async def reason_to_reject(url: str, data_dir: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def shared_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared_dir(built_models: Path) -> Path:
     """Return a folder for the graph that the tests of the contract share."""
-    return tmp_path_factory.mktemp("data")
+    return built_models / "folders"
 
 
 class TestAModelFolder(EmbedderContract):
