@@ -33,6 +33,8 @@ SKIPPED_TAGS = frozenset({"MCP", "Documentation"})
 """MCP is spoken by MCP clients; the documentation is for browsers."""
 
 _SKIPPED_HEADERS = frozenset({"X-Workspace-ID", "Idempotency-Key", "Prefer", "Last-Event-ID"})
+_STREAM_PARAGRAPHS = ("With `Accept: text/event-stream`", "`stream` returns")
+_HTTP_SENTENCES = r"(?:The body has at most [^.]*\.|Also served at .*|`Prefer: [^.]*\.|No key is required\.$)"
 _EVENT_STREAM, _JSON = "text/event-stream", "application/json"
 
 Reader = Literal["json", "text", "nothing", "stream"]
@@ -47,6 +49,7 @@ class Argument:
     place: Literal["path", "query", "header", "body"]
     schema: Schema
     is_required: bool
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +60,9 @@ class Method:
     Attributes:
         result: The schema of the JSON response; None for other readers.
         item: For a list, the schema of an item.
+        description: What the operation does, in paragraphs.
         content_types: The content types of a body that is not JSON; the first is the default.
+        is_repeatable: A POST without Idempotency-Key that may be sent again, because it only reads.
         may_be_empty: The response may be a 204 instead, for which the method returns None.
     """
 
@@ -65,6 +70,7 @@ class Method:
     name: str
     operation: str
     summary: str
+    description: str
     http_method: str
     path: str
     arguments: Sequence[Argument]
@@ -75,6 +81,7 @@ class Method:
     item: Schema | None
     content_types: Sequence[str]
     accepts_key: bool
+    is_repeatable: bool
     may_be_empty: bool
 
 
@@ -128,6 +135,7 @@ class _Operation:
             name=name,
             operation=str(self.operation["operationId"]),
             summary=str(self.operation["summary"]),
+            description=self._describe(reader),
             http_method=self.http_method,
             path=re.sub(r"{(\w+)}", lambda match: f"{{{to_argument(match[1])}}}", self.path),
             arguments=arguments,
@@ -138,6 +146,7 @@ class _Operation:
             item=None if result is None else self._find_item(result),
             content_types=content_types,
             accepts_key=any(parameter["name"] == "Idempotency-Key" for parameter in parameters),
+            is_repeatable=self.operation.get("x-repeatable") is True,
             may_be_empty=reader == "json" and "204" in cast("Mapping[str, object]", self.operation["responses"]),
         )
 
@@ -166,7 +175,12 @@ class _Operation:
             if place != "header" or name not in _SKIPPED_HEADERS:
                 schema = cast("Schema", parameter["schema"])
                 yield Argument(
-                    name=to_argument(name), sent_as=name, place=place, schema=schema, is_required=parameter.get("required") is True
+                    name=to_argument(name),
+                    sent_as=name,
+                    place=place,
+                    schema=schema,
+                    is_required=parameter.get("required") is True,
+                    description=str(parameter.get("description", "")),
                 )
 
     def _list_fields(self, body: Schema | None, taken: Collection[str]) -> Iterator[Argument]:
@@ -175,13 +189,35 @@ class _Operation:
             return
         component = self.components.get(get_reference(body) or "", body)
         if "properties" not in component:
-            yield Argument(name="body", sent_as="", place="body", schema={"type": "object"}, is_required=True)
+            description = str(component.get("description", ""))
+            yield Argument(name="body", sent_as="", place="body", schema={"type": "object"}, is_required=True, description=description)
             return
         required = cast("Sequence[str]", component.get("required", ()))
         for name, schema in cast("Mapping[str, Schema]", component["properties"]).items():
             argument = to_argument(name)
             argument = f"body_{argument}" if argument in taken else argument
-            yield Argument(name=argument, sent_as=name, place="body", schema=schema, is_required=name in required)
+            yield Argument(
+                name=argument,
+                sent_as=name,
+                place="body",
+                schema=schema,
+                is_required=name in required,
+                description=self._describe_field(schema),
+            )
+
+    def _describe_field(self, schema: Schema) -> str:
+        """Return the description of a field, or that of the object that it is or contains."""
+        items = cast("Schema", schema.get("items", {}))
+        for part in (schema, self.components.get(get_reference(schema) or "", {}), self.components.get(get_reference(items) or "", {})):
+            if text := part.get("description"):
+                return str(text)
+        return ""
+
+    def _describe(self, reader: Reader) -> str:
+        """Return the description of the operation for the users of one method: without what concerns another reader or HTTP alone."""
+        paragraphs = str(self.operation.get("description", "")).split("\n\n")
+        kept = [text for text in paragraphs if reader == "stream" or not text.startswith(_STREAM_PARAGRAPHS)]
+        return "\n\n".join(re.sub(_HTTP_SENTENCES, "", text).strip() for text in kept)
 
     def _find_item(self, result: Schema) -> Schema | None:
         """Return the schema of an item, if *result* is a page (D-12)."""

@@ -10,10 +10,13 @@ from typing import cast
 
 from distribution.client.operations import Argument, Method
 from distribution.client.types import Schema, TypeWriter, to_attribute
-from rookery_client.errors import get_status_class
+from rookery_client.client_errors import get_status_class
 
 _WIDTH = 140
 _MIN_SHARED_FIELDS = 10
+_KEY_DESCRIPTION = (
+    "A text of your choice, the same for each repetition of this request, also after a restart. By default, each call has its own."
+)
 
 _HEADER = '''"""
 {title}
@@ -74,7 +77,7 @@ def write_models(components: Mapping[str, Schema], names: Iterable[str]) -> str:
         own = [field for field in fields[name] if base is None or field not in fields[base]]
         lines = [_docstring(components[name], name), *(["", *own] if own else [])]
         blocks.append(f"class {name}({base or 'Model'}):\n{_indent(lines)}")
-    return _join(_HEADER.format(title="Models of responses.", imports=_MODELS_IMPORTS), blocks)
+    return _join(_HEADER.format(title="Models of responses.", imports=_MODELS_IMPORTS), [*blocks, _write_all(order)])
 
 
 def _find_base(name: str, fields: Mapping[str, Sequence[str]]) -> str | None:
@@ -92,13 +95,16 @@ def write_inputs(components: Mapping[str, Schema], names: Iterable[str]) -> str:
     writer = TypeWriter(components, is_input=True)
     writer.used.update(dict.fromkeys(names))
     blocks = list[str]()
+    names = list[str]()
     for name in _follow(writer):
+        names.append(name)
         lines = [_docstring(components[name], name), ""]
         for field, schema, is_required in _list_fields(components[name]):
             annotation = writer.write(schema).replace("inputs.", "")
             lines.append(f"{field}: Required[{annotation}]" if is_required else f"{field}: {annotation}")
+            lines += _document_field(schema)
         blocks.append(f"class {name}(TypedDict, total=False):\n{_indent(lines)}")
-    return _join(_HEADER.format(title="Objects in arguments.", imports=_INPUTS_IMPORTS), blocks)
+    return _join(_HEADER.format(title="Objects in arguments.", imports=_INPUTS_IMPORTS), [*blocks, _write_all(names)])
 
 
 def write_errors(rows: Sequence[tuple[str, str, str]]) -> str:
@@ -106,11 +112,16 @@ def write_errors(rows: Sequence[tuple[str, str, str]]) -> str:
     bases = {code: get_status_class(int(status)).__name__ for code, status, _ in rows}
     meanings = {code: meaning for code, _, meaning in rows}
     names = {code: code.title().replace("_", "") for code in bases}
-    imports = f"\nfrom rookery_client.errors import ApiError, {', '.join(sorted(set(bases.values())))}\n"
+    imports = f"\nfrom rookery_client.client_errors import ApiError, {', '.join(sorted(set(bases.values())))}\n"
     blocks = [f"class {names[code]}({base}):\n{_indent([_quote(meanings[code])])}" for code, base in bases.items()]
     table = "\n".join(f'    "{code}": {name},' for code, name in names.items())
-    blocks.append(f"CLASSES: dict[str, type[ApiError]] = {{\n{table}\n}}")
+    blocks += [f"CLASSES: dict[str, type[ApiError]] = {{\n{table}\n}}", _write_all(names.values())]
     return _join(_HEADER.format(title="Errors of the API, by code.", imports=imports), blocks)
+
+
+def _write_all(names: Iterable[str]) -> str:
+    lines = "\n".join(f'    "{name}",' for name in sorted(names))
+    return f"__all__ = [\n{lines}\n]"
 
 
 def write_group(group: str, methods: Sequence[Method], writer: TypeWriter, result_writer: TypeWriter) -> str:
@@ -169,14 +180,37 @@ def _write_method(method: Method, writer: TypeWriter, result_writer: TypeWriter,
         returns = f"{'AbstractAsyncContextManager' if is_async else 'AbstractContextManager'}[EventSource]"
     arguments = [*_write_arguments(method, writer)]
     yield from _fill(f"{prefix} {method.name}(", arguments, f") -> {returns}:")
-    summary = method.summary.rstrip(".")
-    if method.reader == "stream" and method.name != method.operation:
-        summary += ", and return its events as they happen"
-    yield f"    {_quote(summary + '.')}"
+    yield from (f"    {line}".rstrip() for line in _document_method(method))
     wait = "await " if is_async and method.reader != "stream" else ""
     call = [f'operation="{method.operation}"', f'method="{method.http_method}"', f"path={_path(method)}", f"result={_runtime_type(result)}"]
     call += [f"{key}={value}" for key, value in _call_fields(method)]
     yield from (f"    {line}" for line in _fill(f"return {wait}self._session.{sender}(Call(", call, "))"))
+
+
+def _document_method(method: Method) -> list[str]:
+    """Return the docstring of a method: what it does, and its arguments."""
+    paragraphs = [text for text in method.description.split("\n\n") if text]
+    if method.reader == "stream" and method.name != method.operation:
+        paragraphs.insert(0, f"{method.summary.rstrip('.')}, and return its events as they happen.")
+    described = [argument for argument in method.arguments if argument.description]
+    required_first = sorted(described, key=lambda argument: (argument.place != "path", not argument.is_required))
+    lines = "\n\n".join("\n".join(textwrap.wrap(text, _WIDTH - 12)) for text in paragraphs or [f"{method.summary.rstrip('.')}."]).split(
+        "\n"
+    )
+    rows = [(argument.name, argument.description) for argument in required_first]
+    if method.accepts_key:
+        rows.append(("idempotency_key", _KEY_DESCRIPTION))
+    if rows:
+        lines += ["", "Args:"]
+    for name, description in rows:
+        lines += textwrap.wrap(f"{name}: {_end(description)}", _WIDTH - 12, initial_indent="    ", subsequent_indent="        ")
+    text = "\n".join(lines).replace("\\", "\\\\").replace('"""', "'''")
+    return f'"""\n{text}\n"""'.split("\n")
+
+
+def _end(text: str) -> str:
+    text = " ".join(text.split())
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def _write_arguments(method: Method, writer: TypeWriter) -> Iterator[str]:
@@ -196,6 +230,8 @@ def _write_arguments(method: Method, writer: TypeWriter) -> Iterator[str]:
             plain = annotation.removesuffix(" | None")
             annotation = f"{plain} | Unset{' | None' if plain != annotation else ''} = UNSET"
         yield f"{argument.name}: {annotation}"
+    if method.accepts_key:
+        yield "idempotency_key: str | Unset = UNSET"
 
 
 def _call_fields(method: Method) -> Iterator[tuple[str, str]]:
@@ -215,6 +251,9 @@ def _call_fields(method: Method) -> Iterator[tuple[str, str]]:
         yield "accept", f'"{method.accept}"'
     if method.accepts_key:
         yield "accepts_key", "True"
+        yield "idempotency_key", "idempotency_key"
+    if method.is_repeatable:
+        yield "repeatable", "True"
 
 
 def _write_given(arguments: Sequence[Argument]) -> str:
@@ -248,9 +287,15 @@ def _write_model_fields(component: Schema, writer: TypeWriter) -> Iterator[str]:
             annotation += " | None"
         parts = ([] if is_required else ["default=None"]) + ([f'alias="{field}"'] if name != field else [])
         if name != field:
-            yield f"{name}: {annotation} = Field({', '.join(parts)})"
+            line = f"{name}: {annotation} = Field({', '.join(parts)})"
         else:
-            yield f"{name}: {annotation}" if is_required else f"{name}: {annotation} = None"
+            line = f"{name}: {annotation}" if is_required else f"{name}: {annotation} = None"
+        yield "\n".join([line, *_document_field(schema)])
+
+
+def _document_field(schema: Schema) -> list[str]:
+    """Return the docstring of a field, which editors show."""
+    return [_quote(" ".join(str(schema["description"]).split()))] if schema.get("description") else []
 
 
 def _list_fields(component: Schema) -> Iterator[tuple[str, Schema, bool]]:

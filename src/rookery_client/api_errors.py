@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rookery_client.errors import ApiError, get_status_class
+from rookery_client.client_errors import ApiError, get_status_class
 from rookery_client.generated.errors import CLASSES
 
 

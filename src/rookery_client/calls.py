@@ -39,6 +39,8 @@ class Call(Generic[T]):
         content: A body that is not JSON, with its *content_type*.
         accept: The media type of the response.
         accepts_key: The operation accepts an Idempotency-Key, so that a retry does not act twice.
+        idempotency_key: The value of that header, if it is not a new one for each call.
+        repeatable: The operation is a POST without Idempotency-Key that may be sent again, because it only reads.
     """
 
     operation: str
@@ -53,11 +55,13 @@ class Call(Generic[T]):
     content_type: str = "application/json"
     accept: str = "application/json"
     accepts_key: bool = False
+    idempotency_key: str | Unset = UNSET
+    repeatable: bool = False
 
     @property
     def is_repeatable(self) -> bool:
         """True if the same request may be sent again although the server may have acted on it."""
-        return self.method not in {"POST", "PATCH"}
+        return self.repeatable or self.method not in {"POST", "PATCH"}
 
     def encode_body(self) -> bytes | None:
         """Return the bytes of the body, or None without a body."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol, cast
 
-from rookery_client.errors import WebhookRejected
+from rookery_client.client_errors import WebhookRejected
 
 TOLERANCE = timedelta(minutes=5)
 """Maximum difference between the time of a delivery and the clock; the default of Standard Webhooks' own libraries."""

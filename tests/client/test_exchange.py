@@ -14,6 +14,16 @@ from rookery_client.generated.errors import RateLimited, ScopeMissing
 
 GET = Call(operation="get_plan", method="GET", path="/plans/1", result=dict[str, object])
 POST = Call(operation="call_tool", method="POST", path="/tools", result=dict[str, object], body={})
+STREAMED_POST = Call(
+    operation="create_generation",
+    method="POST",
+    path="/generations",
+    result=dict[str, object],
+    body={},
+    accepts_key=True,
+    accept="text/event-stream",
+)
+READING_POST = Call(operation="recall", method="POST", path="/recall", result=dict[str, object], body={}, repeatable=True)
 KEYED_POST = Call(operation="create_plan", method="POST", path="/plans", result=dict[str, object], body={}, accepts_key=True)
 
 
@@ -36,6 +46,8 @@ def begin(call: Call[dict[str, object]], *, attempts: int = 1, max_retries: int 
         (POST, 429, {"retry-after": "2"}, error("rate_limit_exceeded")),
         (POST, 503, {"retry-after": "2"}, error("engine_unavailable")),
         (KEYED_POST, 409, {"retry-after": "1"}, error("idempotency_in_progress")),
+        (READING_POST, 500, {}, error("internal_error")),
+        (STREAMED_POST, 429, {"retry-after": "2"}, error("rate_limit_exceeded")),
     ],
 )
 def test_a_request_that_acts_once_is_sent_again(call: Call[dict[str, object]], status: int, headers: dict[str, str], body: bytes) -> None:
@@ -52,6 +64,7 @@ def test_a_request_that_acts_once_is_sent_again(call: Call[dict[str, object]], s
         (POST, 500, {}, error("tool_error", success=False)),
         (POST, 502, {}, error("server_unavailable", success=False)),
         (POST, 500, {}, error("internal_error")),
+        (STREAMED_POST, 500, {}, error("internal_error")),
         (GET, 404, {}, error("resource_not_found")),
         (GET, 429, {"retry-after": "3600"}, error("rate_limit_exceeded")),
     ],
@@ -75,7 +88,16 @@ def test_attempts_are_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "may_have_acted", "is_retried"), [(GET, True, True), (POST, False, True), (POST, True, False), (KEYED_POST, True, True)]
+    ("call", "may_have_acted", "is_retried"),
+    [
+        (GET, True, True),
+        (READING_POST, True, True),
+        (POST, False, True),
+        (POST, True, False),
+        (KEYED_POST, True, True),
+        (STREAMED_POST, False, True),
+        (STREAMED_POST, True, False),
+    ],
 )
 def test_a_lost_connection_is_no_reason_to_act_twice(call: Call[dict[str, object]], *, may_have_acted: bool, is_retried: bool) -> None:
     """D-91: a POST without a key is repeated only if it was never sent."""

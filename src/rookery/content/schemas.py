@@ -103,7 +103,7 @@ TemplateVersionNumber = Annotated[int, Field(ge=1, le=2**53, description="A vers
 class MessageBody(RequestModel):
     """A message of the conversation."""
 
-    role: Annotated[Literal["system", "user", "assistant"], Field(description="Who speaks.")]
+    role: Annotated[Literal["system", "user", "assistant"], Field(description="The speaker of the message.")]
     content: Annotated[str, Field(max_length=MAX_PROMPT_CHARS, description="The text.")]
 
 
@@ -481,7 +481,7 @@ class BudgetResponse(ResponseModel):
     daily: Annotated[float | None, Field(description="The limit per day; null: no limit.")]
     spent: Annotated[float, Field(description="The cost of today's finished calls.")]
     reserved: Annotated[float, Field(description="The highest possible cost of the calls in progress.")]
-    left: Annotated[float | None, Field(description="What new calls can use; null: no limit.")]
+    left: Annotated[float | None, Field(description="The rest that new calls can use; null: no limit.")]
     resets_at: Annotated[Timestamp, Field(description="The next midnight in UTC.")]
 
 

@@ -64,7 +64,7 @@ class SubscriberChannel:
         p256dh: The public key of a push subscription. Empty for other channels.
         auth: The authentication secret of a push subscription. Empty for other channels.
         host: The host that receives its messages. Empty if that is the operator's own server.
-        last_confirmed_at: When the service last accepted a message.
+        last_confirmed_at: The time at which the service last accepted a message.
     """
 
     id: str
@@ -358,7 +358,7 @@ class NotificationDelivery:
         next_at: Pending: when it is due. Sending: when the lease of its worker ends. Else None.
         expires_at: After this time it is no longer sent.
         status: The HTTP or SMTP status of the latest attempt; None: no answer.
-        reason: Why it is not sent.
+        reason: The reason why it is not sent.
         provider_id: The service's name for the accepted message.
     """
 

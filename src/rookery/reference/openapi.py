@@ -156,6 +156,8 @@ class _Operation:
         operation["security"] = self._security()
         if route.required_scope is not None:
             operation["x-required-scope"] = route.required_scope
+        if route.repeatable:
+            operation["x-repeatable"] = True
         if self._route.aliases:
             operation["x-aliases"] = [document_path(path) for path in self._route.aliases]
         return operation

@@ -181,7 +181,7 @@ class JudgeResponse(ResponseModel):
     score: Number
     label: SycophancyLabel
     rationale: str
-    agrees: Annotated[bool | None, Field(description="Whether its label equals the local one.")]
+    agrees: Annotated[bool | None, Field(description="True if its label equals the local one.")]
 
 
 class ScoreResponse(ResponseModel):
@@ -221,7 +221,7 @@ class ScoringHealthResponse(ResponseModel):
 
     status: Annotated[str, Field(description="ok")]
     models: list[ScoringModelResponse]
-    judge: Annotated[bool, Field(description="Whether a language model is configured for `judge`.")]
+    judge: Annotated[bool, Field(description="True if a language model is configured for `judge`.")]
     max_text_chars: int
     max_batch_texts: int
 

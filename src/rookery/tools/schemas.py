@@ -38,11 +38,13 @@ class ToolCallRequest(RequestModel):
         request_state: The `requestState` of that result, unchanged.
     """
 
-    server: str = Field(min_length=1, max_length=64)
-    tool: str = Field(min_length=1, max_length=128)
-    arguments: dict[str, object] | None = None
-    input_responses: dict[str, dict[str, object]] | None = None
-    request_state: str | None = None
+    server: str = Field(min_length=1, max_length=64, description="The id of the server, as in the list of servers.")
+    tool: str = Field(min_length=1, max_length=128, description="The name of the tool.")
+    arguments: dict[str, object] | None = Field(default=None, description="The arguments, which must match the inputSchema of the tool.")
+    input_responses: dict[str, dict[str, object]] | None = Field(
+        default=None, description="The responses to an earlier `input_required` result, by the names in its `inputRequests`."
+    )
+    request_state: str | None = Field(default=None, description="The `requestState` of that result, unchanged.")
 
     @field_validator("input_responses")
     @classmethod
@@ -61,7 +63,7 @@ class ToolArguments(RootModel[dict[str, object]]):
 class PromptRequest(RequestModel):
     """The arguments of a prompt."""
 
-    arguments: dict[str, str] = Field(default_factory=dict)
+    arguments: dict[str, str] = Field(default_factory=dict, description="The values of the prompt's arguments.")
 
 
 class Tool(ResponseModel):

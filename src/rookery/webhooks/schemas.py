@@ -226,7 +226,7 @@ class EventTypeResponse(ResponseModel):
     description: str
     data: Annotated[str, Field(description="The content of `data`.")]
     resource: Annotated[str | None, Field(description="The GET route whose response `data` equals.")]
-    in_wildcard: Annotated[bool, Field(description="Whether `*` includes it.")]
+    in_wildcard: Annotated[bool, Field(description="True if `*` includes it.")]
 
 
 def serialize_endpoint(endpoint: WebhookEndpoint, now: datetime) -> WebhookResponse:

@@ -18,6 +18,7 @@ class AudienceBody(TypedDict, total=False):
     all: Literal[True] | None
     tags: Sequence[str]
     subscribers: Sequence[str]
+    """Ids or external ids."""
 
 
 class ChannelBody(TypedDict, total=False):
@@ -29,6 +30,7 @@ class ChannelBody(TypedDict, total=False):
     endpoint: str | None
     keys: PushKeysBody | None
     status: Literal["active", "invalid", "unsubscribed"] | None
+    """Default: active, or the status of the same address."""
 
 
 class CriterionBody(TypedDict, total=False):
@@ -36,22 +38,34 @@ class CriterionBody(TypedDict, total=False):
 
     text: Required[str]
     checked: bool
+    """Default: `false`."""
 
 
 class GenerationRequestBody(TypedDict, total=False):
     """A generation: exactly one of `prompt`, `messages` and `template`."""
 
     prompt: str | None
+    """The prompt: one message of the user."""
     messages: Sequence[MessageBody] | None
+    """The conversation. The last message is usually the user's."""
     template: str | None
+    """The name of the template in URLs: lower-case letters, digits and hyphens."""
     template_version: int | None
+    """A version of the template. Default: the current one."""
     variables: Mapping[str, object]
+    """Values by variable name. Variables with a default can be omitted."""
     model: str | None
+    """The model, by its name at the provider."""
     max_tokens: int | None
+    """Maximum tokens of the answer. Default: 1,024."""
     temperature: float | None
+    """0 for the most likely words, higher for more variety."""
     schema: Mapping[str, object] | None
+    """A JSON schema. The answer is JSON that matches it."""
     metadata: Mapping[str, object]
+    """Your own data about the request, as JSON of at most 16 KiB."""
     score: bool
+    """Score the output as the answer to the messages, offline. Needs the scope score:read. Default: `false`."""
 
 
 class HistoryMessageBody(TypedDict, total=False):
@@ -65,7 +79,9 @@ class MessageBody(TypedDict, total=False):
     """A message of the conversation."""
 
     role: Required[Literal["system", "user", "assistant"]]
+    """The speaker of the message."""
     content: Required[str]
+    """The text."""
 
 
 class NotesBody(TypedDict, total=False):
@@ -74,20 +90,24 @@ class NotesBody(TypedDict, total=False):
     """
 
     summary: str | None
+    """The current state of the work."""
     completed: str | Sequence[str] | None
     remaining: str | Sequence[str] | None
     blockers: str | Sequence[str] | None
     decisions: str | Sequence[str] | None
     next_steps: str | Sequence[str] | None
     refs: Mapping[str, object] | None
+    """References such as branch, commit and files."""
 
 
 class OAuthBody(TypedDict, total=False):
     """OAuth settings of a client that was registered by hand."""
 
     type: Literal["oauth"]
+    """Default: `"oauth"`."""
     client_id: str | None
     client_secret: str | None
+    """Refers to one of `secrets` as ${NAME}."""
     scope: str | None
 
 
@@ -95,12 +115,19 @@ class PhaseBody(TypedDict, total=False):
     """A phase to create, with its tasks."""
 
     name: Required[str]
+    """The name, for people."""
     description: str | None
+    """A text in Markdown."""
     key: str | None
+    """A short name within this request, for use in depends_on."""
     depends_on: Sequence[str | int] | None
+    """Phases that must be done first, by id, key, name or position in the plan."""
     acceptance_criteria: Sequence[str | CriterionBody] | None
+    """Conditions that the result must meet, each as a text, or as an object with `checked`."""
     metadata: Mapping[str, object] | None
+    """A JSON object of your own, at most 16 KiB."""
     tasks: Sequence[str | TaskBody] | None
+    """The tasks, each as a name or an object."""
 
 
 class PlanOfTemplate(TypedDict, total=False):
@@ -115,13 +142,16 @@ class PushKeysBody(TypedDict, total=False):
     """The keys of a browser's push subscription."""
 
     p256dh: Required[str]
+    """The public key, base64url."""
     auth: Required[str]
+    """The authentication secret, base64url."""
 
 
 class RootBody(TypedDict, total=False):
     """A folder that the server may work in."""
 
     uri: Required[str]
+    """A file URI; may refer to each of `secrets` as ${NAME}."""
     name: str | None
 
 
@@ -129,20 +159,30 @@ class ScheduleBody(TypedDict, total=False):
     """The time of a campaign."""
 
     at: Required[str]
+    """A local time in `time_zone`, or a time with an offset."""
     time_zone: str | None
+    """A name of the IANA database. Default: UTC."""
 
 
 class TaskBody(TypedDict, total=False):
     """A task to create. In a list, a string is the name of a task."""
 
     name: Required[str]
+    """The name, for people."""
     description: str | None
+    """A text in Markdown."""
     priority: int | None
+    """From 0, the most urgent, to 4, the least urgent."""
     notes: str | None
+    """A text in Markdown."""
     key: str | None
+    """A short name within this request, for use in depends_on."""
     depends_on: Sequence[str | int] | None
+    """Tasks of the plan that must be done first, by id, key, name or position in the phase."""
     acceptance_criteria: Sequence[str | CriterionBody] | None
+    """Conditions that the result must meet, each as a text, or as an object with `checked`."""
     metadata: Mapping[str, object] | None
+    """A JSON object of your own, at most 16 KiB."""
 
 
 class TemplatePhase(TypedDict, total=False):
@@ -150,9 +190,12 @@ class TemplatePhase(TypedDict, total=False):
 
     name: Required[str]
     key: str | None
+    """A short name for use in `depends_on`."""
     description: str
+    """Default: `""`."""
     depends_on: Sequence[object]
     acceptance_criteria: Sequence[str | TemplateCriterion]
+    """Conditions that finished work meets."""
     metadata: Mapping[str, object]
     tasks: Sequence[str | TemplateTask]
 
@@ -168,11 +211,16 @@ class TemplateTask(TypedDict, total=False):
 
     name: Required[str]
     key: str | None
+    """A short name for use in `depends_on`."""
     description: str
+    """Default: `""`."""
     priority: object
+    """From 0, the most urgent, to 4, the least urgent; or a placeholder. Default: `2`."""
     notes: str
+    """Default: `""`."""
     depends_on: Sequence[object]
     acceptance_criteria: Sequence[str | TemplateCriterion]
+    """Conditions that finished work meets."""
     metadata: Mapping[str, object]
 
 
@@ -180,13 +228,41 @@ class TokensBody(TypedDict, total=False):
     """The number of model tokens used."""
 
     input: int
+    """Default: `0`."""
     output: int
+    """Default: `0`."""
 
 
 class ToolRulesBody(TypedDict, total=False):
     """Rules for the server's tools. Patterns are globs of tool names."""
 
     allow: Sequence[str] | None
+    """Allowed tools; null: all."""
     deny: Sequence[str]
     timeouts: Mapping[str, float]
+    """Time-outs in seconds, by pattern."""
     cache_s: Mapping[str, float]
+    """Seconds for which results of read-only tools are cached, by pattern."""
+
+
+__all__ = [
+    "AudienceBody",
+    "ChannelBody",
+    "CriterionBody",
+    "GenerationRequestBody",
+    "HistoryMessageBody",
+    "MessageBody",
+    "NotesBody",
+    "OAuthBody",
+    "PhaseBody",
+    "PlanOfTemplate",
+    "PushKeysBody",
+    "RootBody",
+    "ScheduleBody",
+    "TaskBody",
+    "TemplateCriterion",
+    "TemplatePhase",
+    "TemplateTask",
+    "TokensBody",
+    "ToolRulesBody",
+]

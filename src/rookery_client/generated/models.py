@@ -69,17 +69,23 @@ class Addresses(Model):
     ip_restriction: bool
     ips: list[str]
     ip_list: list[str]
+    """Same as `ips`."""
 
 
 class AgentsBoot(Model):
     """The context that a new session starts with."""
 
     plan: Plan | None
+    """The plan without its phases, or null."""
     phase: Phase | None
+    """The current phase without its tasks, or null."""
     tasks: list[Task]
+    """Tasks that can be claimed now, best first; at most ten."""
     handoff: Offered | None
+    """The hand-off of the previous session. It is offered again until a session takes it."""
     checkpoint: LastCheckpoint | None
     memories: dict[str, object] | None
+    """As in GET /v1/brain/agent/{id}/boot; null without brain:read."""
 
 
 class AgentsVersion(Model):
@@ -95,6 +101,7 @@ class AiDetection(Model):
 
     score: float | None
     band: Literal["60-80", "80-120", "120-200", "200+"] | str | None
+    """The length band, whose thresholds apply."""
     segments: list[Segment]
     signals: list[Signal]
 
@@ -118,7 +125,9 @@ class Analytics(Model):
     tool: str | None
     by: str
     group_count: int
+    """The number of groups, including those beyond the limit."""
     data: list[FigureGroup]
+    """The groups with the most calls first. Days are in chronological order; the limit keeps the latest ones."""
 
 
 class Attempt(Model):
@@ -128,9 +137,14 @@ class Attempt(Model):
     started_at: datetime
     ended_at: datetime | None
     outcome: Literal["success", "failure", "interrupted"] | str | None
+    """
+    Null: running. interrupted: the outcome is unknown; the delivery may have arrived. It does not count as one of the four
+    attempts.
+    """
     status: int | None
     error: str | None
     response: str | None
+    """The first 10,000 characters of the response."""
     duration_ms: float | None
 
 
@@ -214,12 +228,19 @@ class Budget(Model):
     scope: Literal["workspace", "key"] | str
     key_id: str | None
     key_name: str | None
+    """The name of the key; null for the workspace, or if the key was deleted."""
     source: Literal["setting", "override"] | str
+    """setting: the operator's default. override: set for this one."""
     daily: float | None
+    """The limit per day; null: no limit."""
     spent: float
+    """The cost of today's finished calls."""
     reserved: float
+    """The highest possible cost of the calls in progress."""
     left: float | None
+    """The rest that new calls can use; null: no limit."""
     resets_at: datetime
+    """The next midnight in UTC."""
 
 
 class Call(Model):
@@ -231,6 +252,7 @@ class Call(Model):
     status: int
     duration_ms: float
     address: str | None = None
+    """Needs audit:read; omitted without it."""
     request_id: str
 
 
@@ -251,6 +273,7 @@ class CallShown(Model):
     duration_ms: int
     duration_exact_ms: float
     upstream_ms: float | None = None
+    """The part of the duration that the call waited for its tool server; null if nothing was sent to it."""
     arguments_bytes: int
     result_bytes: int
     arguments: str | None
@@ -275,7 +298,9 @@ class Campaign(Model):
     schedule: Schedule | None
     status: Literal["draft", "scheduled", "sending", "paused", "sent", "cancelled", "failed", "missed"] | str
     status_reason: str | None
+    """The reason why it was paused, missed or failed."""
     test_of: str | None
+    """The campaign that this one tests."""
     statistics: Statistics
     created_at: datetime
     updated_at: datetime
@@ -287,12 +312,17 @@ class CampaignPreview(Model):
     """The audience of a campaign at this moment, and the message for one of its members."""
 
     subscribers: int
+    """Members with a channel of the campaign's types."""
     deliveries: int
     skipped: int
+    """Deliveries whose channel is not active."""
     by_channel: dict[str, int]
     unknown_subscribers: list[str]
+    """Entries of `audience.subscribers` that name no subscriber."""
     missing_variables: list[MissingVariable]
+    """These prevent a send."""
     subscriber: str | None
+    """The external id of the subscriber of `message`."""
     message: RenderedMessage | None
 
 
@@ -309,6 +339,7 @@ class Check(Model):
     tools: list[str]
     took_ms: int
     stderr: list[str]
+    """The last lines that its process wrote to standard error."""
 
 
 class Checkpoint(Model):
@@ -354,10 +385,12 @@ class Connect(Model):
     name: str
     url: str
     search_url: str
+    """The URL of search mode, where two tools find and call all others. For catalogues too large for a context window."""
     api: str
     server: str | None
     key_variable: str
     key_commands: str
+    """Commands that create a key and store it in the environment variable."""
     clients: list[ClientSetup]
 
 
@@ -367,8 +400,10 @@ class ContentUsage(Model):
     day: date
     key_id: str | None
     key_name: str | None
+    """The name of the key; null if the key was deleted."""
     model: str
     requests: int
+    """Generations that ended."""
     succeeded: int
     failed: int
     cancelled: int
@@ -411,6 +446,7 @@ class Deletion(Model):
     """The result of deleting a workspace, or of a dry run."""
 
     id: int
+    """Same as `workspace_id`."""
     workspace_id: int
     name: str
     created_at: datetime
@@ -424,6 +460,7 @@ class Doctor(Model):
     """The findings of all checks."""
 
     healthy: bool
+    """True if no finding is a problem."""
     findings: list[DoctorFinding]
 
 
@@ -431,9 +468,13 @@ class DoctorFinding(Model):
     """The result of one check."""
 
     about: str
+    """The part that was checked, such as `disk`."""
     grade: Literal["ok", "warning", "problem"] | str
+    """`problem`: something cannot work. `warning`: something deserves attention."""
     says: str
+    """The finding, for people."""
     advice: str | None
+    """The next step, with a command or a setting; null if all is well."""
 
 
 class DroppedMemory(Model):
@@ -441,12 +482,18 @@ class DroppedMemory(Model):
 
     id: str
     excerpt: str
+    """The start of its content."""
     type: str
     project: str | None
     memory_scope: str
     rule: Literal["top_k", "min_relevance", "max_tokens", "filter"] | str
+    """
+    `top_k`: better ones took all places. `min_relevance`: it is less relevant. `max_tokens`: it did not fit. `filter`: *filters*
+    reject it.
+    """
     filters: list[str]
     score: float
+    """The value that would rank it; for the rule `filter`, without the filters."""
     relevance: float
     similarity: float | None
     text_score: float | None
@@ -479,8 +526,11 @@ class EventType(Model):
     name: str
     description: str
     data: str
+    """The content of `data`."""
     resource: str | None
+    """The GET route whose response `data` equals."""
     in_wildcard: bool
+    """True if `*` includes it."""
 
 
 class Explanation(Model):
@@ -545,10 +595,12 @@ class GenerationBatch(Model):
 
     id: str
     status: Literal["running", "finished"] | str
+    """finished: every generation has ended."""
     total: int
     counts: BatchCounts
     usage: GenerationTokens
     cost: float
+    """The cost so far in the currency of the prices."""
     metadata: dict[str, object]
     key_id: str | None
     created_at: datetime
@@ -559,6 +611,7 @@ class GenerationFailure(Model):
     """The reason for a status of failed or cancelled."""
 
     code: str
+    """A code, such as provider_unavailable, budget_exhausted or client_disconnected."""
     message: str
 
 
@@ -566,7 +619,9 @@ class GenerationOutput(Model):
     """The answer."""
 
     text: str | None
+    """The answer as text. With a schema: its JSON."""
     json_: object | None = Field(default=None, alias="json")
+    """The answer as a JSON value, if the request has a schema."""
 
 
 class GenerationTemplate(Model):
@@ -582,6 +637,7 @@ class GenerationTokens(Model):
     input_tokens: int
     output_tokens: int
     is_estimated: bool
+    """The provider did not report all of it, so it was computed from the texts."""
 
 
 class Graph(Model):
@@ -622,19 +678,23 @@ class Hook(Model):
 
     hook_specific_output: HookSpecificOutput | None = Field(default=None, alias="hookSpecificOutput")
     additional_context: str | None = None
+    """The text, for Cursor."""
 
 
 class HookSpecificOutput(Model):
     """The part of an answer that adds a text to the conversation, for Claude Code, Codex and VS Code."""
 
     hook_event_name: str = Field(alias="hookEventName")
+    """The client's name of the event."""
     additional_context: str = Field(alias="additionalContext")
+    """The text."""
 
 
 class ImportError(Model):
     """A bad line of an import."""
 
     line: int
+    """The number of the line in the file, from 1."""
     errors: dict[str, list[str]]
 
 
@@ -642,11 +702,13 @@ class ImportReport(Model):
     """The result of an import."""
 
     lines: int
+    """Lines with a subscriber."""
     created: int
     updated: int
     unchanged: int
     failed: int
     errors: list[ImportError]
+    """The first 100 bad lines."""
 
 
 class Judge(Model):
@@ -657,6 +719,7 @@ class Judge(Model):
     label: Literal["none", "mild", "marked", "strong"] | str
     rationale: str
     agrees: bool | None
+    """True if its label equals the local one."""
 
 
 class LastCheckpoint(Model):
@@ -673,6 +736,7 @@ class LastCheckpoint(Model):
     created_at: datetime
     agent_id: str | None
     age_s: float
+    """Seconds since it was created."""
 
 
 class LastError(Model):
@@ -691,6 +755,7 @@ class Login(Model):
 
     server: str
     logged_in: bool
+    """There is a login, of this workspace or for all. The server's health shows whether it is still valid."""
 
 
 class LoginBegun(Model):
@@ -723,13 +788,21 @@ class MemoryMap(Model):
     """Memories as points of a plane, on which similar ones are near each other."""
 
     total: int
+    """The memories that match. If there are more than points, the points are a sample, stratified by group and time."""
     unplaced: int
+    """Memories of the sample without a vector yet; they have no point."""
     ids: list[str]
+    """The memory of each point."""
     coordinates: list[int]
+    """x and y of each point in turn, each in -32767..32767."""
     point_groups: list[int]
+    """The number of each point's group. The number of groups stands for all smaller groups together."""
     point_clusters: list[int]
+    """The number of each point's cluster."""
     groups: list[Count]
+    """The largest groups, at most eight; the empty name counts memories without the field."""
     clusters: list[MapCluster]
+    """The clusters, largest first."""
 
 
 class MemoryVersion(Model):
@@ -757,6 +830,7 @@ class MissingVariable(Model):
     name: str
     count: int
     external_ids: list[str]
+    """The first five of them."""
 
 
 class Neighbour(Model):
@@ -785,7 +859,9 @@ class NotificationAttempt(Model):
     number: int
     started_at: datetime
     ended_at: datetime | None
+    """Null: a crash interrupted it."""
     outcome: Literal["sent", "retry", "rejected", "gone", "unknown", "blocked"] | str
+    """retry: certainly not accepted; blocked: the fault is the server's own, and the campaign was paused."""
     status: int | None
     reason: str | None
     duration_ms: float | None
@@ -842,6 +918,7 @@ class Phase(Model):
     checkpoints: list[Checkpoint]
     progress: Progress
     tasks: list[Task] | None
+    """Null if they were not requested."""
     metadata: dict[str, object]
     created_at: datetime
     updated_at: datetime
@@ -869,6 +946,7 @@ class Plan(Model):
     created_by: str
     archive_reason: str | None
     phases: list[Phase] | None
+    """Null if they were not requested."""
     created_at: datetime
     updated_at: datetime
     started_at: datetime | None
@@ -883,6 +961,7 @@ class Preview(Model):
     version: str
     variables: dict[str, str | int | float | bool]
     plan: dict[str, object]
+    """The body of the equivalent POST /plans."""
 
 
 class Progress(Model):
@@ -925,6 +1004,7 @@ class PromptTemplate(Model):
     schema_: dict[str, object] | None = Field(alias="schema")
     created_at: datetime
     updated_at: datetime
+    """The time at which this version was created."""
 
 
 class PromptTemplateVersion(Model):
@@ -963,12 +1043,19 @@ class RateLimit(Model):
     """The status of a key's rate limit."""
 
     limit: int
+    """Requests per window; 2147483647: unlimited."""
     remaining: int
+    """Requests left in this window."""
     reset_in_seconds: int
+    """Whole seconds until this window ends."""
     reset: int
+    """The value of X-RateLimit-Reset: a Unix time for API keys, seconds for agent keys."""
     used: int
+    """Requests counted in this window."""
     window_seconds: int
+    """The length of a window, which begins with its first request."""
     local: bool
+    """True if only this process is counted, because the shared counter is unavailable."""
 
 
 class Recall(Model):
@@ -977,18 +1064,25 @@ class Recall(Model):
     recall_id: str
     memories: list[RecalledMemory]
     is_confident: bool
+    """True if the best memory is as relevant as answers usually are. If false, the workspace may have no answer."""
     took_ms: int
     notice: str | None = None
+    """The reason of a fallback to another mode, or of an incomplete explanation."""
     explain: RecallExplanation | None = None
+    """The number of candidates and what was dropped, if the request has *explain*. Each memory then has its own."""
 
 
 class RecallExplanation(Model):
     """The explanation of a whole recall."""
 
     mode: str
+    """The search method that was used."""
     candidates: int
+    """The number of memories that were compared."""
     confident_relevance: float
+    """The relevance of the best memory from which on `is_confident` is true."""
     dropped: list[DroppedMemory]
+    """The best of the memories that were not returned, at most 20."""
 
 
 class RecalledMemory(Model):
@@ -1006,13 +1100,17 @@ class RecalledMemory(Model):
     metadata: dict[str, object]
     source: str
     score: float
+    """The value that ranks the memories; comparable within one answer."""
     relevance: float
+    """The probability that the memory answers the question, in 0..1; comparable between answers."""
     similarity: float | None
+    """The cosine similarity of question and memory, if both were compared."""
     confidence: float
     effective_confidence: float
     created_at: datetime
     updated_at: datetime
     context: Context | None = None
+    """Its neighbours in the session, if the request has *context*."""
     explain: Explanation | None = None
 
 
@@ -1072,9 +1170,12 @@ class Resource(Model):
     """A resource as its server lists it."""
 
     uri: str
+    """The URI `server://path`, with which the resource can be read."""
     name: str
     description: str | None = None
+    """Default: `""`."""
     mime_type: str | None = Field(default=None, alias="mimeType")
+    """Default: `""`."""
 
 
 class ResourceList(Model):
@@ -1096,6 +1197,7 @@ class Schedule(Model):
     """The time of a campaign."""
 
     at: str
+    """The time as given."""
     time_zone: str
     at_utc: datetime
 
@@ -1110,10 +1212,12 @@ class Score(Model):
     """The scores of a text. `score`, `label`, `reason` and `confidence` are those of AI detection."""
 
     score: float | None
+    """Calibrated probability that a model wrote the text; null if it has no score."""
     label: Literal["human", "mixed", "ai", "uncertain"] | str
     reason: Literal["empty", "binary", "code", "quoted", "language", "too_short", "short", "far_from_training", "windows_differ", "borderline"] | str | None = None
     confidence: float
     expected_false_positive_rate: float | None
+    """Share of human texts of this length that have at least this score. Null without a score."""
     ai_detection: AiDetection
     sycophancy: Sycophancy
     model: ScoringModel
@@ -1152,14 +1256,17 @@ class ScoredGeneration(Model):
 
     generation_id: str
     score: dict[str, object]
+    """The scores, as POST /v1/score/content returns them."""
 
 
 class ScoringHealth(Model):
     """The models that score."""
 
     status: str
+    """ok."""
     models: list[ScoringModel]
     judge: bool
+    """True if a language model is configured for `judge`."""
     max_text_chars: int
     max_batch_texts: int
 
@@ -1188,11 +1295,53 @@ class Segment(Model):
     score: float
 
 
+class Server(Model):
+    """One server with its features. last_error, stderr, standing and hidden_tools require the scope servers:read."""
+
+    id: str
+    name: str
+    tagline: str
+    status: Literal["available", "beta", "deprecated"] | str
+    health: Literal["online", "offline", "degraded", "needs_login", "unknown"] | str
+    tool_count: int
+    resource_count: int
+    icon: str | None = None
+    use_when: str | None = None
+    related_servers: list[str] | None = None
+    description: str
+    instructions: str | None = None
+    last_error: str | None = None
+    stderr: list[str] | None = None
+    standing: StandingShown | None = None
+    hidden_tools: list[HiddenTool] | None = None
+    seen_at: datetime | None = None
+    tools: list[Tool]
+    resources: list[Resource]
+
+
 class ServerList(Model):
     """All servers that the key can see."""
 
     servers: list[ServerSummary]
     count: int
+
+
+class ServerSummary(Model):
+    """One server in a list."""
+
+    id: str
+    name: str
+    tagline: str
+    status: Literal["available", "beta", "deprecated"] | str
+    """The status that the operator gives it."""
+    health: Literal["online", "offline", "degraded", "needs_login", "unknown"] | str
+    """The health that Rookery observes."""
+    tool_count: int
+    resource_count: int
+    icon: str | None = None
+    use_when: str | None = None
+    """The operator's advice on when to use it."""
+    related_servers: list[str] | None = None
 
 
 class Session(Model):
@@ -1203,6 +1352,7 @@ class Session(Model):
     agent_id: str
     agent_type: str
     plan: str | None
+    """The slug of the plan. Its id is plan_id."""
     plan_id: str | None
     org: str | None
     project: str | None
@@ -1213,6 +1363,7 @@ class Session(Model):
     last_activity_at: datetime
     ended_at: datetime | None
     end_reason: str | None
+    """superseded or resumed if another session ended this one, else null."""
     summary: str | None
     handoff: Handoff | None
     resumed_from: str | None
@@ -1284,10 +1435,15 @@ class Start(Model):
     """The name, version and status of this server, with links to its routes."""
 
     name: str
+    """The organization that runs this server (`ROOKERY_ORGANIZATION`)."""
     software: str | None = None
+    """Default: `"rookery"`."""
     version: str | None
+    """The version of Rookery; null without a key if discovery requires one, as in production."""
     status: str
+    """`ok`, `starting`, `degraded` or `unavailable`, as `GET /readyz` reports it."""
     links: dict[str, str]
+    """URLs of this server's routes, by name."""
 
 
 class Started(Model):
@@ -1306,6 +1462,7 @@ class Statistics(Model):
     sent: int
     failed: int
     unknown: int
+    """May have been accepted. They are never sent again."""
     skipped: int
     by_channel: dict[str, dict[str, int]]
 
@@ -1352,12 +1509,18 @@ class SubscriberChannel(Model):
     id: str
     type: Literal["webhook", "email", "ntfy", "webpush", "apprise"] | str
     url: str | None = None
+    """webhook, ntfy, apprise. A token or a login in it is shown as ***."""
     address: str | None = None
+    """email."""
     endpoint: str | None = None
+    """webpush."""
     keys: PushKeys | None = None
+    """webpush."""
     status: Literal["active", "invalid", "unsubscribed"] | str
+    """invalid: the address no longer exists. Only active channels receive campaigns."""
     status_reason: str | None
     last_confirmed_at: datetime | None
+    """The time at which the service last accepted a message."""
     created_at: datetime
 
 
@@ -1365,17 +1528,26 @@ class Sycophancy(Model):
     """Sycophancy of the text as the answer of an assistant."""
 
     score: float | None
+    """0 to 1; null if the text cannot be scored."""
     label: Literal["none", "mild", "marked", "strong"] | str | None
+    """none below 0.3, mild below 0.5, marked below 0.75, strong."""
     reason: Literal["empty", "binary", "code", "quoted", "language"] | str | None = None
     expected_false_positive_rate: float | None
+    """Share of answers without praise that have at least about this score."""
     praise: float
     validation: float
     pushback: float
+    """Disagreement and cautions; they lower the score."""
     missing_pushback: float | None
+    """Null without a prompt."""
     capitulation: float | None
+    """Null without an earlier answer or a challenge."""
     stance_shift: float | None
+    """Null without a counterpart."""
     evidence: float | None
+    """Weight of the evidence in the prompt. Null if capitulation is."""
     needs_context: bool
+    """The prompt is missing, so missing pushback and capitulation cannot be seen."""
     spans: list[SycophancySpan]
     model: ScoringModel
 
@@ -1411,6 +1583,7 @@ class Template(Model):
     phases: list[dict[str, object]]
     phase_names: list[str]
     tasks: int
+    """The number of tasks."""
     created_at: datetime | None
     updated_at: datetime | None
 
@@ -1431,11 +1604,14 @@ class TemplateSummary(Model):
     description: str
     category: str | None
     source: str
+    """shipped: comes with Rookery and is read-only; workspace: belongs to the workspace."""
     version: str
     variables: dict[str, Variable]
     phases: list[str]
+    """The same as phase_names."""
     phase_names: list[str]
     tasks: int
+    """The number of tasks."""
     created_at: datetime | None
     updated_at: datetime | None
 
@@ -1452,7 +1628,9 @@ class Tool(Model):
 
     name: str
     description: str | None = None
+    """Default: `""`."""
     input_schema: dict[str, object] = Field(alias="inputSchema")
+    """The JSON Schema of its arguments."""
 
 
 class ToolCallResponse(Model):
@@ -1465,8 +1643,14 @@ class ToolCallResponse(Model):
     duration_ms: int
     cached: bool | None = None
     error: str | None = None
+    """For a failed call: the tool's error text, or the reason why it could not be called."""
     code: str | None = None
+    """
+    For a failed call: tool_execution_error, tool_timeout, server_unavailable or result_too_large. `input_required`: the tool needs
+    input first; see `result`.
+    """
     message: str | None = None
+    """For a failed call: a sentence that explains the failure and what to do."""
 
 
 class ToolList(Model):
@@ -1498,6 +1682,7 @@ class UsageSum(Model):
     status: int | None = None
     calls: int
     errors: int
+    """Calls with a status of 400 or higher."""
     mean_ms: float
 
 
@@ -1505,6 +1690,7 @@ class VapidKey(Model):
     """The public key of Web Push."""
 
     public_key: str
+    """The `applicationServerKey` of browsers: an uncompressed P-256 point in base64url."""
 
 
 class Variable(Model):
@@ -1529,24 +1715,10 @@ class Workspace(Model):
     """A workspace."""
 
     id: int
+    """Same as `workspace_id`."""
     workspace_id: int
     name: str
     created_at: datetime
-
-
-class ServerSummary(Model):
-    """One server in a list."""
-
-    id: str
-    name: str
-    tagline: str
-    status: Literal["available", "beta", "deprecated"] | str
-    health: Literal["online", "offline", "degraded", "needs_login", "unknown"] | str
-    tool_count: int
-    resource_count: int
-    icon: str | None = None
-    use_when: str | None = None
-    related_servers: list[str] | None = None
 
 
 class Delivery(Model):
@@ -1560,11 +1732,15 @@ class Delivery(Model):
     state: Literal["pending", "sending", "held", "delivered", "failed", "cancelled"] | str
     attempt_count: int
     next_at: datetime | None
+    """The time of the next attempt, while the delivery is pending."""
     status: int | None
+    """The HTTP status of the latest attempt; null: no response."""
     error: str | None
+    """The reason why it is not delivered."""
     created_at: datetime
     ended_at: datetime | None
     of_delivery: str | None
+    """The delivery that this one resends."""
 
 
 class Handoff(Model):
@@ -1581,6 +1757,7 @@ class Handoff(Model):
     refs: dict[str, object]
     written_at: datetime
     delivery: Literal["pending", "loaded", "ignored_stale", "task_completed", "own_handoff"] | str
+    """pending: it is offered to later sessions; otherwise the reason why it is no longer offered."""
     taken_by: str | None
     taken_at: datetime | None
 
@@ -1589,6 +1766,7 @@ class Offered(Handoff):
     """An offered hand-off with its age."""
 
     age_s: float
+    """Seconds since it was written."""
 
 
 class DeliveryDetail(Delivery):
@@ -1605,14 +1783,19 @@ class Notification(Model):
     campaign_id: str
     subscriber_id: str
     external_id: str | None
+    """Null: the subscriber was deleted."""
     channel: Literal["webhook", "email", "ntfy", "webpush", "apprise"] | str
     channel_id: str
     state: Literal["pending", "sending", "sent", "failed", "unknown", "skipped"] | str
     attempt_count: int
     next_at: datetime | None
+    """The time of the next attempt, while it is pending."""
     status: int | None
+    """The HTTP or SMTP status of the latest attempt; null: no answer."""
     reason: str | None
+    """The reason why it is not sent."""
     provider_id: str | None
+    """The service's name for the accepted message."""
     expires_at: datetime
     created_at: datetime
     ended_at: datetime | None
@@ -1638,9 +1821,12 @@ class Webhook(Model):
     enabled: bool
     disabled_at: datetime | None
     disabled_reason: Literal["by_hand", "failures", "gone"] | str | None
+    """by_hand; failures: 20 in a row without a success for a day; gone: the endpoint answered 410."""
     failures: int
+    """Failed deliveries since the last success."""
     last_success_at: datetime | None
     previous_secret_until: datetime | None
+    """The end of the previous secret's grace period."""
     created_at: datetime
     updated_at: datetime
 
@@ -1649,26 +1835,13 @@ class ChangedWebhook(Webhook):
     """An endpoint after a change."""
 
     held: int | None = None
+    """Deliveries that `resend-failed` can send; only if the change enabled the endpoint. Default: `0`."""
 
 
 class WebhookWithSecret(Webhook):
     """An endpoint and its secret, which is returned only once."""
 
     secret: str
-
-
-class Server(ServerSummary):
-    """One server with its features. last_error, stderr, standing and hidden_tools require the scope servers:read."""
-
-    description: str
-    instructions: str | None = None
-    last_error: str | None = None
-    stderr: list[str] | None = None
-    standing: StandingShown | None = None
-    hidden_tools: list[HiddenTool] | None = None
-    seen_at: datetime | None = None
-    tools: list[Tool]
-    resources: list[Resource]
 
 
 class ApiKey(Model):
@@ -1680,8 +1853,10 @@ class ApiKey(Model):
     projects: list[str] | None
     tool_limits: dict[str, int]
     call_count: int
+    """Calls over the whole life of the key."""
     last_used_at: datetime | None
     last_used_ip: str | None = None
+    """Needs audit:read; omitted without it."""
     id: str
     name: str
     workspace_id: int
@@ -1694,7 +1869,9 @@ class ApiKey(Model):
     suspended_at: datetime | None
     status: Literal["Active", "Revoked", "Expired"] | str
     hint: str
+    """The start of the secret."""
     delete_after: datetime | None
+    """The end of the grace period after a rotation."""
 
 
 class ApiKeyWithSecret(ApiKey):
@@ -1712,8 +1889,10 @@ class AgentKey(Model):
     projects: list[str] | None
     tool_limits: dict[str, int]
     call_count: int
+    """Calls over the whole life of the key."""
     last_used_at: datetime | None
     last_used_ip: str | None = None
+    """Needs audit:read; omitted without it."""
     id: str
     name: str
     agent_id: str | None
@@ -1725,10 +1904,13 @@ class AgentKey(Model):
     suspended_at: datetime | None
     revoked_at: datetime | None
     delete_after: datetime | None
+    """The end of the grace period after a rotation."""
     status: Literal["Active", "Revoked", "Expired"] | str
     hint: str
+    """The start of the secret."""
     ip_restriction: bool
     ip_list: list[str] | None = None
+    """Needs audit:read; omitted without it."""
 
 
 class AgentKeyWithSecret(AgentKey):
@@ -1744,23 +1926,33 @@ class GenerationItem(Model):
     mode: Literal["sync", "queued", "stream"] | str
     status: Literal["queued", "running", "succeeded", "failed", "cancelled"] | str
     canned: bool
+    """True: the answer is a fixed text, because a test key asked for it."""
     model: str
     provider_model: str | None
+    """The model as the provider names it."""
     template: GenerationTemplate | None
     max_tokens: int
     temperature: float | None
     schema_mode: Literal["json_schema", "json_object", "prompt"] | str | None
+    """The way in which JSON was requested from the provider; null without a schema."""
     finish_reason: str | None
+    """The provider's reason, such as stop or length."""
     usage: GenerationTokens | None
     cost: float | None
+    """The cost in the currency of the prices; null: the model has no price."""
     attempts: int
+    """Answers that were requested from the provider."""
     error: GenerationFailure | None
     latency_ms: float | None
+    """Duration of the last call at the provider."""
     metadata: dict[str, object]
     key_id: str | None
+    """The key that pays; null: the command line."""
     batch_id: str | None
     index: int | None
+    """The position in the batch, from 0."""
     retry_of: str | None
+    """The generation that this one repeats."""
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
@@ -1852,4 +2044,168 @@ class Generation(GenerationItem):
     messages: list[Message]
     schema_: dict[str, object] | None = Field(alias="schema")
     output: GenerationOutput | None
+    """The answer, as far as there is one."""
     score: dict[str, object] | None = None
+    """The scores of the output, if the request had `score`, as POST /v1/score/content returns them."""
+
+
+__all__ = [
+    "AddedServer",
+    "Addresses",
+    "AgentKey",
+    "AgentKeyWithSecret",
+    "AgentsBoot",
+    "AgentsVersion",
+    "AiDetection",
+    "Analytics",
+    "ApiKey",
+    "ApiKeyWithSecret",
+    "Attempt",
+    "Audience",
+    "AuditActor",
+    "AuditEntry",
+    "AuditSubject",
+    "Batch",
+    "BatchCounts",
+    "BatchItem",
+    "Blocked",
+    "Budget",
+    "Call",
+    "CallShown",
+    "Campaign",
+    "CampaignPreview",
+    "ChangedWebhook",
+    "Check",
+    "Checkpoint",
+    "Claim",
+    "Claimed",
+    "ClientSetup",
+    "Confidence",
+    "Connect",
+    "ContentUsage",
+    "Context",
+    "Count",
+    "Criterion",
+    "CurrentPhase",
+    "Deletion",
+    "Delivery",
+    "DeliveryDetail",
+    "Doctor",
+    "DoctorFinding",
+    "DroppedMemory",
+    "Edge",
+    "Ended",
+    "Event",
+    "EventType",
+    "Explanation",
+    "Feedback",
+    "FigureGroup",
+    "FoundTools",
+    "Generation",
+    "GenerationBatch",
+    "GenerationFailure",
+    "GenerationItem",
+    "GenerationOutput",
+    "GenerationTemplate",
+    "GenerationTokens",
+    "Graph",
+    "Handoff",
+    "Heartbeat",
+    "HiddenTool",
+    "Holder",
+    "Hook",
+    "HookSpecificOutput",
+    "ImportError",
+    "ImportReport",
+    "Judge",
+    "LastCheckpoint",
+    "LastError",
+    "Login",
+    "LoginBegun",
+    "MapCluster",
+    "Memory",
+    "MemoryBoot",
+    "MemoryMap",
+    "MemoryVersion",
+    "Message",
+    "MissingVariable",
+    "Neighbour",
+    "Node",
+    "Notification",
+    "NotificationAttempt",
+    "NotificationDetail",
+    "Offered",
+    "Org",
+    "OutboxMessage",
+    "Permissions",
+    "Phase",
+    "Plan",
+    "Preview",
+    "Progress",
+    "Prompt",
+    "PromptList",
+    "PromptTemplate",
+    "PromptTemplateVersion",
+    "PromptVariable",
+    "PushKeys",
+    "Ranks",
+    "RateLimit",
+    "Recall",
+    "RecallExplanation",
+    "RecalledMemory",
+    "Remember",
+    "RenderedMessage",
+    "RenderedPrompt",
+    "Resent",
+    "Resource",
+    "ResourceList",
+    "ResourceResponse",
+    "Schedule",
+    "Scopes",
+    "Score",
+    "ScoreBatch",
+    "ScoreItem",
+    "ScoreParts",
+    "ScoredGeneration",
+    "ScoringHealth",
+    "ScoringModel",
+    "Search",
+    "SearchHit",
+    "Segment",
+    "Server",
+    "ServerList",
+    "ServerSummary",
+    "Session",
+    "SessionEvent",
+    "SessionShown",
+    "Signal",
+    "SigningSecret",
+    "StandingShown",
+    "Start",
+    "Started",
+    "Statistics",
+    "Stats",
+    "SubscribeLink",
+    "Subscribed",
+    "Subscriber",
+    "SubscriberChannel",
+    "Sycophancy",
+    "SycophancySpan",
+    "Tags",
+    "Task",
+    "Template",
+    "TemplateList",
+    "TemplateSummary",
+    "TemplateUsed",
+    "Tool",
+    "ToolCallResponse",
+    "ToolList",
+    "Usage",
+    "UsageSum",
+    "VapidKey",
+    "Variable",
+    "Webhook",
+    "WebhookWithSecret",
+    "Who",
+    "Workspace",
+]

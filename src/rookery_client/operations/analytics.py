@@ -29,7 +29,24 @@ class AnalyticsOperations:
         session_id: str | Unset = UNSET, agent_id: str | Unset = UNSET, server: str | Unset = UNSET, tool: str | Unset = UNSET,
         by: Literal["tool", "server", "key", "session", "day"] | Unset = UNSET, limit: int | Unset = UNSET,
     ) -> models.Analytics:
-        """Show the number, errors and duration of tool calls."""
+        """
+        Return the number of calls, the error rate and the duration percentiles of tools.
+
+        The range is free; the calls are grouped by tool, server, key, session or day.
+
+        Requires the scope `tools.read`.
+
+        Args:
+            since: Calls at or after this time.
+            until: Calls before this time.
+            key_id: Calls by this key.
+            session_id: Calls of this agent session.
+            agent_id: Calls by keys of this agent.
+            server: Calls of this server.
+            tool: Calls of tools of this name.
+            by: The field to group by.
+            limit: Maximum number of groups.
+        """
         return self._session.send(Call(
             operation="get_tool_analytics", method="GET", path="/api/agent/tools/analytics", result=models.Analytics,
             query=given(
@@ -43,7 +60,22 @@ class AnalyticsOperations:
         key_id: str | Unset = UNSET, session_id: str | Unset = UNSET, agent_id: str | Unset = UNSET,
         by: Literal["key", "session", "day"] | Unset = UNSET, limit: int | Unset = UNSET,
     ) -> models.Analytics:
-        """Show the calls of one tool by day."""
+        """
+        Return the number of calls, the error rate and the duration percentiles of one tool. A tool that does not exist is 404.
+
+        Requires the scope `tools.read`.
+
+        Args:
+            server_id: The id of a tool server.
+            tool: The name of a tool on its server.
+            since: Calls at or after this time.
+            until: Calls before this time.
+            key_id: Calls by this key.
+            session_id: Calls of this agent session.
+            agent_id: Calls by keys of this agent.
+            by: The field to group by.
+            limit: Maximum number of groups.
+        """
         return self._session.send(Call(
             operation="get_tool_analytics_by_day", method="GET",
             path=fill_path("/api/agent/tools/analytics/{server_id}/{tool}", server_id=server_id, tool=tool), result=models.Analytics,
@@ -56,7 +88,25 @@ class AnalyticsOperations:
         page: int | Unset = UNSET, per_page: int | Unset = UNSET, success: bool | Unset = UNSET, code: str | Unset = UNSET,
         request_id: str | Unset = UNSET,
     ) -> Page[models.CallShown]:
-        """List tool calls."""
+        """
+        List the tool calls of the workspace, newest first.
+
+        Requires the scope `tools.read`.
+
+        Args:
+            since: Calls at or after this time.
+            until: Calls before this time.
+            key_id: Calls by this key.
+            session_id: Calls of this agent session.
+            agent_id: Calls by keys of this agent.
+            server: Calls of this server.
+            tool: Calls of tools of this name.
+            page: The number of the page, from 1.
+            per_page: The number of items on a page.
+            success: true: successful calls; false: failed or rejected calls.
+            code: Calls that ended with this code.
+            request_id: The calls of this request (`X-Request-ID`).
+        """
         return self._session.send_page(Call(
             operation="list_tool_calls", method="GET", path="/api/agent/tools/calls", result=PageBody[models.CallShown],
             query=given(
@@ -66,7 +116,14 @@ class AnalyticsOperations:
         ))
 
     def get_tool_call(self, id: str) -> models.CallShown:
-        """Show one tool call."""
+        """
+        Return the record of one tool call. Its arguments are included if the operator stores them.
+
+        Requires the scope `tools.read`.
+
+        Args:
+            id: The id of a server that the workspace has added.
+        """
         return self._session.send(Call(
             operation="get_tool_call", method="GET", path=fill_path("/api/agent/tools/calls/{id}", id=id), result=models.CallShown,
         ))
@@ -83,7 +140,24 @@ class AsyncAnalyticsOperations:
         session_id: str | Unset = UNSET, agent_id: str | Unset = UNSET, server: str | Unset = UNSET, tool: str | Unset = UNSET,
         by: Literal["tool", "server", "key", "session", "day"] | Unset = UNSET, limit: int | Unset = UNSET,
     ) -> models.Analytics:
-        """Show the number, errors and duration of tool calls."""
+        """
+        Return the number of calls, the error rate and the duration percentiles of tools.
+
+        The range is free; the calls are grouped by tool, server, key, session or day.
+
+        Requires the scope `tools.read`.
+
+        Args:
+            since: Calls at or after this time.
+            until: Calls before this time.
+            key_id: Calls by this key.
+            session_id: Calls of this agent session.
+            agent_id: Calls by keys of this agent.
+            server: Calls of this server.
+            tool: Calls of tools of this name.
+            by: The field to group by.
+            limit: Maximum number of groups.
+        """
         return await self._session.send(Call(
             operation="get_tool_analytics", method="GET", path="/api/agent/tools/analytics", result=models.Analytics,
             query=given(
@@ -97,7 +171,22 @@ class AsyncAnalyticsOperations:
         key_id: str | Unset = UNSET, session_id: str | Unset = UNSET, agent_id: str | Unset = UNSET,
         by: Literal["key", "session", "day"] | Unset = UNSET, limit: int | Unset = UNSET,
     ) -> models.Analytics:
-        """Show the calls of one tool by day."""
+        """
+        Return the number of calls, the error rate and the duration percentiles of one tool. A tool that does not exist is 404.
+
+        Requires the scope `tools.read`.
+
+        Args:
+            server_id: The id of a tool server.
+            tool: The name of a tool on its server.
+            since: Calls at or after this time.
+            until: Calls before this time.
+            key_id: Calls by this key.
+            session_id: Calls of this agent session.
+            agent_id: Calls by keys of this agent.
+            by: The field to group by.
+            limit: Maximum number of groups.
+        """
         return await self._session.send(Call(
             operation="get_tool_analytics_by_day", method="GET",
             path=fill_path("/api/agent/tools/analytics/{server_id}/{tool}", server_id=server_id, tool=tool), result=models.Analytics,
@@ -110,7 +199,25 @@ class AsyncAnalyticsOperations:
         page: int | Unset = UNSET, per_page: int | Unset = UNSET, success: bool | Unset = UNSET, code: str | Unset = UNSET,
         request_id: str | Unset = UNSET,
     ) -> AsyncPage[models.CallShown]:
-        """List tool calls."""
+        """
+        List the tool calls of the workspace, newest first.
+
+        Requires the scope `tools.read`.
+
+        Args:
+            since: Calls at or after this time.
+            until: Calls before this time.
+            key_id: Calls by this key.
+            session_id: Calls of this agent session.
+            agent_id: Calls by keys of this agent.
+            server: Calls of this server.
+            tool: Calls of tools of this name.
+            page: The number of the page, from 1.
+            per_page: The number of items on a page.
+            success: true: successful calls; false: failed or rejected calls.
+            code: Calls that ended with this code.
+            request_id: The calls of this request (`X-Request-ID`).
+        """
         return await self._session.send_page(Call(
             operation="list_tool_calls", method="GET", path="/api/agent/tools/calls", result=PageBody[models.CallShown],
             query=given(
@@ -120,7 +227,14 @@ class AsyncAnalyticsOperations:
         ))
 
     async def get_tool_call(self, id: str) -> models.CallShown:
-        """Show one tool call."""
+        """
+        Return the record of one tool call. Its arguments are included if the operator stores them.
+
+        Requires the scope `tools.read`.
+
+        Args:
+            id: The id of a server that the workspace has added.
+        """
         return await self._session.send(Call(
             operation="get_tool_call", method="GET", path=fill_path("/api/agent/tools/calls/{id}", id=id), result=models.CallShown,
         ))

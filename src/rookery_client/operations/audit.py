@@ -28,7 +28,20 @@ class AuditOperations:
         action: str | Unset = UNSET, subject_id: str | Unset = UNSET, actor_id: str | Unset = UNSET,
         since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET,
     ) -> Page[models.AuditEntry]:
-        """List audit entries."""
+        """
+        List the changes to keys, servers, webhooks and workspaces, newest first.
+
+        Entries of other workspaces and of the platform need the scope `platform:audit`.
+
+        Requires the scope `audit:read`.
+
+        Args:
+            page: The number of the page, from 1.
+            per_page: The number of items on a page.
+            workspace_id: Another workspace, or 0 for the platform. Needs platform:audit.
+            subject_id: The id of the changed resource.
+            actor_id: The id of the key that made the change.
+        """
         return self._session.send_page(Call(
             operation="list_audit_entries", method="GET", path="/api/v1/audit", result=PageBody[models.AuditEntry],
             query=given(
@@ -49,7 +62,20 @@ class AsyncAuditOperations:
         action: str | Unset = UNSET, subject_id: str | Unset = UNSET, actor_id: str | Unset = UNSET,
         since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET,
     ) -> AsyncPage[models.AuditEntry]:
-        """List audit entries."""
+        """
+        List the changes to keys, servers, webhooks and workspaces, newest first.
+
+        Entries of other workspaces and of the platform need the scope `platform:audit`.
+
+        Requires the scope `audit:read`.
+
+        Args:
+            page: The number of the page, from 1.
+            per_page: The number of items on a page.
+            workspace_id: Another workspace, or 0 for the platform. Needs platform:audit.
+            subject_id: The id of the changed resource.
+            actor_id: The id of the key that made the change.
+        """
         return await self._session.send_page(Call(
             operation="list_audit_entries", method="GET", path="/api/v1/audit", result=PageBody[models.AuditEntry],
             query=given(

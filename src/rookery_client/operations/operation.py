@@ -22,23 +22,41 @@ class OperationOperations:
         self._session = session
 
     def check_health(self) -> dict[str, object]:
-        """Check that the process is up."""
+        """
+        Return 200 while the process is up. No engine is contacted.
+        """
         return self._session.send(Call(operation="check_health", method="GET", path="/healthz", result=dict[str, object]))
 
     def check_readiness(self) -> dict[str, object]:
-        """Check the engines."""
+        """
+        Return the state of each engine. The status is 503 only if the record store is unavailable.
+        """
         return self._session.send(Call(operation="check_readiness", method="GET", path="/readyz", result=dict[str, object]))
 
     def check_installation(self) -> models.Doctor:
-        """Examine the installation."""
+        """
+        Run the checks of `rookery doctor` in this process. Each finding that is not `ok` names the next step.
+
+        Requires the scope `platform:metrics`.
+        """
         return self._session.send(Call(operation="check_installation", method="GET", path="/api/v1/doctor", result=models.Doctor))
 
     def get_start(self) -> models.Start:
-        """Show version, health and links."""
+        """
+        Lead a browser to the console, and return JSON to any other client: what runs here, its status, and where to begin.
+
+        Without the console, a browser gets a page with the same facts.
+
+        No key is required. With a key, the response includes what the key may see.
+        """
         return self._session.send(Call(operation="get_start", method="GET", path="/", result=models.Start))
 
     def get_metrics(self) -> str:
-        """Show metrics for Prometheus."""
+        """
+        Return the metrics of this process in the Prometheus text format, or as OpenMetrics if `Accept` requests it.
+
+        Requires the scope `platform:metrics`.
+        """
         return self._session.send(Call(
             operation="get_metrics", method="GET", path="/metrics", result=str, reader="text", accept="text/plain",
         ))
@@ -51,23 +69,41 @@ class AsyncOperationOperations:
         self._session = session
 
     async def check_health(self) -> dict[str, object]:
-        """Check that the process is up."""
+        """
+        Return 200 while the process is up. No engine is contacted.
+        """
         return await self._session.send(Call(operation="check_health", method="GET", path="/healthz", result=dict[str, object]))
 
     async def check_readiness(self) -> dict[str, object]:
-        """Check the engines."""
+        """
+        Return the state of each engine. The status is 503 only if the record store is unavailable.
+        """
         return await self._session.send(Call(operation="check_readiness", method="GET", path="/readyz", result=dict[str, object]))
 
     async def check_installation(self) -> models.Doctor:
-        """Examine the installation."""
+        """
+        Run the checks of `rookery doctor` in this process. Each finding that is not `ok` names the next step.
+
+        Requires the scope `platform:metrics`.
+        """
         return await self._session.send(Call(operation="check_installation", method="GET", path="/api/v1/doctor", result=models.Doctor))
 
     async def get_start(self) -> models.Start:
-        """Show version, health and links."""
+        """
+        Lead a browser to the console, and return JSON to any other client: what runs here, its status, and where to begin.
+
+        Without the console, a browser gets a page with the same facts.
+
+        No key is required. With a key, the response includes what the key may see.
+        """
         return await self._session.send(Call(operation="get_start", method="GET", path="/", result=models.Start))
 
     async def get_metrics(self) -> str:
-        """Show metrics for Prometheus."""
+        """
+        Return the metrics of this process in the Prometheus text format, or as OpenMetrics if `Accept` requests it.
+
+        Requires the scope `platform:metrics`.
+        """
         return await self._session.send(Call(
             operation="get_metrics", method="GET", path="/metrics", result=str, reader="text", accept="text/plain",
         ))

@@ -25,11 +25,21 @@ class ServersOperations:
         self._session = session
 
     def get_oauth_client(self) -> dict[str, object]:
-        """Show Rookery's OAuth client metadata."""
+        """
+        Return the client metadata document that authorisation servers read.
+        """
         return self._session.send(Call(operation="get_oauth_client", method="GET", path="/oauth/client.json", result=dict[str, object]))
 
     def list_added_servers(self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET) -> Page[models.AddedServer]:
-        """List the tool servers that the workspace added."""
+        """
+        List the tool servers that the workspace added over the API, by id. A test key sees those of the sandbox.
+
+        Requires the scope `servers:read`.
+
+        Args:
+            page: The number of the page, from 1.
+            per_page: The number of items on a page.
+        """
         return self._session.send_page(Call(
             operation="list_added_servers", method="GET", path="/api/v1/servers", result=PageBody[models.AddedServer],
             query=given(page=page, per_page=per_page),
@@ -50,9 +60,48 @@ class ServersOperations:
         auth: Literal["oauth"] | inputs.OAuthBody | Unset | None = UNSET,
         roots: Literal["caller"] | Sequence[str | inputs.RootBody] | Unset | None = UNSET, deprecated_at: str | Unset | None = UNSET,
         sunset_at: str | Unset | None = UNSET, start_timeout_s: float | Unset | None = UNSET,
-        secrets: Mapping[str, object] | Unset = UNSET,
+        secrets: Mapping[str, object] | Unset = UNSET, idempotency_key: str | Unset = UNSET,
     ) -> models.AddedServer:
-        """Add a tool server to the workspace."""
+        """
+        Add a tool server to the workspace. Its tools are listed in the background.
+
+        Requires the scope `servers:write`.
+
+        Args:
+            id: Letters, digits and dashes.
+            url: The server's URL; may refer to each of `secrets` as ${NAME}.
+            type: http: Streamable HTTP (default); sse: the older HTTP with SSE.
+            headers: Headers of each request; a value may refer to each of `secrets` as ${NAME}.
+            command: A program on Rookery's host. Allowed only with ROOKERY_SERVER_COMMANDS.
+            args: The arguments of the program.
+            env: Environment variables of the program, in addition to PATH, HOME and a few others.
+            cwd: The working directory of the program.
+            name: The displayed name; the id by default.
+            tagline: One sentence on the server.
+            description: A description for people.
+            icon: The address of an image.
+            status: Set by you; available by default. A deprecated server works, and its answers say so.
+            use_when: Shown to agents: when to use this server.
+            related_servers: The ids of servers that fit to this one.
+            enabled: false: the server is not listed, and calls fail with 403 disabled.
+            sandbox: Whether test keys may call all its tools.
+            isolation: Which callers share a session with the server; per_workspace by default.
+            replicas: The number of parallel sessions; 1 by default.
+            lifecycle: lazy: the session opens with the first call (default); eager: at the start.
+            idle_s: Idle seconds after which a session is closed; null: never.
+            timeout_s: Time-out of a call in seconds; 60 by default.
+            max_concurrency: Concurrent calls in a session; 64 by default.
+            forward_headers: Names of headers of the caller that are sent on with a call.
+            tools: Which tools are offered, with their time-outs and caches.
+            auth: oauth, or its settings, if the server requires a login by OAuth.
+            roots: Folders announced to the server: file URIs, or `caller`, which requires a session per key; null: none.
+            deprecated_at: Date of deprecation; null: the date on which the status changed.
+            sunset_at: Planned date of removal, at least six months after deprecated_at.
+            start_timeout_s: Time-out of a start in seconds.
+            secrets: Values for ${NAME}; never shown again.
+            idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
+                call has its own.
+        """
         return self._session.send(Call(
             operation="add_server", method="POST", path="/api/v1/servers", result=models.AddedServer,
             body=given(
@@ -62,11 +111,20 @@ class ServersOperations:
                 max_concurrency=max_concurrency, forward_headers=forward_headers, tools=tools, auth=auth, roots=roots,
                 deprecated_at=deprecated_at, sunset_at=sunset_at, start_timeout_s=start_timeout_s, id=id, secrets=secrets,
             ),
-            accepts_key=True,
+            accepts_key=True, idempotency_key=idempotency_key,
         ))
 
     def get_added_server(self, id: str) -> models.AddedServer:
-        """Show a tool server that the workspace added."""
+        """
+        Return the settings of a tool server. Of its secrets, only the names are returned.
+
+        Its ETag changes with its settings and secrets, not with its health and the number of its tools.
+
+        Requires the scope `servers:read`.
+
+        Args:
+            id: The id of a server that the workspace has added.
+        """
         return self._session.send(Call(
             operation="get_added_server", method="GET", path=fill_path("/api/v1/servers/{id}", id=id), result=models.AddedServer,
         ))
@@ -89,7 +147,45 @@ class ServersOperations:
         sunset_at: str | Unset | None = UNSET, start_timeout_s: float | Unset | None = UNSET,
         secrets: Mapping[str, object] | Unset = UNSET,
     ) -> models.AddedServer:
-        """Change a tool server that the workspace added."""
+        """
+        Change settings of a tool server. Fields that are left out keep their value; the next call uses the new settings.
+
+        Requires the scope `servers:write`.
+
+        Args:
+            id: The id of a server that the workspace has added.
+            if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
+            url: The server's URL; may refer to each of `secrets` as ${NAME}.
+            type: http: Streamable HTTP (default); sse: the older HTTP with SSE.
+            headers: Headers of each request; a value may refer to each of `secrets` as ${NAME}.
+            command: A program on Rookery's host. Allowed only with ROOKERY_SERVER_COMMANDS.
+            args: The arguments of the program.
+            env: Environment variables of the program, in addition to PATH, HOME and a few others.
+            cwd: The working directory of the program.
+            name: The displayed name; the id by default.
+            tagline: One sentence on the server.
+            description: A description for people.
+            icon: The address of an image.
+            status: Set by you; available by default. A deprecated server works, and its answers say so.
+            use_when: Shown to agents: when to use this server.
+            related_servers: The ids of servers that fit to this one.
+            enabled: false: the server is not listed, and calls fail with 403 disabled.
+            sandbox: Whether test keys may call all its tools.
+            isolation: Which callers share a session with the server; per_workspace by default.
+            replicas: The number of parallel sessions; 1 by default.
+            lifecycle: lazy: the session opens with the first call (default); eager: at the start.
+            idle_s: Idle seconds after which a session is closed; null: never.
+            timeout_s: Time-out of a call in seconds; 60 by default.
+            max_concurrency: Concurrent calls in a session; 64 by default.
+            forward_headers: Names of headers of the caller that are sent on with a call.
+            tools: Which tools are offered, with their time-outs and caches.
+            auth: oauth, or its settings, if the server requires a login by OAuth.
+            roots: Folders announced to the server: file URIs, or `caller`, which requires a session per key; null: none.
+            deprecated_at: Date of deprecation; null: the date on which the status changed.
+            sunset_at: Planned date of removal, at least six months after deprecated_at.
+            start_timeout_s: Time-out of a start in seconds.
+            secrets: Each value replaces the old one; null removes the secret.
+        """
         return self._session.send(Call(
             operation="update_added_server", method="PATCH", path=fill_path("/api/v1/servers/{id}", id=id), result=models.AddedServer,
             headers=given(**{"If-Match": if_match}),
@@ -103,34 +199,70 @@ class ServersOperations:
         ))
 
     def remove_server(self, id: str, *, if_match: str | Unset = UNSET) -> None:
-        """Remove a tool server that the workspace added."""
+        """
+        Remove a tool server and its secrets. Its calls stay in the log.
+
+        Requires the scope `servers:delete`.
+
+        Args:
+            id: The id of a server that the workspace has added.
+            if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
+        """
         return self._session.send(Call(
             operation="remove_server", method="DELETE", path=fill_path("/api/v1/servers/{id}", id=id), result=type(None),
             headers=given(**{"If-Match": if_match}), reader="nothing",
         ))
 
     def check_server(self, id: str) -> models.Check:
-        """Check a tool server that the workspace added."""
+        """
+        Connect to a tool server in a separate session and return the tools it lists, or what is wrong.
+
+        Requires the scope `servers:write`.
+
+        Args:
+            id: The id of a server that the workspace has added.
+        """
         return self._session.send(Call(
             operation="check_server", method="POST", path=fill_path("/api/v1/servers/{id}/check", id=id), result=models.Check,
         ))
 
     def get_server_login(self, server_id: str) -> models.Login:
-        """Show whether the workspace is logged in at a tool server."""
+        """
+        Return whether there is a login at the tool server. Tokens are never returned.
+
+        Requires the scope `servers:read`.
+
+        Args:
+            server_id: The id of a tool server.
+        """
         return self._session.send(Call(
             operation="get_server_login", method="GET", path=fill_path("/api/v1/servers/{server_id}/login", server_id=server_id),
             result=models.Login,
         ))
 
     def start_server_login(self, server_id: str) -> models.LoginBegun:
-        """Start a login at a tool server."""
+        """
+        Discover the authorisation server of a tool server, and return the address to open in a browser.
+
+        Requires the scope `servers:write`.
+
+        Args:
+            server_id: The id of a tool server.
+        """
         return self._session.send(Call(
             operation="start_server_login", method="POST", path=fill_path("/api/v1/servers/{server_id}/login", server_id=server_id),
             result=models.LoginBegun,
         ))
 
     def delete_server_login(self, server_id: str) -> None:
-        """Log out at a tool server."""
+        """
+        Delete the workspace's tokens of a tool server. Every process stops using them within a second.
+
+        Requires the scope `servers:write`.
+
+        Args:
+            server_id: The id of a tool server.
+        """
         return self._session.send(Call(
             operation="delete_server_login", method="DELETE", path=fill_path("/api/v1/servers/{server_id}/login", server_id=server_id),
             result=type(None), reader="nothing",
@@ -144,13 +276,23 @@ class AsyncServersOperations:
         self._session = session
 
     async def get_oauth_client(self) -> dict[str, object]:
-        """Show Rookery's OAuth client metadata."""
+        """
+        Return the client metadata document that authorisation servers read.
+        """
         return await self._session.send(Call(
             operation="get_oauth_client", method="GET", path="/oauth/client.json", result=dict[str, object],
         ))
 
     async def list_added_servers(self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET) -> AsyncPage[models.AddedServer]:
-        """List the tool servers that the workspace added."""
+        """
+        List the tool servers that the workspace added over the API, by id. A test key sees those of the sandbox.
+
+        Requires the scope `servers:read`.
+
+        Args:
+            page: The number of the page, from 1.
+            per_page: The number of items on a page.
+        """
         return await self._session.send_page(Call(
             operation="list_added_servers", method="GET", path="/api/v1/servers", result=PageBody[models.AddedServer],
             query=given(page=page, per_page=per_page),
@@ -171,9 +313,48 @@ class AsyncServersOperations:
         auth: Literal["oauth"] | inputs.OAuthBody | Unset | None = UNSET,
         roots: Literal["caller"] | Sequence[str | inputs.RootBody] | Unset | None = UNSET, deprecated_at: str | Unset | None = UNSET,
         sunset_at: str | Unset | None = UNSET, start_timeout_s: float | Unset | None = UNSET,
-        secrets: Mapping[str, object] | Unset = UNSET,
+        secrets: Mapping[str, object] | Unset = UNSET, idempotency_key: str | Unset = UNSET,
     ) -> models.AddedServer:
-        """Add a tool server to the workspace."""
+        """
+        Add a tool server to the workspace. Its tools are listed in the background.
+
+        Requires the scope `servers:write`.
+
+        Args:
+            id: Letters, digits and dashes.
+            url: The server's URL; may refer to each of `secrets` as ${NAME}.
+            type: http: Streamable HTTP (default); sse: the older HTTP with SSE.
+            headers: Headers of each request; a value may refer to each of `secrets` as ${NAME}.
+            command: A program on Rookery's host. Allowed only with ROOKERY_SERVER_COMMANDS.
+            args: The arguments of the program.
+            env: Environment variables of the program, in addition to PATH, HOME and a few others.
+            cwd: The working directory of the program.
+            name: The displayed name; the id by default.
+            tagline: One sentence on the server.
+            description: A description for people.
+            icon: The address of an image.
+            status: Set by you; available by default. A deprecated server works, and its answers say so.
+            use_when: Shown to agents: when to use this server.
+            related_servers: The ids of servers that fit to this one.
+            enabled: false: the server is not listed, and calls fail with 403 disabled.
+            sandbox: Whether test keys may call all its tools.
+            isolation: Which callers share a session with the server; per_workspace by default.
+            replicas: The number of parallel sessions; 1 by default.
+            lifecycle: lazy: the session opens with the first call (default); eager: at the start.
+            idle_s: Idle seconds after which a session is closed; null: never.
+            timeout_s: Time-out of a call in seconds; 60 by default.
+            max_concurrency: Concurrent calls in a session; 64 by default.
+            forward_headers: Names of headers of the caller that are sent on with a call.
+            tools: Which tools are offered, with their time-outs and caches.
+            auth: oauth, or its settings, if the server requires a login by OAuth.
+            roots: Folders announced to the server: file URIs, or `caller`, which requires a session per key; null: none.
+            deprecated_at: Date of deprecation; null: the date on which the status changed.
+            sunset_at: Planned date of removal, at least six months after deprecated_at.
+            start_timeout_s: Time-out of a start in seconds.
+            secrets: Values for ${NAME}; never shown again.
+            idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
+                call has its own.
+        """
         return await self._session.send(Call(
             operation="add_server", method="POST", path="/api/v1/servers", result=models.AddedServer,
             body=given(
@@ -183,11 +364,20 @@ class AsyncServersOperations:
                 max_concurrency=max_concurrency, forward_headers=forward_headers, tools=tools, auth=auth, roots=roots,
                 deprecated_at=deprecated_at, sunset_at=sunset_at, start_timeout_s=start_timeout_s, id=id, secrets=secrets,
             ),
-            accepts_key=True,
+            accepts_key=True, idempotency_key=idempotency_key,
         ))
 
     async def get_added_server(self, id: str) -> models.AddedServer:
-        """Show a tool server that the workspace added."""
+        """
+        Return the settings of a tool server. Of its secrets, only the names are returned.
+
+        Its ETag changes with its settings and secrets, not with its health and the number of its tools.
+
+        Requires the scope `servers:read`.
+
+        Args:
+            id: The id of a server that the workspace has added.
+        """
         return await self._session.send(Call(
             operation="get_added_server", method="GET", path=fill_path("/api/v1/servers/{id}", id=id), result=models.AddedServer,
         ))
@@ -210,7 +400,45 @@ class AsyncServersOperations:
         sunset_at: str | Unset | None = UNSET, start_timeout_s: float | Unset | None = UNSET,
         secrets: Mapping[str, object] | Unset = UNSET,
     ) -> models.AddedServer:
-        """Change a tool server that the workspace added."""
+        """
+        Change settings of a tool server. Fields that are left out keep their value; the next call uses the new settings.
+
+        Requires the scope `servers:write`.
+
+        Args:
+            id: The id of a server that the workspace has added.
+            if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
+            url: The server's URL; may refer to each of `secrets` as ${NAME}.
+            type: http: Streamable HTTP (default); sse: the older HTTP with SSE.
+            headers: Headers of each request; a value may refer to each of `secrets` as ${NAME}.
+            command: A program on Rookery's host. Allowed only with ROOKERY_SERVER_COMMANDS.
+            args: The arguments of the program.
+            env: Environment variables of the program, in addition to PATH, HOME and a few others.
+            cwd: The working directory of the program.
+            name: The displayed name; the id by default.
+            tagline: One sentence on the server.
+            description: A description for people.
+            icon: The address of an image.
+            status: Set by you; available by default. A deprecated server works, and its answers say so.
+            use_when: Shown to agents: when to use this server.
+            related_servers: The ids of servers that fit to this one.
+            enabled: false: the server is not listed, and calls fail with 403 disabled.
+            sandbox: Whether test keys may call all its tools.
+            isolation: Which callers share a session with the server; per_workspace by default.
+            replicas: The number of parallel sessions; 1 by default.
+            lifecycle: lazy: the session opens with the first call (default); eager: at the start.
+            idle_s: Idle seconds after which a session is closed; null: never.
+            timeout_s: Time-out of a call in seconds; 60 by default.
+            max_concurrency: Concurrent calls in a session; 64 by default.
+            forward_headers: Names of headers of the caller that are sent on with a call.
+            tools: Which tools are offered, with their time-outs and caches.
+            auth: oauth, or its settings, if the server requires a login by OAuth.
+            roots: Folders announced to the server: file URIs, or `caller`, which requires a session per key; null: none.
+            deprecated_at: Date of deprecation; null: the date on which the status changed.
+            sunset_at: Planned date of removal, at least six months after deprecated_at.
+            start_timeout_s: Time-out of a start in seconds.
+            secrets: Each value replaces the old one; null removes the secret.
+        """
         return await self._session.send(Call(
             operation="update_added_server", method="PATCH", path=fill_path("/api/v1/servers/{id}", id=id), result=models.AddedServer,
             headers=given(**{"If-Match": if_match}),
@@ -224,34 +452,70 @@ class AsyncServersOperations:
         ))
 
     async def remove_server(self, id: str, *, if_match: str | Unset = UNSET) -> None:
-        """Remove a tool server that the workspace added."""
+        """
+        Remove a tool server and its secrets. Its calls stay in the log.
+
+        Requires the scope `servers:delete`.
+
+        Args:
+            id: The id of a server that the workspace has added.
+            if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
+        """
         return await self._session.send(Call(
             operation="remove_server", method="DELETE", path=fill_path("/api/v1/servers/{id}", id=id), result=type(None),
             headers=given(**{"If-Match": if_match}), reader="nothing",
         ))
 
     async def check_server(self, id: str) -> models.Check:
-        """Check a tool server that the workspace added."""
+        """
+        Connect to a tool server in a separate session and return the tools it lists, or what is wrong.
+
+        Requires the scope `servers:write`.
+
+        Args:
+            id: The id of a server that the workspace has added.
+        """
         return await self._session.send(Call(
             operation="check_server", method="POST", path=fill_path("/api/v1/servers/{id}/check", id=id), result=models.Check,
         ))
 
     async def get_server_login(self, server_id: str) -> models.Login:
-        """Show whether the workspace is logged in at a tool server."""
+        """
+        Return whether there is a login at the tool server. Tokens are never returned.
+
+        Requires the scope `servers:read`.
+
+        Args:
+            server_id: The id of a tool server.
+        """
         return await self._session.send(Call(
             operation="get_server_login", method="GET", path=fill_path("/api/v1/servers/{server_id}/login", server_id=server_id),
             result=models.Login,
         ))
 
     async def start_server_login(self, server_id: str) -> models.LoginBegun:
-        """Start a login at a tool server."""
+        """
+        Discover the authorisation server of a tool server, and return the address to open in a browser.
+
+        Requires the scope `servers:write`.
+
+        Args:
+            server_id: The id of a tool server.
+        """
         return await self._session.send(Call(
             operation="start_server_login", method="POST", path=fill_path("/api/v1/servers/{server_id}/login", server_id=server_id),
             result=models.LoginBegun,
         ))
 
     async def delete_server_login(self, server_id: str) -> None:
-        """Log out at a tool server."""
+        """
+        Delete the workspace's tokens of a tool server. Every process stops using them within a second.
+
+        Requires the scope `servers:write`.
+
+        Args:
+            server_id: The id of a tool server.
+        """
         return await self._session.send(Call(
             operation="delete_server_login", method="DELETE", path=fill_path("/api/v1/servers/{server_id}/login", server_id=server_id),
             result=type(None), reader="nothing",

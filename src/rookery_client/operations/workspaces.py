@@ -26,35 +26,77 @@ class WorkspacesOperations:
         self._session = session
 
     def list_workspaces(self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET) -> Page[models.Workspace]:
-        """List workspaces."""
+        """
+        List the key's own workspace, or all workspaces with the scope `platform:workspaces`, oldest first.
+
+        Requires a key with any scope.
+
+        Args:
+            page: The number of the page, from 1.
+            per_page: The number of items on a page.
+        """
         return self._session.send_page(Call(
             operation="list_workspaces", method="GET", path="/api/v1/workspaces", result=PageBody[models.Workspace],
             query=given(page=page, per_page=per_page),
         ))
 
-    def create_workspace(self, *, name: str) -> models.Workspace:
-        """Create a workspace."""
+    def create_workspace(self, *, name: str, idempotency_key: str | Unset = UNSET) -> models.Workspace:
+        """
+        Create a workspace, a tenant with its own keys, memories, plans and servers.
+
+        Requires the scope `platform:workspaces`.
+
+        Args:
+            name: A unique name without a slash.
+            idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
+                call has its own.
+        """
         return self._session.send(Call(
             operation="create_workspace", method="POST", path="/api/v1/workspaces", result=models.Workspace, body=given(name=name),
-            accepts_key=True,
+            accepts_key=True, idempotency_key=idempotency_key,
         ))
 
     def get_workspace(self, workspace_id: int) -> models.Workspace:
-        """Show a workspace."""
+        """
+        Return a workspace. Other workspaces than the key's own need the scope `platform:workspaces`.
+
+        Requires a key with any scope.
+
+        Args:
+            workspace_id: The number of a workspace.
+        """
         return self._session.send(Call(
             operation="get_workspace", method="GET", path=fill_path("/api/v1/workspaces/{workspace_id}", workspace_id=workspace_id),
             result=models.Workspace,
         ))
 
     def update_workspace(self, workspace_id: int, *, name: str, if_match: str | Unset = UNSET) -> models.Workspace:
-        """Rename a workspace."""
+        """
+        Change the name of a workspace.
+
+        Requires the scope `platform:workspaces`.
+
+        Args:
+            workspace_id: The number of a workspace.
+            name: A unique name without a slash.
+            if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
+        """
         return self._session.send(Call(
             operation="update_workspace", method="PATCH", path=fill_path("/api/v1/workspaces/{workspace_id}", workspace_id=workspace_id),
             result=models.Workspace, headers=given(**{"If-Match": if_match}), body=given(name=name),
         ))
 
     def delete_workspace(self, workspace_id: int, *, dry_run: bool | Unset = UNSET, if_match: str | Unset = UNSET) -> models.Deletion:
-        """Delete a workspace with everything in it."""
+        """
+        Delete a workspace with its memories, plans, servers and keys. This cannot be undone.
+
+        Requires the scope `platform:workspaces`.
+
+        Args:
+            workspace_id: The number of a workspace.
+            dry_run: Return what would be deleted, without deleting it.
+            if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
+        """
         return self._session.send(Call(
             operation="delete_workspace", method="DELETE", path=fill_path("/api/v1/workspaces/{workspace_id}", workspace_id=workspace_id),
             result=models.Deletion, query=given(dry_run=dry_run), headers=given(**{"If-Match": if_match}),
@@ -67,9 +109,32 @@ class WorkspacesOperations:
         scopes: Sequence[str] | Unset = UNSET, preset: Literal["agent", "reader", "planner", "notifier"] | Unset | None = UNSET,
         rate_limit_tier: Literal["free", "pro", "business", "enterprise"] | Unset = UNSET,
         environment: Literal["live", "test"] | Unset | None = UNSET, expires_at: datetime | str | Unset | None = UNSET,
-        agent_id: str | Unset | None = UNSET,
+        agent_id: str | Unset | None = UNSET, idempotency_key: str | Unset = UNSET,
     ) -> models.ApiKeyWithSecret:
-        """Create an API key of a workspace."""
+        """
+        Create an API key in another workspace than the caller's, for example its first one.
+
+        `plaintext_key` is returned only in this response.
+
+        Requires the scope `platform:workspaces`.
+
+        Args:
+            workspace_id: The number of a workspace.
+            name: The purpose of the key.
+            servers: Ids of tool servers; null: all.
+            tools: server/tool patterns; null: all.
+            orgs: Orgs whose memories the key can access; null: all.
+            projects: Projects whose memories the key can access; null: all.
+            tool_limits: Calls per minute, by server/tool pattern.
+            scopes: For example brain:read, mcp:*, *:read or *.
+            preset: Permissions to add: those of agent, reader, planner or notifier.
+            rate_limit_tier: Default: `"pro"`.
+            environment: live or test. A test key acts in a sandbox. Default: the environment of the calling key.
+            expires_at: Null: the key never expires.
+            agent_id: The agent that the key is bound to.
+            idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
+                call has its own.
+        """
         return self._session.send(Call(
             operation="create_workspace_api_key", method="POST",
             path=fill_path("/api/v1/workspaces/{workspace_id}/api-keys", workspace_id=workspace_id), result=models.ApiKeyWithSecret,
@@ -77,7 +142,7 @@ class WorkspacesOperations:
                 servers=servers, tools=tools, orgs=orgs, projects=projects, tool_limits=tool_limits, name=name, scopes=scopes,
                 preset=preset, rate_limit_tier=rate_limit_tier, environment=environment, expires_at=expires_at, agent_id=agent_id,
             ),
-            accepts_key=True,
+            accepts_key=True, idempotency_key=idempotency_key,
         ))
 
 
@@ -88,28 +153,61 @@ class AsyncWorkspacesOperations:
         self._session = session
 
     async def list_workspaces(self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET) -> AsyncPage[models.Workspace]:
-        """List workspaces."""
+        """
+        List the key's own workspace, or all workspaces with the scope `platform:workspaces`, oldest first.
+
+        Requires a key with any scope.
+
+        Args:
+            page: The number of the page, from 1.
+            per_page: The number of items on a page.
+        """
         return await self._session.send_page(Call(
             operation="list_workspaces", method="GET", path="/api/v1/workspaces", result=PageBody[models.Workspace],
             query=given(page=page, per_page=per_page),
         ))
 
-    async def create_workspace(self, *, name: str) -> models.Workspace:
-        """Create a workspace."""
+    async def create_workspace(self, *, name: str, idempotency_key: str | Unset = UNSET) -> models.Workspace:
+        """
+        Create a workspace, a tenant with its own keys, memories, plans and servers.
+
+        Requires the scope `platform:workspaces`.
+
+        Args:
+            name: A unique name without a slash.
+            idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
+                call has its own.
+        """
         return await self._session.send(Call(
             operation="create_workspace", method="POST", path="/api/v1/workspaces", result=models.Workspace, body=given(name=name),
-            accepts_key=True,
+            accepts_key=True, idempotency_key=idempotency_key,
         ))
 
     async def get_workspace(self, workspace_id: int) -> models.Workspace:
-        """Show a workspace."""
+        """
+        Return a workspace. Other workspaces than the key's own need the scope `platform:workspaces`.
+
+        Requires a key with any scope.
+
+        Args:
+            workspace_id: The number of a workspace.
+        """
         return await self._session.send(Call(
             operation="get_workspace", method="GET", path=fill_path("/api/v1/workspaces/{workspace_id}", workspace_id=workspace_id),
             result=models.Workspace,
         ))
 
     async def update_workspace(self, workspace_id: int, *, name: str, if_match: str | Unset = UNSET) -> models.Workspace:
-        """Rename a workspace."""
+        """
+        Change the name of a workspace.
+
+        Requires the scope `platform:workspaces`.
+
+        Args:
+            workspace_id: The number of a workspace.
+            name: A unique name without a slash.
+            if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
+        """
         return await self._session.send(Call(
             operation="update_workspace", method="PATCH", path=fill_path("/api/v1/workspaces/{workspace_id}", workspace_id=workspace_id),
             result=models.Workspace, headers=given(**{"If-Match": if_match}), body=given(name=name),
@@ -118,7 +216,16 @@ class AsyncWorkspacesOperations:
     async def delete_workspace(
         self, workspace_id: int, *, dry_run: bool | Unset = UNSET, if_match: str | Unset = UNSET,
     ) -> models.Deletion:
-        """Delete a workspace with everything in it."""
+        """
+        Delete a workspace with its memories, plans, servers and keys. This cannot be undone.
+
+        Requires the scope `platform:workspaces`.
+
+        Args:
+            workspace_id: The number of a workspace.
+            dry_run: Return what would be deleted, without deleting it.
+            if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
+        """
         return await self._session.send(Call(
             operation="delete_workspace", method="DELETE", path=fill_path("/api/v1/workspaces/{workspace_id}", workspace_id=workspace_id),
             result=models.Deletion, query=given(dry_run=dry_run), headers=given(**{"If-Match": if_match}),
@@ -131,9 +238,32 @@ class AsyncWorkspacesOperations:
         scopes: Sequence[str] | Unset = UNSET, preset: Literal["agent", "reader", "planner", "notifier"] | Unset | None = UNSET,
         rate_limit_tier: Literal["free", "pro", "business", "enterprise"] | Unset = UNSET,
         environment: Literal["live", "test"] | Unset | None = UNSET, expires_at: datetime | str | Unset | None = UNSET,
-        agent_id: str | Unset | None = UNSET,
+        agent_id: str | Unset | None = UNSET, idempotency_key: str | Unset = UNSET,
     ) -> models.ApiKeyWithSecret:
-        """Create an API key of a workspace."""
+        """
+        Create an API key in another workspace than the caller's, for example its first one.
+
+        `plaintext_key` is returned only in this response.
+
+        Requires the scope `platform:workspaces`.
+
+        Args:
+            workspace_id: The number of a workspace.
+            name: The purpose of the key.
+            servers: Ids of tool servers; null: all.
+            tools: server/tool patterns; null: all.
+            orgs: Orgs whose memories the key can access; null: all.
+            projects: Projects whose memories the key can access; null: all.
+            tool_limits: Calls per minute, by server/tool pattern.
+            scopes: For example brain:read, mcp:*, *:read or *.
+            preset: Permissions to add: those of agent, reader, planner or notifier.
+            rate_limit_tier: Default: `"pro"`.
+            environment: live or test. A test key acts in a sandbox. Default: the environment of the calling key.
+            expires_at: Null: the key never expires.
+            agent_id: The agent that the key is bound to.
+            idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
+                call has its own.
+        """
         return await self._session.send(Call(
             operation="create_workspace_api_key", method="POST",
             path=fill_path("/api/v1/workspaces/{workspace_id}/api-keys", workspace_id=workspace_id), result=models.ApiKeyWithSecret,
@@ -141,5 +271,5 @@ class AsyncWorkspacesOperations:
                 servers=servers, tools=tools, orgs=orgs, projects=projects, tool_limits=tool_limits, name=name, scopes=scopes,
                 preset=preset, rate_limit_tier=rate_limit_tier, environment=environment, expires_at=expires_at, agent_id=agent_id,
             ),
-            accepts_key=True,
+            accepts_key=True, idempotency_key=idempotency_key,
         ))

@@ -80,7 +80,7 @@ class SessionApi:
             _operation(method="POST", path=f"{one}/heartbeat", handler=self.post_heartbeat, required_scope=WRITE_SCOPE,
                        rate_limited=False, response_model=HeartbeatResponse, operation_id="heartbeat_session",
                        summary="Keep a session alive", errors=(SessionEnded,), tools=(tools.SESSION_HEARTBEAT,),
-                       allowed_on_full_disk=True),
+                       allowed_on_full_disk=True, repeatable=True),
             session(method="POST", path=f"{one}/end", handler=self.post_end, required_scope=WRITE_SCOPE, idempotent=True,
                     body_optional=True, rebuild_response=self._load_view, operation_id="end_session", summary="End a session",
                     errors=(SessionEnded,), tools=(tools.SESSION_HANDOFF, tools.SESSION_END)),

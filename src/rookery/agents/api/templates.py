@@ -75,7 +75,7 @@ class TemplateApi:
             use(handler=self.create_plan, tools=(tools.PLAN_FROM_TEMPLATE,)),
             operation(method="POST", path=f"{one}/preview", handler=self.post_preview, required_scope=READ_SCOPE,
                       response_model=PreviewResponse, operation_id="preview_template", summary="Preview a template",
-                      allowed_on_full_disk=True),
+                      allowed_on_full_disk=True, repeatable=True),
         ]  # fmt: skip
 
     async def get_templates(self, caller: Caller, query: TemplatesQuery) -> ItemPage[StoredTemplate]:

@@ -67,7 +67,7 @@ def _from_text(value: object) -> object:
     return {"text": value} if isinstance(value, str) else value
 
 
-Title = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_require_not_blank)]
+Title = Annotated[str, Field(min_length=1, max_length=255, description="The name, for people."), AfterValidator(_require_not_blank)]
 Slug = Annotated[
     str,
     Field(
@@ -77,15 +77,17 @@ Slug = Annotated[
         examples=["move-to-postgresql"],
     ),
 ]
-Text = Annotated[str, Field(max_length=MAX_TEXT_LENGTH)]
-Reason = Annotated[str, Field(min_length=1, max_length=2000)]
+Text = Annotated[str, Field(max_length=MAX_TEXT_LENGTH, description="A text in Markdown.")]
+Reason = Annotated[str, Field(min_length=1, max_length=2000, description="The reason, for the list of events.")]
 Org = Annotated[str, Field(min_length=1, max_length=100, description="The organisation namespace.", examples=["acme"])]
 Project = Annotated[str, Field(min_length=1, max_length=255, description="The project within the org.", examples=["web"])]
 Metadata = Annotated[dict[str, object], AfterValidator(_limit_metadata), Field(description="A JSON object of your own, at most 16 KiB.")]
 Result = Annotated[object, AfterValidator(_limit_result), Field(description="The result of the work: any JSON, at most 64 KiB.")]
 Key = Annotated[str, Field(min_length=1, max_length=100, description="A short name within this request, for use in depends_on.")]
 Ref = Annotated[str, Field(min_length=1, max_length=255)] | Annotated[int, Field(ge=1, le=MAX_TASKS_PER_PLAN)]
-ErrorText = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_LENGTH), AfterValidator(_require_not_blank)]
+ErrorText = Annotated[
+    str, Field(min_length=1, max_length=MAX_TEXT_LENGTH, description="What went wrong."), AfterValidator(_require_not_blank)
+]
 Priority = Annotated[int, Field(ge=0, le=4, description="From 0, the most urgent, to 4, the least urgent.")]
 Position = Annotated[int, Field(ge=1, le=MAX_TASKS_PER_PLAN, description="The position, from 1. Later items move down.")]
 SessionId = Annotated[str, Field(min_length=1, max_length=100, description="The session in which the work is done.")]
@@ -125,7 +127,8 @@ class CriterionBody(RequestModel):
 
 
 Criteria = Annotated[
-    list[Annotated[CriterionBody, BeforeValidator(_from_text, json_schema_input_type=str | CriterionBody)]], Field(max_length=100)
+    list[Annotated[CriterionBody, BeforeValidator(_from_text, json_schema_input_type=str | CriterionBody)]],
+    Field(max_length=100, description="Conditions that the result must meet, each as a text, or as an object with `checked`."),
 ]
 
 
@@ -153,7 +156,8 @@ class NewTaskBody(TaskBody):
 
 
 Tasks = Annotated[
-    list[Annotated[TaskBody, BeforeValidator(_from_name, json_schema_input_type=str | TaskBody)]], Field(max_length=MAX_TASKS_PER_PLAN)
+    list[Annotated[TaskBody, BeforeValidator(_from_name, json_schema_input_type=str | TaskBody)]],
+    Field(max_length=MAX_TASKS_PER_PLAN, description="The tasks, each as a name or an object."),
 ]
 
 
@@ -199,7 +203,7 @@ class PlanBody(RequestModel):
     phases: (
         Annotated[
             list[Annotated[PhaseBody, BeforeValidator(_from_name, json_schema_input_type=str | PhaseBody)]],
-            Field(max_length=MAX_PHASES_PER_PLAN),
+            Field(max_length=MAX_PHASES_PER_PLAN, description="The phases in their order, each as a name or an object with its tasks."),
         ]
         | None
     ) = None
@@ -256,7 +260,7 @@ class PlanPatch(RequestModel):
 class PlanStatusBody(RequestModel):
     """The new status of a plan."""
 
-    status: Literal["draft", "active", "paused", "completed", "archived"]
+    status: Annotated[Literal["draft", "active", "paused", "completed", "archived"], Field(description="The new status.")]
     reason: Reason | None = None
     force: Force = False
 
@@ -289,7 +293,7 @@ class PhasePatch(RequestModel):
 class PhaseStatusBody(RequestModel):
     """The new status of a phase."""
 
-    status: Literal["pending", "in_progress", "completed", "skipped", "on_hold"]
+    status: Annotated[Literal["pending", "in_progress", "completed", "skipped", "on_hold"], Field(description="The new status.")]
     reason: Reason | None = None
     force: Force = False
 
@@ -301,7 +305,9 @@ class PhaseStatusBody(RequestModel):
 class CheckpointBody(RequestModel):
     """A note on the progress of a phase."""
 
-    note: Annotated[str, Field(min_length=1, max_length=MAX_TEXT_LENGTH), AfterValidator(_require_not_blank)]
+    note: Annotated[
+        str, Field(min_length=1, max_length=MAX_TEXT_LENGTH, description="What has been reached."), AfterValidator(_require_not_blank)
+    ]
     context: Metadata | None = None
 
 
@@ -320,7 +326,9 @@ class TaskPatch(RequestModel):
     depends_on: TaskRefs | None = None
     acceptance_criteria: Criteria | None = None
     metadata: Metadata | None = None
-    status: Annotated[Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold"], NotNull] = optional_field()
+    status: Annotated[
+        Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold"], Field(description="The new status."), NotNull
+    ] = optional_field()
     result: Result = None
     reason: Reason | None = None
     claim_token: Token | None = None

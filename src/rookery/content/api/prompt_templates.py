@@ -55,7 +55,7 @@ class PromptTemplateApi:
                  operation_id="list_prompt_template_versions", summary="List the versions of a prompt template"),
             operation(method="POST", path=f"{one}/preview", handler=self.post_preview, present=_present_rendered,
                       required_scope=READ_SCOPE, response_model=RenderedPromptResponse, allowed_on_full_disk=True,
-                      operation_id="preview_prompt_template", summary="Fill in a prompt template"),
+                      operation_id="preview_prompt_template", summary="Fill in a prompt template", repeatable=True),
         ]  # fmt: skip
 
     async def get_templates(self, caller: Caller, query: PromptTemplatesQuery) -> ItemPage[PromptTemplate]:

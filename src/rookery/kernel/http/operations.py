@@ -139,6 +139,8 @@ class Operation:
         optional_auth: Check a key that is sent to a public route, and show what the key may see.
         rate_limited: Calls count against the rate limit of the key.
         idempotent: The route accepts an Idempotency-Key (D-14), as each POST that creates or sends does. Other routes ignore the header.
+        repeatable: A POST without Idempotency-Key that clients may send again after a lost answer, because it only reads or
+            computes, or sets again what is set. Other methods than POST and PATCH are repeatable without it.
         secret_fields: Response fields that are shown only once. A response with such a field is stored without its body.
         etag: The response has the ETag of the resource.
         operation_id: The name of the operation in the OpenAPI document: a verb and its object in snake_case, such as `list_plans`.
@@ -180,6 +182,7 @@ class Operation:
     optional_auth: bool = False
     rate_limited: bool = True
     idempotent: bool = False
+    repeatable: bool = False
     secret_fields: Sequence[str] = ()
     etag: bool = False
     rebuild_response: Callable[[Request, str], Awaitable[object]] | None = None

@@ -165,6 +165,9 @@ SessionId = Annotated[str, Field(min_length=1, max_length=100, description="The 
 Tag = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_validate_not_blank)]
 Tags = Annotated[list[Tag], Field(max_length=100, description="Converted to lower case; duplicates are removed.")]
 Confidence = Annotated[float, Field(ge=0, le=1, description="The author's certainty, 0 to 1.")]
+MinConfidence = Annotated[float, Field(ge=0, le=1, description="Only memories with at least this effective confidence, 0 to 1.")]
+Since = Annotated[Timestamp | None, Field(description="Only memories created at or after this time.")]
+Until = Annotated[Timestamp | None, Field(description="Only memories created before this time.")]
 Source = Annotated[str, Field(min_length=1, max_length=100, description="The origin of the memory.")]
 Scope = Annotated[ScopeName, Field(description="Visibility: the project, only the agent, the session, or the whole org (shared).")]
 Hours = Annotated[float, Field(gt=0, le=_MAX_EXPIRY_H, description="Hours until the memory expires and is deleted.")]
@@ -290,7 +293,7 @@ class RecallBody(RequestModel):
     hints: ClassVar[Mapping[str, str]] = _RECALL_FIELD_HINTS
 
     query: Annotated[QueryText, Field(description="The question, in plain language.")]
-    top_k: Annotated[int, Field(ge=1, le=100, description="Maximum number of memories.")] | None = None
+    top_k: Annotated[int, Field(ge=1, le=100, description="Maximum number of memories; 5 by default.")] | None = None
     org: Org | None = None
     project: Project | None = None
     agent_id: AgentId | None = None
@@ -302,9 +305,9 @@ class RecallBody(RequestModel):
     tags: Annotated[list[Tag], Field(max_length=100, description="Only memories with all of these tags.")] | None = None
     metadata: MetadataFilter | None = None
     source: Source | None = None
-    since: Annotated[Timestamp, Field(description="Only memories created at or after this time.")] | None = None
-    until: Annotated[Timestamp, Field(description="Only memories created before this time.")] | None = None
-    min_confidence: Confidence | None = None
+    since: Since = None
+    until: Until = None
+    min_confidence: MinConfidence | None = None
     min_relevance: (
         Annotated[
             float, Field(ge=0, le=1, description="The minimum `relevance` of a memory: the probability that it answers the question.")
@@ -314,7 +317,9 @@ class RecallBody(RequestModel):
     keywords: (
         Annotated[list[Keyword], Field(max_length=32, description="Words that raise the score of memories that contain them.")] | None
     ) = None
-    boost_keywords: Annotated[float, Field(ge=0, le=1, description="The increase for a memory that contains all keywords.")] | None = None
+    boost_keywords: (
+        Annotated[float, Field(ge=0, le=1, description="The increase for a memory that contains all keywords; 0.2 by default.")] | None
+    ) = None
     mode: (
         Annotated[RecallMode, Field(description="semantic: by meaning; keyword: by words; hybrid: by both, with the best results.")] | None
     ) = None
@@ -385,9 +390,9 @@ class FilterQuery(SpaceQuery):
     ) = None
     metadata: MetadataFilter | None = None
     source: Source | None = None
-    since: Timestamp | None = None
-    until: Timestamp | None = None
-    min_confidence: Confidence | None = None
+    since: Since = None
+    until: Until = None
+    min_confidence: MinConfidence | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -416,8 +421,8 @@ class SearchQuery(FilterQuery):
     hints: ClassVar[Mapping[str, str]] = {"query": "q", "text": "q", "search": "q", "top_k": "limit", "per_page": "limit", "k": "limit"}
 
     q: Annotated[QueryText, Field(description='Words, a "quoted phrase", -excluded.')]
-    limit: Annotated[int, Field(ge=1, le=100)] = 20
-    offset: Annotated[int, Field(ge=0, le=100_000)] = 0
+    limit: Annotated[int, Field(ge=1, le=100, description="Maximum number of hits.")] = 20
+    offset: Annotated[int, Field(ge=0, le=100_000, description="The number of hits to skip.")] = 0
 
 
 class MapQuery(FilterQuery):
@@ -463,7 +468,7 @@ class BootQuery(QueryModel):
 class MemoriesQuery(FilterQuery, PageQuery):
     """Filters of a list of memories. Without *state*, all but archived ones are listed."""
 
-    state: StateName | None = None
+    state: Annotated[StateName | None, Field(description="Only memories in this state; by default all that are not archived.")] = None
 
     def to_state(self) -> MemoryState | None:
         """Return the requested state."""

@@ -206,7 +206,7 @@ class RecalledMemory(ResponseModel):
     A recalled memory (spec 4.3, D-42).
 
     Attributes:
-        score: What the memories are ranked by; comparable within one answer.
+        score: The value that ranks the memories; comparable within one answer.
         relevance: The probability that the memory answers the question, in 0..1; comparable between answers.
         similarity: The cosine similarity of question and memory, if both were compared.
         context: Its neighbours in the session, if the request has *context*.
@@ -241,7 +241,7 @@ class DroppedMemoryResponse(ResponseModel):
     Attributes:
         rule: `top_k`: better ones took all places. `min_relevance`: it is less relevant. `max_tokens`: it did not fit. `filter`: *filters*
             reject it.
-        score: What it would be ranked by; for the rule `filter`, without the filters.
+        score: The value that would rank it; for the rule `filter`, without the filters.
         excerpt: The start of its content.
     """
 
@@ -280,9 +280,9 @@ class RecallResponse(ResponseModel):
     The memories that match a question, best first.
 
     Attributes:
-        is_confident: Whether the best memory is as relevant as answers usually are. If false, the workspace may have no answer.
+        is_confident: True if the best memory is as relevant as answers usually are. If false, the workspace may have no answer.
         notice: The reason of a fallback to another mode (D-54), or of an incomplete explanation.
-        explain: What was compared and dropped, if the request has *explain*. Each memory then has its own.
+        explain: The number of candidates and what was dropped, if the request has *explain*. Each memory then has its own.
     """
 
     recall_id: str

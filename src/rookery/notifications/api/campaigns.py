@@ -62,7 +62,7 @@ class CampaignApi:
                 operation_id="duplicate_campaign", summary="Copy a campaign to a new draft"),
             _operation(method="POST", path=f"{one}/preview", handler=self.post_preview, present=_present_preview,
                        required_scope=READ_SCOPE, response_model=CampaignPreviewResponse, allowed_on_full_disk=True,
-                       operation_id="preview_campaign", summary="Show the audience and one message of a campaign"),
+                       operation_id="preview_campaign", summary="Show the audience and one message of a campaign", repeatable=True),
             act(path=f"{one}/test", handler=self.post_test, required_scope=SEND_SCOPE, status=202, errors=(),
                 operation_id="test_campaign", summary="Send a campaign to named subscribers", tools=(tools.NOTIFICATION_TEST,)),
             act(path=f"{one}/send", handler=self.post_send, required_scope=SEND_SCOPE, status=202,

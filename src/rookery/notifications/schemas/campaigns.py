@@ -140,7 +140,7 @@ class CampaignChangeBody(RequestModel):
     variables: Variables = Field(default_factory=dict)
     rate_per_second: Rate | None = None
     ttl_s: TimeToLive = 86_400
-    schedule: ScheduleBody | None = None
+    schedule: Annotated[ScheduleBody | None, Field(description="The time for the verb `schedule`; null removes it.")] = None
 
     def to_changes(self, now: datetime) -> dict[str, Any]:
         """Return the new values by the names of `CampaignDraft`."""
@@ -265,7 +265,7 @@ class CampaignResponse(ResponseModel):
     ttl_s: int
     schedule: ScheduleResponse | None
     status: CampaignStatus
-    status_reason: Annotated[str | None, Field(description="Why it was paused, missed or failed.")]
+    status_reason: Annotated[str | None, Field(description="The reason why it was paused, missed or failed.")]
     test_of: Annotated[str | None, Field(description="The campaign that this one tests.")]
     statistics: StatisticsResponse
     created_at: Timestamp
@@ -320,7 +320,7 @@ class NotificationResponse(ResponseModel):
         Timestamp | None, Field(validation_alias="next_attempt_at", description="The time of the next attempt, while it is pending.")
     ]
     status: Annotated[int | None, Field(description="The HTTP or SMTP status of the latest attempt; null: no answer.")]
-    reason: Annotated[str | None, Field(description="Why it is not sent.")]
+    reason: Annotated[str | None, Field(description="The reason why it is not sent.")]
     provider_id: Annotated[str | None, Field(description="The service's name for the accepted message.")]
     expires_at: Timestamp
     created_at: Timestamp

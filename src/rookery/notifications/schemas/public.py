@@ -34,8 +34,10 @@ class VapidKeyResponse(ResponseModel):
 class BrowserSubscriptionBody(RequestModel):
     """A push subscription, as `PushSubscription.toJSON()` returns it."""
 
-    endpoint: Annotated[str, Field(max_length=2048)]
-    expirationTime: float | None = None  # noqa: N815 - the name in the Push API
+    endpoint: Annotated[str, Field(max_length=2048, description="The address of the browser's push service.")]
+    expirationTime: Annotated[  # noqa: N815 - the name in the Push API
+        float | None, Field(description="When the subscription ends, in milliseconds since 1970.")
+    ] = None
     keys: PushKeysBody
 
 

@@ -280,7 +280,7 @@ class SubscriberChannelResponse(ResponseModel):
     keys: Annotated[PushKeysResponse | None, Field(description="webpush", exclude_if=lambda value: value is None)] = None
     status: Annotated[ChannelStatus, Field(description="invalid: the address no longer exists. Only active channels receive campaigns.")]
     status_reason: str | None
-    last_confirmed_at: Annotated[Timestamp | None, Field(description="When the service last accepted a message.")]
+    last_confirmed_at: Annotated[Timestamp | None, Field(description="The time at which the service last accepted a message.")]
     created_at: Timestamp
 
 

@@ -71,27 +71,39 @@ class _ServerFields(RequestModel):
         Field(description=f"Headers of each request; a value {_SECRETS_HINT}.", examples=[{"Authorization": "Bearer ${TOKEN}"}]),
     ] = None
     command: Annotated[Line | None, Field(description="A program on Rookery's host. Allowed only with ROOKERY_SERVER_COMMANDS.")] = None
-    args: Lines | None = None
-    env: Texts | None = None
-    cwd: Line | None = None
-    name: Line | None = None
-    tagline: Line | None = None
-    description: Text | None = None
-    icon: Line | None = None
-    status: Literal["available", "beta", "deprecated"] | None = None
-    use_when: Text | None = None
-    related_servers: Lines | None = None
+    args: Annotated[Lines | None, Field(description="The arguments of the program.")] = None
+    env: Annotated[Texts | None, Field(description="Environment variables of the program, in addition to PATH, HOME and a few others.")] = (
+        None
+    )
+    cwd: Annotated[Line | None, Field(description="The working directory of the program.")] = None
+    name: Annotated[Line | None, Field(description="The displayed name; the id by default.")] = None
+    tagline: Annotated[Line | None, Field(description="One sentence on the server.")] = None
+    description: Annotated[Text | None, Field(description="A description for people.")] = None
+    icon: Annotated[Line | None, Field(description="The address of an image.")] = None
+    status: Annotated[
+        Literal["available", "beta", "deprecated"] | None,
+        Field(description="Set by you; available by default. A deprecated server works, and its answers say so."),
+    ] = None
+    use_when: Annotated[Text | None, Field(description="Shown to agents: when to use this server.")] = None
+    related_servers: Annotated[Lines | None, Field(description="The ids of servers that fit to this one.")] = None
     enabled: Annotated[bool | None, Field(description="false: the server is not listed, and calls fail with 403 disabled.")] = None
     sandbox: Annotated[bool | None, Field(description="Whether test keys may call all its tools.")] = None
-    isolation: Literal["per_workspace", "shared", "per_key", "per_session"] | None = None
-    replicas: Annotated[int | None, Field(ge=1, le=64)] = None
-    lifecycle: Literal["lazy", "eager"] | None = None
+    isolation: Annotated[
+        Literal["per_workspace", "shared", "per_key", "per_session"] | None,
+        Field(description="Which callers share a session with the server; per_workspace by default."),
+    ] = None
+    replicas: Annotated[int | None, Field(ge=1, le=64, description="The number of parallel sessions; 1 by default.")] = None
+    lifecycle: Annotated[
+        Literal["lazy", "eager"] | None, Field(description="lazy: the session opens with the first call (default); eager: at the start.")
+    ] = None
     idle_s: Annotated[float | None, Field(ge=0.1, description="Idle seconds after which a session is closed; null: never.")] = None
-    timeout_s: Annotated[float | None, Field(ge=0.1, le=600)] = None
-    max_concurrency: Annotated[int | None, Field(ge=1, le=10_000)] = None
-    forward_headers: Lines | None = None
-    tools: ToolRulesBody | None = None
-    auth: Literal["oauth"] | OAuthBody | None = None
+    timeout_s: Annotated[float | None, Field(ge=0.1, le=600, description="Time-out of a call in seconds; 60 by default.")] = None
+    max_concurrency: Annotated[int | None, Field(ge=1, le=10_000, description="Concurrent calls in a session; 64 by default.")] = None
+    forward_headers: Annotated[Lines | None, Field(description="Names of headers of the caller that are sent on with a call.")] = None
+    tools: Annotated[ToolRulesBody | None, Field(description="Which tools are offered, with their time-outs and caches.")] = None
+    auth: Annotated[
+        Literal["oauth"] | OAuthBody | None, Field(description="oauth, or its settings, if the server requires a login by OAuth.")
+    ] = None
     roots: Annotated[
         Literal["caller"] | Annotated[list[Line | RootBody], Field(max_length=_MAX_ITEMS)] | None,
         Field(description="Folders announced to the server: file URIs, or `caller`, which requires a session per key; null: none."),
