@@ -24,7 +24,10 @@ T = TypeVar("T")
 
 _RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 _UNTOUCHED_STATUSES = frozenset({425, 429, 503})
-"""Statuses that say that the server has not acted on the request."""
+"""Statuses that say that the server has not acted on the request, except for one code."""
+
+_UNKNOWN_OUTCOME = "engine_unavailable"
+"""The code of a 503 after which the change may exist: the connection of the record store broke during the commit."""
 
 _MAX_DELAY_S, _FIRST_DELAY_S = 8.0, 0.25
 _SHOWN_CHARS = 500
@@ -169,7 +172,7 @@ class Exchange(Generic[T]):
         retry_after_s = _read_retry_after(headers)
         body = _read_error_body(content)
         if self._is_retried(status, body, retry_after_s):
-            self.may_have_acted |= status not in _UNTOUCHED_STATUSES
+            self.may_have_acted |= _may_have_acted(status, body)
             return Retry(self._back_off() if retry_after_s is None else retry_after_s, f"status {status}")
         if body is None:
             message = f"The response to {self.call.operation} has the status {status} and no error body of the API: {_shorten(content)!r}"
@@ -191,7 +194,7 @@ class Exchange(Generic[T]):
             return True
         if status not in _RETRIED_STATUSES or (body is not None and "success" in body and status >= 500 and retry_after_s is None):
             return False  # a tool's own failure (spec 3.3): another attempt would run it again
-        return self._is_repeatable or (status in _UNTOUCHED_STATUSES and retry_after_s is not None)
+        return self._is_repeatable or (retry_after_s is not None and not _may_have_acted(status, body))
 
     def _back_off(self) -> float:
         """Return a random delay in seconds whose bound doubles with each attempt, so that clients do not return together."""
@@ -214,6 +217,10 @@ def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
         if not _HEADER_VALUE.fullmatch(value):
             raise InvalidHeaderValue(f"The header {name} may contain only printable ASCII characters, and no white space at its ends.")
     return dict(headers)
+
+
+def _may_have_acted(status: int, body: Mapping[str, object] | None) -> bool:
+    return status not in _UNTOUCHED_STATUSES or (body is not None and body["error"] == _UNKNOWN_OUTCOME)
 
 
 def _read_error_body(content: bytes) -> Mapping[str, object] | None:

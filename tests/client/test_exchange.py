@@ -44,7 +44,8 @@ def begin(call: Call[dict[str, object]], *, attempts: int = 1, max_retries: int 
         (GET, 500, {}, error("internal_error")),
         (KEYED_POST, 502, {}, b"<html>bad gateway</html>"),
         (POST, 429, {"retry-after": "2"}, error("rate_limit_exceeded")),
-        (POST, 503, {"retry-after": "2"}, error("engine_unavailable")),
+        (POST, 503, {"retry-after": "2"}, error("server_full")),
+        (KEYED_POST, 503, {"retry-after": "2"}, error("engine_unavailable")),
         (KEYED_POST, 409, {"retry-after": "1"}, error("idempotency_in_progress")),
         (READING_POST, 500, {}, error("internal_error")),
         (STREAMED_POST, 429, {"retry-after": "2"}, error("rate_limit_exceeded")),
@@ -62,6 +63,7 @@ def test_a_request_that_acts_once_is_sent_again(call: Call[dict[str, object]], s
     ("call", "status", "headers", "body"),
     [
         (POST, 500, {}, error("tool_error", success=False)),
+        (POST, 503, {"retry-after": "2"}, error("engine_unavailable")),
         (POST, 502, {}, error("server_unavailable", success=False)),
         (POST, 500, {}, error("internal_error")),
         (STREAMED_POST, 500, {}, error("internal_error")),
@@ -72,7 +74,7 @@ def test_a_request_that_acts_once_is_sent_again(call: Call[dict[str, object]], s
 def test_a_request_that_could_act_twice_is_not_sent_again(
     call: Call[dict[str, object]], status: int, headers: dict[str, str], body: bytes
 ) -> None:
-    """D-91: never a tool's failure, never a POST of unknown outcome, nor after an hour."""
+    """D-91: never a tool's failure, never a POST of unknown outcome (a 503 of the record store may hide a commit), nor after an hour."""
     with pytest.raises(ApiError) as caught:
         begin(call).receive(status, headers, body)
 
