@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -164,6 +165,115 @@ async def test_an_import_of_csv_with_bad_lines(rig: NotificationRig) -> None:
     assert (await rig.get("/subscribers/a"))["attributes"] == {"first_name": "Kim"}
     assert (header.status_code, other.status_code) == (422, 415)
     assert "external_id" in header.text
+
+
+async def test_a_broken_quote_in_csv_is_an_error_of_its_line_only(rig: NotificationRig) -> None:
+    """
+    Issue 18: the good lines are stored, and the bad ones named.
+
+    A quote that was never closed once took the next 4,800 lines along, and the error named the last of them.
+    """
+    lines = ["external_id,email,first_name", *(f"u{number},u{number}@example.org,Kim" for number in range(6_000))]
+    lines[10] = 'u9,u9@example.org,"Kim'
+    lines[3_000] = 'u2999,u2999@example.org,"Kim"s'
+    lines[5_000] = 'u4999,u4999@example.org,"of\ntwo lines"'
+    lines[6_000] = 'u5999,"'
+    report = await _import(rig, "\n".join(lines), "text/csv")
+
+    assert (report["lines"], report["created"], report["failed"]) == (6_000, 5_997, 3)
+    assert [error["line"] for error in cast("list[Json]", report["errors"])] == [11, 3_001, 6_002]
+    assert cast("Json", (await rig.get("/subscribers/u4999"))["attributes"]) == {"first_name": "of\ntwo lines"}
+
+
+async def test_a_column_of_csv_changes_only_what_it_is_about(rig: NotificationRig) -> None:
+    """D-70: other channels, channels that are not active, and other attributes stay as they are."""
+    channels = [
+        {"type": "email", "address": "old@example.org", "status": "unsubscribed"},
+        {"type": "email", "address": "a@example.org"},
+        {"type": "webpush", "endpoint": "http://127.0.0.1:9/push", "keys": _KEYS},
+    ]
+    await rig.post("/subscribers", {"external_id": "a", "channels": channels, "attributes": {"name": "Kim", "city": "Graz"}}, 201)
+    report = await _import(rig, "external_id,email,city\na,b@example.org;c@example.org,\n", "text/csv")
+    stored = await rig.get("/subscribers/a")
+
+    assert (report["updated"], report["failed"]) == (1, 0)
+    assert [(channel.get("address"), channel["type"], channel["status"]) for channel in cast("list[Json]", stored["channels"])] == [
+        ("old@example.org", "email", "unsubscribed"),
+        (None, "webpush", "active"),
+        ("b@example.org", "email", "active"),
+        ("c@example.org", "email", "active"),
+    ]
+    assert stored["attributes"] == {"name": "Kim"}
+    many = ";".join(f"k{number}@example.org" for number in range(19))
+    refused = await _import(rig, f"external_id,email\na,{many}\nb,nobody\nc,c@example.org\n", "text/csv")
+    errors = {cast("int", error["line"]): error["errors"] for error in cast("list[Json]", refused["errors"])}
+    assert (refused["created"], list(errors)) == (1, [2, 3])
+    assert "21 channels" in str(errors[2])
+    assert list(cast("Json", errors[3])) == ["email"]
+
+
+async def test_an_exported_table_can_be_imported(rig: NotificationRig) -> None:
+    """D-70: into the same workspace it changes nothing; into another one it restores all active channels and texts."""
+    odd = {
+        "quote": 'say "hi", ok;\n two',
+        "formula": "=1+1",
+        "escaped": "'=1+1",
+        "number": 5,
+        "is_vip": True,
+        "empty": "",
+        "wide": "𝄞 \u202eé",
+    }
+    channels = [
+        {"type": "webhook", "url": "http://127.0.0.1:9/a;b?c=1,2"},
+        {"type": "webhook", "url": "http://127.0.0.1:9/second"},
+        {"type": "ntfy", "url": "http://tk_secret@127.0.0.1:9/topic"},
+        *({"type": "webpush", "endpoint": f"http://127.0.0.1:9/push/{number}", "keys": _KEYS} for number in range(2)),
+    ]
+    body = {"external_id": "a", "channels": channels, "attributes": odd, "tags": ["-dash", "=eq", "two words"], "locale": "de-AT"}
+    before = await rig.post("/subscribers", body, 201)
+    table = (await rig.caller.get("/v1/notify/subscribers/export?format=csv")).content
+    again = await _import(rig, table, "text/csv")
+    other = replace(rig, caller=await rig.instance.api_key(workspace_id=await rig.instance.workspace("other")))
+    elsewhere = await _import(other, table, "text/csv")
+    after = await other.get("/subscribers/a")
+
+    assert (again["unchanged"], elsewhere["created"]) == (1, 1)
+    assert await rig.get("/subscribers/a") == before
+    addresses = [
+        [channel.get("url", channel.get("endpoint")) for channel in cast("list[Json]", view["channels"])] for view in (before, after)
+    ]
+    assert sorted(map(str, addresses[0])) == sorted(map(str, addresses[1]))
+    assert after["attributes"] == {name: str(value).lower() if value is True else str(value) for name, value in odd.items() if value != ""}
+    assert (after["tags"], after["locale"]) == (before["tags"], "de-AT")
+
+
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        ("external_id;email", "separated by commas"),
+        ("external_id\temail", "separated by commas"),
+        ("name", "must have the column external_id"),
+        ("external_id,Email", "'Email'"),
+        ("external_id,email,email", "twice"),
+        ("\ufeffexternal_id,email".encode("utf-16"), "not UTF-8"),
+        ("", "must begin with a header"),
+    ],
+)
+async def test_a_bad_header_of_csv_is_rejected(rig: NotificationRig, header: str | bytes, reason: str) -> None:
+    """D-70: the error says what is wrong with the first line; nothing is stored."""
+    content = header if isinstance(header, bytes) else f"{header}\n".encode()
+    response = await rig.caller.http.post("/v1/notify/subscribers/import", content=content, headers={"Content-Type": "text/csv"})
+
+    assert (response.status_code, reason in response.text) == (422, True), response.text
+
+
+async def test_a_masked_address_in_an_import_is_an_error_of_its_line(rig: NotificationRig) -> None:
+    """Issue 18: the good lines are stored; a list of GET, whose tokens are hidden, once ended the whole import with 422."""
+    masked = '{"external_id": "b", "channels": [{"type": "ntfy", "url": "http://***@127.0.0.1:9/topic"}]}'
+    report = await _import(rig, f'{{"external_id": "a"}}\n{masked}\n{{"external_id": "c"}}')
+
+    assert (report["created"], report["failed"]) == (2, 1)
+    assert "is masked" in str(report["errors"])
 
 
 async def test_an_import_does_not_undo_an_unsubscription(rig: NotificationRig) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import cast
 
 from rookery.content.chat import ChatMessage
 from rookery.content.errors import GenerationNotConfigured
@@ -108,7 +107,7 @@ def add_position(error: RookeryError, index: int) -> RookeryError:
     """Return *error* of the request at *index* of a batch, as a validation error that names its position."""
     place = f"requests.{index}"
     if isinstance(error, ValidationFailed):
-        errors = cast("Mapping[str, Sequence[str]]", error.detail["errors"])
+        errors = error.field_errors
         return ValidationFailed({f"{place}.{field}": texts for field, texts in errors.items()})
     if isinstance(error, NotFound):
         return ValidationFailed({f"{place}.template": [error.message]})

@@ -54,11 +54,17 @@ class RookeryError(Exception):
 
 
 class ValidationFailed(RookeryError):
-    """The request is invalid. `errors` lists the problems of each field."""
+    """
+    The request is invalid. `errors` lists the problems of each field.
+
+    Attributes:
+        field_errors: The same problems.
+    """
 
     status, code = 422, "validation_error"
 
     def __init__(self, errors: Mapping[str, Sequence[str]], message: str | None = None) -> None:
+        self.field_errors = {field: tuple(texts) for field, texts in errors.items()}
         super().__init__(message or _summary(errors), errors={field: list(texts) for field, texts in errors.items()})
 
 

@@ -135,7 +135,13 @@ class ChannelDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriberDraft:
-    """The fields of a new or changed subscriber. None: keep the value; *clears_locale*: remove the locale."""
+    """
+    The fields of a new or changed subscriber. None: keep the value; *clears_locale*: remove the locale.
+
+    Attributes:
+        channel_types: The types whose active channels *channels* replaces; None: all channels.
+        attribute_names: The attributes that *attributes* sets, or removes if it lacks them; None: all attributes.
+    """
 
     external_id: str | None = None
     channels: tuple[ChannelDraft, ...] | None = None
@@ -143,6 +149,8 @@ class SubscriberDraft:
     attributes: Mapping[str, TemplateValue] | None = None
     locale: str | None = None
     clears_locale: bool = False
+    channel_types: frozenset[ChannelType] | None = None
+    attribute_names: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

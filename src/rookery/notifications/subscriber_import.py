@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable, Sequence
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from rookery.access.audit_log import AuditLog, AuditSubject
 from rookery.access.models import Tenant
@@ -10,18 +11,30 @@ from rookery.access.workspaces import require_workspace
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.egress import EgressGuard
+from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.notifications.events import SubscriberEvent
 from rookery.notifications.models import ImportLine, ImportReport, SubscriberDraft, SubscriberView
 from rookery.notifications.store import subscribers as store
-from rookery.notifications.subscribers import SubscriberBuilder, find_refused
+from rookery.notifications.subscriber_builder import SubscriberBuilder
+from rookery.notifications.subscribers import find_refused
 
 BATCH_SIZE = 500
 """Lines in one transaction."""
 
 MAX_REPORTED_ERRORS = 100
 """Maximum bad lines that a report names. It counts all."""
+
+
+@dataclass(slots=True)
+class _BatchResult:
+    """The numbers of created, updated and unchanged subscribers, and the errors of lines by their number."""
+
+    created: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    errors: dict[int, Mapping[str, tuple[str, ...]]] = field(default_factory=dict[int, Mapping[str, tuple[str, ...]]])
 
 
 class SubscriberImport:
@@ -69,45 +82,49 @@ class SubscriberImport:
         drafts = [(line.number, line.draft) for line in batch if line.draft is not None]
         channels = [(number, index, draft) for number, line in drafts for index, draft in enumerate(line.channels or ())]
         refused = await find_refused(self._egress, [draft for _, _, draft in channels], resolves_names=False)
-        errors = {line.number: dict(line.errors) for line in batch if line.errors is not None}
+        errors: dict[int, Mapping[str, tuple[str, ...]]] = {line.number: line.errors for line in batch if line.errors is not None}
         for position, error in refused.items():
             number, index, _ = channels[position]
-            errors.setdefault(number, {})[f"channels.{index}"] = (error,)
-        valid = [draft for number, draft in drafts if number not in errors]
-        created, updated, unchanged = await self._db.write(lambda tx: self._upsert(tx, tenant, valid))
-        report.created_count += created
-        report.updated_count += updated
-        report.unchanged_count += unchanged
+            errors[number] = {**errors.get(number, {}), f"channels.{index}": (error,)}
+        valid = [(number, draft) for number, draft in drafts if number not in errors]
+        counts = await self._db.write(lambda tx: self._upsert(tx, tenant, valid))
+        report.created_count += counts.created
+        report.updated_count += counts.updated
+        report.unchanged_count += counts.unchanged
+        errors.update(counts.errors)
         report.failed_count += len(errors)
         free = MAX_REPORTED_ERRORS - len(report.errors)
         report.errors.extend(sorted(errors.items())[: max(0, free)])
 
-    def _upsert(self, tx: Tx, tenant: Tenant, drafts: Sequence[SubscriberDraft]) -> tuple[int, int, int]:
-        """Store drafts and return the numbers of created, updated and unchanged subscribers."""
+    def _upsert(self, tx: Tx, tenant: Tenant, lines: Sequence[tuple[int, SubscriberDraft]]) -> _BatchResult:
+        """Store the drafts of *lines*. One that does not fit its subscriber is an error of its line."""
         require_workspace(tx, tenant.public_workspace_id)
         now = self._clock()
-        names = [draft.external_id or "" for draft in drafts]
-        existing = store.find_by_external_ids(tx, tenant.workspace_id, sorted(set(names)))
+        names = sorted({draft.external_id or "" for _, draft in lines})
+        existing = store.find_by_external_ids(tx, tenant.workspace_id, names)
         current, created, changed = dict(existing), dict[str, SubscriberView](), dict[str, SubscriberView]()
-        unchanged_count = updated_count = 0
-        for name, draft in zip(names, drafts, strict=True):
+        result = _BatchResult()
+        for number, draft in lines:
+            name = draft.external_id or ""
             old = current.get(name)
-            if old is None:
-                current[name] = created[name] = self._builder.build(tenant, name, draft, now)
+            try:
+                new = self._builder.build(tenant, name, draft, now) if old is None else self._builder.change(old, draft, now)
+            except ValidationFailed as error:
+                result.errors[number] = error.field_errors
                 continue
-            new = self._builder.change(old, draft, now)
             if new is old:
-                unchanged_count += 1
+                result.unchanged += 1
                 continue
-            updated_count += 1
+            result.updated += old is not None
             current[name] = new
-            (created if name in created else changed)[name] = new
+            (changed if name in existing else created)[name] = new
+        result.created = len(created)
         store.insert_subscribers(tx, list(created.values()))
         store.update_subscribers(tx, [(existing[name], new) for name, new in changed.items()])
         for event_name, views in (("subscriber.created", created), ("subscriber.updated", changed)):
             for view in views.values():
                 self._publish(tx, event_name, view)
-        return len(created), updated_count, unchanged_count
+        return result
 
     def _publish(self, tx: Tx, name: str, view: SubscriberView) -> None:
         subscriber = view.subscriber

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -19,94 +18,21 @@ from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.preconditions import ExpectedETags, require_match
-from rookery.notifications.addresses import MASK, WEB_TYPES, get_host, mask_address
+from rookery.notifications.addresses import WEB_TYPES, get_host
 from rookery.notifications.events import ChannelChanged, SubscriberEvent
 from rookery.notifications.models import (
     ChannelDraft,
     ChannelStatus,
-    Subscriber,
     SubscriberChannel,
     SubscriberDraft,
     SubscriberFilter,
     SubscriberView,
 )
 from rookery.notifications.store import subscribers as store
+from rookery.notifications.subscriber_builder import SubscriberBuilder
 
 _EXPORT_BATCH_SIZE = 500
 _MAX_CONCURRENT_CHECKS = 16
-_TICK = timedelta(microseconds=1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscriberBuilder:
-    """Builds and changes subscribers from drafts. No I/O."""
-
-    ids: IdFactory
-
-    def build(self, tenant: Tenant, external_id: str, draft: SubscriberDraft, now: datetime) -> SubscriberView:
-        """Return a new subscriber."""
-        subscriber = Subscriber(
-            id=self.ids(),
-            workspace_id=tenant.workspace_id,
-            external_id=external_id,
-            locale=draft.locale,
-            tags=draft.tags or (),
-            attributes=draft.attributes or {},
-            created_at=now,
-            updated_at=now,
-        )
-        return SubscriberView(subscriber=subscriber, channels=self._merge_channels(subscriber, (), draft.channels or (), now))
-
-    def change(self, old: SubscriberView, draft: SubscriberDraft, now: datetime) -> SubscriberView:
-        """
-        Return a subscriber with the fields of *draft*, or *old* itself if nothing changes.
-
-        A channel that is listed again keeps its id, and its status unless the draft sets one. So an import does not undo an unsubscription.
-        """
-        subscriber = replace(
-            old.subscriber,
-            external_id=old.subscriber.external_id if draft.external_id is None else draft.external_id,
-            locale=None if draft.clears_locale else old.subscriber.locale if draft.locale is None else draft.locale,
-            tags=old.subscriber.tags if draft.tags is None else draft.tags,
-            attributes=old.subscriber.attributes if draft.attributes is None else draft.attributes,
-        )
-        channels = old.channels if draft.channels is None else self._merge_channels(subscriber, old.channels, draft.channels, now)
-        new = SubscriberView(subscriber=subscriber, channels=channels)
-        if new == old:
-            return old
-        return replace(new, subscriber=replace(subscriber, updated_at=max(now, old.subscriber.updated_at + _TICK)))
-
-    def _merge_channels(
-        self, subscriber: Subscriber, old: Sequence[SubscriberChannel], drafts: Sequence[ChannelDraft], now: datetime
-    ) -> tuple[SubscriberChannel, ...]:
-        existing = {(channel.type, mask_address(channel.type, channel.address)): channel for channel in old}
-        existing |= {(channel.type, channel.address): channel for channel in old}
-        merged = list[SubscriberChannel]()
-        for position, draft in enumerate(drafts):
-            channel = existing.get((draft.type, draft.address))
-            if channel is None and MASK in draft.address:
-                raise ValidationFailed({f"channels.{position}": [f"{draft.address} is masked; write the whole address"]})
-            if channel is None:
-                channel = SubscriberChannel(
-                    id=self.ids(),
-                    workspace_id=subscriber.workspace_id,
-                    subscriber_id=subscriber.id,
-                    position=position,
-                    type=draft.type,
-                    address=draft.address,
-                    p256dh=draft.p256dh,
-                    auth=draft.auth,
-                    host=get_host(draft.type, draft.address),
-                    status=ChannelStatus.ACTIVE,
-                    status_reason=None,
-                    last_confirmed_at=None,
-                    created_at=now,
-                )
-            channel = replace(channel, position=position, p256dh=draft.p256dh, auth=draft.auth)
-            if draft.status is not None and draft.status is not channel.status:
-                channel = replace(channel, status=draft.status, status_reason=draft.status_reason)
-            merged.append(channel)
-        return tuple(merged)
 
 
 class Subscribers:

@@ -117,7 +117,7 @@ def preview(
     try:
         rendered_template = render_template(stored_template, given_values)
     except ValidationFailed as error:
-        fields = cast("Mapping[str, Sequence[str]]", error.detail["errors"])
+        fields = error.field_errors
         raise _CommandFailed("\n".join(f"{field}: {text}" for field, texts in fields.items() for text in texts)) from None
     if as_json:
         print_json(
@@ -221,7 +221,7 @@ def _check_file(file: str) -> Fields:
     try:
         body = _parse_file(file, None)
     except ValidationFailed as error:
-        return {"file": file, "ok": False, "errors": error.detail["errors"], "warnings": []}
+        return {"file": file, "ok": False, "errors": error.field_errors, "warnings": []}
     except _CommandFailed as error:
         return {"file": file, "ok": False, "errors": {"file": [error.message]}, "warnings": []}
     return {"file": file, "ok": True, "errors": {}, "warnings": _list_warnings(Template.from_document(body.slug, body.to_document()))}

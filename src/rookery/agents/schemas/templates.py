@@ -410,7 +410,7 @@ def _parse_draft(plan: JsonObject, *, prefix: str = "") -> PlanDraft:
         draft = PlanBody.model_validate(plan).to_draft()
     except ValidationError as error:
         validation_error = map_validation_error(error, PlanBody)
-        fields = cast("Mapping[str, list[str]]", validation_error.detail["errors"])
+        fields = validation_error.field_errors
         raise ValidationFailed(
             {name if name.startswith("phases") else f"{prefix}{name}": texts for name, texts in fields.items()}
         ) from None

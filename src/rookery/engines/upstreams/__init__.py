@@ -212,6 +212,6 @@ def _error_text(error: RookeryError) -> str:
     """Return the message of *error* with one line per invalid field. Most models see only this text and not the structured content."""
     if not isinstance(error, ValidationFailed):
         return error.message
-    errors = cast("Mapping[str, Sequence[str]]", error.detail["errors"])
+    errors = error.field_errors
     lines = [f"{field}: {text}" for field, texts in errors.items() for text in texts]
     return "\n".join(lines[:_MAX_ERROR_LINES]) or error.message

@@ -207,7 +207,7 @@ class _OperationTool:
 
     def _rename_fields(self, error: ValidationFailed) -> ValidationFailed:
         """Return *error* with the names of the tool's arguments in place of the operation's parameters."""
-        errors = cast("Mapping[str, Sequence[str]]", error.detail["errors"])
+        errors = error.field_errors
         return ValidationFailed({self._arguments.get(name, name): list(messages) for name, messages in errors.items()})
 
 

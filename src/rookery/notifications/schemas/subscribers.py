@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
-import orjson
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.placeholders import NAME_PATTERN
 from rookery.kernel.schema import PageQuery, RequestModel, ResponseModel, Timestamp
 from rookery.kernel.variables import TemplateValue
@@ -24,11 +22,9 @@ from rookery.notifications.models import (
     SubscriberView,
 )
 from rookery.notifications.rendering import RESERVED_NAMES
+from rookery.notifications.subscriber_builder import MAX_ATTRIBUTES, MAX_CHANNELS, find_attributes_error
 
-MAX_CHANNELS = 20
 MAX_TAGS = 50
-MAX_ATTRIBUTES = 100
-_MAX_ATTRIBUTES_BYTES = 16_384
 _MAX_ADDRESS_LENGTH = 2_048
 _EXTERNAL_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._@:+=~-]*$"
 _LOCALE_PATTERN = r"^[A-Za-z]{2,3}([_-][A-Za-z0-9]{2,8}){0,3}$"
@@ -63,9 +59,9 @@ def _require_attributes(attributes: dict[str, TemplateValue]) -> dict[str, Templ
     if reserved:
         msg = f"{', '.join(reserved)}: is a field of the subscriber, not an attribute"
         raise ValueError(msg)
-    if len(orjson.dumps(attributes, option=orjson.OPT_PASSTHROUGH_SUBCLASS)) > _MAX_ATTRIBUTES_BYTES:
-        msg = f"must be at most {_MAX_ATTRIBUTES_BYTES:,} bytes together"
-        raise ValueError(msg)
+    error = find_attributes_error(attributes)
+    if error is not None:
+        raise ValueError(error)
     return attributes
 
 
@@ -347,12 +343,6 @@ def serialize_report(report: ImportReport) -> ImportReportResponse:
         failed=report.failed_count,
         errors=[ImportErrorResponse(line=line, errors=_to_lists(errors)) for line, errors in report.errors],
     )
-
-
-def flatten_errors(error: ValidationFailed) -> Mapping[str, tuple[str, ...]]:
-    """Return the errors of a line by field."""
-    errors: Any = error.detail["errors"]
-    return {name: tuple(texts) for name, texts in errors.items()}
 
 
 def _to_lists(errors: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
@@ -230,7 +230,7 @@ def _map_resource_error(error: RookeryError, body: object, path: Mapping[str, st
     del body
     if not isinstance(error, ValidationFailed) or path["uri"] == "":
         return error
-    fields = cast("Mapping[str, Sequence[str]]", error.detail["errors"])
+    fields = error.field_errors
     hint = "; if it is part of the URI, write '?' as %3F"
     return ValidationFailed({name: [text + hint if text == NO_QUERY_MESSAGE else text for text in texts] for name, texts in fields.items()})
 
