@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
+from datetime import timedelta
 from typing import cast
 
+from rookery.kernel.clock import utc_now
+from rookery.notifications.dispatcher import MAX_LEASED_PER_WORKSPACE
+from rookery.notifications.store import queue
+from rookery.notifications.store.queue import LeaseRoom
 from tests.conftest import FakeClock, Settings, eventually
 from tests.notifications.rig import Json, NotificationRig, count_states, run_notifications
 from tests.webhooks.receiver import Reply, run_receiver
@@ -150,6 +155,37 @@ async def test_the_rate_holds_over_two_dispatchers(settings: Settings) -> None:
 
         assert time.monotonic() - started >= (30 - 2) / 20
         assert set(rig.received_ids().values()) == {1}
+
+
+async def test_slow_campaigns_of_one_workspace_do_not_stop_another(settings: Settings) -> None:
+    """D-70: a process sends a limited number of campaigns of one workspace at the same time. Those of another workspace still begin."""
+    async with run_notifications(settings, lambda _: _OK) as rig:
+        await rig.add_subscriber("slow")
+        for _ in range(MAX_LEASED_PER_WORKSPACE + 2):
+            await rig.send_campaign(rate_per_second=0.01)
+        other = replace(rig, caller=await rig.instance.api_key(workspace_id=await rig.instance.workspace("other")))
+        await other.add_subscriber("other")
+
+        await other.wait_for_status(await other.send_campaign(), "sent")
+
+        assert [request.path for request in rig.receiver.received] == ["/other"]
+
+
+async def test_a_full_process_leases_one_campaign_of_each_further_workspace(settings: Settings) -> None:
+    """D-70: a process that sends as many campaigns as it may still begins one of a workspace of which it sends none."""
+    async with run_notifications(settings) as rig:
+        await rig.instance.rookery.notifications.dispatcher.stop()
+        other = replace(rig, caller=await rig.instance.api_key(workspace_id=await rig.instance.workspace("other")))
+        for sender, count in ((rig, 3), (other, 2)):
+            await sender.add_subscriber("anna")
+            sent = [await sender.send_campaign() for _ in range(count)]
+        room = LeaseRoom(total=64, per_workspace=1, counts={rig.instance.workspace_id: 3})
+
+        leased = await rig.instance.rookery.runtime.db.write(
+            lambda tx: queue.lease_campaigns(tx, "worker", utc_now(), until=utc_now() + timedelta(seconds=30), excluded_ids=[], room=room)
+        )
+
+        assert [campaign.id for campaign in leased] == sent[:1]
 
 
 async def test_the_rate_of_a_host_holds_over_campaigns_and_dispatchers(settings: Settings) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -36,7 +36,7 @@ from rookery.notifications.pacing import Allowance, HostRate, SendSlots, TokenBu
 from rookery.notifications.send_journal import SendJournal
 from rookery.notifications.sending import NotificationSender, SendAttempt, evaluate_attempt_result
 from rookery.notifications.store import host_rates, queue
-from rookery.notifications.store.queue import ClaimedNotification, NotificationResult
+from rookery.notifications.store.queue import ClaimedNotification, LeaseRoom, NotificationResult
 
 _log = structlog.stdlib.get_logger("rookery.notifications")
 
@@ -48,7 +48,13 @@ _STALL_S = 0.2
 """Seconds until a campaign is tried again whose due deliveries are all for hosts without room."""
 
 _NO_JOURNAL = "the folder sends in the data folder can be neither written nor emptied, so a crash could lead to a second message."
-MAX_LEASED_CAMPAIGNS = 64
+MAX_LEASED_CAMPAIGNS = 512
+"""Campaigns that a process sends at the same time. Beyond this, only workspaces of which it sends none get one more."""
+
+MAX_LEASED_PER_WORKSPACE = 64
+"""Campaigns of one workspace that a process sends at the same time. The others wait, so that they do not delay other workspaces."""
+
+_MAX_LEASES_PER_ROUND = 64
 MAX_CLAIMS_PER_ROUND = 256
 _MAX_STARTS_PER_ROUND = 20
 _SANDBOX_ALLOWANCE = 1_000
@@ -61,6 +67,7 @@ class _RoundInput:
 
     Attributes:
         leased: The campaigns that this process leases, with the number of claims without a result.
+        lease_room: The campaigns that it may lease besides; None: none.
         limits: The number of claims that each of them may make now, in the order of claiming.
     """
 
@@ -71,7 +78,7 @@ class _RoundInput:
     leased: Mapping[str, int]
     limits: Sequence[tuple[str, int]]
     dead: DeadWorkers | None
-    free_leases: int
+    lease_room: LeaseRoom | None
     allowance: Allowance
 
 
@@ -171,7 +178,7 @@ class CampaignDispatcher:
         self._sends.clear()
         is_stored = False
         try:
-            await self._write(replace(self._collect_input(None), limits=(), free_leases=0))
+            await self._write(replace(self._collect_input(None), limits=(), lease_room=None))
             is_stored = True
             await self.db.write(lambda tx: queue.free_campaigns(tx, self._worker_id, list(self._leased)))
         except Exception as error:
@@ -209,7 +216,7 @@ class CampaignDispatcher:
 
     async def _store_separately(self) -> None:
         """Store each result of a failed round alone, and drop those that fail, so that one row cannot block all others."""
-        empty_input = replace(self._collect_input(None), results=(), to_release=(), limits=(), free_leases=0)
+        empty_input = replace(self._collect_input(None), results=(), to_release=(), limits=(), lease_room=None)
         for attempt in tuple(self._results):
             try:
                 await self._write(replace(empty_input, results=(attempt,)))
@@ -234,10 +241,9 @@ class CampaignDispatcher:
             for campaign_id, leased in self._leased.items()
             if leased.stalled_until_s <= now_s and leased.bucket.available() >= 1
         ]
-        has_room = len(self._leased) < MAX_LEASED_CAMPAIGNS
-        leased_ids = list(self._leased)
+        room, leased_ids = self._measure_lease_room(), list(self._leased)
         return await self.db.lookup(
-            lambda tx: queue.is_any_due(tx, self.clock(), ready_ids=ready, leased_ids=leased_ids, takes_more=has_room)
+            lambda tx: queue.is_any_due(tx, self.clock(), ready_ids=ready, leased_ids=leased_ids, full_workspaces=room.full_workspaces)
         )
 
     async def _run_round(self, dead: DeadWorkers | None) -> None:
@@ -292,8 +298,18 @@ class CampaignDispatcher:
             leased={campaign_id: leased.held_count for campaign_id, leased in self._leased.items()},
             limits=self._plan_claims(),
             dead=dead,
-            free_leases=MAX_LEASED_CAMPAIGNS - len(self._leased),
+            lease_room=self._measure_lease_room(),
             allowance=self.slots.get_allowance(),
+        )
+
+    def _measure_lease_room(self) -> LeaseRoom:
+        """Return the room for further campaigns. A workspace of which none is sent always has room for one."""
+        counts = Counter(leased.campaign.workspace_id for leased in self._leased.values())
+        is_full = len(self._leased) >= MAX_LEASED_CAMPAIGNS
+        return LeaseRoom(
+            total=_MAX_LEASES_PER_ROUND if is_full else min(_MAX_LEASES_PER_ROUND, MAX_LEASED_CAMPAIGNS - len(self._leased)),
+            per_workspace=1 if is_full else MAX_LEASED_PER_WORKSPACE,
+            counts=counts,
         )
 
     def _plan_claims(self) -> list[tuple[str, int]]:
@@ -362,10 +378,10 @@ class CampaignDispatcher:
         )
 
     def _lease(self, tx: Tx, round_input: _RoundInput, leased: dict[str, Campaign]) -> list[Campaign]:
-        if round_input.free_leases <= 0:
+        if round_input.lease_room is None:
             return []
         new = queue.lease_campaigns(
-            tx, self._worker_id, round_input.now, until=round_input.until, excluded_ids=list(leased), limit=round_input.free_leases
+            tx, self._worker_id, round_input.now, until=round_input.until, excluded_ids=list(leased), room=round_input.lease_room
         )
         leased.update((campaign.id, replace(campaign, owner=self._worker_id)) for campaign in new)
         return new

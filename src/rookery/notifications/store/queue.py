@@ -9,11 +9,11 @@ happens to the claims of a worker that dies.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import BindParameter, and_, bindparam, exists, func, literal, or_, select, update
+from sqlalchemy import BigInteger, BindParameter, and_, bindparam, exists, func, literal, or_, select, update
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx, upsert
@@ -56,13 +56,18 @@ _IS_DUE = and_(deliveries.c.state == _PENDING, deliveries.c.next_at.is_not(None)
 _IS_SCHEDULE_DUE = and_(campaigns.c.status == CampaignStatus.SCHEDULED.value, campaigns.c.scheduled_at <= _NOW)
 _SELECT_SCHEDULED = select(campaigns).where(_IS_SCHEDULE_DUE).order_by(campaigns.c.id).limit(bindparam("at_most"))
 _SELECT_SCHEDULED_LOCKED = _SELECT_SCHEDULED.with_for_update(skip_locked=True)
-_SELECT_FREE = (
-    select(campaigns).where(_IS_SENDING, _IS_FREE, campaigns.c.id.not_in(_IDS)).order_by(campaigns.c.id).limit(bindparam("at_most"))
+_IS_LEASABLE = (
+    _IS_SENDING,
+    _IS_FREE,
+    campaigns.c.id.not_in(_IDS),
+    campaigns.c.workspace_id.not_in(bindparam("full", type_=BigInteger(), expanding=True)),
 )
-_SELECT_FREE_LOCKED = _SELECT_FREE.with_for_update(skip_locked=True)
+_SELECT_FREE_LOCKED = (
+    select(campaigns).where(*_IS_LEASABLE).order_by(campaigns.c.id).limit(bindparam("at_most")).with_for_update(skip_locked=True)
+)
 _SELECT_CAMPAIGNS = select(campaigns).where(campaigns.c.id.in_(_IDS)).order_by(campaigns.c.id).with_for_update()
 _FREE_LEASES = update(campaigns).where(campaigns.c.id.in_(_IDS), campaigns.c.owner == bindparam("me")).values(owner=None, lease_until=None)
-_IS_ANY_FREE = select(literal(1).label("one")).where(_IS_SENDING, _IS_FREE, campaigns.c.id.not_in(_IDS)).limit(1)
+_IS_ANY_FREE = select(literal(1).label("one")).where(*_IS_LEASABLE).limit(1)
 _IS_ANY_SCHEDULED = select(literal(1).label("one")).where(_IS_SCHEDULE_DUE).limit(1)
 _IS_ANY_DUE = select(literal(1).label("one")).where(deliveries.c.campaign_id.in_(_IDS), _IS_DUE).limit(1)
 _IS_ANY_DONE = (
@@ -196,6 +201,26 @@ AttemptKey = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRoom:
+    """
+    The campaigns that a process may lease besides those that it has.
+
+    Attributes:
+        per_workspace: Maximum campaigns of one workspace, including those of *counts*.
+        counts: The campaigns that it has, by workspace.
+    """
+
+    total: int
+    per_workspace: int
+    counts: Mapping[int, int]
+
+    @property
+    def full_workspaces(self) -> list[int]:
+        """The workspaces of which no further campaign is leased."""
+        return [workspace_id for workspace_id, count in self.counts.items() if count >= self.per_workspace]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedNotification:
     """
     A delivery claimed by this process.
@@ -261,21 +286,21 @@ class NotificationResult:
     provider_id: str | None
 
 
-def is_any_due(tx: Tx, now: datetime, *, ready_ids: Sequence[str], leased_ids: Sequence[str], takes_more: bool) -> bool:
+def is_any_due(tx: Tx, now: datetime, *, ready_ids: Sequence[str], leased_ids: Sequence[str], full_workspaces: Sequence[int]) -> bool:
     """
     Return whether a round has something to do.
 
     Args:
         ready_ids: Leased campaigns that may claim due deliveries.
         leased_ids: All leased campaigns. One without open deliveries is to end.
-        takes_more: Campaigns that nobody leases count too.
+        full_workspaces: See `LeaseRoom`. Campaigns of others that nobody leases count too.
     """
     params = {"now": to_micros(now), "ids": list(ready_ids)}
     if ready_ids and tx.fetch_one(_IS_ANY_DUE, params) is not None:
         return True
     if leased_ids and tx.fetch_one(_IS_ANY_DONE, {"ids": list(leased_ids)}) is not None:
         return True
-    return takes_more and tx.fetch_one(_IS_ANY_FREE, {"now": params["now"], "ids": list(leased_ids)}) is not None
+    return tx.fetch_one(_IS_ANY_FREE, {"now": params["now"], "ids": list(leased_ids), "full": list(full_workspaces)}) is not None
 
 
 def is_any_scheduled(tx: Tx, now: datetime) -> bool:
@@ -336,10 +361,16 @@ def lock_scheduled(tx: Tx, now: datetime, *, limit: int) -> list[Campaign]:
     return CAMPAIGNS.fetch_all(tx, _SELECT_SCHEDULED_LOCKED, {"now": to_micros(now), "at_most": limit})
 
 
-def lease_campaigns(tx: Tx, worker_id: str, now: datetime, *, until: datetime, excluded_ids: Collection[str], limit: int) -> list[Campaign]:
-    """Lease campaigns in sending that no live worker leases."""
-    params = {"now": to_micros(now), "ids": list(excluded_ids), "at_most": limit}
-    leased = CAMPAIGNS.fetch_all(tx, _SELECT_FREE_LOCKED, params)
+def lease_campaigns(
+    tx: Tx, worker_id: str, now: datetime, *, until: datetime, excluded_ids: Collection[str], room: LeaseRoom
+) -> list[Campaign]:
+    """Lease campaigns in sending that no live worker leases, as far as there is room for them."""
+    params = {"now": to_micros(now), "ids": list(excluded_ids), "full": list(room.full_workspaces), "at_most": room.total}
+    counts, leased = Counter(room.counts), list[Campaign]()
+    for campaign in CAMPAIGNS.fetch_all(tx, _SELECT_FREE_LOCKED, params):
+        counts[campaign.workspace_id] += 1
+        if counts[campaign.workspace_id] <= room.per_workspace:
+            leased.append(campaign)
     if leased:
         _CAMPAIGN_LEASES.acquire(tx, [campaign.id for campaign in leased], worker_id, until=until)
     return leased
