@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 from sqlalchemy import func, select, update
@@ -17,7 +18,7 @@ from rookery.kernel.db import Database, Tx, fetch_count
 from rookery.kernel.db.leases import make_worker_id
 from rookery.kernel.errors import EngineUnavailable, RookeryError, StorageFull
 from rookery.kernel.ids import uuid7
-from rookery.kernel.jobs import Job, JobFailed, JobKind, JobOutcome, JobPaused, JobQueue, JobWorker, jobs
+from rookery.kernel.jobs import Job, JobDeferred, JobFailed, JobKind, JobOutcome, JobPaused, JobQueue, JobWorker, jobs
 from tests.conftest import FakeClock, eventually
 from tests.deadlines import HANG_S
 from tests.processes import earlier_worker_id
@@ -56,6 +57,48 @@ async def test_jobs_are_claimed_once_in_order_and_in_batches(database: Database,
     assert counts == [4, 2, 0]
     assert handler.batches == [[0, 1, 2, 3], [4, 5]]
     assert await queue.count_pending("Embed", 1) == 0
+
+
+@pytest.mark.parametrize(("batch_size", "first"), [(6, [[0, 1, 2, 20, 100, 101]]), (1, [[0], [20], [100], [1], [101], [2]])])
+async def test_workspaces_take_turns(database: Database, clock: FakeClock, batch_size: int, first: list[list[int]]) -> None:
+    """Issue 20: the backlog of one workspace does not delay another. Each has an equal part of a batch, and its jobs keep their order."""
+    queue, handler = JobQueue(database, clock, uuid7), Recorder()
+    worker = JobWorker(queue, [JobKind(name="Embed", handler=handler, batch_size=batch_size)], lease_s=30)
+    await _fill(queue, 20)
+    clock.advance(seconds=1)
+    backlogs = [(7, [100, 101, 102, 103]), (5, [20])]
+    for workspace_id, numbers in backlogs:
+        await database.write(
+            lambda tx, workspace_id=workspace_id, numbers=numbers: queue.enqueue_many(
+                tx, "Embed", [(workspace_id, {"n": number}) for number in numbers]
+            )
+        )
+
+    for _ in first:
+        await worker.run_ready("Embed")
+    turns = [sorted(cast("list[int]", batch)) for batch in handler.batches]
+    while await worker.run_ready("Embed"):
+        pass
+
+    ran = [cast("int", number) for batch in handler.batches for number in batch]
+    assert turns == first
+    assert sorted(ran) == [*range(21), *range(100, 104)]
+    assert [number for number in ran if number >= 100] == [100, 101, 102, 103]
+
+
+async def test_a_deferred_job_keeps_its_place_and_its_attempts(database: Database, clock: FakeClock) -> None:
+    """D-51: a job that was too much for its batch is ready at once, before later ones."""
+    queue, handler = JobQueue(database, clock, uuid7), Recorder(JobDeferred())
+    worker = JobWorker(queue, [JobKind(name="Embed", handler=handler, batch_size=2)], lease_s=30)
+    await _fill(queue, 2)
+    clock.advance(seconds=1)
+    await queue.db.write(lambda tx: queue.enqueue(tx, "Embed", workspace_id=1, payload={"n": 2}))
+
+    await worker.run_ready("Embed")
+    handler.outcome = None
+    counts = [await worker.run_ready("Embed") for _ in range(3)]
+
+    assert (counts, handler.batches) == ([2, 1, 0], [[0, 1], [0, 1], [2]])
 
 
 async def test_four_processes_run_each_job_once(database: Database, database_url: str, data_dir: Path) -> None:

@@ -36,6 +36,7 @@ def make_job(memory: Memory, kind: str = EMBED_JOB) -> Job:
         payload={"memory_id": memory.id},
         attempts=0,
         created_at=memory.created_at,
+        ready_at=memory.created_at,
     )
 
 
@@ -49,6 +50,20 @@ async def test_a_memory_goes_from_pending_to_indexed(rig: MemoryRig) -> None:
     assert (before, await _state(rig, memory)) == (MemoryState.PENDING_EMBED, MemoryState.INDEXED)
     assert (await rig.reload(memory)).indexed_at == rig.clock()
     assert (await rig.reload(memory)).updated_at == memory.updated_at
+
+
+async def test_long_memories_of_one_workspace_do_not_delay_another(rig: MemoryRig) -> None:
+    """Issue 20, D-51: workspaces take turns, and a batch ends before it is too much work. Later batches index the rest."""
+    long_memories = [await rig.remember(f"{number} " + "word " * 9_000) for number in range(BATCH_SIZE + 2)]
+    short = await rig.remember(by=make_caller(workspace_id=2, public_workspace_id=2))
+
+    first = await rig.worker.run_ready(EMBED_JOB)
+    indexed = [memory for memory in long_memories if (await rig.reload(memory)).indexed_at is not None]
+
+    assert (first, (await rig.reload(short)).indexed_at) == (BATCH_SIZE, rig.clock())
+    assert len(indexed) == 2
+    await rig.run_jobs()
+    assert [memory.id for memory in long_memories if (await rig.reload(memory)).indexed_at is None] == []
 
 
 async def test_jobs_run_in_batches(rig: MemoryRig) -> None:

@@ -3,6 +3,9 @@ The job queue: a table, so that a job is committed with the change that needs it
 
 A job runs at least once. A claim moves its `run_at` to the end of a lease. When a worker exits, the lease expires and another worker
 takes the job, which does not count as an attempt (D-51).
+
+Jobs run in their order, but workspaces take turns: if more jobs are ready than a batch takes, each workspace gets an equal part of it.
+So the backlog of one workspace does not delay the others.
 """
 
 from __future__ import annotations
@@ -15,11 +18,12 @@ from datetime import datetime, timedelta
 from types import NoneType
 
 import structlog
-from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, case, delete, exists, func, insert, select, update
+from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, case, delete, exists, func, insert, literal, select, update
+from sqlalchemy.sql import Select
 
 from rookery.kernel.cancellation import wait_until_set
 from rookery.kernel.clock import Clock, to_micros
-from rookery.kernel.db import Codec, Database, Mapper, Tx, Value, encode_json, fetch_count, metadata
+from rookery.kernel.db import Codec, Database, Mapper, Row, Tx, Value, encode_json, fetch_count, metadata
 from rookery.kernel.db.leases import Leases, make_worker_id
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.ids import IdFactory
@@ -48,17 +52,29 @@ jobs = Table(
     Column("failed_at", BigInteger),
     Column("last_error", Text),
     Index("ix_jobs_ready", "kind", "run_at"),
-    Index("ix_jobs_workspace", "workspace_id", "kind"),
+    Index("ix_jobs_workspace", "workspace_id", "kind", "run_at"),
 )
 
 _ENQUEUE = insert(jobs)
+_IS_READY = (jobs.c.kind == bindparam("of_kind"), jobs.c.run_at <= bindparam("now"))
 _SELECT_READY = (
-    select(jobs)
-    .where(jobs.c.kind == bindparam("of_kind"), jobs.c.run_at <= bindparam("now"))
-    .order_by(jobs.c.run_at, jobs.c.id)
-    .limit(bindparam("at_most"))
-    .with_for_update(skip_locked=True)
+    select(jobs).where(*_IS_READY).order_by(jobs.c.run_at, jobs.c.id).limit(bindparam("at_most")).with_for_update(skip_locked=True)
 )
+_SELECT_READY_OF_WORKSPACE = _SELECT_READY.where(jobs.c.workspace_id == bindparam("workspace"))
+
+
+def _select_ready_workspaces() -> Select[tuple[int]]:
+    """Return the statement that lists workspaces with ready jobs. By the index it goes from one workspace to the next, past their jobs."""
+    first = select(select(func.min(jobs.c.workspace_id)).where(jobs.c.workspace_id > bindparam("past")).scalar_subquery().label("id"))
+    workspaces = first.cte("workspaces", recursive=True)
+    following = select(func.min(jobs.c.workspace_id)).where(jobs.c.workspace_id > workspaces.c.id).scalar_subquery()
+    workspaces = workspaces.union_all(select(following).where(workspaces.c.id.is_not(None)))
+    has_ready = exists(select(literal(1)).where(*_IS_READY, jobs.c.workspace_id == workspaces.c.id))
+    return select(workspaces.c.id).where(workspaces.c.id.is_not(None), has_ready).limit(bindparam("at_most"))
+
+
+_SELECT_READY_WORKSPACES = _select_ready_workspaces()
+_BEFORE_ALL_WORKSPACES = -1
 _LEASES = Leases(jobs, owner=jobs.c.owner, until=jobs.c.run_at)
 _FINISH = delete(jobs).where(_LEASES.is_held)
 _FAIL = (
@@ -114,6 +130,7 @@ class Job:
 
     Attributes:
         attempts: Number of failed runs so far.
+        ready_at: The time from which on it could run.
         is_taken_over: The worker that had the job exited or exceeded the lease, so the job may be partly done.
     """
 
@@ -123,6 +140,7 @@ class Job:
     payload: Mapping[str, object]
     attempts: int
     created_at: datetime
+    ready_at: datetime
     is_taken_over: bool = False
 
 
@@ -145,6 +163,11 @@ class JobPaused:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class JobDeferred:
+    """The batch was too much work, so the job did not run. It keeps its place, and this does not count as an attempt."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobQueueStats:
     """
@@ -164,9 +187,11 @@ def _is_owned(owner: str | None) -> bool:
     return owner is not None
 
 
-_JOBS = Mapper(Job, jobs, columns={"is_taken_over": "owner"}, codecs={"is_taken_over": Codec((str, NoneType), _is_owned)})
+_JOBS = Mapper(
+    Job, jobs, columns={"is_taken_over": "owner", "ready_at": "run_at"}, codecs={"is_taken_over": Codec((str, NoneType), _is_owned)}
+)
 
-JobOutcome = JobDone | JobFailed | JobPaused
+JobOutcome = JobDone | JobFailed | JobPaused | JobDeferred
 JobHandler = Callable[[Sequence[Job]], Awaitable[Mapping[str, JobOutcome]]]
 """Runs a batch. A job without an outcome counts as done."""
 
@@ -303,6 +328,8 @@ class JobWorker:
         self._poll_interval_s = poll_interval_s
         self._worker_id = make_worker_id(jobs.ids())
         self._tasks: list[asyncio.Task[None]] = []
+        self._last_workspaces: dict[str, int] = {}
+        """The workspace that had the last turn, by kind."""
         self._paused = {kind.name: LimitedWarning(_log, "jobs.paused") for kind in self._kinds}
 
     async def start(self) -> None:
@@ -395,13 +422,41 @@ class JobWorker:
         now = self._jobs.clock()
         look = {"of_kind": kind.name, "now": to_micros(now), "at_most": kind.batch_size}
 
-        def claim(tx: Tx) -> list[Job]:
+        def claim(tx: Tx) -> list[Row]:
             rows = tx.fetch_all(_SELECT_READY, look)
+            if len(rows) >= kind.batch_size:
+                rows = self._share_batch(tx, kind, look, rows)
             if rows:
                 _LEASES.acquire(tx, [row.text("id") for row in rows], self._worker_id, until=now + self._lease)
-            return [_JOBS.from_row(row) for row in rows]
+            return rows
 
-        return await self._jobs.db.write(claim)
+        rows = await self._jobs.db.write(claim)
+        if rows:
+            self._last_workspaces[kind.name] = rows[-1].integer("workspace_id")
+        return [_JOBS.from_row(row) for row in rows]
+
+    def _share_batch(self, tx: Tx, kind: JobKind, look: Mapping[str, Value], oldest_rows: Sequence[Row]) -> list[Row]:
+        """
+        Return a batch in which each workspace with ready jobs has an equal part, beginning with the one after the last turn.
+
+        Args:
+            oldest_rows: The oldest ready jobs, with which the batch is filled up.
+        """
+        last = self._last_workspaces.get(kind.name, _BEFORE_ALL_WORKSPACES)
+        most = max(2, kind.batch_size)
+        listing = {**look, "at_most": most}
+        ids = [row.integer("id") for row in tx.fetch_all(_SELECT_READY_WORKSPACES, {**listing, "past": last})]
+        if len(ids) < most and last != _BEFORE_ALL_WORKSPACES:
+            first_rows = tx.fetch_all(_SELECT_READY_WORKSPACES, {**listing, "past": _BEFORE_ALL_WORKSPACES})
+            ids = list(dict.fromkeys([*ids, *(row.integer("id") for row in first_rows)]))
+        if len(ids) < 2:
+            return list(oldest_rows)
+        ids = ids[: kind.batch_size]
+        share = {**look, "at_most": kind.batch_size // len(ids)}
+        rows = [row for workspace in ids for row in tx.fetch_all(_SELECT_READY_OF_WORKSPACE, {**share, "workspace": workspace})]
+        claimed_ids = {row.text("id") for row in rows}
+        rest = [row for row in oldest_rows if row.text("id") not in claimed_ids]
+        return [*rest[: kind.batch_size - len(rows)], *rows]
 
     async def _run_batch(self, kind: JobKind, batch: Sequence[Job]) -> bool:
         """Run the batch and store the outcome of each job; return whether the kind should pause."""
@@ -441,19 +496,24 @@ class JobWorker:
 
     def _record_outcomes(self, tx: Tx, kind: JobKind, batch: Sequence[Job], outcomes: Mapping[str, JobOutcome]) -> None:
         now = self._jobs.clock()
-        done_ids, paused_ids = list[str](), list[str]()
+        done_ids, paused_ids, deferred = list[str](), list[str](), list[Job]()
         for job in batch:
             match outcomes.get(job.id, JobDone()):
                 case JobDone():
                     done_ids.append(job.id)
                 case JobPaused():
                     paused_ids.append(job.id)
+                case JobDeferred():
+                    deferred.append(job)
                 case JobFailed(reason):
                     self._fail(tx, kind, job, reason, now)
         if done_ids:
             tx.execute(_FINISH, {"held_ids": done_ids, "holder": self._worker_id})
         if paused_ids:
             _LEASES.release(tx, paused_ids, self._worker_id, at=now)
+        if deferred:
+            ready_at = min(job.ready_at for job in deferred)
+            _LEASES.release(tx, [job.id for job in deferred], self._worker_id, at=ready_at)
 
     def _fail(self, tx: Tx, kind: JobKind, job: Job, reason: str, now: datetime) -> None:
         is_last = job.attempts >= len(kind.retry_delays_s)

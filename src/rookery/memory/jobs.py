@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.jobs import Job, JobDone, JobFailed, JobKind, JobOutcome
+from rookery.kernel.jobs import Job, JobDeferred, JobDone, JobFailed, JobKind, JobOutcome
 from rookery.memory.indexing import DELETE_JOB, EMBED_IMPORTED_JOB, EMBED_JOB, FORCE_FIELD, Indexer
 from rookery.memory.models import Memory
 from rookery.memory.store import indexing, records
@@ -16,6 +17,13 @@ RETRY_DELAYS_S = (10, 60, 300)
 """Delays of the three retries. After them the memory is failed until an engine recovers or a day passes (spec 6.1 and 8)."""
 
 BATCH_SIZE = 32
+
+MAX_BATCH_CHARS = 100_000
+"""
+Maximum characters of the memories that a batch indexes, unless it has only one memory. Embedding them takes 2 to 3 s on one core.
+
+Without it, a batch of the longest memories takes a minute, and short ones of other workspaces wait for it.
+"""
 
 _HANDOVER_DELAY_S = 0.5
 """Longer than the wait of a busy process for an idle moment and the batch that it indexes before."""
@@ -58,6 +66,8 @@ class MemoryJobs:
         """
         Index the memories of *jobs*. Those that were deleted or archived or that expired meanwhile are removed from the indexes.
 
+        At most `MAX_BATCH_CHARS` are indexed, of the workspaces with the fewest characters first. The other jobs are deferred.
+
         Raises:
             EngineUnavailable: An engine is down; the jobs wait until it is back.
         """
@@ -85,8 +95,17 @@ class MemoryJobs:
         for workspace_id, ids in dead_ids.items():
             # A worker that died between its write and its last check may have left them in the indexes.
             await self.indexer.delete(workspace_id, ids)
-        reasons = await self.indexer.index(pending_memories)
-        return {job.id: JobFailed(reasons[_memory_id(job)]) if _memory_id(job) in reasons else JobDone() for job in jobs}
+        batch = _limit_batch(pending_memories)
+        deferred_ids = {memory.id for memory in pending_memories} - {memory.id for memory in batch}
+        reasons = await self.indexer.index(batch)
+        outcomes = dict[str, JobOutcome]()
+        for job in jobs:
+            memory_id = _memory_id(job)
+            if memory_id in reasons:
+                outcomes[job.id] = JobFailed(reasons[memory_id])
+            else:
+                outcomes[job.id] = JobDeferred() if memory_id in deferred_ids else JobDone()
+        return outcomes
 
     async def delete(self, jobs: Sequence[Job]) -> Mapping[str, JobOutcome]:
         """
@@ -110,6 +129,20 @@ class MemoryJobs:
 
     def _mark_failed(self, tx: Tx, job: Job) -> None:
         indexing.mark_failed(tx, job.workspace_id, _memory_id(job), at=self.clock())
+
+
+def _limit_batch(memories: Sequence[Memory]) -> list[Memory]:
+    """Return those of *memories*, at least one, that are indexed now: of the workspaces with the fewest characters first."""
+    sizes = Counter[int]()
+    for memory in memories:
+        sizes[memory.workspace_id] += len(memory.content)
+    ordered, batch, total = sorted(memories, key=lambda memory: sizes[memory.workspace_id]), list[Memory](), 0
+    for memory in ordered:
+        total += len(memory.content)
+        if batch and total > MAX_BATCH_CHARS:
+            break
+        batch.append(memory)
+    return batch
 
 
 def _is_indexed(memory: Memory, model: str) -> bool:
