@@ -159,7 +159,7 @@ def _merge_attributes(old: Mapping[str, TemplateValue], draft: SubscriberDraft) 
     changed = {
         name: old[name] if name in old and to_text(old[name]).strip() == value else value for name, value in draft.attributes.items()
     }
-    merged = {**others, **new_values}
+    merged = {**others, **changed}
     error = find_attributes_error(merged)
     if error is not None:
         raise ValidationFailed({"attributes": [error]})
