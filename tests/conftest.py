@@ -146,6 +146,7 @@ def built_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def model_folder(built_models: Path) -> Iterator[Path]:
     """A data folder that contains the embedder's graph, and an embedder with the loaded model, which those of the tests share."""
     folder = built_models / "default"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # `lend_model` copies the mode
     engine = embedders.open("embedded:", data_dir=folder)
     asyncio.run(engine.warm())
     yield folder
