@@ -79,10 +79,16 @@ async def test_search_mode_finds_and_calls(gateway: Server, mode: str) -> None:
         search = await mcp.call_tool("find_tool", {"query": "say something again", "server": "odd"})
         result = await mcp.call_tool("call_tool", {"name": "odd__echo", "arguments": {"text": "hello"}})
         invalid = await mcp.call_tool("find_tool", {"limit": 5})
+        mistaken = await mcp.call_tool("call_tool", {"name": "odd__ecko", "arguments": {"text": "hello"}})
+        described = await mcp.call_tool("find_tool", {"query": "answer a question from memory", "server": "brain"})
         with pytest.raises(MCPError) as unknown:
             await mcp.call_tool("odd__echo", {"text": "hello"})
 
     assert tools == ["find_tool", "call_tool"]
+    assert mistaken.is_error
+    assert "find_tool" in cast("types.TextContent", mistaken.content[0]).text
+    assert "outputSchema" not in cast("types.TextContent", described.content[0]).text
+    assert all("outputSchema" in tool for tool in cast("list[Json]", cast("Json", described.structured_content)["tools"]))
     matches = cast("list[Json]", cast("Json", search.structured_content)["tools"])
     assert "odd__echo" in [tool["name"] for tool in matches]
     assert all(tool["inputSchema"] for tool in matches)
@@ -117,6 +123,20 @@ async def test_failures_are_results_and_unknown_names_are_protocol_errors(gatewa
     assert no_prompt.value.code == types.INVALID_PARAMS
     assert forbidden.is_error
     assert "mcp:write" in cast("types.TextContent", forbidden.content[0]).text
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_instructions_name_the_servers_of_the_key_and_when_to_use_them(gateway: Server, mode: str) -> None:
+    """D-36; issue 21: clients that load tools on demand show the model the instructions alone."""
+    key = _create_key(gateway, "mcp:read", "mcp:write", "brain:read")
+    async with open_client(gateway, mode=mode, key=key) as mcp:
+        await _wait_all_listed(mcp)
+    async with open_client(gateway, mode=mode, key=key) as mcp:
+        lines = (mcp.instructions or "").splitlines()
+
+    assert any(line.startswith("- brain: ") and "Recall before you start a task" in line for line in lines)
+    assert any(line.startswith("- odd: ") for line in lines)
+    assert not any(line.startswith(("- agents:", "- content:", "- notify:", "- scoring:")) for line in lines)
 
 
 @pytest.mark.parametrize("mode", ERAS)

@@ -210,8 +210,23 @@ class CatalogueViews:
             else "Tools of several servers. Each tool's name begins with the id of its server."
         )
         offline = [server.id for server in servers if self._catalogue.is_offline(server, caller)]
-        lines = [f"- {server.id}: {server.use_when or server.tagline or server.name}" for server in servers if server.id not in offline]
+        lines = [
+            f"- {server.id}: {_describe(server)}"
+            for server in servers
+            if server.id not in offline and self._offers_something(caller, server)
+        ]
         return "\n".join([usage, *lines, *([f"Offline now, not usable: {', '.join(offline)}."] if offline else [])])
+
+    def _offers_something(self, caller: Caller, server: Server) -> bool:
+        """Return False for a server all of whose tools the key may not see. A server without known tools may have some later."""
+        features = self._catalogue.get_features(server)
+        return bool(not features.tools or features.prompts or features.resources or self._catalogue.list_tools(caller, server))
+
+
+def _describe(server: Server) -> str:
+    """Return when to use a server. The descriptions of the built-in servers say it; those of other servers may be long."""
+    own_description = server.description if server.kind == "builtin" else ""
+    return server.use_when or own_description or server.tagline or server.name
 
 
 def _rename(view: GatewayView, server: Server, definitions: Iterable[JsonObject]) -> list[JsonObject]:

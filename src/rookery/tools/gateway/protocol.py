@@ -212,7 +212,8 @@ class ProtocolServer:
 
             return await self._input_requests.run(mcp_request, send)
         except RookeryError as error:
-            return to_error_result(error)
+            # In search mode the tool is call_tool, which exists: the name is one of its arguments, which the model can correct.
+            return to_error_result(error, is_search=mcp_request.view.is_search)
 
     async def _read_resource(self, ctx: HandlerContext, params: types.ReadResourceRequestParams) -> JsonObject:
         mcp_request, uri, resources = await self._get_request(ctx), str(params.uri), self._resources

@@ -41,14 +41,19 @@ def to_tool_result(outcome: CallOutcome, *, rewrite_links: bool) -> JsonObject:
     return build_failure_result(outcome.error or "The tool failed without an error message.", {"error": outcome.code})
 
 
-def to_error_result(error: RookeryError) -> JsonObject:
+def to_error_result(error: RookeryError, *, is_search: bool) -> JsonObject:
     """
     Return a rejected call as an error result, so that the model reads what to do.
+
+    Args:
+        is_search: The name of the tool is an argument of call_tool.
 
     Raises:
         MCPError: The tool does not exist.
     """
     if isinstance(error, (NotFound, ToolNotFound, ServerNotFound)):
+        if is_search:
+            return build_failure_result(f"{error.message} Use a name that find_tool returned.", error.body())
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {error.message}", error.body()) from error
     return build_failure_result(error.message, error.body())
 

@@ -97,8 +97,13 @@ class SearchModeTools:
             {**match.tool.definition, "name": self._views.get_gateway_name(view, match.server, match.tool.name), "server": match.server.id}
             for match in matches
         ]
-        content: JsonObject = {"tools": tools}
-        return {"content": [{"type": "text", "text": orjson.dumps(content).decode()}], "structuredContent": content, "isError": False}
+        # The text is for the model's context window: an outputSchema is often longer than all other fields, and only programs use it.
+        texts = [{name: value for name, value in tool.items() if name != "outputSchema"} for tool in tools]
+        return {
+            "content": [{"type": "text", "text": orjson.dumps({"tools": texts}).decode()}],
+            "structuredContent": {"tools": tools},
+            "isError": False,
+        }
 
 
 def parse_call(arguments: JsonObject) -> tuple[str, JsonObject]:
