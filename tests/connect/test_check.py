@@ -206,7 +206,7 @@ def test_a_server_that_the_user_has_not_approved_is_reported(command: ConnectCom
 def test_hooks_that_codex_does_not_trust_are_reported(command: ConnectCommand, home: Path) -> None:
     """Codex runs a hook only after its user has trusted it in /hooks; the command says so when it writes them."""
     steps = cast("list[str]", command.run_json("codex", "--write", "--hooks")["notices"])
-    assert "Codex runs these hooks only after you trust them: open /hooks in Codex." in steps
+    assert "Codex runs these hooks only after you trust them. It asks when it starts; or open /hooks in Codex." in steps
     assert command.check("codex") == {"untrusted"}
     trust_codex_hooks(home)
     assert command.check("codex") == set()
@@ -291,6 +291,19 @@ def test_a_client_that_keeps_its_key_gets_one_of_its_own(command: ConnectCommand
     assert command.check(client) == set()
     assert command.run_json(client, "--write")["changed"] == []
     assert (home / file).read_text() == content
+
+
+@pytest.mark.parametrize(("mode", "is_mentioned"), [(0o600, False), (0o644, True)])
+def test_a_key_in_a_file_that_others_can_read_is_mentioned(command: ConnectCommand, home: Path, mode: int, *, is_mentioned: bool) -> None:
+    """Issue 21: the mode of the user's file stays, so the user decides."""
+    file = home / ".config/zed/settings.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("{}")
+    file.chmod(mode)
+    written = command.run_json("zed", "--write")
+
+    assert "Bearer ak_" in file.read_text()
+    assert (f"chmod 600 {file}" in str(written["notices"])) == is_mentioned
 
 
 def test_a_file_in_a_repository_gets_no_key(command: ConnectCommand, home: Path, tmp_path: Path) -> None:

@@ -204,3 +204,16 @@ def test_a_text_that_is_decoded_is_encoded_to_the_same_bytes() -> None:
 
     assert (decode(Path("f"), content), encode(decode(Path("f"), content), content)) == ("ä\r\n", content)
     assert (decode(Path("f"), None), encode("ä", None)) == ("", "ä".encode())
+
+
+def test_leftovers_of_a_killed_run_are_removed(command: ConnectCommand, project: Path) -> None:
+    """Issue 21: a temporary file may contain a key. One that is new may belong to a run in progress."""
+    old, new = project / "..mcp.json.0123456789ab", project / "..mcp.json.ba9876543210"
+    other = project / "..mcp.json.notes"
+    for file in (old, new, other):
+        file.write_text("{}")
+    os.utime(old, (time.time() - 3600, time.time() - 3600))
+    os.utime(other, (time.time() - 3600, time.time() - 3600))
+
+    assert command.run("claude-code", "--write", "--no-key").exit_code == 0
+    assert {path.name for path in project.iterdir()} == {".mcp.json", new.name, other.name}

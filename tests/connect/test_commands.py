@@ -97,6 +97,34 @@ def test_it_writes_into_each_clients_file_and_keeps_the_rest(command: ConnectCom
         assert b"the key itself" not in content
 
 
+@pytest.mark.parametrize("client", ["cursor", "codex"])
+def test_an_entry_of_another_program_is_replaced_with_a_notice(command: ConnectCommand, home: Path, client: str) -> None:
+    """Issue 21: the user learns that an entry of this name is gone; no client gets an entry with a command and an address."""
+    places = Places(home=home, project=home, platform=sys.platform, environ={})
+    file = locate_file(CONFIGS[client].id, "user", places)
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        '[mcp_servers.rookery]\ncommand = "other"\n\n[mcp_servers.mine]\ncommand = "x"\n'
+        if client == "codex"
+        else '{"mcpServers": {"rookery": {"command": "other"}, "mine": {"command": "x"}}}'
+    )
+    written = command.run_json(client, "--user", "--write", "--no-key")
+    text = file.read_text()
+    entries = tomllib.loads(text)["mcp_servers"] if client == "codex" else json.loads(text)["mcpServers"]
+
+    assert (entries["mine"], entries["rookery"]["url"], "command" in entries["rookery"]) == ({"command": "x"}, URL, False)
+    assert "was another one and is replaced" in str(written["notices"])
+    assert command.run_json(client, "--user", "--write", "--no-key")["notices"] == []
+
+
+def test_the_placeholder_of_a_key_is_mentioned(command: ConnectCommand, home: Path) -> None:
+    """Issue 21: Claude Desktop and Zed read the key from their file, so the user must put one there."""
+    written = command.run_json("zed", "--write", "--no-key")
+
+    assert written["notices"] == [f"Put a key in place of YOUR_KEY in {home / '.config/zed/settings.json'}."]
+    assert command.run_json("zed", "--write", "--no-key")["notices"] == []
+
+
 @pytest.mark.parametrize("client", CONFIGS)
 @pytest.mark.parametrize("scope", ["--project", "--user"])
 def test_remove_undoes_write_and_nothing_else(command: ConnectCommand, project: Path, home: Path, client: str, scope: str) -> None:

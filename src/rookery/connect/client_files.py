@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import stat
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,9 @@ from rookery.connect.errors import ClientFileBroken
 
 BACKUP_SUFFIX = ".rookery-backup"
 """The end of the name of a backup, which has the content before the last run that changed the file."""
+
+_LEFTOVER_AGE_S = 60.0
+"""The age from which a temporary file counts as that of a run that was killed."""
 
 _SECRET = re.compile(r'(?i)(Bearer )(?!YOUR_KEY)[^\s"$]+|\b((?:sk_(?:live|test)|ak)_)[A-Za-z0-9]{32}\b')
 """A key in a line of a diff."""
@@ -106,8 +110,14 @@ def render_diff(edits: Iterable[FileEdit]) -> str:
     return "".join(_render_file_diff(edit) for edit in edits if edit.is_change)
 
 
+def is_readable_by_others(path: Path) -> bool:
+    """Return True if other users of this machine may read the file."""
+    return path.exists() and bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
+
+
 def _write(path: Path, edit: FileEdit) -> list[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(path)
     before = None if edit.before is None else path.stat()
     backups = list[Path]()
     if edit.before is not None and before is not None:
@@ -119,6 +129,15 @@ def _write(path: Path, edit: FileEdit) -> list[Path]:
     else:
         _replace(path, edit.after, before, mode=0o600 if edit.is_secret else 0o666)
     return backups
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove temporary files of earlier runs that were killed. They may contain a key."""
+    for name in (path.name, path.name + BACKUP_SUFFIX):
+        pattern = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{12}}")
+        for file in path.parent.iterdir():
+            if pattern.fullmatch(file.name) and time.time() - file.stat().st_mtime > _LEFTOVER_AGE_S:
+                file.unlink(missing_ok=True)
 
 
 def _replace(path: Path, content: bytes, like: os.stat_result | None, *, mode: int) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import typer
 
 from rookery.connect.check import Report, check_setup
-from rookery.connect.client_files import render_diff, write_edits
+from rookery.connect.client_files import is_readable_by_others, render_diff, write_edits
 from rookery.connect.clients import CONFIGS, Places, Scope
 from rookery.connect.errors import ClientFileBroken, ServerUnusable
 from rookery.connect.hook_entries import HookTarget
@@ -29,7 +29,7 @@ from rookery.kernel.suggestions import find_nearest
 from rookery.terminal.context import get_settings, run
 from rookery.terminal.options import JsonOption, WorkspaceOption, raise_usage_error
 from rookery.terminal.output import print_json, print_notice
-from rookery.tools.discovery.client_guides import CLIENTS, KEY_VARIABLE, SetupGuide, SetupTarget, list_setups
+from rookery.tools.discovery.client_guides import CLIENTS, KEY_PLACEHOLDER, KEY_VARIABLE, SetupGuide, SetupTarget, list_setups
 from rookery.tools.servers.entries import BUILTIN_IDS
 from rookery.tools.servers.servers_file import SERVER_ID_PATTERN, InvalidServersFile, read_servers_file
 
@@ -176,10 +176,15 @@ def _choose_scope(client: str, *, is_project: bool | None) -> Scope:
 
 
 def _find_program() -> tuple[str, ...]:
-    """Return the words that start this program from any folder."""
-    if shutil.which("rookery") is not None:
-        return ("rookery",)
+    """
+    Return the words that start this program from any folder and shell.
+
+    A virtual environment is on PATH only while it is active, so its program is named by its path.
+    """
     beside = Path(sys.executable).with_name("rookery")
+    found = shutil.which("rookery")
+    if found is not None and not (sys.prefix != sys.base_prefix and Path(found) == beside):
+        return ("rookery",)
     return (str(beside),) if beside.exists() else (sys.executable, "-m", "rookery")
 
 
@@ -315,10 +320,25 @@ def _list_next_steps(setup: Setup, changes: Changes) -> list[str]:
     changed_files = {edit.path for edit in changes.edits if edit.is_change and edit.after is not None}
     steps = list[str]()
     if setup.hooks_file in changed_files and setup.client.id == "codex":
-        steps.append("Codex runs these hooks only after you trust them: open /hooks in Codex.")
+        steps.append("Codex runs these hooks only after you trust them. It asks when it starts; or open /hooks in Codex.")
     if setup.hooks_file in changed_files and setup.client.id == "vscode":
         steps.append(f"The hooks read the key from {KEY_VARIABLE}: set it in the environment of VS Code too.")
+    if setup.client.key_source == "file":
+        steps += _list_key_steps(setup, changes)
     return steps
+
+
+def _list_key_steps(setup: Setup, changes: Changes) -> list[str]:
+    """Return what is left to do for a client that reads its key from its file alone."""
+    edit = next((edit for edit in changes.edits if edit.path == setup.mcp_file and edit.after is not None), None)
+    if edit is None:
+        return []
+    if not edit.is_secret:
+        placeholder = KEY_PLACEHOLDER.encode() in (edit.after or b"")
+        return [f"Put a key in place of {KEY_PLACEHOLDER} in {setup.mcp_file}."] if placeholder else []
+    if is_readable_by_others(setup.mcp_file):
+        return [f"Other users of this machine can read {setup.mcp_file}, which has the key now: chmod 600 {setup.mcp_file}"]
+    return []
 
 
 def _print_notices(notices: list[str]) -> None:

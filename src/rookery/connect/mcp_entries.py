@@ -55,6 +55,8 @@ def add_entry(config: ClientConfig, text: str, target: SetupTarget, *, key: str 
     """
     present = read_entries(config, text).get(target.name)
     if config.id == "codex":
+        if present is not None and "command" in present:  # Codex starts with no server that has both a command and an address
+            text = remove_server(text, target.name)
         return set_server(text, target.name, {"url": target.url, "bearer_token_env_var": KEY_VARIABLE})
     entry = build_client_entry(config.id, target)
     if config.key_source == "file":

@@ -102,6 +102,11 @@ def prepare_write(setup: Setup, *, key: str | None = None) -> Changes:
         )
         if edit is not None:
             changes.edits.append(edit)
+            replaced = read_entries(setup.client, setup.mcp_file).get(setup.target.name)
+            if replaced is not None and not mcp_entries.is_own_entry(replaced):
+                changes.notices.append(
+                    f"The entry {setup.target.name} of {setup.mcp_file} was another one and is replaced. The backup has it."
+                )
     _prepare_hooks(setup, changes)
     return changes
 
