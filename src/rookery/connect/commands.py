@@ -182,8 +182,8 @@ def _find_program() -> tuple[str, ...]:
     A virtual environment is on PATH only while it is active, so its program is named by its path.
     """
     beside = Path(sys.executable).with_name("rookery")
-    found = shutil.which("rookery")
-    if found is not None and not (sys.prefix != sys.base_prefix and Path(found) == beside):
+    on_path = shutil.which("rookery")
+    if on_path is not None and not (sys.prefix != sys.base_prefix and Path(on_path) == beside):
         return ("rookery",)
     return (str(beside),) if beside.exists() else (sys.executable, "-m", "rookery")
 
