@@ -85,6 +85,10 @@ class FaultProxy:
         """End all open connections with a reset."""
         self._call(self._reset)
 
+    def lead_to(self, port: int) -> None:
+        """Lead new connections to another port, as the name of a server does after a failover. Open ones stay."""
+        self._target = (self._target[0], port)
+
     def heal(self) -> None:
         """End all faults."""
         self.latency_s = self.bytes_per_s = 0.0

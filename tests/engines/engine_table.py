@@ -44,7 +44,7 @@ def render(records: Iterable[EngineRecord]) -> str:
     """
     engines = list(records)
     days = sorted({record.ran_on for record in engines})
-    head = _HEAD.format(days=" and ".join(days))
+    head = _HEAD.format(days=" and ".join(filter(None, (", ".join(days[:-1]), days[-1]))))
     return "\n".join([head, *(line for port, group in groupby(engines, _get_port) for line in _render_port(port, list(group)))]) + "\n"
 
 

@@ -34,7 +34,7 @@ class TestQdrant(VectorContract):
     engine = "`qdrant:`"
     lacks = QdrantIndex.lacks
     tested_on = HowTested.STAND_IN
-    tested_with = "the local mode of Qdrant's client behind its REST interface"
+    tested_with = "Qdrant's engine as a library (qdrant-edge 0.9) behind its REST interface"
 
     server: QdrantStandIn
 

@@ -1,4 +1,4 @@
-"""The counters on a server of Valkey: the contract, and what happens if the server fails (D-27)."""
+"""The counters on a server of Valkey or Redis: the contract on both, and what happens if the server fails (D-27)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import redis.asyncio
@@ -21,38 +22,41 @@ from rookery.kernel.config import Settings
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.secret import Secret
 from tests.conftest import eventually, run_instance
+from tests.deadlines import HANG_S
 from tests.engines.counter_contract import START, WINDOW, CounterContract
 from tests.engines.engine_contracts import HowTested
-from tests.valkey import ValkeyServer, run_valkey
+from tests.fault_proxy import FaultProxy
+from tests.valkey import REDIS, VALKEY, Program, ValkeyServer, run_valkey
 
 pytestmark = pytest.mark.external_service
 
 _SERVER_PORT = "ROOKERY_TEST_VALKEY_PORT"
-"""The environment variable with the port of the module's server, which the processes of the contract read."""
+"""The environment variable with the port of the class's server, which the processes of the contract read."""
 
 _SHORT_TIMEOUT_S = 0.3
 
 
-@pytest.fixture(scope="module", autouse=True)
-def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ValkeyServer]:
-    """Run a server for the module."""
-    with run_valkey(tmp_path_factory.mktemp("valkey")) as server, pytest.MonkeyPatch.context() as patch:
-        patch.setenv(_SERVER_PORT, str(server.port))
-        yield server
+class ServerCounterContract(CounterContract):
+    """The contract, for counters in a server of *program*, and what a server adds to it. Each folder has a database of its own."""
 
-
-class TestTheValkeyCounter(CounterContract):
-    """The contract, for counters in Valkey. Each folder has a database of its own."""
-
-    engine = "`redis:`, `valkey:`"
     tested_on = HowTested.REAL_SERVER
-    tested_with = "Valkey"
-
     lacks = ValkeyCounter.lacks
+
+    program: ClassVar[Program]
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def server(cls, tmp_path_factory: pytest.TempPathFactory) -> Generator[ValkeyServer]:
+        """Run a server for the class."""
+        folder = tmp_path_factory.mktemp("counters")
+        with run_valkey(folder, program=cls.program) as server, pytest.MonkeyPatch.context() as patch:
+            patch.setenv(_SERVER_PORT, str(server.port))
+            yield server
 
     @staticmethod
     def open_engine(folder: Path) -> RateLimitCounter:
-        return open_counter(f"valkey://127.0.0.1:{os.environ[_SERVER_PORT]}/{_choose_database(folder)}", data_dir=folder)
+        address = f"valkey://127.0.0.1:{os.environ[_SERVER_PORT]}/{_choose_database(folder)}"
+        return ValkeyCounter.from_address(address, timeout_s=HANG_S)
 
     async def test_a_cancelled_request_does_not_shift_replies(self, counter: RateLimitCounter) -> None:
         """A connection whose reply was not read is closed, so no request gets the reply of another (issue 20)."""
@@ -84,8 +88,33 @@ class TestTheValkeyCounter(CounterContract):
             await eventually(is_empty)
 
 
+class TestTheCounterInValkey(ServerCounterContract):
+    """The contract on Valkey."""
+
+    engine = "`valkey:`"
+    tested_with = VALKEY.name
+
+    program = VALKEY
+
+
+class TestTheCounterInRedis(ServerCounterContract):
+    """The contract on Redis."""
+
+    engine = "`redis:`"
+    tested_with = REDIS.name
+
+    program = REDIS
+
+
 def _choose_database(folder: Path) -> int:
     return zlib.crc32(bytes(folder)) % 10_000
+
+
+@pytest.fixture
+def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ValkeyServer]:
+    """Run a server."""
+    with run_valkey(tmp_path_factory.mktemp("valkey")) as server:
+        yield server
 
 
 async def test_counts_survive_a_restart_of_the_server(tmp_path: Path) -> None:
@@ -118,6 +147,29 @@ async def test_a_server_that_does_not_answer_is_unavailable_in_time(tmp_path: Pa
         await counter.close()
 
     assert count.started_at_us == START
+
+
+@pytest.mark.parametrize("program", [VALKEY, REDIS], ids=["valkey", "redis"])
+async def test_counting_goes_on_with_the_new_primary_after_a_failover(program: Program, tmp_path: Path) -> None:
+    """Issue 20: the old primary is a replica now and keeps its connections open. The name of the server leads to the new one."""
+    (tmp_path / "old").mkdir()
+    (tmp_path / "new").mkdir()
+    with (
+        run_valkey(tmp_path / "old", program=program) as old,
+        run_valkey(tmp_path / "new", program=program) as new,
+        FaultProxy(old.port) as proxy,
+    ):
+        counter = open_counter(f"redis://127.0.0.1:{proxy.port}/0", data_dir=tmp_path)
+        before = await counter.spend("key", limit=9, window_us=WINDOW, now_us=START)
+        async with redis.asyncio.Redis(port=old.port) as client:
+            await client.replicaof("127.0.0.1", str(new.port))  # pyright: ignore[reportUnknownMemberType] - untyped
+        proxy.lead_to(new.port)
+        with pytest.raises(EngineUnavailable, match="accepts only reads"):
+            await counter.spend("key", limit=9, window_us=WINDOW, now_us=START)
+        after = await counter.spend("key", limit=9, window_us=WINDOW, now_us=START)
+        await counter.close()
+
+    assert (before, after) == (WindowCount(1, START), WindowCount(1, START))
 
 
 async def _can_spend(counter: RateLimitCounter, key: str) -> bool:

@@ -30,6 +30,9 @@ _MAX_CONNECTIONS = 32
 _REQUEST_TIMEOUT_S = 1.0
 """Total time of an operation, with opening a connection or waiting for one. After a failure, the caller counts locally for two seconds."""
 
+_READ_ONLY_ERROR = "READONLY"
+"""The name of the error of a replica. Servers before 7 have it in the middle of the text if a script got it, which the client overlooks."""
+
 _DEFAULT_PORT = 6379
 _MAX_PORT = 65_535
 
@@ -163,6 +166,9 @@ class ValkeyCounter:
         except TimeoutError as error:
             raise EngineUnavailable("counters", f"no reply within {self._timeout_s:g} s", retry_after_s=1) from error
         except (redis.exceptions.RedisError, OSError) as error:
+            if isinstance(error, redis.exceptions.ReadOnlyError) or _READ_ONLY_ERROR in str(error):
+                await self._close_idle_connections()
+                raise EngineUnavailable("counters", "the server is a replica, which accepts only reads", retry_after_s=1) from error
             raise EngineUnavailable("counters", str(error), retry_after_s=1) from error
         except (TypeError, ValueError) as error:
             raise EngineUnavailable("counters", "the reply is not a count", retry_after_s=1) from error
@@ -180,8 +186,13 @@ class ValkeyCounter:
         except RuntimeError:
             if self._client is None:
                 raise EngineUnavailable("counters", "the counter is closed", retry_after_s=1) from None
-            await self._client.connection_pool.disconnect(inuse_connections=False)
+            await self._close_idle_connections()
         try:
             return await script(keys=[key], args=list(arguments))
         except RuntimeError as error:
             raise EngineUnavailable("counters", "the connection was closed", retry_after_s=1) from error
+
+    async def _close_idle_connections(self) -> None:
+        """Let the next requests connect again: after a failover, the name of the server leads to another one."""
+        if self._client is not None:
+            await self._client.connection_pool.disconnect(inuse_connections=False)
