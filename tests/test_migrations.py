@@ -21,8 +21,9 @@ from sqlalchemy.pool import NullPool
 
 from rookery import migrations
 from rookery.kernel.db import metadata
-from rookery.kernel.db.postgresql import sqlalchemy_url
+from rookery.kernel.db.postgresql import ENGINE_URL
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
+from rookery.kernel.postgres_address import parse_postgres_address
 from rookery.migrations import HEAD_REVISION, migrate
 from rookery.wiring import build_platform
 from tests.conftest import SECRET_KEY
@@ -41,8 +42,7 @@ def test_head_is_the_newest_revision() -> None:
 def test_migrations_create_the_tables_of_the_code(database_url: str, data_dir: Path) -> None:
     """House 5.2: code and migrations have the same schema on both dialects."""
     assert build_platform  # imports every store, so that the metadata is complete
-    url = f"sqlite:///{data_dir}/records.db" if database_url == "embedded:" else sqlalchemy_url(database_url)
-    engine = create_engine(url, poolclass=NullPool)
+    engine = _open_engine(database_url, data_dir)
     with engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
     engine.dispose()
@@ -50,8 +50,7 @@ def test_migrations_create_the_tables_of_the_code(database_url: str, data_dir: P
 
 def test_no_two_indexes_cover_the_same_columns_of_the_same_rows(database_url: str, data_dir: Path) -> None:
     """A second index with the same columns and the same condition costs every write and serves no read."""
-    url = f"sqlite:///{data_dir}/records.db" if database_url == "embedded:" else sqlalchemy_url(database_url)
-    engine = create_engine(url, poolclass=NullPool)
+    engine = _open_engine(database_url, data_dir)
     catalogue = {
         "sqlite": "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL",
         "postgresql": "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = current_schema()",
@@ -90,7 +89,10 @@ def store_address(request: pytest.FixtureRequest, database_url: str) -> str:
 
 
 def _open_engine(address: str, folder: Path) -> Engine:
-    return create_engine(f"sqlite:///{folder}/records.db" if address == "embedded:" else sqlalchemy_url(address), poolclass=NullPool)
+    if address == "embedded:":
+        return create_engine(f"sqlite:///{folder}/records.db", poolclass=NullPool)
+    parameters = parse_postgres_address(address, setting="ROOKERY_DATABASE_URL")
+    return create_engine(ENGINE_URL, poolclass=NullPool, connect_args=parameters)
 
 
 def migrate_to(engine: Engine, revision: str) -> None:
@@ -161,7 +163,7 @@ def test_a_store_of_a_newer_version_is_rejected(database_url: str, data_dir: Pat
         with closing(sqlite3.connect(data_dir / "records.db")) as connection, connection:
             connection.execute("UPDATE alembic_version SET version_num = '9999'")
     else:
-        engine = create_engine(sqlalchemy_url(database_url), poolclass=NullPool)
+        engine = _open_engine(database_url, data_dir)
         with engine.begin() as connection:
             connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(WrongSettings, match="9999"):

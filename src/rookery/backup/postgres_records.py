@@ -13,10 +13,12 @@ from pathlib import Path
 
 import psycopg
 from psycopg import IsolationLevel, sql
+from psycopg.conninfo import make_conninfo
 
 from rookery.backup.errors import DatabaseNotEmpty
 from rookery.backup.record_copy import Postgres, PostgresSide, RecordTable, SqliteSide, TableCopy, copy_records
 from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.postgres_address import add_options, parse_postgres_address
 from rookery.kernel.sqlite import connect
 from rookery.migrations import begin_on_current_postgres, create_sqlite_store
 
@@ -168,7 +170,8 @@ def read_mark(url: str) -> str | None:
 
 
 def _connect(url: str) -> Postgres:
-    connection = psycopg.connect(url, connect_timeout=_CONNECT_TIMEOUT_S, options=_OPTIONS)
+    parameters = parse_postgres_address(url, setting="ROOKERY_DATABASE_URL")
+    connection = psycopg.connect(make_conninfo(**add_options(parameters, _OPTIONS)), connect_timeout=_CONNECT_TIMEOUT_S)
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     connection.read_only = True
     return connection

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg import AsyncConnection
@@ -12,6 +12,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from rookery.kernel.db.tcp_options import TCP_OPTIONS
 from rookery.kernel.errors import EngineReadOnly, EngineUnavailable, StorageFull
+from rookery.kernel.postgres_address import describe_connection_error, parse_postgres_address
 
 T = TypeVar("T")
 PostgresConnection = AsyncConnection[tuple[object, ...]]
@@ -34,10 +35,11 @@ class PostgresPool:
     A pool of autocommit connections, opened on first use. All calls come from one event loop.
 
     Args:
-        engine: The name of the engine in errors.
+        engine: The name of the engine in errors, and of its setting.
         options: Options of PostgreSQL for each connection, by name.
         on_missing_table: Called if a table does not exist, before the work is repeated.
         prepares_statements: Prepare statements that are repeated. Then PostgreSQL may plan them without their parameters.
+        timeout_s: Longest wait for a connection.
     """
 
     def __init__(
@@ -48,14 +50,17 @@ class PostgresPool:
         options: Mapping[str, str],
         on_missing_table: Callable[[], None],
         prepares_statements: bool = True,
+        timeout_s: float = _POOL_TIMEOUT_S,
     ) -> None:
-        self._url = url
+        self._parameters = parse_postgres_address(url, setting=f"ROOKERY_{engine.upper()}")
         self._engine = engine
         self._options = options
         self._on_missing_table = on_missing_table
         self._prepares_statements = prepares_statements
+        self._timeout_s = timeout_s
         self._pool: AsyncConnectionPool[PostgresConnection] | None = None
         self._opening = asyncio.Lock()
+        self._connection_error: psycopg.Error | None = None
         self._tasks: set[asyncio.Task[object]] = set()
 
     async def run(self, work: Callable[[PostgresConnection], Awaitable[T]]) -> T:
@@ -93,7 +98,7 @@ class PostgresPool:
                 async with pool.connection() as connection:
                     return await work(connection)
             except PoolTimeout as error:
-                raise EngineUnavailable(self._engine, f"no connection became free within {_POOL_TIMEOUT_S:g} s") from error
+                raise EngineUnavailable(self._engine, self._explain_no_connection()) from error
             except psycopg.Error as error:
                 if error.sqlstate == MISSING_TABLE_SQLSTATE:
                     self._on_missing_table()
@@ -107,18 +112,40 @@ class PostgresPool:
         async with self._opening:
             if self._pool is None:
                 pool = AsyncConnectionPool(
-                    self._url,
+                    connection_class=self._make_connection_class(),
                     min_size=0,
                     max_size=_POOL_SIZE,
-                    timeout=_POOL_TIMEOUT_S,
+                    timeout=self._timeout_s,
                     open=False,
                     reconnect_timeout=_POOL_TIMEOUT_S,
                     configure=self._configure,
-                    kwargs={"autocommit": True, "connect_timeout": int(_POOL_TIMEOUT_S), **TCP_OPTIONS},
+                    kwargs={**self._parameters, "autocommit": True, "connect_timeout": int(_POOL_TIMEOUT_S), **TCP_OPTIONS},
                 )
                 await pool.open()
-                self._pool = cast("AsyncConnectionPool[PostgresConnection]", pool)
+                self._pool = pool
         return self._pool
+
+    def _make_connection_class(self) -> type[PostgresConnection]:
+        """Return the class of connections that notes why the last one could not be opened. The pool itself only logs it."""
+        pool = self
+
+        class Connection(AsyncConnection[tuple[object, ...]]):
+            @classmethod
+            async def connect(cls, *arguments: Any, **parameters: Any) -> Any:  # noqa: ANN401 - those of the base class
+                try:
+                    connection = await super().connect(*arguments, **parameters)
+                except psycopg.Error as error:
+                    pool._connection_error = error
+                    raise
+                pool._connection_error = None
+                return connection
+
+        return Connection
+
+    def _explain_no_connection(self) -> str:
+        if self._connection_error is None:
+            return f"no connection became free within {self._timeout_s:g} s"
+        return f"no connection to PostgreSQL: {describe_connection_error(self._connection_error)}"
 
     async def _configure(self, connection: PostgresConnection) -> None:
         if not self._prepares_statements:

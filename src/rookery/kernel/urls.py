@@ -12,6 +12,7 @@ _PRINTABLE_ASCII = re.compile(r"[!-~]+")
 _HOST_NAME = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?)*")
 _NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _MAX_HOST_LENGTH = 253
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]{0,30}):(?://|$)")
 
 
 def find_url_error(url: str) -> str | None:
@@ -34,6 +35,12 @@ def find_url_error(url: str) -> str | None:
     if "#" in url:
         return "must not have a fragment, which would not be sent"
     return None
+
+
+def show_scheme(address: str) -> str:
+    """Return the scheme of *address* for a message, quoted and after a space. Empty without one: then the text may be a secret."""
+    match = _SCHEME.match(address)
+    return f" {match[1]!r}" if match else ""
 
 
 def is_host(host: str) -> bool:

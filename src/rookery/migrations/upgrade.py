@@ -17,8 +17,9 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from rookery.kernel.db.postgresql import sqlalchemy_url
+from rookery.kernel.db.postgresql import ENGINE_URL
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
+from rookery.kernel.postgres_address import parse_postgres_address
 from rookery.migrations.errors import MigrationFailed
 
 _ADVISORY_LOCK_ID = 8400_0001
@@ -115,9 +116,10 @@ def create_sqlite(raw: sqlite3.Connection, revision: str) -> None:
 
 @contextmanager
 def _begin_postgres(url: str) -> Generator[Connection]:
+    parameters = {**parse_postgres_address(url, setting="ROOKERY_DATABASE_URL"), "connect_timeout": "10"}
     try:
         engine = create_engine(
-            sqlalchemy_url(url), poolclass=NullPool, isolation_level="READ COMMITTED", connect_args={"connect_timeout": 10}
+            ENGINE_URL, poolclass=NullPool, isolation_level="READ COMMITTED", connect_args=parameters, hide_parameters=True
         )
         with engine.begin() as connection:
             yield connection

@@ -7,6 +7,7 @@ from pathlib import Path
 from rookery.access.ports import RateLimitCounter
 from rookery.engines.counters.embedded import EmbeddedCounter
 from rookery.kernel.errors import WrongSettings
+from rookery.kernel.urls import show_scheme
 
 __all__ = ["open"]
 
@@ -32,4 +33,4 @@ def open(address: str, *, data_dir: Path, verify_ssl: bool = True) -> RateLimitC
         from rookery.engines.counters.valkey import ValkeyCounter
 
         return ValkeyCounter.from_address(address, verify_ssl=verify_ssl)
-    raise WrongSettings(f"ROOKERY_COUNTERS: unknown counter {scheme!r}; use embedded: or redis://host:6379/0 (rediss: with TLS)")
+    raise WrongSettings(f"ROOKERY_COUNTERS: unknown counter{show_scheme(address)}; use embedded: or redis://host:6379/0 (rediss: with TLS)")

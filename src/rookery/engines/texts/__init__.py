@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rookery.kernel.errors import WrongSettings
+from rookery.kernel.urls import show_scheme
 from rookery.memory.ports import ErasableStore, TextIndex
 
 
@@ -47,6 +48,6 @@ def open(url: str, *, data_dir: Path, verify_ssl: bool = True) -> TextEngine:  #
 
         return PostgresTextIndex(url)
     raise WrongSettings(
-        f"ROOKERY_TEXTS: unknown full-text engine {scheme!r}; use embedded:, "
+        f"ROOKERY_TEXTS: unknown full-text engine{show_scheme(url)}; use embedded:, "
         "postgresql://user:password@host/database or elasticsearch://host:9200/index"
     )

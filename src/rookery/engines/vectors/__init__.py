@@ -7,6 +7,7 @@ from typing import Protocol
 
 from rookery.engines.vectors.file_format import VectorFileHistory
 from rookery.kernel.errors import WrongSettings
+from rookery.kernel.urls import show_scheme
 from rookery.memory.ports import ErasableStore, VectorIndex, VectorSetHistory
 
 
@@ -42,7 +43,7 @@ def open(url: str, *, data_dir: Path, model: str, dimension: int, verify_ssl: bo
 
         return QdrantIndex(parse_address(url), model=model, dimension=dimension, verify_ssl=verify_ssl)
     addresses = "embedded:, postgresql://user:password@host/database or qdrant://:api-key@host:6333"
-    raise WrongSettings(f"ROOKERY_VECTORS: unknown vector engine {scheme!r}; use {addresses}")
+    raise WrongSettings(f"ROOKERY_VECTORS: unknown vector engine{show_scheme(url)}; use {addresses}")
 
 
 def open_history(url: str, *, data_dir: Path) -> VectorSetHistory | None:

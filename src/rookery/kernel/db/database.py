@@ -10,6 +10,7 @@ from rookery.kernel.db.channel import MessageChannel
 from rookery.kernel.db.sqlite import SqliteDatabase
 from rookery.kernel.db.transaction import Dialect, Tx
 from rookery.kernel.errors import WrongSettings
+from rookery.kernel.urls import show_scheme
 
 T = TypeVar("T")
 
@@ -86,9 +87,8 @@ def open_database(url: str, *, data_dir: Path, replica_url: str | None = None, m
         primary = PostgresDatabase(url)
         if replica_url is None:
             return primary
-        return ReplicatedDatabase(primary, PostgresDatabase(replica_url), max_lag_s=max_replica_lag_s)
-    scheme = url.partition(":")[0]
-    msg = f"ROOKERY_DATABASE_URL: {scheme!r} is not a known record store; use embedded: or postgresql://user:password@host/name"
+        return ReplicatedDatabase(primary, PostgresDatabase(replica_url, setting="ROOKERY_DATABASE_REPLICA"), max_lag_s=max_replica_lag_s)
+    msg = f"ROOKERY_DATABASE_URL: unknown record store{show_scheme(url)}; use embedded: or postgresql://user:password@host/name"
     raise WrongSettings(msg)
 
 

@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 import psycopg
 from sqlalchemy import Connection, Executable, event
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.engine import URL, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, InvalidatePoolError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -27,8 +26,12 @@ from rookery.kernel.db.statements import Statement, Upsert
 from rookery.kernel.db.tcp_options import TCP_OPTIONS
 from rookery.kernel.db.transaction import TRANSACTION_HOOK, TransactionHook, Tx, TxCallbacks
 from rookery.kernel.errors import Conflict, EngineReadOnly, EngineUnavailable, StorageFull
+from rookery.kernel.postgres_address import add_options, describe_connection_error, parse_postgres_address
 
 T = TypeVar("T")
+
+ENGINE_URL = "postgresql+psycopg://"
+"""The URL of SQLAlchemy's engines. `connect_args` have the address."""
 
 _POOL_SIZE = 10
 _POOL_TIMEOUT_S = 10
@@ -134,24 +137,27 @@ class PostgresDatabase:
     end. So all connections are opened again, which may lead to the primary.
 
     Args:
+        url: Its address.
+        setting: The setting that has the address, for errors.
         statement_timeout_s: Longest time of a statement, which the server enforces.
     """
 
     dialect: Literal["postgresql"] = "postgresql"
 
-    def __init__(self, url: str, *, statement_timeout_s: int = _STATEMENT_TIMEOUT_S) -> None:
-        options = f"-c statement_timeout={statement_timeout_s}s -c timezone=UTC"
+    def __init__(self, url: str, *, setting: str = "ROOKERY_DATABASE_URL", statement_timeout_s: int = _STATEMENT_TIMEOUT_S) -> None:
+        parameters = parse_postgres_address(url, setting=setting)
+        session = add_options(parameters, f"-c statement_timeout={statement_timeout_s}s -c timezone=UTC")
         self._statement_timeout_s = statement_timeout_s
         self._engine: AsyncEngine = create_async_engine(
-            sqlalchemy_url(url),
+            ENGINE_URL,
             pool_size=_POOL_SIZE,
             max_overflow=0,
             pool_use_lifo=True,  # PostgreSQL keeps the prepared statements of each connection, so few connections should do the work
-            connect_args={"connect_timeout": _POOL_TIMEOUT_S, "options": options, **TCP_OPTIONS},
+            connect_args={**session, "connect_timeout": _POOL_TIMEOUT_S, **TCP_OPTIONS},
             hide_parameters=True,  # the text of an error may be logged
         )
         event.listen(self._engine.sync_engine, "checkout", self._replace_if_stale)
-        self._check_engine = create_async_engine(sqlalchemy_url(url), poolclass=NullPool, connect_args=dict(TCP_OPTIONS))
+        self._check_engine = create_async_engine(ENGINE_URL, poolclass=NullPool, connect_args={**parameters, **TCP_OPTIONS})
         self._check: asyncio.Task[None] | None = None
         self._must_reconnect = False
         self._reconnected_s = float("-inf")
@@ -292,11 +298,6 @@ def _ignore_outcome(task: asyncio.Task[None]) -> None:
         task.exception()
 
 
-def sqlalchemy_url(url: str, driver: str = "postgresql+psycopg") -> URL:
-    """Return *url*, which may begin with postgres:// or postgresql://, as a URL of SQLAlchemy for *driver*."""
-    return make_url(url.replace("postgres://", "postgresql://", 1)).set(drivername=driver)
-
-
 async def _abandon(task: asyncio.Task[T]) -> None:
     """Cancel a transaction whose connection is lost. The driver waits for the end of a cancelled statement, so cancel that wait too."""
     for _ in range(2):
@@ -355,5 +356,6 @@ def _raise_mapped(error: DBAPIError) -> NoReturn:
         msg = "An object of the same name exists already."
         raise Conflict(msg) from error
     if isinstance(error, (OperationalError, InterfaceError)) or error.connection_invalidated:
-        raise EngineUnavailable("database", type(error.orig).__name__) from error
+        reason = describe_connection_error(error.orig) if isinstance(error.orig, psycopg.Error) else type(error.orig).__name__
+        raise EngineUnavailable("database", reason) from error
     raise error

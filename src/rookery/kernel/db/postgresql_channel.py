@@ -14,12 +14,12 @@ from typing import NoReturn
 
 import psycopg
 import structlog
+from psycopg.conninfo import make_conninfo
 from sqlalchemy import bindparam, func, select
-from sqlalchemy.dialects.postgresql.psycopg import dialect
 
-from rookery.kernel.db.postgresql import sqlalchemy_url
 from rookery.kernel.db.transaction import Tx
 from rookery.kernel.logs import LimitedWarning
+from rookery.kernel.postgres_address import add_options, parse_postgres_address
 
 _CHANNEL = "rookery"
 _NOTIFY = select(func.pg_notify(_CHANNEL, bindparam("message")))
@@ -47,7 +47,9 @@ class PostgresChannel:
     """
 
     def __init__(self, url: str, lookup: Callable[[Callable[[Tx], object]], Awaitable[object]]) -> None:
-        self._url = sqlalchemy_url(url)
+        own = {"fallback_application_name": "rookery listener", "connect_timeout": str(_CONNECT_TIMEOUT_S)}
+        parameters = own | parse_postgres_address(url, setting="ROOKERY_DATABASE_URL")
+        self._connection_info = make_conninfo(**add_options(parameters, _OPTIONS))
         self._lookup = lookup
 
     async def send(self, message: str) -> None:
@@ -79,11 +81,5 @@ class PostgresChannel:
                     await connection.execute("SELECT 1")
 
     async def _connect(self) -> psycopg.AsyncConnection[tuple[object, ...]]:
-        arguments, parameters = dialect().create_connect_args(self._url)  # pyright: ignore[reportUnknownMemberType] - untyped
-        parameters = {
-            "fallback_application_name": "rookery listener",
-            "connect_timeout": _CONNECT_TIMEOUT_S,
-            "options": _OPTIONS,
-        } | parameters
         async with asyncio.timeout(_CONNECT_TIMEOUT_S):
-            return await psycopg.AsyncConnection.connect(*arguments, **parameters, autocommit=True)
+            return await psycopg.AsyncConnection.connect(self._connection_info, autocommit=True)
