@@ -123,6 +123,9 @@ async def test_the_preview_of_a_large_audience_is_fast(rig: NotificationRig) -> 
         ({"schedule": {"at": "2031-01-01T00:00", "time_zone": "Mars/Base"}}, "schedule.time_zone"),
         ({"schedule": {"at": "2031-03-30T02:30", "time_zone": "Europe/Vienna"}}, "schedule.at"),
         ({"schedule": {"at": "2031-01-01T00:00", "time_zone": "../../etc/passwd"}}, "schedule.time_zone"),
+        ({"schedule": {"at": "2031-01-01T00:00", "time_zone": ""}}, "schedule.time_zone"),
+        ({"schedule": {"at": "2031-01-01T00:00", "time_zone": "localtime"}}, "schedule.time_zone"),
+        ({"schedule": {"at": "2031-01-01T00:00", "time_zone": "right/Europe/Vienna"}}, "schedule.time_zone"),
     ],
 )
 async def test_bad_input_is_rejected_with_its_field(rig: NotificationRig, fields: Json, field: str) -> None:
@@ -214,6 +217,41 @@ print(TZPATH, parse_schedule("2031-07-01T09:00", "Europe/Vienna", datetime(2031,
     parsed = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=HANG_S, check=True)
 
     assert parsed.stdout.strip() == "() 2031-07-01T07:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "reason"),
+    [
+        ({"at": "2020-01-01T00:00"}, "at", "in the past"),
+        ({"at": "tomorrow"}, "at", "ISO 8601"),
+        ({"at": "2031-03-30T02:30", "time_zone": "Europe/Vienna"}, "at", "does not exist"),
+        ({"at": "2031-01-01T00:00", "time_zone": "europe/viena"}, "time_zone", "did you mean 'Europe/Vienna'?"),
+        ({"time_zone": "Europe/Vienna"}, "at", "required with time_zone"),
+        ({}, "at", "is required"),
+    ],
+)
+async def test_errors_of_a_schedule_name_the_fields_of_the_body(rig: NotificationRig, body: Json, field: str, reason: str) -> None:
+    """D-10, D-70: a time zone without a time was once ignored, and an error named `schedule.at`, which the body does not have."""
+    response = await rig.caller.post(f"/v1/notify/campaigns/{await rig.create_campaign()}/schedule", body)
+
+    assert (response.status_code, list(response.json()["errors"])) == (422, [field]), response.text
+    assert reason in response.text
+
+
+@pytest.mark.parametrize(
+    ("at", "time_zone", "utc"),
+    [
+        ("2031-10-26T02:30", "Europe/Vienna", "2031-10-26T00:30:00.000000Z"),
+        ("2031-10-26T02:30:00+01:00", None, "2031-10-26T01:30:00.000000Z"),
+        ("2031-10-26T02:30", "Asia/Kathmandu", "2031-10-25T20:45:00.000000Z"),
+    ],
+)
+async def test_a_time_that_occurs_twice_is_the_first(rig: NotificationRig, at: str, time_zone: str | None, utc: str) -> None:
+    """D-70: when clocks are set back; an offset chooses the second."""
+    campaign = await rig.create_campaign()
+    view = await rig.post(f"/campaigns/{campaign}/schedule", {"at": at, "time_zone": time_zone})
+
+    assert cast("Json", view["schedule"])["at_utc"] == utc
 
 
 async def test_a_campaign_starts_at_its_time(settings: Settings, clock: FakeClock) -> None:

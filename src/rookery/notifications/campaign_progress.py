@@ -18,7 +18,8 @@ from rookery.kernel.events import EventBus
 from rookery.notifications import audiences
 from rookery.notifications.campaign_states import CampaignAction, next_status
 from rookery.notifications.campaigns import CANCELLED_REASON, finish_status, publish_status
-from rookery.notifications.events import ChannelChanged
+from rookery.notifications.common_failures import CommonFailure
+from rookery.notifications.events import ChannelChanged, SubscriberEvent
 from rookery.notifications.messages import SendOutcome
 from rookery.notifications.models import Campaign, CampaignStatus, NotificationState
 from rookery.notifications.outcomes import clean_reason
@@ -89,11 +90,16 @@ class CampaignProgress:
         results: Sequence[NotificationResult],
         campaigns: dict[str, Campaign],
         now: datetime,
+        *,
+        common_failures: Sequence[CommonFailure] = (),
     ) -> None:
         """
         Store results, update channels, and pause campaigns whose fault is common to all addresses. Update *campaigns*.
 
         A delivery of a cancelled campaign is not sent again.
+
+        Args:
+            common_failures: Failures whose fault is not that of the subscribers. Their attempts are among *attempts* or stored already.
         """
         if not results:
             return
@@ -101,20 +107,20 @@ class CampaignProgress:
         log.add_to_outbox(tx, [attempt.outbox_message for attempt in attempts if attempt.outbox_message is not None])
         confirmed_ids = [attempt.claim.channel.id for attempt in attempts if attempt.result.outcome is SendOutcome.SENT]
         subscribers.confirm_channels(tx, sorted(set(confirmed_ids)), at=now)
+        excused_ids = {attempt.claim.channel.id for failure in common_failures for attempt in failure.attempts}
         for attempt in attempts:
             result, claim = attempt.result, attempt.claim
-            if result.outcome is SendOutcome.GONE:
+            if result.outcome is SendOutcome.GONE and claim.channel.id not in excused_ids:
                 self._invalidate(tx, claim, clean_reason(result.reason) or "The address no longer exists.", now)
             elif result.outcome is SendOutcome.RETRY and result.retry_after_s and claim.channel.host:
                 until = now + timedelta(seconds=min(result.retry_after_s, MISSED_AFTER.total_seconds()))
                 queue.delay_host(tx, claim.campaign_id, claim.channel.host, now, until=until)
         for attempt in attempts:
             campaign = campaigns.get(attempt.claim.campaign_id)
-            if attempt.result.outcome is SendOutcome.BLOCKED and campaign is not None and campaign.status is CampaignStatus.SENDING:
-                reason = clean_reason(attempt.result.reason)
-                status = next_status(campaign, CampaignAction.PAUSE)
-                _log.warning("notifications.campaign_paused", campaign=campaign.id, reason=reason)
-                campaigns[campaign.id] = self._change(tx, campaign, replace(campaign, status=status, status_reason=reason), now)
+            if attempt.result.outcome is SendOutcome.BLOCKED and campaign is not None:
+                campaigns[campaign.id] = self._pause(tx, campaign, attempt.result.reason, now)
+        for failure in common_failures:
+            self._excuse(tx, failure, campaigns, now)
 
     def release(
         self,
@@ -153,6 +159,32 @@ class CampaignProgress:
         for change in sorted(changes, key=attrgetter("workspace_id")):
             action = f"campaign.{change.after['status']}"
             self._audit.record(tx, SYSTEM_ACTOR, change.workspace_id, action, change.subject, before=change.before, after=change.after)
+
+    def _excuse(self, tx: Tx, failure: CommonFailure, campaigns: dict[str, Campaign], now: datetime) -> None:
+        """Activate the channels of a common failure again. If it pauses the campaign, open its deliveries again, but no unknown ones."""
+        for claim in (attempt.claim for attempt in failure.attempts if attempt.result.outcome is SendOutcome.GONE):
+            if queue.revalidate_channel(tx, claim.channel.id):
+                event = SubscriberEvent(
+                    name="subscriber.updated",
+                    workspace_id=claim.workspace_id,
+                    subscriber_id=claim.channel.subscriber_id,
+                    external_id=claim.external_id,
+                    at=now,
+                )
+                self._bus.publish_on_commit(tx, event)
+        campaign = campaigns.get(failure.attempts[0].claim.campaign_id)
+        if failure.pause_reason is None or campaign is None or campaign.status not in {CampaignStatus.SENDING, CampaignStatus.PAUSED}:
+            return
+        queue.reopen_failed(tx, [attempt.claim.id for attempt in failure.attempts], now)
+        campaigns[campaign.id] = self._pause(tx, campaign, failure.pause_reason, now)
+
+    def _pause(self, tx: Tx, campaign: Campaign, reason: str | None, now: datetime) -> Campaign:
+        """Pause a campaign that is being sent, because of a fault that is common to all addresses; return it."""
+        if campaign.status is not CampaignStatus.SENDING:
+            return campaign
+        new = replace(campaign, status=next_status(campaign, CampaignAction.PAUSE), status_reason=clean_reason(reason))
+        _log.warning("notifications.campaign_paused", campaign=campaign.id, reason=new.status_reason)
+        return self._change(tx, campaign, new, now)
 
     def _invalidate(self, tx: Tx, claim: ClaimedNotification, reason: str, now: datetime) -> None:
         if queue.invalidate_channels(tx, [claim.channel.id], reason=reason):

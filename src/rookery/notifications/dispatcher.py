@@ -26,6 +26,7 @@ from rookery.kernel.db.leases import make_worker_id
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.ids import IdFactory
 from rookery.notifications.campaign_progress import CampaignProgress
+from rookery.notifications.common_failures import CommonFailure
 from rookery.notifications.crash_recovery import CrashRecovery, DeadWorkers
 from rookery.notifications.delivery_counters import DeliveryCounters
 from rookery.notifications.errors import ChannelNotReady
@@ -74,6 +75,7 @@ class _RoundInput:
     now: datetime
     until: datetime
     results: Sequence[SendAttempt]
+    common_failures: Sequence[CommonFailure]
     to_release: Sequence[ClaimRelease]
     leased: Mapping[str, int]
     limits: Sequence[tuple[str, int]]
@@ -120,6 +122,7 @@ class CampaignDispatcher:
     _worker_id: str = ""
     _leased: dict[str, LeasedCampaign] = field(default_factory=dict[str, LeasedCampaign])
     _results: list[SendAttempt] = field(default_factory=list[SendAttempt])
+    _common_failures: list[CommonFailure] = field(default_factory=list[CommonFailure])
     _to_release: list[ClaimRelease] = field(default_factory=list[ClaimRelease])
     _lease_ends_s: float = 0.0
     _rotation: int = 0
@@ -216,7 +219,7 @@ class CampaignDispatcher:
 
     async def _store_separately(self) -> None:
         """Store each result of a failed round alone, and drop those that fail, so that one row cannot block all others."""
-        empty_input = replace(self._collect_input(None), results=(), to_release=(), limits=(), lease_room=None)
+        empty_input = replace(self._collect_input(None), results=(), common_failures=(), to_release=(), limits=(), lease_room=None)
         for attempt in tuple(self._results):
             try:
                 await self._write(replace(empty_input, results=(attempt,)))
@@ -294,6 +297,7 @@ class CampaignDispatcher:
             now=now,
             until=now + timedelta(seconds=self.lease_s),
             results=tuple(self._results),
+            common_failures=tuple(self._common_failures),
             to_release=tuple(self._to_release),
             leased={campaign_id: leased.held_count for campaign_id, leased in self._leased.items()},
             limits=self._plan_claims(),
@@ -339,6 +343,7 @@ class CampaignDispatcher:
     async def _write(self, round_input: _RoundInput) -> _RoundResult:
         result = await self.db.write(lambda tx: self._apply(tx, round_input))
         del self._results[: len(round_input.results)], self._to_release[: len(round_input.to_release)]
+        del self._common_failures[: len(round_input.common_failures)]
         self.journal.forget_stored(self._results)
         self.counters.record_results(result.results)
         return result
@@ -356,7 +361,7 @@ class CampaignDispatcher:
         campaigns = queue.lock_campaigns(tx, touched_ids) if touched_ids else {}
         recovered = None if dead is None else self.recovery.settle(tx, dead, campaigns, now)
         results = [evaluate_attempt_result(attempt) for attempt in round_input.results]
-        self.progress.store_results(tx, round_input.results, results, campaigns, now)
+        self.progress.store_results(tx, round_input.results, results, campaigns, now, common_failures=round_input.common_failures)
         if round_input.to_release:
             self.progress.release(tx, round_input.to_release, campaigns, worker_id=self._worker_id)
         leased = {
@@ -446,10 +451,13 @@ class CampaignDispatcher:
         result = attempt.result
         self.slots.finish(kind, host, is_answered=result.status is not None or result.outcome is not SendOutcome.RETRY)
         self.slots.remove_claim(kind, host)
+        common_failure = None if leased.campaign.test_of is not None else leased.failures.record(attempt)
         self._results.append(attempt)
         self.journal.finish(attempt)
         self.counters.record_attempt(attempt)
-        if result.outcome is SendOutcome.BLOCKED:
+        if common_failure is not None:
+            self._common_failures.append(common_failure)
+        if result.outcome is SendOutcome.BLOCKED or (common_failure is not None and common_failure.pause_reason is not None):
             self._release_waiting(leased)
         elif result.outcome is SendOutcome.RETRY and result.retry_after_s and host:
             self._release_host(leased, host)

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from rookery.notifications.common_failures import FailureStreaks
 from rookery.notifications.models import Campaign
 from rookery.notifications.pacing import TokenBucket
 from rookery.notifications.store.queue import ClaimedNotification
@@ -24,6 +25,7 @@ class LeasedCampaign:
         waiting: Claims that are not sent yet, in order.
         in_flight: Number of messages being sent.
         stalled_until_s: No claim is tried until this monotonic time.
+        failures: The failures that may have one cause.
     """
 
     campaign: Campaign
@@ -31,6 +33,7 @@ class LeasedCampaign:
     waiting: deque[ClaimedNotification] = field(default_factory=deque[ClaimedNotification])
     in_flight: int = 0
     stalled_until_s: float = 0.0
+    failures: FailureStreaks = field(default_factory=FailureStreaks)
 
     @property
     def held_count(self) -> int:

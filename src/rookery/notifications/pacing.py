@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 
 from rookery.notifications.messages import ChannelType
 
-_MAX_BURST_S = 0.1
+_MAX_BURST_S = 0.25
+"""Seconds whose messages may be sent at once. Rounds of a busy process are up to 0.2 s apart, and would lower the rate."""
+
 _PREFETCH_FACTOR = 2
 """Claimed messages per slot. One is being sent while the next waits, so that a slot does not wait for the store."""
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.placeholders import NAME_PATTERN
 from rookery.kernel.schema import PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
 from rookery.kernel.variables import MAX_VALUE_LENGTH, TemplateValue
@@ -155,7 +156,7 @@ class CampaignChangeBody(RequestModel):
 
 
 class ScheduleCampaignBody(RequestModel):
-    """The body to schedule a campaign. Without `at`, the time in the campaign's `schedule` is used."""
+    """The body to schedule a campaign. An empty one uses the time in the campaign's `schedule`."""
 
     at: Annotated[str | None, Field(min_length=1, max_length=64, description="A local time in `time_zone`, or a time with an offset.")] = (
         None
@@ -164,7 +165,9 @@ class ScheduleCampaignBody(RequestModel):
 
     def to_model(self, now: datetime) -> CampaignSchedule | None:
         """Return the time, or None for that of the campaign."""
-        return None if self.at is None else parse_schedule(self.at, self.time_zone, now, field="schedule")
+        if self.at is None and self.time_zone is not None:
+            raise ValidationFailed({"at": ["is required with time_zone"]})
+        return None if self.at is None else parse_schedule(self.at, self.time_zone, now)
 
 
 class CampaignTestBody(RequestModel):

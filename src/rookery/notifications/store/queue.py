@@ -191,6 +191,16 @@ _INVALIDATE = (
     .where(channels.c.id.in_(_IDS), channels.c.status == ChannelStatus.ACTIVE.value)
     .values(status=ChannelStatus.INVALID.value, status_reason=bindparam("new_reason"))
 )
+_REVALIDATE = (
+    update(channels)
+    .where(channels.c.id == bindparam("of_id"), channels.c.status == ChannelStatus.INVALID.value)
+    .values(status=ChannelStatus.ACTIVE.value, status_reason=None)
+)
+_REOPEN = (
+    update(deliveries)
+    .where(deliveries.c.id.in_(_IDS), deliveries.c.state == NotificationState.FAILED.value)
+    .values(state=_PENDING, next_at=_NOW, spent=0, ended_at=None, reason=None)
+)
 
 ABANDONED_REASON = "The server stopped while it was being sent. It may have arrived, so it is not sent again."
 EXPIRED_REASON = "It was not sent before its time to live ended."
@@ -535,6 +545,16 @@ def release_claims(
 def invalidate_channels(tx: Tx, channel_ids: Sequence[str], *, reason: str) -> int:
     """Mark active channels as invalid; return their number."""
     return tx.execute(_INVALIDATE, {"ids": channel_ids, "new_reason": reason})
+
+
+def revalidate_channel(tx: Tx, channel_id: str) -> bool:
+    """Mark an invalid channel as active; return False if it has another status or was deleted."""
+    return tx.execute(_REVALIDATE, {"of_id": channel_id}) == 1
+
+
+def reopen_failed(tx: Tx, delivery_ids: Sequence[str], now: datetime) -> None:
+    """Make those of the deliveries that failed pending again. They keep their attempts."""
+    tx.execute(_REOPEN, {"ids": list(delivery_ids), "now": to_micros(now)})
 
 
 def get_open_stats(tx: Tx) -> tuple[int, datetime | None]:

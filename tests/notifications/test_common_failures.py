@@ -1,0 +1,136 @@
+"""Failures that all targets have in common: the campaign pauses, and no subscriber is marked (D-70; issue 18)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import cast
+
+import pytest
+
+from rookery.notifications.common_failures import MIN_COMMON_FAILURES, CommonFailure, FailureStreaks
+from rookery.notifications.messages import ChannelType, SendOutcome, SendResult
+from rookery.notifications.models import ChannelStatus, SubscriberChannel
+from rookery.notifications.sending import SendAttempt
+from rookery.notifications.store.queue import ClaimedNotification
+from tests.conftest import Settings
+from tests.notifications.rig import Json, NotificationRig, count_states, run_notifications
+from tests.webhooks.receiver import ReceivedRequest, Reply, run_receiver
+
+_OK = Reply(status=204, body=b"")
+_NOW = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+async def _list_statuses(rig: NotificationRig) -> set[object]:
+    rows = cast("list[Json]", (await rig.get("/subscribers?per_page=100"))["data"])
+    return {channel["status"] for row in rows for channel in cast("list[Json]", row["channels"])}
+
+
+@pytest.mark.parametrize("status", [302, 401, 404])
+async def test_a_receiver_that_rejects_everything_pauses_the_campaign(settings: Settings, status: int) -> None:
+    """
+    Issue 18: a receiver that answers 404 after a wrong deployment made all subscribers invalid. Now a few are tried.
+
+    After `resume`, each subscriber gets the message once, also those that were tried.
+    """
+    replies = {"reply": Reply(status=status)}
+    async with run_notifications(settings, lambda _: replies["reply"], notify_host_concurrency=2) as rig:
+        await rig.add_subscribers(60)
+        campaign = await rig.send_campaign()
+        view = await rig.wait_for_status(campaign, "paused")
+        tried_count = len(rig.receiver.received)
+
+        assert f"The receiver answered {status}" in str(view["status_reason"])
+        assert (count_states(view), await _list_statuses(rig)) == ({"pending": 60}, {"active"})
+        assert MIN_COMMON_FAILURES <= tried_count < MIN_COMMON_FAILURES + 4
+        replies["reply"] = _OK
+        await rig.post(f"/campaigns/{campaign}/resume")
+        assert count_states(await rig.wait_for_status(campaign, "sent")) == {"sent": 60}
+        assert len(rig.receiver.received) == tried_count + 60
+        details = await rig.get_details(campaign, "s0")
+        outcomes = [attempt["outcome"] for attempt in cast("list[Json]", details["attempts"])]
+        assert outcomes == ["gone" if status == 404 else "rejected", "sent"]
+
+
+async def test_a_host_that_knows_nobody_does_not_stop_the_others(settings: Settings) -> None:
+    """Issue 18: while another receiver accepts the messages, the campaign goes on. The deliveries fail, and the channels stay active."""
+    async with run_receiver(lambda _: _OK) as other, run_notifications(settings, lambda _: Reply(status=404)) as rig:
+        for number in range(3):
+            channel = {"type": "webhook", "url": f"http://localhost:{other.port}/{number}"}
+            await rig.post("/subscribers", {"external_id": f"other{number}", "channels": [channel]}, 201)
+        await rig.wait_for_status(await rig.send_campaign(), "sent")
+        other.received.clear()
+        await rig.add_subscribers(40)
+        view = await rig.wait_for_status(await rig.send_campaign(rate_per_second=400), "sent")
+
+        assert (count_states(view), len(other.received)) == ({"sent": 3, "failed": 40}, 3)
+        assert await _list_statuses(rig) == {"active"}
+
+
+async def test_single_addresses_that_are_gone_are_marked(settings: Settings) -> None:
+    """D-70: a receiver that accepts some messages and answers 410 to others is right about them."""
+
+    def reply(request: ReceivedRequest) -> Reply:
+        return Reply(status=410) if int(request.path.removeprefix("/s")) % 3 else _OK
+
+    async with run_notifications(settings, reply) as rig:
+        await rig.add_subscribers(60)
+        view = await rig.wait_for_status(await rig.send_campaign(), "sent")
+
+        assert count_states(view) == {"sent": 20, "failed": 40}
+        assert cast("Json", (await rig.get("/subscribers?status=invalid"))["meta"])["total"] == 40
+
+
+def _make_attempt(number: int, kind: ChannelType, result: SendResult, *, used_attempts: int) -> SendAttempt:
+    channel = SubscriberChannel(
+        id=f"c{number}", workspace_id=1, subscriber_id=f"s{number}", position=0, type=kind, address=f"a{number}", p256dh="", auth="",
+        host="", status=ChannelStatus.ACTIVE, status_reason=None, last_confirmed_at=None, created_at=_NOW,
+    )  # fmt: skip
+    claim = ClaimedNotification(
+        id=f"d{number}", workspace_id=1, campaign_id="c", external_id=f"s{number}", channel=channel, locale=None, attributes="{}",
+        attempt_number=1, used_attempts=used_attempts, due_at=_NOW, expires_at=_NOW.replace(year=2027),
+    )  # fmt: skip
+    return SendAttempt(claim=claim, result=result, started_at=_NOW, ended_at=_NOW, duration_s=0.0)
+
+
+def _record_all(streaks: FailureStreaks, kind: ChannelType, results: list[SendResult], *, used_attempts: int = 0) -> list[CommonFailure]:
+    attempts = [_make_attempt(number, kind, result, used_attempts=used_attempts) for number, result in enumerate(results)]
+    return [failure for attempt in attempts if (failure := streaks.record(attempt)) is not None]
+
+
+_RELAY_DENIED = SendResult(outcome=SendOutcome.REJECTED, status=550, reason="550 5.7.1 relay access denied")
+_GONE = SendResult(outcome=SendOutcome.GONE, status=550, reason="550 5.1.1 no such user")
+_DOWN = SendResult(outcome=SendOutcome.RETRY, reason="The connection could not be opened.")
+_SENT = SendResult(outcome=SendOutcome.SENT, status=250)
+
+
+@pytest.mark.parametrize(
+    ("kind", "results", "used_attempts", "is_common"),
+    [
+        (ChannelType.EMAIL, [_RELAY_DENIED] * 10, 0, True),
+        (ChannelType.EMAIL, [_RELAY_DENIED] * 9, 0, False),
+        (ChannelType.EMAIL, [_SENT, *[_RELAY_DENIED] * 20], 0, False),
+        (ChannelType.EMAIL, [*[_RELAY_DENIED] * 9, _GONE, _RELAY_DENIED], 0, True),
+        (ChannelType.EMAIL, [_GONE] * 20, 0, False),
+        (ChannelType.WEBPUSH, [_GONE] * 20, 0, False),
+        (ChannelType.NTFY, [_GONE] * 10, 0, True),
+        (ChannelType.WEBHOOK, [_DOWN] * 20, 0, False),
+        (ChannelType.WEBHOOK, [_DOWN] * 10, 5, True),
+        (ChannelType.APPRISE, [*[_RELAY_DENIED] * 5, *[_DOWN] * 5], 5, False),
+    ],
+)
+def test_the_same_final_failure_in_a_row_is_common(
+    kind: ChannelType, results: list[SendResult], used_attempts: int, *, is_common: bool
+) -> None:
+    """Issue 18: push services and mail servers are right about addresses that are gone; a fault that may pass is tried again first."""
+    failures = _record_all(FailureStreaks(), kind, results, used_attempts=used_attempts)
+
+    assert bool(failures) == is_common
+    assert all(failure.pause_reason is not None for failure in failures)
+
+
+def test_messages_that_may_have_arrived_count_as_failures() -> None:
+    """Issue 18: a receiver that takes messages and never answers makes ten deliveries unknown, not all."""
+    unknown = SendResult(outcome=SendOutcome.UNKNOWN, reason="The receiver did not answer within 10 seconds.")
+    failures = _record_all(FailureStreaks(), ChannelType.WEBHOOK, [unknown] * 12)
+
+    assert [len(failure.attempts) for failure in failures] == [10, 1, 1]
