@@ -112,6 +112,8 @@ def test_slugs_are_short_and_never_empty() -> None:
         ("servers", NewApiKey(name="key", scopes=("*",), restrictions=KeyRestrictions(servers=frozenset({""})))),
         ("orgs", NewApiKey(name="key", scopes=("*",), restrictions=KeyRestrictions(orgs=frozenset(str(number) for number in range(1001))))),
         ("tool_limits", NewApiKey(name="key", scopes=("*",), restrictions=KeyRestrictions(tool_limits={"a/*": 0}))),
+        ("tool_limits", NewApiKey(name="key", scopes=("*",), restrictions=KeyRestrictions(tool_limits={"[ab]" * 9: 5}))),
+        ("tools", NewApiKey(name="key", scopes=("*",), restrictions=KeyRestrictions(tools=("[ab]" * 9,)))),
         ("permissions", NewAgentKey(name="key", permissions=("nonsense",))),
         ("rate_limit", NewAgentKey(name="key", permissions=("*",), rate_limit=0)),
         ("ips", NewAgentKey(name="key", permissions=("*",), ip_list=("nonsense",))),

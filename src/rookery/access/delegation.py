@@ -7,17 +7,16 @@ This prevents privilege escalation through other keys.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from fnmatch import fnmatchcase
 
 from rookery.access import scopes
 from rookery.access.errors import DelegationDenied, ScopeMissing
 from rookery.access.models import TEST, Environment, Key, Tier, missing_scope_error
 from rookery.access.networks import covers_all, parse_networks
 from rookery.access.rate_limits import DEFAULT_RATE_PER_MINUTE, TIER_LIMITS_PER_HOUR
+from rookery.kernel import globs
 from rookery.kernel.clock import format_iso
 from rookery.kernel.errors import PermissionDenied
 
-_WILDCARD_CHARACTERS = frozenset("*?[")
 _AGENT_SCOPES = ("brain:read", "brain:write", "brain:delete", "sessions.write")
 """Scopes with which a key that is bound to an agent reaches memories and sessions of this agent alone (D-43, D-62)."""
 _MINUTES_PER_HOUR = 60
@@ -103,12 +102,12 @@ def _covers_names(allowed: frozenset[str] | None, requested: frozenset[str] | No
 
 def _covers_glob(allowed: Collection[str], requested: str) -> bool:
     """Return whether one of *allowed* matches everything that the glob *requested* matches; False if unsure."""
-    literal = requested[: min((index for index, char in enumerate(requested) if char in _WILDCARD_CHARACTERS), default=len(requested))]
+    literal = requested[: min((index for index, char in enumerate(requested) if char in globs.WILDCARDS), default=len(requested))]
     for glob in allowed:
-        if glob == requested or (literal == requested and fnmatchcase(requested, glob)):
+        if glob == requested or (literal == requested and globs.matches(requested, glob)):
             return True
         stem = glob[:-1]
-        if glob.endswith("*") and _WILDCARD_CHARACTERS.isdisjoint(stem) and literal.startswith(stem):
+        if glob.endswith("*") and globs.WILDCARDS.isdisjoint(stem) and literal.startswith(stem):
             return True
     return False
 

@@ -11,12 +11,16 @@ from typing import Final, TypeVar
 
 from rookery.access import networks, scopes
 from rookery.access.models import Environment, Key, KeyRestrictions, Tier
+from rookery.kernel import globs
 from rookery.kernel.errors import ValidationFailed
 
 MAX_NAME_LENGTH = 100
 MAX_RATE_PER_MINUTE = 1_000_000
 MAX_LIST_ITEMS = 1_000
 """Maximum entries of any list of a key. Keeps rows small, since the guard reads one at every request."""
+
+MAX_SETS_PER_PATTERN = 8
+"""Maximum sets of characters, such as `[a-z]`, in a pattern of tools. Each takes a regular expression."""
 
 _AGENT_ID = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?")
 _NON_SLUG_CHARACTERS = re.compile(r"[^a-z0-9]+")
@@ -232,6 +236,7 @@ class FieldValidator:
             "projects": restrictions.projects,
         }.items():
             self._validate_names(field_name, names or ())
+        self._validate_patterns("tools", restrictions.tools or ())
         self._validate_tool_limits(restrictions.tool_limits)
         return restrictions
 
@@ -242,8 +247,13 @@ class FieldValidator:
         if any(not name or len(name) > 256 or not name.isprintable() for name in name_list):
             self._add_error(field_name, "must have entries of 1 to 256 printable characters")
 
+    def _validate_patterns(self, field_name: str, patterns: Collection[str]) -> None:
+        if any(globs.count_sets(pattern) > MAX_SETS_PER_PATTERN for pattern in patterns):
+            self._add_error(field_name, f"must have patterns with at most {MAX_SETS_PER_PATTERN} sets of characters, such as [a-z]")
+
     def _validate_tool_limits(self, limits: Mapping[str, int]) -> None:
         self._validate_names("tool_limits", limits)
+        self._validate_patterns("tool_limits", limits)
         for glob, limit in limits.items():
             if not 1 <= limit <= MAX_RATE_PER_MINUTE:
                 self._add_error("tool_limits", f"{glob[:64]}: must be 1 to {MAX_RATE_PER_MINUTE} calls per minute")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from rookery.access.errors import RateLimited
 from rookery.access.models import TEST, Caller, Key, Tier
 from rookery.access.ports import RateLimitCounter, WindowCount
+from rookery.kernel import globs
 from rookery.kernel.clock import Clock, to_micros
 from rookery.kernel.engine_breakers import EngineBreaker
 from rookery.kernel.errors import EngineUnavailable
@@ -198,4 +198,4 @@ def match_tool_limits(tool_limits: Mapping[str, int], server: str, tool: str) ->
     if not tool_limits:
         return []
     name = f"{server}/{tool}"
-    return sorted(((glob, limit) for glob, limit in tool_limits.items() if fnmatchcase(name, glob)), key=lambda item: (item[1], item[0]))
+    return sorted(((glob, limit) for glob, limit in tool_limits.items() if globs.matches(name, glob)), key=lambda item: (item[1], item[0]))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from typing import cast
 
 import structlog
 
 from rookery.access.models import Caller
+from rookery.kernel import globs
 from rookery.tools.arguments import ArgumentValidator
 from rookery.tools.models import JsonObject, Server, ServerFeatures
 
@@ -82,14 +82,14 @@ def requires_task(definition: JsonObject) -> bool:
 def is_tool_disabled(server: Server, tool: str) -> bool:
     """Return whether the operator's rules exclude the tool (D-33)."""
     rules = server.rules
-    if rules.allow is not None and not any(fnmatchcase(tool, glob) for glob in rules.allow):
+    if rules.allow is not None and not any(globs.matches(tool, glob) for glob in rules.allow):
         return True
-    return any(fnmatchcase(tool, glob) for glob in rules.deny)
+    return any(globs.matches(tool, glob) for glob in rules.deny)
 
 
 def is_tool_allowed(caller: Caller, server_id: str, tool: str) -> bool:
     """Return whether the key's allow-list of tools contains this one (D-23)."""
-    return caller.tools is None or any(fnmatchcase(f"{server_id}/{tool}", glob) for glob in caller.tools)
+    return caller.tools is None or any(globs.matches(f"{server_id}/{tool}", glob) for glob in caller.tools)
 
 
 def index_by_name(features: ServerFeatures, old_tools: Mapping[str, CatalogueTool]) -> dict[str, CatalogueTool]:

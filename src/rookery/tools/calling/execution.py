@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from fnmatch import fnmatchcase
 
+from rookery.kernel import globs
 from rookery.kernel.tracing import start_span
 from rookery.tools.calling.results import ToolCallFailed
 from rookery.tools.calling.tool_call import ToolCall
@@ -87,5 +87,5 @@ async def _call_with_timeout(connection: UpstreamConnection, call: ToolCall) -> 
 
 def get_timeout_s(server: Server, tool: str) -> float:
     """Return the tool's time-out in seconds: its own, or that of its server. Progress restarts it."""
-    timeout_s = next((limit for glob, limit in server.rules.timeouts_s.items() if fnmatchcase(tool, glob)), server.timeout_s)
+    timeout_s = next((limit for glob, limit in server.rules.timeouts_s.items() if globs.matches(tool, glob)), server.timeout_s)
     return min(timeout_s, _MAX_CALL_S)

@@ -8,8 +8,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
+from rookery.kernel import globs
 from rookery.tools.calling.results import ToolCallFailed, ToolResult
 from rookery.tools.calling.tool_call import ToolCall
 from rookery.tools.catalogue_tool import CatalogueTool
@@ -144,7 +144,7 @@ def get_ttl_s(server: Server, tool: CatalogueTool) -> float:
     """Return the time to live of the tool's results in seconds. 0: not cacheable, as for every tool that changes something."""
     if not server.rules.cache_s or not tool.is_read_only or isinstance(server.target, BuiltinTarget):
         return 0.0
-    return next((ttl for glob, ttl in server.rules.cache_s.items() if fnmatchcase(tool.name, glob)), 0.0)
+    return next((ttl for glob, ttl in server.rules.cache_s.items() if globs.matches(tool.name, glob)), 0.0)
 
 
 def is_cacheable(call: ToolCall, tool: CatalogueTool) -> bool:

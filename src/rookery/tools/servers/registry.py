@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import structlog
 
 from rookery.access.models import Caller
+from rookery.kernel import globs
 from rookery.kernel.clock import Clock, utc_now
 from rookery.tools.models import Server
 from rookery.tools.servers.servers_file import InvalidServersFile, ServersFile, read_servers_file
@@ -151,4 +151,4 @@ def is_server_allowed(caller: Caller, server_id: str) -> bool:
     """Return whether the key's allow-lists of servers and tools permit this server id (D-23)."""
     if caller.servers is not None and server_id not in caller.servers:
         return False
-    return caller.tools is None or any(fnmatchcase(server_id, glob.partition("/")[0]) for glob in caller.tools)
+    return caller.tools is None or any(globs.matches(server_id, glob.partition("/")[0]) for glob in caller.tools)
