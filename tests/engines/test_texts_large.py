@@ -300,15 +300,97 @@ async def test_a_restored_store_does_not_use_a_newer_cache(open_index: OpenIndex
     assert third.question_counts.from_cache == 1
 
 
-async def test_a_store_of_the_previous_format_is_upgraded(open_index: OpenIndex, tmp_path: Path) -> None:
-    """Format 1 had no cache; the upgrade keeps all documents."""
+def _downgrade(path: Path, version: int) -> None:
+    """Give a closed index the format of an earlier version: one full-text table for all workspaces, and in version 1 no cache."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        tables = [str(name) for (name,) in connection.execute("SELECT table_name FROM workspace").fetchall()]
+        connection.executescript(
+            f"""
+            {"".join(f"DROP TABLE {table};" for table in tables)}
+            DROP TABLE workspace; DROP TABLE gone; DROP TABLE counter; DROP INDEX document_rows;
+            CREATE VIRTUAL TABLE fts USING fts5 (
+                content, context, tokens, content = 'document', content_rowid = 'id', tokenize = 'porter unicode61'
+            );
+            INSERT INTO fts (rowid, content, context, tokens) SELECT id, content, context, tokens FROM document;
+            PRAGMA user_version = {version};
+            """  # noqa: S608 - own words
+        )
+        if version == 2:
+            connection.executescript(
+                """
+                CREATE TABLE counter (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+                INSERT INTO counter VALUES ('last_row', 100), ('covers', 7), ('identity', 'feed');
+                CREATE TABLE gone (row INTEGER PRIMARY KEY);
+                """
+            )
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_store_of_an_earlier_format_is_upgraded(open_index: OpenIndex, tmp_path: Path, version: int) -> None:
+    """D-08: earlier formats had one full-text table for all workspaces. The upgrade keeps all documents and drops the old cache."""
     first = open_index()
-    await first.put(make_documents(5))
+    await first.put([*make_documents(5), make_document("theirs", workspace_id=2, content="heron in the reeds")])
     await first.close()
-    with contextlib.closing(sqlite3.connect(tmp_path / "texts.db")) as connection:
-        connection.executescript("DROP TABLE counter; DROP TABLE gone; PRAGMA user_version = 1;")
+    _downgrade(tmp_path / "texts.db", version)
+    (tmp_path / "texts.cache" / "feed").mkdir(parents=True)
     second = open_index()
     await put_and_cache(second, make_document("new", content="heron", updated_at=NOW))
 
     assert len(await find_ids(second, make_question("heron"), limit=6)) == 6
     assert second.question_counts.from_cache == 1
+    assert await find_ids(second, TextQuery(any_of=("reeds",)), access_filter=make_filter(workspace_id=2), limit=6) == ["theirs"]
+    assert not (tmp_path / "texts.cache" / "feed").exists()
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+async def test_memories_of_other_workspaces_change_no_score(open_index: OpenIndex, is_cached: bool) -> None:
+    """Spec 2.8: a score shows nothing of other workspaces, neither their number of memories nor how many of them have a word."""
+    index = open_index() if is_cached else open_index(min_documents=1_000)
+    await put_and_cache(index, *make_documents(6), make_document("other", content="pelican by the river and the lake"))
+    queries = [TextQuery(any_of=("heron",)), TextQuery(any_of=("pelican", "heron")), make_question("heron", "river")]
+    before = [await index.search(query, access_filter=make_filter(), limit=5) for query in queries]
+
+    await put_and_cache(index, *(make_document(f"t{number}", workspace_id=2, content="pelican heron " * number) for number in range(1, 40)))
+
+    assert [await index.search(query, access_filter=make_filter(), limit=5) for query in queries] == before
+    assert index.question_counts.from_cache == (2 if is_cached else 0)
+
+
+async def test_workspaces_beyond_the_limit_share_a_table(open_index: OpenIndex, tmp_path: Path) -> None:
+    """SQLite opens a file with very many full-text tables slowly. Workspaces that share one see nothing of each other's memories."""
+    await open_index().put([])
+    index = EmbeddedTextIndex(tmp_path / "texts.db", limits=replace(SMALL_CACHE, max_tables=1))
+    try:
+        await index.put([make_document("a", workspace_id=number, content=f"heron of {number}") for number in range(1, 4)])
+        await index.drop(3, ["a"])
+        await index.erase()
+        await index.put([make_document("b", workspace_id=3, content="heron again")])
+        found = [
+            await find_ids(index, TextQuery(any_of=("heron",)), access_filter=make_filter(workspace_id=number), limit=9)
+            for number in range(1, 5)
+        ]
+
+        assert found == [["a"], ["a"], ["b"], []]
+        with contextlib.closing(sqlite3.connect(tmp_path / "texts.db")) as connection:
+            assert connection.execute("SELECT table_name FROM workspace ORDER BY id").fetchall() == [
+                ("fts_1",),
+                ("fts_shared",),
+                ("fts_shared",),
+            ]
+    finally:
+        await index.close()
+
+
+async def test_the_table_of_an_emptied_workspace_is_dropped(open_index: OpenIndex, tmp_path: Path) -> None:
+    """D-41: an erasure leaves no table of a workspace without memories. The workspace can be used again, also by another process."""
+    index, other = open_index(), open_index()
+    await put_and_cache(index, *make_documents(4))
+    assert len(await find_ids(other, TextQuery(any_of=("heron",)), limit=9)) == 4
+    await index.drop(1, [f"m{number}" for number in range(4)])
+    await index.erase()
+
+    with contextlib.closing(sqlite3.connect(tmp_path / "texts.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM sqlite_master WHERE name LIKE 'fts_1%'").fetchone() == (0,)
+    assert (await find_ids(other, TextQuery(any_of=("heron",)), limit=9), await index.count(1)) == ([], 0)
+    await other.put([make_document("new", content="heron")])
+    assert await find_ids(index, make_question("heron"), limit=9) == ["new"]

@@ -244,7 +244,7 @@ async def test_a_server_failure_is_marked_with_its_code(traced_settings: Setting
         full_text_response, key = await instance.admin.post("/v1/brain/recall", {"query": "when"}), instance.admin.key
     async with run_instance(traced_settings) as instance:
         with sqlite3.connect(traced_settings.data_dir / "texts.db") as connection:
-            connection.execute("DROP TABLE document")
+            connection.execute("DROP TABLE workspace")
         failed_response = await instance.caller(key).post("/v1/brain/recall", {"query": "when", "mode": "keyword"})
 
     first, second = receiver.spans_named("POST /v1/brain/recall")

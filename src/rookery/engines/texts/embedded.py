@@ -1,18 +1,12 @@
 """
 A full-text index in a SQLite file, `texts.db`, with FTS5: Porter stemmer, Unicode word boundaries, bm25 ranking.
 
-FTS5 alone answers in stores of up to 20,000 memories; above that, `term_cache` answers questions. Why there are two: `docs/decisions.md`.
+FTS5 alone answers in workspaces of up to 20,000 memories; above that, `term_cache` answers questions. Why there are two:
+`docs/decisions.md`. Each workspace has tables of its own (`fts_tables`), so no score depends on the memories of another. Within a
+workspace, bm25 counts all memories; `TextHit.coverage` counts readable ones only, unless the workspace has a cache.
 
 Chinese, Japanese and Thai have no spaces. `kernel.tokenization.to_index_text` therefore indexes each pair of adjacent characters, and
 queries are split in the same way.
-
-bm25 counts word frequencies in the whole file, other workspaces included. So does `TextHit.coverage` in a store that has a cache;
-smaller stores count readable documents only. Scores therefore show how many memories
-others have with a word, and nothing else about them. The order within a workspace changes only for words that are rare in one and common in
-the other.
-
-The index stores no text and reads it from the table (external content). A deletion must therefore pass the indexed text to FTS5; SQLite
-before 3.43 has no other way.
 """
 
 from __future__ import annotations
@@ -26,26 +20,25 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import orjson
-
-from rookery.engines.texts.query import FtsQuery, any_term_expression, build_query, index_tokens
-from rookery.engines.texts.term_cache import (
-    MIN_UNFILTERED_SHARE,
-    TermCache,
-    TermCacheLimits,
-    delete_stale_caches,
-    filter_visible,
-    rows_to_json,
+from rookery.engines.texts.fts_tables import (
+    MAX_TABLES,
+    create_tables,
+    drop_documents,
+    drop_empty_tables,
+    find_table,
+    list_tables,
+    merge_table,
+    put_documents,
 )
-from rookery.engines.texts.words import CONTEXT_WEIGHT, describe_context, inverse_frequency
-from rookery.kernel.clock import to_micros
+from rookery.engines.texts.query import FtsQuery, any_term_expression, build_query
+from rookery.engines.texts.term_cache import MIN_UNFILTERED_SHARE, TermCacheLimits, TermCaches, filter_visible, rows_to_json
+from rookery.engines.texts.words import CONTEXT_WEIGHT, inverse_frequency
 from rookery.kernel.errors import EngineUnavailable
-from rookery.kernel.languages import to_stem_terms
 from rookery.kernel.sqlite import ReopenableFile, SqliteFile, map_file_error
-from rookery.kernel.tokenization import to_index_text
 from rookery.kernel.wal import truncate_wal
 from rookery.memory.models import AccessFilter, IndexDocument, TextHit, TextQuery
 from rookery.memory.ports import TextFeature
@@ -72,49 +65,11 @@ rows). Mapped pages belong to the page cache of the system, not to this process.
 _MERGE_PAGES, _MAX_MERGE_STEPS, _MIN_CHANGED_ROWS = 256, 1_000_000, 2
 """Pages of a merge step, which blocks other writers for some ten milliseconds; steps of an erasure; rows that a useful step changes."""
 
-_SCHEMA_VERSION = 2
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS document (
-    id INTEGER PRIMARY KEY, workspace_id INTEGER NOT NULL, memory_id TEXT NOT NULL,
-    org TEXT, project TEXT, agent_id TEXT, session_id TEXT, memory_scope TEXT NOT NULL,
-    type TEXT NOT NULL, tags TEXT NOT NULL, confidence REAL NOT NULL, source TEXT NOT NULL,
-    created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, expires_at INTEGER,
-    content TEXT NOT NULL, context TEXT NOT NULL, tokens TEXT NOT NULL,
-    UNIQUE (workspace_id, memory_id)
-);
-CREATE INDEX IF NOT EXISTS document_expiring ON document (workspace_id, expires_at) WHERE expires_at IS NOT NULL;
-CREATE VIRTUAL TABLE IF NOT EXISTS fts USING fts5 (
-    content, context, tokens, content = 'document', content_rowid = 'id', tokenize = 'porter unicode61'
-);
-"""
-
-_CACHE_SCHEMA = """
-CREATE TABLE counter (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-INSERT INTO counter SELECT 'last_row', coalesce(max(id), 0) FROM document;
-INSERT INTO counter VALUES ('covers', 0), ('identity', lower(hex(randomblob(8))));
-CREATE TABLE gone (row INTEGER PRIMARY KEY);
-"""
-"""State that `term_cache` needs: the last row number ever used, which is never used again; the row up to which the cache may have rows; the
-deleted rows among these; and the identity of this file."""
-
-_LAST_ROW = "SELECT value FROM counter WHERE name = 'last_row'"
-_RECORD_DELETED = "INSERT OR IGNORE INTO gone SELECT ? WHERE ? <= (SELECT value FROM counter WHERE name = 'covers')"
-_FIND = "SELECT id, content, context, tokens FROM document WHERE workspace_id = ? AND memory_id = ?"
-_COLUMNS = """
-    id, content, context, tokens, workspace_id, memory_id, org, project, agent_id, session_id, memory_scope, type, tags, confidence, source,
-    created_at, updated_at, expires_at
-"""
-_READ = f"SELECT {_COLUMNS} FROM document WHERE workspace_id = ? AND memory_id = ?"  # noqa: S608 - own words
-_DELETE_FTS = "INSERT INTO fts (fts, rowid, content, context, tokens) VALUES ('delete', ?, ?, ?, ?)"
-_INSERT_FTS = "INSERT INTO fts (rowid, content, context, tokens) VALUES (?, ?, ?, ?)"
-_PUT = f"INSERT OR REPLACE INTO document ({_COLUMNS}) VALUES ({', '.join('?' * 18)})"  # noqa: S608 - own words
 _ROW = "SELECT id FROM document WHERE workspace_id = ? AND memory_id = ?"
-_HAS_WORD = "SELECT 1 FROM fts WHERE fts MATCH ? AND rowid = ?"
-_HAS_STEMS = "SELECT 1 FROM fts WHERE fts MATCH ? LIMIT 1"
 _HAS_EXPIRED = "SELECT EXISTS (SELECT 1 FROM document WHERE workspace_id = :workspace_id AND expires_at <= :at)"
-_NOT_EXPIRED = "fts.rowid NOT IN (SELECT id FROM document WHERE workspace_id = :workspace_id AND expires_at <= :at)"
-_SCORE = f"bm25(fts, 1.0, {CONTEXT_WEIGHT}, 0.0)"
+_NOT_EXPIRED = "{table}.rowid NOT IN (SELECT id FROM document WHERE workspace_id = :workspace_id AND expires_at <= :at)"
+_COUNT = "SELECT count(*) FROM document WHERE workspace_id = ?"
+_COUNT_TABLE = "SELECT count(*) FROM document WHERE workspace_id IN (SELECT id FROM workspace WHERE table_name = ?)"
 _IDS = "SELECT id, memory_id FROM document WHERE id IN (SELECT value FROM json_each(?))"
 
 
@@ -129,11 +84,13 @@ class TextIndexLimits:
     Attributes:
         max_scored_documents: Maximum number of scored documents per query; below it no word is skipped.
         min_documents_factor: Minimum number of candidates per requested result. With fewer, common words are used as well.
-        cache: Bounds on the use and the updates of the cache.
+        max_tables: Maximum workspaces with a full-text table of their own.
+        cache: Bounds on the use and the updates of the caches.
     """
 
     max_scored_documents: int = 2_000
     min_documents_factor: int = 5
+    max_tables: int = MAX_TABLES
     cache: TermCacheLimits = field(default_factory=TermCacheLimits)
 
 
@@ -173,10 +130,10 @@ class EmbeddedTextIndex:
         self._is_lone_query_running = False
 
     async def start(self) -> None:
-        """Open the file now, and from now on keep the cache of a large store up to date."""
+        """Open the file now, and from now on keep the caches of large workspaces up to date."""
         self._is_cache_enabled = True
         async with self._file.use() as file:
-            await asyncio.to_thread(file.cache.start)
+            await asyncio.to_thread(file.caches.start)
 
     async def close(self) -> None:
         """Finish writes, then close the file and the threads."""
@@ -190,12 +147,15 @@ class EmbeddedTextIndex:
 
     async def put(self, documents: Sequence[IndexDocument], *, is_early: bool = False) -> None:
         async with self._file.use() as file:
-            await file.writer.submit(lambda connection: _put(connection, documents, is_early=is_early), is_synced=not is_early)
+            await file.writer.submit(
+                lambda connection: put_documents(connection, documents, is_early=is_early, max_tables=self._limits.max_tables),
+                is_synced=not is_early,
+            )
 
     async def drop(self, workspace_id: int, ids: Collection[str]) -> None:
         ids = tuple(ids)
         async with self._file.use() as file:
-            await file.writer.submit(lambda connection: _drop(connection, workspace_id, ids))
+            await file.writer.submit(lambda connection: drop_documents(connection, workspace_id, ids))
 
     async def search(self, query: TextQuery, *, access_filter: AccessFilter, limit: int, offset: int = 0) -> list[TextHit]:
         fts_query, end = build_query(query, access_filter), offset + limit
@@ -204,12 +164,16 @@ class EmbeddedTextIndex:
         async with self._file.use() as file:
 
             def find(connection: sqlite3.Connection) -> tuple[list[TextHit], bool]:
-                used_query = _remove_unused_stems(connection, fts_query)
-                cached = file.cache.search(connection, used_query, end) if fts_query.is_approximate else None
-                best = sorted(file.search(connection, used_query, end) if cached is None else cached)
+                table = find_table(connection, access_filter.workspace_id)
+                if table is None:
+                    return [], False
+                used_query = _remove_unused_stems(connection, table, fts_query)
+                cache = file.caches.find(access_filter.workspace_id) if fts_query.is_approximate else None
+                cached = None if cache is None else cache.search(connection, table, used_query, end)
+                best = sorted(file.search(connection, table, used_query, end) if cached is None else cached)
                 hits = [TextHit(memory_id=memory_id, score=-score) for score, memory_id in best[offset:end]]
                 if hits and query.is_question and offset == 0:
-                    hits[0] = replace(hits[0], coverage=file.compute_coverage(connection, used_query, hits[0].memory_id))
+                    hits[0] = replace(hits[0], coverage=file.compute_coverage(connection, table, used_query, hits[0].memory_id))
                 return hits, cached is not None
 
             hits, is_from_cache = await self._read(file, find, self._timeout_s)
@@ -225,8 +189,11 @@ class EmbeddedTextIndex:
 
         def count(connection: sqlite3.Connection) -> int:
             if fts_query is None:
-                return connection.execute("SELECT count(*) FROM document WHERE workspace_id = ?", (workspace_id,)).fetchone()[0]
-            statement = f"SELECT count(*) FROM {_source(connection, fts_query)}"  # noqa: S608 - own words
+                return connection.execute(_COUNT, (workspace_id,)).fetchone()[0]
+            table = find_table(connection, workspace_id)
+            if table is None:
+                return 0
+            statement = f"SELECT count(*) FROM {_source(connection, table, fts_query)}"  # noqa: S608 - own words
             return connection.execute(statement, {**fts_query.values, "match": fts_query.to_expression(fts_query.terms)}).fetchone()[0]
 
         async with self._file.use() as file:
@@ -238,9 +205,9 @@ class EmbeddedTextIndex:
             await asyncio.to_thread(truncate_wal, self._path)
 
     async def is_cached(self) -> bool:
-        """Return whether the cache of a large store contains all documents. Until then searches take longer."""
+        """Return whether the caches of all large workspaces contain their documents. Until then searches take longer."""
         async with self._file.use() as file:
-            return await asyncio.to_thread(lambda: file.cache.is_caught_up)
+            return await asyncio.to_thread(lambda: file.caches.are_caught_up)
 
     async def _read(self, file: _TextFile, work: Callable[[sqlite3.Connection], T], timeout_s: float) -> T:
         if self._is_lone_query_running:
@@ -257,7 +224,7 @@ class EmbeddedTextIndex:
     def _open_file(self) -> _TextFile:
         file = _TextFile(self._path, self._limits)
         if self._is_cache_enabled:
-            file.cache.start()
+            file.caches.start()
         return file
 
     def _map_error(self, error: sqlite3.Error) -> EngineUnavailable:
@@ -267,17 +234,18 @@ class EmbeddedTextIndex:
 
 
 class _TextFile(SqliteFile):
-    """An open `texts.db` with its cache."""
+    """An open `texts.db` with its caches."""
 
     def __init__(self, path: Path, limits: TextIndexLimits) -> None:
         """Open the file. Create it and its tables if they are missing."""
-        super().__init__(path, name="texts", create=_create, reader_settings=(f"PRAGMA mmap_size={_MMAP_BYTES}",))
+        settings = (f"PRAGMA mmap_size={_MMAP_BYTES}",)
+        super().__init__(path, name="texts", create=partial(create_tables, max_tables=limits.max_tables), reader_settings=settings)
         with self.reader() as connection:
-            (name,) = connection.execute("SELECT value FROM counter WHERE name = 'identity'").fetchone()
+            (identity,) = connection.execute("SELECT value FROM counter WHERE name = 'identity'").fetchone()
         self._frequencies = _DocumentFrequencies(limits)
-        self._caches = path.with_suffix(".cache")
-        self.cache = TermCache(
-            self._caches / name,
+        self.caches = TermCaches(
+            path.with_suffix(".cache"),
+            identity,
             context_weight=CONTEXT_WEIGHT,
             read=lambda work: self.read(work, _SLOW_READ_TIMEOUT_S),
             write=self.writer.submit_and_wait,
@@ -285,8 +253,8 @@ class _TextFile(SqliteFile):
         )
 
     def close(self) -> None:
-        """Stop the cache, finish pending writes and close."""
-        self.cache.close()
+        """Stop the caches, finish pending writes and close."""
+        self.caches.close()
         super().close()
 
     def erase(self) -> None:
@@ -296,53 +264,63 @@ class _TextFile(SqliteFile):
         FTS5 records a deletion in a new segment and keeps the words in the old one until both are merged, which may take years. SQLite 3.42
         has an option that removes the words at once, but older versions cannot read such a file, and backups move between versions.
         """
+        self.writer.submit_and_wait(drop_empty_tables)
+        for table in self.read(list_tables, _SLOW_READ_TIMEOUT_S):
+            self._merge(table, -_MERGE_PAGES)
+            for _ in range(_MAX_MERGE_STEPS):
+                if self._merge(table, _MERGE_PAGES) < _MIN_CHANGED_ROWS:
+                    break
+        self.read(self.caches.delete_stale, _SLOW_READ_TIMEOUT_S)
 
-        def merge(connection: sqlite3.Connection, pages: int) -> int:
-            before = connection.total_changes
-            connection.execute("INSERT INTO fts (fts, rank) VALUES ('merge', ?)", (pages,))
-            return connection.total_changes - before
+    def _merge(self, table: str, pages: int) -> int:
+        """Merge some pages of *table*; return the number of changed rows. 0 if the table was dropped meanwhile."""
+        return self.writer.submit_and_wait(
+            lambda connection: merge_table(connection, table, pages) if table in list_tables(connection) else 0
+        )
 
-        self.writer.submit_and_wait(lambda connection: merge(connection, -_MERGE_PAGES))
-        for _ in range(_MAX_MERGE_STEPS):
-            if self.writer.submit_and_wait(lambda connection: merge(connection, _MERGE_PAGES)) < _MIN_CHANGED_ROWS:
-                break
-        self.read(lambda connection: delete_stale_caches(self._caches, connection), _SLOW_READ_TIMEOUT_S)
-
-    def search(self, connection: sqlite3.Connection, query: FtsQuery, limit: int) -> list[tuple[float, str]]:
+    def search(self, connection: sqlite3.Connection, table: str, query: FtsQuery, limit: int) -> list[tuple[float, str]]:
         """Return (score, memory id) of the best documents, without the cache."""
-        terms = self._frequencies.select_rare_terms(connection, query, min_documents=limit) if query.is_approximate else query.terms
-        best = self._search_terms(connection, query, terms, limit)
-        return self._search_terms(connection, query, query.terms, limit) if len(best) < limit and len(terms) < len(query.terms) else best
+        terms = query.terms
+        if query.is_approximate:
+            terms = self._frequencies.select_rare_terms(connection, table, query, min_documents=limit)
+        best = self._search_terms(connection, table, query, terms, limit)
+        if len(best) < limit and len(terms) < len(query.terms):
+            return self._search_terms(connection, table, query, query.terms, limit)
+        return best
 
-    def compute_coverage(self, connection: sqlite3.Connection, query: FtsQuery, memory_id: str) -> float:
+    def compute_coverage(self, connection: sqlite3.Connection, table: str, query: FtsQuery, memory_id: str) -> float:
         """
         Return the share of the words of *query* that the memory has, weighted by their inverse document frequency (bm25).
 
-        Frequencies are those among the documents that the caller may read, except in a store that is large enough for the cache.
+        Frequencies are those among the documents that the caller may read, except in a workspace that is large enough for a cache.
         """
-        row = connection.execute(_ROW, (query.values["workspace_id"], memory_id)).fetchone()
+        row = connection.execute(_ROW, (query.workspace_id, memory_id)).fetchone()
         if row is None or not query.words:
             return 1.0  # deleted meanwhile, or a query of phrases alone
         total, matched = 0.0, 0.0
-        counts = self.cache.count_documents(query.words_and_stems)
+        has_word = f"SELECT 1 FROM {table} WHERE {table} MATCH ? AND rowid = ?"  # noqa: S608 - own words
+        cache = self.caches.find(query.workspace_id)
+        counts = None if cache is None else cache.count_documents(query.words_and_stems)
         for word in query.words:
             forms = query.get_forms(word)
             if counts is None:
-                weight = self._frequencies.compute_weight(connection, forms, visible_expression=query.visible_expression)
+                weight = self._frequencies.compute_weight(connection, table, forms, visible_expression=query.visible_expression)
             else:
                 weight = inverse_frequency(*max(counts[form] for form in forms))
             total += weight
-            if connection.execute(_HAS_WORD, (any_term_expression(forms), row[0])).fetchone() is not None:
+            if connection.execute(has_word, (any_term_expression(forms), row[0])).fetchone() is not None:
                 matched += weight
         return matched / total
 
-    def _search_terms(self, connection: sqlite3.Connection, query: FtsQuery, terms: Sequence[str], limit: int) -> list[tuple[float, str]]:
+    def _search_terms(
+        self, connection: sqlite3.Connection, table: str, query: FtsQuery, terms: Sequence[str], limit: int
+    ) -> list[tuple[float, str]]:
         if query.is_approximate and query.is_unfiltered and not query.row_conditions:
-            share = self._frequencies.compute_share(connection, query.visible_expression)
-            best = _search_unfiltered(connection, query, terms, limit) if share >= MIN_UNFILTERED_SHARE else None
+            share = self._frequencies.compute_share(connection, table, query.visible_expression)
+            best = _search_unfiltered(connection, table, query, terms, limit) if share >= MIN_UNFILTERED_SHARE else None
             if best is not None:
                 return best
-        return _search(connection, query, terms, limit)
+        return _search(connection, table, query, terms, limit)
 
     def read(self, work: Callable[[sqlite3.Connection], T], timeout_s: float) -> T:
         """Run *work* in a read transaction, which is interrupted after *timeout_s*."""
@@ -369,77 +347,21 @@ def _keep_to_half_of_the_cpus() -> None:
                 os.sched_setaffinity(0, cpus[: len(cpus) // 2])
 
 
-def _create(connection: sqlite3.Connection) -> None:
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version == _SCHEMA_VERSION:
-        return
-    if version not in (0, 1):
-        raise sqlite3.DatabaseError(f"its format is {version}, ours is {_SCHEMA_VERSION}")
-    schema = (_SCHEMA if version == 0 else "") + _CACHE_SCHEMA
-    try:
-        connection.executescript(f"BEGIN IMMEDIATE; {schema} PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;")
-    except sqlite3.OperationalError:
-        connection.execute("ROLLBACK") if connection.in_transaction else None
-        if connection.execute("PRAGMA user_version").fetchone() != (_SCHEMA_VERSION,):
-            raise  # another process created them
-
-
-def _put(connection: sqlite3.Connection, documents: Sequence[IndexDocument], *, is_early: bool) -> None:
-    last = initial_last = int(connection.execute(_LAST_ROW).fetchone()[0])
-    for document in documents:
-        row = connection.execute(_READ, (document.workspace_id, document.memory_id)).fetchone()
-        if is_early and row is not None and row[-2] >= to_micros(document.updated_at):
-            continue
-        values = _row_values(document)
-        if row is not None and row[1:4] == values[:3]:
-            # Unchanged since an earlier put, as most documents are when their job runs.
-            if row[1:] != values:
-                connection.execute(_PUT, (row[0], *values))
-            continue
-        if row is not None:
-            _delete_row(connection, row[:4])
-        last += 1
-        connection.execute(_PUT, (last, *values))
-        connection.execute(_INSERT_FTS, (last, *values[:3]))
-    if last > initial_last:
-        connection.execute("UPDATE counter SET value = ? WHERE name = 'last_row'", (last,))
-
-
-def _drop(connection: sqlite3.Connection, workspace_id: int, ids: Collection[str]) -> None:
-    for memory_id in ids:
-        row = connection.execute(_FIND, (workspace_id, memory_id)).fetchone()
-        if row is not None:
-            _delete_row(connection, row)
-
-
-def _delete_row(connection: sqlite3.Connection, row: tuple[int, str, str, str]) -> None:
-    connection.execute(_DELETE_FTS, row)
-    connection.execute("DELETE FROM document WHERE id = ?", row[:1])
-    connection.execute(_RECORD_DELETED, (row[0], row[0]))
-
-
-def _row_values(document: IndexDocument) -> tuple[object, ...]:
-    """Return the values of `_COLUMNS`, without the id."""
-    # Stems are in the context, since phrases and exclusions apply to the content alone.
-    stem_terms = to_stem_terms(document.content)
-    context_terms = " ".join((to_index_text(describe_context(document)), *stem_terms))
-    texts = (to_index_text(document.content), context_terms, index_tokens(document, has_stems=bool(stem_terms)))
-    names = (document.workspace_id, document.memory_id, document.org, document.project, document.agent_id, document.session_id)
-    facts = (document.memory_scope.value, document.type, orjson.dumps(document.tags).decode(), document.confidence, document.source)
-    expires_at = None if document.expires_at is None else to_micros(document.expires_at)
-    return (*texts, *names, *facts, to_micros(document.created_at), to_micros(document.updated_at), expires_at)
-
-
-def _remove_unused_stems(connection: sqlite3.Connection, query: FtsQuery) -> FtsQuery:
+def _remove_unused_stems(connection: sqlite3.Connection, table: str, query: FtsQuery) -> FtsQuery:
     """Return *query* without stem terms if no memory of the workspace has any. Looking all of them up takes a third of a short question."""
-    if not query.stem_terms or connection.execute(_HAS_STEMS, (query.stemmed_expression,)).fetchone() is not None:
+    has_stems = f"SELECT 1 FROM {table} WHERE {table} MATCH ? LIMIT 1"  # noqa: S608 - own words
+    if not query.stem_terms or connection.execute(has_stems, (query.stemmed_expression,)).fetchone() is not None:
         return query
     return replace(query, stem_terms={})
 
 
-def _search(connection: sqlite3.Connection, query: FtsQuery, terms: Sequence[str], limit: int) -> list[tuple[float, str]]:
+def _score(table: str) -> str:
+    return f"bm25({table}, 1.0, {CONTEXT_WEIGHT}, 0.0)"
+
+
+def _search(connection: sqlite3.Connection, table: str, query: FtsQuery, terms: Sequence[str], limit: int) -> list[tuple[float, str]]:
     """Return (score, memory id) of the best documents; lower scores are better. There may be more than *limit* if scores are equal."""
-    scored_sql = f"SELECT fts.rowid AS id, {_SCORE} AS score FROM {_source(connection, query)}"  # noqa: S608 - own words
+    scored_sql = f"SELECT {table}.rowid AS id, {_score(table)} AS score FROM {_source(connection, table, query)}"  # noqa: S608 - own words
     values = {**query.values, "match": query.to_expression(terms), "wanted": limit + 1}
     rows = connection.execute(f"{scored_sql} ORDER BY score LIMIT :wanted", values).fetchall()
     if len(rows) > limit and rows[limit][1] == rows[limit - 1][1] and not query.is_approximate:
@@ -450,67 +372,70 @@ def _search(connection: sqlite3.Connection, query: FtsQuery, terms: Sequence[str
     return [(score, ids[row]) for row, score in rows if row in ids]  # a damaged index may have words of missing documents
 
 
-def _search_unfiltered(connection: sqlite3.Connection, query: FtsQuery, terms: Sequence[str], limit: int) -> list[tuple[float, str]] | None:
+def _search_unfiltered(
+    connection: sqlite3.Connection, table: str, query: FtsQuery, terms: Sequence[str], limit: int
+) -> list[tuple[float, str]] | None:
     """Search all documents and check access afterwards. None if too few results are readable."""
     fetch_count = 2 * limit + 50
-    scored_sql = f"SELECT rowid, {_SCORE} AS score FROM fts WHERE fts MATCH ? ORDER BY score LIMIT ?"  # noqa: S608 - own words
+    scored_sql = f"SELECT rowid, {_score(table)} AS score FROM {table} WHERE {table} MATCH ? ORDER BY score LIMIT ?"  # noqa: S608 - own words
     rows = connection.execute(scored_sql, (query.to_expression(terms, is_unfiltered=True), fetch_count)).fetchall()
     ids = filter_visible(connection, (row for row, _ in rows), query, checks_owner=True)
     best = [(score, ids[row]) for row, score in rows if row in ids]
     return None if len(rows) == fetch_count and len(best) < limit else best
 
 
-def _source(connection: sqlite3.Connection, query: FtsQuery) -> str:
-    """Return the text after FROM. The table is joined only for filters that the full-text index does not cover."""
-    source = "fts JOIN document AS d ON d.id = fts.rowid" if query.row_conditions else "fts"
-    expired = [_NOT_EXPIRED] if connection.execute(_HAS_EXPIRED, query.values).fetchone()[0] else []
-    return " AND ".join((f"{source} WHERE fts MATCH :match", *expired, *query.row_conditions))
+def _source(connection: sqlite3.Connection, table: str, query: FtsQuery) -> str:
+    """Return the text after FROM. The documents are joined only for filters that the full-text index does not cover."""
+    source = f"{table} JOIN document AS d ON d.id = {table}.rowid" if query.row_conditions else table
+    expired = [_NOT_EXPIRED.format(table=table)] if connection.execute(_HAS_EXPIRED, query.values).fetchone()[0] else []
+    return " AND ".join((f"{source} WHERE {table} MATCH :match", *expired, *query.row_conditions))
 
 
 class _DocumentFrequencies:
-    """Cached numbers of documents per expression, up to a minute old. Good enough to select words, but not to return as a count."""
+    """Cached numbers of documents by table and expression, up to a minute old. Good enough to select words, not to return as a count."""
 
     def __init__(self, limits: TextIndexLimits) -> None:
         self._limits = limits
-        self._counts: dict[str, tuple[float, int]] = {}
+        self._counts: dict[tuple[str, str], tuple[float, int]] = {}
 
-    def select_rare_terms(self, connection: sqlite3.Connection, query: FtsQuery, *, min_documents: int) -> tuple[str, ...]:
+    def select_rare_terms(self, connection: sqlite3.Connection, table: str, query: FtsQuery, *, min_documents: int) -> tuple[str, ...]:
         """
         Return the rarest terms of *query* that together match at least *min_documents* times `min_documents_factor` documents.
 
         Further terms are added as long as at most `max_scored_documents` are scored. All terms are returned if they stay below that limit.
         """
         max_scored, min_matched = self._limits.max_scored_documents, self._limits.min_documents_factor * min_documents
-        share = self.compute_share(connection, query.visible_expression)
-        if sum(self._count(connection, any_term_expression([word])) for word in query.words_and_stems) * share <= max_scored:
+        share = self.compute_share(connection, table, query.visible_expression)
+        if sum(self._count(connection, table, any_term_expression([word])) for word in query.words_and_stems) * share <= max_scored:
             return query.terms
         matched_weight, selected = 0.0, list[str]()
-        for number, term in sorted((self._count(connection, any_term_expression([term])), term) for term in query.terms):
+        for number, term in sorted((self._count(connection, table, any_term_expression([term])), term) for term in query.terms):
             if matched_weight >= min_matched and matched_weight + number * share > max_scored:
                 break
             selected.append(term)
             matched_weight += number * share
         return tuple(selected)
 
-    def compute_share(self, connection: sqlite3.Connection, expression: str) -> float:
-        """Return the fraction of all documents that match *expression*."""
-        total = self._count(connection, None)
-        return self._count(connection, expression) / total if total else 1.0
+    def compute_share(self, connection: sqlite3.Connection, table: str, expression: str) -> float:
+        """Return the fraction of the documents of *table* that match *expression*."""
+        total = self._count(connection, table, None)
+        return self._count(connection, table, expression) / total if total else 1.0
 
-    def compute_weight(self, connection: sqlite3.Connection, forms: Sequence[str], *, visible_expression: str) -> float:
+    def compute_weight(self, connection: sqlite3.Connection, table: str, forms: Sequence[str], *, visible_expression: str) -> float:
         """Return the inverse document frequency of a word in any of *forms*, among the documents that match *visible_expression*."""
-        visible_count = self._count(connection, visible_expression)
-        return inverse_frequency(self._count(connection, f"{any_term_expression(forms)} AND {visible_expression}"), visible_count)
+        visible_count = self._count(connection, table, visible_expression)
+        matching_count = self._count(connection, table, f"{any_term_expression(forms)} AND {visible_expression}")
+        return inverse_frequency(matching_count, visible_count)
 
-    def _count(self, connection: sqlite3.Connection, expression: str | None) -> int:
-        now_s, key = time.monotonic(), expression or ""
+    def _count(self, connection: sqlite3.Connection, table: str, expression: str | None) -> int:
+        now_s, key = time.monotonic(), (table, expression or "")
         at_s, number = self._counts.get(key, (0.0, -1))
         if number >= 0 and now_s - at_s < _CACHE_TTL_S:
             return number
         if expression is None:
-            (number,) = connection.execute("SELECT count(*) FROM document").fetchone()
+            (number,) = connection.execute(_COUNT_TABLE, (table,)).fetchone()
         else:
-            (number,) = connection.execute("SELECT count(*) FROM fts WHERE fts MATCH ?", (expression,)).fetchone()
+            (number,) = connection.execute(f"SELECT count(*) FROM {table} WHERE {table} MATCH ?", (expression,)).fetchone()  # noqa: S608
         if len(self._counts) >= _MAX_CACHED:
             self._counts.clear()
         self._counts[key] = (now_s, number)

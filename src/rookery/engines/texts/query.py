@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import product
+from typing import cast
 
 import orjson
 
@@ -66,6 +67,11 @@ class FtsQuery:
     values: Mapping[str, object]
     is_unfiltered: bool
     is_approximate: bool
+
+    @property
+    def workspace_id(self) -> int:
+        """The workspace that is searched."""
+        return cast("int", self.values["workspace_id"])
 
     @property
     def words_and_stems(self) -> tuple[str, ...]:

@@ -1,11 +1,11 @@
 """
-A tantivy index beside a large `texts.db`, which answers questions 3 to 20 times faster than FTS5 (`benchmarks.large_texts`).
+A tantivy index for each large workspace of `texts.db`, which answers questions 3 to 20 times faster than FTS5 (`benchmarks.large_texts`).
 
 SQLite scores each document that has a word, at about a microsecond each: half a second with a million documents, and words that a tenth of
 them have. The ranking of the cache is equally good but not identical: it has a newer Porter stemmer, and pairs of words get the rarity of
 their words. LoCoMo's turns (development half), by keywords alone: MRR 50.0, and 49.3 by SQLite; hybrid 50.4 and 50.6.
 
-It is a cache of `texts.db` with all documents up to a row. Row numbers increase with each write and rows never change, so newer and deleted
+It is a cache of the documents of a workspace up to a row. Row numbers increase with each write and rows never change, so newer and deleted
 rows are always known. A damaged cache is deleted and built again; meanwhile, and for missing rows, SQLite answers. One process at a time
 writes the cache, and all read it.
 """
@@ -56,14 +56,16 @@ _BM25_K1, _BM25_B = 1.2, 0.75
 
 _DAMAGE = (ValueError, OSError)  # errors of tantivy; after one, the cache is deleted and built again
 
-_MAX_ROW = "SELECT coalesce(max(id), 0) FROM document"
+_LIST_LARGE = "SELECT id FROM workspace WHERE written >= ?"
+_MAX_ROW = "SELECT coalesce(max(id), 0) FROM document WHERE workspace_id = ?"
+_COUNT_NEWER = "SELECT count(*) FROM (SELECT 1 FROM document WHERE workspace_id = ? AND id > ? LIMIT ?)"
 _LAST_ROW = "SELECT value FROM counter WHERE name = 'last_row'"
-_COUNT_GONE = "SELECT count(*) FROM gone"
-_SET_COVERED = "UPDATE counter SET value = max(value, ?) WHERE name = 'covers'"
-_ROWS = "SELECT id, content, context, tokens FROM document WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
-_NEWER = "SELECT rowid FROM fts WHERE fts MATCH ? AND rowid > ?"
+_COUNT_GONE = "SELECT count(*) FROM gone WHERE workspace_id = ?"
+_LIST_WITHOUT_GONE = "SELECT id FROM workspace WHERE NOT EXISTS (SELECT 1 FROM gone WHERE gone.workspace_id = workspace.id)"
+_SET_COVERED = "UPDATE workspace SET covered = max(covered, ?) WHERE id = ?"
+_ROWS = "SELECT id, content, context, tokens FROM document WHERE workspace_id = ? AND id > ? AND id <= ? ORDER BY id LIMIT ?"
 _TEXTS = "SELECT d.id, substr(d.content, 1, ?), d.context FROM json_each(?) AS found CROSS JOIN document AS d ON d.id = found.value"
-_DELETED_ROWS = "SELECT row FROM gone ORDER BY row LIMIT 20000"
+_DELETED_ROWS = "SELECT row FROM gone WHERE workspace_id = ? ORDER BY row LIMIT 20000"
 _CLEAR_DELETED_ROWS = "DELETE FROM gone WHERE row IN (SELECT value FROM json_each(?))"
 _VISIBLE = """
 SELECT json_group_object(d.id, d.memory_id) FROM json_each(:ids) AS found CROSS JOIN document AS d ON d.id = found.value
@@ -85,7 +87,7 @@ class TermCacheLimits:
     Bounds on the use and the updates of the cache.
 
     Attributes:
-        min_documents: Number of documents ever written from which on there is a cache. Below it, SQLite is fast enough.
+        min_documents: Documents that a workspace has ever written from which on it has a cache. Below it, SQLite is fast enough.
         min_matching_documents: SQLite answers queries whose words occur in at most this many documents.
         max_new_documents: SQLite answers all queries if more documents are missing in the cache.
         update_after_rows: New documents after which the cache is updated.
@@ -105,20 +107,108 @@ class TermCacheLimits:
     min_free_bytes: int = 1024**3
 
 
-class TermCache:
+class TermCaches:
     """
-    The cache of one `texts.db`, updated by its own thread.
+    The caches of the large workspaces of one `texts.db`. A thread adds those of workspaces that become large.
 
     Args:
-        folder: Folder of the cache. Other folders beside it belong to deleted `texts.db` files.
+        folder: Folder of the caches. Each is named after the identity of the file and its workspace.
+        identity: Identity of the file. Caches with another one belong to deleted files.
+    """
+
+    def __init__(self, folder: Path, identity: str, *, context_weight: float, read: Read, write: Read, limits: TermCacheLimits) -> None:
+        self._folder = folder
+        self._identity = identity
+        self._context_weight = context_weight
+        self._read = read
+        self._write = write
+        self._limits = limits
+        self._caches: dict[int, TermCache] = {}
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Open existing caches and start the updates. A second call has no effect."""
+        if self._thread is None:
+            self._add_missing()
+            self._thread = threading.Thread(target=self._run, name="texts-caches", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Stop the updates. Blocks until the current batches are committed, which takes one or two seconds in a very large workspace."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(_CLOSE_TIMEOUT_S)
+        for cache in self._caches.values():
+            cache.stop()
+        for cache in self._caches.values():
+            cache.join()
+
+    def find(self, workspace_id: int) -> TermCache | None:
+        """Return the cache of a workspace; None if it has none."""
+        return self._caches.get(workspace_id)
+
+    @property
+    def are_caught_up(self) -> bool:
+        """True if the cache of each large workspace contains all of its documents."""
+        caches = [self._caches.get(workspace_id) for workspace_id in self._list_large()]
+        return all(cache is not None and cache.is_caught_up for cache in caches)
+
+    def delete_stale(self, connection: sqlite3.Connection) -> None:
+        """Delete the caches with words of deleted rows. A process that uses one uses SQLite until it is built again."""
+        names = {self._get_folder(workspace_id).name for (workspace_id,) in connection.execute(_LIST_WITHOUT_GONE).fetchall()}
+        for path in self._folder.glob("*"):
+            if path.is_dir() and (path.name not in names or _has_deletions(path)):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._limits.poll_interval_s):
+            try:
+                self._add_missing()
+            except Exception as error:  # noqa: BLE001 - only caches: SQLite answers meanwhile, and the next attempt follows
+                _log.warning("texts.cache_failed", reason=f"{type(error).__name__}: {error}")
+                self._stop.wait(self._limits.retry_delay_s)
+
+    def _add_missing(self) -> None:
+        for workspace_id in self._list_large():
+            if workspace_id not in self._caches:
+                for path in self._folder.glob("*"):
+                    if not path.name.startswith(self._identity):
+                        shutil.rmtree(path, ignore_errors=True)
+                cache = TermCache(
+                    self._get_folder(workspace_id),
+                    workspace_id,
+                    context_weight=self._context_weight,
+                    read=self._read,
+                    write=self._write,
+                    limits=self._limits,
+                )
+                cache.start()
+                self._caches = {**self._caches, workspace_id: cache}
+
+    def _list_large(self) -> list[int]:
+        rows = self._read(lambda connection: connection.execute(_LIST_LARGE, (self._limits.min_documents,)).fetchall())
+        return [workspace_id for (workspace_id,) in cast("list[tuple[int]]", rows)]
+
+    def _get_folder(self, workspace_id: int) -> Path:
+        return self._folder / f"{self._identity}-{workspace_id}"
+
+
+class TermCache:
+    """
+    The cache of one workspace, updated by its own thread.
+
+    Args:
+        folder: Folder of the cache.
         context_weight: Weight of a word in the context relative to one in the content.
         read: Runs a function with a read-only connection.
         write: Runs a function in a transaction.
         limits: Bounds on the use and the updates of the cache.
     """
 
-    def __init__(self, folder: Path, *, context_weight: float, read: Read, write: Read, limits: TermCacheLimits) -> None:
+    def __init__(self, folder: Path, workspace_id: int, *, context_weight: float, read: Read, write: Read, limits: TermCacheLimits) -> None:
         self._folder = folder
+        self._workspace_id = workspace_id
         self._context_weight = context_weight
         self._read = read
         self._write = write
@@ -140,15 +230,18 @@ class TermCache:
             self._thread = threading.Thread(target=self._run, name="texts-cache", daemon=True)
             self._thread.start()
 
-    def close(self) -> None:
-        """Stop the updates. Blocks until the current batch is committed, which takes one or two seconds in a very large store."""
+    def stop(self) -> None:
+        """Stop the updates after the current batch."""
         self._stop.set()
+
+    def join(self) -> None:
+        """Wait for the end of the updates."""
         if self._thread is not None:
             self._thread.join(_CLOSE_TIMEOUT_S)
 
     @property
     def is_caught_up(self) -> bool:
-        """True if the cache contains all documents, or the store is too small for a cache."""
+        """True if the cache contains all documents."""
         return self._count_new() == 0
 
     def count_documents(self, words: Iterable[str]) -> dict[str, tuple[int, int]] | None:
@@ -156,20 +249,21 @@ class TermCache:
         snapshot = self._snapshot
         return None if snapshot is None else {word: (snapshot.count_rows(word), snapshot.row_count) for word in words}
 
-    def search(self, connection: sqlite3.Connection, query: FtsQuery, limit: int) -> list[tuple[float, str]] | None:
+    def search(self, connection: sqlite3.Connection, table: str, query: FtsQuery, limit: int) -> list[tuple[float, str]] | None:
         """Return (score, memory id) of the best documents; lower scores are better. None if SQLite must answer."""
         snapshot = self._snapshot
         if snapshot is None or not query.words:
             return None
-        new_count = connection.execute(_MAX_ROW).fetchone()[0] - snapshot.last_row
-        if new_count > self._limits.max_new_documents:
+        most_new = self._limits.max_new_documents
+        new_count = connection.execute(_COUNT_NEWER, (self._workspace_id, snapshot.last_row, most_new + 1)).fetchone()[0]
+        if new_count > most_new:
             return None
         try:
             share = min(1.0, snapshot.compute_share(query.required_tokens[0]))
             match_count = sum(map(snapshot.count_rows, query.words_and_stems))
             if match_count <= self._limits.min_matching_documents or match_count * share + new_count < limit:
                 return None
-            return _search(connection, snapshot, query, limit, share=share, has_new=new_count > 0)
+            return _search(connection, table, snapshot, query, limit, share=share, has_new=new_count > 0)
         except _DAMAGE as error:
             _log.warning("texts.cache_failed", reason=str(error))
             self._snapshot, self._damaged_snapshot = None, snapshot
@@ -202,12 +296,14 @@ class TermCache:
                 self._stop.wait(limits.retry_delay_s)
 
     def _count_new(self) -> int:
-        """Return the number of rows added or deleted since the last update; 0 in a store that is too small for a cache."""
+        """Return the number of rows added or deleted since the last update, at most some more than `update_after_rows` of each."""
         covered_row = 0 if self._snapshot is None else self._snapshot.last_row
 
         def count(connection: sqlite3.Connection) -> int:
-            last_given, last, gone_count = (int(connection.execute(sql).fetchone()[0]) for sql in (_LAST_ROW, _MAX_ROW, _COUNT_GONE))
-            return max(0, last - covered_row) + gone_count if last_given >= self._limits.min_documents else 0
+            newer = (self._workspace_id, covered_row, self._limits.update_after_rows + 1)
+            (new_count,) = connection.execute(_COUNT_NEWER, newer).fetchone()
+            (gone_count,) = connection.execute(_COUNT_GONE, (self._workspace_id,)).fetchone()
+            return int(new_count) + int(gone_count)
 
         return self._run_read(count)
 
@@ -228,11 +324,8 @@ class TermCache:
         self._meta_mtime_ns = 0
 
     def _open_index(self) -> tantivy.Index:
-        """Open or create the index. Delete a damaged one first, and the caches of deleted `texts.db` files."""
+        """Open or create the index. Delete a damaged one first."""
         if self._index is None:
-            for other in self._folder.parent.glob("*"):
-                if other != self._folder:
-                    shutil.rmtree(other, ignore_errors=True)
             try:
                 self._index = self._create_index()
             except _DAMAGE:
@@ -263,11 +356,11 @@ class TermCache:
         except ValueError:
             return  # another process has the writer
         started_s, covered_row = time.monotonic(), _Snapshot(index, self._analyzer, self._context_weight).last_row
-        last = self._run_read(lambda connection: int(connection.execute(_MAX_ROW).fetchone()[0]))
+        last = self._run_read(lambda connection: int(connection.execute(_MAX_ROW, (self._workspace_id,)).fetchone()[0]))
         # Set first: from now on, deletions of these rows are recorded for the cache.
-        self._write(lambda connection: connection.execute(_SET_COVERED, (last,)))
+        self._write(lambda connection: connection.execute(_SET_COVERED, (last, self._workspace_id)))
         added_count = self._add_rows(writer, covered_row, last)
-        deleted_rows = self._run_read(lambda connection: [int(row) for (row,) in connection.execute(_DELETED_ROWS)])
+        deleted_rows = self._run_read(lambda connection: [int(row) for (row,) in connection.execute(_DELETED_ROWS, (self._workspace_id,))])
         for row in deleted_rows:
             writer.delete_documents_by_term("row", row)
         writer.commit()
@@ -283,7 +376,9 @@ class TermCache:
         added_count = uncommitted = 0
         while not self._stop.wait(_BATCH_PAUSE_S):
             rows = self._run_read(
-                lambda connection, covered_row=covered_row: connection.execute(_ROWS, (covered_row, last, _ROWS_PER_BATCH)).fetchall()
+                lambda connection, covered_row=covered_row: connection.execute(
+                    _ROWS, (self._workspace_id, covered_row, last, _ROWS_PER_BATCH)
+                ).fetchall()
             )
             if not rows:
                 break
@@ -385,7 +480,7 @@ class _Snapshot:
 
 
 def _search(
-    connection: sqlite3.Connection, snapshot: _Snapshot, query: FtsQuery, limit: int, *, share: float, has_new: bool
+    connection: sqlite3.Connection, table: str, snapshot: _Snapshot, query: FtsQuery, limit: int, *, share: float, has_new: bool
 ) -> list[tuple[float, str]] | None:
     checks_owner = query.is_unfiltered and share >= MIN_UNFILTERED_SHARE
     scores, ids = dict[int, float](), dict[int, str]()
@@ -398,7 +493,8 @@ def _search(
         fetch_count *= _REFETCH_FACTOR
     newer = dict[int, str]()
     if has_new:
-        newer_rows = [row for (row,) in connection.execute(_NEWER, (query.to_expression(query.words_and_stems), snapshot.last_row))]
+        find_newer = f"SELECT rowid FROM {table} WHERE {table} MATCH ? AND rowid > ?"  # noqa: S608 - own words
+        newer_rows = [row for (row,) in connection.execute(find_newer, (query.to_expression(query.words_and_stems), snapshot.last_row))]
         newer = filter_visible(connection, newer_rows, query, checks_owner=False)
     if len(ids) + len(newer) < limit:
         return None
@@ -432,14 +528,6 @@ def _bm25_weight(count: float, length: float) -> float:
 def rows_to_json(rows: Iterable[int]) -> str:
     """Return *rows* as JSON for json_each."""
     return orjson.dumps(list(rows)).decode()
-
-
-def delete_stale_caches(folder: Path, connection: sqlite3.Connection) -> None:
-    """Delete the caches in *folder* with words of deleted rows. A process that uses one uses SQLite until it is built again."""
-    has_gone = connection.execute(_COUNT_GONE).fetchone()[0] > 0
-    for path in folder.glob("*"):
-        if path.is_dir() and (has_gone or _has_deletions(path)):
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def _has_deletions(folder: Path) -> bool:
