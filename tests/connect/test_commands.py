@@ -97,6 +97,21 @@ def test_it_writes_into_each_clients_file_and_keeps_the_rest(command: ConnectCom
         assert b"the key itself" not in content
 
 
+@pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="not in a virtual environment")
+def test_hooks_start_the_program_of_a_virtual_environment_by_its_path(tmp_path: Path, home: Path, project: Path) -> None:
+    """Issue 21: the environment is on PATH only in shells that have activated it; a program elsewhere on PATH is named alone."""
+    program = Path(sys.executable).with_name("rookery")
+    elsewhere = tmp_path / "bin" / "rookery"
+    elsewhere.parent.mkdir()
+    elsewhere.symlink_to(program)
+    for folder, words in ((program.parent, str(program)), (elsewhere.parent, "rookery")):
+        command = ConnectCommand(tmp_path / "data", home, PATH=str(folder))
+        diff = str(command.run_json("codex", "--hooks", "--no-key", "--dry-run")["diff"])
+
+        assert f'"command": "{words} hook session-start' in diff
+    assert list(project.iterdir()) == []
+
+
 @pytest.mark.parametrize("client", ["cursor", "codex"])
 def test_an_entry_of_another_program_is_replaced_with_a_notice(command: ConnectCommand, home: Path, client: str) -> None:
     """Issue 21: the user learns that an entry of this name is gone; no client gets an entry with a command and an address."""
