@@ -147,6 +147,44 @@ class PushKeysBody(TypedDict, total=False):
     """The authentication secret, base64url."""
 
 
+class RememberBody(TypedDict, total=False):
+    """One memory to store. A null field counts as missing."""
+
+    content: Required[str]
+    """The text to remember."""
+    type: str | None
+    """observation by default."""
+    org: str | None
+    """The organisation namespace."""
+    project: str | None
+    """The project within the org."""
+    agent_id: str | None
+    """The agent that the memory belongs to; the key's own by default."""
+    session_id: str | None
+    """The session that the memory belongs to."""
+    memory_scope: Literal["project", "agent", "session", "shared"] | None
+    """Visibility: the project, only the agent, the session, or the whole org (shared)."""
+    tags: Sequence[str] | None
+    """Converted to lower case; duplicates are removed."""
+    metadata: Mapping[str, object] | None
+    """
+    A JSON object of your own, stored and returned unchanged. At most 16 KiB and 64 keys. Recall and search do not read it, but can
+    filter by it.
+    """
+    confidence: float | None
+    """The author's certainty, 0 to 1."""
+    source: str | None
+    """The origin of the memory."""
+    supersedes_id: str | None
+    """The id of a memory to replace; that memory is deleted."""
+    expires_in: float | None
+    """Hours until the memory expires and is deleted."""
+    dedupe: bool | None
+    """Return an identical memory of the same space instead of storing another."""
+    wait_ms: int | None
+    """Maximum milliseconds to wait for indexing before the response."""
+
+
 class RootBody(TypedDict, total=False):
     """A folder that the server may work in."""
 
@@ -257,6 +295,7 @@ __all__ = [
     "PhaseBody",
     "PlanOfTemplate",
     "PushKeysBody",
+    "RememberBody",
     "RootBody",
     "ScheduleBody",
     "TaskBody",

@@ -14,7 +14,7 @@ from typing import Literal
 
 
 from rookery_client.calls import UNSET, Call, Unset, fill_path, given
-from rookery_client.generated import models
+from rookery_client.generated import inputs, models
 from rookery_client.pages import AsyncPage, Page, PageBody
 from rookery_client.sessions import AsyncSession, Session
 
@@ -73,7 +73,8 @@ class MemoryOperations:
         ))
 
     def remember_batch(
-        self, *, memories: Sequence[Mapping[str, object]], wait_ms: int | Unset | None = UNSET, idempotency_key: str | Unset = UNSET,
+        self, *, memories: Sequence[inputs.RememberBody | Mapping[str, object]], wait_ms: int | Unset | None = UNSET,
+        idempotency_key: str | Unset = UNSET,
     ) -> models.Batch:
         """
         Store up to 500 memories.
@@ -545,7 +546,8 @@ class AsyncMemoryOperations:
         ))
 
     async def remember_batch(
-        self, *, memories: Sequence[Mapping[str, object]], wait_ms: int | Unset | None = UNSET, idempotency_key: str | Unset = UNSET,
+        self, *, memories: Sequence[inputs.RememberBody | Mapping[str, object]], wait_ms: int | Unset | None = UNSET,
+        idempotency_key: str | Unset = UNSET,
     ) -> models.Batch:
         """
         Store up to 500 memories.

@@ -248,7 +248,12 @@ class BatchBody(RequestModel):
 
     memories: Annotated[
         list[dict[str, object]],
-        Field(min_length=1, max_length=MAX_BATCH_SIZE, description="Memories with the fields of the body of /remember."),
+        Field(
+            min_length=1,
+            max_length=MAX_BATCH_SIZE,
+            description="Memories with the fields of the body of /remember.",
+            json_schema_extra={"x-items": "RememberBody"},  # each is validated on its own, so the schema accepts any object
+        ),
     ]
     wait_ms: (
         Annotated[WaitMs, Field(description="Maximum milliseconds to wait for indexing of all memories before the response.")] | None
