@@ -18,6 +18,10 @@ class Unset(Enum):
 
     UNSET = "unset"
 
+    def __repr__(self) -> str:
+        """Return the short name, which stands in every signature that `help` shows."""
+        return "UNSET"
+
 
 UNSET: Final = Unset.UNSET
 """The default of optional arguments. Such an argument is not sent. None is sent as null, which clears a field."""

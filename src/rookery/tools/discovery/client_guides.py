@@ -190,7 +190,8 @@ def list_setups(target: SetupTarget) -> list[SetupGuide]:
                    note=f"Plain HTTP, without MCP. The key comes from {KEY_VARIABLE} through a pipe, so that process lists do not "
                    "show it."),
         SetupGuide(client="python", name="Python", file=None, language="python", text=_render_python(target),
-                   note=f"{_PLAIN_HTTP} the standard library alone. The key comes from {KEY_VARIABLE}."),
+                   note=f"{_PLAIN_HTTP} the standard library alone. The key comes from {KEY_VARIABLE}. The typed client rookery_client "
+                   "has a method for each route."),
         SetupGuide(client="javascript", name="JavaScript", file=None, language="javascript", text=_render_javascript(target),
                    note=f"{_PLAIN_HTTP} Node.js 18 or newer, in a file that ends in .mjs. The key comes from {KEY_VARIABLE}."),
     ]  # fmt: skip
