@@ -341,6 +341,21 @@ async def test_a_test_key_sends_nothing(rig: NotificationRig) -> None:
     assert (await tester.get("/outbox"))["data"] == []
 
 
+async def test_the_outbox_hides_tokens_and_forgets_deleted_subscribers(rig: NotificationRig) -> None:
+    """D-70: a key with notify:read sees no token of an address, as in lists; the data of a deleted subscriber is removed."""
+    tester = replace(rig, caller=await rig.instance.api_key(environment="test"))
+    channels = [{"type": "ntfy", "url": "http://tk_secrettoken@127.0.0.1:1/topic"}, {"type": "apprise", "url": "tgram://secrettoken/chat"}]
+    for name in ("anna", "bert"):
+        await tester.post("/subscribers", {"external_id": name, "channels": channels}, 201)
+    await tester.wait_for_status(await tester.send_campaign(), "sent")
+    outbox = cast("list[Json]", (await tester.get("/outbox"))["data"])
+
+    assert [message["address"] for message in outbox if message["channel"] == "ntfy"] == ["http://***@127.0.0.1:1/topic"] * 2
+    assert (len(outbox), "secrettoken" in str(outbox)) == (4, False)
+    assert (await tester.caller.send("DELETE", "/v1/notify/subscribers/anna")).status_code == 204
+    assert {message["external_id"] for message in cast("list[Json]", (await tester.get("/outbox"))["data"])} == {"bert"}
+
+
 async def test_events_and_audit_entries_follow_a_campaign(rig: NotificationRig) -> None:
     """D-70, D-80: webhooks receive the campaign as GET returns it; the audit log has each change."""
     hook = {"url": f"http://127.0.0.1:{rig.receiver.port}/events", "events": ["campaign.*", "subscriber.*"]}

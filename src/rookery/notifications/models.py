@@ -10,6 +10,7 @@ from enum import StrEnum
 from rookery.kernel.clock import to_micros
 from rookery.kernel.preconditions import compute_version
 from rookery.kernel.variables import TemplateValue
+from rookery.notifications.addresses import mask_address
 from rookery.notifications.messages import ChannelTarget, ChannelType, SendOutcome
 
 
@@ -441,3 +442,8 @@ class OutboxMessage:
     body: str
     url: str | None
     created_at: datetime
+
+    @property
+    def masked_address(self) -> str:
+        """The address without the token or the login that it may contain."""
+        return mask_address(self.channel_type, self.address)

@@ -122,7 +122,7 @@ class Subscribers:
             require_workspace(tx, tenant.public_workspace_id)
             old = require_subscriber(tx, tenant, ref, lock=True)
             require_match("subscriber", old.version, expected)
-            store.remove(tx, old.subscriber.id, at=now)
+            store.remove(tx, old.subscriber, at=now)
             self._publish(tx, "subscriber.deleted", old, now)
             self._record_audit(tx, tenant, "deleted", old, (_audit_fields(old), None))
 

@@ -884,6 +884,7 @@ class OutboxMessage(Model):
     external_id: str
     channel: Literal["webhook", "email", "ntfy", "webpush", "apprise"] | str
     address: str
+    """A token or a login in it is shown as ***."""
     title: str
     body: str
     url: str | None

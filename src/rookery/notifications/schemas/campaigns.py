@@ -359,7 +359,7 @@ class OutboxMessageResponse(ResponseModel):
     delivery_id: str
     external_id: str
     channel: Annotated[ChannelType, Field(validation_alias="channel_type")]
-    address: str
+    address: Annotated[str, Field(validation_alias="masked_address", description="A token or a login in it is shown as ***.")]
     title: str
     body: str
     url: str | None

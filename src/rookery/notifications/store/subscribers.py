@@ -18,7 +18,7 @@ from rookery.notifications.models import (
     SubscriberFilter,
     SubscriberView,
 )
-from rookery.notifications.store.tables import CHANNELS, SUBSCRIBERS, channels, deliveries, subscriber_tags, subscribers
+from rookery.notifications.store.tables import CHANNELS, SUBSCRIBERS, channels, deliveries, outbox, subscriber_tags, subscribers
 
 _IDS: BindParameter[str] = bindparam("ids", expanding=True)
 _OF_WORKSPACE = subscribers.c.workspace_id == bindparam("of_workspace")
@@ -58,6 +58,10 @@ _ANONYMISE = (
     update(deliveries)
     .where(deliveries.c.subscriber_id == bindparam("of_subscriber"))
     .values(external_id=None, locale=None, attributes=None, provider_id=None)
+)
+_DELETE_OUTBOX = delete(outbox).where(
+    outbox.c.workspace_id == bindparam("of_workspace"),
+    outbox.c.delivery_id.in_(select(deliveries.c.id).where(deliveries.c.subscriber_id == bindparam("of_subscriber"))),
 )
 
 _ID_COLUMNS = ("id", "workspace_id", "created_at")
@@ -135,13 +139,14 @@ def update_subscribers(tx: Tx, changes: Sequence[tuple[SubscriberView, Subscribe
     )
 
 
-def remove(tx: Tx, subscriber_id: str, *, at: datetime) -> None:
-    """Delete a subscriber, skip its pending deliveries, and remove its data from the others."""
-    params = {"of_subscriber": subscriber_id}
+def remove(tx: Tx, subscriber: Subscriber, *, at: datetime) -> None:
+    """Delete a subscriber with its messages in the outbox, skip its pending deliveries, and remove its data from the others."""
+    params = {"of_subscriber": subscriber.id}
+    tx.execute(_DELETE_OUTBOX, {**params, "of_workspace": subscriber.workspace_id})
     tx.execute(_SKIP_PENDING, {**params, "at": to_micros(at)})
     tx.execute(_ANONYMISE, params)
     for statement in (_DELETE_TAGS, _DELETE_CHANNELS_OF, _DELETE):
-        tx.execute(statement, {"ids": [subscriber_id]})
+        tx.execute(statement, {"ids": [subscriber.id]})
 
 
 def find_channel(tx: Tx, channel_id: str) -> SubscriberChannel | None:
