@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -10,7 +11,9 @@ from datetime import timedelta
 from typing import cast
 
 import pytest
+from sqlalchemy import select
 
+from rookery.notifications.store.tables import attempts
 from tests.conftest import OPERATOR, FakeClock, Settings, eventually
 from tests.deadlines import HANG_S
 from tests.notifications.rig import Json, NotificationRig, count_states, run_notifications
@@ -398,3 +401,19 @@ async def test_a_deleted_workspace_leaves_nothing(rig: NotificationRig) -> None:
     deletion = await rig.instance.rookery.access.workspaces.delete(workspace, by=OPERATOR)
 
     assert (deletion.row_count or 0) >= 5
+
+
+async def test_a_workspace_deleted_while_messages_leave_it_leaves_nothing(rig: NotificationRig) -> None:
+    """Issue 18: the results that arrive after the deletion once left attempts without a delivery in the store for good."""
+    workspace = await rig.instance.workspace("other")
+    other = replace(rig, caller=await rig.instance.api_key(workspace_id=workspace))
+    await other.add_subscribers(5)
+    rig.receiver.gate = asyncio.Event()
+    await other.send_campaign()
+    await eventually(lambda: rig.receiver.waiting == 5)
+    await rig.instance.rookery.access.workspaces.delete(workspace, by=OPERATOR)
+    rig.receiver.gate.set()
+    await rig.instance.rookery.notifications.dispatcher.wait_until_idle()
+    left = await rig.instance.rookery.db.read(lambda tx: tx.fetch_all(select(attempts)))
+
+    assert (len(rig.receiver.received), left) == (5, [])

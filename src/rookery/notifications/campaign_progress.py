@@ -32,7 +32,6 @@ from rookery.notifications.store.queue import AbandonedClaim, ClaimedNotificatio
 _log = structlog.stdlib.get_logger("rookery.notifications")
 
 _TICK = timedelta(microseconds=1)
-_DELETED_REASON = "The campaign was deleted."
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +95,16 @@ class CampaignProgress:
         """
         Store results, update channels, and pause campaigns whose fault is common to all addresses. Update *campaigns*.
 
-        A delivery of a cancelled campaign is not sent again.
+        A delivery of a cancelled campaign is not sent again. Results of deleted campaigns, which *campaigns* lacks, are dropped.
 
         Args:
             common_failures: Failures whose fault is not that of the subscribers. Their attempts are among *attempts* or stored already.
         """
-        if not results:
+        attempts = [attempt for attempt in attempts if attempt.claim.campaign_id in campaigns]
+        existing_results = [result for result in results if result.claim.campaign_id in campaigns]
+        if not existing_results:  # the campaigns or their workspace were deleted, and nothing of them may be left
             return
-        queue.store_results(tx, [_stop_cancelled(result, campaigns) for result in results])
+        queue.store_results(tx, [_stop_cancelled(result, campaigns[result.claim.campaign_id]) for result in existing_results])
         log.add_to_outbox(tx, [attempt.outbox_message for attempt in attempts if attempt.outbox_message is not None])
         confirmed_ids = [attempt.claim.channel.id for attempt in attempts if attempt.result.outcome is SendOutcome.SENT]
         subscribers.confirm_channels(tx, sorted(set(confirmed_ids)), at=now)
@@ -116,9 +117,9 @@ class CampaignProgress:
                 until = now + timedelta(seconds=min(result.retry_after_s, MISSED_AFTER.total_seconds()))
                 queue.delay_host(tx, claim.campaign_id, claim.channel.host, now, until=until)
         for attempt in attempts:
-            campaign = campaigns.get(attempt.claim.campaign_id)
-            if attempt.result.outcome is SendOutcome.BLOCKED and campaign is not None:
-                campaigns[campaign.id] = self._pause(tx, campaign, attempt.result.reason, now)
+            if attempt.result.outcome is SendOutcome.BLOCKED:
+                campaign_id = attempt.claim.campaign_id
+                campaigns[campaign_id] = self._pause(tx, campaigns[campaign_id], attempt.result.reason, now)
         for failure in common_failures:
             self._excuse(tx, failure, campaigns, now)
 
@@ -198,11 +199,8 @@ def _audit_fields(campaign: Campaign) -> dict[str, object]:
     return {"status": campaign.status.value, "status_reason": campaign.status_reason}
 
 
-def _stop_cancelled(result: NotificationResult, campaigns: Mapping[str, Campaign]) -> NotificationResult:
-    campaign = campaigns.get(result.claim.campaign_id)
-    is_stopped = campaign is None or campaign.status is CampaignStatus.CANCELLED
-    if result.state is not NotificationState.PENDING or not is_stopped:
+def _stop_cancelled(result: NotificationResult, campaign: Campaign) -> NotificationResult:
+    if result.state is not NotificationState.PENDING or campaign.status is not CampaignStatus.CANCELLED:
         return result
-    reason = _DELETED_REASON if campaign is None else CANCELLED_REASON
-    attempt = replace(result.attempt, reason=result.attempt.reason or reason)
+    attempt = replace(result.attempt, reason=result.attempt.reason or CANCELLED_REASON)
     return replace(result, state=NotificationState.SKIPPED, next_at=None, attempt=attempt)
