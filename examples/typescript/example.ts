@@ -1,12 +1,12 @@
-// Store a memory, recall it, call a tool, and verify a webhook: `ROOKERY_API_KEY=sk_… npm start`. README.md says what it needs.
+// Store a memory, recall it, call a tool, and verify a webhook: `ROOKERY_KEY=sk_… npm start`. README.md says what it needs.
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { connect, RookeryError, take, verifyWebhook, type WebhookEvent } from "./client.ts";
 
 const url = process.env["ROOKERY_URL"] ?? "http://127.0.0.1:8400";
-const key = process.env["ROOKERY_API_KEY"];
+const key = process.env["ROOKERY_KEY"];
 if (!key) {
-  console.error("Set ROOKERY_API_KEY to an API key.");
+  console.error("Set ROOKERY_KEY to an API key.");
   process.exit(2);
 }
 const rookery = connect(url, key);

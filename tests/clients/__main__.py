@@ -85,7 +85,7 @@ def python(folder: Path, document: Path, server: Server) -> str:
     assert len(modules) <= MAX_MODULES, f"{len(modules)} modules of models"
     cpu_s = float(run([interpreter, "-B", "-c", _IMPORT], folder, PYTHONPATH=str(folder)))
     assert cpu_s <= MAX_IMPORT_CPU_S, f"{cpu_s:.1f} s of CPU to import the models"
-    run([interpreter, HERE / "use.py", server.url], folder, PYTHONPATH=str(folder), ROOKERY_API_KEY=server.keys["api_key"])
+    run([interpreter, HERE / "use.py", server.url], folder, PYTHONPATH=str(folder), ROOKERY_KEY=server.keys["api_key"])
     size = sum(path.stat().st_size for path in package.rglob("*.py"))
     return f"{len(modules)} modules of models, {size:,} bytes, {cpu_s:.2f} s of CPU to import them; a memory stored and recalled"
 

@@ -46,7 +46,7 @@ def folder(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _run(server: Server, folder: Path, *arguments: str) -> str:
-    variables = {"ROOKERY_URL": server.url, "ROOKERY_API_KEY": server.keys["api_key"], "NODE_NO_WARNINGS": "1"}
+    variables = {"ROOKERY_URL": server.url, "ROOKERY_KEY": server.keys["api_key"], "NODE_NO_WARNINGS": "1"}
     try:
         return run([NODE, *arguments], folder, **variables)
     except subprocess.CalledProcessError as error:

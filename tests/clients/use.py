@@ -12,7 +12,7 @@ from rookery_api_client import AuthenticatedClient
 from rookery_api_client.api.memory import recall, remember
 from rookery_api_client.models import Error, RecallBody, RememberBody
 
-client = AuthenticatedClient(base_url=sys.argv[1], token=os.environ["ROOKERY_API_KEY"])
+client = AuthenticatedClient(base_url=sys.argv[1], token=os.environ["ROOKERY_KEY"])
 stored = remember.sync(client=client, body=RememberBody(content="The build runs on Tuesdays.", type_="fact", wait_ms=5000))
 recalled = recall.sync(client=client, body=RecallBody(query="When does the build run?"))
 assert [memory.id for memory in recalled.memories] == [stored.id]
