@@ -66,6 +66,18 @@ async def test_a_cancelled_batch_ends_every_generation(content: Instance, provid
     assert (await content.admin.post(f"{BATCHES}/{batch['id']}/cancel")).json()["counts"]["cancelled"] == 20
 
 
+async def test_the_usage_of_a_batch_says_whether_it_is_estimated(content: Instance) -> None:
+    """D-71: one generation whose provider reported no usage is enough; the field was once always false."""
+    for models, is_estimated in ((["ok", "ok"], False), (["ok", "no-usage"], True)):
+        requests = [{"prompt": "a", "model": model} for model in models]
+        created = (await content.admin.post(BATCHES, {"requests": requests})).json()
+        batch = await eventually(lambda batch_id=created["id"]: _is_finished(content.admin, batch_id))
+
+        assert cast("Json", batch["usage"])["is_estimated"] is is_estimated
+    listed = (await content.admin.get(BATCHES)).json()["data"]
+    assert [batch["usage"]["is_estimated"] for batch in listed] == [True, False]
+
+
 async def test_five_hundred_generations_are_queued_at_once(content: Instance) -> None:
     """Issue 18: the limit of a batch; all of them end."""
     batch = (await content.admin.post(BATCHES, {"requests": [{"prompt": str(number)} for number in range(500)]})).json()

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from tests.chat_service import ANSWER, ChatService, hang
-from tests.conftest import Caller, Instance, eventually
+from tests.conftest import OPERATOR, Caller, Instance, eventually
 from tests.content.conftest import GENERATIONS
 
 Json = dict[str, Any]
@@ -175,6 +175,22 @@ async def test_a_cancelled_generation_stays_cancelled(content: Instance, provide
 async def _is_counted(caller: Caller, generation_id: object) -> Json:
     generation = await _get(caller, generation_id)
     return generation if generation["usage"] is not None else {}
+
+
+async def test_a_deleted_workspace_ends_its_calls(content: Instance, provider: ChatService) -> None:
+    """Issue 18: the waiting client gets 409, and not a success without an answer; the provider's connection is closed."""
+    workspace = await content.workspace("other")
+    waiting = [
+        asyncio.create_task((await content.api_key(workspace_id=workspace)).post(GENERATIONS, {"prompt": "a", "model": model}))
+        for model in ("hang", "hold")
+    ]
+    await eventually(lambda: provider.active_count == 2)
+    await content.rookery.access.workspaces.delete(workspace, by=OPERATOR)
+    provider.release()
+
+    for response in await asyncio.gather(*waiting):
+        assert (response.status_code, response.json()["error"]) == (409, "generation_cancelled"), response.text
+    await eventually(lambda: provider.active_count == 0)
 
 
 async def test_a_finished_generation_cannot_be_cancelled(content: Instance) -> None:

@@ -89,7 +89,7 @@ class GenerationBatches:
 
         def read(tx: Tx) -> tuple[Sequence[BatchView], int]:
             page, total = store.list_page(tx, tenant.workspace_id, limit=limit, offset=offset, status=status)
-            return [_to_view(tx, batch) for batch in page], total
+            return [generations.view_batch(tx, batch) for batch in page], total
 
         return await self._db.read(read)
 
@@ -125,12 +125,7 @@ class GenerationBatches:
 
 def load_batch_view(tx: Tx, workspace_id: int, batch_id: str) -> BatchView:
     """Return a batch with its counts, or raise NotFound."""
-    return _to_view(tx, _require_batch(tx, workspace_id, batch_id))
-
-
-def _to_view(tx: Tx, batch: GenerationBatch) -> BatchView:
-    counts, input_tokens, output_tokens, cost_nanos = generations.sum_batch(tx, batch.workspace_id, batch.id)
-    return BatchView(batch=batch, counts=counts, input_tokens=input_tokens, output_tokens=output_tokens, cost_nanos=cost_nanos)
+    return generations.view_batch(tx, _require_batch(tx, workspace_id, batch_id))
 
 
 def _require_batch(tx: Tx, workspace_id: int, batch_id: str) -> GenerationBatch:

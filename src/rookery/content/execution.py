@@ -38,7 +38,8 @@ from rookery.kernel.events import EventBus
 PlanRetry = Callable[[Generation, RookeryError], Callable[[Tx], None] | None]
 """Returns a function that queues a failed generation again in a transaction; None: the failure is final."""
 
-CLIENT_DISCONNECTED, INTERRUPTED = "client_disconnected", "interrupted"
+CANCELLED, CLIENT_DISCONNECTED, INTERRUPTED = "cancelled", "client_disconnected", "interrupted"
+_WORKSPACE_DELETED_MESSAGE = "The workspace was deleted before the answer was complete."
 _DISCONNECTED_MESSAGE = "The client closed the connection before the answer was complete, so the call was cancelled."
 _LEASE_MARGIN = timedelta(seconds=60)
 """Time after the time limit of a call until another process treats it as abandoned."""
@@ -206,8 +207,10 @@ class GenerationRunner:
         changed = _finish(generation, outcome, cost_nanos=None if price is None else cost, now=now)
         if generation.mode is GenerationMode.QUEUED or not store.finish_run(tx, changed, run=generation):
             stored = store.find(tx, generation.workspace_id, generation.id, lock=True)
-            if stored is None:  # its workspace was deleted
-                return replace(generation, status=outcome.status)
+            if stored is None:  # its workspace was deleted, so there is neither an answer nor a budget to settle
+                return replace(
+                    generation, status=GenerationStatus.CANCELLED, error_code=CANCELLED, error_message=_WORKSPACE_DELETED_MESSAGE
+                )
             current = stored
             is_current = (stored.status, stored.run_count, stored.owner) == (generation.status, generation.run_count, generation.owner)
             cost_nanos = None if price is None else cost

@@ -9,7 +9,7 @@ from datetime import datetime
 from rookery.access.workspaces import require_workspace
 from rookery.content.chat import Delta
 from rookery.content.errors import GenerationCancelled
-from rookery.content.execution import INTERRUPTED, GenerationRunner
+from rookery.content.execution import CANCELLED, INTERRUPTED, GenerationRunner
 from rookery.content.generation_services import GenerationServices
 from rookery.content.models import (
     ContentTenant,
@@ -30,7 +30,6 @@ from rookery.content.store import generations as store
 from rookery.kernel.db import Tx
 from rookery.kernel.errors import Conflict, NotFound
 
-CANCELLED = "cancelled"
 _CANCELLED_MESSAGE = "The generation was cancelled on request."
 _INTERRUPTED_MESSAGE = "The process that waited for the answer stopped before it was complete."
 _DELETE_BATCH_SIZE = 500

@@ -241,6 +241,7 @@ class BatchView:
     counts: Mapping[str, int]
     input_tokens: int
     output_tokens: int
+    is_estimated: bool
     cost_nanos: int
 
 

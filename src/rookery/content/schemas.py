@@ -532,7 +532,7 @@ def serialize_generation(generation: Generation) -> GenerationResponse:
 
 def serialize_batch(view: BatchView) -> GenerationBatchResponse:
     """Return a batch with its counts."""
-    tokens = GenerationTokens(input_tokens=view.input_tokens, output_tokens=view.output_tokens, is_estimated=False)
+    tokens = GenerationTokens(input_tokens=view.input_tokens, output_tokens=view.output_tokens, is_estimated=view.is_estimated)
     return GenerationBatchResponse.from_parts(
         view.batch,
         status="running" if view.batch.ended_at is None else "finished",

@@ -9,7 +9,16 @@ from datetime import datetime
 from sqlalchemy import BigInteger, bindparam, cast, delete, func, literal, or_, select, update
 from sqlalchemy.sql import ColumnElement
 
-from rookery.content.models import OPEN_STATUSES, Generation, GenerationFilter, GenerationMode, GenerationStatus, GenerationSummary
+from rookery.content.models import (
+    OPEN_STATUSES,
+    BatchView,
+    Generation,
+    GenerationBatch,
+    GenerationFilter,
+    GenerationMode,
+    GenerationStatus,
+    GenerationSummary,
+)
 from rookery.content.store.tables import GENERATIONS, SUMMARIES, generations
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Tx, fetch_count, purge_tables
@@ -51,6 +60,7 @@ _BATCH_TOTALS = (
         cast(func.coalesce(func.sum(generations.c.input_tokens), 0), BigInteger).label("input_tokens"),
         cast(func.coalesce(func.sum(generations.c.output_tokens), 0), BigInteger).label("output_tokens"),
         cast(func.coalesce(func.sum(generations.c.cost_nanos), 0), BigInteger).label("cost_nanos"),
+        func.max(generations.c.is_estimated).label("is_estimated"),
     )
     .where(*_OF_BATCH)
     .group_by(generations.c.status)
@@ -131,12 +141,18 @@ def list_open_of_batch(tx: Tx, workspace_id: int, batch_id: str) -> list[Generat
     return GENERATIONS.fetch_all(tx, _SELECT_OPEN_OF_BATCH, {"of_workspace": workspace_id, "of_batch": batch_id})
 
 
-def sum_batch(tx: Tx, workspace_id: int, batch_id: str) -> tuple[dict[str, int], int, int, int]:
-    """Return the number of a batch's generations by status, and the sums of input tokens, output tokens and cost."""
-    rows = tx.fetch_all(_BATCH_TOTALS, {"of_workspace": workspace_id, "of_batch": batch_id})
+def view_batch(tx: Tx, batch: GenerationBatch) -> BatchView:
+    """Return a batch with the number of its generations by status, and the sums of their usage."""
+    rows = tx.fetch_all(_BATCH_TOTALS, {"of_workspace": batch.workspace_id, "of_batch": batch.id})
     counts = dict.fromkeys((status.value for status in GenerationStatus), 0) | {row.text("status"): row.integer("n") for row in rows}
-    sums = [sum(row.integer(name) for row in rows) for name in ("input_tokens", "output_tokens", "cost_nanos")]
-    return counts, sums[0], sums[1], sums[2]
+    return BatchView(
+        batch=batch,
+        counts=counts,
+        input_tokens=sum(row.integer("input_tokens") for row in rows),
+        output_tokens=sum(row.integer("output_tokens") for row in rows),
+        is_estimated=any(row.integer("is_estimated") for row in rows),
+        cost_nanos=sum(row.integer("cost_nanos") for row in rows),
+    )
 
 
 def update_generation(tx: Tx, generation: Generation) -> None:
