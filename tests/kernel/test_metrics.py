@@ -122,6 +122,20 @@ async def test_errors_are_counted_by_their_code(instance: Instance) -> None:
     assert {code: get_sample(samples, "rookery_http_errors_total", code=code) for code in codes} == codes
 
 
+async def test_a_deferred_job_is_counted_when_it_ran(instance: Instance) -> None:
+    """D-51: a batch of long memories is indexed in parts. Each job counts once, and none fails."""
+    memories = [{"content": f"{number} " + "heron " * 7_500} for number in range(4)]
+    await instance.admin.post("/v1/brain/remember/batch", {"memories": memories})
+
+    async def is_worked() -> bool:
+        return get_sample(await scrape(instance.admin), "rookery_jobs_waiting", kind="EmbedMemory") == 0
+
+    await eventually(is_worked)
+    samples = await scrape(instance.admin)
+    assert get_sample(samples, "rookery_jobs_run_total", kind="EmbedMemory", outcome="done") == 4
+    assert get_sample(samples, "rookery_job_batch_duration_seconds_count", kind="EmbedMemory") == 2
+
+
 async def test_operations_of_the_platform_are_counted(instance: Instance) -> None:
     """These are recalls, memories, jobs, tool calls, bcrypt runs, writes and engines (D-05, D-57)."""
     stored = await instance.admin.remember()

@@ -21,7 +21,7 @@ from rookery.access.rate_limits import RateLimiter
 from rookery.access.usage_log import UsageLog
 from rookery.kernel.engine_breakers import EngineBreakers
 from rookery.kernel.events import EventBus
-from rookery.kernel.jobs import Job, JobDone, JobFailed, JobHandler, JobKind, JobOutcome, JobPaused, JobQueue, JobQueueStats
+from rookery.kernel.jobs import Job, JobDeferred, JobDone, JobFailed, JobHandler, JobKind, JobOutcome, JobPaused, JobQueue, JobQueueStats
 from rookery.kernel.metrics import OTHER_LABEL, SOURCE_TIMEOUT_S, MetricDescription, Metrics, MetricSample, MetricSource
 from rookery.memory.events import MemoryArchived, MemoryDeleted, MemoryRecalled, MemoryStored, MemorySuperseded, ReindexCompleted
 from rookery.tools.calling.call_buffer import CallBuffer
@@ -135,13 +135,15 @@ class PlatformMetrics:
             outcomes = await work(jobs)
             self._batches.observe(time.perf_counter() - started, kind)
             for job in jobs:
-                self._jobs.add(kind, _outcome_label(outcomes.get(job.id, JobDone())))
+                outcome = outcomes.get(job.id, JobDone())
+                if not isinstance(outcome, JobDeferred):
+                    self._jobs.add(kind, _outcome_label(outcome))
             return outcomes
 
         return run_counted
 
 
-def _outcome_label(outcome: JobOutcome) -> str:
+def _outcome_label(outcome: JobDone | JobFailed | JobPaused) -> str:
     match outcome:
         case JobDone():
             return "done"
