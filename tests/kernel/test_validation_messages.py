@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
+from rookery.kernel.validation_messages import PATTERN_TEXTS
 from tests.conftest import Instance
 
 _LONG = "x" * 101
@@ -51,3 +54,33 @@ async def test_the_value_of_a_secret_field_is_not_in_the_error(instance: Instanc
 
     assert response.status_code == 422
     assert "987654321" not in response.text
+
+
+async def test_the_error_of_a_pattern_ends_with_a_whole_sentence(instance: Instance) -> None:
+    """A full stop in a list of characters is not the end of the sentence that explains the field (D-10)."""
+    response = await instance.admin.post("/v1/notify/subscribers", {"external_id": "a b"})
+
+    (message,) = response.json()["errors"]["external_id"]
+    assert message.startswith(
+        "must be letters, digits and `._@:+=~-`, the first one a letter or a digit, not 'a b' (The id in your own system"
+    )
+    assert message.endswith("beginning with a letter or a digit)")
+
+
+async def test_each_pattern_of_the_api_has_a_text(instance: Instance) -> None:
+    """Messages contain no regular expressions, whatever the field (issue 14; D-10)."""
+    document = (await instance.admin.get("/docs/openapi.json")).json()
+
+    patterns = _iter_patterns(document)
+    assert len(patterns) > 5
+    assert sorted(patterns - PATTERN_TEXTS.keys()) == []
+
+
+def _iter_patterns(value: object) -> set[str]:
+    if isinstance(value, list):
+        return {pattern for item in cast("list[object]", value) for pattern in _iter_patterns(item)}
+    if not isinstance(value, dict):
+        return set()
+    fields = cast("dict[str, object]", value)
+    patterns = {pattern for item in fields.values() for pattern in _iter_patterns(item)}
+    return patterns | {text for name, text in fields.items() if name == "pattern" and isinstance(text, str)}

@@ -100,6 +100,25 @@ async def test_a_campaign_is_previewed_and_sent(rig: NotificationRig, cli: Comma
     assert isinstance((await cli.run("campaigns", "show", "unknown")).exception, NotFound)
 
 
+async def test_a_campaign_is_created_from_a_file(rig: NotificationRig, cli: CommandLine, tmp_path: Path) -> None:
+    """Issue 18: the command takes the fields of the API, from a file or standard input; errors name the field."""
+    await rig.add_subscriber("anna")
+    fields = {"name": "news", "title": "Hello", "body": "Text", "audience": {"all": True}}
+    file = tmp_path / "campaign.json"
+    file.write_text(json.dumps(fields), encoding="utf-8")
+    created = await cli.run_campaign("create", str(file))
+    piped = await cli.run_json("campaigns", "create", "-", text=json.dumps({**fields, "name": "piped"}))
+
+    assert (created["status"], created["name"], cast("Json", piped)["name"]) == ("draft", "news", "piped")
+    assert (await cli.run_campaign("send", str(created["id"]), "--yes"))["status"] == "sending"
+    await rig.wait_for_status(str(created["id"]), "sent")
+    wrong = await cli.run("campaigns", "create", "-", text=json.dumps({**fields, "audience": {"everyone": True}}))
+    assert isinstance(wrong.exception, ValidationFailed)
+    assert "audience.everyone" in wrong.exception.field_errors
+    for text in ("{nope", "[]"):
+        assert (await cli.run("campaigns", "create", "-", text=text)).exit_code == 2
+
+
 async def test_a_preview_names_what_prevents_a_send(rig: NotificationRig, cli: CommandLine) -> None:
     """Issue 18: a missing variable is found before the first message; the exit code is 1."""
     await rig.add_subscriber("anna")

@@ -6,6 +6,7 @@ Each model is built by its first use (`defer_build`), under a lock of pydantic. 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -225,6 +226,8 @@ OMITTED_IF_NONE = Field(exclude_if=_is_missing)
 OmittedIfNone = Annotated[str | None, OMITTED_IF_NONE]
 """A text of a response that is omitted if it is None."""
 
+_SENTENCE_END = re.compile(r"\.\s+(?=[A-Z{`])")
+
 _MAX_ERRORS = 100
 _MAX_SUGGESTIONS = 10
 """Maximum unknown fields with a suggestion. A suggestion takes 60 µs, so 40,000 unknown fields would take seconds."""
@@ -268,7 +271,7 @@ def _field_description(kind: str, location: Sequence[int | str], model: type[Bas
         item for alternative in get_args(info.annotation) for item in cast("tuple[object, ...]", getattr(alternative, "__metadata__", ()))
     )
     description = next((part.description for part in (info, *inner) if isinstance(part, FieldInfo) and part.description), "")
-    return f" ({description.partition('. ')[0].rstrip('.')})" if description else ""
+    return f" ({_SENTENCE_END.split(description, 1)[0].rstrip('.')})" if description else ""
 
 
 def _unknown_field_message(name: str, model: type[BaseModel] | None) -> str:

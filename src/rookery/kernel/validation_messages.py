@@ -11,7 +11,7 @@ _MAX_VALUE_LENGTH = 60
 _SECRET_WORDS = frozenset({"secret", "secrets", "password", "token", "key"})
 """A field whose name contains one of these words may hold a secret, so its value is not repeated."""
 
-_PATTERN_TEXTS: Mapping[str, str] = {
+PATTERN_TEXTS: Mapping[str, str] = {
     r"^[a-z][a-z0-9_-]{0,63}$": "1 to 64 lower-case letters, digits, `_` and `-`, the first one a letter",
     r"^[0-9a-f]{16}$": "16 hexadecimal digits in lower case",
     r"^[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?$": "1 to 64 lower-case letters, digits and `-`, without `-` at either end",
@@ -19,6 +19,11 @@ _PATTERN_TEXTS: Mapping[str, str] = {
     r"^[!-~]+$": "printable ASCII characters without spaces",
     r"^[ -~]+$": "printable ASCII characters",
     r"^[A-Za-z_][A-Za-z0-9_]{0,127}$": "1 to 128 letters, digits and `_`, the first one not a digit",
+    r"^[a-z][a-z0-9_]{0,63}$": "1 to 64 lower-case letters, digits and `_`, the first one a letter",
+    r"^[A-Za-z0-9][A-Za-z0-9._@:+=~-]*$": "letters, digits and `._@:+=~-`, the first one a letter or a digit",
+    r"^[A-Za-z]{2,3}([_-][A-Za-z0-9]{2,8}){0,3}$": "a language, such as de or de-AT",
+    r"^[^\s,;][^,;\r\n\t]*$": "a text without commas, semicolons, tabs and line breaks, and without a space before it",
+    r"\S": "a text that is not blank",
 }
 """Descriptions of the patterns used by request models."""
 
@@ -67,9 +72,7 @@ def describe_error(error: ErrorDetails) -> str:
     if kind == "string_pattern_mismatch":
         pattern = str(context["pattern"])
         return (
-            f"must be {_PATTERN_TEXTS[pattern]}{value_text}"
-            if pattern in _PATTERN_TEXTS
-            else f"must match the pattern {pattern}{value_text}"
+            f"must be {PATTERN_TEXTS[pattern]}{value_text}" if pattern in PATTERN_TEXTS else f"must match the pattern {pattern}{value_text}"
         )
     if kind in _BOUND_TEXTS:
         bound, words = _BOUND_TEXTS[kind]

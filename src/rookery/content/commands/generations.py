@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
-import orjson
 import typer
 
 from rookery.content.commands import prompt_templates
@@ -25,6 +24,7 @@ from rookery.content.models import (
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.imports import import_lazily
 from rookery.kernel.schema import parse_model, to_json
+from rookery.terminal.json_files import read_json_file
 from rookery.terminal.options import JsonOption, WorkspaceOption, parse_day, parse_pairs, parse_time, raise_usage_error, read_text_file
 from rookery.terminal.output import print_json, print_list, print_record
 
@@ -72,7 +72,7 @@ def generate(
         "variables": parse_pairs(var or (), "=", "--var"),
         "model": model,
         "max_tokens": max_tokens,
-        "schema": None if schema is None else _read_schema(schema),
+        "schema": None if schema is None else read_json_file(schema),
     }
     draft = parse_model(schemas.GenerationRequestBody, {name: value for name, value in fields.items() if value}).to_draft()
 
@@ -182,10 +182,3 @@ def budgets(context: typer.Context, *, workspace: WorkspaceOption = None, as_jso
         print_json(rows)
     else:
         print_list(rows, _BUDGET_COLUMNS)
-
-
-def _read_schema(path: Path) -> object:
-    try:
-        return orjson.loads(read_text_file(path))
-    except orjson.JSONDecodeError as error:
-        raise_usage_error(f"{path} is not JSON: {error.msg} (line {error.lineno}).")

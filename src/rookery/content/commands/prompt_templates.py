@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
-import orjson
 import typer
 
 from rookery.content.commands.content_services import run_with_content
@@ -14,7 +13,8 @@ from rookery.content.models import ContentTenant, PromptTemplate
 from rookery.kernel.errors import NotFound
 from rookery.kernel.imports import import_lazily
 from rookery.kernel.schema import parse_model, to_json
-from rookery.terminal.options import JsonOption, WorkspaceOption, YesOption, confirm, raise_usage_error, read_text_file
+from rookery.terminal.json_files import read_json_object
+from rookery.terminal.options import JsonOption, WorkspaceOption, YesOption, confirm
 from rookery.terminal.output import Fields, print_json, print_list, print_record
 
 if TYPE_CHECKING:
@@ -75,13 +75,7 @@ def put_template(
     as_json: JsonOption = False,
 ) -> None:
     """Store a prompt template, or a new version of it if the slug exists."""
-    try:
-        fields = orjson.loads(read_text_file(file))
-    except orjson.JSONDecodeError as error:
-        raise_usage_error(f"{file} is not JSON: {error.msg} (line {error.lineno}).")
-    if not isinstance(fields, dict):
-        raise_usage_error(f"{file} must contain a JSON object.")
-    body = parse_model(schemas.NewPromptTemplateBody, cast("dict[str, object]", fields))
+    body = parse_model(schemas.NewPromptTemplateBody, read_json_object(file))
 
     async def work(content: ContentServices, tenant: ContentTenant) -> PromptTemplate:
         try:

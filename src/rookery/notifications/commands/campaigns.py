@@ -24,14 +24,15 @@ from rookery.notifications.models import (
     NotificationState,
 )
 from rookery.notifications.schedules import parse_schedule
-from rookery.notifications.schemas.campaigns import NotificationResponse, serialize_campaign, serialize_preview
+from rookery.notifications.schemas.campaigns import CampaignBody, NotificationResponse, serialize_campaign, serialize_preview
+from rookery.terminal.json_files import FieldsFile, read_json_object
 from rookery.terminal.options import JsonOption, WorkspaceOption, YesOption, confirm
 from rookery.terminal.output import Fields, print_fields, print_json, print_list, print_notice, print_record
 
 app = typer.Typer(no_args_is_help=True)
 campaigns = typer.Typer(no_args_is_help=True)
 app.add_typer(subscribers.app, name="subscribers", help="List, import and export subscribers.")
-app.add_typer(campaigns, name="campaigns", help="List, preview, send, schedule, pause, resume, cancel and retry campaigns.")
+app.add_typer(campaigns, name="campaigns", help="Create, list, preview, send, schedule, pause, resume, cancel and retry campaigns.")
 
 _PAGE_SIZE = 100
 _POLL_INTERVAL_S = 0.2
@@ -69,7 +70,14 @@ def list_(
     elif rows:
         print_list([_to_row(fields) for fields in rows], _COLUMNS)
     else:
-        print_notice("There are no such campaigns. Create one with POST /v1/notify/campaigns.")
+        print_notice("There are no such campaigns. Create one with `rookery notify campaigns create`.")
+
+
+@campaigns.command()
+def create(context: typer.Context, file: FieldsFile, *, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+    """Create a campaign as a draft. Nothing is sent before `send` or `schedule`."""
+    draft = schema.parse_model(CampaignBody, read_json_object(file)).to_model(utc_now())
+    _change(context, workspace, as_json=as_json, act=lambda service, tenant: service.create(tenant, draft))
 
 
 @campaigns.command()
