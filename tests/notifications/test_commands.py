@@ -247,7 +247,10 @@ async def test_an_agent_lists_campaigns_and_sends_a_test(rig: NotificationRig) -
     test = cast("Json", cast("Json", tested["result"])["structuredContent"])
     assert test["test_of"] == campaign
     await rig.wait_for_status(str(test["id"]), "sent")
+    results = await _call_tool(agent, "campaign_list", {"test_of": campaign})
+    (result,) = cast("list[Json]", cast("Json", cast("Json", results["result"])["structuredContent"])["campaigns"])
 
+    assert (result["id"], cast("Json", result["statistics"])["sent"]) == (test["id"], 1)
     assert [request.path for request in rig.receiver.received] == ["/berta"]
     unknown = await _call_tool(agent, "notification_test", {"campaign": campaign, "subscribers": ["nobody"]})
     assert (unknown["success"], "nobody" in str(unknown)) == (False, True)

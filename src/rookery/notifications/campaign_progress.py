@@ -141,8 +141,9 @@ class CampaignProgress:
 
     def finish(self, tx: Tx, campaign: Campaign, now: datetime) -> None:
         """End a campaign without open deliveries."""
-        action, reason = finish_status(store.count_by_state(tx, [campaign])[campaign.id])
-        self._change(tx, campaign, replace(campaign, status=next_status(campaign, action), status_reason=reason, ended_at=now), now)
+        action, reason = finish_status(tx, campaign)
+        status = next_status(campaign, action)
+        self._change(tx, campaign, replace(campaign, status=status, status_reason=clean_reason(reason), ended_at=now), now)
 
     def _change(self, tx: Tx, old: Campaign, new: Campaign, now: datetime) -> Campaign:
         new = replace(new, updated_at=max(now, old.updated_at + _TICK))

@@ -378,12 +378,15 @@ def publish_status(bus: EventBus, tx: Tx, old: Campaign, new: Campaign, at: date
         bus.publish_on_commit(tx, CampaignEvent(name=name, workspace_id=new.workspace_id, campaign_id=new.id, at=at))
 
 
-def finish_status(statistics: CampaignStatistics) -> tuple[CampaignAction, str | None]:
+def finish_status(tx: Tx, campaign: Campaign) -> tuple[CampaignAction, str | None]:
     """Return the action that ends a campaign without open deliveries, with its reason: it failed if each delivery failed."""
+    statistics = store.count_by_state(tx, [campaign])[campaign.id]
     failed = statistics.count(NotificationState.FAILED)
-    if failed and failed == statistics.total:
-        return CampaignAction.FAIL, f"Each of its {failed:,} deliveries failed."
-    return CampaignAction.FINISH, None
+    if not failed or failed != statistics.total:
+        return CampaignAction.FINISH, None
+    count = "Its only delivery" if failed == 1 else f"Each of its {failed:,} deliveries"
+    reason = store.find_last_failure(tx, campaign.id)
+    return CampaignAction.FAIL, f"{count} failed." if reason is None else f"{count} failed. The last reason: {reason}"
 
 
 def _set(action: CampaignAction, reason: str | None = None) -> Callable[[Tx, Campaign, datetime], Campaign]:

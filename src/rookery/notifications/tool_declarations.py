@@ -25,13 +25,22 @@ CAMPAIGN_LIST = ToolDeclaration(
     name="campaign_list",
     description="List campaigns with their status and statistics, newest first.",
     effect="reads",
-    arguments={"status": "", "q": "A part of the name.", "per_page": "At most 100.", "page": ""},
+    arguments={
+        "status": "",
+        "q": "A part of the name.",
+        "test_of": "List the tests of this campaign instead.",
+        "per_page": "At most 100.",
+        "page": "",
+    },
     schemas={"per_page": _INTEGER, "page": _INTEGER},
     items="campaigns",
 )
 NOTIFICATION_TEST = ToolDeclaration(
     name="notification_test",
-    description="Send the message of a campaign to named subscribers now, whatever its status. Returns the test, a campaign of its own.",
+    description=(
+        "Send the message of a campaign to named subscribers now, whatever its status. Returns the test, a campaign of its own; "
+        "`campaign_list` with `test_of` shows its result."
+    ),
     effect="creates",
     arguments={"campaign": "The id of a campaign.", "subscribers": "Ids or external ids, at most 20.", "channels": "Default: all."},
 )

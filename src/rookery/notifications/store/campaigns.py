@@ -49,6 +49,12 @@ _COUNT_BY_STATE = (
     .where(deliveries.c.campaign_id.in_(_IDS))
     .group_by(deliveries.c.campaign_id, deliveries.c.state, deliveries.c.channel_type)
 )
+_SELECT_LAST_FAILURE = (
+    select(deliveries.c.reason)
+    .where(deliveries.c.campaign_id == bindparam("of_campaign"), deliveries.c.state == NotificationState.FAILED.value)
+    .order_by(deliveries.c.ended_at.desc())
+    .limit(1)
+)
 _SKIP_PENDING = (
     update(deliveries)
     .where(deliveries.c.campaign_id == bindparam("of_campaign"), deliveries.c.state == NotificationState.PENDING.value)
@@ -122,6 +128,12 @@ def count_by_state(tx: Tx, items: Iterable[Campaign]) -> dict[str, CampaignStati
     for row in tx.fetch_all(_COUNT_BY_STATE, {"ids": list(counts)}) if counts else ():
         counts[row.text("campaign_id")].setdefault(row.text("channel_type"), {})[row.text("state")] = row.integer("n")
     return {campaign_id: CampaignStatistics(by_channel=by_channel) for campaign_id, by_channel in counts.items()}
+
+
+def find_last_failure(tx: Tx, campaign_id: str) -> str | None:
+    """Return the reason of the delivery that failed last."""
+    row = tx.fetch_one(_SELECT_LAST_FAILURE, {"of_campaign": campaign_id})
+    return None if row is None else row.maybe_text("reason")
 
 
 def skip_pending(tx: Tx, campaign_id: str, *, reason: str, at: datetime) -> int:
