@@ -7,6 +7,7 @@ import math
 import random
 import signal
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar
 
@@ -29,8 +30,8 @@ from tests.engines.ivf import OpenIndex
 from tests.engines.numpy_index import Entries, NumpyVectorIndex
 from tests.engines.vector_contract import NORTH, VectorContract
 
-BLOCK_ROWS = 8192
-"""Rows of a block of the embedded engine."""
+MANY_ROWS = 8192
+"""More rows than one thread scores at a time."""
 
 
 class TestEmbeddedIndex(VectorContract):
@@ -216,9 +217,9 @@ class TestTheEmbeddedEngine:
 
         assert await find_ids(index) == [ids[0], "new"]
 
-    async def test_a_large_workspace_is_scored_by_several_threads(self, open_engine: Callable[[], VectorEngine]) -> None:
-        """There are more rows than a block has, with distinct similarities, and no hit is lost between threads."""
-        rows = 2 * BLOCK_ROWS + 100
+    async def test_a_large_workspace_is_scored_in_parts(self, open_engine: Callable[[], VectorEngine]) -> None:
+        """There are more rows than a part has, with distinct similarities, and no hit is lost between parts."""
+        rows = 2 * MANY_ROWS + 100
         angles = [math.pi * row / rows for row in range(rows)]
         order = random.Random(5).sample(range(rows), rows)
         await open_engine().put(
@@ -228,7 +229,7 @@ class TestTheEmbeddedEngine:
         assert await find_ids(open_engine(), limit=100) == [f"m{number:05}" for number in range(100)]
 
     async def test_unused_rows_are_compacted(self, open_vectors: OpenIndex) -> None:
-        """A memory that is written often must not grow the segment; at most a quarter of a block is unused."""
+        """A memory that is written often must not grow the segment; at most a quarter of its rows is unused."""
         index = open_vectors()
         ids = [f"m{number:03}" for number in range(400)]
         await index.put([make_embedded(memory_id) for memory_id in ids])
@@ -243,10 +244,10 @@ class TestTheEmbeddedEngine:
         assert await find_ids(index) == []
         assert index.loaded_rows == 0
 
-    async def test_a_memory_with_more_chunks_than_a_block_gets_its_own_block(self, open_vectors: OpenIndex) -> None:
+    async def test_a_memory_may_have_more_chunks_than_the_segment_had_room_for(self, open_vectors: OpenIndex) -> None:
         """The chunks of a memory are adjacent."""
         index = open_vectors()
-        await index.put([make_embedded("a"), make_embedded("book", *[NORTH] * BLOCK_ROWS, EAST), make_embedded("b")])
+        await index.put([make_embedded("a"), make_embedded("book", *[NORTH] * MANY_ROWS, EAST), make_embedded("b")])
 
         assert await find_ids(index, limit=3) == ["a", "b", "book"]
 
@@ -263,26 +264,43 @@ def test_a_snapshot_does_not_change() -> None:
     """A query reads without a lock while other tasks write."""
     segment = Segment(4)
     ids = [f"m{number:03}" for number in range(300)]
-    segment.apply(deleted_ids=[], points=[make_point(memory_id) for memory_id in ids])
-    blocks = segment.take_snapshots(build_vector_filter(make_filter()))
-    segment.apply(deleted_ids=ids[::2], points=[make_point(memory_id, NORTH) for memory_id in ids[1::2]])
+    segment.add([make_point(memory_id) for memory_id in ids])
+    rows = segment.take_snapshot(build_vector_filter(make_filter()))
+    segment.delete([memory_id.encode() for memory_id in ids])
+    segment.add([make_point(memory_id, NORTH) for memory_id in ids[1::2]])
 
-    hits = rank(score_all(blocks, np.frombuffer(EAST, "<f4"), helpers=None), 1000)
+    hits = rank(score_all(rows, np.frombuffer(EAST, "<f4"), helpers=None), 1000)
 
     assert hits == [VectorHit(memory_id=memory_id, similarity=1.0) for memory_id in ids]
 
 
+def test_helper_threads_score_the_same_rows() -> None:
+    """A query among many rows is shared with idle threads (issue 5)."""
+    segment = Segment(4)
+    segment.add([make_point(f"m{row:05}", vector(math.cos(row / MANY_ROWS), math.sin(row / MANY_ROWS))) for row in range(2 * MANY_ROWS)])
+    rows, query = segment.take_snapshot(build_vector_filter(make_filter())), np.frombuffer(EAST, "<f4")
+
+    with ThreadPoolExecutor(2) as helpers:
+        hits = rank(score_all(rows, query, helpers=helpers), 2 * MANY_ROWS)
+
+    assert len(hits) == 2 * MANY_ROWS
+    assert hits == rank(score_all(rows, query, helpers=None), 2 * MANY_ROWS)
+
+
 def test_a_growing_segment_keeps_all_chunks_of_its_memories() -> None:
-    """Rows move to a larger block as a workspace grows, and a search by ids finds each chunk in it (issue 17)."""
+    """Rows move to larger arrays as a workspace grows, and a search by ids finds each chunk in them (issue 17)."""
     segment = Segment(4)
     for number in range(900):
         chunks = [NORTH, EAST] if number % 3 == 0 else [NORTH]
-        segment.apply(deleted_ids=[f"m{number - 5:03}"] if number % 10 == 5 else [], points=[make_point(f"m{number:03}", *chunks)])
+        segment.delete([b"m%03d" % (number - 5)] if number % 10 == 5 else [])
+        segment.add([make_point(f"m{number:03}", *chunks)])
     remaining_ids = [f"m{number:03}" for number in range(900) if number % 10 != 0]
-    query, where = np.frombuffer(EAST, "<f4"), build_vector_filter(make_filter())
+    query, rows = np.frombuffer(EAST, "<f4"), segment.take_snapshot(build_vector_filter(make_filter()))
 
-    assert len(segment.take_snapshots(where)) == 1
-    for scored in (score_all(segment.take_snapshots(where), query, helpers=None), segment.score_ids(remaining_ids, query, where)):
+    for scored in (
+        score_all(rows, query, helpers=None),
+        [rows.score_rows(segment.find_rows([memory_id.encode() for memory_id in remaining_ids]), query)],
+    ):
         best = [hit.memory_id for hit in rank(scored, 1000) if hit.similarity == 1.0]
         assert best == [memory_id for memory_id in remaining_ids if int(memory_id[1:]) % 3 == 0]
         assert len(rank(scored, 1000)) == len(remaining_ids)
@@ -292,6 +310,7 @@ def test_unused_dictionary_entries_are_detected() -> None:
     """Each session adds an entry, and most sessions have ended."""
     segment = Segment(4)
     for number in range(1100):
-        segment.apply(deleted_ids=["a"], points=[make_point("a", org=f"org {number}")])
+        segment.delete([b"a"])
+        segment.add([make_point("a", org=f"org {number}")])
 
     assert segment.has_stale_dictionaries

@@ -22,7 +22,7 @@ import numpy as np
 
 from rookery.engines.vectors.ivf_build import BuildOutcome, BuildProcess, BuildRequest
 from rookery.engines.vectors.ivf_file import IvfFolder
-from rookery.engines.vectors.search import Floats, HelperThreads, validate_vectors
+from rookery.engines.vectors.search import Floats, validate_vectors
 from rookery.engines.vectors.vector_file import VectorFile
 from rookery.engines.vectors.workspace_index import MAX_DEAD_AGE_S, IndexLimits, WorkspaceIndex
 from rookery.kernel.errors import EngineUnavailable
@@ -45,7 +45,6 @@ _MAX_PRELOADED_WORKSPACES = 64
 by its first query in milliseconds."""
 
 _QUERY_THREADS = (os.cpu_count() or 1) + 2
-_HELPER_THREADS = min(7, (os.cpu_count() or 1) - 1)
 
 
 class EmbeddedVectorIndex:
@@ -73,11 +72,6 @@ class EmbeddedVectorIndex:
         self._background_task: asyncio.Task[None] | None = None
         self._loader_threads = ThreadPoolExecutor(_LOADER_THREADS, thread_name_prefix="vectors-load")
         self._query_threads = ThreadPoolExecutor(_QUERY_THREADS, thread_name_prefix="vectors-query")
-        self._helpers = (
-            HelperThreads(pool=ThreadPoolExecutor(_HELPER_THREADS, thread_name_prefix="vectors-help"), size=_HELPER_THREADS)
-            if _HELPER_THREADS
-            else None
-        )
 
     async def start(self) -> None:
         """Open the file now. Start to preload the largest workspaces, and to replace lists with deleted memories."""
@@ -154,7 +148,9 @@ class EmbeddedVectorIndex:
             index = await self._get_current_index(file, where.workspace_id)
             if index.is_small or (index.is_in_memory and _selects_few(where)):
                 return index.search(query, where, limit=limit, helpers=None)
-            return await self._run_in_thread(self._query_threads, lambda: index.search(query, where, limit=limit, helpers=self._helpers))
+            return await self._run_in_thread(
+                self._query_threads, lambda: index.search(query, where, limit=limit, helpers=self._query_threads)
+            )
 
     async def fetch(self, workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
         ids = tuple(ids)
@@ -311,8 +307,6 @@ class EmbeddedVectorIndex:
     def _shut_down_threads(self) -> None:
         self._loader_threads.shutdown()
         self._query_threads.shutdown()
-        if self._helpers is not None:
-            self._helpers.pool.shutdown()
 
 
 def _selects_few(where: VectorFilter) -> bool:

@@ -207,7 +207,7 @@ def build(request: BuildRequest) -> None:
         for points in _iter_points(file, request, after=0 if previous is None else previous.last_change, last_change=last_change):
             rows, ids = column_dict.encode(points)
             row_parts.append(rows)
-            id_parts.append(np.array([memory_id.encode() for memory_id in ids] or [b""])[: len(ids)])
+            id_parts.append(np.array(ids, dtype=np.bytes_))
             raw.write(b"".join(vector for point in points for vector in point.vectors))
         raw.flush()
         rows, ids = np.concatenate(row_parts), np.concatenate(id_parts)

@@ -32,19 +32,17 @@ from rookery.engines.vectors.search import (
     NEVER_MICROS,
     ROW,
     ColumnDict,
-    Columns,
     Floats,
     Ints,
     Longs,
-    Mask,
     Rows,
+    RowSource,
     ScoredRows,
     SearchLimits,
-    SourceSnapshot,
+    Snapshot,
 )
 from rookery.engines.vectors.vector_file import VectorFile
 from rookery.memory.ports import ModelVersion
-from rookery.memory.vector_filter import VectorFilter
 
 _log = structlog.stdlib.get_logger("rookery.vectors")
 
@@ -68,16 +66,15 @@ class IvfFileError(Exception):
     """The lists are invalid; the message contains the reason."""
 
 
-class IvfFile:
+class IvfFile(RowSource):
     """
-    Open, mapped lists, with the deletions that this process has seen. The caller locks `delete` against snapshots.
+    Open, mapped lists, with the deletions that this process has seen.
 
     Attributes:
         last_change: Last change that the lists contain.
         made_at_s: Time of creation, by the clock of the machine.
         trained_row_count: Number of rows for which the centroids were computed.
         by_group: Rows ordered by group; *group_ends* has the end of each group.
-        earliest_expiry: Earliest expiry of all rows; `NEVER_MICROS` without one.
     """
 
     def __init__(self, path: Path, *, workspace_id: int, model_version: ModelVersion) -> None:
@@ -104,11 +101,12 @@ class IvfFile:
         self.path = path
         self.last_change: int = meta["last_change"]
         self.trained_row_count: int = meta["trained_row_count"]
-        self.earliest_expiry: int = meta["earliest_expiry"]
+        self.earliest_expiry = meta["earliest_expiry"]
         self.column_dict = ColumnDict(map(tuple, meta["spaces"]), map(tuple, meta["tagsets"]))
-        self.vectors: Floats = arrays["vectors"]
-        self.columns: Columns = {name: arrays[name] for name in ROW.fields or ()}
-        self.ids: npt.NDArray[np.bytes_] = arrays["ids"]
+        self.vectors = arrays["vectors"]
+        self.columns = {name: arrays[name] for name in ROW.fields or ()}
+        self.ids = arrays["ids"]
+        self.count = len(self.ids)
         try:
             self._faiss = load_faiss()
             self._index: FaissIndex = self._faiss.read_index(str(path / _FAISS_FILE), self._faiss.IO_FLAG_MMAP)
@@ -120,19 +118,14 @@ class IvfFile:
         self.group_ends: Longs = arrays["group_ends"]
         self._by_key: Ints = arrays["by_key"]
         self._keys: npt.NDArray[np.uint32] = arrays["keys"]
-        self.alive: Mask = np.ones(len(self.ids), dtype=np.bool_)
-        self.dead = 0
+        self.alive = np.ones(self.count, dtype=np.bool_)
 
     def prefetch(self) -> None:
         """Request the system to read the vectors in advance. The pages are cached in free memory and released when needed."""
         with (self.path / "vectors.npy").open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
-    def take_snapshot(self, where: VectorFilter) -> SourceSnapshot:
-        """Return the rows for a query with the filter *where*."""
-        return SourceSnapshot(source=self, alive=self.alive, count=len(self.ids), mask=self.column_dict.build_mask(where))
-
-    def score_nearest(self, rows: SourceSnapshot, vector: Floats, *, limit: int, limits: SearchLimits) -> ScoredRows:
+    def score_nearest(self, rows: Snapshot, vector: Floats, *, limit: int, limits: SearchLimits) -> ScoredRows:
         """Score the nearest of *rows*: enough for *limit* memories, or all visible ones."""
         group_sizes = np.diff(self.group_ends, prepend=0)
         total, groups = rows.count, np.flatnonzero(rows.mask.groups)
@@ -176,27 +169,16 @@ class IvfFile:
         sizes = [self._index.invlists.list_size(number) for number in range(self._index.nlist)]
         return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
 
-    def get_ids(self, numbers: Longs) -> list[str]:
-        """Return the memory ids of rows."""
-        ids: list[bytes] = self.ids[numbers].tolist()
-        return [memory_id.decode() for memory_id in ids]
-
-    def find_rows(self, memory_ids: Collection[str]) -> Longs:
-        """Return the row numbers of *memory_ids*, including deleted rows."""
+    def find_rows(self, ids: Collection[bytes]) -> Longs:
         width = self.ids.dtype.itemsize
         # Use the column's exact width; otherwise numpy would widen the column for the comparison.
-        names = np.array([name for memory_id in memory_ids if len(name := memory_id.encode()) <= width], dtype=self.ids.dtype)
+        names = np.array([memory_id for memory_id in ids if len(memory_id) <= width], dtype=self.ids.dtype)
         keys = np.fromiter(map(zlib.crc32, names.tolist()), dtype=np.uint32, count=len(names))
         firsts, lasts = np.searchsorted(self._keys, keys, side="left"), np.searchsorted(self._keys, keys, side="right")
         counts = lasts - firsts
         offsets = np.cumsum(counts) - counts
         numbers = self._by_key[np.arange(int(counts.sum())) + np.repeat(firsts - offsets, counts)]
         return numbers[self.ids[numbers] == np.repeat(names, counts)].astype(np.int64)
-
-    def delete(self, memory_ids: Collection[str]) -> None:
-        """Hide *memory_ids* from later snapshots. Existing snapshots still see them."""
-        if memory_ids:
-            self._hide(self.find_rows(memory_ids))
 
     def verify(self, file: VectorFile, workspace_id: int) -> None:
         """
@@ -225,14 +207,7 @@ class IvfFile:
             entry = file.get_entry(workspace_id, int(change[number]))
             if entry is not None and (self.ids[number] != entry[0].encode() or self.vectors[number].tobytes() not in entry[1]):
                 raise IvfFileError("its vectors differ from those of vectors.db")
-        self._hide(np.flatnonzero(~is_live))
-
-    def _hide(self, numbers: Longs) -> None:
-        numbers = numbers[self.alive[numbers]]
-        if len(numbers):
-            self.alive = self.alive.copy()
-            self.alive[numbers] = False
-            self.dead += len(numbers)
+        self.hide(np.flatnonzero(~is_live))
 
 
 def write_ivf_file(

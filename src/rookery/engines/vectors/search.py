@@ -1,8 +1,7 @@
 """
 Search the rows of one workspace: filters, exact search in memory, and an index of faiss (`ivf_file`) for large workspaces.
 
-A row is one vector of a memory, with the columns of `ROW`. A source has rows, in memory (`Segment`) or mapped from a file (`IvfFile`),
-and marks deleted ones in `alive`, which is replaced when it changes: a running query keeps the state that it began with.
+A row is one vector of a memory, with the columns of `ROW`. A source has rows, in memory (`Segment`) or mapped from a file (`IvfFile`).
 
 A workspace has many memories and few distinct spaces. Each combination of the columns of `SPACE_COLUMNS` is a *group*, whose number each
 row stores. A query evaluates its filter once per group and looks the result up per row. Tag sets work in the same way.
@@ -14,12 +13,13 @@ rows, all of them are scored, and the result is exact.
 
 from __future__ import annotations
 
+import os
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -56,15 +56,14 @@ _GATHER_COST = 3
 _GATHERED_ROWS = 512
 """Rows that are copied before they are scored; they stay in the CPU cache."""
 
-_BLOCK_ROWS = 8192
-"""12.6 MB with 384 floats per row."""
+_MAX_HELPERS = min(7, (os.cpu_count() or 1) - 1)
 
-_ROW_MASK = (1 << 32) - 1
-"""The bits of a position that are the row; the others are the number of the block."""
+_STOP_MASK = (1 << 32) - 1
+"""The bits of a span that are the row after its last; the others are its first row."""
 
-_FIRST_BLOCK_ROWS = 256
-"""Rows of a small workspace's first block. numpy requests huge pages (2 MB) for arrays above 4 MB, and there may be many small workspaces.
-"""
+_MIN_CAPACITY = 256
+"""Rows for which a segment has room at first. numpy requests huge pages (2 MB) for arrays above 4 MB, and there may be many small
+workspaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,27 +110,6 @@ class FilterMask:
     tagsets: Mask | None
     ranges: Mapping[str, Range]
 
-    def find_visible(self, columns: Columns, rows: slice | Longs, alive: Mask, *, earliest_expiry: int) -> Mask:
-        """Return which of *rows* the filter admits. No row expires before *earliest_expiry*."""
-        visible: Mask = alive[rows].copy()
-        if not self.admits_all_groups:
-            visible &= self.groups.take(columns["group"][rows])
-        if self.tagsets is not None:
-            visible &= self.tagsets.take(columns["tagset"][rows])
-        for column, limits in self.ranges.items():
-            if column == "expires_at":
-                if not limits.or_missing:
-                    visible &= columns[column][rows] != NEVER_MICROS
-                elif limits.end is not None:
-                    raise ValueError("a filter of memories without an expiry has no end")
-                elif limits.minimum is None or limits.minimum <= earliest_expiry:
-                    continue
-            if limits.minimum is not None:
-                visible &= columns[column][rows] >= limits.minimum
-            if limits.end is not None:
-                visible &= columns[column][rows] < limits.end
-        return visible
-
 
 class ColumnDict:
     """Dictionaries of one source: spaces to groups, tags to tag sets. They only grow. The caller locks them."""
@@ -167,15 +145,15 @@ class ColumnDict:
                 self._tagged.setdefault(tag, array("q")).append(number)
         return number
 
-    def encode(self, points: Iterable[Point]) -> tuple[Rows, list[str]]:
-        """Return the rows of *points*, one per vector, and the memory id of each."""
-        values, ids = list[tuple[int, int, int, float, int, int]](), list[str]()
+    def encode(self, points: Iterable[Point]) -> tuple[Rows, list[bytes]]:
+        """Return the rows of *points*, one per vector, and the memory id of each in UTF-8."""
+        values, ids = list[tuple[int, int, int, float, int, int]](), list[bytes]()
         for point in points:
             expires_at = NEVER_MICROS if point.expires_at is None else point.expires_at
             group, tagset = self.get_group(point.space), self.get_tagset(point.tags)
             row = (point.change, point.created_at, expires_at, point.confidence, group, tagset)
             values += [row] * len(point.vectors)
-            ids += [point.memory_id] * len(point.vectors)
+            ids += [point.memory_id.encode()] * len(point.vectors)
         return np.array(values, dtype=ROW), ids
 
     def build_mask(self, where: VectorFilter) -> FilterMask:
@@ -222,35 +200,16 @@ class ColumnDict:
         return counts == len(tags)
 
 
-class RowSource(Protocol):
-    """Rows with their vectors, in memory or mapped."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The first *count* rows of a source at one moment, for one query. Any thread may use it while rows are added and deleted."""
 
     vectors: Floats
     columns: Columns
-    alive: Mask
-    earliest_expiry: int
-
-    def get_ids(self, numbers: Longs) -> list[str]:
-        """Return the memory ids of rows."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoredRows:
-    """Visible rows of a source with their scores."""
-
-    source: RowSource
-    numbers: Longs
-    scores: Floats
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceSnapshot:
-    """The first *count* rows of a source at one moment, for one query. Any thread may use it while rows are added and deleted."""
-
-    source: RowSource
+    ids: npt.NDArray[Any]
     alive: Mask
     count: int
+    earliest_expiry: int
     mask: FilterMask
 
     def score_span(self, start: int, stop: int, vector: Floats) -> ScoredRows:
@@ -263,52 +222,67 @@ class SourceSnapshot:
         visible = np.flatnonzero(self.find_visible(slice(start, stop)))
         if len(visible) * _GATHER_COST < stop - start:
             return self.score(visible + start, vector)
-        scores: Floats = np.vecdot(self.source.vectors[start:stop], vector)
-        return ScoredRows(source=self.source, numbers=visible + start, scores=scores[visible])
+        scores: Floats = np.vecdot(self.vectors[start:stop], vector)
+        return ScoredRows(ids=self.ids, numbers=visible + start, scores=scores[visible])
 
     def score_rows(self, numbers: Longs, vector: Floats) -> ScoredRows:
-        """Score the visible ones of single rows."""
+        """Score those of single rows that the query sees."""
         return self.score(numbers[self.find_visible(numbers)], vector)
-
-    def find_visible(self, rows: slice | Longs) -> Mask:
-        """Return which of *rows* this query sees."""
-        return self.mask.find_visible(self.source.columns, rows, self.alive, earliest_expiry=self.source.earliest_expiry)
 
     def score(self, numbers: Longs, vector: Floats) -> ScoredRows:
         """Score single rows."""
         scores = np.empty(len(numbers), dtype=np.float32)
         for start in range(0, len(numbers), _GATHERED_ROWS):
             batch = numbers[start : start + _GATHERED_ROWS]
-            np.vecdot(self.source.vectors.take(batch, axis=0), vector, out=scores[start : start + len(batch)])
-        return ScoredRows(source=self.source, numbers=numbers, scores=scores)
+            np.vecdot(self.vectors.take(batch, axis=0), vector, out=scores[start : start + len(batch)])
+        return ScoredRows(ids=self.ids, numbers=numbers, scores=scores)
+
+    def find_visible(self, rows: slice | Longs) -> Mask:
+        """Return which of *rows* the query sees."""
+        columns, mask = self.columns, self.mask
+        visible: Mask = self.alive[rows].copy()
+        if not mask.admits_all_groups:
+            visible &= mask.groups.take(columns["group"][rows])
+        if mask.tagsets is not None:
+            visible &= mask.tagsets.take(columns["tagset"][rows])
+        for column, limits in mask.ranges.items():
+            if column == "expires_at":
+                if not limits.or_missing:
+                    visible &= columns[column][rows] != NEVER_MICROS
+                elif limits.end is not None:
+                    raise ValueError("a filter of memories without an expiry has no end")
+                elif limits.minimum is None or limits.minimum <= self.earliest_expiry:
+                    continue
+            if limits.minimum is not None:
+                visible &= columns[column][rows] >= limits.minimum
+            if limits.end is not None:
+                visible &= columns[column][rows] < limits.end
+        return visible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HelperThreads:
-    """Threads that help a query with a large segment when they are idle."""
+class ScoredRows:
+    """Visible rows of a source with their scores; *ids* has the memory of each row of the source."""
 
-    pool: ThreadPoolExecutor
-    size: int
+    ids: npt.NDArray[Any]
+    numbers: Longs
+    scores: Floats
 
 
-def score_all(blocks: Sequence[SourceSnapshot], vector: Floats, *, helpers: HelperThreads | None) -> list[ScoredRows]:
-    """Score all visible rows of *blocks*, in this thread and in idle helper threads. numpy releases the GIL."""
-    pending = [
-        (block, start, stop)
-        for block in blocks
-        for start, stop in pairwise(np.linspace(0, block.count, max(1, round(block.count / _SPAN_ROWS)) + 1, dtype=np.int64).tolist())
-    ]
+def score_all(rows: Snapshot, vector: Floats, *, helpers: ThreadPoolExecutor | None) -> list[ScoredRows]:
+    """Score all visible *rows*, in this thread and in idle threads of *helpers*. numpy releases the GIL."""
+    starts = list(range(0, rows.count, _SPAN_ROWS))
     scored = list[ScoredRows]()
 
     def work() -> None:
         while True:
             try:
-                block, start, stop = pending.pop()
+                start = starts.pop()
             except IndexError:
                 return
-            scored.append(block.score_span(start, stop, vector))
+            scored.append(rows.score_span(start, min(start + _SPAN_ROWS, rows.count), vector))
 
-    helping = [helpers.pool.submit(work) for _ in range(min(helpers.size, len(pending) - 1))] if helpers else []
+    helping = [helpers.submit(work) for _ in range(min(_MAX_HELPERS, len(starts) - 1))] if helpers else []
     work()
     for helper in helping:
         if not helper.cancel():
@@ -318,181 +292,132 @@ def score_all(blocks: Sequence[SourceSnapshot], vector: Floats, *, helpers: Help
 
 def rank(scored: Sequence[ScoredRows], limit: int) -> list[VectorHit]:
     """Return the best memories, most similar first, ties ordered by id."""
-    order = sorted((-score, memory_id) for memory_id, score in _select_best(scored, limit).items())
-    # A rounding error could exceed the range of a cosine.
-    return [VectorHit(memory_id, max(-1.0, min(-distance, 1.0))) for distance, memory_id in order[:limit]]
-
-
-def _select_best(scored: Sequence[ScoredRows], limit: int) -> dict[str, float]:
-    """Return the best scores of memories: at least *limit*, the best among them, or all."""
     scores = np.concatenate([part.scores for part in scored]) if scored else np.empty(0, dtype=np.float32)
     row_count = limit
-    while row_count < len(scores):
-        best = _best_above(scored, np.partition(scores, -row_count)[-row_count])
-        if len(best) >= limit:
-            return best
-        row_count *= 4  # some memories have several rows among the best
-    return _best_above(scored, np.float32(-np.inf))
-
-
-def _best_above(scored: Sequence[ScoredRows], cutoff: np.float32) -> dict[str, float]:
-    best: dict[str, float] = {}
-    for part in scored:
-        places = np.flatnonzero(part.scores >= cutoff)
-        if len(places):
-            for memory_id, score in zip(part.source.get_ids(part.numbers[places]), part.scores[places].tolist(), strict=True):
+    while True:
+        cutoff = np.partition(scores, -row_count)[-row_count] if row_count < len(scores) else np.float32(-np.inf)
+        best: dict[bytes, float] = {}
+        for part in scored:
+            places = np.flatnonzero(part.scores >= cutoff)
+            for memory_id, score in zip(part.ids[part.numbers[places]].tolist(), part.scores[places].tolist(), strict=True):
                 if score > best.get(memory_id, -2.0):
                     best[memory_id] = score
-    return best
+        if len(best) >= limit or row_count >= len(scores):
+            break
+        row_count *= 4  # some memories have several rows among the best
+    order = sorted((-score, memory_id) for memory_id, score in best.items())
+    # A rounding error could exceed the range of a cosine.
+    return [VectorHit(memory_id.decode(), max(-1.0, min(-distance, 1.0))) for distance, memory_id in order[:limit]]
 
 
-class Block:
+class RowSource(ABC):
     """
-    Rows in memory, of fixed capacity. Rows are only appended.
+    Rows of a workspace with their vectors. The caller locks its methods against each other.
 
     Attributes:
-        has_chunks: A memory may have several rows, one after the other.
+        ids: The memory of each row, in UTF-8.
+        alive: Which rows are not deleted. It is replaced when it changes: a running query keeps the state that it began with.
+        count: Number of rows, including the *dead* ones.
+        earliest_expiry: Earliest expiry of all rows; `NEVER_MICROS` without one.
     """
 
-    def __init__(self, *, capacity: int, dimension: int) -> None:
-        self.vectors: Floats = np.empty((capacity, dimension), dtype=np.float32)
-        self.rows: Rows = np.empty(capacity, dtype=ROW)
-        self.columns: Columns = self.rows
-        self.alive: Mask = np.zeros(capacity, dtype=np.bool_)
-        self.earliest_expiry = NEVER_MICROS
-        self.ids: list[str] = []
-        self.has_chunks = False
-        self.dead = 0
+    vectors: Floats
+    columns: Columns
+    ids: npt.NDArray[Any]
+    alive: Mask
+    column_dict: ColumnDict
+    count: int
+    dead = 0
+    earliest_expiry = NEVER_MICROS
 
-    def get_ids(self, numbers: Longs) -> list[str]:
-        return [self.ids[number] for number in numbers.tolist()]
+    @abstractmethod
+    def find_rows(self, ids: Collection[bytes]) -> Longs:
+        """Return the row numbers of the memories *ids*. Deleted rows may be among them."""
 
-    def append(self, rows: Rows, ids: Sequence[str], vectors: Floats) -> None:
-        """Add rows, for which the block must have room."""
-        start, stop = len(self.ids), len(self.ids) + len(ids)
-        self.vectors[start:stop] = vectors
-        self.rows[start:stop] = rows
-        self.alive[start:stop] = True
-        self.earliest_expiry = min(self.earliest_expiry, int(rows["expires_at"].min(initial=NEVER_MICROS)))
-        self.ids += ids
+    def take_snapshot(self, where: VectorFilter) -> Snapshot:
+        """Return the rows for a query with the filter *where*."""
+        return Snapshot(
+            vectors=self.vectors,
+            columns=self.columns,
+            ids=self.ids,
+            alive=self.alive,
+            count=self.count,
+            earliest_expiry=self.earliest_expiry,
+            mask=self.column_dict.build_mask(where),
+        )
 
-    def mark_dead(self, numbers: Sequence[int]) -> None:
-        """Hide rows from later queries. Running queries still see them."""
-        self.alive = self.alive.copy()
-        self.alive[list(numbers)] = False
-        self.dead += len(numbers)
+    def delete(self, ids: Collection[bytes]) -> None:
+        """Hide the memories *ids* from later snapshots."""
+        self.hide(self.find_rows(ids))
+
+    def hide(self, numbers: Longs) -> None:
+        """Hide rows from later snapshots. Existing snapshots still see them."""
+        numbers = numbers[self.alive[numbers]]
+        if len(numbers):
+            self.alive = self.alive.copy()
+            self.alive[numbers] = False
+            self.dead += len(numbers)
 
 
-class Segment:
-    """The rows of one workspace in memory, all scored by each query. The caller locks its methods against each other."""
+class Segment(RowSource):
+    """Rows in memory, all scored by each query. Rows are only appended; at most a quarter of them are dead."""
 
     def __init__(self, dimension: int) -> None:
-        self._dimension = dimension
-        self._column_dict = ColumnDict()
-        self._blocks: dict[int, Block] = {}
-        self._next_block = 1
-        self._positions: dict[str, int] = {}
-        """Memory id to block number and first row in one integer; 6 MB less than tuples at 100,000 memories."""
-
-    @property
-    def row_count(self) -> int:
-        """Number of rows that a query scores."""
-        return sum(len(block.ids) for block in self._blocks.values())
+        self.column_dict = ColumnDict()
+        self.vectors = np.empty((0, dimension), dtype=np.float32)
+        self._rows: Rows = np.empty(0, dtype=ROW)
+        self.columns = self._rows
+        self.ids = np.empty(0, dtype=np.object_)
+        self.alive = np.empty(0, dtype=np.bool_)
+        self.count = 0
+        self._spans: dict[bytes, int] = {}
+        """Memory to its first row and the row after its last, in one integer; less memory than a tuple."""
 
     @property
     def has_stale_dictionaries(self) -> bool:
         """True if the dictionaries contain far more entries than there are memories."""
-        return len(self._column_dict.spaces) + len(self._column_dict.tagsets) > 1024 + 2 * len(self._positions)
+        return len(self.column_dict.spaces) + len(self.column_dict.tagsets) > 1024 + 2 * len(self._spans)
 
-    def apply(self, *, deleted_ids: Iterable[str], points: Sequence[Point]) -> None:
-        """Remove *deleted_ids* and earlier rows of *points*, then add *points*. Of several points with the same id, the last one counts."""
-        points = list({point.memory_id: point for point in points}.values())
-        self._delete([*deleted_ids, *(point.memory_id for point in points)])
-        rows, ids = self._column_dict.encode(points)
-        vectors = np.frombuffer(b"".join(vector for point in points for vector in point.vectors), dtype="<f4").reshape(-1, self._dimension)
-        first = 0
-        for point in points:
-            stop = first + len(point.vectors)
-            number, block = self._get_writable_block(stop - first)
-            self._positions[point.memory_id] = number << 32 | len(block.ids)
-            block.has_chunks = block.has_chunks or stop - first > 1
-            block.append(rows[first:stop], ids[first:stop], vectors[first:stop])
-            first = stop
-        self._compact()
+    def find_rows(self, ids: Collection[bytes]) -> Longs:
+        spans = [span for memory_id in ids if (span := self._spans.get(memory_id))]
+        return np.array([row for span in spans for row in range(span >> 32, span & _STOP_MASK)], dtype=np.int64)
 
-    def take_snapshots(self, where: VectorFilter) -> tuple[SourceSnapshot, ...]:
-        """Return the blocks for a query with the filter *where*."""
-        mask = self._column_dict.build_mask(where)
-        blocks = [block for block in self._blocks.values() if block.ids]
-        return tuple(SourceSnapshot(source=block, alive=block.alive, count=len(block.ids), mask=mask) for block in blocks)
-
-    def score_ids(self, ids: Iterable[str], vector: Floats, where: VectorFilter) -> list[ScoredRows]:
-        """Score the memories *ids* that *where* admits."""
-        numbers_by_block: dict[int, list[int]] = {number: [] for number in self._blocks}
+    def delete(self, ids: Collection[bytes]) -> None:
+        super().delete(ids)
         for memory_id in ids:
-            position = self._positions.get(memory_id)
-            if position is not None:
-                numbers = numbers_by_block[position >> 32]
-                numbers.append(position & _ROW_MASK)
-                numbers += self._list_further_rows(memory_id, position)
-        mask = self._column_dict.build_mask(where)
-        return [
-            SourceSnapshot(source=block, alive=block.alive, count=len(block.ids), mask=mask).score_rows(np.array(numbers), vector)
-            for block, numbers in ((self._blocks[number], numbers) for number, numbers in numbers_by_block.items() if numbers)
-        ]
+            self._spans.pop(memory_id, None)
+        self._make_room(0)
 
-    def _list_further_rows(self, memory_id: str, position: int) -> Sequence[int]:
-        """Return the rows of a memory after its first one. Most memories have none."""
-        block = self._blocks[position >> 32]
-        if not block.has_chunks:
-            return ()
-        start = stop = (position & _ROW_MASK) + 1
-        while stop < len(block.ids) and block.ids[stop] == memory_id and block.alive[stop]:
-            stop += 1
-        return range(start, stop) if stop > start else ()
+    def add(self, points: Sequence[Point]) -> None:
+        """Append the rows of *points*, of which the segment has none."""
+        rows, ids = self.column_dict.encode(points)
+        self._make_room(len(ids))
+        content = b"".join(vector for point in points for vector in point.vectors)
+        self.vectors[self.count : self.count + len(ids)] = np.frombuffer(content, dtype="<f4").reshape(-1, self.vectors.shape[1])
+        self._append(rows, ids)
 
-    def _delete(self, ids: Iterable[str]) -> None:
-        dead: dict[int, list[int]] = {}
-        for memory_id in ids:
-            position = self._positions.pop(memory_id, None)
-            if position is not None:
-                rows = dead.setdefault(position >> 32, [])
-                rows.append(position & _ROW_MASK)
-                rows += self._list_further_rows(memory_id, position)
-        for number, rows in dead.items():
-            self._blocks[number].mark_dead(rows)
+    def _append(self, rows: Rows, ids: Sequence[bytes]) -> None:
+        """Append rows whose vectors are in place."""
+        start, stop = self.count, self.count + len(ids)
+        self._rows[start:stop], self.ids[start:stop], self.alive[start:stop] = rows, ids, True
+        self.earliest_expiry = min(self.earliest_expiry, int(rows["expires_at"].min(initial=NEVER_MICROS)))
+        for row, memory_id in enumerate(ids, start):
+            self._spans[memory_id] = self._spans.get(memory_id, row << 32 | row) + 1
+        self.count = stop
 
-    def _get_writable_block(self, rows: int) -> tuple[int, Block]:
-        for number, block in reversed(self._blocks.items()):
-            if len(block.vectors) - len(block.ids) >= rows:
-                return number, block
-        # One block of up to `_BLOCK_ROWS` grows by copying, because a query takes some time for each block.
-        for number, block in self._blocks.items():
-            needed = len(block.ids) + rows
-            if needed <= _BLOCK_ROWS and len(block.vectors) < _BLOCK_ROWS:
-                return number, self._copy_block(number, block, capacity=min(_BLOCK_ROWS, max(2 * len(block.vectors), needed)))
-        number, self._next_block = self._next_block, self._next_block + 1
-        block = self._blocks[number] = Block(
-            capacity=max(rows, _BLOCK_ROWS if self._blocks else _FIRST_BLOCK_ROWS), dimension=self._dimension
-        )
-        return number, block
-
-    def _compact(self) -> None:
-        for number, block in list(self._blocks.items()):
-            if block.dead == len(block.ids):
-                del self._blocks[number]
-            elif block.dead * 4 > len(block.ids):
-                self._copy_block(number, block, capacity=len(block.vectors))
-
-    def _copy_block(self, number: int, block: Block, *, capacity: int) -> Block:
-        """Replace *block* by one with its live rows alone. Running queries still see the old one."""
-        live = np.flatnonzero(block.alive[: len(block.ids)])
-        fresh = self._blocks[number] = Block(capacity=capacity, dimension=self._dimension)
-        fresh.append(block.rows[live], block.get_ids(live), block.vectors[live])
-        fresh.has_chunks = block.has_chunks
-        for row in range(len(live) - 1, -1, -1):  # in reverse, so that the first row of a memory is written last
-            self._positions[fresh.ids[row]] = number << 32 | row
-        return fresh
+    def _make_room(self, count: int) -> None:
+        """Copy the live rows to new arrays if *count* more do not fit, or if many are dead. Running queries still see the old arrays."""
+        if self.count + count <= len(self.vectors) and self.dead * 4 <= self.count:
+            return
+        live = np.flatnonzero(self.alive[: self.count])
+        capacity = max(_MIN_CAPACITY, 2 * (len(live) + count))
+        vectors: Floats = np.empty((capacity, self.vectors.shape[1]), dtype=np.float32)
+        self.vectors.take(live, axis=0, out=vectors[: len(live)], mode="clip")
+        rows, ids = self._rows[live], self.ids[live].tolist()
+        self.vectors, self._rows, self.ids = vectors, np.empty(capacity, dtype=ROW), np.empty(capacity, dtype=np.object_)
+        self.columns, self.alive = self._rows, np.zeros(capacity, dtype=np.bool_)
+        self._spans, self.count, self.dead, self.earliest_expiry = {}, 0, 0, NEVER_MICROS
+        self._append(rows, ids)
 
 
 def validate_vectors(vectors: Sequence[Vector], *, dimension: int) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from rookery.engines.vectors.ivf_file import IvfFile, IvfFolder
-from rookery.engines.vectors.search import Floats, HelperThreads, SearchLimits, Segment, rank, score_all
+from rookery.engines.vectors.search import Floats, RowSource, ScoredRows, SearchLimits, Segment, rank, score_all
 from rookery.engines.vectors.vector_file import VectorFile
 from rookery.memory.models import VectorHit
 from rookery.memory.vector_filter import AnyOf, VectorFilter
@@ -62,6 +63,11 @@ class _State:
     segment: Segment
     lists: IvfFile | None = None
     last_change: int = 0
+
+    @property
+    def sources(self) -> tuple[RowSource, ...]:
+        """The segment and the lists, without those that have no rows."""
+        return tuple(source for source in (self.segment, self.lists) if source is not None and source.count)
 
 
 class WorkspaceIndex:
@@ -122,24 +128,24 @@ class WorkspaceIndex:
         while True:
             changes = file.get_changes(self.workspace_id, after=last_change, limit=_CHANGES_PER_READ)
             last_change = changes.last
-            if changes.deleted_ids or changes.points:
-                with self._lock:
-                    if state.lists is not None:
-                        state.lists.delete([*changes.deleted_ids, *(point.memory_id for point in changes.points)])
-                    state.segment.apply(deleted_ids=changes.deleted_ids, points=changes.points)
+            stale_ids = {memory_id.encode() for memory_id in (*changes.deleted_ids, *(point.memory_id for point in changes.points))}
+            with self._lock:
+                for source in state.sources:
+                    source.delete(stale_ids)
+                state.segment.add(changes.points)
             if changes.is_complete:
                 return _State(segment=state.segment, lists=state.lists, last_change=max(last_change, last_known))
 
     @property
     def row_count(self) -> int:
-        """Number of live rows."""
-        return self._state.segment.row_count + self.listed_row_count
+        """Number of rows: those that a query scores, and the live ones of the lists."""
+        return self._state.segment.count + self.listed_row_count
 
     @property
     def listed_row_count(self) -> int:
         """Number of live rows in lists."""
         lists = self._state.lists
-        return 0 if lists is None else len(lists.ids) - lists.dead
+        return 0 if lists is None else lists.count - lists.dead
 
     @property
     def lists_last_change(self) -> int:
@@ -151,39 +157,37 @@ class WorkspaceIndex:
     def needs_lists(self) -> bool:
         """True if lists should be built, or built again."""
         state, dimension = self._state, self._dimension
-        new_floats, lists = state.segment.row_count * dimension, state.lists
+        new_floats, lists = state.segment.count * dimension, state.lists
         if lists is None:
             return new_floats > self._limits.max_exact_floats
         return (
             (lists.dead > 0 and time.time() - lists.made_at_s > MAX_DEAD_AGE_S)
-            or new_floats > max(self._limits.max_new_floats, len(lists.ids) * dimension // _NEW_SHARE_DIVISOR)
-            or lists.dead * _DEAD_SHARE_DIVISOR > len(lists.ids)
+            or new_floats > max(self._limits.max_new_floats, lists.count * dimension // _NEW_SHARE_DIVISOR)
+            or lists.dead * _DEAD_SHARE_DIVISOR > lists.count
         )
 
     @property
     def is_small(self) -> bool:
         """True if a search takes less time than the change to another thread."""
-        return self.is_in_memory and self._state.segment.row_count * self._dimension <= _MAX_INLINE_FLOATS
+        return self.is_in_memory and self._state.segment.count * self._dimension <= _MAX_INLINE_FLOATS
 
     @property
     def is_in_memory(self) -> bool:
         """True if a search reads no file and does not wait."""
         return self._state.lists is None and not self._lock.locked()
 
-    def search(self, vector: Floats, where: VectorFilter, *, limit: int, helpers: HelperThreads | None) -> list[VectorHit]:
+    def search(self, vector: Floats, where: VectorFilter, *, limit: int, helpers: ThreadPoolExecutor | None) -> list[VectorHit]:
         """Return the nearest memories that *where* admits. Waits briefly while changes are applied."""
+        condition = where.required.get("memory_id")
         with self._lock:
-            segment, lists = self._state.segment, self._state.lists
-            listed = None if lists is None else lists.take_snapshot(where)
-            condition = where.required.get("memory_id")
+            snapshots = [(source, source.take_snapshot(where)) for source in self._state.sources]
             if isinstance(condition, AnyOf):
-                ids = [memory_id for memory_id in condition.values if memory_id is not None]
-                scored = segment.score_ids(ids, vector, where)
-                if lists is not None and listed is not None:
-                    scored.append(listed.score_rows(lists.find_rows(ids), vector))
-                return rank(scored, limit)
-            blocks = segment.take_snapshots(where)
-        scored = score_all(blocks, vector, helpers=helpers)
-        if lists is not None and listed is not None:
-            scored.append(lists.score_nearest(listed, vector, limit=limit, limits=self._limits.search))
+                ids = [memory_id.encode() for memory_id in condition.values if memory_id is not None]
+                return rank([rows.score_rows(source.find_rows(ids), vector) for source, rows in snapshots], limit)
+        scored = list[ScoredRows]()
+        for source, rows in snapshots:
+            if isinstance(source, IvfFile):
+                scored.append(source.score_nearest(rows, vector, limit=limit, limits=self._limits.search))
+            else:
+                scored += score_all(rows, vector, helpers=helpers)
         return rank(scored, limit)
