@@ -15,7 +15,7 @@ from typing import ParamSpec
 import pytest
 
 from rookery.engines.vectors import ivf_build, ivf_file
-from rookery.engines.vectors.ivf_build import BuildOutcome, BuildProcess
+from rookery.engines.vectors.ivf_build import run_build
 from tests.deadlines import HANG_S
 from tests.engines.conftest import find_ids, make_embedded
 from tests.engines.ivf import OpenIndex, build_ivf_file, make_build_request
@@ -46,7 +46,7 @@ async def test_a_build_fails_if_its_process_cannot_be_started(tmp_path: Path, mo
     """A build that lacks memory or files is retried after a minute, not at each search."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
 
-    assert await BuildProcess().run(make_build_request(tmp_path)) is BuildOutcome.FAILED
+    assert not await run_build(make_build_request(tmp_path), poll_s=0.01)
 
 
 async def test_one_process_at_a_time_builds_in_a_folder_and_ends_with_its_parent(open_vectors: OpenIndex, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ async def test_a_killed_build_loses_nothing(open_vectors: OpenIndex, tmp_path: P
     index = open_vectors()
     assert await find_ids(index, limit=5000) == ids
     assert index.listed_rows == 0
-    assert await BuildProcess().run(make_build_request(tmp_path)) is BuildOutcome.DONE
+    assert await run_build(make_build_request(tmp_path), poll_s=0.01)
     listed_index = open_vectors()
 
     assert await find_ids(listed_index, limit=5000) == ids

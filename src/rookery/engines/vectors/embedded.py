@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from rookery.engines.vectors.ivf_build import BuildOutcome, BuildProcess, BuildRequest
+from rookery.engines.vectors.ivf_build import BuildRequest, run_build
 from rookery.engines.vectors.ivf_file import IvfFolder
 from rookery.engines.vectors.search import Floats, validate_vectors
 from rookery.engines.vectors.vector_file import VectorFile
@@ -62,37 +62,29 @@ class EmbeddedVectorIndex:
         self._limits = limits or IndexLimits()
         self._model_version = ModelVersion(model=model, dimension=dimension)
         self._lists = IvfFolder(path, self._model_version)
-        self._build_process = BuildProcess()
-        self._warmups: dict[int, tuple[float, asyncio.Task[None]]] = {}
-        """Start time and task of the running warm-ups, by workspace."""
+        self._tasks = set[asyncio.Task[None]]()
+        self._build_lock = asyncio.Lock()
         self._file = ReopenableFile(self._open_file, map_error=partial(map_file_error, "vectors", path), on_deleted=self._forget_file)
         self._version: int | None = None
         self._change_count = 0
         self._workspace_indexes: dict[int, WorkspaceIndex] = {}
-        self._background_task: asyncio.Task[None] | None = None
+        self._is_started = False
         self._loader_threads = ThreadPoolExecutor(_LOADER_THREADS, thread_name_prefix="vectors-load")
         self._query_threads = ThreadPoolExecutor(_QUERY_THREADS, thread_name_prefix="vectors-query")
 
     async def start(self) -> None:
         """Open the file now. Start to preload the largest workspaces, and to replace lists with deleted memories."""
         async with self._file.use():
-            if self._background_task is None:
-                self._background_task = asyncio.create_task(self._run_in_background())
-                self._background_task.add_done_callback(_retrieve_exception)
+            if not self._is_started:
+                self._is_started = True
+                self._start_task(self._run_in_background())
 
     async def close(self) -> None:
         """Finish writes, then close the file and the threads."""
-        tasks = [
-            self._background_task,
-            *(task for _, task in self._warmups.values()),
-            *(index.build_task for index in self._workspace_indexes.values()),
-        ]
-        pending_tasks = [task for task in tasks if task is not None and not task.done()]
-        for task in pending_tasks:
+        for task in (tasks := set(self._tasks)):
             task.cancel()
-        await self._build_process.close()
-        if pending_tasks:
-            await asyncio.wait(pending_tasks)
+        if tasks:
+            await asyncio.wait(tasks)
         self._workspace_indexes.clear()
         await asyncio.to_thread(self._shut_down_threads)
         await self._file.close()
@@ -129,16 +121,16 @@ class EmbeddedVectorIndex:
             return await self._run_in_thread(self._query_threads, lambda: file.count(workspace_id))
 
     async def is_ready(self, workspace_id: int) -> bool:
-        index = self._workspace_indexes.get(workspace_id)
-        if index is not None and index.is_loaded:
+        index = self._get_index(workspace_id)
+        if index.is_loaded:
             return True
-        if workspace_id not in self._warmups:
+        if index.build_task is None:
             max_count = self._limits.max_exact_floats // self._model_version.dimension
             async with self._file.use() as file:
                 if not await self._run_in_thread(self._query_threads, lambda: file.has_more_than(workspace_id, max_count)):
                     return True
-        started_s, task = self._start_warmup(workspace_id)
-        await asyncio.wait({task}, timeout=max(0.0, started_s + self._limits.max_warmup_s - time.monotonic()))
+        task = self._start_build(index)
+        await asyncio.wait({task}, timeout=max(0.0, index.build_started_s + self._limits.max_warmup_s - time.monotonic()))
         return task.done()
 
     async def search(self, vector: Vector, *, where: VectorFilter, limit: int) -> list[VectorHit]:
@@ -175,61 +167,34 @@ class EmbeddedVectorIndex:
         with contextlib.suppress(EngineUnavailable):  # it appears in the first queries
             await self._preload()
         await run_periodic_tasks(
-            [PeriodicTask(name="old lists of vectors", interval_s=self._limits.list_check_interval_s, run=self._rebuild_old_lists)]
+            [PeriodicTask(name="lists of vectors", interval_s=self._limits.list_check_interval_s, run=self._check_lists)]
         )
 
-    async def _rebuild_old_lists(self) -> None:
-        """Rebuild lists that contain deleted memories for a day. Without queries nothing else would."""
+    async def _check_lists(self) -> None:
+        """Build lists that are due, and rebuild those that contain deleted memories for a day. Without queries nothing else would."""
         async with self._file.use() as file:
-            for workspace_id in await self._run_in_thread(self._loader_threads, self._lists.list_workspaces):
-                if self._lists.is_old(workspace_id, max_age_s=MAX_DEAD_AGE_S):
-                    self._start_build_if_due(await self._get_current_index(file, workspace_id))
+            for workspace_id in await self._run_in_thread(self._loader_threads, lambda: self._lists.list_old(max_age_s=MAX_DEAD_AGE_S)):
+                await self._get_current_index(file, workspace_id)
+        for index in tuple(self._workspace_indexes.values()):
+            self._start_build_if_due(index)
 
     async def _preload(self) -> None:
         """Load what the first queries need. Errors appear in those queries."""
         async with self._file.use() as file:
-            remaining_bytes, listed, unlisted = _MAX_PRELOADED_BYTES, list[int](), list[int]()
+            remaining_bytes, large = _MAX_PRELOADED_BYTES, list[int]()
             for workspace_id, vectors in await self._run_in_thread(
                 self._loader_threads, lambda: file.list_largest(limit=_MAX_PRELOADED_WORKSPACES)
             ):
                 if vectors * self._model_version.dimension > self._limits.max_exact_floats:
-                    (listed if self._lists.get_newest_change(workspace_id) else unlisted).append(workspace_id)
+                    large.append(workspace_id)
                     continue
                 remaining_bytes -= vectors * self._model_version.dimension * 4
                 if remaining_bytes >= 0:
                     await self._get_current_index(file, workspace_id)
-        for workspace_id in (*listed, *unlisted):
-            await asyncio.wait({self._start_warmup(workspace_id)[1]})
-
-    def _start_warmup(self, workspace_id: int) -> tuple[float, asyncio.Task[None]]:
-        """Return the running warm-up of the workspace, or start it. Its errors appear in the next query."""
-        if workspace_id not in self._warmups:
-            task = asyncio.create_task(self._warm_up(workspace_id))
-            self._warmups[workspace_id] = (time.monotonic(), task)
-            task.add_done_callback(_retrieve_exception)
-            task.add_done_callback(lambda _: self._warmups.pop(workspace_id))
-        return self._warmups[workspace_id]
-
-    async def _warm_up(self, workspace_id: int) -> None:
-        """Open a large workspace's lists. Build them first if they are missing. If that fails, read all of its vectors."""
-        if not await self._open_lists(workspace_id):
-            request = self._build_request(workspace_id, known_change=0)
-            outcome = await self._build_process.run(request)
-            while outcome is BuildOutcome.ELSEWHERE:
-                await asyncio.sleep(self._limits.build_poll_s)
-                outcome = await self._build_process.run(request)
-            await self._open_lists(workspace_id)
-        async with self._file.use() as file:
-            await self._get_current_index(file, workspace_id)
-
-    async def _open_lists(self, workspace_id: int) -> bool:
-        """Load the newest lists for the next query. Return False if there are no valid ones."""
-        async with self._file.use() as file:
-            index = self._get_index(workspace_id)
-            is_loaded = await self._run_in_thread(self._loader_threads, lambda: index.load_lists(file))
-            if is_loaded:
-                index.change_count = -1
-            return is_loaded
+        # One after the other, so that queries find free threads; first those whose lists need only to be opened.
+        for index in map(self._get_index, sorted(large, key=lambda workspace_id: self._lists.get_newest_change(workspace_id) == 0)):
+            if not index.is_loaded:
+                await asyncio.wait({self._start_build(index)})
 
     async def _run_in_thread(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
@@ -267,35 +232,57 @@ class EmbeddedVectorIndex:
             index.update_task = None
 
     def _start_build_if_due(self, index: WorkspaceIndex) -> None:
-        if index.build_task is None and index.needs_lists:
-            index.build_task = asyncio.create_task(self._build_lists(index))
-            index.build_task.add_done_callback(_retrieve_exception)
+        if index.needs_lists:
+            self._start_build(index)
+
+    def _start_build(self, index: WorkspaceIndex) -> asyncio.Task[None]:
+        """Return the running build of the workspace, or start it."""
+        if index.build_task is None:
+            index.build_started_s = time.monotonic()
+            index.build_task = self._start_task(self._build_lists(index))
+        return index.build_task
 
     async def _build_lists(self, index: WorkspaceIndex) -> None:
-        """Build lists, or find those of another process, and load them. Queries continue meanwhile."""
+        """Load newer lists. Build them first if there are none. Queries continue meanwhile. If that fails, read all vectors."""
         try:
-            if self._lists.get_newest_change(index.workspace_id) <= index.lists_last_change:
-                await self._build_process.run(self._build_request(index.workspace_id, known_change=index.lists_last_change))
-            if self._lists.get_newest_change(index.workspace_id) <= index.lists_last_change:
-                await asyncio.sleep(self._limits.build_retry_s)
-            if self._lists.get_newest_change(index.workspace_id) > index.lists_last_change and await self._open_lists(index.workspace_id):
-                async with self._file.use() as file:
-                    await self._get_current_index(file, index.workspace_id)
+            if not await self._load_lists(index):
+                request = BuildRequest(
+                    database=self._path,
+                    workspace_id=index.workspace_id,
+                    model_version=self._model_version,
+                    known_change=index.lists_last_change,
+                )
+                async with self._build_lock:
+                    await run_build(request, poll_s=self._limits.build_poll_s)
+                if not await self._load_lists(index):
+                    index.next_build_s = time.monotonic() + self._limits.build_retry_s
+            async with self._file.use() as file:
+                await self._get_current_index(file, index.workspace_id)
         finally:
             index.build_task = None
 
+    async def _load_lists(self, index: WorkspaceIndex) -> bool:
+        """Load newer lists than those in use, for the next query. Return False if there are no valid ones."""
+        if self._lists.get_newest_change(index.workspace_id) <= index.lists_last_change:
+            return False
+        async with self._file.use() as file:
+            is_loaded = await self._run_in_thread(self._loader_threads, lambda: index.load_lists(file))
+            if is_loaded:
+                index.change_count = -1
+            return is_loaded
+
+    def _start_task(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Start a task that `close` cancels. Its errors appear in the next query."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(_retrieve_exception)
+        return task
+
     def _remove_unused_lists(self, file: VectorFile, workspace_id: int) -> None:
         """Delete the lists of a workspace without vectors."""
-        if workspace_id in self._lists.list_workspaces() and not file.has_any(workspace_id):
+        if not file.has_any(workspace_id):
             self._lists.remove_all_files(workspace_id)
-
-    def _build_request(self, workspace_id: int, *, known_change: int) -> BuildRequest:
-        return BuildRequest(
-            database=self._path,
-            workspace_id=workspace_id,
-            model_version=self._model_version,
-            known_change=known_change,
-        )
 
     def _open_file(self) -> VectorFile:
         return VectorFile(self._path, self._model_version, max_tombstones=self._limits.max_tombstones)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 import fcntl
 import os
 import shutil
@@ -34,7 +33,6 @@ _log = structlog.stdlib.get_logger("rookery.vectors")
 _EXIT_BUSY = 3
 """Exit code if another process is building."""
 
-_TERM_GRACE_S = 5.0
 _NICE_INCREMENT = 5
 _READ_ENTRIES = 2000
 _WRITTEN_ROWS = 8192
@@ -64,85 +62,55 @@ class BuildRequest:
         """Return the request as one line of JSON for the build process."""
         return orjson.dumps(asdict(self), default=str) + b"\n"
 
-
-class BuildOutcome(enum.Enum):
-    """The outcome of a build. Failures are logged."""
-
-    DONE = enum.auto()
-    ELSEWHERE = enum.auto()
-    """Another process is building."""
-    FAILED = enum.auto()
+    @property
+    def folder(self) -> IvfFolder:
+        """The indexes of the model."""
+        return IvfFolder(self.database, self.model_version)
 
 
-class BuildProcess:
-    """The build process, if one runs. All calls come from one event loop."""
-
-    def __init__(self) -> None:
-        self._lock = asyncio.Lock()
-        self._process: asyncio.subprocess.Process | None = None
-        self._is_closed = False
-
-    async def run(self, request: BuildRequest) -> BuildOutcome:
-        """Build the lists of *request* and return the outcome."""
-        async with self._lock:
-            if self._is_closed:
-                return BuildOutcome.FAILED
-            # Without Rookery's settings, since some are secrets, and with one thread.
-            environment = {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")}
-            environment |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-            command = (sys.executable, "-m", "rookery.engines.vectors.ivf_build")
-            pipe, nowhere = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-            try:
-                process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=nowhere, stderr=pipe, env=environment)
-            except OSError as error:
-                return _log_failure(request, str(error))
-            self._process = process
-            try:
-                output = (await _exchange(process, request.to_json_line())).decode(errors="replace")
-            finally:
-                await _end(process)
-            if process.returncode in {0, _EXIT_BUSY}:
-                return BuildOutcome.ELSEWHERE if process.returncode else BuildOutcome.DONE
-            if self._is_closed:
-                return BuildOutcome.FAILED
-            return _log_failure(request, (output.strip().splitlines() or [f"exit {process.returncode}"])[-1])
-
-    async def close(self) -> None:
-        """Stop a running build. It starts again from the beginning at another time."""
-        self._is_closed = True
-        if self._process is not None:
-            await _end(self._process)
+async def run_build(request: BuildRequest, *, poll_s: float) -> bool:
+    """Build the lists of *request* in a process, once no other build runs. Log a failure and return False."""
+    # Without Rookery's settings, since some are secrets, and with one thread.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")}
+    environment |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    command = (sys.executable, "-m", "rookery.engines.vectors.ivf_build")
+    pipe, nowhere = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    while True:
+        while not _is_free(request):  # noqa: ASYNC110 - another process has the lock
+            await asyncio.sleep(poll_s)
+        try:
+            process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=nowhere, stderr=pipe, env=environment)
+            exit_code, output = await _exchange(process, request.to_json_line())
+        except OSError as error:
+            exit_code, output = None, str(error)
+        if exit_code == 0:
+            return True
+        if exit_code != _EXIT_BUSY:
+            reason = (output.strip().splitlines() or [f"exit {exit_code}"])[-1]
+            _log.warning("vectors.ivf_build_failed", workspace_id=request.workspace_id, reason=reason)
+            return False
 
 
-def _log_failure(request: BuildRequest, reason: str) -> BuildOutcome:
-    _log.warning("vectors.ivf_build_failed", workspace_id=request.workspace_id, reason=reason)
-    return BuildOutcome.FAILED
+def _is_free(request: BuildRequest) -> bool:
+    """Return whether no process builds in the folder. This is faster than the start of a process that would return `_EXIT_BUSY`."""
+    with lock_folder(request.folder.path) as is_ours:
+        return is_ours
 
 
-async def _exchange(process: asyncio.subprocess.Process, request: bytes) -> bytes:
-    """Send the request and return the errors, once the process has ended. Its stdin stays open until then."""
+async def _exchange(process: asyncio.subprocess.Process, request: bytes) -> tuple[int | None, str]:
+    """Send the request. Return the exit code and the errors. Kill the process if this call is cancelled."""
     if process.stdin is None or process.stderr is None:
         raise RuntimeError("the build process has no pipes")
-    process.stdin.write(request)
-    output = await process.stderr.read()
-    await process.wait()
-    return output
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.stdin is not None:
+    try:
+        process.stdin.write(request)
+        output = await process.stderr.read()  # its stdin stays open until it has ended
+    except BaseException:
+        process.kill()
+        raise
+    finally:
         process.stdin.close()
-    if process.returncode is not None:
-        return
-    with contextlib.suppress(ProcessLookupError):
-        process.terminate()
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_TERM_GRACE_S):
-            await process.wait()
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
         await process.wait()
+    return process.returncode, output.decode(errors="replace")
 
 
 def main() -> int:
@@ -156,7 +124,7 @@ def main() -> int:
         model_version=ModelVersion(**fields["model_version"]),
         known_change=fields["known_change"],
     )
-    folder = IvfFolder(request.database, request.model_version)
+    folder = request.folder
     with lock_folder(folder.path) as is_ours:
         if not is_ours:
             return _EXIT_BUSY
@@ -187,7 +155,7 @@ def lock_folder(folder: Path) -> Generator[bool]:
 
 def build(request: BuildRequest) -> None:
     """Build lists with all current entries of the database, based on the previous lists if they are valid."""
-    folder, workspace_id = IvfFolder(request.database, request.model_version), request.workspace_id
+    folder, workspace_id = request.folder, request.workspace_id
     for path in folder.path.glob("*.new"):
         remove(path)
     file = VectorFile(request.database, request.model_version)

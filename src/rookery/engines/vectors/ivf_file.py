@@ -10,6 +10,7 @@ faiss is imported when the first index is opened: workspaces up to `IndexLimits.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import os
@@ -289,11 +290,6 @@ class IvfFolder:
         """Return the path of an index with the changes up to *last_change*."""
         return self.path / f"{workspace_id}-{self._model}-{last_change}{SUFFIX}"
 
-    def list_workspaces(self) -> set[int]:
-        """Return the ids of all workspaces with an index of any model."""
-        owners = (path.name.partition("-")[0] for path in self.path.glob(f"*{SUFFIX}"))
-        return {int(owner) for owner in owners if owner.isdecimal()}
-
     def list_files(self, workspace_id: int) -> list[tuple[int, Path]]:
         """Return (last change, path) of all indexes of a workspace, newest first."""
         paths = self.path.glob(f"{workspace_id}-{self._model}-*{SUFFIX}")
@@ -304,12 +300,14 @@ class IvfFolder:
         """Return the last change that the newest index contains; 0 without an index."""
         return next((change for change, _ in self.list_files(workspace_id)), 0)
 
-    def is_old(self, workspace_id: int, *, max_age_s: float) -> bool:
-        """Return whether the newest index is older than *max_age_s*."""
-        try:
-            return any(time.time() - path.stat().st_mtime > max_age_s for _, path in self.list_files(workspace_id)[:1])
-        except OSError:
-            return False
+    def list_old(self, *, max_age_s: float) -> set[int]:
+        """Return the workspaces with an index older than *max_age_s*."""
+        workspaces = set[int]()
+        for path in self.path.glob(f"*-{self._model}-*{SUFFIX}"):
+            with contextlib.suppress(OSError, ValueError):  # it was deleted, or is none of ours
+                if time.time() - path.stat().st_mtime > max_age_s:
+                    workspaces.add(int(path.name.partition("-")[0]))
+        return workspaces
 
     def open_newest(self, workspace_id: int, file: VectorFile) -> IvfFile | None:
         """Return the newest valid index; None without any. Newer invalid ones are deleted."""
@@ -333,14 +331,13 @@ class IvfFolder:
 
     def erase_stale(self, file: VectorFile) -> None:
         """Delete the indexes of other models, and those with deleted or replaced vectors. They are built again when needed."""
-        for workspace_id in sorted(self.list_workspaces()):
-            for path in self.path.glob(f"{workspace_id}-*{SUFFIX}"):
-                try:
-                    is_stale = bool(self._open_verified(path, workspace_id, file).dead)
-                except IvfFileError:
-                    is_stale = True
-                if is_stale:
-                    remove(path)
+        for path in self.path.glob(f"*{SUFFIX}"):
+            try:
+                is_stale = self._open_verified(path, int(path.name.partition("-")[0]), file).dead > 0
+            except (IvfFileError, ValueError):
+                is_stale = True
+            if is_stale:
+                remove(path)
 
     def _open_verified(self, path: Path, workspace_id: int, file: VectorFile) -> IvfFile:
         ivf_file = IvfFile(path, workspace_id=workspace_id, model_version=self._model_version)

@@ -41,8 +41,8 @@ class IndexLimits:
             two milliseconds of a query.
         max_warmup_s: Maximum wait of the first queries. Within it, lists of a million rows are opened, and those of 40,000 are built.
         build_poll_s: Interval of checks while another process builds.
-        build_retry_s: Delay after a failed build, or one of another process.
-        list_check_interval_s: Interval of checks for lists that contain deleted memories.
+        build_retry_s: Delay after a failed build.
+        list_check_interval_s: Interval of checks for lists to build, and for those that contain deleted memories.
         max_tombstones: A process that missed more deletions reads the workspace again.
     """
 
@@ -75,7 +75,9 @@ class WorkspaceIndex:
     A workspace's vectors, up to a change of the file.
 
     Attributes:
-        change_count: The engine's change counter at the last update. Used by the event loop only, as *update_task* and *build_task* are.
+        change_count: The engine's change counter at the last update. Used by the event loop only, as the next four are.
+        build_task: Loads lists, and builds them before that if needed; *build_started_s* is when it began.
+        next_build_s: Time before which no build begins, because the last one failed.
         is_loaded: True after the first update; later changes are read fast.
     """
 
@@ -83,6 +85,7 @@ class WorkspaceIndex:
         self.change_count = 0
         self.update_task: asyncio.Task[None] | None = None
         self.build_task: asyncio.Task[None] | None = None
+        self.build_started_s = self.next_build_s = 0.0
         self.is_loaded = False
         self.workspace_id = workspace_id
         self._dimension = dimension
@@ -155,8 +158,10 @@ class WorkspaceIndex:
 
     @property
     def needs_lists(self) -> bool:
-        """True if lists should be built, or built again."""
+        """True if lists should be built, or built again, now."""
         state, dimension = self._state, self._dimension
+        if time.monotonic() < self.next_build_s:
+            return False
         new_floats, lists = state.segment.count * dimension, state.lists
         if lists is None:
             return new_floats > self._limits.max_exact_floats
