@@ -15,16 +15,17 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 import structlog
 
-from rookery.engines.vectors.ivf_file import FaissIndex, IvfFile, IvfFolder, load_faiss, remove, write_ivf_file
-from rookery.engines.vectors.search import ROW, ColumnDict, Floats, Ints, Longs, Point, Rows
+from rookery.engines.vectors.ivf_file import BATCH_ROWS, FaissIndex, IvfFile, IvfFolder, load_faiss, remove, write_ivf_file
+from rookery.engines.vectors.search import ROW, ColumnDict, Floats, Ints, Longs, Rows
 from rookery.engines.vectors.vector_file import VectorFile
 from rookery.memory.ports import ModelVersion
 
@@ -35,7 +36,6 @@ _EXIT_BUSY = 3
 
 _NICE_INCREMENT = 5
 _READ_ENTRIES = 2000
-_WRITTEN_ROWS = 8192
 _MIN_FREE_BYTES = 1024**3
 """Disk space that builds leave free. Writes are rejected below half of it (D-17)."""
 
@@ -104,12 +104,13 @@ async def _exchange(process: asyncio.subprocess.Process, request: bytes) -> tupl
     try:
         process.stdin.write(request)
         output = await process.stderr.read()  # its stdin stays open until it has ended
-    except BaseException:
-        process.kill()
-        raise
+        await process.wait()
     finally:
         process.stdin.close()
-        await process.wait()
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
     return process.returncode, output.decode(errors="replace")
 
 
@@ -118,17 +119,12 @@ def main() -> int:
     fields = orjson.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     os.nice(_NICE_INCREMENT)
-    request = BuildRequest(
-        database=Path(fields["database"]),
-        workspace_id=fields["workspace_id"],
-        model_version=ModelVersion(**fields["model_version"]),
-        known_change=fields["known_change"],
-    )
-    folder = request.folder
-    with lock_folder(folder.path) as is_ours:
+    database, model_version = Path(fields.pop("database")), ModelVersion(**fields.pop("model_version"))
+    request = BuildRequest(database=database, model_version=model_version, **fields)
+    with lock_folder(request.folder.path) as is_ours:
         if not is_ours:
             return _EXIT_BUSY
-        if folder.get_newest_change(request.workspace_id) <= request.known_change:
+        if request.folder.get_newest_change(request.workspace_id) <= request.known_change:
             build(request)
     return 0
 
@@ -158,49 +154,62 @@ def build(request: BuildRequest) -> None:
     folder, workspace_id = request.folder, request.workspace_id
     for path in folder.path.glob("*.new"):
         remove(path)
-    file = VectorFile(request.database, request.model_version)
     # Before reading, the size of the database is the only known upper bound.
     needed_bytes = request.database.stat().st_size * 2 + _MIN_FREE_BYTES
     if shutil.disk_usage(folder.path).free < needed_bytes:
         raise OSError(f"{folder.path.name}: a build needs {needed_bytes:,} bytes of free disk space")
-    with contextlib.closing(file), tempfile.TemporaryFile(dir=folder.path) as raw:
-        last_change = file.get_bounds().last
+    with contextlib.closing(VectorFile(request.database, request.model_version)) as file, tempfile.TemporaryFile(dir=folder.path) as raw:
+        last_change, after, is_complete = file.get_bounds().last, 0, False
+        kept_rows, column_dict, row_parts, id_parts = (
+            np.empty(0, dtype=np.int64),
+            ColumnDict(),
+            list[Rows](),
+            list[npt.NDArray[np.bytes_]](),
+        )
         previous = folder.open_newest(workspace_id, file)
-        column_dict = ColumnDict()
-        kept_rows = np.empty(0, dtype=np.int64) if previous is None else np.flatnonzero(previous.alive)
-        row_parts, id_parts = [np.empty(0, dtype=ROW)], [np.empty(0, dtype="S1")]
         if previous is not None:
+            after, kept_rows = previous.last_change, np.flatnonzero(previous.alive)
             row_parts.append(_translate(previous, kept_rows, column_dict))
             id_parts.append(previous.ids[kept_rows])
-        for points in _iter_points(file, request, after=0 if previous is None else previous.last_change, last_change=last_change):
-            rows, ids = column_dict.encode(points)
+        while not is_complete:
+            changes = file.get_changes(workspace_id, after=after, limit=_READ_ENTRIES)
+            after, is_complete = changes.last, changes.is_complete
+            rows, ids = column_dict.encode(changes.points)
             row_parts.append(rows)
             id_parts.append(np.array(ids, dtype=np.bytes_))
-            raw.write(b"".join(vector for point in points for vector in point.vectors))
+            raw.write(b"".join(vector for point in changes.points for vector in point.vectors))
         raw.flush()
-        rows, ids = np.concatenate(row_parts), np.concatenate(id_parts)
+        rows, last_change = np.concatenate(row_parts), max(last_change, after)
+        shape = (len(rows) - len(kept_rows), request.model_version.dimension)
+        new_vectors = np.memmap(raw, dtype=np.float32, mode="r", shape=shape) if shape[0] else np.empty(shape, dtype=np.float32)
+
+        def read(numbers: Longs) -> Floats:
+            """Return the vectors of rows. The kept rows of the previous lists come before the new ones."""
+            vectors: Floats = np.empty((len(numbers), shape[1]), dtype=np.float32)
+            is_kept = numbers < len(kept_rows)
+            if previous is not None:
+                vectors[is_kept] = previous.vectors[kept_rows[numbers[is_kept]]]
+            vectors[~is_kept] = new_vectors[numbers[~is_kept] - len(kept_rows)]
+            return vectors
+
         if len(rows):
-            shape = (len(rows) - len(kept_rows), request.model_version.dimension)
-            fresh: Floats = np.memmap(raw, dtype=np.float32, mode="r", shape=shape) if shape[0] else np.empty(shape, dtype=np.float32)
-            trained, lists, trained_row_count = _assign_all(previous, kept_rows, fresh)
-            order = np.lexsort((rows["group"], lists))
+            trained, trained_row_count, lists = _assign_lists(len(rows), read, previous, kept_rows)
             write_ivf_file(
                 folder.get_path(workspace_id, last_change),
                 workspace_id=workspace_id,
                 model_version=request.model_version,
                 last_change=last_change,
-                trained_row_count=trained_row_count,
-                rows=rows[order],
-                ids=ids[order],
-                column_dict=column_dict,
                 trained=trained,
-                lists=lists[order],
-                batches=_iter_vectors(previous, kept_rows, fresh, order),
+                trained_row_count=trained_row_count,
+                lists=lists,
+                rows=rows,
+                ids=np.concatenate(id_parts),
+                read_vectors=read,
+                column_dict=column_dict,
             )
-        if not file.has_more_than(workspace_id, 0):  # everything was deleted meanwhile, and so were its lists
-            folder.remove_files(workspace_id)
+        is_empty = not file.has_more_than(workspace_id, 0)  # everything may have been deleted meanwhile, and with it the lists
     for file_change, path in folder.list_files(workspace_id):
-        if file_change < last_change or not len(rows):
+        if file_change < last_change or is_empty:
             remove(path)
 
 
@@ -220,45 +229,21 @@ def _renumber(column: Ints, get_number: Callable[[int], int]) -> Ints:
     return np.array([get_number(number) for number in used.tolist()], dtype=np.int32)[places]
 
 
-def _iter_points(file: VectorFile, request: BuildRequest, *, after: int, last_change: int) -> Iterator[list[Point]]:
-    """Yield the entries between the changes *after* and *last_change*, inclusive."""
-    while True:
-        changes = file.get_changes(request.workspace_id, after=after, limit=_READ_ENTRIES)
-        yield [point for point in changes.points if point.change <= last_change]
-        after = changes.last
-        if changes.is_complete or after >= last_change:
-            return
-
-
-def _iter_vectors(previous: IvfFile | None, kept_rows: Longs, fresh: Floats, order: Longs) -> Iterator[Floats]:
-    """Yield the vectors of all rows in *order*, in which the kept rows of the previous lists come before the fresh ones."""
-    for start in range(0, len(order), _WRITTEN_ROWS):
-        batch = order[start : start + _WRITTEN_ROWS]
-        rows = np.empty((len(batch), fresh.shape[1]), dtype=np.float32)
-        is_kept = batch < len(kept_rows)
-        if previous is not None:
-            rows[is_kept] = previous.vectors[kept_rows[batch[is_kept]]]
-        rows[~is_kept] = fresh[batch[~is_kept] - len(kept_rows)]
-        yield rows
-
-
-def _assign_all(previous: IvfFile | None, kept_rows: Longs, fresh: Floats) -> tuple[FaissIndex, Ints, int]:
-    """Return an empty index of faiss with centroids, the list of each row, and the number of rows that it was trained for."""
-    count = len(kept_rows) + len(fresh)
+def _assign_lists(count: int, read: Callable[[Longs], Floats], previous: IvfFile | None, kept_rows: Longs) -> tuple[FaissIndex, int, Ints]:
+    """Return an empty index of faiss with centroids, the number of rows that it was trained for, and the list of each row."""
     if previous is not None and previous.trained_row_count / _RETRAIN_FACTOR <= count <= previous.trained_row_count * _RETRAIN_FACTOR:
         index, trained_row_count, kept_lists = previous.copy_trained(), previous.trained_row_count, previous.get_lists()[kept_rows]
     else:
         # Comparing centroids costs less than comparing rows.
         list_count = min(count, max(16, round(4 * count**0.5)))
         sampled = np.random.default_rng(list_count).choice(count, min(count, list_count * _ROWS_PER_LIST), replace=False)
-        sample = np.concatenate(list(_iter_vectors(previous, kept_rows, fresh, np.sort(sampled))))
-        index, trained_row_count, kept_lists = train_index(sample, list_count=list_count), count, np.empty(0, dtype=np.int32)
-    unassigned = _iter_vectors(previous, kept_rows, fresh, np.arange(len(kept_lists), count))
-    assigned = [index.quantizer.assign(batch, 1)[:, 0].astype(np.int32) for batch in unassigned]
-    return index, np.concatenate([kept_lists, *assigned]), trained_row_count
+        index, trained_row_count, kept_lists = _train(read(np.sort(sampled)), list_count=list_count), count, np.empty(0, dtype=np.int32)
+    unassigned = (np.arange(start, min(start + BATCH_ROWS, count)) for start in range(len(kept_lists), count, BATCH_ROWS))
+    assigned = [index.quantizer.assign(read(numbers), 1)[:, 0].astype(np.int32) for numbers in unassigned]
+    return index, trained_row_count, np.concatenate([kept_lists, *assigned])
 
 
-def train_index(sample: Floats, *, list_count: int) -> FaissIndex:
+def _train(sample: Floats, *, list_count: int) -> FaissIndex:
     """Return an empty index of faiss with centroids and byte ranges of *sample*. Deterministic."""
     faiss = load_faiss()
     index = faiss.index_factory(sample.shape[1], f"IVF{list_count},SQ8", faiss.METRIC_INNER_PRODUCT)

@@ -18,7 +18,7 @@ import random
 import shutil
 import time
 import zlib
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -51,11 +51,15 @@ FaissIndex = Any
 """An `IndexIVFScalarQuantizer` of faiss, which has no types."""
 
 SUFFIX: Final = ".lists"
-_FORMAT_VERSION: Final = 5
+_FORMAT_VERSION: Final = 6
 _META_FILE: Final = "meta.json"
 _FAISS_FILE: Final = "index.faiss"
+_VECTORS_FILE: Final = "vectors.npy"
 _SAMPLED_ROWS: Final = 32
 """Compared rows among the newest, and among all."""
+
+BATCH_ROWS: Final = 8192
+"""Rows that a build reads and writes at once."""
 
 
 def load_faiss() -> ModuleType:
@@ -82,24 +86,27 @@ class IvfFile(RowSource):
         """Open the lists in the folder *path*. Raises `IvfFileError`."""
         try:
             digest, _, content = (path / _META_FILE).read_bytes().partition(b"\n")
-            self.made_at_s = path.stat().st_mtime
-            meta = cast("dict[str, Any]", orjson.loads(content)) if hashlib.sha256(content).hexdigest().encode() == digest else {}
-            if not meta:
-                raise IvfFileError("it is damaged")
+            if hashlib.sha256(content).hexdigest().encode() != digest:
+                raise IvfFileError(f"its {_META_FILE} is damaged")
+            meta = cast("dict[str, Any]", orjson.loads(content))
             if meta["owner"] != _owner(workspace_id, model_version):
                 raise IvfFileError("it belongs to another workspace or model")
+            # A wrong number in a column would let a query read beyond the end of another one, and faiss does not check what it reads.
             checksums: dict[str, int] = meta["checksums"]
-            arrays = {name: np.asarray(np.load(path / f"{name}.npy", mmap_mode="r")) for name in (*checksums, "vectors")}
-            faiss_checksum = _compute_checksum(path / _FAISS_FILE)
-        except (OSError, ValueError, EOFError) as error:
+            for name, checksum in checksums.items():
+                if _compute_checksum(path / name) != checksum:
+                    raise IvfFileError(f"its {name} is damaged")
+            files = [path / name for name in (*checksums, _VECTORS_FILE) if name != _FAISS_FILE]
+            arrays = {file.stem: np.asarray(np.load(file, mmap_mode="r")) for file in files}
+            if arrays["vectors"].shape != (len(arrays["ids"]), model_version.dimension):
+                raise IvfFileError("its vectors are damaged")
+            self._faiss = load_faiss()
+            self._index: FaissIndex = self._faiss.read_index(str(path / _FAISS_FILE), self._faiss.IO_FLAG_MMAP)
+        # The last two: another version of faiss wrote it, or this machine has none.
+        except (OSError, ValueError, EOFError, RuntimeError, ImportError) as error:
             raise IvfFileError(str(error)) from error
-        # A wrong number in a column would let a query read beyond the end of another one, and faiss does not check what it reads.
-        damaged = [name for name, checksum in checksums.items() if zlib.crc32(arrays[name].data) != checksum]
-        if faiss_checksum != meta["faiss_checksum"] or arrays["vectors"].shape != (len(arrays["ids"]), model_version.dimension):
-            damaged.append("vectors")
-        if damaged:
-            raise IvfFileError(f"its {damaged[0]} are damaged")
         self.path = path
+        self.made_at_s = path.stat().st_mtime
         self.last_change: int = meta["last_change"]
         self.trained_row_count: int = meta["trained_row_count"]
         self.earliest_expiry = meta["earliest_expiry"]
@@ -108,11 +115,6 @@ class IvfFile(RowSource):
         self.columns = {name: arrays[name] for name in ROW.fields or ()}
         self.ids = arrays["ids"]
         self.count = len(self.ids)
-        try:
-            self._faiss = load_faiss()
-            self._index: FaissIndex = self._faiss.read_index(str(path / _FAISS_FILE), self._faiss.IO_FLAG_MMAP)
-        except (RuntimeError, ImportError) as error:  # another version of faiss wrote it, or this machine has none
-            raise IvfFileError(str(error)) from error
         # By default faiss starts threads in each search that read the lists in advance, which takes a millisecond.
         self._faiss.downcast_InvertedLists(self._index.invlists).prefetch_nthread = 0
         self.by_group: Ints = arrays["by_group"]
@@ -123,7 +125,7 @@ class IvfFile(RowSource):
 
     def prefetch(self) -> None:
         """Request the system to read the vectors in advance. The pages are cached in free memory and released when needed."""
-        with (self.path / "vectors.npy").open("rb") as file:
+        with (self.path / _VECTORS_FILE).open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
     def score_nearest(self, rows: Snapshot, vector: Floats, *, limit: int, limits: SearchLimits) -> ScoredRows:
@@ -217,13 +219,13 @@ def write_ivf_file(
     workspace_id: int,
     model_version: ModelVersion,
     last_change: int,
+    trained: FaissIndex,
     trained_row_count: int,
+    lists: Ints,
     rows: Rows,
     ids: npt.NDArray[np.bytes_],
+    read_vectors: Callable[[Longs], Floats],
     column_dict: ColumnDict,
-    trained: FaissIndex,
-    lists: Ints,
-    batches: Iterable[Floats],
 ) -> None:
     """
     Write an index under a temporary name, sync it to disk and rename it to *path*.
@@ -231,8 +233,10 @@ def write_ivf_file(
     Args:
         trained: An empty index of faiss with centroids, which is filled.
         lists: The list of each row.
-        batches: The vectors of all rows, in order.
+        read_vectors: Returns the vectors of rows.
     """
+    order = np.lexsort((rows["group"], lists))
+    rows, ids = rows[order], ids[order]
     keys = np.fromiter(map(zlib.crc32, ids.tolist()), dtype=np.uint32, count=len(ids))
     by_key = np.argsort(keys, kind="stable").astype(np.int32)
     arrays: dict[str, npt.NDArray[Any]] = {
@@ -247,14 +251,13 @@ def write_ivf_file(
     new.mkdir()
     for name, array in arrays.items():
         np.save(new / f"{name}.npy", array)
-    faiss, start = load_faiss(), 0
-    with (new / "vectors.npy").open("wb") as file:
-        shape = (len(rows), model_version.dimension)
-        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
-        for batch in batches:
-            file.write(np.ascontiguousarray(batch).data)
-            numbers = np.arange(start, start := start + len(batch))
-            assigned = lists[numbers].astype(np.int64)
+    faiss = load_faiss()
+    with (new / _VECTORS_FILE).open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (len(rows), model_version.dimension)})
+        for start in range(0, len(order), BATCH_ROWS):
+            numbers = np.arange(start, min(start + BATCH_ROWS, len(order)))
+            batch, assigned = read_vectors(order[numbers]), lists[order[numbers]].astype(np.int64)
+            file.write(batch.data)
             trained.add_core(len(batch), *map(faiss.swig_ptr, (batch, numbers, assigned)))
     faiss.write_index(trained, str(new / _FAISS_FILE))
     meta = orjson.dumps(
@@ -265,8 +268,7 @@ def write_ivf_file(
             "earliest_expiry": int(rows["expires_at"].min(initial=NEVER_MICROS)),
             "spaces": list(column_dict.spaces),
             "tagsets": list(column_dict.tagsets),
-            "checksums": {name: zlib.crc32(array.data) for name, array in arrays.items()},
-            "faiss_checksum": _compute_checksum(new / _FAISS_FILE),
+            "checksums": {file.name: _compute_checksum(file) for file in new.iterdir() if file.name != _VECTORS_FILE},
         }
     )
     (new / _META_FILE).write_bytes(hashlib.sha256(meta).hexdigest().encode() + b"\n" + meta)
