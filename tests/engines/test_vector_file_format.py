@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rookery.engines import vectors
-from rookery.engines.vectors.file_format import FORMAT_VERSION
+from rookery.engines.vectors.vector_file import FORMAT_VERSION
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.ports import ModelVersion, VectorSet, VectorSetHistory
 from tests.engines.conftest import EAST, CloseAtEnd, damage, find_ids, make_embedded

@@ -17,7 +17,7 @@ import pytest
 from rookery.engines import vectors
 from rookery.engines.vectors import VectorEngine
 from rookery.engines.vectors.embedded import EmbeddedVectorIndex
-from rookery.engines.vectors.search import Point, Segment, rank, score_all
+from rookery.engines.vectors.search import Point, Segment, rank
 from rookery.engines.vectors.workspace_index import IndexLimits
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.memory.models import Vector, VectorHit
@@ -269,7 +269,7 @@ def test_a_snapshot_does_not_change() -> None:
     segment.delete([memory_id.encode() for memory_id in ids])
     segment.add([make_point(memory_id, NORTH) for memory_id in ids[1::2]])
 
-    hits = rank(score_all(rows, np.frombuffer(EAST, "<f4"), helpers=None), 1000)
+    hits = rank(rows.score_all(np.frombuffer(EAST, "<f4"), helpers=None), 1000)
 
     assert hits == [VectorHit(memory_id=memory_id, similarity=1.0) for memory_id in ids]
 
@@ -281,10 +281,10 @@ def test_helper_threads_score_the_same_rows() -> None:
     rows, query = segment.take_snapshot(build_vector_filter(make_filter())), np.frombuffer(EAST, "<f4")
 
     with ThreadPoolExecutor(2) as helpers:
-        hits = rank(score_all(rows, query, helpers=helpers), 2 * MANY_ROWS)
+        hits = rank(rows.score_all(query, helpers=helpers), 2 * MANY_ROWS)
 
     assert len(hits) == 2 * MANY_ROWS
-    assert hits == rank(score_all(rows, query, helpers=None), 2 * MANY_ROWS)
+    assert hits == rank(rows.score_all(query, helpers=None), 2 * MANY_ROWS)
 
 
 def test_a_growing_segment_keeps_all_chunks_of_its_memories() -> None:
@@ -298,8 +298,8 @@ def test_a_growing_segment_keeps_all_chunks_of_its_memories() -> None:
     query, rows = np.frombuffer(EAST, "<f4"), segment.take_snapshot(build_vector_filter(make_filter()))
 
     for scored in (
-        score_all(rows, query, helpers=None),
-        [rows.score_rows(segment.find_rows([memory_id.encode() for memory_id in remaining_ids]), query)],
+        rows.score_all(query, helpers=None),
+        [rows.score_rows(rows.find_rows([memory_id.encode() for memory_id in remaining_ids]), query)],
     ):
         best = [hit.memory_id for hit in rank(scored, 1000) if hit.similarity == 1.0]
         assert best == [memory_id for memory_id in remaining_ids if int(memory_id[1:]) % 3 == 0]

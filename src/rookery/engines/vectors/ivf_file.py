@@ -40,7 +40,6 @@ from rookery.engines.vectors.search import (
     RowSource,
     ScoredRows,
     SearchLimits,
-    Snapshot,
 )
 from rookery.engines.vectors.vector_file import VectorFile
 from rookery.memory.ports import ModelVersion
@@ -128,17 +127,17 @@ class IvfFile(RowSource):
         with (self.path / _VECTORS_FILE).open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
-    def score_nearest(self, rows: Snapshot, vector: Floats, *, limit: int, limits: SearchLimits) -> ScoredRows:
-        """Score the nearest of *rows*: enough for *limit* memories, or all visible ones."""
+    def score_nearest(self, vector: Floats, *, limit: int, limits: SearchLimits) -> ScoredRows:
+        """Score the nearest rows of a snapshot: enough for *limit* memories, or all visible ones."""
         group_sizes = np.diff(self.group_ends, prepend=0)
-        total, groups = rows.count, np.flatnonzero(rows.mask.groups)
+        total, groups = self.count, np.flatnonzero(self.mask.groups)
         if group_sizes[groups].sum() <= max(limits.max_exhaustive, round(limits.exhaustive_root_factor * total**0.5)):
             parts = [self.by_group[self.group_ends[group] - group_sizes[group] : self.group_ends[group]] for group in groups.tolist()]
-            return rows.score_rows(np.sort(np.concatenate([*parts, np.empty(0, dtype=np.int32)])).astype(np.int64), vector)
-        visible = rows.find_visible(slice(None))
+            return self.score_rows(np.sort(np.concatenate([*parts, np.empty(0, dtype=np.int32)])).astype(np.int64), vector)
+        visible = self.find_visible(slice(None))
         visible_count = int(np.count_nonzero(visible))
         if visible_count <= limits.max_exhaustive:
-            return rows.score(np.flatnonzero(visible), vector)
+            return self.score(np.flatnonzero(visible), vector)
         wanted_count = max(limits.min_visited, total / limits.visited_divisor) * (visible_count / total) ** 0.5
         list_count: int = self._index.nlist
         visited_count = min(list_count, math.ceil(list_count * wanted_count / visible_count))
@@ -148,7 +147,7 @@ class IvfFile(RowSource):
             numbers = self._find_candidates(vector, selected, limit=candidate_count, visited_lists=visited_count)
             is_complete = len(numbers) == visible_count or (visited_count == list_count and len(numbers) < candidate_count)
             if is_complete or len(set(self.ids[numbers].tolist())) >= limit:
-                return rows.score(numbers, vector)
+                return self.score(numbers, vector)
             if len(numbers) < candidate_count:
                 visited_count = min(list_count, 4 * visited_count)
             else:  # some memories have several rows among the best
@@ -207,9 +206,10 @@ class IvfFile(RowSource):
         newest: list[int] = numbers[np.argpartition(change[numbers], -min(_SAMPLED_ROWS, len(numbers)))[-_SAMPLED_ROWS:]].tolist()
         sample: list[int] = numbers[random.sample(range(len(numbers)), min(_SAMPLED_ROWS, len(numbers)))].tolist()
         for number in newest + sample:
-            entry = file.get_entry(workspace_id, int(change[number]))
-            if entry is not None and (self.ids[number] != entry[0].encode() or self.vectors[number].tobytes() not in entry[1]):
-                raise IvfFileError("its vectors differ from those of vectors.db")
+            for point in file.get_changes(workspace_id, after=int(change[number]) - 1, limit=1).points:
+                is_equal = self.ids[number] == point.memory_id.encode() and self.vectors[number].tobytes() in point.vectors
+                if point.change == change[number] and not is_equal:
+                    raise IvfFileError("its vectors differ from those of vectors.db")
         self.hide(np.flatnonzero(~is_live))
 
 

@@ -18,8 +18,9 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -87,8 +88,7 @@ class SearchLimits:
     exhaustive_root_factor: int = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class Point(NamedTuple):
     """A memory's vectors and filter columns, with the number of its entry in `vectors.db`."""
 
     change: int
@@ -201,16 +201,81 @@ class ColumnDict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """The first *count* rows of a source at one moment, for one query. Any thread may use it while rows are added and deleted."""
+class ScoredRows:
+    """Visible rows of a source with their scores; *ids* has the memory of each row of the source."""
+
+    ids: npt.NDArray[Any]
+    numbers: Longs
+    scores: Floats
+
+
+def rank(scored: Sequence[ScoredRows], limit: int) -> list[VectorHit]:
+    """Return the best memories, most similar first, ties ordered by id."""
+    scores = np.concatenate([part.scores for part in scored]) if scored else np.empty(0, dtype=np.float32)
+    row_count = limit
+    while True:
+        cutoff = np.partition(scores, -row_count)[-row_count] if row_count < len(scores) else np.float32(-np.inf)
+        best: dict[bytes, float] = {}
+        for part in scored:
+            places = np.flatnonzero(part.scores >= cutoff)
+            for memory_id, score in zip(part.ids[part.numbers[places]].tolist(), part.scores[places].tolist(), strict=True):
+                if score > best.get(memory_id, -2.0):
+                    best[memory_id] = score
+        if len(best) >= limit or row_count >= len(scores):
+            break
+        row_count *= 4  # some memories have several rows among the best
+    order = sorted((-score, memory_id) for memory_id, score in best.items())
+    # A rounding error could exceed the range of a cosine.
+    return [VectorHit(memory_id.decode(), max(-1.0, min(-distance, 1.0))) for distance, memory_id in order[:limit]]
+
+
+class RowSource(ABC):
+    """
+    Rows of a workspace with their vectors. The caller locks `find_rows`, `take_snapshot` and changes against each other.
+
+    Attributes:
+        ids: The memory of each row, in UTF-8.
+        alive: Which rows are not deleted.
+        count: Number of rows, including the *dead* ones.
+        earliest_expiry: Earliest expiry of all rows; `NEVER_MICROS` without one.
+        mask: The filter of a snapshot.
+    """
 
     vectors: Floats
     columns: Columns
     ids: npt.NDArray[Any]
     alive: Mask
+    column_dict: ColumnDict
     count: int
-    earliest_expiry: int
+    dead = 0
+    earliest_expiry = NEVER_MICROS
     mask: FilterMask
+
+    @abstractmethod
+    def find_rows(self, ids: Collection[bytes]) -> Longs:
+        """Return the row numbers of the memories *ids*. Deleted rows may be among them."""
+
+    def take_snapshot(self, where: VectorFilter) -> Self:
+        """
+        Return the rows of this moment, for a query with the filter *where*.
+
+        It is a shallow copy. Any thread may use it, because later changes replace arrays, or append to them.
+        """
+        snapshot = copy(self)
+        snapshot.mask = self.column_dict.build_mask(where)
+        return snapshot
+
+    def delete(self, ids: Collection[bytes]) -> None:
+        """Hide the memories *ids* from later snapshots."""
+        self.hide(self.find_rows(ids))
+
+    def hide(self, numbers: Longs) -> None:
+        """Hide rows from later snapshots. Existing snapshots still see them."""
+        numbers = numbers[self.alive[numbers]]
+        if len(numbers):
+            self.alive = self.alive.copy()
+            self.alive[numbers] = False
+            self.dead += len(numbers)
 
     def score_span(self, start: int, stop: int, vector: Floats) -> ScoredRows:
         """
@@ -260,105 +325,6 @@ class Snapshot:
         return visible
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoredRows:
-    """Visible rows of a source with their scores; *ids* has the memory of each row of the source."""
-
-    ids: npt.NDArray[Any]
-    numbers: Longs
-    scores: Floats
-
-
-def score_all(rows: Snapshot, vector: Floats, *, helpers: ThreadPoolExecutor | None) -> list[ScoredRows]:
-    """Score all visible *rows*, in this thread and in idle threads of *helpers*. numpy releases the GIL."""
-    starts = list(range(0, rows.count, _SPAN_ROWS))
-    scored = list[ScoredRows]()
-
-    def work() -> None:
-        while True:
-            try:
-                start = starts.pop()
-            except IndexError:
-                return
-            scored.append(rows.score_span(start, min(start + _SPAN_ROWS, rows.count), vector))
-
-    helping = [helpers.submit(work) for _ in range(min(_MAX_HELPERS, len(starts) - 1))] if helpers else []
-    work()
-    for helper in helping:
-        if not helper.cancel():
-            helper.result()
-    return scored
-
-
-def rank(scored: Sequence[ScoredRows], limit: int) -> list[VectorHit]:
-    """Return the best memories, most similar first, ties ordered by id."""
-    scores = np.concatenate([part.scores for part in scored]) if scored else np.empty(0, dtype=np.float32)
-    row_count = limit
-    while True:
-        cutoff = np.partition(scores, -row_count)[-row_count] if row_count < len(scores) else np.float32(-np.inf)
-        best: dict[bytes, float] = {}
-        for part in scored:
-            places = np.flatnonzero(part.scores >= cutoff)
-            for memory_id, score in zip(part.ids[part.numbers[places]].tolist(), part.scores[places].tolist(), strict=True):
-                if score > best.get(memory_id, -2.0):
-                    best[memory_id] = score
-        if len(best) >= limit or row_count >= len(scores):
-            break
-        row_count *= 4  # some memories have several rows among the best
-    order = sorted((-score, memory_id) for memory_id, score in best.items())
-    # A rounding error could exceed the range of a cosine.
-    return [VectorHit(memory_id.decode(), max(-1.0, min(-distance, 1.0))) for distance, memory_id in order[:limit]]
-
-
-class RowSource(ABC):
-    """
-    Rows of a workspace with their vectors. The caller locks its methods against each other.
-
-    Attributes:
-        ids: The memory of each row, in UTF-8.
-        alive: Which rows are not deleted. It is replaced when it changes: a running query keeps the state that it began with.
-        count: Number of rows, including the *dead* ones.
-        earliest_expiry: Earliest expiry of all rows; `NEVER_MICROS` without one.
-    """
-
-    vectors: Floats
-    columns: Columns
-    ids: npt.NDArray[Any]
-    alive: Mask
-    column_dict: ColumnDict
-    count: int
-    dead = 0
-    earliest_expiry = NEVER_MICROS
-
-    @abstractmethod
-    def find_rows(self, ids: Collection[bytes]) -> Longs:
-        """Return the row numbers of the memories *ids*. Deleted rows may be among them."""
-
-    def take_snapshot(self, where: VectorFilter) -> Snapshot:
-        """Return the rows for a query with the filter *where*."""
-        return Snapshot(
-            vectors=self.vectors,
-            columns=self.columns,
-            ids=self.ids,
-            alive=self.alive,
-            count=self.count,
-            earliest_expiry=self.earliest_expiry,
-            mask=self.column_dict.build_mask(where),
-        )
-
-    def delete(self, ids: Collection[bytes]) -> None:
-        """Hide the memories *ids* from later snapshots."""
-        self.hide(self.find_rows(ids))
-
-    def hide(self, numbers: Longs) -> None:
-        """Hide rows from later snapshots. Existing snapshots still see them."""
-        numbers = numbers[self.alive[numbers]]
-        if len(numbers):
-            self.alive = self.alive.copy()
-            self.alive[numbers] = False
-            self.dead += len(numbers)
-
-
 class Segment(RowSource):
     """Rows in memory, all scored by each query. Rows are only appended; at most a quarter of them are dead."""
 
@@ -395,6 +361,26 @@ class Segment(RowSource):
         content = b"".join(vector for point in points for vector in point.vectors)
         self.vectors[self.count : self.count + len(ids)] = np.frombuffer(content, dtype="<f4").reshape(-1, self.vectors.shape[1])
         self._append(rows, ids)
+
+    def score_all(self, vector: Floats, *, helpers: ThreadPoolExecutor | None) -> list[ScoredRows]:
+        """Score all visible rows, in this thread and in idle threads of *helpers*. numpy releases the GIL."""
+        starts = list(range(0, self.count, _SPAN_ROWS))
+        scored = list[ScoredRows]()
+
+        def work() -> None:
+            while True:
+                try:
+                    start = starts.pop()
+                except IndexError:
+                    return
+                scored.append(self.score_span(start, min(start + _SPAN_ROWS, self.count), vector))
+
+        helping = [helpers.submit(work) for _ in range(min(_MAX_HELPERS, len(starts) - 1))] if helpers else []
+        work()
+        for helper in helping:
+            if not helper.cancel():
+                helper.result()
+        return scored
 
     def _append(self, rows: Rows, ids: Sequence[bytes]) -> None:
         """Append rows whose vectors are in place."""

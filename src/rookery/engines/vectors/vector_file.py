@@ -1,33 +1,120 @@
-"""Access to `vectors.db`: a row per memory and model with its filter columns, a row per chunk with its vector, and a change counter."""
+"""
+The file `vectors.db`: a row per memory and model with its filter columns, a row per chunk with its vector, and a change counter.
+
+Each write of a memory takes the next number of the counter and replaces the previous row. A process that remembers the last number it read
+finds later changes with one index range. A deleted memory leaves a tombstone row with its id. Old tombstones are deleted, and `floor` has
+the number up to which. Each model reads and replaces its own rows only; a deletion removes the rows of all models.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 
-from rookery.engines.vectors.file_format import create_tables
 from rookery.engines.vectors.search import Point
 from rookery.kernel.clock import to_micros
-from rookery.kernel.sqlite import SqliteFile, connect
+from rookery.kernel.sqlite import SqliteFile, connect, map_file_error
 from rookery.memory.models import EmbeddedDocument
-from rookery.memory.ports import ModelVersion
+from rookery.memory.ports import ModelVersion, VectorSet
+
+T = TypeVar("T")
+
+FORMAT_VERSION = 3
+"""Version of the tables below, stored in `PRAGMA user_version`."""
+
+_ENTRY_TABLE = """
+CREATE TABLE IF NOT EXISTS entry (
+    change INTEGER PRIMARY KEY AUTOINCREMENT,
+    workspace_id INTEGER NOT NULL,
+    memory_id TEXT NOT NULL,
+    model TEXT,
+    dimension INTEGER,
+    org TEXT,
+    project TEXT,
+    agent_id TEXT,
+    session_id TEXT,
+    memory_scope TEXT,
+    type TEXT,
+    source TEXT,
+    tags TEXT,
+    confidence REAL,
+    created_at INTEGER,
+    updated_at INTEGER,
+    expires_at INTEGER
+);
+"""
+_OTHER_TABLES = """
+CREATE UNIQUE INDEX IF NOT EXISTS entry_of_memory ON entry (workspace_id, memory_id, model, dimension);
+CREATE INDEX IF NOT EXISTS entry_by_change ON entry (workspace_id, change, model, dimension);
+CREATE INDEX IF NOT EXISTS entry_dropped ON entry (change) WHERE model IS NULL;
+CREATE TABLE IF NOT EXISTS chunk (
+    entry INTEGER NOT NULL,
+    ordinal INTEGER NOT NULL,
+    vector BLOB NOT NULL,
+    PRIMARY KEY (entry, ordinal)
+);
+CREATE TABLE IF NOT EXISTS floor (change INTEGER NOT NULL);
+INSERT INTO floor SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM floor);
+"""
+
+# Format 2 stored which model serves each workspace, and up to which change the vectors of a retired model were to be deleted.
+_SERVING_TABLE = """
+CREATE TABLE IF NOT EXISTS serving (workspace_id INTEGER PRIMARY KEY, model TEXT NOT NULL, dimension INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS retired (workspace_id INTEGER, model TEXT, dimension INTEGER, change INTEGER);
+"""
+
+# Format 1 had a constraint that allowed vectors of one model per memory. SQLite can remove a constraint only together with its table.
+# Changes and chunks keep their numbers. The active model was not stored: it is the one with the most vectors.
+_MIGRATE_FROM_1 = f"""
+DROP INDEX IF EXISTS entry_by_change;
+DROP INDEX IF EXISTS entry_dropped;
+ALTER TABLE entry RENAME TO entry_1;
+{_ENTRY_TABLE}
+INSERT INTO entry SELECT * FROM entry_1 ORDER BY change;
+UPDATE sqlite_sequence SET seq = (SELECT max(seq) FROM sqlite_sequence) WHERE name = 'entry';
+DROP TABLE entry_1;
+{_OTHER_TABLES}
+{_SERVING_TABLE}
+INSERT OR IGNORE INTO serving (workspace_id, model, dimension)
+SELECT workspace_id, model, dimension FROM entry WHERE model IS NOT NULL
+GROUP BY workspace_id, model, dimension ORDER BY workspace_id, count(*) DESC, model;
+"""  # noqa: S608 - contains only constants
+_SCRIPTS = {0: _ENTRY_TABLE + _OTHER_TABLES, 1: _MIGRATE_FROM_1, 2: _SERVING_TABLE}
+"""The statements that change a file of each earlier format. `VectorFileHistory` removes the tables of format 2."""
 
 _WATCH_BUSY_TIMEOUT_S = 0.05
 _SET_SMALL_CACHE = "PRAGMA cache_size = -256"
 """KiB. Rows are read once, into the segment; SQLite's default of 2 MB per connection would cache rows that are not read again."""
 
-_LIVE_BATCH_ROWS = 8192
-"""Numbers per query; one or two milliseconds in which the GIL is held."""
-
+_NO_LIMIT = -1
 _DELETE_BATCH_ROWS = 256
 """Entries deleted per transaction; blocks other writers for a few milliseconds."""
+
+_HAS_HISTORY = "SELECT count(*) FROM sqlite_master WHERE name IN ('serving', 'retired')"
+# A retired model that has later vectors is in use again, and its older vectors do no harm: they are replaced before it serves.
+_LIST_SETS = """
+SELECT workspace_id, model, dimension, max(is_active), max(is_retired) > max(is_active)
+FROM (
+    SELECT workspace_id, model, dimension, 1 AS is_active, 0 AS is_retired FROM serving
+    UNION ALL
+    SELECT e.workspace_id, e.model, e.dimension, 0, max(e.change) <= coalesce(max(r.change), -1)
+    FROM entry AS e LEFT JOIN retired AS r ON r.workspace_id = e.workspace_id AND r.model = e.model AND r.dimension = e.dimension
+    WHERE e.model IS NOT NULL GROUP BY e.workspace_id, e.model, e.dimension
+)
+GROUP BY workspace_id, model, dimension ORDER BY workspace_id, model, dimension
+"""
+_DELETE_HISTORY = "DROP TABLE IF EXISTS serving; DROP TABLE IF EXISTS retired;"
 
 _FIND_ALL = "SELECT change FROM entry WHERE workspace_id = ? AND memory_id = ?"
 _FIND_OWN = _FIND_ALL + " AND model = ? AND dimension = ?"
@@ -48,8 +135,7 @@ SELECT e.change, e.memory_id, e.org, e.project, e.agent_id, e.session_id, e.memo
        e.created_at, e.expires_at, c.vector
 FROM (
     SELECT * FROM entry
-    WHERE workspace_id = :workspace_id AND change > :after AND (model IS NULL OR (model = :model AND dimension = :dimension))
-    ORDER BY change LIMIT :limit
+    WHERE workspace_id = ? AND change > ? AND (model IS NULL OR (model = ? AND dimension = ?)) ORDER BY change LIMIT ?
 ) AS e
 LEFT JOIN chunk AS c ON c.entry = e.change
 ORDER BY e.change, c.ordinal
@@ -65,17 +151,40 @@ WHERE e.workspace_id = ? AND e.memory_id = ? AND e.model = ? AND e.dimension = ?
 _LIVE = """
 SELECT change FROM entry WHERE workspace_id = ? AND change > ? AND change <= ? AND model = ? AND dimension = ? ORDER BY change LIMIT ?
 """
-_ENTRY = """
-SELECT e.memory_id, c.vector FROM entry AS e JOIN chunk AS c ON c.entry = e.change
-WHERE e.change = ? AND e.workspace_id = ? AND e.model = ? AND e.dimension = ? ORDER BY c.ordinal
-"""
 _HAS_ANY = "SELECT EXISTS (SELECT 1 FROM entry WHERE workspace_id = ? AND model IS NOT NULL)"
 _HAS_OVER = "SELECT EXISTS (SELECT 1 FROM entry WHERE workspace_id = ? AND model = ? AND dimension = ? LIMIT 1 OFFSET ?)"
 _COUNT = "SELECT count(*) FROM entry WHERE workspace_id = ? AND model = ? AND dimension = ?"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeBounds:
+def create_tables(connection: sqlite3.Connection) -> None:
+    """
+    Create missing tables, and change a file of an earlier format. Blocks while another process does.
+
+    Raises:
+        sqlite3.Error: The database failed, or its format is newer than `FORMAT_VERSION`.
+    """
+    if _get_version(connection) == FORMAT_VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        version = _get_version(connection)
+        if version != FORMAT_VERSION:
+            if version not in _SCRIPTS:
+                raise sqlite3.DatabaseError(f"its format is {version}, ours is {FORMAT_VERSION}")  # noqa: TRY301 - rolled back below
+            for statement in _SCRIPTS[version].split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _get_version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+class ChangeBounds(NamedTuple):
     """*floor*: change up to which tombstones are deleted. *last*: the newest change of any workspace."""
 
     floor: int
@@ -125,63 +234,30 @@ class VectorFile(SqliteFile):
     def get_bounds(self) -> ChangeBounds:
         """Return the range of known changes."""
         with self.reader() as connection:
-            floor, last = connection.execute(_BOUNDS).fetchone()
-        return ChangeBounds(floor=floor, last=last)
+            return ChangeBounds(*connection.execute(_BOUNDS).fetchone())
 
     def get_changes(self, workspace_id: int, *, after: int, limit: int) -> VectorChanges:
         """Return at most *limit* changes of the workspace after the change *after*."""
-        parameters = {
-            "workspace_id": workspace_id,
-            "after": after,
-            "limit": limit,
-            "model": self._model,
-            "dimension": self._dimension,
-        }
         with self.reader() as connection:
-            rows = connection.execute(_CHANGES, parameters).fetchall()
-        deleted_ids: list[str] = []
-        points: list[Point] = []
-        last, count = after, 0
-        for change, group in itertools.groupby(rows, key=lambda row: row[0]):
+            rows = connection.execute(_CHANGES, (workspace_id, after, self._model, self._dimension, limit)).fetchall()
+        deleted_ids, points, count = list[str](), list[Point](), 0
+        last = after
+        for last, group in itertools.groupby(rows, key=itemgetter(0)):
             chunks = list(group)
             _, memory_id, *space, tags, confidence, created_at, expires_at, vector = chunks[0]
-            last, count = int(change), count + 1
+            count += 1
             if vector is None:
                 deleted_ids.append(memory_id)
-                continue
-            org, project, agent_id, session_id, scope, type_, source = space
-            points.append(
-                Point(
-                    change=last,
-                    memory_id=memory_id,
-                    space=(org, project, agent_id, session_id, scope, type_, source),
-                    tags=_parse_tags(tags),
-                    confidence=confidence,
-                    created_at=created_at,
-                    expires_at=expires_at,
-                    vectors=tuple(self._validate_vector(chunk[-1]) for chunk in chunks),
-                )
-            )
+            else:
+                vectors = tuple(self._validate_vector(chunk[-1]) for chunk in chunks)
+                points.append(Point(last, memory_id, tuple(space), _parse_tags(tags), confidence, created_at, expires_at, vectors))
         return VectorChanges(last=last, is_complete=count < limit, deleted_ids=tuple(deleted_ids), points=tuple(points))
 
     def list_live(self, workspace_id: int, *, last_change: int) -> npt.NDArray[np.int64]:
         """Return the numbers of the live entries up to *last_change*, in order; 0.4 µs each."""
-        parts = [np.empty(0, dtype=np.int64)]
-        after = 0
         with self.reader() as connection:
-            while True:
-                parameters = (workspace_id, after, last_change, self._model, self._dimension, _LIVE_BATCH_ROWS)
-                rows = connection.execute(_LIVE, parameters).fetchall()
-                parts.append(np.fromiter((change for (change,) in rows), dtype=np.int64, count=len(rows)))
-                if len(rows) < _LIVE_BATCH_ROWS:
-                    return np.concatenate(parts)
-                after = rows[-1][0]
-
-    def get_entry(self, workspace_id: int, change: int) -> tuple[str, tuple[bytes, ...]] | None:
-        """Return the memory id and vectors of a live entry of this model; None if there is no such entry."""
-        with self.reader() as connection:
-            rows = connection.execute(_ENTRY, (change, workspace_id, self._model, self._dimension)).fetchall()
-        return (rows[0][0], tuple(self._validate_vector(vector) for _, vector in rows)) if rows else None
+            rows = connection.execute(_LIVE, (workspace_id, 0, last_change, self._model, self._dimension, _NO_LIMIT))
+            return np.fromiter((change for (change,) in rows), dtype=np.int64)
 
     def count(self, workspace_id: int) -> int:
         """Return the number of memories of the workspace with vectors of this model."""
@@ -217,29 +293,13 @@ class VectorFile(SqliteFile):
         """Write *items* in the writer's transaction."""
         for item in items:
             document = item.document
-            _delete_entries(connection, _FIND_OWN, (document.workspace_id, document.memory_id, self._model, self._dimension))
-            cursor = connection.execute(
-                _INSERT_ENTRY,
-                (
-                    document.workspace_id,
-                    document.memory_id,
-                    self._model,
-                    self._dimension,
-                    document.org,
-                    document.project,
-                    document.agent_id,
-                    document.session_id,
-                    document.memory_scope.value,
-                    document.type,
-                    document.source,
-                    orjson.dumps(document.facets).decode(),
-                    document.confidence,
-                    to_micros(document.created_at),
-                    to_micros(document.updated_at),
-                    None if document.expires_at is None else to_micros(document.expires_at),
-                ),
-            )
-            change = cursor.lastrowid
+            key = (document.workspace_id, document.memory_id, self._model, self._dimension)
+            owner = (document.org, document.project, document.agent_id, document.session_id, document.memory_scope.value)
+            kind = (document.type, document.source, orjson.dumps(document.facets).decode(), document.confidence)
+            expires_at = None if document.expires_at is None else to_micros(document.expires_at)
+            times = (to_micros(document.created_at), to_micros(document.updated_at), expires_at)
+            _delete_entries(connection, _FIND_OWN, key)
+            change = connection.execute(_INSERT_ENTRY, (*key, *owner, *kind, *times)).lastrowid
             connection.executemany(_INSERT_CHUNK, [(change, ordinal, vector) for ordinal, vector in enumerate(item.vectors)])
 
     def delete(self, connection: sqlite3.Connection, workspace_id: int, ids: Collection[str]) -> None:
@@ -285,3 +345,36 @@ def _delete_entries(connection: sqlite3.Connection, find: str, parameters: tuple
 
 def _parse_tags(text: str) -> tuple[str, ...]:
     return () if text == "[]" else tuple(orjson.loads(text))
+
+
+class VectorFileHistory:
+    """The sets that earlier versions of Rookery recorded in `vectors.db` (a `VectorSetHistory`)."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def read(self) -> list[VectorSet]:
+        rows = await asyncio.to_thread(self._run, lambda connection: connection.execute(_LIST_SETS).fetchall())
+        return [
+            VectorSet(
+                workspace_id=workspace_id,
+                version=ModelVersion(model=model, dimension=dimension),
+                is_active=bool(is_active),
+                is_retired=bool(is_retired),
+            )
+            for workspace_id, model, dimension, is_active, is_retired in rows or ()
+        ]
+
+    async def clear(self) -> None:
+        await asyncio.to_thread(self._run, lambda connection: connection.executescript(_DELETE_HISTORY))
+
+    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
+        """Return the result of *work*; None if there is nothing recorded."""
+        if not self._path.exists():
+            return None
+        try:
+            with contextlib.closing(connect(self._path)) as connection:
+                create_tables(connection)
+                return work(connection) if connection.execute(_HAS_HISTORY).fetchone()[0] else None
+        except sqlite3.Error as error:
+            raise map_file_error("vectors", self._path, error) from error

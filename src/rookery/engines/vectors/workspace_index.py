@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from rookery.engines.vectors.ivf_file import IvfFile, IvfFolder
-from rookery.engines.vectors.search import Floats, RowSource, ScoredRows, SearchLimits, Segment, rank, score_all
+from rookery.engines.vectors.search import Floats, ScoredRows, SearchLimits, Segment, rank
 from rookery.engines.vectors.vector_file import VectorFile
 from rookery.memory.models import VectorHit
 from rookery.memory.vector_filter import AnyOf, VectorFilter
@@ -65,7 +65,7 @@ class _State:
     last_change: int = 0
 
     @property
-    def sources(self) -> tuple[RowSource, ...]:
+    def sources(self) -> tuple[Segment | IvfFile, ...]:
         """The segment and the lists, without those that have no rows."""
         return tuple(source for source in (self.segment, self.lists) if source is not None and source.count)
 
@@ -185,14 +185,14 @@ class WorkspaceIndex:
         """Return the nearest memories that *where* admits. Waits briefly while changes are applied."""
         condition = where.required.get("memory_id")
         with self._lock:
-            snapshots = [(source, source.take_snapshot(where)) for source in self._state.sources]
+            snapshots = [source.take_snapshot(where) for source in self._state.sources]
             if isinstance(condition, AnyOf):
                 ids = [memory_id.encode() for memory_id in condition.values if memory_id is not None]
-                return rank([rows.score_rows(source.find_rows(ids), vector) for source, rows in snapshots], limit)
+                return rank([rows.score_rows(rows.find_rows(ids), vector) for rows in snapshots], limit)
         scored = list[ScoredRows]()
-        for source, rows in snapshots:
-            if isinstance(source, IvfFile):
-                scored.append(source.score_nearest(rows, vector, limit=limit, limits=self._limits.search))
+        for rows in snapshots:
+            if isinstance(rows, IvfFile):
+                scored.append(rows.score_nearest(vector, limit=limit, limits=self._limits.search))
             else:
-                scored += score_all(rows, vector, helpers=helpers)
+                scored += rows.score_all(vector, helpers=helpers)
         return rank(scored, limit)
