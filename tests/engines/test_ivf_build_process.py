@@ -14,8 +14,9 @@ from typing import ParamSpec
 
 import pytest
 
-from rookery.engines.vectors import ivf_build, ivf_file
+from rookery.engines.vectors import ivf_build
 from rookery.engines.vectors.ivf_build import run_build
+from rookery.engines.vectors.ivf_file import IvfFolder
 from tests.deadlines import HANG_S
 from tests.engines.conftest import find_ids, make_embedded
 from tests.engines.ivf import OpenIndex, build_ivf_file, make_build_request
@@ -37,7 +38,7 @@ async def test_a_workspace_emptied_during_the_build_has_no_ivf_file(
 
         return write_and_empty
 
-    monkeypatch.setattr(ivf_build, "write_ivf_file", empty_after(ivf_file.write_ivf_file))
+    monkeypatch.setattr(IvfFolder, "write", empty_after(IvfFolder.write))
 
     assert build_ivf_file(tmp_path) == tmp_path
 

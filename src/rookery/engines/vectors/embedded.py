@@ -24,7 +24,7 @@ from rookery.engines.vectors.ivf_build import BuildRequest, run_build
 from rookery.engines.vectors.ivf_file import IvfFolder
 from rookery.engines.vectors.search import Floats, validate_vectors
 from rookery.engines.vectors.vector_file import VectorFile
-from rookery.engines.vectors.workspace_index import MAX_DEAD_AGE_S, IndexLimits, WorkspaceIndex
+from rookery.engines.vectors.workspace_index import IndexLimits, WorkspaceIndex
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
 from rookery.kernel.sqlite import ReopenableFile, map_file_error
@@ -173,7 +173,7 @@ class EmbeddedVectorIndex:
     async def _check_lists(self) -> None:
         """Build lists that are due, and rebuild those that contain deleted memories for a day. Without queries nothing else would."""
         async with self._file.use() as file:
-            for workspace_id in await self._run_in_thread(self._loader_threads, lambda: self._lists.list_old(max_age_s=MAX_DEAD_AGE_S)):
+            for workspace_id in await self._run_in_thread(self._loader_threads, self._lists.list_workspaces):
                 await self._get_current_index(file, workspace_id)
         for index in tuple(self._workspace_indexes.values()):
             self._start_build_if_due(index)
@@ -282,7 +282,7 @@ class EmbeddedVectorIndex:
     def _remove_unused_lists(self, file: VectorFile, workspace_id: int) -> None:
         """Delete the lists of a workspace without vectors."""
         if not file.has_any(workspace_id):
-            self._lists.remove_all_files(workspace_id)
+            self._lists.remove_files(workspace_id, of_all_models=True)
 
     def _open_file(self) -> VectorFile:
         return VectorFile(self._path, self._model_version, max_tombstones=self._limits.max_tombstones)

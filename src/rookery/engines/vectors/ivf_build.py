@@ -24,7 +24,7 @@ import numpy.typing as npt
 import orjson
 import structlog
 
-from rookery.engines.vectors.ivf_file import BATCH_ROWS, FaissIndex, IvfFile, IvfFolder, load_faiss, remove, write_ivf_file
+from rookery.engines.vectors.ivf_file import BATCH_ROWS, FaissIndex, IvfFile, IvfFolder, load_faiss, remove
 from rookery.engines.vectors.search import ROW, ColumnDict, Floats, Ints, Longs, Rows
 from rookery.engines.vectors.vector_file import VectorFile
 from rookery.memory.ports import ModelVersion
@@ -169,7 +169,8 @@ def build(request: BuildRequest) -> None:
         previous = folder.open_newest(workspace_id, file)
         if previous is not None:
             after, kept_rows = previous.last_change, np.flatnonzero(previous.alive)
-            row_parts.append(_translate(previous, kept_rows, column_dict))
+            rows, column_dict = _copy_rows(previous, kept_rows)
+            row_parts.append(rows)
             id_parts.append(previous.ids[kept_rows])
         while not is_complete:
             changes = file.get_changes(workspace_id, after=after, limit=_READ_ENTRIES)
@@ -194,10 +195,8 @@ def build(request: BuildRequest) -> None:
 
         if len(rows):
             trained, trained_row_count, lists = _assign_lists(len(rows), read, previous, kept_rows)
-            write_ivf_file(
-                folder.get_path(workspace_id, last_change),
-                workspace_id=workspace_id,
-                model_version=request.model_version,
+            folder.write(
+                workspace_id,
                 last_change=last_change,
                 trained=trained,
                 trained_row_count=trained_row_count,
@@ -213,20 +212,16 @@ def build(request: BuildRequest) -> None:
             remove(path)
 
 
-def _translate(previous: IvfFile, kept_rows: Longs, column_dict: ColumnDict) -> Rows:
-    """Return the kept rows of the previous lists, with groups and tag sets of *column_dict*; some of the previous ones are unused."""
+def _copy_rows(previous: IvfFile, kept_rows: Longs) -> tuple[Rows, ColumnDict]:
+    """Return the kept rows of the previous lists, and a dictionary that contains only what they use."""
     rows = np.empty(len(kept_rows), dtype=ROW)
-    for name in ROW.fields or ():
+    for name in ROW.names or ():
         rows[name] = previous.columns[name][kept_rows]
-    spaces, tagsets = list(previous.column_dict.spaces), list(previous.column_dict.tagsets)
-    rows["group"] = _renumber(rows["group"], lambda number: column_dict.get_group(spaces[number]))
-    rows["tagset"] = _renumber(rows["tagset"], lambda number: column_dict.get_tagset(tagsets[number]))
-    return rows
-
-
-def _renumber(column: Ints, get_number: Callable[[int], int]) -> Ints:
-    used, places = np.unique(column, return_inverse=True)
-    return np.array([get_number(number) for number in used.tolist()], dtype=np.int32)[places]
+    groups, rows["group"] = np.unique(rows["group"], return_inverse=True)
+    tagsets, rows["tagset"] = np.unique(rows["tagset"], return_inverse=True)
+    used_groups, used_tagsets = set[int](groups.tolist()), set[int](tagsets.tolist())
+    spaces = [space for space, number in previous.column_dict.spaces.items() if number in used_groups]
+    return rows, ColumnDict(spaces, [tags for tags, number in previous.column_dict.tagsets.items() if number in used_tagsets])
 
 
 def _assign_lists(count: int, read: Callable[[Longs], Floats], previous: IvfFile | None, kept_rows: Longs) -> tuple[FaissIndex, int, Ints]:

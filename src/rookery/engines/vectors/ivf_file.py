@@ -10,13 +10,11 @@ faiss is imported when the first index is opened: workspaces up to `IndexLimits.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
 import os
 import random
 import shutil
-import time
 import zlib
 from collections.abc import Callable, Collection
 from importlib import import_module
@@ -78,11 +76,10 @@ class IvfFile(RowSource):
         last_change: Last change that the lists contain.
         made_at_s: Time of creation, by the clock of the machine.
         trained_row_count: Number of rows for which the centroids were computed.
-        by_group: Rows ordered by group; *group_ends* has the end of each group.
     """
 
-    def __init__(self, path: Path, *, workspace_id: int, model_version: ModelVersion) -> None:
-        """Open the lists in the folder *path*. Raises `IvfFileError`."""
+    def __init__(self, path: Path, file: VectorFile, *, workspace_id: int, model_version: ModelVersion) -> None:
+        """Open the lists in the folder *path*, and compare them with *file*. Raises `IvfFileError`."""
         try:
             digest, _, content = (path / _META_FILE).read_bytes().partition(b"\n")
             if hashlib.sha256(content).hexdigest().encode() != digest:
@@ -95,9 +92,10 @@ class IvfFile(RowSource):
             for name, checksum in checksums.items():
                 if _compute_checksum(path / name) != checksum:
                     raise IvfFileError(f"its {name} is damaged")
-            files = [path / name for name in (*checksums, _VECTORS_FILE) if name != _FAISS_FILE]
-            arrays = {file.stem: np.asarray(np.load(file, mmap_mode="r")) for file in files}
-            if arrays["vectors"].shape != (len(arrays["ids"]), model_version.dimension):
+            stems = [name.removesuffix(".npy") for name in (*checksums, _VECTORS_FILE) if name != _FAISS_FILE]
+            self._arrays: dict[str, npt.NDArray[Any]] = {stem: np.asarray(np.load(path / f"{stem}.npy", mmap_mode="r")) for stem in stems}
+            self.vectors, self.ids = self._arrays["vectors"], self._arrays["ids"]
+            if self.vectors.shape != (len(self.ids), model_version.dimension):
                 raise IvfFileError("its vectors are damaged")
             self._faiss = load_faiss()
             self._index: FaissIndex = self._faiss.read_index(str(path / _FAISS_FILE), self._faiss.IO_FLAG_MMAP)
@@ -110,29 +108,20 @@ class IvfFile(RowSource):
         self.trained_row_count: int = meta["trained_row_count"]
         self.earliest_expiry = meta["earliest_expiry"]
         self.column_dict = ColumnDict(map(tuple, meta["spaces"]), map(tuple, meta["tagsets"]))
-        self.vectors = arrays["vectors"]
-        self.columns = {name: arrays[name] for name in ROW.fields or ()}
-        self.ids = arrays["ids"]
+        self.columns = self._arrays
         self.count = len(self.ids)
+        self.alive = np.ones(self.count, dtype=np.bool_)
         # By default faiss starts threads in each search that read the lists in advance, which takes a millisecond.
         self._faiss.downcast_InvertedLists(self._index.invlists).prefetch_nthread = 0
-        self.by_group: Ints = arrays["by_group"]
-        self.group_ends: Longs = arrays["group_ends"]
-        self._by_key: Ints = arrays["by_key"]
-        self._keys: npt.NDArray[np.uint32] = arrays["keys"]
-        self.alive = np.ones(self.count, dtype=np.bool_)
-
-    def prefetch(self) -> None:
-        """Request the system to read the vectors in advance. The pages are cached in free memory and released when needed."""
-        with (self.path / _VECTORS_FILE).open("rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+        self._compare(file, workspace_id)
 
     def score_nearest(self, vector: Floats, *, limit: int, limits: SearchLimits) -> ScoredRows:
         """Score the nearest rows of a snapshot: enough for *limit* memories, or all visible ones."""
-        group_sizes = np.diff(self.group_ends, prepend=0)
+        by_group, group_ends = self._arrays["by_group"], self._arrays["group_ends"]
+        group_sizes = np.diff(group_ends, prepend=0)
         total, groups = self.count, np.flatnonzero(self.mask.groups)
         if group_sizes[groups].sum() <= max(limits.max_exhaustive, round(limits.exhaustive_root_factor * total**0.5)):
-            parts = [self.by_group[self.group_ends[group] - group_sizes[group] : self.group_ends[group]] for group in groups.tolist()]
+            parts = [by_group[group_ends[group] - group_sizes[group] : group_ends[group]] for group in groups.tolist()]
             return self.score_rows(np.sort(np.concatenate([*parts, np.empty(0, dtype=np.int32)])).astype(np.int64), vector)
         visible = self.find_visible(slice(None))
         visible_count = int(np.count_nonzero(visible))
@@ -176,22 +165,19 @@ class IvfFile(RowSource):
         # Use the column's exact width; otherwise numpy would widen the column for the comparison.
         names = np.array([memory_id for memory_id in ids if len(memory_id) <= width], dtype=self.ids.dtype)
         keys = np.fromiter(map(zlib.crc32, names.tolist()), dtype=np.uint32, count=len(names))
-        firsts, lasts = np.searchsorted(self._keys, keys, side="left"), np.searchsorted(self._keys, keys, side="right")
+        firsts, lasts = (np.searchsorted(self._arrays["keys"], keys, side=side) for side in ("left", "right"))
         counts = lasts - firsts
         offsets = np.cumsum(counts) - counts
-        numbers = self._by_key[np.arange(int(counts.sum())) + np.repeat(firsts - offsets, counts)]
+        numbers = self._arrays["by_key"][np.arange(int(counts.sum())) + np.repeat(firsts - offsets, counts)]
         return numbers[self.ids[numbers] == np.repeat(names, counts)].astype(np.int64)
 
-    def verify(self, file: VectorFile, workspace_id: int) -> None:
+    def _compare(self, file: VectorFile, workspace_id: int) -> None:
         """
         Check that the lists belong to the `vectors.db` beside them, and hide the rows that it no longer has.
 
         It may have been deleted or restored from an older copy. In that case change numbers are assigned again to other memories, the
         highest ones first. So the newest rows are compared, and all live entries up to the last change must be in the lists. Random rows
         reveal damaged vectors.
-
-        Raises:
-            IvfFileError: They do not match.
         """
         change: Longs = self.columns["change"]
         live = file.list_live(workspace_id, last_change=self.last_change)
@@ -213,73 +199,6 @@ class IvfFile(RowSource):
         self.hide(np.flatnonzero(~is_live))
 
 
-def write_ivf_file(
-    path: Path,
-    *,
-    workspace_id: int,
-    model_version: ModelVersion,
-    last_change: int,
-    trained: FaissIndex,
-    trained_row_count: int,
-    lists: Ints,
-    rows: Rows,
-    ids: npt.NDArray[np.bytes_],
-    read_vectors: Callable[[Longs], Floats],
-    column_dict: ColumnDict,
-) -> None:
-    """
-    Write an index under a temporary name, sync it to disk and rename it to *path*.
-
-    Args:
-        trained: An empty index of faiss with centroids, which is filled.
-        lists: The list of each row.
-        read_vectors: Returns the vectors of rows.
-    """
-    order = np.lexsort((rows["group"], lists))
-    rows, ids = rows[order], ids[order]
-    keys = np.fromiter(map(zlib.crc32, ids.tolist()), dtype=np.uint32, count=len(ids))
-    by_key = np.argsort(keys, kind="stable").astype(np.int32)
-    arrays: dict[str, npt.NDArray[Any]] = {
-        **{name: np.ascontiguousarray(rows[name]) for name in ROW.fields or ()},
-        "ids": ids,
-        "by_group": np.argsort(rows["group"], kind="stable").astype(np.int32),
-        "group_ends": np.cumsum(np.bincount(rows["group"], minlength=len(column_dict.spaces))).astype(np.int64),
-        "by_key": by_key,
-        "keys": keys[by_key],
-    }
-    new = path.with_suffix(".new")
-    new.mkdir()
-    for name, array in arrays.items():
-        np.save(new / f"{name}.npy", array)
-    faiss = load_faiss()
-    with (new / _VECTORS_FILE).open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (len(rows), model_version.dimension)})
-        for start in range(0, len(order), BATCH_ROWS):
-            numbers = np.arange(start, min(start + BATCH_ROWS, len(order)))
-            batch, assigned = read_vectors(order[numbers]), lists[order[numbers]].astype(np.int64)
-            file.write(batch.data)
-            trained.add_core(len(batch), *map(faiss.swig_ptr, (batch, numbers, assigned)))
-    faiss.write_index(trained, str(new / _FAISS_FILE))
-    meta = orjson.dumps(
-        {
-            "owner": _owner(workspace_id, model_version),
-            "last_change": last_change,
-            "trained_row_count": trained_row_count,
-            "earliest_expiry": int(rows["expires_at"].min(initial=NEVER_MICROS)),
-            "spaces": list(column_dict.spaces),
-            "tagsets": list(column_dict.tagsets),
-            "checksums": {file.name: _compute_checksum(file) for file in new.iterdir() if file.name != _VECTORS_FILE},
-        }
-    )
-    (new / _META_FILE).write_bytes(hashlib.sha256(meta).hexdigest().encode() + b"\n" + meta)
-    for path_to_sync in (*new.iterdir(), new):
-        descriptor = os.open(path_to_sync, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
-    remove(path)
-    new.rename(path)
-
-
 class IvfFolder:
     """The indexes of one model, in the folder beside `vectors.db`. Their names have the workspace, the model and the last change."""
 
@@ -287,10 +206,6 @@ class IvfFolder:
         self.path = database.with_suffix(SUFFIX)
         self._model_version = model_version
         self._model = hashlib.sha256(f"{model_version.model}\0{model_version.dimension}".encode()).hexdigest()[:12]
-
-    def get_path(self, workspace_id: int, last_change: int) -> Path:
-        """Return the path of an index with the changes up to *last_change*."""
-        return self.path / f"{workspace_id}-{self._model}-{last_change}{SUFFIX}"
 
     def list_files(self, workspace_id: int) -> list[tuple[int, Path]]:
         """Return (last change, path) of all indexes of a workspace, newest first."""
@@ -302,49 +217,107 @@ class IvfFolder:
         """Return the last change that the newest index contains; 0 without an index."""
         return next((change for change, _ in self.list_files(workspace_id)), 0)
 
-    def list_old(self, *, max_age_s: float) -> set[int]:
-        """Return the workspaces with an index older than *max_age_s*."""
-        workspaces = set[int]()
-        for path in self.path.glob(f"*-{self._model}-*{SUFFIX}"):
-            with contextlib.suppress(OSError, ValueError):  # it was deleted, or is none of ours
-                if time.time() - path.stat().st_mtime > max_age_s:
-                    workspaces.add(int(path.name.partition("-")[0]))
-        return workspaces
+    def list_workspaces(self) -> set[int]:
+        """Return the workspaces with an index."""
+        return {int(path.name.partition("-")[0]) for path in self.path.glob(f"*-{self._model}-*{SUFFIX}")}
+
+    def write(
+        self,
+        workspace_id: int,
+        *,
+        last_change: int,
+        trained: FaissIndex,
+        trained_row_count: int,
+        lists: Ints,
+        rows: Rows,
+        ids: npt.NDArray[np.bytes_],
+        read_vectors: Callable[[Longs], Floats],
+        column_dict: ColumnDict,
+    ) -> None:
+        """
+        Write an index under a temporary name, sync it to disk and rename it.
+
+        Args:
+            trained: An empty index of faiss with centroids, which is filled.
+            lists: The list of each row.
+            read_vectors: Returns the vectors of rows.
+        """
+        order = np.lexsort((rows["group"], lists))
+        rows, ids = rows[order], ids[order]
+        keys = np.fromiter(map(zlib.crc32, ids.tolist()), dtype=np.uint32, count=len(ids))
+        by_key = np.argsort(keys, kind="stable").astype(np.int32)
+        arrays: dict[str, npt.NDArray[Any]] = {
+            **{name: np.ascontiguousarray(rows[name]) for name in ROW.fields or ()},
+            "ids": ids,
+            "by_group": np.argsort(rows["group"], kind="stable").astype(np.int32),
+            "group_ends": np.cumsum(np.bincount(rows["group"], minlength=len(column_dict.spaces))).astype(np.int64),
+            "by_key": by_key,
+            "keys": keys[by_key],
+        }
+        path = self.path / f"{workspace_id}-{self._model}-{last_change}{SUFFIX}"
+        new = path.with_suffix(".new")
+        new.mkdir()
+        for name, array in arrays.items():
+            np.save(new / f"{name}.npy", array)
+        faiss = load_faiss()
+        with (new / _VECTORS_FILE).open("wb") as file:
+            np.lib.format.write_array_header_1_0(
+                file, {"descr": "<f4", "fortran_order": False, "shape": (len(rows), self._model_version.dimension)}
+            )
+            for start in range(0, len(order), BATCH_ROWS):
+                numbers = np.arange(start, min(start + BATCH_ROWS, len(order)))
+                batch, assigned = read_vectors(order[numbers]), lists[order[numbers]].astype(np.int64)
+                file.write(batch.data)
+                trained.add_core(len(batch), *map(faiss.swig_ptr, (batch, numbers, assigned)))
+        faiss.write_index(trained, str(new / _FAISS_FILE))
+        meta = orjson.dumps(
+            {
+                "owner": _owner(workspace_id, self._model_version),
+                "last_change": last_change,
+                "trained_row_count": trained_row_count,
+                "earliest_expiry": int(rows["expires_at"].min(initial=NEVER_MICROS)),
+                "spaces": list(column_dict.spaces),
+                "tagsets": list(column_dict.tagsets),
+                "checksums": {file.name: _compute_checksum(file) for file in new.iterdir() if file.name != _VECTORS_FILE},
+            }
+        )
+        (new / _META_FILE).write_bytes(hashlib.sha256(meta).hexdigest().encode() + b"\n" + meta)
+        for path_to_sync in (*new.iterdir(), new):
+            descriptor = os.open(path_to_sync, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.close(descriptor)
+        remove(path)
+        new.rename(path)
 
     def open_newest(self, workspace_id: int, file: VectorFile) -> IvfFile | None:
         """Return the newest valid index; None without any. Newer invalid ones are deleted."""
         for _, path in self.list_files(workspace_id):
             try:
-                return self._open_verified(path, workspace_id, file)
+                newest = IvfFile(path, file, workspace_id=workspace_id, model_version=self._model_version)
+                # Request the system to read the vectors in advance. The pages are cached in free memory and released when needed.
+                with (path / _VECTORS_FILE).open("rb") as vectors:
+                    os.posix_fadvise(vectors.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+                return newest
             except IvfFileError as error:
                 _log.warning("vectors.ivf_file_deleted", workspace_id=workspace_id, file=path.name, reason=str(error))
                 remove(path)
         return None
 
-    def remove_files(self, workspace_id: int) -> None:
+    def remove_files(self, workspace_id: int, *, of_all_models: bool = False) -> None:
         """Delete the indexes of a workspace. Open files stay readable for their process."""
-        for _, path in self.list_files(workspace_id):
-            remove(path)
-
-    def remove_all_files(self, workspace_id: int) -> None:
-        """Delete the indexes of a workspace, of every model."""
-        for path in self.path.glob(f"{workspace_id}-*{SUFFIX}"):
+        for path in self.path.glob(f"{workspace_id}-{'' if of_all_models else self._model}*{SUFFIX}"):
             remove(path)
 
     def erase_stale(self, file: VectorFile) -> None:
         """Delete the indexes of other models, and those with deleted or replaced vectors. They are built again when needed."""
         for path in self.path.glob(f"*{SUFFIX}"):
             try:
-                is_stale = self._open_verified(path, int(path.name.partition("-")[0]), file).dead > 0
+                workspace_id = int(path.name.partition("-")[0])
+                is_stale = IvfFile(path, file, workspace_id=workspace_id, model_version=self._model_version).dead > 0
             except (IvfFileError, ValueError):
                 is_stale = True
             if is_stale:
                 remove(path)
-
-    def _open_verified(self, path: Path, workspace_id: int, file: VectorFile) -> IvfFile:
-        ivf_file = IvfFile(path, workspace_id=workspace_id, model_version=self._model_version)
-        ivf_file.verify(file, workspace_id)
-        return ivf_file
 
 
 def remove(path: Path) -> None:

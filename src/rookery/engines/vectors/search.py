@@ -44,7 +44,7 @@ ROW = np.dtype(
 )
 """The columns of a row; *change* is the number of its entry in `vectors.db`, and times are in microseconds."""
 
-_NULL_CODE, _UNKNOWN_CODE = 0, -1
+_UNKNOWN_CODE = -1
 _MAX_COMPARED_CODES = 4
 """Codes up to which single comparisons are faster than `isin`."""
 
@@ -115,10 +115,10 @@ class ColumnDict:
     """Dictionaries of one source: spaces to groups, tags to tag sets. They only grow. The caller locks them."""
 
     def __init__(self, spaces: Iterable[Space] = (), tagsets: Iterable[tuple[str, ...]] = ()) -> None:
-        self._codes: tuple[dict[str, int], ...] = tuple({} for _ in SPACE_COLUMNS)
         self.spaces: dict[Space, int] = {}
         self.tagsets: dict[tuple[str, ...], int] = {}
-        self._columns: Ints = np.full((len(SPACE_COLUMNS), 64), _UNKNOWN_CODE, dtype=np.int32)
+        self._codes: list[dict[str | None, int]] = [{} for _ in SPACE_COLUMNS]
+        self._columns = [array("i") for _ in SPACE_COLUMNS]
         self._tagged: dict[str, array[int]] = {}
         for space in spaces:
             self.get_group(space)
@@ -127,13 +127,11 @@ class ColumnDict:
 
     def get_group(self, space: Space) -> int:
         """Return the number of *space*. An unknown one gets the next number."""
-        group = self.spaces.setdefault(space, len(self.spaces))
-        if group == len(self.spaces) - 1:
-            if group >= self._columns.shape[1]:
-                self._columns = np.concatenate([self._columns, np.full_like(self._columns, _UNKNOWN_CODE)], axis=1)
-            for place, value in enumerate(space):
-                codes = self._codes[place]
-                self._columns[place, group] = _NULL_CODE if value is None else codes.setdefault(value, len(codes) + 1)
+        group = self.spaces.get(space)
+        if group is None:
+            group = self.spaces[space] = len(self.spaces)
+            for codes, column, value in zip(self._codes, self._columns, space, strict=True):
+                column.append(codes.setdefault(value, len(codes)))
         return group
 
     def get_tagset(self, tags: tuple[str, ...]) -> int:
@@ -182,8 +180,8 @@ class ColumnDict:
             if not isinstance(condition, AnyOf):
                 raise TypeError(f"the column {column} has one text, and a filter on it needs AnyOf")
             place = SPACE_COLUMNS.index(column)
-            values = self._columns[place, : len(self.spaces)]
-            codes = [_NULL_CODE if value is None else self._codes[place].get(value, _UNKNOWN_CODE) for value in condition.values]
+            values = np.array(self._columns[place], dtype=np.int32)
+            codes = [self._codes[place].get(value, _UNKNOWN_CODE) for value in condition.values]
             if len(codes) > _MAX_COMPARED_CODES:
                 matches &= np.isin(values, codes)
             else:

@@ -26,7 +26,7 @@ _CHANGES_PER_READ = 512
 
 _NEW_SHARE_DIVISOR = 32
 _DEAD_SHARE_DIVISOR = 4
-MAX_DEAD_AGE_S = 24 * 3600.0
+_MAX_DEAD_AGE_S = 24 * 3600.0
 """Maximum age of lists that contain deleted memories. Older ones are built again."""
 
 
@@ -121,10 +121,7 @@ class WorkspaceIndex:
 
     def _open_lists(self, file: VectorFile) -> _State | None:
         lists = self._folder.open_newest(self.workspace_id, file)
-        if lists is None:
-            return None
-        lists.prefetch()
-        return _State(segment=Segment(self._dimension), lists=lists, last_change=lists.last_change)
+        return None if lists is None else _State(segment=Segment(self._dimension), lists=lists, last_change=lists.last_change)
 
     def _apply_changes(self, file: VectorFile, state: _State) -> _State:
         last_known, last_change = file.get_bounds().last, state.last_change
@@ -166,7 +163,7 @@ class WorkspaceIndex:
         if lists is None:
             return new_floats > self._limits.max_exact_floats
         return (
-            (lists.dead > 0 and time.time() - lists.made_at_s > MAX_DEAD_AGE_S)
+            (lists.dead > 0 and time.time() - lists.made_at_s > _MAX_DEAD_AGE_S)
             or new_floats > max(self._limits.max_new_floats, lists.count * dimension // _NEW_SHARE_DIVISOR)
             or lists.dead * _DEAD_SHARE_DIVISOR > lists.count
         )
