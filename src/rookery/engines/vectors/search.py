@@ -18,7 +18,6 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -259,7 +258,8 @@ class RowSource(ABC):
 
         It is a shallow copy. Any thread may use it, because later changes replace arrays, or append to them.
         """
-        snapshot = copy(self)
+        snapshot = object.__new__(type(self))
+        snapshot.__dict__.update(self.__dict__)  # `copy.copy` takes 4 µs more
         snapshot.mask = self.column_dict.build_mask(where)
         return snapshot
 

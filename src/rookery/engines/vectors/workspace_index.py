@@ -182,10 +182,11 @@ class WorkspaceIndex:
         """Return the nearest memories that *where* admits. Waits briefly while changes are applied."""
         condition = where.required.get("memory_id")
         with self._lock:
-            snapshots = [source.take_snapshot(where) for source in self._state.sources]
             if isinstance(condition, AnyOf):
                 ids = [memory_id.encode() for memory_id in condition.values if memory_id is not None]
-                return rank([rows.score_rows(rows.find_rows(ids), vector) for rows in snapshots], limit)
+                found = [(source, numbers) for source in self._state.sources if len(numbers := source.find_rows(ids))]
+                return rank([source.take_snapshot(where).score_rows(numbers, vector) for source, numbers in found], limit)
+            snapshots = [source.take_snapshot(where) for source in self._state.sources]
         scored = list[ScoredRows]()
         for rows in snapshots:
             if isinstance(rows, IvfFile):
