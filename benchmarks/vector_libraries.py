@@ -10,7 +10,7 @@ search. Filters admit all memories, a tenth (an org) and a fiftieth (an org and 
 their candidates again from a mapped file, which `disk_mb` includes: ranking needs exact similarities. `left` counts the deleted
 vectors whose bytes are still in files after 100 deletions and whatever the engine offers to persist them.
 
-The settings of Rookery's engine are `SearchLimits.visited_divisor`. `--all-settings` measures each, and not only up to the first one that
+The settings of Rookery's engine are `IndexLimits.visited_divisor`. `--all-settings` measures each, and not only up to the first one that
 finds enough. Times are in milliseconds; `cpu` is the time of all threads, which other load on the machine changes less.
 """
 
@@ -39,8 +39,7 @@ import numpy.typing as npt
 from benchmarks.recall_quality.data import sets
 from rookery.engines import embedders
 from rookery.engines.vectors.embedded import EmbeddedVectorIndex
-from rookery.engines.vectors.search import SearchLimits
-from rookery.engines.vectors.workspace_index import IndexLimits
+from rookery.engines.vectors.search import IndexLimits
 from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument, MemoryScope, Passage
 from rookery.memory.vector_filter import build_vector_filter
 
@@ -155,9 +154,9 @@ class Rookery:
     def _open(self) -> EmbeddedVectorIndex:
         # The setting 0 is the product's own.
         divisor = self._setting
-        search = SearchLimits(min_visited=500_000 // divisor, visited_divisor=divisor) if divisor else SearchLimits()
+        limits = IndexLimits(min_visited=500_000 // divisor, visited_divisor=divisor) if divisor else IndexLimits()
         path = self._folder / "vectors.db"
-        return EmbeddedVectorIndex(path, model="benchmark", dimension=DIMENSION, limits=IndexLimits(search=search))
+        return EmbeddedVectorIndex(path, model="benchmark", dimension=DIMENSION, limits=limits)
 
     def build(self, rows: Floats) -> None:
         self._loop.run_until_complete(self._build(rows))

@@ -9,7 +9,7 @@ import numpy as np
 
 from rookery.engines.vectors.embedded import EmbeddedVectorIndex
 from rookery.engines.vectors.ivf_build import BuildRequest, build
-from rookery.engines.vectors.workspace_index import IndexLimits
+from rookery.engines.vectors.search import IndexLimits
 from rookery.memory.models import Vector
 from rookery.memory.ports import ModelVersion
 

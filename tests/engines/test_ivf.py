@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from rookery.engines.vectors.embedded import EmbeddedVectorIndex
-from rookery.engines.vectors.search import SearchLimits
-from rookery.engines.vectors.workspace_index import IndexLimits
+from rookery.engines.vectors.search import IndexLimits
 from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument, Vector
 from rookery.memory.vector_filter import build_vector_filter
 from tests.conftest import eventually
@@ -35,9 +34,7 @@ from tests.engines.conftest import (
 )
 from tests.engines.ivf import OpenIndex, build_ivf_file, clustered_vectors, open_index
 
-ALWAYS_LISTS = IndexLimits(
-    search=SearchLimits(min_visited=1, visited_divisor=1000, candidates_per_result=1, max_exhaustive=0, exhaustive_root_factor=0)
-)
+ALWAYS_LISTS = IndexLimits(min_visited=1, visited_divisor=1000, candidates_per_result=1, max_exhaustive=0, exhaustive_root_factor=0)
 """Limits that make a search use the lists, and only few of them, also in small workspaces."""
 
 
@@ -221,7 +218,7 @@ async def test_many_near_chunks_of_one_memory_do_not_displace_others_from_the_li
 
 async def test_the_lists_find_most_of_the_nearest_without_scoring_all(tmp_path: Path) -> None:
     """recall@10 is at least 0.97 of the exact search, although only a tenth of the rows is scored (issue 5)."""
-    limits = IndexLimits(search=SearchLimits(min_visited=400, max_exhaustive=100, exhaustive_root_factor=0))
+    limits = IndexLimits(min_visited=400, max_exhaustive=100, exhaustive_root_factor=0)
     rows = clustered_vectors(4000)
     items = [make_embedded(f"m{number:04}", row, org=f"org{number % 8}") for number, row in enumerate(rows)]
     index = open_index(tmp_path, dimension=16)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rookery.engines.vectors.workspace_index import IndexLimits
+from rookery.engines.vectors.search import IndexLimits
 from rookery.memory.ports import ModelVersion
 from tests.conftest import eventually
 from tests.engines.conftest import EAST, NORTH, compute_similarities, find_ids, make_embedded

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rookery.engines.vectors import ivf_build
-from rookery.engines.vectors.workspace_index import IndexLimits
+from rookery.engines.vectors.search import IndexLimits
 from rookery.memory.vector_filter import build_vector_filter
 from tests.conftest import eventually
 from tests.deadlines import HANG_S

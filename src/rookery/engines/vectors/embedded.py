@@ -22,21 +22,18 @@ import numpy as np
 
 from rookery.engines.vectors.ivf_build import BuildRequest, run_build
 from rookery.engines.vectors.ivf_file import IvfFolder
-from rookery.engines.vectors.search import Floats, validate_vectors
+from rookery.engines.vectors.search import Floats, IndexLimits, validate_vectors
 from rookery.engines.vectors.vector_file import VectorFile
-from rookery.engines.vectors.workspace_index import IndexLimits, WorkspaceIndex
+from rookery.engines.vectors.workspace_index import WorkspaceIndex
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
 from rookery.kernel.sqlite import ReopenableFile, map_file_error
 from rookery.kernel.wal import truncate_wal
 from rookery.memory.models import EmbeddedDocument, Vector, VectorHit
 from rookery.memory.ports import ModelVersion, VectorFeature
-from rookery.memory.vector_filter import AnyOf, VectorFilter
+from rookery.memory.vector_filter import VectorFilter
 
 T = TypeVar("T")
-
-_MAX_INLINE_IDS = 400
-"""Memories whose vectors are scored on the event loop: 0.6 ms (measured)."""
 
 _LOADER_THREADS = 4
 _MAX_PRELOADED_BYTES = 256 * 1024 * 1024
@@ -86,18 +83,19 @@ class EmbeddedVectorIndex:
         if tasks:
             await asyncio.wait(tasks)
         self._workspace_indexes.clear()
-        await asyncio.to_thread(self._shut_down_threads)
+        for pool in (self._loader_threads, self._query_threads):
+            await asyncio.to_thread(pool.shutdown)
         await self._file.close()
 
     @property
     def loaded_rows(self) -> int:
-        """Number of vector rows in memory."""
-        return sum(index.row_count for index in self._workspace_indexes.values())
+        """Number of vector rows in memory or in lists."""
+        return self.listed_rows + sum(index.state.segment.count for index in self._workspace_indexes.values())
 
     @property
     def listed_rows(self) -> int:
         """Number of these rows in lists."""
-        return sum(index.listed_row_count for index in self._workspace_indexes.values())
+        return sum(index.state.listed_rows for index in self._workspace_indexes.values())
 
     async def put(self, items: Sequence[EmbeddedDocument]) -> None:
         for item in items:
@@ -109,26 +107,22 @@ class EmbeddedVectorIndex:
         ids = tuple(ids)
         async with self._file.use() as file:
             await file.writer.submit(lambda connection: file.delete(connection, workspace_id, ids))
-            await self._run_in_thread(self._query_threads, lambda: self._remove_unused_lists(file, workspace_id))
+        await self._run(self._query_threads, lambda file: self._remove_unused_lists(file, workspace_id))
 
     async def erase(self) -> None:
-        async with self._file.use() as file:
-            await self._run_in_thread(self._loader_threads, lambda: self._lists.erase_stale(file))
-            await asyncio.to_thread(truncate_wal, self._path)
+        await self._run(self._loader_threads, self._lists.erase_stale)
+        await self._run(self._loader_threads, lambda _: truncate_wal(self._path))
 
     async def count(self, workspace_id: int) -> int:
-        async with self._file.use() as file:
-            return await self._run_in_thread(self._query_threads, lambda: file.count(workspace_id))
+        return await self._run(self._query_threads, lambda file: file.count(workspace_id))
 
     async def is_ready(self, workspace_id: int) -> bool:
         index = self._get_index(workspace_id)
         if index.is_loaded:
             return True
-        if index.build_task is None:
-            max_count = self._limits.max_exact_floats // self._model_version.dimension
-            async with self._file.use() as file:
-                if not await self._run_in_thread(self._query_threads, lambda: file.has_more_than(workspace_id, max_count)):
-                    return True
+        max_count = self._limits.max_exact_floats // self._model_version.dimension
+        if index.build_task is None and not await self._run(self._query_threads, lambda file: file.has_more_than(workspace_id, max_count)):
+            return True
         task = self._start_build(index)
         await asyncio.wait({task}, timeout=max(0.0, index.build_started_s + self._limits.max_warmup_s - time.monotonic()))
         return task.done()
@@ -138,30 +132,32 @@ class EmbeddedVectorIndex:
         query: Floats = np.frombuffer(vector, dtype="<f4")
         async with self._file.use() as file:
             index = await self._get_current_index(file, where.workspace_id)
-            if index.is_small or (index.is_in_memory and _selects_few(where)):
+            if index.is_fast(where):
                 return index.search(query, where, limit=limit, helpers=None)
-            return await self._run_in_thread(
-                self._query_threads, lambda: index.search(query, where, limit=limit, helpers=self._query_threads)
-            )
+            search = partial(index.search, query, where, limit=limit, helpers=self._query_threads)
+            return await asyncio.get_running_loop().run_in_executor(self._query_threads, search)
 
     async def fetch(self, workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
         ids = tuple(ids)
-        async with self._file.use() as file:
-            return await self._run_in_thread(self._query_threads, lambda: file.get_vectors(workspace_id, ids))
+        return await self._run(self._query_threads, lambda file: file.get_vectors(workspace_id, ids))
 
     async def drop_version(self, workspace_id: int, version: ModelVersion) -> None:
-        async with self._file.use() as file:
-            last_change = (await self._run_in_thread(self._loader_threads, file.get_bounds)).last
-            after: int | None = 0
-            while after is not None:
+        last_change = (await self._run(self._loader_threads, VectorFile.get_bounds)).last
+        after: int | None = 0
+        while after is not None:
+            async with self._file.use() as file:
                 after = await file.writer.submit(
                     partial(file.delete_version, workspace_id=workspace_id, version=version, after=after, last_change=last_change)
                 )
-            lists = IvfFolder(self._path, version)
-            await self._run_in_thread(self._loader_threads, lambda: lists.remove_files(workspace_id))
+        await self._run(self._loader_threads, lambda _: IvfFolder(self._path, version).remove_files(workspace_id))
         index = self._workspace_indexes.pop(workspace_id, None) if version == self._model_version else None
         if index is not None and index.build_task is not None:
             index.build_task.cancel()
+
+    async def _run(self, pool: ThreadPoolExecutor, work: Callable[[VectorFile], T]) -> T:
+        """Return the result of *work*, called with the open file in a thread of *pool*."""
+        async with self._file.use() as file:
+            return await asyncio.get_running_loop().run_in_executor(pool, work, file)
 
     async def _run_in_background(self) -> None:
         with contextlib.suppress(EngineUnavailable):  # it appears in the first queries
@@ -170,34 +166,33 @@ class EmbeddedVectorIndex:
             [PeriodicTask(name="lists of vectors", interval_s=self._limits.list_check_interval_s, run=self._check_lists)]
         )
 
-    async def _check_lists(self) -> None:
-        """Build lists that are due, and rebuild those that contain deleted memories for a day. Without queries nothing else would."""
-        async with self._file.use() as file:
-            for workspace_id in await self._run_in_thread(self._loader_threads, self._lists.list_workspaces):
-                await self._get_current_index(file, workspace_id)
-        for index in tuple(self._workspace_indexes.values()):
-            self._start_build_if_due(index)
-
     async def _preload(self) -> None:
         """Load what the first queries need. Errors appear in those queries."""
-        async with self._file.use() as file:
-            remaining_bytes, large = _MAX_PRELOADED_BYTES, list[int]()
-            for workspace_id, vectors in await self._run_in_thread(
-                self._loader_threads, lambda: file.list_largest(limit=_MAX_PRELOADED_WORKSPACES)
-            ):
-                if vectors * self._model_version.dimension > self._limits.max_exact_floats:
-                    large.append(workspace_id)
-                    continue
-                remaining_bytes -= vectors * self._model_version.dimension * 4
-                if remaining_bytes >= 0:
-                    await self._get_current_index(file, workspace_id)
+        remaining_bytes, large = _MAX_PRELOADED_BYTES, list[WorkspaceIndex]()
+        for workspace_id, vectors in await self._run(self._loader_threads, lambda file: file.list_largest(limit=_MAX_PRELOADED_WORKSPACES)):
+            if vectors * self._model_version.dimension > self._limits.max_exact_floats:
+                large.append(self._get_index(workspace_id))
+                continue
+            remaining_bytes -= vectors * self._model_version.dimension * 4
+            if remaining_bytes >= 0:
+                await self._refresh(workspace_id)
         # One after the other, so that queries find free threads; first those whose lists need only to be opened.
-        for index in map(self._get_index, sorted(large, key=lambda workspace_id: self._lists.get_newest_change(workspace_id) == 0)):
+        for index in sorted(large, key=lambda index: self._lists.get_newest_change(index.workspace_id) == 0):
             if not index.is_loaded:
                 await asyncio.wait({self._start_build(index)})
 
-    async def _run_in_thread(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(pool, work)
+    async def _check_lists(self) -> None:
+        """Build lists that are due, and rebuild those that contain deleted memories for a day. Without queries nothing else would."""
+        for workspace_id in self._lists.list_workspaces():
+            await self._refresh(workspace_id)
+        for index in tuple(self._workspace_indexes.values()):
+            if index.needs_lists:
+                self._start_build(index)
+
+    async def _refresh(self, workspace_id: int) -> None:
+        """Read the changes of a workspace without a query."""
+        async with self._file.use() as file:
+            await self._get_current_index(file, workspace_id)
 
     async def _get_current_index(self, file: VectorFile, workspace_id: int) -> WorkspaceIndex:
         """Return the workspace's index with all changes that were committed before this call."""
@@ -206,7 +201,7 @@ class EmbeddedVectorIndex:
             self._version, self._change_count = version, self._change_count + 1
         change_count = self._change_count
         index = self._get_index(workspace_id)
-        while index.change_count < change_count:
+        while index.change_count < change_count or index.next_state is not None:
             if index.update_task is None:
                 index.update_task = asyncio.create_task(self._update_index(file, index, self._change_count))
                 index.update_task.add_done_callback(_retrieve_exception)
@@ -223,17 +218,15 @@ class EmbeddedVectorIndex:
         return index
 
     async def _update_index(self, file: VectorFile, index: WorkspaceIndex, change_count: int) -> None:
+        state, index.next_state = index.next_state or index.state, None
         try:
             with self._file.hold():
-                await self._run_in_thread(self._loader_threads, lambda: index.update(file))
+                await asyncio.get_running_loop().run_in_executor(self._loader_threads, index.update, file, state)
             index.change_count = change_count
-            self._start_build_if_due(index)
+            if index.needs_lists:
+                self._start_build(index)
         finally:
             index.update_task = None
-
-    def _start_build_if_due(self, index: WorkspaceIndex) -> None:
-        if index.needs_lists:
-            self._start_build(index)
 
     def _start_build(self, index: WorkspaceIndex) -> asyncio.Task[None]:
         """Return the running build of the workspace, or start it."""
@@ -246,30 +239,21 @@ class EmbeddedVectorIndex:
         """Load newer lists. Build them first if there are none. Queries continue meanwhile. If that fails, read all vectors."""
         try:
             if not await self._load_lists(index):
-                request = BuildRequest(
-                    database=self._path,
-                    workspace_id=index.workspace_id,
-                    model_version=self._model_version,
-                    known_change=index.lists_last_change,
-                )
+                request = BuildRequest(self._path, index.workspace_id, self._model_version, known_change=index.state.listed_change)
                 async with self._build_lock:
                     await run_build(request, poll_s=self._limits.build_poll_s)
                 if not await self._load_lists(index):
-                    index.next_build_s = time.monotonic() + self._limits.build_retry_s
-            async with self._file.use() as file:
-                await self._get_current_index(file, index.workspace_id)
+                    index.next_build_s = time.monotonic() + self._limits.list_check_interval_s
+            await self._refresh(index.workspace_id)
         finally:
             index.build_task = None
 
     async def _load_lists(self, index: WorkspaceIndex) -> bool:
         """Load newer lists than those in use, for the next query. Return False if there are no valid ones."""
-        if self._lists.get_newest_change(index.workspace_id) <= index.lists_last_change:
+        if self._lists.get_newest_change(index.workspace_id) <= index.state.listed_change:
             return False
-        async with self._file.use() as file:
-            is_loaded = await self._run_in_thread(self._loader_threads, lambda: index.load_lists(file))
-            if is_loaded:
-                index.change_count = -1
-            return is_loaded
+        index.next_state = await self._run(self._loader_threads, index.load_lists)
+        return index.next_state is not None
 
     def _start_task(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         """Start a task that `close` cancels. Its errors appear in the next query."""
@@ -290,16 +274,6 @@ class EmbeddedVectorIndex:
     def _forget_file(self) -> None:
         self._workspace_indexes.clear()
         self._version = None
-
-    def _shut_down_threads(self) -> None:
-        self._loader_threads.shutdown()
-        self._query_threads.shutdown()
-
-
-def _selects_few(where: VectorFilter) -> bool:
-    """Return whether *where* names so few memories that a search takes less time than the change to another thread."""
-    condition = where.required.get("memory_id")
-    return isinstance(condition, AnyOf) and len(condition.values) <= _MAX_INLINE_IDS
 
 
 def _retrieve_exception(task: asyncio.Task[None]) -> None:

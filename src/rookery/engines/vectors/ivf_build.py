@@ -49,7 +49,7 @@ _ROWS_PER_LIST = 40
 """Sample rows per centroid that are enough to place it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class BuildRequest:
     """A workspace to build. *known_change* is the last change of the lists that the requester has; 0 without any."""
 

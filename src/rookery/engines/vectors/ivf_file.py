@@ -32,12 +32,12 @@ from rookery.engines.vectors.search import (
     ROW,
     ColumnDict,
     Floats,
+    IndexLimits,
     Ints,
     Longs,
     Rows,
     RowSource,
     ScoredRows,
-    SearchLimits,
 )
 from rookery.engines.vectors.vector_file import VectorFile
 from rookery.memory.ports import ModelVersion
@@ -115,7 +115,7 @@ class IvfFile(RowSource):
         self._faiss.downcast_InvertedLists(self._index.invlists).prefetch_nthread = 0
         self._compare(file, workspace_id)
 
-    def score_nearest(self, vector: Floats, *, limit: int, limits: SearchLimits) -> ScoredRows:
+    def score_nearest(self, vector: Floats, *, limit: int, limits: IndexLimits) -> ScoredRows:
         """Score the nearest rows of a snapshot: enough for *limit* memories, or all visible ones."""
         by_group, group_ends = self._arrays["by_group"], self._arrays["group_ends"]
         group_sizes = np.diff(group_ends, prepend=0)

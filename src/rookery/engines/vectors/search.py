@@ -67,12 +67,19 @@ workspaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchLimits:
+class IndexLimits:
     """
-    Limits on the rows that a search in the index of a large workspace visits, measured with `benchmarks.vector_libraries`.
+    Sizes and times of the index. Those of a search in lists are measured with `benchmarks.vector_libraries`.
 
     Attributes:
-        min_visited: Minimum number of visible rows whose bytes are compared.
+        max_exact_floats: Size above which lists are built. A segment of this size is scored in 2 to 4 ms.
+        max_new_floats: Size of the segment beside lists above which lists are built again; a 32nd of the lists if that is more. One or
+            two milliseconds of a query.
+        max_warmup_s: Maximum wait of the first queries. Within it, lists of a million rows are opened, and those of 40,000 are built.
+        build_poll_s: Interval of checks while another process builds.
+        list_check_interval_s: Interval of checks for lists that are due, and delay after a failed build.
+        max_tombstones: A process that missed more deletions reads the workspace again.
+        min_visited: Minimum number of visible rows whose bytes are compared by a search in lists.
         visited_divisor: The same, as a divisor of the number of all rows. A search with a filter compares fewer rows, by the square root of
             the visible share, since its lists reach farther.
         candidates_per_result: Rows that are scored again with whole vectors, per requested result.
@@ -80,6 +87,12 @@ class SearchLimits:
         exhaustive_root_factor: The same, per square root of the number of all rows.
     """
 
+    max_exact_floats: int = 32_768 * 384
+    max_new_floats: int = 16_384 * 384
+    max_warmup_s: float = 2.0
+    build_poll_s: float = 1.0
+    list_check_interval_s: float = 60.0
+    max_tombstones: int = 65_536
     min_visited: int = 16_000
     visited_divisor: int = 25
     candidates_per_result: int = 2
@@ -259,7 +272,7 @@ class RowSource(ABC):
         It is a shallow copy. Any thread may use it, because later changes replace arrays, or append to them.
         """
         snapshot = object.__new__(type(self))
-        snapshot.__dict__.update(self.__dict__)  # `copy.copy` takes 4 µs more
+        vars(snapshot).update(vars(self))  # `copy.copy` takes 4 µs more
         snapshot.mask = self.column_dict.build_mask(where)
         return snapshot
 
