@@ -20,11 +20,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 import structlog
 
-from rookery.engines.vectors.ivf_file import BATCH_ROWS, FaissIndex, IvfFile, IvfFolder, load_faiss, remove
+from rookery.engines.vectors.ivf_file import BATCH_ROWS, FaissIndex, Ids, IvfFile, IvfFolder, load_faiss, remove
 from rookery.engines.vectors.search import ROW, ColumnDict, Floats, Ints, Longs, Rows
 from rookery.engines.vectors.vector_file import VectorFile
 from rookery.memory.ports import ModelVersion
@@ -39,8 +38,8 @@ _READ_ENTRIES = 2000
 _MIN_FREE_BYTES = 1024**3
 """Disk space that builds leave free. Writes are rejected below half of it (D-17)."""
 
-_RETRAIN_FACTOR = 2
-"""Growth or shrinkage of the row count after which centroids are computed again."""
+_RETRAIN_FACTOR = 2**0.5
+"""Change of the number of lists after which centroids are computed again: the row count has doubled or halved."""
 
 _ITERATIONS = 5
 """Further iterations raise recall by less than 0.1 % (measured)."""
@@ -160,12 +159,7 @@ def build(request: BuildRequest) -> None:
         raise OSError(f"{folder.path.name}: a build needs {needed_bytes:,} bytes of free disk space")
     with contextlib.closing(VectorFile(request.database, request.model_version)) as file, tempfile.TemporaryFile(dir=folder.path) as raw:
         last_change, after, is_complete = file.get_bounds().last, 0, False
-        kept_rows, column_dict, row_parts, id_parts = (
-            np.empty(0, dtype=np.int64),
-            ColumnDict(),
-            list[Rows](),
-            list[npt.NDArray[np.bytes_]](),
-        )
+        kept_rows, column_dict, row_parts, id_parts = np.empty(0, dtype=np.int64), ColumnDict(), list[Rows](), list[Ids]()
         previous = folder.open_newest(workspace_id, file)
         if previous is not None:
             after, kept_rows = previous.last_change, np.flatnonzero(previous.alive)
@@ -194,12 +188,11 @@ def build(request: BuildRequest) -> None:
             return vectors
 
         if len(rows):
-            trained, trained_row_count, lists = _assign_lists(len(rows), read, previous, kept_rows)
+            trained, lists = _assign_lists(len(rows), read, previous, kept_rows)
             folder.write(
                 workspace_id,
                 last_change=last_change,
                 trained=trained,
-                trained_row_count=trained_row_count,
                 lists=lists,
                 rows=rows,
                 ids=np.concatenate(id_parts),
@@ -224,28 +217,21 @@ def _copy_rows(previous: IvfFile, kept_rows: Longs) -> tuple[Rows, ColumnDict]:
     return rows, ColumnDict(spaces, [tags for tags, number in previous.column_dict.tagsets.items() if number in used_tagsets])
 
 
-def _assign_lists(count: int, read: Callable[[Longs], Floats], previous: IvfFile | None, kept_rows: Longs) -> tuple[FaissIndex, int, Ints]:
-    """Return an empty index of faiss with centroids, the number of rows that it was trained for, and the list of each row."""
-    if previous is not None and previous.trained_row_count / _RETRAIN_FACTOR <= count <= previous.trained_row_count * _RETRAIN_FACTOR:
-        index, trained_row_count, kept_lists = previous.copy_trained(), previous.trained_row_count, previous.get_lists()[kept_rows]
+def _assign_lists(count: int, read: Callable[[Longs], Floats], previous: IvfFile | None, kept_rows: Longs) -> tuple[FaissIndex, Ints]:
+    """Return an empty index of faiss with centroids and byte ranges, and the list of each row. Deterministic."""
+    # Comparing centroids costs less than comparing rows.
+    list_count = min(count, max(16, round(4 * count**0.5)))
+    if previous is not None and list_count / _RETRAIN_FACTOR <= previous.list_count <= list_count * _RETRAIN_FACTOR:
+        index, lists = previous.copy_trained(), previous.get_lists()[kept_rows]
     else:
-        # Comparing centroids costs less than comparing rows.
-        list_count = min(count, max(16, round(4 * count**0.5)))
         sampled = np.random.default_rng(list_count).choice(count, min(count, list_count * _ROWS_PER_LIST), replace=False)
-        index, trained_row_count, kept_lists = _train(read(np.sort(sampled)), list_count=list_count), count, np.empty(0, dtype=np.int32)
-    unassigned = (np.arange(start, min(start + BATCH_ROWS, count)) for start in range(len(kept_lists), count, BATCH_ROWS))
-    assigned = [index.quantizer.assign(read(numbers), 1)[:, 0].astype(np.int32) for numbers in unassigned]
-    return index, trained_row_count, np.concatenate([kept_lists, *assigned])
-
-
-def _train(sample: Floats, *, list_count: int) -> FaissIndex:
-    """Return an empty index of faiss with centroids and byte ranges of *sample*. Deterministic."""
-    faiss = load_faiss()
-    index = faiss.index_factory(sample.shape[1], f"IVF{list_count},SQ8", faiss.METRIC_INNER_PRODUCT)
-    index.cp.niter = _ITERATIONS
-    index.cp.min_points_per_centroid = 1  # no warnings on stderr, whose last line is the reason of a failure
-    index.train(sample)
-    return index
+        faiss, sample, lists = load_faiss(), read(np.sort(sampled)), np.empty(0, dtype=np.int32)
+        index = faiss.index_factory(sample.shape[1], f"IVF{list_count},SQ8", faiss.METRIC_INNER_PRODUCT)
+        index.cp.niter = _ITERATIONS
+        index.cp.min_points_per_centroid = 1  # no warnings on stderr, whose last line is the reason of a failure
+        index.train(sample)
+    unassigned = (np.arange(start, min(start + BATCH_ROWS, count)) for start in range(len(lists), count, BATCH_ROWS))
+    return index, np.concatenate([lists, *(index.quantizer.assign(read(numbers), 1)[:, 0].astype(np.int32) for numbers in unassigned)])
 
 
 if __name__ == "__main__":

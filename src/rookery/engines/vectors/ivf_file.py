@@ -27,23 +27,13 @@ import numpy.typing as npt
 import orjson
 import structlog
 
-from rookery.engines.vectors.search import (
-    NEVER_MICROS,
-    ROW,
-    ColumnDict,
-    Floats,
-    IndexLimits,
-    Ints,
-    Longs,
-    Rows,
-    RowSource,
-    ScoredRows,
-)
+from rookery.engines.vectors.search import NEVER_MICROS, ROW, ColumnDict, Floats, IndexLimits, Ints, Longs, Rows, RowSource, ScoredRows
 from rookery.engines.vectors.vector_file import VectorFile
 from rookery.memory.ports import ModelVersion
 
 _log = structlog.stdlib.get_logger("rookery.vectors")
 
+Ids = npt.NDArray[np.bytes_]
 FaissIndex = Any
 """An `IndexIVFScalarQuantizer` of faiss, which has no types."""
 
@@ -75,7 +65,6 @@ class IvfFile(RowSource):
     Attributes:
         last_change: Last change that the lists contain.
         made_at_s: Time of creation, by the clock of the machine.
-        trained_row_count: Number of rows for which the centroids were computed.
     """
 
     def __init__(self, path: Path, file: VectorFile, *, workspace_id: int, model_version: ModelVersion) -> None:
@@ -102,10 +91,10 @@ class IvfFile(RowSource):
         # The last two: another version of faiss wrote it, or this machine has none.
         except (OSError, ValueError, EOFError, RuntimeError, ImportError) as error:
             raise IvfFileError(str(error)) from error
-        self.path = path
+        self.list_count: int = self._index.nlist
+        self._path = path
         self.made_at_s = path.stat().st_mtime
         self.last_change: int = meta["last_change"]
-        self.trained_row_count: int = meta["trained_row_count"]
         self.earliest_expiry = meta["earliest_expiry"]
         self.column_dict = ColumnDict(map(tuple, meta["spaces"]), map(tuple, meta["tagsets"]))
         self.columns = self._arrays
@@ -128,17 +117,16 @@ class IvfFile(RowSource):
         if visible_count <= limits.max_exhaustive:
             return self.score(np.flatnonzero(visible), vector)
         wanted_count = max(limits.min_visited, total / limits.visited_divisor) * (visible_count / total) ** 0.5
-        list_count: int = self._index.nlist
-        visited_count = min(list_count, math.ceil(list_count * wanted_count / visible_count))
+        visited_count = min(self.list_count, math.ceil(self.list_count * wanted_count / visible_count))
         candidate_count = max(1, limit * limits.candidates_per_result)
         selected = None if visible_count == total else np.packbits(visible, bitorder="little")
         while True:
             numbers = self._find_candidates(vector, selected, limit=candidate_count, visited_lists=visited_count)
-            is_complete = len(numbers) == visible_count or (visited_count == list_count and len(numbers) < candidate_count)
+            is_complete = len(numbers) == visible_count or (visited_count == self.list_count and len(numbers) < candidate_count)
             if is_complete or len(set(self.ids[numbers].tolist())) >= limit:
                 return self.score(numbers, vector)
             if len(numbers) < candidate_count:
-                visited_count = min(list_count, 4 * visited_count)
+                visited_count = min(self.list_count, 4 * visited_count)
             else:  # some memories have several rows among the best
                 candidate_count = min(visible_count, 4 * candidate_count)
 
@@ -151,13 +139,13 @@ class IvfFile(RowSource):
 
     def copy_trained(self) -> FaissIndex:
         """Return an empty index of faiss with the same centroids and byte ranges."""
-        index = self._faiss.read_index(str(self.path / _FAISS_FILE))
+        index = self._faiss.read_index(str(self._path / _FAISS_FILE))
         index.reset()
         return index
 
     def get_lists(self) -> Ints:
         """Return the list of each row."""
-        sizes = [self._index.invlists.list_size(number) for number in range(self._index.nlist)]
+        sizes = [self._index.invlists.list_size(number) for number in range(self.list_count)]
         return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
 
     def find_rows(self, ids: Collection[bytes]) -> Longs:
@@ -227,10 +215,9 @@ class IvfFolder:
         *,
         last_change: int,
         trained: FaissIndex,
-        trained_row_count: int,
         lists: Ints,
         rows: Rows,
-        ids: npt.NDArray[np.bytes_],
+        ids: Ids,
         read_vectors: Callable[[Longs], Floats],
         column_dict: ColumnDict,
     ) -> None:
@@ -274,7 +261,6 @@ class IvfFolder:
             {
                 "owner": _owner(workspace_id, self._model_version),
                 "last_change": last_change,
-                "trained_row_count": trained_row_count,
                 "earliest_expiry": int(rows["expires_at"].min(initial=NEVER_MICROS)),
                 "spaces": list(column_dict.spaces),
                 "tagsets": list(column_dict.tagsets),

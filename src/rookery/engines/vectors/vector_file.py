@@ -165,19 +165,15 @@ def create_tables(connection: sqlite3.Connection) -> None:
     """
     if _get_version(connection) == FORMAT_VERSION:
         return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        version = _get_version(connection)
-        if version != FORMAT_VERSION:
-            if version not in _SCRIPTS:
-                raise sqlite3.DatabaseError(f"its format is {version}, ours is {FORMAT_VERSION}")  # noqa: TRY301 - rolled back below
-            for statement in _SCRIPTS[version].split(";"):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
+    connection.execute("BEGIN IMMEDIATE")  # if a statement fails, the caller closes the connection, which undoes the others
+    version = _get_version(connection)
+    if version != FORMAT_VERSION:
+        if version not in _SCRIPTS:
+            raise sqlite3.DatabaseError(f"its format is {version}, ours is {FORMAT_VERSION}")
+        for statement in _SCRIPTS[version].split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+    connection.execute("COMMIT")
 
 
 def _get_version(connection: sqlite3.Connection) -> int:
@@ -249,8 +245,9 @@ class VectorFile(SqliteFile):
             if vector is None:
                 deleted_ids.append(memory_id)
             else:
+                facets = () if tags == "[]" else tuple(orjson.loads(tags))
                 vectors = tuple(self._validate_vector(chunk[-1]) for chunk in chunks)
-                points.append(Point(last, memory_id, tuple(space), _parse_tags(tags), confidence, created_at, expires_at, vectors))
+                points.append(Point(last, memory_id, tuple(space), facets, confidence, created_at, expires_at, vectors))
         return VectorChanges(last=last, is_complete=count < limit, deleted_ids=tuple(deleted_ids), points=tuple(points))
 
     def list_live(self, workspace_id: int, *, last_change: int) -> npt.NDArray[np.int64]:
@@ -341,10 +338,6 @@ def _delete_entries(connection: sqlite3.Connection, find: str, parameters: tuple
         connection.execute(_DELETE_CHUNKS, row)
         connection.execute(_DELETE_ENTRY, row)
     return bool(rows)
-
-
-def _parse_tags(text: str) -> tuple[str, ...]:
-    return () if text == "[]" else tuple(orjson.loads(text))
 
 
 class VectorFileHistory:
