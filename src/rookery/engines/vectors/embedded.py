@@ -54,9 +54,6 @@ With two more changes of threads, a recall among 10,000 memories takes 0.2 to 0.
 _MAX_INLINE_IDS = 400
 """Memories whose vectors are scored on the event loop: 0.6 ms (measured)."""
 
-_CHANGES_PER_READ = 512
-"""Changes per read; about a megabyte."""
-
 _NEW_SHARE_DIVISOR = 32
 _DEAD_SHARE_DIVISOR = 4
 _MAX_DEAD_AGE_S = 24 * 3600.0
@@ -131,12 +128,11 @@ class WorkspaceIndex:
     def _apply_changes(self, file: VectorFile, state: IndexState) -> IndexState:
         last_known, last_change, is_complete = file.get_bounds().last, state.last_change, False
         while not is_complete:
-            changes = file.get_changes(self.workspace_id, after=last_change, limit=_CHANGES_PER_READ)
+            changes = file.get_changes(self.workspace_id, after=last_change)
             last_change, is_complete = changes.last, changes.is_complete
-            stale_ids = {memory_id.encode() for memory_id in (*changes.deleted_ids, *(point.memory_id for point in changes.points))}
             with self._lock:
                 for source in state.sources:
-                    source.delete(stale_ids)
+                    source.delete(changes.changed_ids)
                 state.segment.add(changes.points)
         return replace(state, last_change=max(last_change, last_known))
 
@@ -248,7 +244,7 @@ class EmbeddedVectorIndex:
         ids = tuple(ids)
         async with self._file.use() as file:
             await file.writer.submit(lambda connection: file.delete(connection, workspace_id, ids))
-        await self._run(self._query_threads, lambda file: self._remove_unused_lists(file, workspace_id))
+        await self._run(self._query_threads, partial(self._lists.remove_unused, workspace_id))
 
     async def erase(self) -> None:
         await self._run(self._loader_threads, self._lists.erase_stale)
@@ -287,9 +283,8 @@ class EmbeddedVectorIndex:
         after: int | None = 0
         while after is not None:
             async with self._file.use() as file:
-                after = await file.writer.submit(
-                    partial(file.delete_version, workspace_id=workspace_id, version=version, after=after, last_change=last_change)
-                )
+                delete = partial(file.delete_version, workspace_id=workspace_id, version=version, after=after, last_change=last_change)
+                after = await file.writer.submit(delete)
         await self._run(self._loader_threads, lambda _: IvfFolder(self._path, version).remove_files(workspace_id))
         index = self._workspace_indexes.pop(workspace_id, None) if version == self._model_version else None
         if index is not None and index.build_task is not None:
@@ -303,9 +298,8 @@ class EmbeddedVectorIndex:
     async def _run_in_background(self) -> None:
         with contextlib.suppress(EngineUnavailable):  # it appears in the first queries
             await self._preload()
-        await run_periodic_tasks(
-            [PeriodicTask(name="lists of vectors", interval_s=self._limits.list_check_interval_s, run=self._check_lists)]
-        )
+        task = PeriodicTask(name="lists of vectors", interval_s=self._limits.list_check_interval_s, run=self._check_lists)
+        await run_periodic_tasks([task])
 
     async def _preload(self) -> None:
         """Load what the first queries need. Errors appear in those queries."""
@@ -351,12 +345,10 @@ class EmbeddedVectorIndex:
         return index
 
     def _get_index(self, workspace_id: int) -> WorkspaceIndex:
-        index = self._workspace_indexes.get(workspace_id)
-        if index is None:
-            index = self._workspace_indexes[workspace_id] = WorkspaceIndex(
-                workspace_id, self._lists, dimension=self._model_version.dimension, limits=self._limits
-            )
-        return index
+        if workspace_id not in self._workspace_indexes:
+            index = WorkspaceIndex(workspace_id, self._lists, dimension=self._model_version.dimension, limits=self._limits)
+            self._workspace_indexes[workspace_id] = index
+        return self._workspace_indexes[workspace_id]
 
     async def _update_index(self, file: VectorFile, index: WorkspaceIndex, change_count: int) -> None:
         state, index.next_state = index.next_state or index.state, None
@@ -403,11 +395,6 @@ class EmbeddedVectorIndex:
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda task: task.cancelled() or task.exception())
         return task
-
-    def _remove_unused_lists(self, file: VectorFile, workspace_id: int) -> None:
-        """Delete the lists of a workspace without vectors."""
-        if not file.has_any(workspace_id):
-            self._lists.remove_files(workspace_id, of_all_models=True)
 
     def _forget_file(self) -> None:
         self._workspace_indexes.clear()

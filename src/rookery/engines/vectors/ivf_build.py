@@ -34,7 +34,6 @@ _EXIT_BUSY = 3
 """Exit code if another process is building."""
 
 _NICE_INCREMENT = 5
-_READ_ENTRIES = 2000
 _MIN_FREE_BYTES = 1024**3
 """Disk space that builds leave free. Writes are rejected below half of it (D-17)."""
 
@@ -75,8 +74,11 @@ async def run_build(request: BuildRequest, *, poll_s: float) -> bool:
     command = (sys.executable, "-m", "rookery.engines.vectors.ivf_build")
     pipe, nowhere = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     while True:
-        while not _is_free(request):  # noqa: ASYNC110 - another process has the lock
+        with lock_folder(request.folder.path) as is_free:
+            pass  # this is faster than the start of a process that returns `_EXIT_BUSY`
+        if not is_free:
             await asyncio.sleep(poll_s)
+            continue
         try:
             process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=nowhere, stderr=pipe, env=environment)
             exit_code, output = await _exchange(process, request.to_json_line())
@@ -88,12 +90,6 @@ async def run_build(request: BuildRequest, *, poll_s: float) -> bool:
             reason = (output.strip().splitlines() or [f"exit {exit_code}"])[-1]
             _log.warning("vectors.ivf_build_failed", workspace_id=request.workspace_id, reason=reason)
             return False
-
-
-def _is_free(request: BuildRequest) -> bool:
-    """Return whether no process builds in the folder. This is faster than the start of a process that would return `_EXIT_BUSY`."""
-    with lock_folder(request.folder.path) as is_ours:
-        return is_ours
 
 
 async def _exchange(process: asyncio.subprocess.Process, request: bytes) -> tuple[int | None, str]:
@@ -167,7 +163,7 @@ def build(request: BuildRequest) -> None:
             row_parts.append(rows)
             id_parts.append(previous.ids[kept_rows])
         while not is_complete:
-            changes = file.get_changes(workspace_id, after=after, limit=_READ_ENTRIES)
+            changes = file.get_changes(workspace_id, after=after)
             after, is_complete = changes.last, changes.is_complete
             rows, ids = column_dict.encode(changes.points)
             row_parts.append(rows)

@@ -17,6 +17,7 @@ import random
 import shutil
 import zlib
 from collections.abc import Callable, Collection
+from dataclasses import astuple
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -74,15 +75,15 @@ class IvfFile(RowSource):
             if hashlib.sha256(content).hexdigest().encode() != digest:
                 raise IvfFileError(f"its {_META_FILE} is damaged")
             meta = cast("dict[str, Any]", orjson.loads(content))
-            if meta["owner"] != _owner(workspace_id, model_version):
+            if meta["owner"] != [_FORMAT_VERSION, workspace_id, *astuple(model_version)]:
                 raise IvfFileError("it belongs to another workspace or model")
             # A wrong number in a column would let a query read beyond the end of another one, and faiss does not check what it reads.
             checksums: dict[str, int] = meta["checksums"]
             for name, checksum in checksums.items():
                 if _compute_checksum(path / name) != checksum:
                     raise IvfFileError(f"its {name} is damaged")
-            stems = [name.removesuffix(".npy") for name in (*checksums, _VECTORS_FILE) if name != _FAISS_FILE]
-            self._arrays: dict[str, npt.NDArray[Any]] = {stem: np.asarray(np.load(path / f"{stem}.npy", mmap_mode="r")) for stem in stems}
+            files = [path / name for name in (*checksums, _VECTORS_FILE) if name != _FAISS_FILE]
+            self._arrays: dict[str, npt.NDArray[Any]] = {one.stem: np.asarray(np.load(one, mmap_mode="r")) for one in files}
             self.vectors, self.ids = self._arrays["vectors"], self._arrays["ids"]
             if self.vectors.shape != (len(self.ids), model_version.dimension):
                 raise IvfFileError("its vectors are damaged")
@@ -248,9 +249,8 @@ class IvfFolder:
             np.save(new / f"{name}.npy", array)
         faiss = load_faiss()
         with (new / _VECTORS_FILE).open("wb") as file:
-            np.lib.format.write_array_header_1_0(
-                file, {"descr": "<f4", "fortran_order": False, "shape": (len(rows), self._model_version.dimension)}
-            )
+            header = {"descr": "<f4", "fortran_order": False, "shape": (len(rows), self._model_version.dimension)}
+            np.lib.format.write_array_header_1_0(file, header)
             for start in range(0, len(order), BATCH_ROWS):
                 numbers = np.arange(start, min(start + BATCH_ROWS, len(order)))
                 batch, assigned = read_vectors(order[numbers]), lists[order[numbers]].astype(np.int64)
@@ -259,7 +259,7 @@ class IvfFolder:
         faiss.write_index(trained, str(new / _FAISS_FILE))
         meta = orjson.dumps(
             {
-                "owner": _owner(workspace_id, self._model_version),
+                "owner": [_FORMAT_VERSION, workspace_id, *astuple(self._model_version)],
                 "last_change": last_change,
                 "earliest_expiry": int(rows["expires_at"].min(initial=NEVER_MICROS)),
                 "spaces": list(column_dict.spaces),
@@ -289,10 +289,16 @@ class IvfFolder:
                 remove(path)
         return None
 
-    def remove_files(self, workspace_id: int, *, of_all_models: bool = False) -> None:
+    def remove_files(self, workspace_id: int) -> None:
         """Delete the indexes of a workspace. Open files stay readable for their process."""
-        for path in self.path.glob(f"{workspace_id}-{'' if of_all_models else self._model}*{SUFFIX}"):
+        for _, path in self.list_files(workspace_id):
             remove(path)
+
+    def remove_unused(self, workspace_id: int, file: VectorFile) -> None:
+        """Delete the indexes of a workspace without vectors, of every model."""
+        if not file.has_any(workspace_id):
+            for path in self.path.glob(f"{workspace_id}-*{SUFFIX}"):
+                remove(path)
 
     def erase_stale(self, file: VectorFile) -> None:
         """Delete the indexes of other models, and those with deleted or replaced vectors. They are built again when needed."""
@@ -316,7 +322,3 @@ def remove(path: Path) -> None:
 
 def _compute_checksum(path: Path) -> int:
     return zlib.crc32(np.memmap(path, dtype=np.uint8, mode="r").data)
-
-
-def _owner(workspace_id: int, model_version: ModelVersion) -> list[object]:
-    return [_FORMAT_VERSION, workspace_id, model_version.model, model_version.dimension]

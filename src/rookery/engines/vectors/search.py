@@ -113,8 +113,7 @@ class Point(NamedTuple):
     vectors: tuple[Vector, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilterMask:
+class FilterMask(NamedTuple):
     """A filter, evaluated per group and tag set; *tagsets* is None if any matches."""
 
     groups: Mask
@@ -210,8 +209,7 @@ class ColumnDict:
         return counts == len(tags)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoredRows:
+class ScoredRows(NamedTuple):
     """Visible rows of a source with their scores; *ids* has the memory of each row of the source."""
 
     ids: npt.NDArray[Any]
@@ -282,7 +280,7 @@ class RowSource(ABC):
 
     def hide(self, numbers: Longs) -> None:
         """Hide rows from later snapshots. Existing snapshots still see them."""
-        numbers = numbers[self.alive[numbers]]
+        numbers = np.unique(numbers[self.alive[numbers]])
         if len(numbers):
             self.alive = self.alive.copy()
             self.alive[numbers] = False
@@ -341,12 +339,14 @@ class Segment(RowSource):
 
     def __init__(self, dimension: int) -> None:
         self.column_dict = ColumnDict()
-        self.vectors = np.empty((0, dimension), dtype=np.float32)
-        self._rows: Rows = np.empty(0, dtype=ROW)
+        self._allocate(0, dimension)
+
+    def _allocate(self, capacity: int, dimension: int) -> None:
+        self.vectors = np.empty((capacity, dimension), dtype=np.float32)
+        self._rows: Rows = np.empty(capacity, dtype=ROW)
         self.columns = self._rows
-        self.ids = np.empty(0, dtype=np.object_)
-        self.alive = np.empty(0, dtype=np.bool_)
-        self.count = 0
+        self.ids, self.alive = np.empty(capacity, dtype=np.object_), np.zeros(capacity, dtype=np.bool_)
+        self.count, self.dead, self.earliest_expiry = 0, 0, NEVER_MICROS
         self._spans: dict[bytes, int] = {}
         """Memory to its first row and the row after its last, in one integer; less memory than a tuple."""
 
@@ -407,13 +407,9 @@ class Segment(RowSource):
         if self.count + count <= len(self.vectors) and self.dead * 4 <= self.count:
             return
         live = np.flatnonzero(self.alive[: self.count])
-        capacity = max(_MIN_CAPACITY, 2 * (len(live) + count))
-        vectors: Floats = np.empty((capacity, self.vectors.shape[1]), dtype=np.float32)
-        self.vectors.take(live, axis=0, out=vectors[: len(live)], mode="clip")
-        rows, ids = self._rows[live], self.ids[live].tolist()
-        self.vectors, self._rows, self.ids = vectors, np.empty(capacity, dtype=ROW), np.empty(capacity, dtype=np.object_)
-        self.columns, self.alive = self._rows, np.zeros(capacity, dtype=np.bool_)
-        self._spans, self.count, self.dead, self.earliest_expiry = {}, 0, 0, NEVER_MICROS
+        vectors, rows, ids = self.vectors, self._rows[live], self.ids[live].tolist()
+        self._allocate(max(_MIN_CAPACITY, 2 * (len(live) + count)), vectors.shape[1])
+        vectors.take(live, axis=0, out=self.vectors[: len(live)], mode="clip")
         self._append(rows, ids)
 
 

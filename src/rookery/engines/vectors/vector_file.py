@@ -12,11 +12,10 @@ import asyncio
 import contextlib
 import itertools
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +26,6 @@ from rookery.kernel.clock import to_micros
 from rookery.kernel.sqlite import SqliteFile, connect, map_file_error
 from rookery.memory.models import EmbeddedDocument
 from rookery.memory.ports import ModelVersion, VectorSet
-
-T = TypeVar("T")
 
 FORMAT_VERSION = 3
 """Version of the tables below, stored in `PRAGMA user_version`."""
@@ -97,6 +94,9 @@ _WATCH_BUSY_TIMEOUT_S = 0.05
 _SET_SMALL_CACHE = "PRAGMA cache_size = -256"
 """KiB. Rows are read once, into the segment; SQLite's default of 2 MB per connection would cache rows that are not read again."""
 
+_CHANGES_PER_READ = 512
+"""About a megabyte."""
+
 _NO_LIMIT = -1
 _DELETE_BATCH_ROWS = 256
 """Entries deleted per transaction; blocks other writers for a few milliseconds."""
@@ -114,7 +114,7 @@ FROM (
 )
 GROUP BY workspace_id, model, dimension ORDER BY workspace_id, model, dimension
 """
-_DELETE_HISTORY = "DROP TABLE IF EXISTS serving; DROP TABLE IF EXISTS retired;"
+_DELETE_HISTORY = ("DROP TABLE IF EXISTS serving", "DROP TABLE IF EXISTS retired")
 
 _FIND_ALL = "SELECT change FROM entry WHERE workspace_id = ? AND memory_id = ?"
 _FIND_OWN = _FIND_ALL + " AND model = ? AND dimension = ?"
@@ -187,21 +187,20 @@ class ChangeBounds(NamedTuple):
     last: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VectorChanges:
+class VectorChanges(NamedTuple):
     """
     Changes of a workspace's memories, in the order of the counter.
 
     Attributes:
         last: Number of the last change; without changes, the number that was passed in.
         is_complete: No later changes are left.
-        deleted_ids: Memories that were deleted.
+        changed_ids: Memories that were deleted or written, in UTF-8. Their earlier rows are out of date.
     """
 
     last: int
     is_complete: bool
-    deleted_ids: tuple[str, ...]
-    points: tuple[Point, ...]
+    changed_ids: list[bytes]
+    points: list[Point]
 
 
 class VectorFile(SqliteFile):
@@ -219,11 +218,7 @@ class VectorFile(SqliteFile):
         self._watch.close()
 
     def get_version(self) -> int:
-        """
-        Return a number that changes with every commit of any process.
-
-        Takes about 5 µs. For one thread only.
-        """
+        """Return a number that changes with every commit of any process. Takes about 5 µs. For one thread only."""
         (version,) = self._watch.execute("PRAGMA data_version").fetchone()
         return int(version)
 
@@ -232,23 +227,20 @@ class VectorFile(SqliteFile):
         with self.reader() as connection:
             return ChangeBounds(*connection.execute(_BOUNDS).fetchone())
 
-    def get_changes(self, workspace_id: int, *, after: int, limit: int) -> VectorChanges:
+    def get_changes(self, workspace_id: int, *, after: int, limit: int = _CHANGES_PER_READ) -> VectorChanges:
         """Return at most *limit* changes of the workspace after the change *after*."""
         with self.reader() as connection:
             rows = connection.execute(_CHANGES, (workspace_id, after, self._model, self._dimension, limit)).fetchall()
-        deleted_ids, points, count = list[str](), list[Point](), 0
-        last = after
+        changed_ids, points, last = list[bytes](), list[Point](), after
         for last, group in itertools.groupby(rows, key=itemgetter(0)):
             chunks = list(group)
             _, memory_id, *space, tags, confidence, created_at, expires_at, vector = chunks[0]
-            count += 1
-            if vector is None:
-                deleted_ids.append(memory_id)
-            else:
+            changed_ids.append(memory_id.encode())
+            if vector is not None:
                 facets = () if tags == "[]" else tuple(orjson.loads(tags))
                 vectors = tuple(self._validate_vector(chunk[-1]) for chunk in chunks)
                 points.append(Point(last, memory_id, tuple(space), facets, confidence, created_at, expires_at, vectors))
-        return VectorChanges(last=last, is_complete=count < limit, deleted_ids=tuple(deleted_ids), points=tuple(points))
+        return VectorChanges(last=last, is_complete=len(changed_ids) < limit, changed_ids=changed_ids, points=points)
 
     def list_live(self, workspace_id: int, *, last_change: int) -> npt.NDArray[np.int64]:
         """Return the numbers of the live entries up to *last_change*, in order; 0.4 µs each."""
@@ -320,10 +312,8 @@ class VectorFile(SqliteFile):
             The change up to which they are deleted; None if all are.
         """
         parameters = (workspace_id, after, last_change, version.model, version.dimension, _DELETE_BATCH_ROWS)
-        rows = connection.execute(_LIVE, parameters).fetchall()
-        connection.executemany(_DELETE_CHUNKS, rows)
-        connection.executemany(_DELETE_ENTRY, rows)
-        return int(rows[-1][0]) if len(rows) == _DELETE_BATCH_ROWS else None
+        rows = _delete_entries(connection, _LIVE, parameters)
+        return rows[-1][0] if len(rows) == _DELETE_BATCH_ROWS else None
 
     def _validate_vector(self, vector: bytes) -> bytes:
         if len(vector) != self._dimension * 4:
@@ -331,13 +321,12 @@ class VectorFile(SqliteFile):
         return vector
 
 
-def _delete_entries(connection: sqlite3.Connection, find: str, parameters: tuple[int | str, ...]) -> bool:
-    """Delete the rows that *find* selects. Return whether there were any."""
+def _delete_entries(connection: sqlite3.Connection, find: str, parameters: tuple[int | str, ...]) -> list[tuple[int]]:
+    """Delete the entries that *find* selects, with their vectors. Return their changes."""
     rows = connection.execute(find, parameters).fetchall()
-    for row in rows:
-        connection.execute(_DELETE_CHUNKS, row)
-        connection.execute(_DELETE_ENTRY, row)
-    return bool(rows)
+    connection.executemany(_DELETE_CHUNKS, rows)
+    connection.executemany(_DELETE_ENTRY, rows)
+    return rows
 
 
 class VectorFileHistory:
@@ -347,7 +336,7 @@ class VectorFileHistory:
         self._path = path
 
     async def read(self) -> list[VectorSet]:
-        rows = await asyncio.to_thread(self._run, lambda connection: connection.execute(_LIST_SETS).fetchall())
+        rows = await asyncio.to_thread(self._run, _LIST_SETS)
         return [
             VectorSet(
                 workspace_id=workspace_id,
@@ -355,19 +344,20 @@ class VectorFileHistory:
                 is_active=bool(is_active),
                 is_retired=bool(is_retired),
             )
-            for workspace_id, model, dimension, is_active, is_retired in rows or ()
+            for workspace_id, model, dimension, is_active, is_retired in rows
         ]
 
     async def clear(self) -> None:
-        await asyncio.to_thread(self._run, lambda connection: connection.executescript(_DELETE_HISTORY))
+        await asyncio.to_thread(self._run, *_DELETE_HISTORY)
 
-    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Return the result of *work*; None if there is nothing recorded."""
+    def _run(self, *statements: str) -> list[tuple[int, str, int, int, int]]:
+        """Return the rows of *statements*. Without a record, execute none."""
         if not self._path.exists():
-            return None
+            return []
         try:
             with contextlib.closing(connect(self._path)) as connection:
                 create_tables(connection)
-                return work(connection) if connection.execute(_HAS_HISTORY).fetchone()[0] else None
+                is_recorded = connection.execute(_HAS_HISTORY).fetchone()[0]
+                return [row for statement in statements for row in connection.execute(statement)] if is_recorded else []
         except sqlite3.Error as error:
             raise map_file_error("vectors", self._path, error) from error
