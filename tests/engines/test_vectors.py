@@ -17,7 +17,8 @@ import pytest
 from rookery.engines import vectors
 from rookery.engines.vectors import VectorEngine
 from rookery.engines.vectors.embedded import EmbeddedVectorIndex
-from rookery.engines.vectors.search import IndexLimits, Point, Segment, rank
+from rookery.engines.vectors.search import IndexLimits, Segment, rank
+from rookery.engines.vectors.vector_file import Point
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.memory.models import Vector, VectorHit
 from rookery.memory.ports import VectorIndex

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
+from rookery.engines.vectors.vector_file import VectorFileHistory
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.urls import show_scheme
 from rookery.memory.ports import ErasableStore, VectorIndex, VectorSetHistory
@@ -49,6 +50,4 @@ def open_history(url: str, *, data_dir: Path) -> VectorSetHistory | None:
     """Return what earlier versions of Rookery recorded in the files of the engine at *url*; None for an engine without such files."""
     if url.partition(":")[0] != "embedded":
         return None
-    from rookery.engines.vectors.vector_file import VectorFileHistory
-
     return VectorFileHistory(data_dir / "vectors.db")

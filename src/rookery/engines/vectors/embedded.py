@@ -61,7 +61,7 @@ _MAX_DEAD_AGE_S = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IndexState:
+class IndexedRows:
     """The rows up to the change *last_change*; -1 if nothing was read yet."""
 
     segment: Segment
@@ -98,8 +98,8 @@ class WorkspaceIndex:
 
     def __init__(self, workspace_id: int, folder: IvfFolder, *, dimension: int, limits: IndexLimits) -> None:
         self.workspace_id = workspace_id
-        self.state = IndexState(segment=Segment(dimension))
-        self.next_state: IndexState | None = None
+        self.state = IndexedRows(segment=Segment(dimension))
+        self.next_state: IndexedRows | None = None
         self.change_count = 0
         self.update_task: asyncio.Task[None] | None = None
         self.build_task: asyncio.Task[None] | None = None
@@ -109,23 +109,23 @@ class WorkspaceIndex:
         self._limits = limits
         self._lock = threading.Lock()
 
-    def update(self, file: VectorFile, state: IndexState) -> None:
+    def update(self, file: VectorFile, state: IndexedRows) -> None:
         """Read the changes of the file since *state*. Blocks. One thread at a time may call it; queries read the previous state."""
         if state.last_change < file.get_bounds().floor or state.segment.has_stale_dictionaries:
-            state = self.load_lists(file) or self._apply_changes(file, IndexState(segment=Segment(self._dimension), last_change=0))
+            state = self.load_lists(file) or self._apply_changes(file, IndexedRows(segment=Segment(self._dimension), last_change=0))
         else:
             state = self._apply_changes(file, state)
         with self._lock:
             self.state = state
 
-    def load_lists(self, file: VectorFile) -> IndexState | None:
+    def load_lists(self, file: VectorFile) -> IndexedRows | None:
         """Open the newest lists and read later changes. Blocks. Return None if there are no valid lists."""
         lists = self._folder.open_newest(self.workspace_id, file)
         if lists is None:
             return None
-        return self._apply_changes(file, IndexState(segment=Segment(self._dimension), lists=lists, last_change=lists.last_change))
+        return self._apply_changes(file, IndexedRows(segment=Segment(self._dimension), lists=lists, last_change=lists.last_change))
 
-    def _apply_changes(self, file: VectorFile, state: IndexState) -> IndexState:
+    def _apply_changes(self, file: VectorFile, state: IndexedRows) -> IndexedRows:
         last_known, last_change, is_complete = file.get_bounds().last, state.last_change, False
         while not is_complete:
             changes = file.get_changes(self.workspace_id, after=last_change)
@@ -168,8 +168,8 @@ class WorkspaceIndex:
         with self._lock:
             if isinstance(condition, AnyOf):
                 ids = [memory_id.encode() for memory_id in condition.values if memory_id is not None]
-                found = [(source, numbers) for source in self.state.sources if len(numbers := source.find_rows(ids))]
-                return rank([source.take_snapshot(where).score_rows(numbers, vector) for source, numbers in found], limit)
+                matches = [(source, numbers) for source in self.state.sources if len(numbers := source.find_rows(ids))]
+                return rank([source.take_snapshot(where).score_rows(numbers, vector) for source, numbers in matches], limit)
             snapshots = [source.take_snapshot(where) for source in self.state.sources]
         scored = list[ScoredRows]()
         for rows in snapshots:
@@ -369,7 +369,7 @@ class EmbeddedVectorIndex:
         return index.build_task
 
     async def _build_lists(self, index: WorkspaceIndex) -> None:
-        """Load newer lists. Build them first if there are none. Queries continue meanwhile. If that fails, read all vectors."""
+        """Load newer lists. Build them first if they are missing. Queries continue meanwhile. If that fails, read all vectors."""
         try:
             if not await self._load_lists(index):
                 request = BuildRequest(self._path, index.workspace_id, self._model_version, known_change=index.state.listed_change)

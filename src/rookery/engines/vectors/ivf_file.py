@@ -169,7 +169,7 @@ class IvfFile(RowSource):
         reveal damaged vectors.
         """
         change: Longs = self.columns["change"]
-        live = file.list_live(workspace_id, last_change=self.last_change)
+        live = np.array(file.list_live(workspace_id, last_change=self.last_change), dtype=np.int64)
         if self.last_change > file.get_bounds().last:
             raise IvfFileError("it contains changes that vectors.db does not have, so it belongs to another vectors.db")
         if not np.isin(live, change).all():

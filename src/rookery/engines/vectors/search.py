@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from rookery.engines.vectors.vector_file import Point, Space
 from rookery.memory.models import Vector, VectorHit
 from rookery.memory.vector_filter import AllOf, AnyOf, Conditions, Range, VectorFilter
 
@@ -34,7 +35,6 @@ Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.void]
 Columns = Rows | Mapping[str, npt.NDArray[Any]]
 """Rows by column. A mapped file has an array per column, because a filter then reads a tenth of the bytes."""
-Space = tuple[str | None, ...]
 
 SPACE_COLUMNS = ("org", "project", "agent_id", "session_id", "memory_scope", "type", "source")
 NEVER_MICROS = int(np.iinfo(np.int64).max)
@@ -98,19 +98,6 @@ class IndexLimits:
     candidates_per_result: int = 2
     max_exhaustive: int = 6_000
     exhaustive_root_factor: int = 16
-
-
-class Point(NamedTuple):
-    """A memory's vectors and filter columns, with the number of its entry in `vectors.db`."""
-
-    change: int
-    memory_id: str
-    space: Space
-    tags: tuple[str, ...]
-    confidence: float
-    created_at: int
-    expires_at: int | None
-    vectors: tuple[Vector, ...]
 
 
 class FilterMask(NamedTuple):

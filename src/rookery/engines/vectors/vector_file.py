@@ -12,20 +12,20 @@ import asyncio
 import contextlib
 import itertools
 import sqlite3
+from array import array
 from collections.abc import Collection, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import orjson
 
-from rookery.engines.vectors.search import Point
 from rookery.kernel.clock import to_micros
 from rookery.kernel.sqlite import SqliteFile, connect, map_file_error
-from rookery.memory.models import EmbeddedDocument
+from rookery.memory.models import EmbeddedDocument, Vector
 from rookery.memory.ports import ModelVersion, VectorSet
+
+Space = tuple[str | None, ...]
 
 FORMAT_VERSION = 3
 """Version of the tables below, stored in `PRAGMA user_version`."""
@@ -187,6 +187,19 @@ class ChangeBounds(NamedTuple):
     last: int
 
 
+class Point(NamedTuple):
+    """A memory's vectors and filter columns, with the number of its entry in `vectors.db`."""
+
+    change: int
+    memory_id: str
+    space: Space
+    tags: tuple[str, ...]
+    confidence: float
+    created_at: int
+    expires_at: int | None
+    vectors: tuple[Vector, ...]
+
+
 class VectorChanges(NamedTuple):
     """
     Changes of a workspace's memories, in the order of the counter.
@@ -242,11 +255,11 @@ class VectorFile(SqliteFile):
                 points.append(Point(last, memory_id, tuple(space), facets, confidence, created_at, expires_at, vectors))
         return VectorChanges(last=last, is_complete=len(changed_ids) < limit, changed_ids=changed_ids, points=points)
 
-    def list_live(self, workspace_id: int, *, last_change: int) -> npt.NDArray[np.int64]:
+    def list_live(self, workspace_id: int, *, last_change: int) -> array[int]:
         """Return the numbers of the live entries up to *last_change*, in order; 0.4 µs each."""
         with self.reader() as connection:
             rows = connection.execute(_LIVE, (workspace_id, 0, last_change, self._model, self._dimension, _NO_LIMIT))
-            return np.fromiter((change for (change,) in rows), dtype=np.int64)
+            return array("q", (change for (change,) in rows))
 
     def count(self, workspace_id: int) -> int:
         """Return the number of memories of the workspace with vectors of this model."""
