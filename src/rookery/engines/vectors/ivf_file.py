@@ -28,7 +28,7 @@ import numpy.typing as npt
 import orjson
 import structlog
 
-from rookery.engines.vectors.search import NEVER_MICROS, ROW, ColumnDict, Floats, IndexLimits, Ints, Longs, Rows, RowSource, ScoredRows
+from rookery.engines.vectors.search import ROW, ColumnDict, Floats, IndexLimits, Ints, Longs, Rows, RowSource, ScoredRows, expand_ranges
 from rookery.engines.vectors.vector_file import VectorFile
 from rookery.memory.ports import ModelVersion
 
@@ -154,11 +154,9 @@ class IvfFile(RowSource):
         # Use the column's exact width; otherwise numpy would widen the column for the comparison.
         names = np.array([memory_id for memory_id in ids if len(memory_id) <= width], dtype=self.ids.dtype)
         keys = np.fromiter(map(zlib.crc32, names.tolist()), dtype=np.uint32, count=len(names))
-        firsts, lasts = (np.searchsorted(self._arrays["keys"], keys, side=side) for side in ("left", "right"))
-        counts = lasts - firsts
-        offsets = np.cumsum(counts) - counts
-        numbers = self._arrays["by_key"][np.arange(int(counts.sum())) + np.repeat(firsts - offsets, counts)]
-        return numbers[self.ids[numbers] == np.repeat(names, counts)].astype(np.int64)
+        firsts, stops = (np.searchsorted(self._arrays["keys"], keys, side=side) for side in ("left", "right"))
+        numbers = self._arrays["by_key"][expand_ranges(firsts, stops)]
+        return numbers[self.ids[numbers] == np.repeat(names, stops - firsts)].astype(np.int64)
 
     def _compare(self, file: VectorFile, workspace_id: int) -> None:
         """
@@ -261,7 +259,7 @@ class IvfFolder:
             {
                 "owner": [_FORMAT_VERSION, workspace_id, *astuple(self._model_version)],
                 "last_change": last_change,
-                "earliest_expiry": int(rows["expires_at"].min(initial=NEVER_MICROS)),
+                "earliest_expiry": int(rows["expires_at"].min()),
                 "spaces": list(column_dict.spaces),
                 "tagsets": list(column_dict.tagsets),
                 "checksums": {file.name: _compute_checksum(file) for file in new.iterdir() if file.name != _VECTORS_FILE},

@@ -224,6 +224,14 @@ def rank(scored: Sequence[ScoredRows], limit: int) -> list[VectorHit]:
     return [VectorHit(memory_id.decode(), max(-1.0, min(-distance, 1.0))) for distance, memory_id in order[:limit]]
 
 
+def expand_ranges(firsts: Longs, stops: Longs) -> Longs:
+    """Return the numbers in all ranges, one range after the other. Most ranges have one number."""
+    counts = stops - firsts
+    if (counts == 1).all():
+        return firsts
+    return np.arange(int(counts.sum())) + np.repeat(firsts - (np.cumsum(counts) - counts), counts)
+
+
 class RowSource(ABC):
     """
     Rows of a workspace with their vectors. The caller locks `find_rows`, `take_snapshot` and changes against each other.
@@ -343,8 +351,8 @@ class Segment(RowSource):
         return len(self.column_dict.spaces) + len(self.column_dict.tagsets) > 1024 + 2 * len(self._spans)
 
     def find_rows(self, ids: Collection[bytes]) -> Longs:
-        spans = [span for memory_id in ids if (span := self._spans.get(memory_id))]
-        return np.array([row for span in spans for row in range(span >> 32, span & _STOP_MASK)], dtype=np.int64)
+        spans = np.array([span for memory_id in ids if (span := self._spans.get(memory_id))], dtype=np.int64)
+        return expand_ranges(spans >> 32, spans & _STOP_MASK)
 
     def delete(self, ids: Collection[bytes]) -> None:
         super().delete(ids)

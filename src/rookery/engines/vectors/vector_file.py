@@ -349,16 +349,11 @@ class VectorFileHistory:
         self._path = path
 
     async def read(self) -> list[VectorSet]:
-        rows = await asyncio.to_thread(self._run, _LIST_SETS)
-        return [
-            VectorSet(
-                workspace_id=workspace_id,
-                version=ModelVersion(model=model, dimension=dimension),
-                is_active=bool(is_active),
-                is_retired=bool(is_retired),
-            )
-            for workspace_id, model, dimension, is_active, is_retired in rows
-        ]
+        sets = list[VectorSet]()
+        for workspace_id, model, dimension, active, retired in await asyncio.to_thread(self._run, _LIST_SETS):
+            version = ModelVersion(model=model, dimension=dimension)
+            sets.append(VectorSet(workspace_id=workspace_id, version=version, is_active=active > 0, is_retired=retired > 0))
+        return sets
 
     async def clear(self) -> None:
         await asyncio.to_thread(self._run, *_DELETE_HISTORY)
