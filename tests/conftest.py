@@ -36,7 +36,7 @@ from rookery.wiring import Rookery, build_platform
 from tests.deadlines import HANG_S
 from tests.openapi_check import OpenApiCheck
 
-pytest_plugins = ["tests.postgres", "tests.key_leaks", "tests.engines.engine_record"]
+pytest_plugins = ["tests.postgres", "tests.postgres_databases", "tests.key_leaks", "tests.engines.engine_record"]
 
 T = TypeVar("T")
 

@@ -26,7 +26,6 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from rookery.migrations import migrate
 from tests.deadlines import HANG_S
 
 ADDRESS = "TEST_POSTGRES_URL"
@@ -259,15 +258,6 @@ def postgres_server() -> str:
 def postgres_names(postgres_server: str) -> Iterator[str]:
     """Names for databases that no other worker, and no other run on the same server, uses."""
     return (f"rookery_{os.getpid()}_{time.time_ns()}_{urlsplit(postgres_server).port}_{number}" for number in count(1))
-
-
-@pytest.fixture
-def postgres_database(postgres_server: str, postgres_names: Iterator[str], tmp_path: Path) -> Generator[str]:
-    """The address of a migrated, empty database of this test's own, dropped after it."""
-    name = next(postgres_names)
-    migrated = template(postgres_server, lambda url: migrate(url, data_dir=tmp_path))
-    yield create_database(postgres_server, name, template=migrated)
-    drop_database(postgres_server, name)
 
 
 @pytest.fixture
