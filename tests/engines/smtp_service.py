@@ -18,7 +18,7 @@ from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 from tests.certificates import write_certificate
 
 USER, PASSWORD = "mailer@example.org", "p%äss:w@rd"
-SmtpCommand = Literal["MAIL", "RCPT", "DATA"]
+SmtpCommand = Literal["MAIL", "RCPT", "DATA", "RSET"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +109,9 @@ class SmtpService:
                 )
             )
         return reply
+
+    async def handle_RSET(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
+        return await self._next("RSET", server)
 
     async def _next(self, command: SmtpCommand, server: SMTP) -> str:
         reply = self.replies[command].pop(0) if self.replies.get(command) else "250 2.0.0 OK: queued as 4711"

@@ -192,6 +192,20 @@ async def test_each_refusal_has_its_outcome(command: str, reply: str, outcome: S
     assert rig.service.connections == (2 if reply.startswith("421") else 1)
 
 
+@pytest.mark.parametrize("end", ["cut", "421 4.7.0 Too many errors"])
+async def test_a_refusal_holds_if_the_server_ends_the_session_after_it(end: str, rig: EmailRig) -> None:
+    """Issue 18: a server that closes the connection after an unknown address has refused it, so the mail is not tried again."""
+    await rig.channel.send(replace(MESSAGE, target=RECIPIENT))
+    rig.service.reply("RCPT", "550 5.1.1 No such user")
+    rig.service.reply("RSET", end)
+    result = await rig.channel.send(replace(MESSAGE, target=RECIPIENT))
+    following = await rig.channel.send(replace(MESSAGE, target=RECIPIENT))
+
+    assert (result.outcome, result.status) == (SendOutcome.GONE, 550)
+    assert following.outcome is SendOutcome.SENT
+    assert rig.service.connections == 2
+
+
 async def test_a_sender_that_is_refused_is_found_by_the_check(rig: EmailRig) -> None:
     """Issue 18: `doctor` checks the server before a campaign does."""
     rig.service.reply("MAIL", "553 5.7.1 Not allowed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
+from contextlib import suppress
 from typing import cast
 
 from aiosmtplib import SMTPException, SMTPResponse, SMTPServerDisconnected
@@ -135,13 +136,15 @@ class EmailChannel:
                     result = _evaluate_mail(await self._write_mail(connection, mail, begin))
                     connection.can_be_reused = response.code != 421
                     return result
-            if response.code != 421:
-                await client.rset()
-                connection.can_be_reused = True
         except CONNECTION_ERRORS as error:
             raise _ConnectionLost(may_be_accepted=False, is_timeout=isinstance(error, TimeoutError)) from None
         except SMTPException:
             return SendResult(outcome=SendOutcome.RETRY, reason="The SMTP server answered with an invalid line.")
+        # The refusal holds, even if the server closes the connection after it, as many do after some unknown addresses.
+        with suppress(*CONNECTION_ERRORS, SMTPException):
+            if response.code != 421:
+                await client.rset()
+                connection.can_be_reused = True
         return result
 
     async def _begin(self, connection: SmtpConnection, *, utf8: bool) -> SMTPResponse:
