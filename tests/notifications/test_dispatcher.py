@@ -6,13 +6,19 @@ import asyncio
 import time
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import cast
+from urllib.parse import quote
+
+import pytest
 
 from rookery.kernel.clock import utc_now
+from rookery.kernel.secret import Secret
 from rookery.notifications.dispatcher import MAX_LEASED_PER_WORKSPACE
 from rookery.notifications.store import queue
 from rookery.notifications.store.queue import LeaseRoom
 from tests.conftest import FakeClock, Settings, eventually
+from tests.engines.smtp_service import PASSWORD, USER, SmtpCommand, run_smtp_service
 from tests.notifications.rig import Json, NotificationRig, count_states, run_notifications
 from tests.webhooks.receiver import Reply, run_receiver
 
@@ -120,6 +126,35 @@ async def test_a_fault_of_the_server_pauses_the_campaign(settings: Settings) -> 
         await rig.wait_for_status(campaign, "paused")
         await rig.post(f"/campaigns/{campaign}/cancel")
         assert count_states(await rig.get(f"/campaigns/{campaign}")) == {"skipped": 5}
+
+
+@pytest.mark.parametrize(("command", "outcome", "state"), [("MAIL", "retry", "pending"), ("DATA", "unknown", "unknown")])
+async def test_only_a_message_that_had_begun_is_unknown_after_the_time_limit(
+    command: SmtpCommand, outcome: str, state: str, settings: Settings, tmp_path: Path
+) -> None:
+    """D-70, issue 18: a server that is too slow before the end of DATA has no mail, so it is tried again; after it, nobody knows."""
+    async with run_smtp_service(tmp_path) as service:
+        service.reply(command, *["silence"] * 20)
+        login = f"{quote(USER, safe='')}:{quote(PASSWORD, safe='')}"
+        smtp = Secret(f"smtp://{login}@127.0.0.1:{service.port}?from=news@example.net")
+        async with run_notifications(settings, smtp=smtp, verify_ssl=False) as rig:
+            dispatcher = rig.instance.rookery.notifications.dispatcher
+            dispatcher.sender = replace(dispatcher.sender, max_attempt_s=1)
+            channel = {"type": "email", "address": "kim@example.org"}
+            await rig.post("/subscribers", {"external_id": "kim", "channels": [channel]}, 201)
+            campaign = await rig.send_campaign()
+
+            async def find_attempt() -> Json | None:
+                details = await rig.get_details(campaign, "kim")
+                return details if details["attempts"] else None
+
+            details = await eventually(find_attempt)
+
+    assert details is not None
+    attempt = cast("list[Json]", details["attempts"])[0]
+    assert (attempt["outcome"], details["state"]) == (outcome, state)
+    assert str(attempt["reason"]).startswith("It took longer than 1 s.")
+    assert ("may have arrived" in str(attempt["reason"])) == (state == "unknown")
 
 
 async def test_pause_and_resume_send_each_message_once(settings: Settings) -> None:

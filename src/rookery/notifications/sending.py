@@ -31,10 +31,9 @@ from rookery.notifications.rendering import render
 from rookery.notifications.store.queue import ClaimedNotification, NotificationResult
 
 _MAX_ATTEMPT_S = 120.0
-"""After this time an attempt is given up. Engines have shorter limits of their own."""
+"""Engines have shorter limits for their single steps."""
 
-_INTERNAL_ERROR = "An internal error occurred while it was being sent. It may have arrived."
-_TOO_SLOW = f"It took longer than {_MAX_ATTEMPT_S:.0f} s. It may have arrived."
+_INTERNAL_ERROR = "An internal error occurred while it was being sent."
 STOPPED = "The server stopped while it was being sent. It may have arrived, so it is not sent again."
 
 _log = structlog.stdlib.get_logger("rookery.notifications")
@@ -64,12 +63,14 @@ class NotificationSender:
 
     Attributes:
         build_unsubscribe_url: Returns the one-click address of a channel; None: there is no public address.
+        max_attempt_s: Seconds after which an attempt is given up.
     """
 
     channels: Mapping[ChannelType, NotificationChannel]
     clock: Clock
     ids: IdFactory
     build_unsubscribe_url: Callable[[SubscriberChannel], Awaitable[str | None]]
+    max_attempt_s: float = _MAX_ATTEMPT_S
 
     async def send(self, campaign: Campaign, claim: ClaimedNotification, begin: BeginSend) -> SendAttempt:
         """Make one attempt, with *begin* as in the port of channels. Raises nothing but CancelledError."""
@@ -128,16 +129,23 @@ class NotificationSender:
             locale=claim.locale,
             unsubscribe_url=unsubscribe_url,
         )
+        has_begun = False
+
+        def record_begin() -> None:
+            nonlocal has_begun
+            begin()
+            has_begun = True
+
         try:
-            async with asyncio.timeout(_MAX_ATTEMPT_S):
-                return await engine.send(message, begin)
+            async with asyncio.timeout(self.max_attempt_s):
+                return await engine.send(message, record_begin)
         except TimeoutError:
-            return SendResult(outcome=SendOutcome.UNKNOWN, reason=_TOO_SLOW)
+            return _build_interrupted_result(f"It took longer than {self.max_attempt_s:g} s.", has_begun=has_begun)
         except RookeryError as error:  # a channel that cannot be opened, or the journal; nothing was sent
             return SendResult(outcome=SendOutcome.BLOCKED, reason=error.message)
         except Exception:
             _log.exception("notifications.attempt_failed", delivery=claim.id, channel=claim.channel.type.value)
-            return SendResult(outcome=SendOutcome.UNKNOWN, reason=_INTERNAL_ERROR)
+            return _build_interrupted_result(_INTERNAL_ERROR, has_begun=has_begun)
 
     def _finish(
         self,
@@ -180,6 +188,13 @@ def evaluate_attempt_result(attempt: SendAttempt) -> NotificationResult:
         ),
         provider_id=clean_reason(result.provider_id),
     )
+
+
+def _build_interrupted_result(reason: str, *, has_begun: bool) -> SendResult:
+    """Return the result of an attempt that did not end by itself. What had not begun has certainly not arrived."""
+    if has_begun:
+        return SendResult(outcome=SendOutcome.UNKNOWN, reason=f"{reason} It may have arrived.")
+    return SendResult(outcome=SendOutcome.RETRY, reason=reason)
 
 
 def _render(campaign: Campaign, claim: ClaimedNotification) -> RenderedMessage | SendResult:
