@@ -222,6 +222,9 @@ async def test_an_exported_table_can_be_imported(rig: NotificationRig) -> None:
         "is_vip": True,
         "empty": "",
         "wide": "𝄞 \u202eé",
+        "email": "private@example.org",
+        "id": "crm-7",
+        "created_at": "2020-01-01",
     }
     channels = [
         {"type": "webhook", "url": "http://127.0.0.1:9/a;b?c=1,2"},
@@ -255,6 +258,9 @@ async def test_an_exported_table_can_be_imported(rig: NotificationRig) -> None:
         ("name", "must have the column external_id"),
         ("external_id,Email", "'Email'"),
         ("external_id,email,email", "twice"),
+        ("external_id,city,attributes.city", "two columns of the attribute 'city'"),
+        ("external_id,attributes.locale", "write locale"),
+        ("external_id,attributes.a.b", "'attributes.a.b'"),
         ("\ufeffexternal_id,email".encode("utf-16"), "not UTF-8"),
         ("", "must begin with a header"),
     ],

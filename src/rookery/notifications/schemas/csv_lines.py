@@ -18,6 +18,7 @@ from rookery.kernel.schema import parse_model
 from rookery.notifications.addresses import ADDRESS_FIELDS
 from rookery.notifications.messages import ChannelType
 from rookery.notifications.models import ChannelStatus, ImportLine, SubscriberChannel, SubscriberView
+from rookery.notifications.rendering import RESERVED_NAMES
 from rookery.notifications.schemas.subscribers import ImportedSubscriberBody
 
 MAX_LINE_BYTES = 64 * 1024
@@ -30,6 +31,9 @@ _WEBPUSH_COLUMN = "webpush"
 _CHANNEL_COLUMNS = {**_LIST_COLUMNS, _WEBPUSH_COLUMN: ChannelType.WEBPUSH}
 OWN_COLUMNS = ("external_id", "locale", "tags", *_CHANNEL_COLUMNS)
 _IGNORED_COLUMNS = frozenset({"id", "created_at", "updated_at"})
+_ATTRIBUTE_PREFIX = "attributes."
+"""Begins the column of an attribute with the name of another column, such as `attributes.email`."""
+
 _ATTRIBUTE_NAME = re.compile(NAME_PATTERN)
 _CHANNEL_ERROR = re.compile(r"channels\.(\d+)(?:\..*)?")
 _FORMULA = re.compile(r"'*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")
@@ -128,6 +132,11 @@ def format_csv(rows: Iterable[Sequence[str]]) -> bytes:
     return buffer.getvalue().encode()
 
 
+def to_attribute_column(name: str) -> str:
+    """Return the column of the attribute *name*."""
+    return f"{_ATTRIBUTE_PREFIX}{name}" if name in OWN_COLUMNS or name in _IGNORED_COLUMNS else name
+
+
 def to_cells(view: SubscriberView, attribute_names: Sequence[str]) -> list[str]:
     """Return the cells of a subscriber. Only active channels are among them."""
     active = [channel for channel in view.channels if channel.status is ChannelStatus.ACTIVE]
@@ -163,18 +172,35 @@ def _read_header(reader: _CsvReader) -> list[str]:
     if isinstance(record[1], str):
         raise ValidationFailed({"header": [record[1]]})
     names = [name.strip() for name in record[1]]
-    errors = list[str]()
     if len(names) == 1 and any(separator in names[0] for separator in ";\t|"):
         raise ValidationFailed({"header": ["must be separated by commas; the header has one column " + repr(names[0][:100])]})
-    if "external_id" not in names:
-        errors.append("must have the column external_id")
-    errors += [f"has the column {name!r} twice" for name in sorted(set(names)) if names.count(name) > 1]
-    for name in names:
-        if name not in OWN_COLUMNS and name not in _IGNORED_COLUMNS and _ATTRIBUTE_NAME.fullmatch(name) is None:
-            errors.append(f"has the column {name[:64]!r}; an attribute is a lower-case letter, then lower-case letters, digits and _")
+    errors = _find_column_errors(names)
     if errors:
         raise ValidationFailed({"header": errors})
     return names
+
+
+def _find_column_errors(names: Sequence[str]) -> list[str]:
+    """Return the errors of a header with the columns *names*."""
+    errors = list[str]()
+    if "external_id" not in names:
+        errors.append("must have the column external_id")
+    errors += [f"has the column {name!r} twice" for name in sorted(set(names)) if names.count(name) > 1]
+    attributes = {name: attribute for name in names if (attribute := _find_attribute(name)) is not None}
+    for name, attribute in attributes.items():
+        if _ATTRIBUTE_NAME.fullmatch(attribute) is None:
+            errors.append(f"has the column {name[:64]!r}; an attribute is a lower-case letter, then lower-case letters, digits and _")
+        elif attribute in RESERVED_NAMES:
+            errors.append(f"has the column {name!r}, but {attribute} is no attribute; write {attribute}")
+        elif name != attribute and attribute in attributes:
+            errors.append(f"has two columns of the attribute {attribute!r}: {attribute} and {name}")
+    return errors
+
+
+def _find_attribute(column: str) -> str | None:
+    """Return the attribute of a column; None for another one."""
+    is_other = column in OWN_COLUMNS or column in _IGNORED_COLUMNS
+    return None if is_other else column.removeprefix(_ATTRIBUTE_PREFIX)
 
 
 def _parse_row(number: int, row: Sequence[str], header: Sequence[str]) -> ImportLine:
@@ -191,9 +217,9 @@ def _parse_row(number: int, row: Sequence[str], header: Sequence[str]) -> Import
         return ImportLine(number=number, errors={_WEBPUSH_COLUMN: ("must be a JSON push subscription with endpoint and keys, or a list",)})
     if columns:
         fields["channels"] = [channel for _, channel in channels]
-    attributes = [name for name in header if name not in OWN_COLUMNS and name not in _IGNORED_COLUMNS]
+    attributes = {attribute: cells[name] for name in header if (attribute := _find_attribute(name)) is not None}
     if attributes:
-        fields["attributes"] = {name: cells[name] for name in attributes if cells[name]}
+        fields["attributes"] = {name: cell for name, cell in attributes.items() if cell}
     try:
         draft = parse_model(ImportedSubscriberBody, fields).to_model()
     except ValidationFailed as error:

@@ -9,7 +9,7 @@ from rookery.kernel.errors import RookeryError, ValidationFailed
 from rookery.kernel.http import parse_json
 from rookery.kernel.schema import parse_model
 from rookery.notifications.models import ImportLine, SubscriberView
-from rookery.notifications.schemas.csv_lines import MAX_LINE_BYTES, OWN_COLUMNS, format_csv, iter_csv, to_cells
+from rookery.notifications.schemas.csv_lines import MAX_LINE_BYTES, OWN_COLUMNS, format_csv, iter_csv, to_attribute_column, to_cells
 from rookery.notifications.schemas.subscribers import ImportedSubscriberBody, serialize_subscriber
 
 SubscriberFormat = Literal["jsonl", "csv"]
@@ -80,7 +80,7 @@ async def export_lines(
         attribute_names: The attributes that CSV has as columns.
     """
     if format == "csv":
-        yield format_csv([[*OWN_COLUMNS, *attribute_names]])
+        yield format_csv([[*OWN_COLUMNS, *map(to_attribute_column, attribute_names)]])
     async for batch in batches:
         if format == "csv":
             yield format_csv([to_cells(view, attribute_names) for view in batch])
