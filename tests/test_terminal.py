@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ import pytest
 from distribution.docs_site.recording import run_at_terminal
 from rookery.cli import COMMANDS
 from rookery.terminal.entries import CommandSection
+from tests.chat_service import answer, run_chat_service
 from tests.deadlines import HANG_S
 from tests.processes import get_environment, run_rookery
 
@@ -72,6 +74,36 @@ def test_a_pipe_gets_no_control_sequences(tmp_path: Path, arguments: list[str]) 
 
     assert process.stdout + process.stderr
     assert "\x1b" not in process.stdout + process.stderr
+
+
+def test_texts_of_others_control_neither_a_terminal_nor_the_lines_of_a_pipe(tmp_path: Path) -> None:
+    """D-04, issue 18: scripts count lines and cut fields, so a name has no tab or line break there; a terminal gets no sequences of it."""
+    data_dir, file = tmp_path / "data", tmp_path / "campaign.json"
+    assert run_rookery("init", data_dir=data_dir).returncode == 0
+    name = "Launch\t1\nnext \x1b]0;owned\x07"
+    file.write_text(json.dumps({"name": name, "title": "T", "body": "B", "audience": {}}), encoding="utf-8")
+    assert run_rookery("notify", "campaigns", "create", str(file), data_dir=data_dir).returncode == 0
+    (line,) = run_rookery("notify", "campaigns", "list", data_dir=data_dir).stdout.splitlines()
+    campaign = line.split("\t")[0]
+    outputs = [_run_at_terminal("--data-dir", str(data_dir), "notify", "campaigns", *words) for words in (["list"], ["show", campaign])]
+
+    assert line.split("\t")[1] == r"Launch\t1\nnext \x1b]0;owned\x07"
+    assert [output for output in outputs if "\x1b]" in output or "\x07" in output] == []
+    assert r"next \x1b]0;owned\x07" in outputs[1]
+
+
+def test_an_answer_of_a_model_does_not_control_the_terminal(tmp_path: Path) -> None:
+    """Issue 18: `content generate` streams to a terminal without the sequences of an answer, and to a pipe the answer as it is."""
+    text = "one\n\ttwo \x1b]52;c;ZXZpbA==\x07 end"
+    assert run_rookery("init", data_dir=tmp_path).returncode == 0
+    with run_chat_service() as provider:
+        provider.queue.extend([answer(text), answer(text)])
+        address = {"ROOKERY_GENERATION": provider.url()}
+        shown = _run_at_terminal("--data-dir", str(tmp_path), "content", "generate", "Hello", **address)
+        piped = run_rookery("content", "generate", "Hello", data_dir=tmp_path, environment={**get_environment(), **address})
+
+    assert piped.stdout == f"{text}\n"
+    assert shown == "one\n\ttwo \\x1b]52;c;ZXZpbA==\\x07 end\n"
 
 
 def test_a_terminal_gets_colours_unless_no_color_is_set() -> None:

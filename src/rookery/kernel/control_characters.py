@@ -8,9 +8,21 @@ _CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2
 """Line breaks, other controls, marks that change the direction of a text, and lone surrogates, which have no UTF-8."""
 
 
-def escape_control_characters(text: str) -> str:
-    r"""Return *text* with control characters and line breaks as escapes such as \x1b."""
-    return _CONTROL_CHARACTER.sub(_escape, text)
+_LAYOUT = frozenset("\t\n")
+
+
+def escape_control_characters(text: str, *, keeps_layout: bool = False) -> str:
+    r"""
+    Return *text* with control characters and line breaks as escapes such as \x1b.
+
+    Args:
+        keeps_layout: Leave line feeds and tabs as they are.
+    """
+    return _CONTROL_CHARACTER.sub(_escape_unless_layout if keeps_layout else _escape, text)
+
+
+def _escape_unless_layout(match: re.Match[str]) -> str:
+    return match[0] if match[0] in _LAYOUT else _escape(match)
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rookery.kernel.clock import format_iso
+from rookery.kernel.control_characters import escape_control_characters
 
 Fields = Mapping[str, object]
 
@@ -41,7 +42,8 @@ def print_fields(fields: Fields) -> None:
     """Print one record, one field per line."""
     width = max(map(len, fields))
     for name, value in fields.items():
-        print(f"{name:{width}}  {format_value(value)}")  # noqa: T201 - the command's output
+        text = escape_control_characters(_to_text(value), keeps_layout=True)
+        print(f"{name:{width}}  {text}")  # noqa: T201 - the command's output
 
 
 def print_record(fields: Fields, *, as_json: bool) -> None:
@@ -151,7 +153,17 @@ def show_progress(label: str, total: int | None) -> Generator[ProgressCallback]:
 
 
 def format_value(value: object) -> str:
-    """Return a value as one line of text without tabs."""
+    """Return a value as one line of text without tabs. Control characters, which texts of others may have, are escaped."""
+    return escape_control_characters(_to_text(value))
+
+
+def print_text(text: str) -> None:
+    """Print a part of a text at once, without a line end. A pipe gets it unchanged; a terminal gets no control characters."""
+    sys.stdout.write(escape_control_characters(text, keeps_layout=True) if sys.stdout.isatty() else text)
+    sys.stdout.flush()
+
+
+def _to_text(value: object) -> str:
     if value is None or value == []:
         return "-"
     if isinstance(value, list):
@@ -177,7 +189,7 @@ def _table_cell(column: str, value: object) -> Text:
     """Return the cell of a value: times to the second, the start of a long list, errors in red."""
     text = format_value(value)
     if isinstance(value, str) and (column in {"at", "when"} or column.endswith("_at")):
-        text = value[:19].replace("T", " ")
+        text = format_value(value[:19].replace("T", " "))
     elif isinstance(value, list) and len(items := cast("list[object]", value)) > _MAX_LIST_ITEMS:
         text = f"{format_value(items[:_MAX_LIST_ITEMS])}, {len(items) - _MAX_LIST_ITEMS} more"
     is_status = column == "status" and isinstance(value, int) and value >= _FIRST_ERROR_STATUS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -26,7 +25,7 @@ from rookery.kernel.imports import import_lazily
 from rookery.kernel.schema import parse_model, to_json
 from rookery.terminal.json_files import read_json_file
 from rookery.terminal.options import JsonOption, WorkspaceOption, parse_day, parse_pairs, parse_time, raise_usage_error, read_text_file
-from rookery.terminal.output import print_json, print_list, print_record
+from rookery.terminal.output import print_json, print_list, print_record, print_text
 
 if TYPE_CHECKING:
     from rookery.content import schemas
@@ -84,8 +83,7 @@ def generate(
             if isinstance(part, Generation):
                 generation = part
             else:
-                sys.stdout.write(part.text)
-                sys.stdout.flush()
+                print_text(part.text)
         print()  # noqa: T201 - the command's output
         return generation
 
@@ -93,7 +91,7 @@ def generate(
     if as_json:
         print_json(to_json(schemas.serialize_generation(generation)))
     elif schema is not None:
-        print(generation.output)  # noqa: T201 - the command's output
+        print_text(f"{generation.output}\n")
     elif generation.status is not GenerationStatus.SUCCEEDED:
         raise _GenerationFailed(generation.error_message or f"The generation has the status {generation.status.value}.")
 
