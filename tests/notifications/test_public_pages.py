@@ -69,10 +69,35 @@ async def test_invalid_subscriptions_are_named(instance: Instance) -> None:
     """D-10, D-82: what was wrong, by field; the egress guard holds for browsers too."""
     await create_subscriber(instance)
     path, public = await create_link(instance), instance.caller(None)
+    errors = list[list[str]]()
     for change in ({"keys": {"p256dh": "AAAA", "auth": "AAAA"}}, {"endpoint": "ftp://x"}, {"endpoint": "https://10.0.0.7/x"}, {"more": 1}):
-        assert (await public.post(path, SUBSCRIPTION | change)).status_code == 422, change
+        answer = await public.post(path, SUBSCRIPTION | change)
+        assert answer.status_code == 422, change
+        errors.append(sorted(answer.json()["errors"]))
+
+    assert errors == [["auth", "p256dh"], ["endpoint"], ["endpoint"], ["more"]]
 
     assert await list_channels(instance) == [("email", "kim@example.org", "active")]
+
+
+async def test_an_old_channel_whose_host_is_down_hinders_no_new_one(instance: Instance) -> None:
+    """D-82: only new addresses are checked. A webhook whose host no longer resolves prevented every change of the channels."""
+    row = "external_id,webhook,ntfy\nkim,https://hooks.invalid/a,https://tk_secret@ntfy.invalid/topic\n"
+    imported = await instance.admin.http.post(f"{NOTIFY}/subscribers/import", content=row, headers={"Content-Type": "text/csv"})
+    assert imported.json()["created"] == 1, imported.text
+    subscribed = await instance.caller(None).post(await create_link(instance), SUBSCRIPTION)
+    channels = (await instance.admin.get(f"{NOTIFY}/subscribers/kim")).json()["channels"]
+    listed = [{name: channel[name] for name in ("type", "url") if name in channel} for channel in channels[:2]]
+    changed = await instance.admin.send(
+        "PATCH", f"{NOTIFY}/subscribers/kim", {"channels": [*listed, {"type": "email", "address": "kim@example.org"}]}
+    )
+    refused = await instance.admin.send(
+        "PATCH", f"{NOTIFY}/subscribers/kim", {"channels": [*listed, {"type": "webhook", "url": "https://other.invalid/"}]}
+    )
+
+    assert subscribed.status_code == changed.status_code == 200, (subscribed.text, changed.text)
+    assert [channel["type"] for channel in changed.json()["channels"]] == ["webhook", "ntfy", "email"]
+    assert (refused.status_code, list(refused.json()["errors"])) == (422, ["channels.2"])
 
 
 async def test_a_link_for_browsers_expires(settings: Settings) -> None:

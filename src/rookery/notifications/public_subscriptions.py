@@ -59,6 +59,8 @@ class PublicSubscriptions:
                 await self._subscribers.update(tenant, grant.subscriber_id, draft, expected=frozenset({format_etag(view.version)}))
             except PreconditionFailed:
                 continue  # changed meanwhile
+            except ValidationFailed as error:  # the only address that is checked is the new one
+                raise ValidationFailed({"endpoint": [text for texts in error.field_errors.values() for text in texts]}) from None
             except NotFound:
                 raise LinkExpired("This link is no longer valid: the subscriber was deleted.") from None
             return

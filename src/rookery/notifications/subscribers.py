@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from datetime import datetime
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -18,8 +18,9 @@ from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.preconditions import ExpectedETags, require_match
-from rookery.notifications.addresses import WEB_TYPES, get_host
+from rookery.notifications.addresses import WEB_TYPES, get_host, mask_address
 from rookery.notifications.events import ChannelChanged, SubscriberEvent
+from rookery.notifications.messages import ChannelType
 from rookery.notifications.models import (
     ChannelDraft,
     ChannelStatus,
@@ -87,9 +88,14 @@ class Subscribers:
             NotFound: The subscriber does not exist.
             Conflict: Another subscriber has the new external id.
             PreconditionFailed: The subscriber has another version than *expected*.
-            ValidationFailed: An address is not allowed (D-82).
+            ValidationFailed: A new address is not allowed (D-82).
         """
-        await self._require_allowed(draft.channels or ())
+        if draft.channels:
+            # A channel that the subscriber has already may stay, even if its host is down or no longer allowed; deliveries check it.
+            old_channels = (await self.get(tenant, ref)).channels
+            stored_addresses = {(channel.type, channel.address) for channel in old_channels}
+            stored_addresses |= {(channel.type, mask_address(channel.type, channel.address)) for channel in old_channels}
+            await self._require_allowed(draft.channels, stored_addresses)
         now = self._clock()
 
         def work(tx: Tx) -> SubscriberView:
@@ -159,10 +165,11 @@ class Subscribers:
 
         return await self._db.write(work)
 
-    async def _require_allowed(self, drafts: Sequence[ChannelDraft]) -> None:
-        errors: dict[str, list[str]] = {}
-        for index, error in (await find_refused(self._egress, drafts)).items():
-            errors[f"channels.{index}"] = [error]
+    async def _require_allowed(self, drafts: Sequence[ChannelDraft], stored_addresses: Collection[tuple[ChannelType, str]] = ()) -> None:
+        """Raise ValidationFailed if an address of *drafts* is not allowed. It does not check *stored_addresses*."""
+        new = {index: draft for index, draft in enumerate(drafts) if (draft.type, draft.address) not in stored_addresses}
+        refused = await find_refused(self._egress, list(new.values()))
+        errors = {f"channels.{index}": [refused[position]] for position, index in enumerate(new) if position in refused}
         if errors:
             raise ValidationFailed(errors)
 
