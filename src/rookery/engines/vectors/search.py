@@ -13,6 +13,7 @@ rows, all of them are scored, and the result is exact.
 
 from __future__ import annotations
 
+import math
 import os
 from abc import ABC, abstractmethod
 from array import array
@@ -178,7 +179,7 @@ class ColumnDict:
             if not isinstance(condition, AnyOf):
                 raise TypeError(f"the column {column} has one text, and a filter on it needs AnyOf")
             place = SPACE_COLUMNS.index(column)
-            values = np.array(self._columns[place], dtype=np.int32)
+            values = np.asarray(self._columns[place])
             codes = [self._codes[place].get(value, _UNKNOWN_CODE) for value in condition.values]
             if len(codes) > _MAX_COMPARED_CODES:
                 matches &= np.isin(values, codes)
@@ -210,12 +211,13 @@ def rank(scored: Sequence[ScoredRows], limit: int) -> list[VectorHit]:
     row_count = limit
     while True:
         cutoff = np.partition(scores, -row_count)[-row_count] if row_count < len(scores) else np.float32(-np.inf)
-        best: dict[bytes, float] = {}
+        rows = list[tuple[float, bytes]]()
         for part in scored:
             places = np.flatnonzero(part.scores >= cutoff)
-            for memory_id, score in zip(part.ids[part.numbers[places]].tolist(), part.scores[places].tolist(), strict=True):
-                if score > best.get(memory_id, -2.0):
-                    best[memory_id] = score
+            rows += zip((-part.scores[places]).tolist(), part.ids[part.numbers[places]].tolist(), strict=True)
+        best: dict[bytes, float] = {}
+        for distance, memory_id in sorted(rows):
+            best.setdefault(memory_id, distance)
         if len(best) >= limit or row_count >= len(scores):
             break
         row_count *= 4  # some memories have several rows among the best
