@@ -91,6 +91,18 @@ async def test_the_next_query_finds_what_another_process_committed(open_vectors:
         assert await find_ids(index) == ["a", "mine"]
 
 
+async def test_equal_filters_find_spaces_that_are_stored_later(open_vectors: OpenIndex) -> None:
+    """A query with the conditions of the one before it also finds memories of a new project (issue 17)."""
+    index = open_vectors()
+    for number in range(3):
+        await index.put([make_embedded(f"acme{number}", org="acme", project=f"p{number}")])
+        await index.put([make_embedded(f"other{number}", org="other", project=f"p{number}")])
+        for org in ("acme", "other"):
+            assert await find_ids(index, access_filter=make_filter(org=org)) == [f"{org}{one}" for one in range(number + 1)]
+        in_project = make_filter(org="acme", project="p0")
+        assert await find_ids(index, access_filter=in_project) == await find_ids(index, access_filter=in_project) == ["acme0"]
+
+
 async def test_existing_vectors_are_loaded_at_the_start(open_vectors: OpenIndex) -> None:
     """The first search of a large workspace after a start does not wait (issue 2)."""
     await open_vectors().put([make_embedded(f"m{number:03}", EAST) for number in range(100)])
