@@ -158,15 +158,14 @@ class EmbeddedTextIndex:
             await file.writer.submit(lambda connection: drop_documents(connection, workspace_id, ids))
 
     async def search(self, query: TextQuery, *, access_filter: AccessFilter, limit: int, offset: int = 0) -> list[TextHit]:
-        fts_query, end = build_query(query, access_filter), offset + limit
-        if fts_query is None:
-            return []
+        end = offset + limit
         async with self._file.use() as file:
 
-            def find(connection: sqlite3.Connection) -> tuple[list[TextHit], bool]:
-                table = find_table(connection, access_filter.workspace_id)
-                if table is None:
-                    return [], False
+            def find(connection: sqlite3.Connection) -> tuple[list[TextHit], bool | None]:
+                # Built here, because the embedder's thread waits for the GIL while the event loop is busy.
+                fts_query, table = build_query(query, access_filter), find_table(connection, access_filter.workspace_id)
+                if fts_query is None or table is None:
+                    return [], None
                 used_query = _remove_unused_stems(connection, table, fts_query)
                 cache = file.caches.find(access_filter.workspace_id) if fts_query.is_approximate else None
                 cached = None if cache is None else cache.search(connection, table, used_query, end)
@@ -174,10 +173,10 @@ class EmbeddedTextIndex:
                 hits = [TextHit(memory_id=memory_id, score=-score) for score, memory_id in best[offset:end]]
                 if hits and query.is_question and offset == 0:
                     hits[0] = replace(hits[0], coverage=file.compute_coverage(connection, table, used_query, hits[0].memory_id))
-                return hits, cached is not None
+                return hits, cached is not None if fts_query.is_approximate else None
 
             hits, is_from_cache = await self._read(file, find, self._timeout_s)
-        if fts_query.is_approximate:
+        if is_from_cache is not None:
             self.question_counts.from_cache += is_from_cache
             self.question_counts.from_sqlite += not is_from_cache
         return hits
