@@ -487,11 +487,12 @@ async def test_an_answer_that_is_too_large_is_cut_off(service: ChatService, open
 @pytest.mark.parametrize("model", ["hang", "hold"])
 async def test_a_whole_answer_is_bounded_by_its_time(service: ChatService, generator: TextGenerator, model: str) -> None:
     """Issue 18: every wait is bounded, and the connection is closed."""
-    with pytest.raises(ProviderUnavailable, match="did not answer in time"):
+    with pytest.raises(ProviderUnavailable, match="did not answer in time") as raised:
         await generator.complete(make_request(model, timeout_s=0.2))
     await eventually(lambda: service.disconnects == 1)
 
     assert len(service.requests) == 1
+    assert (raised.value.usage.input_tokens, raised.value.usage.is_estimated) == (9, True), "the provider may charge for the input"
 
 
 @pytest.mark.parametrize(
@@ -505,9 +506,11 @@ async def test_a_whole_answer_is_bounded_by_its_time(service: ChatService, gener
 async def test_the_waits_of_a_stream_are_bounded(service: ChatService, open_configured: OpenConfigured, model: str, text: str) -> None:
     """Issue 18: for the first byte and between bytes."""
     generator = open_configured(timeouts=Timeouts(first_byte_s=0.2, idle_s=0.1))
-    with pytest.raises(ProviderUnavailable, match=text):
+    with pytest.raises(ProviderUnavailable, match=text) as raised:
         await collect(generator, make_request(model))
     await eventually(lambda: service.disconnects == 1)
+
+    assert (raised.value.usage.input_tokens, raised.value.usage.is_estimated) == (9, True), "the provider may charge for the input"
 
 
 async def test_a_stream_is_bounded_in_total(service: ChatService, generator: TextGenerator) -> None:

@@ -79,6 +79,10 @@ class RequestRefusedError(Exception):
         self.failure = failure
 
 
+class NoAnswerError(Exception):
+    """The provider has the request, and did not answer in time. It may charge for it."""
+
+
 class BodyReadError(Exception):
     """The body of a response could not be read to its end. The message is the reason."""
 
@@ -173,9 +177,10 @@ class ProviderClient:
 
         Raises:
             RequestRefusedError: The provider rejects this request.
+            NoAnswerError: It did not answer in time.
             ProviderAccessDenied: It rejects the key or the account.
             ProviderRateLimited: 429 after all retries.
-            ProviderUnavailable: No connection, a time-out, or a 5xx after all retries.
+            ProviderUnavailable: No connection, or a 5xx after all retries.
             ProviderResponseInvalid: It redirects.
         """
         loop = asyncio.get_running_loop()
@@ -229,7 +234,7 @@ class ProviderClient:
             async with asyncio.timeout_at(max(until, loop.time() + _MIN_WAIT_S)):
                 response = await self._transport.handle_async_request(request)
         except TimeoutError:
-            raise ProviderUnavailable("the provider did not answer in time") from None
+            raise NoAnswerError from None
         except httpx2.HTTPError as error:
             if self._is_closed:
                 raise ProviderUnavailable("the server is stopping") from None

@@ -17,6 +17,7 @@ from rookery.engines.text_generators.answers import CUT_FINISH_REASON, AcceptedR
 from rookery.engines.text_generators.compatibility import FeatureMemory, OptionalParts, reduce_features
 from rookery.engines.text_generators.http_client import (
     BodyReadError,
+    NoAnswerError,
     ProviderClient,
     ProviderResponse,
     RequestRefusedError,
@@ -151,9 +152,12 @@ class OpenAiTextGenerator:
         while True:
             schema_mode = None if request.response_schema is None else features.schema_mode
             messages = add_schema(request, schema_mode)
+            accepted = AcceptedRequest(request=request, messages=messages, schema_mode=schema_mode)
             body = build_body(request, messages, features, schema_mode, streams=streams)
             try:
                 response = await self._client.post(body, streams=streams, deadline=deadline)
+            except NoAnswerError:
+                raise ProviderUnavailable("the provider did not answer in time", usage=accepted.compute_usage(ChatReply())) from None
             except RequestRefusedError as refusal:
                 reduction = reduce_features(
                     features,
@@ -169,7 +173,7 @@ class OpenAiTextGenerator:
             if is_reduced and is_lasting:
                 self._features.store(request.model, features)
                 _log.info("generation.features_reduced", model=request.model, **asdict(features))
-            return response, AcceptedRequest(request=request, messages=messages, schema_mode=schema_mode)
+            return response, accepted
 
     async def _read_completion(self, response: ProviderResponse, accepted: AcceptedRequest) -> Completion:
         try:

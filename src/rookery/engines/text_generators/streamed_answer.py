@@ -124,4 +124,4 @@ class StreamedAnswer:
             return StreamInterrupted(reason, received_chars=self._chars, usage=usage)
         if is_invalid:
             return ProviderResponseInvalid(reason, excerpt=excerpt(self._start, self._key))
-        return ProviderUnavailable(reason)
+        return ProviderUnavailable(reason, usage=usage)  # the provider may charge for the input
