@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rookery.kernel.db import Database, Row, Statement, Tx, Value
 from rookery.kernel.db.sqlite import SqliteTx
-from rookery.kernel.db.statements import StatementCompiler
+from rookery.kernel.db.statements import compile_statement
 from rookery.kernel.sqlite import connect
 from rookery.memory.metadata import build_label
 from rookery.memory.models import AccessFilter, Memory, MemoryScope, MemoryState, NameCount, OrgCount, get_state
@@ -253,12 +253,12 @@ class _ExplainingTx(SqliteTx):
     """A transaction that records the query plan of each read."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        super().__init__(connection, StatementCompiler())
+        super().__init__(connection)
         self.plans: list[str] = []
 
     def fetch_all(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> list[Row]:
         """Record the plan, then read."""
-        sql, values = self._compile(statement, params or {}).bind(params or {})
+        sql, values = compile_statement(statement, params or {}).bind(params or {})
         self.plans += [str(row[3]) for row in self._connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
         return super().fetch_all(statement, params)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, NoReturn, TypeVar
 
 from rookery.kernel.db.rows import Row, Value
-from rookery.kernel.db.statements import CompiledStatement, Statement, StatementCompiler
+from rookery.kernel.db.statements import CompiledStatement, Statement, compile_statement
 from rookery.kernel.db.transaction import TRANSACTION_HOOK, Tx, TxCallbacks
 from rookery.kernel.errors import Conflict, EngineUnavailable, StorageFull
 from rookery.kernel.sqlite import SqliteWriter, connect
@@ -28,18 +28,17 @@ _PROGRESS_STEPS = 100_000
 class SqliteTx(TxCallbacks):
     """A `Tx` on a connection of the sqlite3 driver."""
 
-    __slots__ = ("_compile", "_connection")
+    __slots__ = ("_connection",)
 
     dialect: Literal["sqlite"] = "sqlite"
 
-    def __init__(self, connection: sqlite3.Connection, compiler: StatementCompiler) -> None:
+    def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__()
         self._connection = connection
-        self._compile = compiler
 
     def fetch_all(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> list[Row]:
         params = params or {}
-        compiled = self._compile(statement, params)
+        compiled = compile_statement(statement, params)
         cursor = self._connection.execute(*compiled.bind(params))
         rows: list[tuple[object, ...]] = cursor.fetchall()
         if not rows:
@@ -49,19 +48,19 @@ class SqliteTx(TxCallbacks):
 
     def fetch_one(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> Row | None:
         params = params or {}
-        compiled = self._compile(statement, params)
+        compiled = compile_statement(statement, params)
         cursor = self._connection.execute(*compiled.bind(params))
         rows: list[tuple[object, ...]] = cursor.fetchall()
         return Row(rows[0], _column_index(compiled, cursor)) if rows else None
 
     def execute(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> int:
         params = params or {}
-        return self._connection.execute(*self._compile(statement, params).bind(params)).rowcount
+        return self._connection.execute(*compile_statement(statement, params).bind(params)).rowcount
 
     def execute_many(self, statement: Statement, params: Sequence[Mapping[str, Value]]) -> int:
         if not params:
             return 0
-        compiled = self._compile(statement, params[0])
+        compiled = compile_statement(statement, params[0])
         pieces = compiled.split_inserts(params)
         if pieces is None:
             return self._connection.executemany(compiled.sql, [compiled.bind(values)[1] for values in params]).rowcount
@@ -82,7 +81,6 @@ class SqliteDatabase:
         self._path = path
         self._read_timeout_s = read_timeout_s
         self._is_closing = False
-        self._compiler = StatementCompiler()
         self._writer = SqliteWriter(lambda: connect(path), name="records")
         self._reader_pool: ThreadPoolExecutor | None = None
         self._local = threading.local()
@@ -95,7 +93,7 @@ class SqliteDatabase:
         complete = TRANSACTION_HOOK.get()
 
         def piece(connection: sqlite3.Connection) -> T:
-            tx = SqliteTx(connection, self._compiler)
+            tx = SqliteTx(connection)
             tx.callbacks = callbacks
             result = work(tx)
             tx.run_before_commit()
@@ -132,7 +130,7 @@ class SqliteDatabase:
     async def lookup(self, work: Callable[[Tx], T]) -> T:
         try:
             if self._lookup_tx is None:
-                self._lookup_tx = SqliteTx(self._open_reader(), self._compiler)
+                self._lookup_tx = SqliteTx(self._open_reader())
             return work(self._lookup_tx)
         except sqlite3.Error as error:
             _raise_mapped(error)
@@ -165,7 +163,7 @@ class SqliteDatabase:
         connection.set_progress_handler(lambda: self._is_closing or time.monotonic() >= deadline, _PROGRESS_STEPS)
         connection.execute("BEGIN")
         try:
-            return work(SqliteTx(connection, self._compiler))
+            return work(SqliteTx(connection))
         finally:
             connection.execute("ROLLBACK")
 

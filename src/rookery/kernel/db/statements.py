@@ -210,24 +210,22 @@ def find_written_columns(statement: Executable, keys: frozenset[str]) -> list[st
     return [key for key in keys if key in table_columns]
 
 
-class StatementCompiler:
-    """A cache of compiled statements by their parameter names. An entry is dropped with its statement."""
+_COMPILED: WeakKeyDictionary[Statement, dict[frozenset[str], CompiledStatement]] = WeakKeyDictionary()
+"""Compiled statements by their parameter names. An entry is dropped with its statement."""
 
-    def __init__(self) -> None:
-        self._cache: WeakKeyDictionary[Statement, dict[frozenset[str] | None, CompiledStatement]] = WeakKeyDictionary()
 
-    def __call__(self, statement: Statement, params: Mapping[str, object]) -> CompiledStatement:
-        """Return *statement* compiled for SQLite. An INSERT or UPDATE without values gets the columns in *params*."""
-        variants = self._cache.get(statement)
-        if variants is None:
-            variants = self._cache[statement] = {}
-        # Only an INSERT or UPDATE without values, and literal values, depend on the given parameters.
-        keys = frozenset(params)
-        compiled = variants.get(keys)
-        if compiled is None:
-            executable = statement.build(sqlite.insert(statement.table)) if isinstance(statement, Upsert) else statement
-            compiled = variants[keys] = CompiledStatement(executable, keys)
-        return compiled
+def compile_statement(statement: Statement, params: Mapping[str, object]) -> CompiledStatement:
+    """Return *statement* compiled for SQLite, once in a process. An INSERT or UPDATE without values gets the columns in *params*."""
+    variants = _COMPILED.get(statement)
+    if variants is None:
+        variants = _COMPILED[statement] = {}
+    # Only an INSERT or UPDATE without values, and literal values, depend on the given parameters.
+    keys = frozenset(params)
+    compiled = variants.get(keys)
+    if compiled is None:
+        executable = statement.build(sqlite.insert(statement.table)) if isinstance(statement, Upsert) else statement
+        compiled = variants[keys] = CompiledStatement(executable, keys)
+    return compiled
 
 
 def match_part(text: str) -> str:

@@ -382,6 +382,7 @@ def mount_routes(
                     table.endpoints_by_path[served]["HEAD"] = endpoint
 
 
+@cache
 def _accepts_empty_object(model: type[BaseModel] | None) -> bool:
     """Return whether an empty object is valid for *model*."""
     if model is None or any(field.is_required() for field in model.model_fields.values()):

@@ -54,10 +54,8 @@ def build_input_schema(tool: ToolDeclaration, models: Sequence[type[BaseModel]],
     fields: dict[str, JsonSchema] = dict.fromkeys(path_parameters, _TEXT)
     required = {name for name, is_required in path_parameters.items() if is_required}
     for model in models:
-        schema = _model_schema(model, "validation")
-        reader = _SchemaReader(schema, is_input=True)
-        fields |= {name: reader.read(field) for name, field in cast("Mapping[str, JsonSchema]", schema.get("properties", {})).items()}
-        required |= set(cast("list[str]", schema.get("required", [])))
+        fields |= _read_input(model)
+        required |= set(cast("list[str]", _model_schema(model, "validation").get("required", [])))
     published = [name for name in tool.arguments if "." not in name]
     properties = {name: tool.schemas.get(name) or fields[tool.renames.get(name, name)] for name in published}
     properties = {name: schema if name in tool.nullable else _without_null(schema) for name, schema in properties.items()}
@@ -93,6 +91,14 @@ def takes_json_text(schema: JsonSchema) -> bool:
     return options == _OBJECT_OR_TEXT["anyOf"]
 
 
+@cache
+def _read_input(model: type[BaseModel]) -> Mapping[str, JsonSchema]:
+    schema = _model_schema(model, "validation")
+    reader = _SchemaReader(schema, is_input=True)
+    return {name: reader.read(field) for name, field in cast("Mapping[str, JsonSchema]", schema.get("properties", {})).items()}
+
+
+@cache
 def _read_output(model: type[BaseModel], levels: int) -> JsonSchema:
     schema = _model_schema(model, "serialization")
     return _SchemaReader(schema, is_input=False, levels=levels).read(schema)
