@@ -139,7 +139,7 @@ class BudgetExhausted(RookeryError):
     status, code = 429, "budget_exhausted"
 
     def __init__(self, *, budget: str, daily: float, left: float, needed: float, resets_at: str, retry_after_s: int) -> None:
-        advice = "Lower max_tokens or the budget's owner raises it" if needed > daily else f"It starts again at {resets_at}"
+        advice = "Lower max_tokens, or let the owner of the budget raise it" if needed > daily else f"It starts again at {resets_at}"
         super().__init__(
             f"The call may cost {needed:g}, and {left:g} is left of the daily budget of {daily:g} of this {budget}. {advice}.",
             headers={"Retry-After": str(retry_after_s)},

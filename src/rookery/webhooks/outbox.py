@@ -24,7 +24,7 @@ MAX_OPEN_DELIVERIES = 100_000
 """Maximum open deliveries of a workspace. Further ones are stored as failed (D-17)."""
 
 BACKLOG_FULL_MESSAGE = "the workspace had too many open deliveries; resend it later"
-HELD_MESSAGE = "the webhook is disabled; resend it after enabling the webhook"
+HELD_MESSAGE = "the webhook is disabled; enable it, then resend the delivery"
 
 _RECOUNT_INTERVAL = timedelta(seconds=1)
 _MAX_UNCOUNTED = 1_000
