@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -15,9 +16,10 @@ from rookery.kernel.clock import Clock
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 _WEEK_S = 7 * _DAY_S
 _KIB = 1024
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MARK_TAG = re.compile("(</?mark>)")
 _MARK_TAGS = {"<mark>": Markup("<mark>"), "</mark>": Markup("</mark>")}
-_SECONDS_FROM_MS = 10_000
+_SECONDS_FROM_MS = 1_000
 """Durations from this many milliseconds are shown in seconds."""
 
 
@@ -30,6 +32,9 @@ def build_filters(clock: Clock) -> dict[str, Callable[..., object]]:
     return {
         "ago": ago,
         "number": format_number,
+        "quantity": format_quantity,
+        "code_marks": show_code_marks,
+        "short_id": shorten_id,
         "size": format_size,
         "duration": format_duration,
         "percent": format_percent,
@@ -56,6 +61,26 @@ def format_number(value: float | None) -> str:
     return f"{value:,.0f}".replace(",", "\u202f") if float(value).is_integer() else f"{value:,.2f}".replace(",", "\u202f")
 
 
+def format_quantity(value: float | None) -> str:
+    """Return a number that may be small, such as a cost, with at most four significant digits; `–` for None."""
+    if value is None or float(value).is_integer():
+        return format_number(value)
+    digits = max(0, 3 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{digits}f}".replace(",", "\u202f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def show_code_marks(text: str) -> Markup:
+    """Return *text* with `code` elements instead of backticks."""
+    parts = text.split("`")
+    return Markup("").join(Markup("<code>{}</code>").format(part) if index % 2 else escape(part) for index, part in enumerate(parts))
+
+
+def shorten_id(value: str) -> Markup:
+    """Return the end of an id of the server, which sets it apart from others. Its title is the whole id. Other names stay as they are."""
+    return Markup('<code title="{}">…{}</code>').format(value, value[-8:]) if _UUID.fullmatch(value) else escape(value)
+
+
 def format_percent(value: float | None, digits: int = 1) -> str:
     """Return a share of 1 in percent; `–` for None."""
     return "–" if value is None else f"{value * 100:.{digits}f}\u202f%"
@@ -78,7 +103,7 @@ def format_duration(milliseconds: float | None) -> str:
     if milliseconds < _SECONDS_FROM_MS:
         return f"{milliseconds:.1f}\u202fms" if milliseconds < 100 else f"{milliseconds:.0f}\u202fms"
     if seconds < 2 * _MINUTE_S:
-        return f"{seconds:.1f}\u202fs"
+        return f"{seconds:.2f}\u202fs" if seconds < 10 else f"{seconds:.1f}\u202fs"
     return f"{seconds / _MINUTE_S:.0f}\u202fmin" if seconds < 2 * _HOUR_S else f"{seconds / _HOUR_S:.1f}\u202fh"
 
 

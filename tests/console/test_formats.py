@@ -1,0 +1,40 @@
+"""Numbers and ids as people read them (issue 21)."""
+
+from __future__ import annotations
+
+import pytest
+
+from rookery.console.formats import format_duration, format_quantity, shorten_id, show_code_marks
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (0, "0"),
+        (1204.0, "1\u202f204"),
+        (0.000037, "0.000037"),
+        (0.00123456, "0.001235"),
+        (0.5, "0.5"),
+        (1234.5678, "1\u202f235"),
+    ],
+)
+def test_small_quantities_keep_their_digits(value: float | None, text: str) -> None:
+    """A cost of a few millionths is not shown as 0.0000."""
+    assert format_quantity(value) == text
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(9.4, "9.4\u202fms"), (353.2, "353\u202fms"), (2138, "2.14\u202fs"), (45_000, "45.0\u202fs"), (300_000, "5\u202fmin")],
+)
+def test_durations_have_a_fitting_unit(milliseconds: float, text: str) -> None:
+    """Seconds are not written as thousands of milliseconds."""
+    assert format_duration(milliseconds) == text
+
+
+def test_ids_are_short_and_names_are_not() -> None:
+    """The end of an id sets it apart; the whole id is its title. Backticks become code, and markup stays text."""
+    assert shorten_id("01a1fbcc-0000-7000-8000-0123456789ab") == '<code title="01a1fbcc-0000-7000-8000-0123456789ab">…456789ab</code>'
+    assert shorten_id("claude-code") == "claude-code"
+    assert show_code_marks("by `<b>` here") == "by <code>&lt;b&gt;</code> here"
