@@ -102,34 +102,38 @@ export function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-function startChart(element) {
-  let plot = drawChart(element);
-  new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: plot.height })).observe(element);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    plot.destroy();
-    plot = drawChart(element);
-  });
-}
-
-function drawChart(element) {
-  const data = JSON.parse(element.dataset.chart);
-  const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
-  const bars = { width: 0, paths: uPlot.paths.bars({ size: [0.7, 40], radius: 0.15 }), points: { show: false } };
-  const options = {
-    width: element.clientWidth,
-    height: Math.max(160, element.clientHeight),
-    legend: { show: data.series.length > 1 },
-    cursor: { points: { size: 6 } },
-    axes: [axis, { ...axis, size: 52, values: (_, ticks) => ticks.map((tick) => tick.toLocaleString("en", { maximumSignificantDigits: 6 })) }],
-    series: [
-      {},
-      ...data.series.map(({ label, kind }) => {
-        const stroke = color(`--${kind}`);
-        return { label, stroke, fill: stroke + "cc", ...bars };
-      }),
-    ],
-  };
-  return new uPlot(options, [data.x, ...data.series.map((series) => series.values)], element);
+// The numbers of the day below the pointer take the place of the sums. Later series are drawn in front of the first one.
+function startChart(figure) {
+  const { days, steps, colors, values } = JSON.parse(figure.dataset.chart);
+  const element = figure.querySelector(".plot");
+  const outputs = [...figure.querySelectorAll("figcaption b"), figure.querySelector("[data-chart-day]")];
+  const sums = outputs.map((output) => output.textContent);
+  const show = (number) => number.toLocaleString("en", { maximumSignificantDigits: 4 }).replaceAll(",", "\u202f");
+  const write = ({ cursor: { idx } }) =>
+    outputs.forEach((output, index) => (output.textContent = idx == null ? sums[index] : index < values.length ? show(values[index][idx]) : days[idx]));
+  const getSize = () => ({ width: element.clientWidth, height: element.clientHeight });
+  let plot;
+  function draw() {
+    plot?.destroy();
+    const axis = { stroke: color("--soft"), ticks: { show: false }, font: "12px system-ui" };
+    const bars = { width: 0, paths: uPlot.paths.bars({ size: [0.65, 36], radius: 0.12 }), points: { show: false } };
+    const options = {
+      ...getSize(),
+      legend: { show: false },
+      cursor: { y: false, drag: { x: false }, points: { show: false } },
+      scales: { x: { time: false, range: [-0.6, days.length - 0.4] }, y: { range: (_, least, most) => [0, most * 1.05 || 1] } },
+      axes: [
+        { ...axis, grid: { show: false }, size: 28, space: 64, incrs: [1, 2, 7, 14, 30], values: (_, ticks) => ticks.map((tick) => days[tick]) },
+        { ...axis, grid: { stroke: color("--line"), width: 1 }, size: 52, ...(steps && { incrs: steps }), values: (_, ticks) => ticks.map(show) },
+      ],
+      series: [{}, ...colors.map((name) => ({ ...bars, fill: color(`--${name}`) }))],
+      hooks: { setCursor: [write] },
+    };
+    plot = new uPlot(options, [days.map((_, index) => index), ...values], element);
+  }
+  draw();
+  new ResizeObserver(() => plot.setSize(getSize())).observe(element);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 }
 
 // On narrow screens, rows of lists become blocks without a head. There each number needs the title of its column.

@@ -11,7 +11,7 @@ from typing import TypeVar
 from starlette.responses import Response
 
 from rookery.console.call_group import open_call_group
-from rookery.console.day_charts import build_call_chart
+from rookery.console.day_charts import build_call_chart, build_duration_chart
 from rookery.console.routing import View
 from rookery.console.visit import Visit
 from rookery_client import ApiError
@@ -59,7 +59,12 @@ async def show_overview(visit: Visit) -> Response:
         sessions=sessions.result(),
         ready=ready.result(),
         queues=None if texts is None else parse_queues(texts),
-        chart=None if figures is None else build_call_chart(figures, since.date(), _DAYS + 1),
+        charts=None
+        if figures is None
+        else [
+            ("Tool calls by day", build_call_chart(figures, since.date(), _DAYS + 1)),
+            ("Call time by day", build_duration_chart(figures, since.date(), _DAYS + 1)),
+        ],
     )
 
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from rookery.console.arguments import or_unset, parse_integer, parse_json, refuse_field
 from rookery.console.call_group import open_call_group
-from rookery.console.day_charts import build_day_chart
+from rookery.console.day_charts import DayChart, build_day_chart
 from rookery.console.formats import to_json
 from rookery.console.routing import View
 from rookery.console.views.content import (
@@ -297,7 +297,7 @@ def _sum(rows: Sequence[models.ContentUsage]) -> UsageTotals:
     )
 
 
-def _build_charts(rows: Sequence[models.ContentUsage], first: date, days: int) -> list[tuple[str, dict[str, object]]]:
+def _build_charts(rows: Sequence[models.ContentUsage], first: date, days: int) -> list[tuple[str, DayChart]]:
     """Return the charts of requests and of cost by day."""
     requests, failed, cost = Counter[str](), Counter[str](), dict[str, float]()
     for row in rows:
