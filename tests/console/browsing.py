@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from html.parser import HTMLParser
 from types import TracebackType
-from typing import Self, cast
+from typing import Literal, Self, cast
 
 import httpx2
 
@@ -18,6 +18,7 @@ from tests.reference.browser import BrowserError, Page
 
 SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin", "Origin": "http://localhost"}
 _POLL_S = 0.05
+_KEY_CODES = {"Enter": 13, "Escape": 27, "Tab": 9}
 _RECORD_VIOLATIONS = """
 window.violations = [];
 document.addEventListener("securitypolicyviolation", (event) => window.violations.push(event.violatedDirective + " " + event.blockedURI));
@@ -132,6 +133,14 @@ class BrowserUser:
             while not await self.page.evaluate(f"{field}.value.endsWith({json.dumps(text)})"):
                 await self.page.evaluate(f"{field}.value = '', {field}.focus()")
                 await self.page.browser.send_command("Input.insertText", {"text": text}, self.page.session)
+
+    async def press(self, key: Literal["Enter", "Escape", "Tab"]) -> None:
+        """Press and release one key."""
+        code = _KEY_CODES[key]
+        text = {"text": "\r"} if key == "Enter" else {}
+        for kind, fields in (("keyDown", text), ("keyUp", {})):
+            event = {"type": kind, "key": key, "windowsVirtualKeyCode": code, **fields}
+            await self.page.browser.send_command("Input.dispatchKeyEvent", event, self.page.session)
 
     async def click(self, selector: str) -> None:
         """Scroll to an element and click on it."""

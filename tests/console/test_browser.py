@@ -50,11 +50,13 @@ async def test_a_wrong_key_is_told(visitor: BrowserUser, server: Server) -> None
 
 
 async def test_the_menu_works_by_keyboard(person: BrowserUser) -> None:
-    """Issue 21: on a narrow screen the navigation opens by its button and closes by Escape, and the focus returns."""
+    """Issue 21: on a narrow screen the navigation opens by its button, follows it in the order of Tab, and closes by Escape."""
     await person.page.resize(360, 740)
     await person.go("")
-    await person.click("[data-toggle=navigation]")
-    await person.wait_for("document.querySelector('.side.open a') === document.activeElement")
-    for kind in ("keyDown", "keyUp"):
-        await person.page.browser.send_command("Input.dispatchKeyEvent", {"type": kind, "key": "Escape"}, person.page.session)
-    await person.wait_for("!document.querySelector('.side.open') && document.activeElement.dataset.toggle === 'navigation'")
+    await person.page.evaluate("document.querySelector('.menu-button').focus()")
+    await person.press("Enter")
+    await person.wait_for("!!document.querySelector('.side:popover-open')")
+    await person.press("Tab")
+    await person.wait_for("document.activeElement === document.querySelector('.side a')")
+    await person.press("Escape")
+    await person.wait_for("!document.querySelector('.side:popover-open') && document.activeElement.matches('.menu-button')")

@@ -112,7 +112,7 @@ async def test_a_campaign_is_sent_in_a_browser(person: BrowserUser, server: Serv
     """Issue 21: the pages of campaigns have no faults, at both widths."""
     async with run_receiver() as receiver:
         await person.go("subscribers")
-        await person.click("[data-dialog=import]")
+        await person.click("[commandfor=import]")
         await person.type("#lines", LINES.replace("URL", receiver.url))
         await person.click("#import button.primary")
         await person.wait_for_text("1 created")
@@ -122,7 +122,7 @@ async def test_a_campaign_is_sent_in_a_browser(person: BrowserUser, server: Serv
         await person.page.resize(360, 740)
         await person.go(f"campaigns/{campaign}")
         assert await person.find_faults() == []
-        await person.click("[data-dialog=send]")
+        await person.click("[commandfor=send]")
         await person.click("#send form[method=post] button")
         await person.wait_for("location.search === '?done=started'")
         await eventually(lambda: server.client.get(f"/v1/notify/campaigns/{campaign}").json()["status"] == "sent")

@@ -104,7 +104,7 @@ async def test_a_key_is_created_and_revoked_in_a_browser(person: BrowserUser) ->
     assert await person.find_faults() == []
     await person.click("main a.primary")
     await person.wait_for_text("Facts")
-    await person.click("[data-dialog=revoke]")
+    await person.click("[commandfor=revoke]")
     await person.wait_for("document.querySelector('#revoke').open")
     assert await person.find_faults() == []
     await person.click("#revoke form[method=post] button")

@@ -185,7 +185,7 @@ async def test_a_person_keeps_a_memory(person: BrowserUser) -> None:
     assert await person.find_faults() == []
     await person.click("#results td a")
     await person.wait_for_text("History")
-    await person.click("[data-dialog=forget]")
+    await person.click("[commandfor=forget]")
     await person.click("#forget form button.danger")
     await person.wait_for_text("Deleted.")
     assert await person.find_faults() == []

@@ -15,7 +15,10 @@ from tests.console.prefix_proxy import PrefixProxy, run_prefix_proxy
 from tests.processes import Server
 from tests.reference.browser import run_chromium
 
-_LINKS = "JSON.stringify([...document.querySelectorAll('a[href], form[action]')].map((each) => each.href ?? each.action))"
+_LINKS = """
+JSON.stringify([...document.querySelectorAll('a[href], form[action]')]
+  .map((each) => new URL(each.href ?? each.getAttribute('action'), location).href))
+"""
 
 
 @pytest.fixture

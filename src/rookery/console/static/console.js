@@ -41,32 +41,13 @@ async function copy(text) {
 }
 
 document.addEventListener("click", (event) => {
-  const target = event.target.closest?.("[data-copy], [data-copy-next], [data-dialog], [data-toggle]");
-  closeMenus(event.target);
-  const side = document.querySelector(".side.open");
-  if (side && !side.contains(event.target) && !target) setMenu(side, false);
+  const target = event.target.closest?.("[data-copy], [data-copy-next], [commandfor]");
   if (!target) return;
   if (target.dataset.copy !== undefined) copy(target.dataset.copy);
   else if (target.dataset.copyNext !== undefined) copy(target.closest("figure").querySelector("pre").textContent);
-  else if (target.dataset.dialog) document.getElementById(target.dataset.dialog)?.showModal();
-  else if (target.dataset.toggle) {
-    const menu = document.getElementById(target.dataset.toggle);
-    setMenu(menu, !menu.classList.contains("open"));
-  }
+  // Browsers of before 2026 open dialogs by this script only.
+  else if (!("commandForElement" in target)) document.getElementById(target.getAttribute("commandfor")).showModal();
 });
-
-function closeMenus(target) {
-  for (const menu of document.querySelectorAll("details[data-menu][open]")) if (!menu.contains(target)) menu.open = false;
-}
-
-/** Opens or closes the navigation, and returns its button. */
-function setMenu(menu, isOpen) {
-  const button = document.querySelector(`[data-toggle="${menu.id}"]`);
-  menu.classList.toggle("open", isOpen);
-  button.setAttribute("aria-expanded", isOpen);
-  if (isOpen) menu.querySelector("a")?.focus();
-  return button;
-}
 
 document.addEventListener("keydown", (event) => {
   const side = document.querySelector(".side.open");
@@ -89,12 +70,6 @@ document.addEventListener("submit", (event) => {
   const form = event.target;
   if (form.method === "dialog" || form.hasAttribute("hx-post") || form.method === "get") return;
   setTimeout(() => form.querySelectorAll("button").forEach((button) => (button.disabled = true)));
-});
-
-// Filters apply when a choice changes.
-document.addEventListener("change", (event) => {
-  const form = event.target.closest?.("form[data-filters]");
-  if (form && event.target.matches("select, input[type=checkbox], input[type=date]")) form.requestSubmit();
 });
 
 /** Returns the value of a variable of the stylesheet, such as `--accent`. */
