@@ -184,7 +184,20 @@ def _show_error(visit: Visit, status: int, message: str, *, code: str = "", requ
     if visit.is_partial:
         target = _get_target(visit.request)
         return visit.render("error_part.html", status=status, message=message, code=code, request_id=request_id, target=target)
-    return visit.render("error.html", status=status, message=message, code=code, request_id=request_id)
+    back = _find_form_page(visit.request) or visit.section
+    return visit.render("error.html", status=status, message=message, code=code, request_id=request_id, back=back)
+
+
+def _find_form_page(request: Request) -> str:
+    """Return the path below `/console/` of the page whose form was sent; an empty text without one."""
+    if request.method != "POST":
+        return ""
+    try:
+        referrer = urlsplit(request.headers.get("referer", ""))
+    except ValueError:
+        return ""
+    path = referrer.path.partition("/console/")[2]
+    return f"{path}?{referrer.query}" if path and referrer.query else path
 
 
 def _get_target(request: Request) -> str:
