@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from rookery.console.views.campaigns import ACTIONS, DELETABLE, EDITABLE, UNSENT
 from rookery.kernel.config import Settings
+from rookery.notifications import campaign_states
+from rookery.notifications.campaign_states import TRANSITIONS, CampaignAction
 from tests.conftest import Instance, eventually
-from tests.console.browsing import BrowserUser, ConsoleUser
+from tests.console.browsing import BrowserUser, ConsoleUser, get_text
 from tests.processes import Server
 from tests.webhooks.receiver import Receiver, run_receiver
 
 LINES = '{"external_id": "ada", "channels": [{"type": "webhook", "url": "URL"}], "attributes": {"first_name": "Ada"}, "tags": ["beta"]}\n'
+LATER = f"{datetime.now(UTC) + timedelta(days=30):%Y-%m-%d}T10:00"
 FORM = [("name", "June news"), ("title", "Hello {{first_name}}"), ("body", "The herons are back."), ("all", "yes"), ("channels", "webhook")]
 
 
@@ -40,7 +45,7 @@ async def test_a_campaign_is_written_previewed_and_sent(user: ConsoleUser) -> No
     async with run_receiver() as receiver:
         await _import(user, receiver)
         path = await _create(user)
-        assert "Send to 1 addresses?" in await user.read(path)
+        assert "Send to 1 address?" in await user.read(path)
         message = await user.get(f"{path}/message")
         assert "Hello Ada" in message.text
         policy = message.headers["content-security-policy"]
@@ -80,6 +85,7 @@ async def test_an_import_names_lines_with_faults(user: ConsoleUser) -> None:
         text = await _import(user, receiver, '{"external_id": "bob", "channels": [{"type": "pigeon"}]}\n')
     assert "1 created" in text
     assert "1 with faults" in text
+    assert "Line 2: channels.0" in text
     assert "ada" in await user.read("subscribers?q=ad")
     assert 'campaigns" aria-current="page"' in (await user.get("subscribers")).text
     assert "No subscribers here" in await user.read("subscribers?q=zeno")
@@ -128,3 +134,40 @@ async def test_a_campaign_is_sent_in_a_browser(person: BrowserUser, server: Serv
         await eventually(lambda: server.client.get(f"/v1/notify/campaigns/{campaign}").json()["status"] == "sent")
         await person.go(f"campaigns/{campaign}")
         assert await person.find_faults() == []
+
+
+async def test_each_action_needs_its_own_scope(instance: Instance, user: ConsoleUser) -> None:
+    """Issue 21: sending needs `notify:send`, and pausing, cancelling and unscheduling `notify:write`, as in the API."""
+    path = await _create(user, [*FORM[:3], ("subscribers", "ada")])
+    scheduled = await user.post(f"{path}/schedule", {"at": LATER, "time_zone": "Europe/Berlin"})
+    assert scheduled.status_code == 303, get_text(scheduled.text)
+    shown = (await user.get(path)).text
+    assert f'value="{LATER}"' in shown
+    assert 'value="Europe/Berlin"' in shown
+    for scope, has_send, has_unschedule in (("notify:write", False, True), ("notify:send", True, False)):
+        key = await instance.api_key("console:read", "notify:read", scope)
+        async with ConsoleUser(instance.rookery) as other:
+            await other.sign_in(key.key or "")
+            page = (await other.get(path)).text
+            assert (f"{path}/do/send" in page, f"{path}/do/unschedule" in page) == (has_send, has_unschedule), scope
+            assert ("subscribers/export" in (await other.get("subscribers")).text) is (scope == "notify:write")
+            refused = await other.post(f"{path}/do/{'send' if scope == 'notify:write' else 'unschedule'}")
+            assert refused.status_code == 403
+
+
+def test_buttons_are_those_of_the_transitions() -> None:
+    """Issue 21: a button is shown in the statuses in which the API accepts its action, and in no other."""
+    for name, button in ACTIONS.items():
+        assert button.statuses == {str(status) for status in TRANSITIONS[CampaignAction(name)]}, name
+    assert {str(status) for status in TRANSITIONS[CampaignAction.SCHEDULE]} == UNSENT
+    assert {str(status) for status in campaign_states.EDITABLE} == EDITABLE
+    assert {str(status) for status in campaign_states.DELETABLE} == DELETABLE
+
+
+async def test_a_refused_form_leads_back_to_its_page(user: ConsoleUser) -> None:
+    """The error page of a form that was sent leads back to the page with the form, under any prefix."""
+    path = await _create(user)
+    referrer = {"Referer": f"http://localhost/prefix/console/{path}?done=saved"}
+    response = await user.http.post(f"{path}/schedule", data={"at": "2020-01-01T10:00"}, headers=referrer)
+    assert (response.status_code, f'href="../../{path}?done=saved"' in response.text) == (422, True)
+    assert 'href="../../campaigns"' in (await user.post(f"{path}/schedule", {"at": "2020-01-01T10:00"})).text

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Literal, get_args
+from zoneinfo import ZoneInfo
 
 from starlette.responses import Response
 
@@ -20,20 +22,66 @@ Channel = Literal["webhook", "email", "ntfy", "webpush", "apprise"]
 STATUSES = ("draft", "scheduled", "sending", "paused", "sent", "cancelled", "failed", "missed")
 STATES = ("pending", "sending", "sent", "failed", "unknown", "skipped")
 CHANNELS: tuple[Channel, ...] = get_args(Channel)
-_EDITABLE = frozenset({"draft", "scheduled", "failed", "missed"})
+UNSENT = frozenset({"draft", "scheduled", "missed"})
+"""The statuses of a campaign that can be sent or scheduled. Its page shows the message instead of deliveries."""
+
+EDITABLE = frozenset({"draft", "scheduled"})
+DELETABLE = frozenset({"draft", "sent", "cancelled", "failed", "missed"})
 _PREVIEW_POLICY = "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'; sandbox"
 """The policy of the frame with a message, which a campaign's author wrote: it loads nothing but the stylesheet and runs nothing."""
 
-Action = Callable[[AsyncRookery, str], Awaitable[models.Campaign]]
-ACTIONS: Mapping[str, tuple[Action, Notice]] = {
-    "send": (lambda client, campaign: client.notifications.send_campaign(campaign), "started"),
-    "pause": (lambda client, campaign: client.notifications.pause_campaign(campaign), "stopped"),
-    "resume": (lambda client, campaign: client.notifications.resume_campaign(campaign), "started"),
-    "cancel": (lambda client, campaign: client.notifications.cancel_campaign(campaign), "stopped"),
-    "retry": (lambda client, campaign: client.notifications.retry_campaign(campaign), "queued"),
-    "unschedule": (lambda client, campaign: client.notifications.unschedule_campaign(campaign), "saved"),
+
+@dataclass(frozen=True, slots=True)
+class ActionButton:
+    """
+    A button of a campaign, whose action takes no fields.
+
+    Attributes:
+        label: The text of its button.
+        scope: The scope that the API needs for it.
+        notice: The notice after it.
+        statuses: The statuses of a campaign in which it is possible.
+    """
+
+    label: str
+    scope: str
+    notice: Notice
+    act: Callable[[AsyncRookery, str], Awaitable[models.Campaign]]
+    statuses: frozenset[str]
+
+
+def _send(client: AsyncRookery, campaign: str) -> Awaitable[models.Campaign]:
+    return client.notifications.send_campaign(campaign)
+
+
+def _unschedule(client: AsyncRookery, campaign: str) -> Awaitable[models.Campaign]:
+    return client.notifications.unschedule_campaign(campaign)
+
+
+def _pause(client: AsyncRookery, campaign: str) -> Awaitable[models.Campaign]:
+    return client.notifications.pause_campaign(campaign)
+
+
+def _resume(client: AsyncRookery, campaign: str) -> Awaitable[models.Campaign]:
+    return client.notifications.resume_campaign(campaign)
+
+
+def _cancel(client: AsyncRookery, campaign: str) -> Awaitable[models.Campaign]:
+    return client.notifications.cancel_campaign(campaign)
+
+
+def _retry(client: AsyncRookery, campaign: str) -> Awaitable[models.Campaign]:
+    return client.notifications.retry_campaign(campaign)
+
+
+ACTIONS: Mapping[str, ActionButton] = {
+    "send": ActionButton("Send now", SEND, "started", _send, UNSENT),
+    "unschedule": ActionButton("Unschedule", WRITE, "saved", _unschedule, frozenset({"scheduled", "missed"})),
+    "pause": ActionButton("Pause", WRITE, "stopped", _pause, frozenset({"sending"})),
+    "resume": ActionButton("Resume", SEND, "started", _resume, frozenset({"paused"})),
+    "cancel": ActionButton("Cancel", WRITE, "stopped", _cancel, frozenset({"scheduled", "sending", "paused", "missed"})),
+    "retry": ActionButton("Retry failed", SEND, "queued", _retry, frozenset({"sent", "failed"})),
 }
-"""The actions that take no fields, with the notice after them."""
 
 
 async def list_campaigns(visit: Visit) -> Response:
@@ -73,7 +121,7 @@ async def show_campaign(visit: Visit) -> Response:
     """Show a campaign: its audience and message before it is sent, and its deliveries afterwards."""
     client, campaign_id = visit.client.notifications, visit.path("campaign_id")
     campaign = await client.get_campaign(campaign_id)
-    preview = await client.preview_campaign(campaign_id) if campaign.status in _EDITABLE else None
+    preview = await client.preview_campaign(campaign_id) if campaign.status in UNSENT else None
     state, channel = visit.query("state"), visit.query("channel")
     page = await client.list_notifications(
         campaign_id,
@@ -92,7 +140,18 @@ async def show_campaign(visit: Visit) -> Response:
         states=STATES,
         channels=CHANNELS,
         filters=filters,
-        is_editable=campaign.status in _EDITABLE,
+        is_unsent=campaign.status in UNSENT,
+        is_editable=campaign.status in EDITABLE,
+        is_deletable=campaign.status in DELETABLE,
+        actions=[
+            (name, action)
+            for name, action in ACTIONS.items()
+            if name != "send"
+            and visit.can(action.scope)
+            and campaign.status in action.statuses
+            and (name != "retry" or campaign.statistics.failed)
+        ],
+        schedule=_describe_schedule(campaign.schedule),
     )
 
 
@@ -141,14 +200,13 @@ async def save_campaign(visit: Visit) -> Response:
     return visit.redirect(f"campaigns/{campaign_id}", "saved")
 
 
-async def act_on_campaign(visit: Visit) -> Response:
-    """Send, pause, resume, cancel, retry or unschedule a campaign."""
-    campaign_id, name = visit.path("campaign_id"), visit.path("action")
-    if name not in ACTIONS:
-        raise ApiError(f"There is no action {name[:40]!r}.", status=404, code="not_found", detail={})
-    act, notice = ACTIONS[name]
-    await act(visit.client, campaign_id)
-    return visit.redirect(f"campaigns/{campaign_id}", notice)
+def _make_action_view(name: str, action: ActionButton) -> View:
+    async def act(visit: Visit) -> Response:
+        campaign_id = visit.path("campaign_id")
+        await action.act(visit.client, campaign_id)
+        return visit.redirect(f"campaigns/{campaign_id}", action.notice)
+
+    return View("POST", f"/campaigns/{{campaign_id}}/do/{name}", act, action.scope)
 
 
 async def schedule_campaign(visit: Visit) -> Response:
@@ -184,6 +242,13 @@ async def show_notification(visit: Visit) -> Response:
     return visit.render("campaigns/delivery.html", campaign=campaign, delivery=delivery)
 
 
+def _describe_schedule(schedule: models.Schedule | None) -> tuple[str, str]:
+    """Return the time of a schedule as the field of a form has it, and its time zone."""
+    if schedule is None:
+        return "", "UTC"
+    return f"{schedule.at_utc.astimezone(ZoneInfo(schedule.time_zone)):%Y-%m-%dT%H:%M}", schedule.time_zone
+
+
 def _show_form(visit: Visit, values: Mapping[str, str], errors: Mapping[str, list[str]], *, status: int = 200) -> Response:
     names = ("id", "name", "title", "body", "url", "all", "tags", "subscribers", "channels", "rate_per_second")
     return visit.render(
@@ -211,7 +276,7 @@ VIEWS = (
     View("GET", "/campaigns/{campaign_id}/message", show_message, READ),
     View("GET", "/campaigns/{campaign_id}/edit", show_edit_form, WRITE),
     View("POST", "/campaigns/{campaign_id}/edit", save_campaign, WRITE),
-    View("POST", "/campaigns/{campaign_id}/do/{action}", act_on_campaign, SEND),
+    *(_make_action_view(name, action) for name, action in ACTIONS.items()),
     View("POST", "/campaigns/{campaign_id}/schedule", schedule_campaign, SEND),
     View("POST", "/campaigns/{campaign_id}/test", send_test, SEND),
     View("POST", "/campaigns/{campaign_id}/duplicate", duplicate_campaign, WRITE),

@@ -79,6 +79,6 @@ async def delete_subscriber(visit: Visit) -> Response:
 VIEWS = (
     View("GET", "/subscribers", list_subscribers, READ),
     View("POST", "/subscribers", import_subscribers, WRITE),
-    View("GET", "/subscribers/export", export_subscribers, READ),
+    View("GET", "/subscribers/export", export_subscribers, WRITE),
     View("POST", "/subscribers/{subscriber_id}/delete", delete_subscriber, WRITE),
 )
