@@ -50,11 +50,6 @@ document.addEventListener("click", (event) => {
 });
 
 document.addEventListener("keydown", (event) => {
-  const side = document.querySelector(".side.open");
-  if (event.key === "Escape") {
-    closeMenus(null);
-    if (side) setMenu(side, false).focus();
-  }
   const isTyping = event.target.closest?.("input, textarea, select, [contenteditable]");
   if (event.key === "/" && !isTyping && !event.ctrlKey && !event.metaKey) {
     const search = document.querySelector("input[type=search]");

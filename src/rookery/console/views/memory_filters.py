@@ -74,6 +74,11 @@ class MemoryListFilters:
         return tuple(name for name, value in asdict(self).items() if value)
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of these filters as people read them."""
+        return tuple("words" if name == "q" else name for name in self.names)
+
+    @property
     def query_string(self) -> str:
         """The filters as the query of a URL."""
         return urlencode({name: getattr(self, name) for name in self.names})
