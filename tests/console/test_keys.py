@@ -130,3 +130,34 @@ async def test_a_form_without_a_kind_is_shown_again(user: ConsoleUser) -> None:
     """A request that no page sends gets a page that says what was wrong."""
     response = await user.post("keys/new", {"scopes": "brain:read"})
     assert (response.status_code, "New API key" in response.text) == (422, True)
+
+
+async def test_a_suspended_key_can_be_resumed_and_revoked(user: ConsoleUser) -> None:
+    """D-21: a suspended key is labelled Revoked by the API. Its page still has the buttons for it; that of a revoked key has none."""
+    _, path = await _create(user, {"kind": "agent", "name": "bot", "scopes": "brain:read", "rate_limit": "600"})
+    await user.post(f"{path}/state", {"action": "suspend"})
+    page = (await user.get(path)).text
+    assert [word for word in ("Resume", "Revoke", "Save") if re.search(rf">{word}<", page)] == ["Resume", "Revoke", "Save"]
+    assert not re.search(r">Rotate<", page)
+    await user.post(f"{path}/delete")
+    page = (await user.get(path)).text
+    assert [word for word in ("Resume", "Revoke", "Save", "Rotate") if re.search(rf">{word}<", page)] == []
+
+
+async def test_a_refused_change_keeps_its_values(user: ConsoleUser) -> None:
+    """Faults of a change are at their fields, on the page of the key."""
+    _, path = await _create(user, {"kind": "api", "name": "billing", "scopes": "brain:read"})
+    response = await user.post(path, [("name", "x" * 300), ("scopes", "mcp:read"), ("expires_in", "keep")])
+    assert (response.status_code, "x" * 300 in response.text, 'class="error"' in response.text) == (422, True, True)
+    assert re.search(r'value="mcp:read" checked', response.text)
+    without = await user.post(path, [("name", "billing"), ("expires_in", "keep")])
+    assert (without.status_code, 'class="error"' in without.text) == (422, True)
+    await user.post(path, [("name", "billing"), ("scopes", "mcp:read"), ("expires_in", "30")])
+    assert "Expires never" not in await user.read(path)
+
+
+async def test_only_scopes_that_can_be_granted_are_offered(user: ConsoleUser) -> None:
+    """D-23: only the command line grants platform scopes, so that the form does not offer what would fail."""
+    page = (await user.get("keys/new")).text
+    assert 'value="brain:read"' in page
+    assert 'value="platform:' not in page

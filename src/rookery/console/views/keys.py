@@ -8,7 +8,7 @@ from typing import Literal
 
 from starlette.responses import Response
 
-from rookery.access.scopes import PRESETS, SCOPES, can_delegate
+from rookery.access.scopes import PLATFORM, PRESETS, SCOPES, can_delegate
 from rookery.console.arguments import or_unset, refuse_field
 from rookery.console.routing import View
 from rookery.console.visit import PER_PAGE, ListedPage, PageLinks, SubmittedForm, Visit, get_field_errors
@@ -18,6 +18,9 @@ from rookery_client.generated import models
 
 READ, WRITE, DELETE = "keys:read", "keys:write", "keys:delete"
 _STATUSES: Mapping[str, Literal["Active", "Revoked", "Expired"]] = {"active": "Active", "revoked": "Revoked", "expired": "Expired"}
+_FIELDS = {"permissions": "scopes", "ips": "ip_list"}
+"""The fields of the API whose fields of the form have other names."""
+
 _DEFAULT_GRACE_HOURS = 24
 _SHOWN_CALLS = 15
 
@@ -72,35 +75,33 @@ async def create_key(visit: Visit) -> Response:
             expires_at=expires_at,
         )
     except ApiError as error:
-        return _show_form(visit, form.as_dict() | {"scopes": ",".join(scopes)}, get_field_errors(error), status=error.status)
+        return _show_form(visit, form.as_dict() | {"scopes": ",".join(scopes)}, _get_errors(error), status=error.status)
     return _show_secret(visit, api, api.plaintext_key, "api")
 
 
 async def show_api_key(visit: Visit) -> Response:
     """Show an API key with its rights and latest calls."""
-    key_id = visit.path("key_id")
-    key = await visit.client.keys.get_api_key(key_id)
-    calls = await visit.client.keys.list_api_key_calls(key_id, page=visit.page_number, per_page=_SHOWN_CALLS)
-    return _show_key(visit, key, key.scopes, calls, "api")
+    return await _show_key(visit, "api")
 
 
 async def show_agent_key(visit: Visit) -> Response:
     """Show an agent key with its rights and latest calls."""
-    key_id = visit.path("key_id")
-    key = await visit.client.keys.get_agent_key(key_id)
-    calls = await visit.client.keys.list_agent_key_calls(key_id, page=visit.page_number, per_page=_SHOWN_CALLS)
-    return _show_key(visit, key, key.permissions, calls, "agent")
+    return await _show_key(visit, "agent")
 
 
 async def save_key(visit: Visit) -> Response:
     """Change the name, the rights and the expiry of a key."""
     form, kind, key_id = await visit.form(), visit.path("kind"), visit.path("key_id")
-    keys, name = visit.client.keys, form.get("name")
-    expires_at = _read_expiry(form) if form.get("expires_in") else UNSET
-    if kind == "agent":
-        await keys.update_agent_key(key_id, name=name, permissions=form.list("scopes"), expires_at=expires_at)
-    else:
-        await keys.update_api_key(key_id, name=name, scopes=form.list("scopes"), expires_at=expires_at)
+    keys, name, scopes = visit.client.keys, form.get("name"), form.list("scopes")
+    try:
+        expires_at = UNSET if form.get("expires_in", "keep") == "keep" else _read_expiry(form)
+        if kind == "agent":
+            await keys.update_agent_key(key_id, name=name, permissions=scopes, expires_at=expires_at)
+        else:
+            await keys.update_api_key(key_id, name=name, scopes=scopes, expires_at=expires_at)
+    except ApiError as error:
+        values = form.as_dict() | {"scopes": ",".join(scopes)}
+        return await _show_key(visit, kind, values, _get_errors(error), status=error.status)
     return visit.redirect(f"keys/{kind}/{key_id}", "saved")
 
 
@@ -156,20 +157,39 @@ def _show_form(visit: Visit, values: Mapping[str, str], errors: Mapping[str, lis
     return visit.render("keys/new.html", status=status, **content)
 
 
-def _show_key(visit: Visit, key: Key, granted: list[str], calls: ListedPage, kind: str) -> Response:
+async def _show_key(
+    visit: Visit, kind: str, values: Mapping[str, str] | None = None, errors: Mapping[str, list[str]] | None = None, *, status: int = 200
+) -> Response:
+    keys, key_id, page = visit.client.keys, visit.path("key_id"), visit.page_number
+    key: Key
+    calls: ListedPage
+    if kind == "agent":
+        key = await keys.get_agent_key(key_id)
+        granted = key.permissions
+        calls = await keys.list_agent_key_calls(key_id, page=page, per_page=_SHOWN_CALLS)
+    else:
+        key = await keys.get_api_key(key_id)
+        granted = key.scopes
+        calls = await keys.list_api_key_calls(key_id, page=page, per_page=_SHOWN_CALLS)
     options = _list_scopes(visit)
     others = [(scope, "kept as it is") for scope in granted if scope not in dict(options)]
-    links = PageLinks.of(visit, calls, _SHOWN_CALLS)
-    return visit.render(
-        "keys/key.html",
-        key=key,
-        granted=granted,
-        calls=calls,
-        links=links,
-        kind=kind,
-        scopes=[*options, *others],
-        grace=_DEFAULT_GRACE_HOURS,
-    )
+    content: dict[str, object] = {
+        "key": key,
+        "granted": granted,
+        "calls": calls,
+        "links": PageLinks.of(visit, calls, _SHOWN_CALLS),
+        "kind": kind,
+        "scopes": [*options, *others],
+        "grace": _DEFAULT_GRACE_HOURS,
+        "values": {"name": key.name, "scopes": ",".join(granted), "expires_in": "keep"} | dict(values or {}),
+        "errors": errors or {},
+        "is_revoked": getattr(key, "revoked_at", None) is not None,
+    }
+    return visit.render("keys/key.html", status=status, **content)
+
+
+def _get_errors(error: ApiError) -> dict[str, list[str]]:
+    return {_FIELDS.get(name, name): texts for name, texts in get_field_errors(error).items()}
 
 
 def _show_secret(visit: Visit, key: Key, secret: str, kind: str) -> Response:
@@ -179,7 +199,8 @@ def _show_secret(visit: Visit, key: Key, secret: str, kind: str) -> Response:
 def _list_scopes(visit: Visit) -> list[tuple[str, str]]:
     """Return the scopes that the key of the session may pass on, with their meaning."""
     wide = [(scope, meaning) for scope, meaning in (("*", "everything in the workspace"), ("*:read", "read everything"))]
-    return [(scope, meaning) for scope, meaning in (*wide, *SCOPES.items()) if can_delegate(visit.scopes, scope)]
+    names = {name: meaning for name, meaning in SCOPES.items() if not name.startswith(f"{PLATFORM}:")}  # only the command line grants those
+    return [(scope, meaning) for scope, meaning in (*wide, *names.items()) if can_delegate(visit.scopes, scope)]
 
 
 def _read_expiry(form: SubmittedForm) -> datetime | None:
