@@ -116,9 +116,9 @@ async def test_a_correction_supersedes(user: ConsoleUser) -> None:
     assert "The crane lifts 30 tons." in await user.read(f"memories/{old}/supersede")
     response = await user.post(f"memories/{old}/supersede", {"content": "The crane lifts 40 tons.", "type": "fact"})
     new = response.headers["location"].rpartition("/")[2].partition("?")[0]
-    page = await user.read(f"memories/{new}")
-    assert old in page
-    assert "content deleted" in page
+    page = (await user.get(f"memories/{new}")).text
+    assert f'href="../memories/{old}"' in page
+    assert "content deleted" in get_text(page)
     assert (await user.get(f"memories/{old}")).status_code == 404
 
 
@@ -189,3 +189,15 @@ async def test_a_person_keeps_a_memory(person: BrowserUser) -> None:
     await person.click("#forget form button.danger")
     await person.wait_for_text("Deleted.")
     assert await person.find_faults() == []
+
+
+async def test_a_former_memory_leads_to_its_successor(user: ConsoleUser, instance: Instance) -> None:
+    """D-41: a memory that was superseded keeps its lineage, so that an old link says what replaced it. The content is gone."""
+    old = await instance.admin.remember("The north door is locked at 18:00.")
+    new = await instance.admin.remember("The north door is always open.", supersedes_id=old["id"])
+    page = await user.get(f"memories/{old['id']}")
+    text = get_text(page.text)
+    assert (page.status_code, "Former memory" in text, "superseded" in text, "18:00" in text) == (404, True, True, False)
+    assert f'href="../memories/{new["id"]}"' in page.text
+    assert f'href="../memories/{old["id"]}"' in (await user.get(f"memories/{new['id']}")).text
+    assert "There is no memory" in (await user.get("memories/01a1fbcc-0000-7000-8000-000000000000")).text

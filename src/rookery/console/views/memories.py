@@ -16,6 +16,7 @@ _MAX_OPTIONS = 200
 """The names that a filter offers. Others can be typed."""
 
 _REFUSED_FILTER = frozenset({403, 422})
+_NOT_FOUND = 404
 
 
 async def list_memories(visit: Visit) -> Response:
@@ -51,9 +52,30 @@ async def list_memories(visit: Visit) -> Response:
 
 async def show_memory(visit: Visit) -> Response:
     """Show a memory with all its fields, and what it replaced and what replaced it."""
-    memory = await visit.client.memory.get_memory(visit.path("memory_id"))
+    memory_id = visit.path("memory_id")
+    try:
+        memory = await visit.client.memory.get_memory(memory_id)
+    except ApiError as error:
+        return await _show_former(visit, memory_id, error)
     history = await visit.client.memory.get_memory_history(memory.id, page=visit.page_number, per_page=PER_PAGE)
     return visit.render("memories/memory.html", memory=memory, versions=history.items, links=PageLinks.of(visit, history))
+
+
+async def _show_former(visit: Visit, memory_id: str, error: ApiError) -> Response:
+    """
+    Show what became of a memory that was superseded or deleted.
+
+    Raises:
+        ApiError: There never was such a memory, or the key may not read it: *error*.
+    """
+    if error.status != _NOT_FOUND:
+        raise error
+    try:
+        history = await visit.client.memory.get_memory_history(memory_id, page=visit.page_number, per_page=PER_PAGE)
+    except ApiError:
+        raise error from None
+    content = {"memory_id": memory_id, "versions": history.items, "links": PageLinks.of(visit, history)}
+    return visit.render("memories/former.html", status=_NOT_FOUND, **content)
 
 
 async def archive(visit: Visit) -> Response:
