@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 
 from tests.conftest import Instance
@@ -46,3 +47,11 @@ async def test_a_reader_cannot_import(instance: Instance) -> None:
         await user.sign_in(reader.key or "")
         assert "Import" not in (await user.get("memories/transfer")).text.replace("Export and import", "")
         assert (await user.post("memories/transfer", {"lines": "{}"})).status_code == 403
+
+
+async def test_lines_with_faults_stay_for_another_try(user: ConsoleUser) -> None:
+    """The lines that were not stored are in the form again, in their order; those that were stored are not."""
+    lines = ["not JSON", '{"type": "fact", "content": "Stored."}', '{"type": "no type!", "content": "x"}', "[]"]
+    page = (await user.post("memories/transfer", {"lines": "\n".join(lines)})).text
+    textarea = html.unescape(page.partition("<textarea")[2].partition(">")[2].partition("</textarea>")[0])
+    assert textarea.split("\n") == [lines[0], lines[2], lines[3]]

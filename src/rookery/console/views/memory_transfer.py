@@ -31,6 +31,7 @@ EXPORTED_FIELDS = (
 _BATCH_LINES = 100
 _MAX_LINES = 5_000
 _MAX_SHOWN_FAULTS = 20
+_MAX_REJECTED_CHARS = 100_000
 _HEADERS = {"Content-Disposition": 'attachment; filename="memories.jsonl"', "X-Content-Type-Options": "nosniff"}
 
 
@@ -41,18 +42,29 @@ class PastedMemories:
 
     Attributes:
         faults: Line numbers from 1 with the reason, of the first faults.
+        rejected: Numbers and texts of the lines that were not stored, for another try, as far as a page has room for them.
     """
 
     lines: int = 0
     stored: int = 0
     failed: int = 0
     faults: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    rejected: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    _rejected_chars: int = 0
 
-    def reject(self, line: int, reason: str) -> None:
+    def reject(self, line: int, reason: str, text: str) -> None:
         """Count a line that is not stored."""
         self.failed += 1
         if len(self.faults) < _MAX_SHOWN_FAULTS:
             self.faults.append((line, reason))
+        self._rejected_chars += len(text)
+        if self._rejected_chars < _MAX_REJECTED_CHARS:
+            self.rejected.append((line, text))
+
+    @property
+    def rejected_text(self) -> str:
+        """The lines that were not stored, in their order."""
+        return "\n".join(text for _, text in sorted(self.rejected))
 
 
 async def show_transfer(visit: Visit) -> Response:
@@ -75,19 +87,19 @@ async def export_memories(visit: Visit) -> Response:
 async def import_memories(visit: Visit) -> Response:
     """Store the memories of the pasted lines. A line with a fault is named, and the others are stored."""
     lines = [(number, line) for number, line in enumerate((await visit.form()).get_text("lines").split("\n"), 1) if line.strip()]
-    report, batch = PastedMemories(lines=len(lines)), list[tuple[int, dict[str, object]]]()
+    report, batch = PastedMemories(lines=len(lines)), list[tuple[int, str, dict[str, object]]]()
     for number, line in lines[_MAX_LINES:]:
-        report.reject(number, f"only the first {_MAX_LINES} lines are read: {line[:40]!r}")
+        report.reject(number, f"only the first {_MAX_LINES} lines are read: {line[:40]!r}", line)
     for number, line in lines[:_MAX_LINES]:
         try:
             value: object = json.loads(line)
         except (ValueError, RecursionError) as error:
-            report.reject(number, f"is not JSON: {error}")
+            report.reject(number, f"is not JSON: {error}", line)
             continue
         if not isinstance(value, dict):
-            report.reject(number, "is not a JSON object")
+            report.reject(number, "is not a JSON object", line)
             continue
-        batch.append((number, cast("dict[str, object]", value)))
+        batch.append((number, line, cast("dict[str, object]", value)))
         if len(batch) == _BATCH_LINES:
             await _store(visit, batch, report)
             batch.clear()
@@ -96,14 +108,14 @@ async def import_memories(visit: Visit) -> Response:
     return visit.render("memories/transfer.html", status=200 if report.stored or not report.failed else 422, report=report)
 
 
-async def _store(visit: Visit, batch: list[tuple[int, dict[str, object]]], report: PastedMemories) -> None:
+async def _store(visit: Visit, batch: list[tuple[int, str, dict[str, object]]], report: PastedMemories) -> None:
     """Store one batch. Each memory is accepted or rejected on its own."""
-    results = (await visit.client.memory.remember_batch(memories=[memory for _, memory in batch])).results
-    for (number, _), result in zip(batch, results, strict=True):
+    results = (await visit.client.memory.remember_batch(memories=[memory for _, _, memory in batch])).results
+    for (number, line, _), result in zip(batch, results, strict=True):
         if result.error is None:
             report.stored += 1
         else:
-            report.reject(number, str(result.error.get("message", result.error)))
+            report.reject(number, str(result.error.get("message", result.error)), line)
 
 
 VIEWS = (
