@@ -111,7 +111,7 @@ def submit(node: FormNode) -> dict[str, str]:
         fields[SHOWN_NULL + node.pointer] = "1"
         if node.is_null:
             return fields | {NULL + node.pointer: "1"}
-    if node.kind not in {"object", "list", "hidden"}:
+    if node.kind not in {"constant", "object", "list", "hidden"}:
         fields[FIELD + node.pointer] = node.text.replace("\n", "\r\n")
     for child in node.children:
         fields |= submit(child)
@@ -288,3 +288,26 @@ def test_huge_schemas_and_values_stay_small() -> None:
     kinds = [child.kind for child in build_form(many, {}).children]
     assert (kinds[0], kinds[-1], len(kinds)) == ("object", "json", 500)
     assert get(CORPUS["allOf"], {"a": "x" * 100_000}, "/a").kind == "hidden"
+
+
+def test_an_object_gets_its_constant_with_its_first_property() -> None:
+    """Issue 21: the discriminator of a branch needs no choice. It comes with what a person enters, and goes with what is emptied."""
+    schema = {"type": "object", "properties": {"payment": {"anyOf": [CARD, CASH]}, "tip": CASH}}
+    assert get(schema, {}, "/payment/kind").kind == "constant"
+    assert json.dumps(change(schema, {}, payment__number="7")) == '{"payment": {"kind": "card", "number": "7"}}'
+    assert change(schema, {"tip": {"kind": "cash", "coins": 3}}, tip__coins="") == {}
+    assert change(schema, {"tip": {"kind": "cash"}}) == {"tip": {"kind": "cash"}}
+    assert change(schema, {"tip": {"coins": 3}}, tip__coins="4") == {"tip": {"kind": "cash", "coins": 4}}
+    assert get(schema, {"tip": {"kind": "card"}}, "/tip/kind").text == "other"
+
+
+@settings(max_examples=25)
+@given(value=_objects)
+def test_an_unchanged_form_with_a_constant_changes_nothing(value: dict[str, object]) -> None:
+    """A constant is only added with another change."""
+    schema = {
+        "type": "object",
+        "properties": {"kind": {"const": "card"}, "a": CARD, "b": {"enum": ["one"]}},
+        "required": ["kind", "a", "b"],
+    }
+    assert json.dumps(apply_form(schema, value, submit(build_form(schema, value))).value) == json.dumps(value)

@@ -230,3 +230,15 @@ async def test_the_form_keeps_what_it_does_not_show(user: ConsoleUser, instance:
         "timeouts": {"slow": 5.0},
         "cache_s": {"lookup": 60.0},
     }
+
+
+async def test_arguments_are_composed_without_the_right_to_call(instance: Instance) -> None:
+    """Issue 21: who may not call a tool still gets the form and the snippets; the button is not shown, and a call is refused."""
+    reader = await instance.api_key("console:read", "mcp:read")
+    async with ConsoleUser(instance.rookery) as user:
+        await user.sign_in(reader.key or "")
+        page = await user.post("tools/odd/strict", {"do": "sync", "arguments": "{}", "base": digest("{}"), "f/kind": "1"})
+        assert (page.status_code, "&#34;kind&#34;: &#34;b&#34;" in page.text, 'value="run"' in page.text) == (200, True, False)
+        for fields in ({"do": "run", "arguments": "{}"}, {"do": "accept", "questions": "{}", "arguments": "{}"}):
+            refused = await user.post("tools/odd/strict", fields)
+            assert (refused.status_code, "mcp:write" in refused.text) == (403, True)

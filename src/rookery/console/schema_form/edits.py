@@ -96,18 +96,22 @@ class _FormReader:
             return self._read_object(node, value)
         if node.kind == "list" and is_array(value):
             return [self._read_row(row) for row in node.children]
-        return value if node.kind in {"hidden", "list"} else self._read_control(node, value)
+        return value if node.kind in {"constant", "hidden", "list"} else self._read_control(node, value)
 
     def _read_object(self, node: FormNode, value: object) -> object:
-        fields: JsonObject = dict(value) if is_object(value) else {}
+        before: JsonObject = dict(value) if is_object(value) else {}
+        fields = dict(before)
         for child in node.children:
             item = self.read(child)
             if isinstance(item, Missing):
                 fields.pop(child.name, None)
             else:
                 fields[child.name] = item
-        if fields or value == {}:
+        if is_object(value) and fields == before:
             return fields
+        constants: JsonObject = {child.name: child.values[0] for child in node.children if child.kind == "constant"}
+        if fields.keys() - constants.keys():
+            return {name: item for name, item in constants.items() if name not in fields} | fields
         # An optional object whose last field was emptied disappears.
         return fields if is_object(value) and node.is_required else MISSING
 

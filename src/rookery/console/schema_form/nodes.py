@@ -29,7 +29,7 @@ MAX_ROWS = 50
 MAX_TEXT_LENGTH = 20_000
 """A longer text is left to the JSON, so that the page stays small."""
 
-NodeKind = Literal["text", "number", "boolean", "choice", "json", "object", "list", "hidden"]
+NodeKind = Literal["text", "number", "boolean", "choice", "constant", "json", "object", "list", "hidden"]
 Choices = Mapping[str, int]
 """The branches that a person chose, by the JSON pointer of their union."""
 
@@ -50,7 +50,7 @@ class FormNode:
         value: Its value, or MISSING.
         text: The text that its control shows.
         options: The texts of a choice. Its control sends the number of one, or `other` for a value that is not among them.
-        values: The values of a choice, in the order of *options*.
+        values: The values of a choice, in the order of *options*. A constant has one, which its object gets with its first other property.
         branches: The branches of a union, each merged with what they share; one element if it is no union.
         branch_names: The names of the branches.
         branch: The index of the branch that is shown.
@@ -177,6 +177,8 @@ class _FormBuilder:
         node.kind, node.options, node.values = "choice", [text for text, _ in options], [option for _, option in options]
         index = next((number for number, option in enumerate(node.values) if is_same(option, value)), None)
         node.text = "" if isinstance(value, Missing) else "other" if index is None else str(index)
+        if len(options) == 1 and node.is_required and not node.is_row and node.text != "other":
+            node.kind = "constant"
 
     def _fill_object(self, node: FormNode, rules: Schema, value: object, depth: int) -> None:
         fields = value if is_object(value) else {}

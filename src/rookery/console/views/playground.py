@@ -29,6 +29,9 @@ JsonObject = dict[str, object]
 
 _MAX_SHOWN_TEXT = 64 * 1024
 _MAX_NOTICES = 500
+CALL_SCOPE = "mcp:write"
+"""The scope of calls. The form and the JSON follow each other without it, so that a person can write the arguments of a client."""
+
 _MAX_ARGUMENTS_LENGTH = 100 * 1024
 _MISSING_PROPERTY = re.compile(r'^"(.+)" is a required property')
 _NOT_JSON = "The arguments are not JSON: {}."
@@ -90,13 +93,15 @@ async def submit(visit: Visit) -> Response:
     if tool is None:
         return await _render_unknown_tool(visit, server_id)
     fields = (await visit.form()).as_dict()
+    is_call = fields.get("do") in {"run", "confirmed"} or QUESTIONS_FIELD in fields
+    if is_call and not visit.can(CALL_SCOPE):
+        raise ApiError(f"Your key has no scope {CALL_SCOPE}, so it may not call tools.", status=403, code="scope_missing", detail={})
     if len(fields.get("arguments", "")) > _MAX_ARGUMENTS_LENGTH:
         return _render_too_long(visit)
     if QUESTIONS_FIELD in fields:
         return await _answer_questions(visit, _read_text(server_id, tool, fields.get("arguments", ""), {}), fields)
     playground = _read_form(server_id, tool, fields)
     is_script = visit.is_partial
-    is_call = fields.get("do") in {"run", "confirmed"}
     if not is_call or playground.value is None or playground.errors:
         status = 422 if is_call else 200
         return await (_render_editor(visit, playground) if is_script else _render_page(visit, playground, status=status))
@@ -347,5 +352,5 @@ def _describe_block(block: object) -> dict[str, object]:
 
 VIEWS = (
     View("GET", "/tools/{server_id}/{tool:path}", show_tool, "mcp:read"),
-    View("POST", "/tools/{server_id}/{tool:path}", submit, "mcp:write"),
+    View("POST", "/tools/{server_id}/{tool:path}", submit, "mcp:read"),
 )
