@@ -143,3 +143,27 @@ async def test_endpoints_are_found_by_their_description_or_url(user: ConsoleUser
     text = await user.read("webhooks?q=bill")
     assert ("100% Billing" in text, "Chat" in text) == (True, False)
     assert "No endpoint matches" in await user.read("webhooks?q=nothing-like-this")
+
+
+async def test_a_disabled_endpoint_offers_nothing_that_would_fail(user: ConsoleUser, instance: Instance) -> None:
+    """Issue 21: an endpoint that is disabled can neither be tested nor get a delivery again, and its pages say what to do first."""
+    path = await _create(user)
+    await user.post(f"{path}/state", {"enabled": ""})
+    await instance.admin.post("/v1/plans", {"title": "Unload the ship"})
+    await eventually(lambda: _is_shown(user, path, "held"))
+    page = (await user.get(path)).text
+    assert ("/test" in page, "Resend failed" in page, ">Enable<" in page) == (False, False, True)
+    delivery = re.search(rf'href="[./]*({path}/deliveries/[^"]+)"', page)
+    assert delivery is not None
+    text = await user.read(delivery.group(1))
+    assert "The endpoint is disabled. Enable it to send the delivery again." in text
+    assert "Resend" not in text
+
+
+async def test_events_are_chosen_by_group(user: ConsoleUser) -> None:
+    """The form offers the wildcard of each group and checks what the endpoint has."""
+    page = (await user.get(f"{await _create(user)}/edit")).text
+    checked = re.findall(r'name="events" value="([^"]+)" checked', page)
+    assert checked == ["memory.*", "plan.created"]
+    assert 'value="task.*"' in page
+    assert "`" not in get_text(page)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from starlette.responses import Response
 
@@ -149,16 +149,25 @@ async def resend_delivery(visit: Visit) -> Response:
     return visit.redirect(f"webhooks/{webhook_id}/deliveries/{delivery.id}", "queued")
 
 
+def group_events(types: Sequence[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
+    """Return names and descriptions of events by the first part of the name. A group of several begins with its wildcard."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for name, description in types:
+        groups.setdefault(name.partition(".")[0], []).append((name, description))
+    wildcards = {group: (f"{group}.*", "All of these, also future ones.") for group, events in groups.items() if len(events) > 1}
+    return {group: [wildcards[group], *events] if group in wildcards else events for group, events in groups.items()}
+
+
 async def _show_form(
     visit: Visit, values: Mapping[str, str], events: list[str], errors: Mapping[str, list[str]], *, status: int = 200
 ) -> Response:
-    types = [event async for event in await visit.client.webhooks.list_event_types(per_page=100)]
-    type_names = {event.name for event in types}
+    groups = group_events([(event.name, event.description) async for event in await visit.client.webhooks.list_event_types(per_page=100)])
+    names = {"*"} | {name for group in groups.values() for name, _ in group}
     content: dict[str, object] = {
         "values": {"id": "", "url": "", "description": "", "include_content": "", "strict_order": ""} | dict(values),
         "chosen": events,
-        "others": [name for name in events if name not in type_names],
-        "types": types,
+        "others": [name for name in events if name not in names],
+        "groups": groups,
         "errors": errors,
     }
     return visit.render("webhooks/form.html", status=status, **content)
