@@ -197,3 +197,13 @@ async def test_a_person_runs_a_plan(person: BrowserUser) -> None:
     await person.wait_for("document.querySelectorAll('.graph rect').length === 4")
     assert await person.find_faults() == []
     await person.page.resize(1440, 900)
+
+
+async def test_a_long_description_is_folded(user: ConsoleUser, instance: Instance) -> None:
+    """The head of a plan has the first paragraph of its description; the rest is below it."""
+    fields = {"title": "Unload", "description": "Lift the crates.\n\n## Rules\n\n- Two people"}
+    plan = (await instance.admin.post("/v1/plans", fields)).json()["slug"]
+    page = (await user.get(f"plans/{plan}")).text
+    assert get_text(page.partition('class="lead"')[2].partition("</p>")[0].removeprefix(">")) == "Lift the crates."
+    assert "The whole description" in page
+    assert "## Rules" in page

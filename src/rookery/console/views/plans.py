@@ -9,7 +9,7 @@ from typing import Literal, cast, get_args
 from starlette.responses import Response
 
 from rookery.console.arguments import choose
-from rookery.console.plan_graph import MAX_DRAWN_TASKS, draw_graph, list_dependencies
+from rookery.console.plan_graph import BOX_WIDTH, MAX_DRAWN_TASKS, draw_graph, list_dependencies
 from rookery.console.routing import View
 from rookery.console.visit import PER_PAGE, Notice, PageLinks, Visit
 from rookery_client import ApiError
@@ -163,6 +163,7 @@ async def show_graph(visit: Visit) -> Response:
         "plans/graph.html",
         plan=plan,
         drawing=draw_graph(graph),
+        box_width=BOX_WIDTH,
         dependencies=list_dependencies(graph),
         max_tasks=MAX_DRAWN_TASKS,
         task_count=sum(node.kind == "task" for node in graph.nodes),
