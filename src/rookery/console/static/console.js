@@ -109,7 +109,10 @@ function startChart(figure) {
 // On narrow screens, rows of lists become blocks without a head. There each number needs the title of its column.
 onPart("table.rows", (table) => {
   const titles = [...table.tHead.rows[0].cells].map((cell) => (cell.firstElementChild ? "" : cell.textContent));
-  for (const cell of table.querySelectorAll("td.num")) cell.dataset.label = titles[cell.cellIndex];
+  for (const cell of table.querySelectorAll("td")) {
+    cell.classList.toggle("none", cell.textContent.trim() === "–");
+    if (cell.matches(".num")) cell.dataset.label = titles[cell.cellIndex];
+  }
 });
 
 onPart("[data-chart]", startChart);
