@@ -49,7 +49,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # pyright says when a newer one exists, and asks the network for it.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help install serve demo test check lint fix test-engines test-engines-long conformance engine-table bench lock dev upstreams test-clients docs browser viewers examples client dist test-dist test-installers sbom check-deploy test-image contract train-scoring eval-scoring
+.PHONY: help install serve demo test check lint fix test-engines test-engines-long conformance engine-table bench lock dev upstreams test-clients docs browser pictures viewers examples client dist test-dist test-installers sbom check-deploy test-image contract train-scoring eval-scoring
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -109,6 +109,9 @@ browser: ## Install Chromium, in which the pages of the documentation are tested
 	    { $$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -y -qq --no-install-recommends chromium; } \
 	        >"$$log" 2>&1 || { cat "$$log" >&2; echo "Chromium could not be installed: what needs it is skipped" >&2; }; rm -f "$$log"; \
 	}
+
+pictures: $(UPSTREAMS) browser ## Take the pictures of the console in docs/images; all pages into a folder by ARGS="--all FOLDER"
+	@exec $(BIN)/python -m tests.console.pictures $(ARGS)
 
 viewers: $(DEV) ## Make the vendored viewers of the documentation anew from npm; compare only by ARGS=--check
 	@exec $(BIN)/python -m tests.reference.vendoring $(ARGS)
