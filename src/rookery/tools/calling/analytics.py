@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from weakref import WeakValueDictionary
 
 from rookery.access.models import Caller
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound
+from rookery.kernel.workspace_turns import WorkspaceTurns
 from rookery.tools.calling.call_buffer import CallBuffer
 from rookery.tools.catalogue_tool import is_tool_allowed
 from rookery.tools.models import CallRecord, CallStats, ToolCallFilter
@@ -43,7 +43,7 @@ class CallAnalytics:
         self._db = db
         self._buffer = buffer
         self._slots = asyncio.Semaphore(_MAX_CONCURRENT_REPORTS)
-        self._workspace_locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+        self._turns = WorkspaceTurns()
 
     async def load_report(self, caller: Caller, filters: ToolCallFilter, group_by: CallGroupBy, *, limit: int) -> CallReport:
         """Return the figures of the matching calls, limited to the servers and tools that the caller's key may use."""
@@ -56,9 +56,7 @@ class CallAnalytics:
             count = len(groups) if len(groups) < limit else store.count_groups(tx, allowed, group_by)
             return CallReport(total=total, groups=groups, group_count=count)
 
-        # The workspace's lock comes first, so that many requests of one workspace delay only that workspace.
-        workspace_lock = self._workspace_locks.setdefault(caller.workspace_id, asyncio.Lock())
-        async with workspace_lock, self._slots:
+        async with self._turns.take(caller.workspace_id, self._slots):
             return await self._db.read(read)
 
     async def was_called(self, caller: Caller, server: str, tool: str) -> bool:
