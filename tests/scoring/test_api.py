@@ -16,7 +16,7 @@ from rookery.kernel.config import Settings
 from rookery.kernel.secret import Secret
 from rookery.scoring.cards import CARDS, read_card
 from tests.chat_service import ChatService, answer, run_chat_service
-from tests.conftest import Instance, run_instance
+from tests.conftest import Caller, Instance, eventually, run_instance
 
 pytestmark = pytest.mark.embedded_store
 
@@ -69,6 +69,26 @@ async def test_a_score_has_all_fields(instance: Instance) -> None:
         card = await instance.caller(None).get(cast("str", address).partition("8400")[2])
         assert card.status_code == 200
         assert card.text.startswith("# ")
+
+
+async def test_a_score_waits_for_one_part_of_another_workspace(instance: Instance) -> None:
+    """Issue 20: batches of one workspace wait for each other, so a text of another one has its turn after the part that is computed."""
+    reader = await instance.api_key("score:read", workspace_id=await instance.workspace("other"))
+    batch: Json = {"items": [{"text": PROSE * 3}] * 8}
+    ends = list[str]()
+
+    async def score(caller: Caller, name: str, path: str, body: Json) -> None:
+        body_of(await caller.post(f"/v1/score/{path}", body))
+        ends.append(name)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(12):
+            group.create_task(score(instance.admin, "batch", "batch", batch))
+        await eventually(lambda: bool(ends))
+        await score(reader, "text", "content", {"text": PROSE * 3})
+        assert ends.index("text") < 6, "before half of the batches that were sent before it"
+
+    assert len(ends) == 13
 
 
 async def test_offsets_point_into_the_text_as_it_was_sent(instance: Instance) -> None:

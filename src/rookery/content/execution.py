@@ -256,7 +256,7 @@ class GenerationRunner:
         if not output.strip():
             return None
         try:
-            return await self._get_scorer().score_output(generation.messages, output)
+            return await self._get_scorer().score_output(generation.workspace_id, generation.messages, output)
         except Exception:  # noqa: BLE001 - logged; the answer is stored without scores
             _log.exception("content.score_failed", generation=generation.id)
             return None

@@ -77,7 +77,7 @@ class FindKeyNames(Protocol):
 class OutputScorer(Protocol):
     """Scores the output of a generation. The domain of scoring implements it."""
 
-    async def score_output(self, messages: Sequence[ChatMessage], output: str) -> Mapping[str, object]:
+    async def score_output(self, workspace_id: int, messages: Sequence[ChatMessage], output: str) -> Mapping[str, object]:
         """Return the scores of *output* as the answer to *messages*, as `POST /v1/score/content` returns them. Nothing is stored."""
         ...
 

@@ -93,19 +93,20 @@ class ScoringApi:
             if caller.environment == "test":
                 raise ValidationFailed({"judge": ["is not available to test keys, because it may cost money; use a live key"]})
             self.judge.require_model()
-        score = await self.scorer.score(text, explain=body.explain)
+        score = await self.scorer.score(text, workspace_id=caller.workspace_id, explain=body.explain)
         if body.judge:
             score = replace(score, judgement=await self.judge.judge(caller, text, score.sycophancy))
         return self._serialize(score, explain=body.explain)
 
-    async def post_batch(self, body: ScoreBatchBody) -> ScoreBatchResponse:
+    async def post_batch(self, caller: Caller, body: ScoreBatchBody) -> ScoreBatchResponse:
         """
         Score up to 500 texts.
 
         Each text is scored or rejected on its own. `results` has one result or error per text, in the order of the request.
         """
         parsed = [_parse_item(item) for item in body.items]
-        scores = iter(await self.scorer.score_many([item for item in parsed if isinstance(item, ScoredText)], explain=body.explain))
+        texts = [item for item in parsed if isinstance(item, ScoredText)]
+        scores = iter(await self.scorer.score_many(texts, workspace_id=caller.workspace_id, explain=body.explain))
         return ScoreBatchResponse.model_construct(
             results=[
                 ScoreItemResponse.model_construct(index=index, status=item.status, result=None, error=item.body())

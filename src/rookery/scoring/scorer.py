@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 
+from rookery.kernel.workspace_turns import WorkspaceTurns
 from rookery.scoring.detection import DetectionModel
 from rookery.scoring.models import ContentScore, ScoredText
 from rookery.scoring.plain_text import extract_plain_text
@@ -16,7 +17,7 @@ from rookery.scoring.sycophancy.assessment import assess_sycophancy
 
 MAX_CHUNK_TEXTS = 8
 MAX_CHUNK_CHARS = 20_000
-"""Size of a part of a batch. Between two parts, the texts of other requests have their turn."""
+"""Size of a part of a batch. Between two parts, the texts of other workspaces have their turn."""
 
 PAUSE_S = 0.0001
 """Pause after each text, in which the event loop runs. Without it, the loop waits for the interpreter's switch interval of 5 ms."""
@@ -33,28 +34,31 @@ class ContentScorer:
     def __init__(self, open_detector: Callable[[], AiDetector]) -> None:
         self._open_detector = open_detector
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="scoring")
+        self._turns = WorkspaceTurns()
 
     @cached_property
     def detector(self) -> AiDetector:
         """The engine of AI detection."""
         return self._open_detector()
 
-    async def score(self, text: ScoredText, *, explain: bool = True) -> ContentScore:
-        """Return the scores of *text*."""
-        return (await self.score_many([text], explain=explain))[0]
+    async def score(self, text: ScoredText, *, workspace_id: int = 0, explain: bool = True) -> ContentScore:
+        """Return the scores of *text*, as `score_many` does."""
+        return (await self.score_many([text], workspace_id=workspace_id, explain=explain))[0]
 
-    async def score_many(self, texts: Sequence[ScoredText], *, explain: bool = True) -> list[ContentScore]:
+    async def score_many(self, texts: Sequence[ScoredText], *, workspace_id: int = 0, explain: bool = True) -> list[ContentScore]:
         """
         Return the scores of each text, in order.
 
         Args:
             texts: The texts.
+            workspace_id: The workspace of the request; 0: a command. The parts of one workspace wait for each other.
             explain: Compute the signals of AI detection.
         """
         loop = asyncio.get_running_loop()
         scores = list[ContentScore]()
         for chunk in _split(texts):
-            scores += await loop.run_in_executor(self._executor, partial(self.score_now, chunk, explain=explain))
+            async with self._turns.take(workspace_id):
+                scores += await loop.run_in_executor(self._executor, partial(self.score_now, chunk, explain=explain))
         return scores
 
     async def get_detection_model(self) -> DetectionModel:

@@ -56,11 +56,11 @@ class ScoringServices:
         self._runtime.on_close(scorer.close)
         return scorer
 
-    async def score_output(self, messages: Sequence[ConversationMessage], output: str) -> Mapping[str, object]:
+    async def score_output(self, workspace_id: int, messages: Sequence[ConversationMessage], output: str) -> Mapping[str, object]:
         """Return the scores of *output* as the answer to *messages*, as `POST /v1/score/content` returns them."""
         history = [Message(role=message.role, content=message.content) for message in messages]
         prompt = history.pop().content if history and history[-1].role == "user" else None
-        score = await self.scorer.score(ScoredText(text=output, prompt=prompt, history=tuple(history)))
+        score = await self.scorer.score(ScoredText(text=output, prompt=prompt, history=tuple(history)), workspace_id=workspace_id)
         return to_json(serialize_score(score, base_url=self._runtime.settings.public_url_of(ROUTE_PREFIX), explain=True))
 
     @property

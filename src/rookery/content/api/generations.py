@@ -116,7 +116,7 @@ class GenerationApi:
         generation = await self.generations.get(ContentTenant.from_caller(caller), generation_id)
         if not (generation.output or "").strip():
             raise Conflict(f"The generation has no output to score; its status is {generation.status.value!r}.")
-        score = await self.scorer.score_output(generation.messages, generation.output or "")
+        score = await self.scorer.score_output(generation.workspace_id, generation.messages, generation.output or "")
         return ScoredGenerationResponse.from_parts(generation_id=generation.id, score=score)
 
     async def post_cancel(self, caller: Caller, generation_id: str) -> Generation:
