@@ -146,6 +146,31 @@ async def test_a_stored_map_does_not_wait_for_another_map(instance: Instance) ->
     assert calls == [3, 6]
 
 
+async def test_workspaces_take_turns(instance: Instance) -> None:
+    """Issue 20: the map of a workspace is drawn after the one that is computed, before further ones of another workspace."""
+    await fill(instance.admin, 3)
+    other_id = await instance.workspace("other")
+    await fill(await instance.api_key("brain:read", "brain:write", workspace_id=other_id), 2)
+    may_end, sizes = threading.Event(), list[int]()
+
+    def project_slowly(items: Sequence[Sequence[bytes]]) -> Projection:
+        sizes.append(len(items))
+        may_end.wait(HANG_S)
+        return project_vectors(items)
+
+    memory_map = replace(instance.rookery.runtime.use(MemoryServices).map, project_vectors=project_slowly)
+    caller, other = make_caller(workspace_id=instance.workspace_id), make_caller(workspace_id=other_id)
+    filters = [MemoryFilter(), *(MemoryFilter(project=project) for project in TOPICS)]
+    async with asyncio.TaskGroup() as group:
+        first, *rest = [group.create_task(memory_map.draw(caller, one, by="type")) for one in filters]
+        await eventually(lambda: len(sizes) == 1)
+        last = group.create_task(memory_map.draw(other, MemoryFilter(), by="type"))
+        may_end.set()
+
+    assert [len(task.result().ids) for task in (first, *rest, last)] == [6, 3, 3, 4]
+    assert sizes[1] == 4, "the second map is that of the other workspace"
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 13, 700])
 @pytest.mark.parametrize("is_equal", [True, False])
 def test_any_vectors_are_projected(count: int, *, is_equal: bool) -> None:

@@ -16,6 +16,7 @@ from rookery.kernel.db import Database
 from rookery.kernel.engine_breakers import EngineBreaker
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.tokenization import STOP_WORDS, split_words
+from rookery.kernel.workspace_turns import WorkspaceTurns
 from rookery.memory.access_filter import build_access_filter
 from rookery.memory.embedding_migration import EmbeddingMigration
 from rookery.memory.models import MapGrouping, MemoryFilter, NameCount, Vector
@@ -78,6 +79,7 @@ class _Layouts:
     """The latest layouts, by a digest of the memories that they place. They hold numbers, no text of a memory."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    turns: WorkspaceTurns = field(default_factory=WorkspaceTurns)
     _by_digest: OrderedDict[bytes, _Layout] = field(default_factory=OrderedDict[bytes, _Layout])
 
     def get(self, digest: bytes) -> _Layout | None:
@@ -98,8 +100,8 @@ class MemoryMap:
     """
     The service that draws maps.
 
-    A layout is computed in a thread, one at a time, and is used again until one of its memories or the model changes. The words are
-    computed from the present contents each time, so that nothing of a deleted memory stays.
+    A layout is computed in a thread, one at a time, with turns of the workspaces. It is used again until one of its memories or the model
+    changes. The words are computed from the present contents each time, so that nothing of a deleted memory stays.
     """
 
     db: Database
@@ -134,7 +136,7 @@ class MemoryMap:
         digest = hashed.digest()
         if (layout := self._layouts.get(digest)) is not None:
             return layout
-        async with self._layouts.lock:
+        async with self._layouts.turns.take(workspace_id, self._layouts.lock):
             if (layout := self._layouts.get(digest)) is not None:  # another request has computed it meanwhile
                 return layout
             chunks = dict[str, tuple[Vector, ...]]()
