@@ -19,43 +19,83 @@ _SET = re.compile(r"\[!?+\]?+[^\]]*\]")
 
 _ELEMENT = re.compile(rf"{_SET.pattern}|.", re.DOTALL)
 
-_Check = str | re.Pattern[str]
 
+class _Text:
+    """A part of a pattern between two stars, without other wildcards."""
 
-class _Segment:
-    """The part of a pattern between two stars. Each of its elements matches one character."""
+    __slots__ = ("_text", "length")
 
-    __slots__ = ("_checks", "_text", "length")
-
-    _text: str | None
-    _checks: tuple[tuple[int, _Check], ...]
-
-    def __init__(self, pattern: str) -> None:
-        self._text, self._checks, self.length = pattern, (), len(pattern)
-        if "?" not in pattern and "[" not in pattern:
-            return
-        elements = _ELEMENT.findall(pattern)
-        checks: list[tuple[int, _Check]] = [
-            (offset, element if len(element) == 1 else re.compile(fnmatch.translate(element)))
-            for offset, element in enumerate(elements)
-            if element != "?"
-        ]
-        self._text, self._checks, self.length = None, tuple(checks), len(elements)
+    def __init__(self, text: str) -> None:
+        self._text, self.length = text, len(text)
 
     def matches_at(self, name: str, start: int) -> bool:
         """Return whether *name* has the segment at *start*, where it has enough characters."""
-        if self._text is not None:
-            return name.startswith(self._text, start)
+        return name.startswith(self._text, start)
+
+    def find(self, name: str, start: int, end: int) -> int:
+        """Return the first position from *start* on at which *name* has the segment before *end*, or -1 if no position has it."""
+        return name.find(self._text, start, end)
+
+
+_Check = str | re.Pattern[str]
+
+
+class _Wildcards:
+    """A segment with `?` or sets. All its positions in a name are found at once, as bits of integers."""
+
+    __slots__ = ("_checks", "length")
+
+    def __init__(self, text: str) -> None:
+        elements = _ELEMENT.findall(text)
+        self._checks: tuple[tuple[int, _Check], ...] = tuple(
+            (offset, element if len(element) == 1 else _compile_set(element)) for offset, element in enumerate(elements) if element != "?"
+        )
+        self.length = len(elements)
+
+    def matches_at(self, name: str, start: int) -> bool:
+        """See `_Text`."""
         return all(
             name[start + offset] == check if isinstance(check, str) else check.match(name[start + offset]) is not None
             for offset, check in self._checks
         )
 
     def find(self, name: str, start: int, end: int) -> int:
-        """Return the first position from *start* on at which *name* has the segment before *end*, or -1 if no position has it."""
-        if self._text is not None:
-            return name.find(self._text, start, end)
-        return next((at for at in range(start, end - self.length + 1) if self.matches_at(name, at)), -1)
+        """See `_Text`."""
+        if end - start < self.length:
+            return -1
+        places, starts = _get_places(name), (1 << (end - self.length + 1)) - (1 << start)
+        for offset, check in self._checks:
+            starts &= (places.get(check, 0) if isinstance(check, str) else _get_set_places(name, check)) >> offset
+            if not starts:
+                return -1
+        return (starts & -starts).bit_length() - 1
+
+
+_Segment = _Text | _Wildcards
+
+
+def _make_segment(text: str) -> _Segment:
+    return _Text(text) if WILDCARDS.isdisjoint(text) else _Wildcards(text)
+
+
+@lru_cache(maxsize=4096)
+def _compile_set(element: str) -> re.Pattern[str]:
+    return re.compile(fnmatch.translate(element))
+
+
+@lru_cache(maxsize=1024)
+def _get_places(name: str) -> dict[str, int]:
+    """Return the positions of each character of *name*, as bits."""
+    places = dict[str, int]()
+    for position, char in enumerate(name):
+        places[char] = places.get(char, 0) | 1 << position
+    return places
+
+
+@lru_cache(maxsize=4096)
+def _get_set_places(name: str, members: re.Pattern[str]) -> int:
+    """Return the positions of all characters of a set."""
+    return sum(bits for char, bits in _get_places(name).items() if members.match(char))
 
 
 def matches(name: str, pattern: str) -> bool:
@@ -75,14 +115,14 @@ def _compile(pattern: str) -> Callable[[str], bool]:
 
 def _split(pattern: str) -> tuple[_Segment, ...]:
     if "[" not in pattern:
-        return tuple(map(_Segment, pattern.split("*")))
+        return tuple(map(_make_segment, pattern.split("*")))
     segments = [""]
     for element in _ELEMENT.findall(pattern):
         if element == "*":
             segments.append("")
         else:
             segments[-1] += element
-    return tuple(map(_Segment, segments))
+    return tuple(map(_make_segment, segments))
 
 
 def _match_segments(segments: tuple[_Segment, ...], name: str) -> bool:
