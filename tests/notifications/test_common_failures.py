@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from datetime import UTC, datetime
 from typing import cast
 
@@ -80,13 +81,15 @@ async def test_single_addresses_that_are_gone_are_marked(settings: Settings) -> 
         assert cast("Json", (await rig.get("/subscribers?status=invalid"))["meta"])["total"] == 40
 
 
-def _make_attempt(number: int, kind: ChannelType, result: SendResult, *, used_attempts: int) -> SendAttempt:
+def _make_attempt(
+    number: int, kind: ChannelType, result: SendResult, *, used_attempts: int = 0, host: str = "", attributes: str = "{}"
+) -> SendAttempt:
     channel = SubscriberChannel(
         id=f"c{number}", workspace_id=1, subscriber_id=f"s{number}", position=0, type=kind, address=f"a{number}", p256dh="", auth="",
-        host="", status=ChannelStatus.ACTIVE, status_reason=None, last_confirmed_at=None, created_at=_NOW,
+        host=host, status=ChannelStatus.ACTIVE, status_reason=None, last_confirmed_at=None, created_at=_NOW,
     )  # fmt: skip
     claim = ClaimedNotification(
-        id=f"d{number}", workspace_id=1, campaign_id="c", external_id=f"s{number}", channel=channel, locale=None, attributes="{}",
+        id=f"d{number}", workspace_id=1, campaign_id="c", external_id=f"s{number}", channel=channel, locale=None, attributes=attributes,
         attempt_number=1, used_attempts=used_attempts, due_at=_NOW, expires_at=_NOW.replace(year=2027),
     )  # fmt: skip
     return SendAttempt(claim=claim, result=result, started_at=_NOW, ended_at=_NOW, duration_s=0.0)
@@ -133,4 +136,27 @@ def test_messages_that_may_have_arrived_count_as_failures() -> None:
     unknown = SendResult(outcome=SendOutcome.UNKNOWN, reason="The receiver did not answer within 10 seconds.")
     failures = _record_all(FailureStreaks(), ChannelType.WEBHOOK, [unknown] * 12)
 
-    assert [len(failure.attempts) for failure in failures] == [10, 1, 1]
+    assert [len(failure.sends) for failure in failures] == [10, 1, 1]
+
+
+def _record_large(streaks: FailureStreaks, host: str) -> None:
+    attempt = _make_attempt(1, ChannelType.WEBHOOK, _GONE, host=host, attributes="x" * 16_000)
+    assert streaks.record(attempt) is None
+
+
+def test_failures_of_many_hosts_take_little_memory() -> None:
+    """Issue 20: each of a million subscribers may have a host of its own, and attributes of 16 KB. The latest hosts are counted."""
+    streaks, count = FailureStreaks(), 2_000
+
+    tracemalloc.start()
+    try:
+        for number in range(count):
+            _record_large(streaks, f"{number}.example")
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert size < 2_000_000
+    latest = _make_attempt(1, ChannelType.WEBHOOK, _GONE, host=f"{count - 1}.example")
+    failures = [streaks.record(latest) for _ in range(MIN_COMMON_FAILURES - 1)]
+    assert [len(failure.sends) for failure in failures if failure is not None] == [MIN_COMMON_FAILURES]

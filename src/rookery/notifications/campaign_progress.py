@@ -98,7 +98,7 @@ class CampaignProgress:
         A delivery of a cancelled campaign is not sent again. Results of deleted campaigns, which *campaigns* lacks, are dropped.
 
         Args:
-            common_failures: Failures whose fault is not that of the subscribers. Their attempts are among *attempts* or stored already.
+            common_failures: Failures whose fault is not that of the subscribers. Their results are among *results* or stored already.
         """
         attempts = [attempt for attempt in attempts if attempt.claim.campaign_id in campaigns]
         existing_results = [result for result in results if result.claim.campaign_id in campaigns]
@@ -108,7 +108,7 @@ class CampaignProgress:
         log.add_to_outbox(tx, [attempt.outbox_message for attempt in attempts if attempt.outbox_message is not None])
         confirmed_ids = [attempt.claim.channel.id for attempt in attempts if attempt.result.outcome is SendOutcome.SENT]
         subscribers.confirm_channels(tx, sorted(set(confirmed_ids)), at=now)
-        excused_ids = {attempt.claim.channel.id for failure in common_failures for attempt in failure.attempts}
+        excused_ids = {send.channel_id for failure in common_failures for send in failure.sends}
         for attempt in attempts:
             result, claim = attempt.result, attempt.claim
             if result.outcome is SendOutcome.GONE and claim.channel.id not in excused_ids:
@@ -164,20 +164,20 @@ class CampaignProgress:
 
     def _excuse(self, tx: Tx, failure: CommonFailure, campaigns: dict[str, Campaign], now: datetime) -> None:
         """Activate the channels of a common failure again. If it pauses the campaign, open its deliveries again, but no unknown ones."""
-        for claim in (attempt.claim for attempt in failure.attempts if attempt.result.outcome is SendOutcome.GONE):
-            if queue.revalidate_channel(tx, claim.channel.id):
+        for send in failure.sends:
+            if send.outcome is SendOutcome.GONE and queue.revalidate_channel(tx, send.channel_id):
                 event = SubscriberEvent(
                     name="subscriber.updated",
-                    workspace_id=claim.workspace_id,
-                    subscriber_id=claim.channel.subscriber_id,
-                    external_id=claim.external_id,
+                    workspace_id=send.workspace_id,
+                    subscriber_id=send.subscriber_id,
+                    external_id=send.external_id,
                     at=now,
                 )
                 self._bus.publish_on_commit(tx, event)
-        campaign = campaigns.get(failure.attempts[0].claim.campaign_id)
+        campaign = campaigns.get(failure.sends[0].campaign_id)
         if failure.pause_reason is None or campaign is None or campaign.status not in {CampaignStatus.SENDING, CampaignStatus.PAUSED}:
             return
-        queue.reopen_failed(tx, [attempt.claim.id for attempt in failure.attempts], now)
+        queue.reopen_failed(tx, [send.delivery_id for send in failure.sends], now)
         campaigns[campaign.id] = self._pause(tx, campaign, failure.pause_reason, now)
 
     def _pause(self, tx: Tx, campaign: Campaign, reason: str | None, now: datetime) -> Campaign:
