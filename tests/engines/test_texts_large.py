@@ -394,3 +394,39 @@ async def test_the_table_of_an_emptied_workspace_is_dropped(open_index: OpenInde
     assert (await find_ids(other, TextQuery(any_of=("heron",)), limit=9), await index.count(1)) == ([], 0)
     await other.put([make_document("new", content="heron")])
     assert await find_ids(index, make_question("heron"), limit=9) == ["new"]
+
+
+async def test_the_tables_of_many_emptied_workspaces_are_dropped(open_index: OpenIndex, tmp_path: Path) -> None:
+    """D-41: an erasure drops a few tables at a time, so that other writers run in between, and leaves none."""
+    index = open_index(min_documents=1_000)
+    await index.put([make_document("a", workspace_id=number, content="heron") for number in range(1, 41)])
+    for number in range(2, 41):
+        await index.drop(number, ["a"])
+    await index.erase()
+
+    with contextlib.closing(sqlite3.connect(tmp_path / "texts.db")) as connection:
+        assert connection.execute("SELECT id FROM workspace").fetchall() == [(1,)]
+        assert connection.execute("SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL%'").fetchall() == [("fts_1",)]
+
+
+async def test_nothing_is_left_of_the_cache_of_an_emptied_workspace(open_index: OpenIndex, tmp_path: Path) -> None:
+    """D-41: its folder is deleted, and so are the records of its deleted rows, which no cache would ever use."""
+    first, second = open_index(), open_index()
+    await put_and_cache(first, *make_documents(8))
+    await first.close()
+    await second.drop(1, [f"m{number}" for number in range(8)])
+    await second.erase()
+
+    assert list((tmp_path / "texts.cache").iterdir()) == []
+    with contextlib.closing(sqlite3.connect(tmp_path / "texts.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM gone").fetchone() == (0,)
+    await put_and_cache(second, *make_documents(8))
+    assert len(await find_ids(second, make_question("heron"), limit=8)) == 8
+
+
+async def test_a_start_deletes_the_caches_of_earlier_files(open_index: OpenIndex, tmp_path: Path) -> None:
+    """An upgrade to tables per workspace leaves a cache of all workspaces. It is deleted also if no workspace is large now."""
+    (tmp_path / "texts.cache" / "feed").mkdir(parents=True)
+    await open_index(min_documents=1_000).start()
+
+    assert list((tmp_path / "texts.cache").iterdir()) == []

@@ -30,6 +30,7 @@ from rookery.engines.texts.fts_tables import (
     drop_documents,
     drop_empty_tables,
     find_table,
+    forget_deleted_rows,
     list_tables,
     merge_table,
     put_documents,
@@ -64,6 +65,9 @@ rows). Mapped pages belong to the page cache of the system, not to this process.
 
 _MERGE_PAGES, _MAX_MERGE_STEPS, _MIN_CHANGED_ROWS = 256, 1_000_000, 2
 """Pages of a merge step, which blocks other writers for some ten milliseconds; steps of an erasure; rows that a useful step changes."""
+
+_MAX_DROPPED_TABLES = 8
+"""Tables that an erasure drops at once. Each takes 7 ms if there are a thousand, and blocks other writers."""
 
 _ROW = "SELECT id FROM document WHERE workspace_id = ? AND memory_id = ?"
 _HAS_EXPIRED = "SELECT EXISTS (SELECT 1 FROM document WHERE workspace_id = :workspace_id AND expires_at <= :at)"
@@ -263,13 +267,15 @@ class _TextFile(SqliteFile):
         FTS5 records a deletion in a new segment and keeps the words in the old one until both are merged, which may take years. SQLite 3.42
         has an option that removes the words at once, but older versions cannot read such a file, and backups move between versions.
         """
-        self.writer.submit_and_wait(drop_empty_tables)
+        while self.writer.submit_and_wait(partial(drop_empty_tables, limit=_MAX_DROPPED_TABLES)) == _MAX_DROPPED_TABLES:
+            pass
         for table in self.read(list_tables, _SLOW_READ_TIMEOUT_S):
             self._merge(table, -_MERGE_PAGES)
             for _ in range(_MAX_MERGE_STEPS):
                 if self._merge(table, _MERGE_PAGES) < _MIN_CHANGED_ROWS:
                     break
         self.read(self.caches.delete_stale, _SLOW_READ_TIMEOUT_S)
+        self.writer.submit_and_wait(forget_deleted_rows)
 
     def _merge(self, table: str, pages: int) -> int:
         """Merge some pages of *table*; return the number of changed rows. 0 if the table was dropped meanwhile."""

@@ -72,7 +72,9 @@ _PUT = f"INSERT OR REPLACE INTO document ({_COLUMNS}) VALUES ({', '.join('?' * 1
 _LAST_ROW = "SELECT value FROM counter WHERE name = 'last_row'"
 _RECORD_DELETED = "INSERT OR IGNORE INTO gone SELECT ?, id FROM workspace WHERE id = ? AND covered >= ?"
 _FIND_TABLE = "SELECT table_name FROM workspace WHERE id = ?"
-_LIST_EMPTY = "SELECT id, table_name FROM workspace WHERE NOT EXISTS (SELECT 1 FROM document WHERE document.workspace_id = workspace.id)"
+_LIST_EMPTY = """
+SELECT id, table_name FROM workspace WHERE NOT EXISTS (SELECT 1 FROM document WHERE document.workspace_id = workspace.id) LIMIT ?
+"""
 
 
 def create_tables(connection: sqlite3.Connection, *, max_tables: int = MAX_TABLES) -> None:
@@ -154,12 +156,19 @@ def drop_documents(connection: sqlite3.Connection, workspace_id: int, ids: Colle
             _delete_row(connection, table, workspace_id, row)
 
 
-def drop_empty_tables(connection: sqlite3.Connection) -> None:
-    """Drop the tables of workspaces that have no documents any longer."""
-    for workspace_id, table in connection.execute(_LIST_EMPTY).fetchall():
+def drop_empty_tables(connection: sqlite3.Connection, *, limit: int) -> int:
+    """Drop the tables of at most *limit* workspaces that have no documents any longer; return the number of these workspaces."""
+    empty = connection.execute(_LIST_EMPTY, (limit,)).fetchall()
+    for workspace_id, table in empty:
         connection.execute("DELETE FROM workspace WHERE id = ?", (workspace_id,))
         if table != _SHARED_TABLE:
             connection.execute(f"DROP TABLE {table}")
+    return len(empty)
+
+
+def forget_deleted_rows(connection: sqlite3.Connection) -> None:
+    """Delete the records of deleted rows of workspaces that have no tables. Their caches must be deleted before."""
+    connection.execute("DELETE FROM gone WHERE workspace_id NOT IN (SELECT id FROM workspace)")
 
 
 def merge_table(connection: sqlite3.Connection, table: str, pages: int) -> int:

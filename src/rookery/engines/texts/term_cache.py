@@ -128,9 +128,12 @@ class TermCaches:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Open existing caches and start the updates. A second call has no effect."""
+        """Delete the caches of deleted files, open existing ones and start the updates. A second call has no effect."""
         if self._thread is None:
-            self._add_missing()
+            for path in self._folder.glob("*"):
+                if not path.name.startswith(f"{self._identity}-"):
+                    shutil.rmtree(path, ignore_errors=True)
+            self._update_caches()
             self._thread = threading.Thread(target=self._run, name="texts-caches", daemon=True)
             self._thread.start()
 
@@ -164,31 +167,32 @@ class TermCaches:
     def _run(self) -> None:
         while not self._stop.wait(self._limits.poll_interval_s):
             try:
-                self._add_missing()
+                self._update_caches()
             except Exception as error:  # noqa: BLE001 - only caches: SQLite answers meanwhile, and the next attempt follows
                 _log.warning("texts.cache_failed", reason=f"{type(error).__name__}: {error}")
                 self._stop.wait(self._limits.retry_delay_s)
 
-    def _add_missing(self) -> None:
-        for workspace_id in self._list_large():
-            if workspace_id not in self._caches:
-                for path in self._folder.glob("*"):
-                    if not path.name.startswith(self._identity):
-                        shutil.rmtree(path, ignore_errors=True)
-                cache = TermCache(
-                    self._get_folder(workspace_id),
-                    workspace_id,
-                    context_weight=self._context_weight,
-                    read=self._read,
-                    write=self._write,
-                    limits=self._limits,
-                )
-                cache.start()
-                self._caches = {**self._caches, workspace_id: cache}
+    def _update_caches(self) -> None:
+        """Add the caches of workspaces that have become large, and remove those of workspaces without documents."""
+        large_ids = self._list_large()
+        for workspace_id in self._caches.keys() - large_ids:
+            self._caches[workspace_id].stop()
+        caches = {workspace_id: cache for workspace_id, cache in self._caches.items() if workspace_id in large_ids}
+        for workspace_id in large_ids - caches.keys():
+            cache = caches[workspace_id] = TermCache(
+                self._get_folder(workspace_id),
+                workspace_id,
+                context_weight=self._context_weight,
+                read=self._read,
+                write=self._write,
+                limits=self._limits,
+            )
+            cache.start()
+        self._caches = caches
 
-    def _list_large(self) -> list[int]:
+    def _list_large(self) -> set[int]:
         rows = self._read(lambda connection: connection.execute(_LIST_LARGE, (self._limits.min_documents,)).fetchall())
-        return [workspace_id for (workspace_id,) in cast("list[tuple[int]]", rows)]
+        return {workspace_id for (workspace_id,) in cast("list[tuple[int]]", rows)}
 
     def _get_folder(self, workspace_id: int) -> Path:
         return self._folder / f"{self._identity}-{workspace_id}"
