@@ -18,7 +18,7 @@ from rookery.kernel.db import Database, Tx, fetch_count
 from rookery.kernel.db.leases import make_worker_id
 from rookery.kernel.errors import EngineUnavailable, RookeryError, StorageFull
 from rookery.kernel.ids import uuid7
-from rookery.kernel.jobs import Job, JobDeferred, JobFailed, JobKind, JobOutcome, JobPaused, JobQueue, JobWorker, jobs
+from rookery.kernel.jobs import Job, JobDeferred, JobDone, JobFailed, JobKind, JobOutcome, JobPaused, JobQueue, JobWorker, jobs
 from tests.conftest import FakeClock, eventually
 from tests.deadlines import HANG_S
 from tests.processes import earlier_worker_id
@@ -99,6 +99,30 @@ async def test_a_deferred_job_keeps_its_place_and_its_attempts(database: Databas
     counts = [await worker.run_ready("Embed") for _ in range(3)]
 
     assert (counts, handler.batches) == ([2, 1, 0], [[0, 1], [0, 1], [2]])
+
+
+@pytest.mark.parametrize("outcome", [JobDeferred(), JobPaused("the engine is down"), JobFailed("a failure")])
+async def test_a_job_stays_taken_over_until_it_is_done(database: Database, clock: FakeClock, outcome: JobOutcome) -> None:
+    """D-51: the run after a crash did not finish, so the next one must know too that the job may be partly done."""
+    queue, batches = JobQueue(database, clock, uuid7), list[list[bool]]()
+    outcomes = [outcome, JobDone()]
+
+    async def handle(batch: Sequence[Job]) -> Mapping[str, JobOutcome]:
+        batches.append([job.is_taken_over for job in batch])
+        return {job.id: outcomes[len(batches) - 1] for job in batch}
+
+    worker = JobWorker(queue, [JobKind(name="Embed", handler=handle, batch_size=2, retry_delays_s=(60,))], lease_s=30)
+    await _fill(queue, 2)
+    first_id = (await database.read(lambda tx: tx.fetch_all(select(jobs.c.id).order_by(jobs.c.id))))[0].text("id")
+    dead = earlier_worker_id(make_worker_id("x"))
+    await database.write(lambda tx: tx.execute(update(jobs).where(jobs.c.id == first_id).values(owner=dead), {}))
+
+    await worker.run_ready("Embed")
+    clock.advance(seconds=60)
+    await worker.run_ready("Embed")
+
+    assert batches == [[True, False], [True, False]]
+    assert await queue.count_pending("Embed", 1) == 0
 
 
 async def test_four_processes_run_each_job_once(database: Database, database_url: str, data_dir: Path) -> None:

@@ -66,6 +66,34 @@ async def test_long_memories_of_one_workspace_do_not_delay_another(rig: MemoryRi
     assert [memory.id for memory in long_memories if (await rig.reload(memory)).indexed_at is None] == []
 
 
+async def test_a_long_memory_does_not_wait_for_the_backlogs_of_others(rig: MemoryRig) -> None:
+    """Issue 20, D-51: each workspace has its share of characters, so a long memory has its turn while others have many short ones."""
+    others = [make_caller(workspace_id=number, public_workspace_id=number) for number in (2, 3)]
+    for number in range(60):
+        for other in others:
+            await rig.remember(f"{number} " + "word " * 460, by=other)
+    long_memory = await rig.remember("word " * 9_990)
+
+    for _ in range(3):
+        await rig.worker.run_ready(EMBED_JOB)
+
+    assert (await rig.reload(long_memory)).indexed_at is not None
+    assert await rig.jobs.count_pending(EMBED_JOB, 2) > 0
+    assert await rig.jobs.count_pending(EMBED_JOB, 3) > 0
+
+
+async def test_memories_of_a_workspace_are_indexed_in_their_order(rig: MemoryRig) -> None:
+    """D-51: a memory that does not fit in a batch is indexed before later ones of its workspace."""
+    stored = [await rig.remember(f"{number} " + "word " * 1_200) for number in range(40)]
+    await rig.remember(by=make_caller(workspace_id=2, public_workspace_id=2))
+
+    await rig.worker.run_ready(EMBED_JOB)
+
+    is_indexed = [(await rig.reload(memory)).indexed_at is not None for memory in stored]
+    assert is_indexed == sorted(is_indexed, reverse=True)
+    assert 0 < sum(is_indexed) < len(stored)
+
+
 async def test_jobs_run_in_batches(rig: MemoryRig) -> None:
     """The worker claims jobs in batches (D-51)."""
     for number in range(BATCH_SIZE + 1):

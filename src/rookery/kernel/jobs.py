@@ -76,12 +76,15 @@ def _select_ready_workspaces() -> Select[tuple[int]]:
 _SELECT_READY_WORKSPACES = _select_ready_workspaces()
 _BEFORE_ALL_WORKSPACES = -1
 _LEASES = Leases(jobs, owner=jobs.c.owner, until=jobs.c.run_at)
+_TAKEN_OVER = "taken over"
+"""The owner of a released job that was taken over, so that the next run knows it too. No worker has this id."""
+
 _FINISH = delete(jobs).where(_LEASES.is_held)
 _FAIL = (
     update(jobs)
     .where(_LEASES.is_held)
     .values(
-        owner=None,
+        owner=bindparam("mark"),
         attempts=jobs.c.attempts + 1,
         run_at=bindparam("at"),
         failed_at=bindparam("failed"),
@@ -102,7 +105,7 @@ _READY_TIMES = (
     .subquery()
 )
 _IS_CLAIMED = exists().where(
-    jobs.c.kind == bindparam("of_kind"), jobs.c.run_at > bindparam("now"), jobs.c.owner.is_not(None), jobs.c.owner != bindparam("holder")
+    jobs.c.kind == bindparam("of_kind"), jobs.c.run_at > bindparam("now"), jobs.c.owner.not_in([bindparam("holder"), _TAKEN_OVER])
 )
 _MEASURE_READY = select(
     func.count().label("ready"),
@@ -185,6 +188,10 @@ class JobQueueStats:
 
 def _is_owned(owner: str | None) -> bool:
     return owner is not None
+
+
+def _get_mark(job: Job) -> str | None:
+    return _TAKEN_OVER if job.is_taken_over else None
 
 
 _JOBS = Mapper(
@@ -439,6 +446,8 @@ class JobWorker:
         """
         Return a batch in which each workspace with ready jobs has an equal part, beginning with the one after the last turn.
 
+        The jobs of a workspace keep their order.
+
         Args:
             oldest_rows: The oldest ready jobs, with which the batch is filled up.
         """
@@ -455,8 +464,9 @@ class JobWorker:
         share = {**look, "at_most": kind.batch_size // len(ids)}
         rows = [row for workspace in ids for row in tx.fetch_all(_SELECT_READY_OF_WORKSPACE, {**share, "workspace": workspace})]
         claimed_ids = {row.text("id") for row in rows}
-        rest = [row for row in oldest_rows if row.text("id") not in claimed_ids]
-        return [*rest[: kind.batch_size - len(rows)], *rows]
+        rest = [row for row in oldest_rows if row.text("id") not in claimed_ids][: kind.batch_size - len(rows)]
+        places = {workspace: place for place, workspace in enumerate(ids)}  # the last one has the last turn
+        return sorted([*rows, *rest], key=lambda row: places.get(row.integer("workspace_id"), -1))
 
     async def _run_batch(self, kind: JobKind, batch: Sequence[Job]) -> bool:
         """Run the batch and store the outcome of each job; return whether the kind should pause."""
@@ -496,24 +506,29 @@ class JobWorker:
 
     def _record_outcomes(self, tx: Tx, kind: JobKind, batch: Sequence[Job], outcomes: Mapping[str, JobOutcome]) -> None:
         now = self._jobs.clock()
-        done_ids, paused_ids, deferred = list[str](), list[str](), list[Job]()
+        done_ids, paused, deferred = list[str](), list[Job](), list[Job]()
         for job in batch:
             match outcomes.get(job.id, JobDone()):
                 case JobDone():
                     done_ids.append(job.id)
                 case JobPaused():
-                    paused_ids.append(job.id)
+                    paused.append(job)
                 case JobDeferred():
                     deferred.append(job)
                 case JobFailed(reason):
                     self._fail(tx, kind, job, reason, now)
         if done_ids:
             tx.execute(_FINISH, {"held_ids": done_ids, "holder": self._worker_id})
-        if paused_ids:
-            _LEASES.release(tx, paused_ids, self._worker_id, at=now)
+        self._give_back(tx, paused, at=now)
         if deferred:
-            ready_at = min(job.ready_at for job in deferred)
-            _LEASES.release(tx, [job.id for job in deferred], self._worker_id, at=ready_at)
+            self._give_back(tx, deferred, at=min(job.ready_at for job in deferred))
+
+    def _give_back(self, tx: Tx, batch: Sequence[Job], *, at: datetime) -> None:
+        """Release jobs that have not run, ready from *at* on."""
+        for mark in (None, _TAKEN_OVER):
+            ids = [job.id for job in batch if _get_mark(job) == mark]
+            if ids:
+                _LEASES.release(tx, ids, self._worker_id, at=at, mark=mark)
 
     def _fail(self, tx: Tx, kind: JobKind, job: Job, reason: str, now: datetime) -> None:
         is_last = job.attempts >= len(kind.retry_delays_s)
@@ -523,6 +538,7 @@ class JobWorker:
             {
                 "held_ids": [job.id],
                 "holder": self._worker_id,
+                "mark": _get_mark(job),
                 "at": to_micros(at),
                 "failed": to_micros(now) if is_last else None,
                 "reason": reason[:_MAX_REASON_LENGTH].replace("\x00", ""),
@@ -541,10 +557,9 @@ class JobWorker:
                 await self._jobs.db.write(lambda tx, until=until: _LEASES.renew(tx, self._worker_id, until=until, ids=ids))
 
     async def _release(self, batch: Sequence[Job]) -> None:
-        ids = [job.id for job in batch]
         now = self._jobs.clock()
         with contextlib.suppress(*OUTAGES):
-            await self._jobs.db.write(lambda tx: _LEASES.release(tx, ids, self._worker_id, at=now))
+            await self._jobs.db.write(lambda tx: self._give_back(tx, batch, at=now))
 
     async def _retry_failed_jobs(self, kind: JobKind) -> None:
         """Make failed jobs ready, because the engine that failed them may be available again."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.jobs import Job, JobDeferred, JobDone, JobFailed, JobKind, JobOutcome
+from rookery.memory.fair_batches import FairBatches
 from rookery.memory.indexing import DELETE_JOB, EMBED_IMPORTED_JOB, EMBED_JOB, FORCE_FIELD, Indexer
 from rookery.memory.models import Memory
 from rookery.memory.store import indexing, records
@@ -36,6 +36,7 @@ class MemoryJobs:
     db: Database
     indexer: Indexer
     clock: Clock
+    _batches: FairBatches = field(default_factory=lambda: FairBatches(MAX_BATCH_CHARS))
 
     def kinds(self) -> list[JobKind]:
         """Return the job kinds for a worker."""
@@ -66,7 +67,7 @@ class MemoryJobs:
         """
         Index the memories of *jobs*. Those that were deleted or archived or that expired meanwhile are removed from the indexes.
 
-        At most `MAX_BATCH_CHARS` are indexed, of the workspaces with the fewest characters first. The other jobs are deferred.
+        At most `MAX_BATCH_CHARS` are indexed, with turns of the workspaces. The other jobs are deferred.
 
         Raises:
             EngineUnavailable: An engine is down; the jobs wait until it is back.
@@ -95,7 +96,7 @@ class MemoryJobs:
         for workspace_id, ids in dead_ids.items():
             # A worker that died between its write and its last check may have left them in the indexes.
             await self.indexer.delete(workspace_id, ids)
-        batch = _limit_batch(pending_memories)
+        batch = self._batches.select(pending_memories)
         deferred_ids = {memory.id for memory in pending_memories} - {memory.id for memory in batch}
         reasons = await self.indexer.index(batch)
         outcomes = dict[str, JobOutcome]()
@@ -129,20 +130,6 @@ class MemoryJobs:
 
     def _mark_failed(self, tx: Tx, job: Job) -> None:
         indexing.mark_failed(tx, job.workspace_id, _memory_id(job), at=self.clock())
-
-
-def _limit_batch(memories: Sequence[Memory]) -> list[Memory]:
-    """Return those of *memories*, at least one, that are indexed now: of the workspaces with the fewest characters first."""
-    sizes = Counter[int]()
-    for memory in memories:
-        sizes[memory.workspace_id] += len(memory.content)
-    ordered, batch, total = sorted(memories, key=lambda memory: sizes[memory.workspace_id]), list[Memory](), 0
-    for memory in ordered:
-        total += len(memory.content)
-        if batch and total > MAX_BATCH_CHARS:
-            break
-        batch.append(memory)
-    return batch
 
 
 def _is_indexed(memory: Memory, model: str) -> bool:

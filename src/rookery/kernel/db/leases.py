@@ -54,7 +54,7 @@ class Leases:
         self._acquire = update(table).where(is_row).values({**lease, **(on_acquire or {})})
         self._renew = update(table).where(self.is_held).values({until.name: bindparam("ends_at")})
         self._renew_all = update(table).where(is_owner).values({until.name: bindparam("ends_at")})
-        self._release = update(table).where(self.is_held).values({owner.name: None, until.name: bindparam("ends_at")})
+        self._release = update(table).where(self.is_held).values({owner.name: bindparam("next_owner"), until.name: bindparam("ends_at")})
         self._select_owners = select(owner).where(owner.is_not(None)).distinct()
         self._end = update(table).where(owner.in_(bindparam("holders", expanding=True))).values({until.name: bindparam("ends_at")})
 
@@ -68,9 +68,14 @@ class Leases:
             return tx.execute(self._renew_all, {"holder": holder, "ends_at": to_micros(until)})
         return tx.execute(self._renew, {"held_ids": ids, "holder": holder, "ends_at": to_micros(until)})
 
-    def release(self, tx: Tx, ids: Sequence[str], holder: str, *, at: datetime) -> int:
-        """Release rows that *holder* still holds, free from *at* on. Return their number."""
-        return tx.execute(self._release, {"held_ids": ids, "holder": holder, "ends_at": to_micros(at)})
+    def release(self, tx: Tx, ids: Sequence[str], holder: str, *, at: datetime, mark: str | None = None) -> int:
+        """
+        Release rows that *holder* still holds, free from *at* on. Return their number.
+
+        Args:
+            mark: What the owner's column has from then on.
+        """
+        return tx.execute(self._release, {"held_ids": ids, "holder": holder, "ends_at": to_micros(at), "next_owner": mark})
 
     def end(self, tx: Tx, holders: Sequence[str], *, at: datetime) -> int:
         """End all leases of the workers *holders*. Return their number."""
