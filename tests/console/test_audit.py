@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+import pytest
+
 from tests.conftest import Instance
 from tests.console.browsing import ConsoleUser
+
+pytestmark = pytest.mark.embedded_store  # test_links.py opens every page on each record store
 
 
 async def test_entries_are_filtered_by_days(user: ConsoleUser, instance: Instance) -> None:

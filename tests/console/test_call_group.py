@@ -11,6 +11,8 @@ from rookery_client import ApiError
 from tests.conftest import Instance
 from tests.console.browsing import BrowserUser, ConsoleUser, get_text
 
+pytestmark = pytest.mark.embedded_store  # test_links.py opens every page on each record store
+
 
 async def _wait_until_cancelled(cancelled: asyncio.Event) -> None:
     try:

@@ -18,6 +18,8 @@ from tests.console.browsing import BrowserUser, ConsoleUser, get_text
 from tests.processes import Server, run_server
 from tests.reference.browser import find_chromium
 
+pytestmark = pytest.mark.embedded_store  # test_links.py opens every page on each record store
+
 PRICES = (("*", 1_000, 2_000),)
 TEMPLATE = {
     "slug": "note",

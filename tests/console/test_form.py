@@ -16,6 +16,8 @@ from rookery.console.views import VIEWS
 from tests.conftest import Instance
 from tests.console.browsing import ConsoleUser
 
+pytestmark = pytest.mark.embedded_store  # test_links.py opens every page on each record store
+
 CONSOLE = Path(rookery.console.__file__).parent
 TEMPLATES = sorted((CONSOLE / "templates").rglob("*.html"))
 OWN_SCRIPTS = sorted((CONSOLE / "static").glob("*.js"))

@@ -7,6 +7,8 @@ import pytest
 from tests.conftest import Instance
 from tests.console.browsing import ConsoleUser, get_text
 
+pytestmark = pytest.mark.embedded_store  # test_links.py opens every page on each record store
+
 
 @pytest.mark.parametrize("path", ["memories/%2e%2e", "memories/%2e%2e/edit", "webhooks/%2e%2e", "keys/api/%2e%2e", "scoring?generation=.."])
 async def test_dot_segments_lead_to_no_other_route(user: ConsoleUser, path: str) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.conftest import Instance
 from tests.console.browsing import BrowserUser, ConsoleUser, get_text
+
+pytestmark = pytest.mark.embedded_store  # test_links.py opens every page on each record store
 
 AGENT = {"kind": "agent", "name": "reviewer", "preset": "agent", "rate_limit": "60", "ip_list": "10.0.0.0/8 192.0.2.1"}
 

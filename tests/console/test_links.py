@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import html
 import re
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
@@ -13,8 +14,9 @@ from starlette.routing import compile_path
 from rookery.console.rendering import MAX_PAGE_BYTES
 from rookery.console.sections import SECTIONS
 from rookery.console.views import VIEWS
+from rookery.kernel.secret import Secret
 from tests.chat_service import ChatService, run_chat_service
-from tests.conftest import run_instance
+from tests.conftest import SECRET_KEY, run_instance
 from tests.console.browsing import ConsoleUser, get_text
 from tests.console.sample.workspace import SampleServices, fill, make_settings
 from tests.webhooks.receiver import run_receiver
@@ -29,12 +31,13 @@ _FORM = re.compile(r"<form\b[^>]*>")
 _ACTION = re.compile(r'action="([^"]*)"')
 
 
-async def test_every_link_and_form_leads_somewhere(tmp_path: Path) -> None:
+async def test_every_link_and_form_leads_somewhere(tmp_path: Path, database_url: str) -> None:
     """Issue 21: no page links to one that does not exist, no form is sent to where nothing answers, and each page has its bound."""
     with run_chat_service(ChatService(key=None)) as model:
         async with run_receiver() as receiver, run_receiver() as broken:
             services = SampleServices(model, receiver, broken)
-            settings = make_settings(tmp_path / "data", services)
+            secret_key = None if database_url == "embedded:" else Secret(SECRET_KEY)
+            settings = replace(make_settings(tmp_path / "data", services), database_url=Secret(database_url), secret_key=secret_key)
             keys = await fill(settings, services, days=9)
             async with run_instance(settings) as instance, ConsoleUser(instance.rookery) as user:
                 await user.sign_in(keys["first"])

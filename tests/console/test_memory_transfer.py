@@ -5,8 +5,12 @@ from __future__ import annotations
 import html
 import json
 
+import pytest
+
 from tests.conftest import Instance
 from tests.console.browsing import ConsoleUser
+
+pytestmark = pytest.mark.embedded_store  # test_links.py opens every page on each record store
 
 MEMORIES = (
     {"type": "decision", "content": "We deploy on Tuesdays.", "project": "infra", "tags": ["deploy"], "confidence": 0.9},

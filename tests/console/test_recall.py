@@ -7,6 +7,8 @@ import pytest
 from tests.conftest import Instance
 from tests.console.browsing import BrowserUser, ConsoleUser
 
+pytestmark = pytest.mark.embedded_store  # test_links.py opens every page on each record store
+
 
 async def test_each_hit_shows_its_why(instance: Instance, user: ConsoleUser) -> None:
     """Issue 21: similarity, words, scope, decay and rank of each hit, and what was dropped by which rule."""

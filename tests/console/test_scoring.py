@@ -11,6 +11,8 @@ from rookery.console.views.scoring import TextPart, mark_spans, mark_windows
 from rookery_client.generated import models
 from tests.console.browsing import BrowserUser, ConsoleUser, get_text
 
+pytestmark = pytest.mark.embedded_store  # test_links.py opens every page on each record store
+
 FLATTERY = "Great question! You are absolutely right, and your plan is brilliant. However, I would be careful with the second step."
 
 

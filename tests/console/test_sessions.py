@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from typing import cast
 
+import pytest
 from starlette.types import Message
 
 from rookery.app import create_app
@@ -14,6 +15,8 @@ from tests.conftest import Caller, Instance, eventually
 from tests.console.browsing import BrowserUser, ConsoleUser
 from tests.deadlines import HANG_S
 from tests.processes import Server
+
+pytestmark = pytest.mark.embedded_store  # test_links.py opens every page on each record store
 
 NASTY = """<script>alert("1")</script> 'single' "double" {{ visit }} & ünïcödé"""
 

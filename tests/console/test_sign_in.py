@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.conftest import Instance
 from tests.console.browsing import ConsoleUser
+
+pytestmark = pytest.mark.embedded_store  # test_links.py opens every page on each record store
 
 
 async def test_a_key_signs_in_and_out(instance: Instance) -> None:

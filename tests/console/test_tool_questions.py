@@ -19,6 +19,8 @@ from tests.processes import Server, run_server
 from tests.reference.browser import find_chromium
 from tests.tools.makers import SERVERS
 
+pytestmark = pytest.mark.embedded_store  # test_links.py opens every page on each record store
+
 TALKER = {"mcpServers": {"talker": {"command": sys.executable, "args": [str(SERVERS / "talker.py")]}}}
 SAMPLING = {"method": "sampling/createMessage", "params": {"messages": [{"role": "user", "content": {"type": "text", "text": "Hi"}}]}}
 

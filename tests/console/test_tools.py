@@ -15,6 +15,8 @@ from tests.conftest import Instance, run_instance
 from tests.console.browsing import BrowserUser, ConsoleUser, get_text
 from tests.tools.makers import make_odd_entry
 
+pytestmark = pytest.mark.embedded_store  # test_links.py opens every page on each record store
+
 SCRIPT = "<script>alert('x')</script>"
 
 

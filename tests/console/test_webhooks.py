@@ -13,6 +13,8 @@ from tests.console.browsing import BrowserUser, ConsoleUser, get_text
 from tests.processes import Server
 from tests.webhooks.receiver import run_receiver
 
+pytestmark = pytest.mark.embedded_store  # test_links.py opens every page on each record store
+
 FORM = [("url", "http://127.0.0.1:9/hook"), ("events", "memory.*"), ("events", "plan.created"), ("description", "Chat")]
 
 
