@@ -81,6 +81,7 @@ class SealingServices:
         self.sealer = Sealer(runtime.db, source, self.columns, runtime.clock)
         self.rotation = KeyRotation(runtime.db, source, self.columns, runtime.clock)
         self.idempotency_store = idempotency_store.IdempotencyStore(runtime.db, self.sealer, runtime.clock, runtime.ids)
+        runtime.on_close(self.idempotency_store.close)
 
 
 class Rookery:

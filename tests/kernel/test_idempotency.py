@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from starlette.responses import Response, StreamingResponse
 
 from rookery.access.models import Tier
 from rookery.app import build_route_table
-from rookery.kernel.db import Database, open_database
+from rookery.kernel.db import Database, Tx, open_database
 from rookery.kernel.db.leases import make_worker_id
 from rookery.kernel.errors import Conflict, PermissionDenied
 from rookery.kernel.http import EdgeMiddleware, IdempotencyHandler, Operation, json_response, mount_routes, respond_with
@@ -93,6 +94,8 @@ class ToyRoutes:
     db: Database
     done: int = 0
     gate: asyncio.Event = field(default_factory=asyncio.Event)
+    is_writing: threading.Event = field(default_factory=threading.Event)
+    write_gate: threading.Event = field(default_factory=threading.Event)
     background_task: asyncio.Task[FakeCaller] | None = None
 
     def routes(self) -> list[Operation]:
@@ -115,6 +118,7 @@ class ToyRoutes:
             Operation(method="POST", path="/lossy", handler=self.lossy, required_scope="x", idempotent=True),
             Operation(method="POST", path="/stream", handler=self.stream, required_scope="x", idempotent=True),
             Operation(method="POST", path="/leaving", handler=self.leaving, required_scope="x", idempotent=True),
+            Operation(method="POST", path="/written", handler=self.written, required_scope="x", idempotent=True),
             Operation(method="POST", path="/questions", handler=self.make, required_scope="x"),
             Operation(method="GET", path="/things", handler=self.part_of, required_scope="x"),
         ]
@@ -175,6 +179,21 @@ class ToyRoutes:
         """Write the result of the request when the gate is open."""
         await self.gate.wait()
         return await self.db.write(lambda tx: FakeCaller(name, 1))
+
+    async def written(self, body: Note) -> Response:
+        """Count a run in a transaction that waits until the gate of writes is open."""
+        respond = respond_with(FakeCaller, lambda made: json_response({"id": made.key_id}))
+
+        def work(tx: Tx) -> FakeCaller:
+            self.is_writing.set()
+            self.write_gate.wait(HANG_S)
+            tx.after_commit(self._count)
+            return FakeCaller(body.text, 1)
+
+        return respond(await self.db.write(work))
+
+    def _count(self) -> None:
+        self.done += 1
 
     async def stream(self) -> Response:
         """Return a streaming response."""

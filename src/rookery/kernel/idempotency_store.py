@@ -8,27 +8,35 @@ may repeat what the caller wrote.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal, cast
 
 import orjson
+import structlog
 from sqlalchemy import BigInteger, Column, Index, LargeBinary, Table, Text, bindparam, delete, select, update
 
 from rookery.kernel.clock import Clock, to_micros
 from rookery.kernel.db import Database, Row, Tx, metadata, purge_tables, upsert
 from rookery.kernel.db.leases import Leases, make_worker_id
-from rookery.kernel.errors import Conflict, RookeryError
+from rookery.kernel.errors import OUTAGES, Conflict, RookeryError
 from rookery.kernel.ids import IdFactory
+from rookery.kernel.logs import FailureLog
 from rookery.kernel.sealing import SealContext, SealedColumn, Sealer
+
+_log = structlog.stdlib.get_logger("rookery.http")
 
 RETENTION = timedelta(hours=24)
 LEASE = timedelta(seconds=60)
 """Time after which a reservation expires when its process has exited. It is renewed well before while the request is in progress."""
 
 _RETRY_AFTER_S = 1
+_MIN_RELEASE_DELAY_S, _MAX_RELEASE_DELAY_S = 0.1, 2.0
+"""Delays between attempts to release a claim while the record store is unavailable."""
 _SEAL_PURPOSE = "kept answer"
 _FINGERPRINT_BYTES = 32
 _DELETE_BATCH_SIZE = 500
@@ -143,17 +151,26 @@ class IdempotencyStore:
         self._sealer = sealer
         self._clock = clock
         self._ids = ids
+        self._releases = set[asyncio.Task[None]]()
+        self._not_freed = FailureLog(_log, "idempotency.not_freed")
 
-    async def claim(self, request: IdempotentRequest) -> IdempotencyClaim | StoredResponse:
+    def make_claim(self, request: IdempotentRequest) -> IdempotencyClaim:
+        """Return what `claim` will return if it succeeds, to release it if nobody knows whether it did."""
+        return IdempotencyClaim(request, make_worker_id(self._ids()))
+
+    async def claim(self, request: IdempotentRequest, *, claim: IdempotencyClaim | None = None) -> IdempotencyClaim | StoredResponse:
         """
         Return the response stored for *request*, or an exclusive claim to execute it.
+
+        Args:
+            claim: The claim to make; by default a new one.
 
         Raises:
             IdempotencyMismatch: The Idempotency-Key was used for another request.
             RequestInProgress: Another worker holds the claim.
             DecryptionFailed: The stored response cannot be decrypted, or a new row cannot be encrypted.
         """
-        claim, now = IdempotencyClaim(request, make_worker_id(self._ids())), self._clock()
+        claim, now = claim or self.make_claim(request), self._clock()
 
         def work(tx: Tx) -> IdempotencyClaim | StoredResponse:
             end, text = to_micros(now + LEASE), self._seal(tx, request, b"")
@@ -213,6 +230,32 @@ class IdempotencyStore:
     async def release(self, claim: IdempotencyClaim) -> None:
         """Release a claim. The request was not executed and may be tried again."""
         await self._db.write(lambda tx: tx.execute(_RELEASE, _held_by(claim)))
+
+    def release_later(self, claim: IdempotencyClaim) -> None:
+        """Release a claim, if it was made and no response is stored, as soon as the record store is available."""
+        task = asyncio.create_task(self._release_when_available(claim), name="idempotency-release")
+        self._releases.add(task)
+        task.add_done_callback(self._releases.discard)
+
+    async def close(self) -> None:
+        """Give up claims that could not be released yet. Their leases end."""
+        for task in self._releases:
+            task.cancel()
+        await asyncio.gather(*self._releases, return_exceptions=True)
+
+    async def _release_when_available(self, claim: IdempotencyClaim) -> None:
+        delay_s, deadline_s = _MIN_RELEASE_DELAY_S, time.monotonic() + LEASE.total_seconds()
+        while time.monotonic() < deadline_s:
+            try:
+                await self.release(claim)
+            except OUTAGES:
+                await asyncio.sleep(delay_s)
+                delay_s = min(2 * delay_s, _MAX_RELEASE_DELAY_S)
+            except Exception as error:  # noqa: BLE001 - nobody waits for it; the lease ends
+                self._not_freed.report(error, id=claim.request.id)
+                return
+            else:
+                return
 
     async def delete_expired(self) -> int:
         """Delete expired rows; return their number."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
-from rookery.kernel.db import TRANSACTION_HOOK, Database, TransactionHook, Tx
+from rookery.kernel.db import Database, TransactionHook, Tx, get_transaction_hook
 from rookery.kernel.errors import OUTAGES, RookeryError, ValidationFailed
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
@@ -96,7 +96,7 @@ class Remember:
         """
         memory = self._build_memory(caller, draft, await self._find_open_sessions(caller, [draft]))
         await self._capacity.admit(caller.workspace_id, 1)
-        storing = self._store_one(_PreparedMemory(caller, memory, draft.dedupe, TRANSACTION_HOOK.get()))
+        storing = self._store_one(_PreparedMemory(caller, memory, draft.dedupe, get_transaction_hook()))
         if self._job_delay_s:
             result = await storing
         else:

@@ -11,10 +11,10 @@ from rookery.kernel.db.database import Database, open_channel, open_database
 from rookery.kernel.db.mapper import Codec, Mapper, codec_for, encode_json
 from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.statements import Statement, Upsert, match_part, metadata, upsert
-from rookery.kernel.db.transaction import TRANSACTION_HOOK, Dialect, TransactionHook, Tx, fetch_count, purge_tables
+from rookery.kernel.db.transaction import TRANSACTION_HOOKS, Dialect, TransactionHook, Tx, fetch_count, get_transaction_hook, purge_tables
 
 __all__ = [
-    "TRANSACTION_HOOK",
+    "TRANSACTION_HOOKS",
     "Codec",
     "Database",
     "Dialect",
@@ -29,6 +29,7 @@ __all__ = [
     "codec_for",
     "encode_json",
     "fetch_count",
+    "get_transaction_hook",
     "match_part",
     "metadata",
     "open_channel",

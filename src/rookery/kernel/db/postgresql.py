@@ -24,7 +24,7 @@ from rookery.kernel.db.driver_statements import DriverStatements
 from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.statements import Statement, Upsert
 from rookery.kernel.db.tcp_options import TCP_OPTIONS
-from rookery.kernel.db.transaction import TRANSACTION_HOOK, TransactionHook, Tx, TxCallbacks
+from rookery.kernel.db.transaction import TransactionHook, Tx, TxCallbacks, get_transaction_hook
 from rookery.kernel.errors import Conflict, EngineReadOnly, EngineUnavailable, StorageFull
 from rookery.kernel.postgres_address import add_options, describe_connection_error, parse_postgres_address
 
@@ -168,7 +168,7 @@ class PostgresDatabase:
         self._transactions: set[asyncio.Task[object]] = set()
 
     async def write(self, work: Callable[[Tx], T], *, is_synced: bool = True) -> T:
-        complete = TRANSACTION_HOOK.get()
+        complete = get_transaction_hook()
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             try:
                 return await self._run(self._engine, work, complete, is_synced=is_synced)

@@ -13,7 +13,7 @@ from typing import Literal, NoReturn, TypeVar
 
 from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.statements import CompiledStatement, Statement, compile_statement
-from rookery.kernel.db.transaction import TRANSACTION_HOOK, Tx, TxCallbacks
+from rookery.kernel.db.transaction import Tx, TxCallbacks, get_transaction_hook
 from rookery.kernel.errors import Conflict, EngineUnavailable, StorageFull
 from rookery.kernel.sqlite import SqliteWriter, connect
 
@@ -90,7 +90,7 @@ class SqliteDatabase:
 
     async def write(self, work: Callable[[Tx], T], *, is_synced: bool = True) -> T:
         callbacks: list[Callable[[], None]] = []
-        complete = TRANSACTION_HOOK.get()
+        complete = get_transaction_hook()
 
         def piece(connection: sqlite3.Connection) -> T:
             tx = SqliteTx(connection)

@@ -96,10 +96,17 @@ def purge_tables(*tables: Table) -> Callable[[Tx, int], int]:
 
 
 TransactionHook = Callable[[Tx, object], None]
-
-TRANSACTION_HOOK: ContextVar[TransactionHook | None] = ContextVar("rookery_completion", default=None)
 """
-A function that each write transaction of this context calls last, with the result of its work.
+A function that a write transaction calls last, with the result of its work. An exception in it rolls the transaction back.
 
-An exception in it rolls the transaction back. The response to a request with an Idempotency-Key is stored this way (D-14).
+The response to a request with an Idempotency-Key is stored this way (D-14).
 """
+
+TRANSACTION_HOOKS: ContextVar[Callable[[], TransactionHook | None] | None] = ContextVar("rookery_transaction_hooks", default=None)
+"""A function that returns the hook of a write transaction of this context that begins now, or None."""
+
+
+def get_transaction_hook() -> TransactionHook | None:
+    """Return the hook of a write transaction that begins now. The transaction keeps it, also if its caller does not wait for its end."""
+    get_hook = TRANSACTION_HOOKS.get()
+    return None if get_hook is None else get_hook()

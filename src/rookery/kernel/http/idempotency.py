@@ -14,8 +14,8 @@ import structlog
 from starlette.responses import Response
 from starlette.types import Scope
 
-from rookery.kernel.db import TRANSACTION_HOOK, Tx
-from rookery.kernel.errors import Conflict, EngineUnavailable, RookeryError, ValidationFailed
+from rookery.kernel.db import TRANSACTION_HOOKS, TransactionHook, Tx
+from rookery.kernel.errors import OUTAGES, Conflict, EngineUnavailable, RookeryError, ValidationFailed
 from rookery.kernel.http.event_stream import EventStream
 from rookery.kernel.idempotency_store import (
     LEASE,
@@ -112,6 +112,10 @@ class PendingResponse:
 
     Before the handler starts its transaction, it names the type of the transaction's result and how to render it. The first write
     transaction of the request that returns such a value stores the response.
+
+    Attributes:
+        stored: The stored response; None: not yet.
+        until: The time of its deletion in microseconds.
     """
 
     def __init__(self, store: IdempotencyStore, claim: IdempotencyClaim, secrets: frozenset[str]) -> None:
@@ -121,22 +125,36 @@ class PendingResponse:
         self._result_type: type[object] | None = None
         self._render: Callable[[object], Response | StoredResponse] | None = None
         self._rendered: tuple[object, Response] | None = None
+        self._is_closed = False
         self.stored: StoredResponse | None = None
         self.until = 0
+
+    @property
+    def has_renderer(self) -> bool:
+        """Return whether the handler has named them. Then no transaction of it commits a result without the response."""
+        return self._render is not None
 
     def set_renderer(self, result_type: type[T], render: Callable[[T], Response | StoredResponse]) -> None:
         """Render the result of the first transaction that returns a *result_type*."""
         self._result_type, self._render = result_type, cast("Callable[[object], Response | StoredResponse]", render)
 
+    def get_hook(self) -> TransactionHook | None:
+        """Return the hook of a transaction that begins now; None after `close`."""
+        return None if self._is_closed else self._store_result
+
     def close(self) -> None:
-        """Stop storing. A task started by the request inherits its context and may write long after it."""
-        self._result_type = self._render = None
+        """
+        Store nothing in transactions that begin later. A task started by the request inherits its context and may write long after it.
+
+        Those that have begun still store the response. If the client leaves or the record store fails, they may go on without the request.
+        """
+        self._is_closed = True
 
     def get_response(self, result: object) -> Response | None:
         """Return the response rendered for *result*, if the transaction returned exactly this object."""
         return self._rendered[1] if self._rendered is not None and self._rendered[0] is result else None
 
-    def store_result(self, tx: Tx, result: object) -> None:
+    def _store_result(self, tx: Tx, result: object) -> None:
         """
         Store the response in *tx* if *result* has the type that the handler announced.
 
@@ -235,25 +253,24 @@ class IdempotencyHandler:
             SecretAlreadyShown, ResponseNotStored: The request was executed, but its response was not stored.
             EngineUnavailable: The record store is unavailable. Nothing was done.
         """
-        outcome = await self._store.claim(request)
+        outcome = await self._claim(request)
         if isinstance(outcome, StoredResponse):
             return await _replay(outcome, rebuild)
         pending = PendingResponse(self._store, outcome, frozenset(secret_fields))
         async with self._keep_claim(outcome):
-            token, completion = _PENDING.set(pending), TRANSACTION_HOOK.set(pending.store_result)
+            token, completion = _PENDING.set(pending), TRANSACTION_HOOKS.set(pending.get_hook)
             try:
                 try:
                     response = await work()
                 finally:
                     pending.close()
-            except Exception as error:
-                # If the store became unavailable, the work may be committed. Then the lease must expire before a new attempt.
-                if pending.stored is None and not (isinstance(error, EngineUnavailable) and error.engine == "database"):
-                    await self._release(outcome)
+            except (Exception, asyncio.CancelledError) as error:
+                if pending.stored is None:
+                    await self._release_after(error, outcome, is_atomic=pending.has_renderer)
                 raise
             finally:
                 _PENDING.reset(token)
-                TRANSACTION_HOOK.reset(completion)
+                TRANSACTION_HOOKS.reset(completion)
             if isinstance(response, EventStream) and pending.stored is not None:
                 pass  # the handler stored the id of what it streams
             elif 200 <= response.status_code < 300:
@@ -298,9 +315,31 @@ class IdempotencyHandler:
             if not is_stored:
                 _log.warning("idempotency.claim_lost", id=claim.request.id)
 
+    async def _claim(self, request: IdempotentRequest) -> IdempotencyClaim | StoredResponse:
+        claim = self._store.make_claim(request)
+        try:
+            return await self._store.claim(request, claim=claim)
+        except (EngineUnavailable, asyncio.CancelledError):
+            self._store.release_later(claim)  # its transaction may be committed
+            raise
+
+    async def _release_after(self, error: BaseException, claim: IdempotencyClaim, *, is_atomic: bool) -> None:
+        """
+        Release the claim to a request that failed with *error*, so that it can be repeated.
+
+        If the store became unavailable, or the client has disconnected, a transaction may still be committed. It then has the response if
+        the work *is_atomic*, and the claim is no longer there to be released. Otherwise the lease must expire before a new attempt.
+        """
+        if not (isinstance(error, asyncio.CancelledError) or (isinstance(error, EngineUnavailable) and error.engine == "database")):
+            await self._release(claim)
+        elif is_atomic:
+            self._store.release_later(claim)
+
     async def _release(self, claim: IdempotencyClaim) -> None:
         try:
             await self._store.release(claim)
+        except OUTAGES:
+            self._store.release_later(claim)
         except Exception as error:  # noqa: BLE001 - the caller must get the original error
             self._not_freed.report(error, id=claim.request.id)
 
