@@ -57,6 +57,8 @@ def test_an_address_becomes_the_parameters_of_libpq(address: str, parameters: di
         "postgresql://u:secret@[::1/d",
         "postgresql://u:secret@h h/d",
         "postgresql://u:secret@h/d?nosuch=secret",
+        "postgresql://u:pass@x?cret@h/d",
+        "postgresql://u:pass@x?a=1&cret=2@h/d",
     ],
 )
 def test_the_error_for_an_invalid_address_has_no_part_of_it(address: str, tmp_path: Path) -> None:

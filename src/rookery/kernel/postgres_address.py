@@ -41,11 +41,12 @@ def parse_postgres_address(address: str, *, setting: str) -> ConnectionParameter
     match = _ADDRESS.fullmatch(address)
     options = _parse_options(match["options"] or "") if match else {}
     hosts = None if match is None else _parse_hosts(options.pop("host", None) or match["hosts"])
+    invalid = WrongSettings(
+        f"{setting}: invalid address; use postgresql://user:password@host:5432/database, and write special characters of the password such "
+        "as @ and % as %40 and %25"
+    )
     if match is None or hosts is None:
-        raise WrongSettings(
-            f"{setting}: invalid address; use postgresql://user:password@host:5432/database, and write special characters of the password "
-            "such as @ and % as %40 and %25"
-        )
+        raise invalid
     host, port = hosts
     target = {"host": host, "port": port, "user": unquote(match["user"] or ""), "dbname": unquote(match["database"] or "")}
     parameters = {name: value for name, value in target.items() if value}
@@ -55,6 +56,8 @@ def parse_postgres_address(address: str, *, setting: str) -> ConnectionParameter
     try:
         make_conninfo(**parameters)
     except psycopg.Error:
+        if "@" in (match["options"] or ""):  # then the end of a password with @ and ? may be taken for the name of a parameter
+            raise invalid from None
         names = ", ".join(sorted(options))
         raise WrongSettings(f"{setting}: libpq does not know one of the parameters of the address: {names}") from None
     return parameters
