@@ -66,9 +66,9 @@ def make_settings(folder: Path, services: SampleServices) -> Settings:
 
 
 async def fill(settings: Settings, services: SampleServices, days: int = DAYS) -> dict[str, str]:
-    """Fill a server on *settings*, whose clock begins *days* ago; return its keys by their names."""
+    """Fill a server on *settings*, whose clock begins *days* and an hour ago; return its keys by their names."""
     await asyncio.to_thread(migrate, "embedded:", data_dir=settings.data_dir)
-    clock = FakeClock(utc_now() - timedelta(days=days))
+    clock = FakeClock(utc_now() - timedelta(days=days, hours=1))
     async with run_instance(settings, clock) as instance:
         story = _Story(instance, clock, services)
         await story.play(days)
@@ -89,6 +89,7 @@ class _Story:
         """Fill the workspace, from the oldest day to now."""
         await self._create_keys()
         await self._create_endpoints()
+        await self._write_long_memory()
         memories = self._make_memories()
         share = len(memories) // days + 1
         plan = await self._send("POST", "/v1/plans", {**cast("Json", _COMPANY["plan"]), "status": "active"})
@@ -216,8 +217,15 @@ class _Story:
         self._clock.advance(minutes=self._random.randint(2, 20))
         await self._send("POST", f"/v1/sessions/{session}/events", {"type": kind, "message": message})
 
+    async def _write_long_memory(self) -> None:
+        """Write a memory with long words and many tags. It is the oldest, so that the pictures of the newest do not have it."""
+        content = _LONG_WORD * 3 + "x" * 300 + "\n" + "A second paragraph. " * 120
+        tags = [f"tag-{number}" for number in range(12)]
+        fields = self._make_memory(project="mobile", type="documentation", content=content, tags=tags)
+        await self._send("POST", "/v1/brain/remember", fields)
+
     async def _write_special_memories(self) -> None:
-        """Write memories that were superseded or archived, that belong to one agent, and that have words without end."""
+        """Write memories that were superseded or archived, or that belong to one agent."""
         path = "/v1/brain/remember"
         old = await self._send("POST", path, self._make_memory(project="infra", type="fact", content="The staging cluster has two nodes."))
         text = "The staging cluster has three nodes since the move to the second rack."
@@ -227,9 +235,6 @@ class _Story:
         idea = self._make_memory(project="web", type="plan", content="Try a dark shop window for Halloween.", tags=["design"])
         archived = await self._send("POST", path, idea)
         await self._send("POST", f"/v1/brain/memories/{archived['id']}/archive")
-        long = _LONG_WORD * 3 + "x" * 300 + "\n" + "A second paragraph. " * 120
-        tags = [f"tag-{number}" for number in range(12)]
-        await self._send("POST", path, self._make_memory(project="mobile", type="documentation", content=long, tags=tags))
         habit = self._make_memory(project="infra", type="context", content="I run the short suite before each commit.", scope="agent")
         await self._send("POST", path, {**habit, "agent_id": "claude-code"})
 
