@@ -39,3 +39,13 @@ async def test_views_need_no_other_scope(instance: Instance) -> None:
                 if "scope_missing" in response.text:
                     refused.append(f"{view.method} {view.path}: {get_text(response.text)[-200:]}")
     assert refused == []
+
+
+async def test_an_overview_without_figures_leads_to_the_scopes(instance: Instance) -> None:
+    """Issue 21: empty states say what to do next. A key with one scope of the overview gets its figures instead."""
+    for scope, is_empty in (("audit:read", True), ("plans.read", False)):
+        key = await instance.api_key("console:read", scope)
+        async with ConsoleUser(instance.rookery) as user:
+            await user.sign_in(key.key or "")
+            text = await user.read("")
+            assert ("Scopes of your key" in text, "Ready tasks" in text) == (is_empty, not is_empty)
