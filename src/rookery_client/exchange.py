@@ -226,7 +226,7 @@ def _may_have_acted(status: int, body: Mapping[str, object] | None) -> bool:
 def _read_error_body(content: bytes) -> Mapping[str, object] | None:
     try:
         body: object = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter: it is nested thousands of levels deep
         return None
     if isinstance(body, dict) and isinstance(cast("dict[str, object]", body).get("error"), str):
         return cast("dict[str, object]", body)

@@ -125,7 +125,9 @@ def test_each_code_has_a_class() -> None:
         begin(GET).receive(418, {}, error("new_code"))
 
 
-@pytest.mark.parametrize(("status", "body"), [(200, b"<html>"), (200, b"[1]"), (404, b"<html>no such page</html>"), (302, b"")])
+@pytest.mark.parametrize(
+    ("status", "body"), [(200, b"<html>"), (200, b"[1]"), (404, b"<html>no such page</html>"), (404, b"[" * 100_000), (302, b"")]
+)
 def test_a_response_of_something_else_is_named(status: int, body: bytes) -> None:
     """Issue 21: a proxy's page is not mistaken for a result."""
     with pytest.raises(UnexpectedResponse, match="get_plan") as caught:
