@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import statistics
 import time
@@ -73,10 +74,11 @@ class Connection:
         return int(head[9:12]), body
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, also if the server has reset it."""
         if self._writer is not None:
             self._writer.close()
-            await self._writer.wait_closed()
+            with contextlib.suppress(OSError):
+                await self._writer.wait_closed()
 
 
 async def measure(
