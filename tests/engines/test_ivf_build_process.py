@@ -8,7 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import ParamSpec
 
@@ -78,8 +78,9 @@ async def test_one_process_at_a_time_builds_in_a_folder_and_ends_with_its_parent
     assert sorted(path.suffix for path in (tmp_path / "vectors.lists").iterdir()) == ["", ".lists"]
 
 
-def kill_build(folder: Path) -> bool:
-    """Start a build and kill it while it writes. Return False if it ended before that."""
+@contextlib.contextmanager
+def signal_build(folder: Path, number: signal.Signals) -> Generator[subprocess.Popen[bytes]]:
+    """Start a build and send it a signal while it writes. Its return code is 0 if it ended before that."""
     lists = folder / "vectors.lists"
     shutil.rmtree(lists, ignore_errors=True)
     lists.mkdir()
@@ -89,8 +90,32 @@ def kill_build(folder: Path) -> bool:
         process.stdin.flush()
         while not any(lists.glob("*.new")) and process.poll() is None:
             pass  # the files are written within milliseconds
-        process.kill()
+        process.send_signal(number)
+        yield process
+
+
+def kill_build(folder: Path) -> bool:
+    """Start a build and kill it while it writes. Return False if it ended before that."""
+    with signal_build(folder, signal.SIGKILL) as process:
+        pass
     return process.returncode == -signal.SIGKILL
+
+
+async def test_what_is_erased_during_a_build_is_in_no_file(open_vectors: OpenIndex, tmp_path: Path) -> None:
+    """A build that read a memory before its deletion deletes what it wrote, because the erasure is over (spec 3.4)."""
+    ids = [f"m{number:04}" for number in range(3000)]
+    index = open_vectors()
+    await index.put([make_embedded(memory_id) for memory_id in ids])
+
+    with signal_build(tmp_path, signal.SIGSTOP) as process:
+        await index.drop(1, [ids[0]])
+        await index.erase()
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(HANG_S) == 0
+
+    files = [path for path in (tmp_path / "vectors.lists").rglob("*") if path.is_file()]
+    assert [path.name for path in files if ids[0].encode() in path.read_bytes()] == []
+    assert await find_ids(open_vectors(), limit=5000) == ids[1:]
 
 
 async def test_a_killed_build_loses_nothing(open_vectors: OpenIndex, tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def build(request: BuildRequest) -> None:
     if shutil.disk_usage(folder.path).free < needed_bytes:
         raise OSError(f"{folder.path.name}: a build needs {needed_bytes:,} bytes of free disk space")
     with contextlib.closing(VectorFile(request.database, request.model_version)) as file, tempfile.TemporaryFile(dir=folder.path) as raw:
-        last_change, after, is_complete = file.get_bounds().last, 0, False
+        last_erasure, last_change, after, is_complete = folder.last_erasure, file.get_bounds().last, 0, False
         kept_rows, column_dict, row_parts, id_parts = np.empty(0, dtype=np.int64), ColumnDict(), list[Rows](), list[Ids]()
         previous = folder.open_newest(workspace_id, file)
         if previous is not None:
@@ -195,6 +195,7 @@ def build(request: BuildRequest) -> None:
                 read_vectors=read,
                 column_dict=column_dict,
             )
+        folder.repeat_erasure(file, since=last_erasure)
         is_empty = not file.has_more_than(workspace_id, 0)  # everything may have been deleted meanwhile, and with it the lists
     for file_change, path in folder.list_files(workspace_id):
         if file_change < last_change or is_empty:

@@ -15,6 +15,7 @@ import math
 import os
 import random
 import shutil
+import time
 import zlib
 from collections.abc import Callable, Collection
 from dataclasses import astuple
@@ -43,6 +44,7 @@ _FORMAT_VERSION: Final = 6
 _META_FILE: Final = "meta.json"
 _FAISS_FILE: Final = "index.faiss"
 _VECTORS_FILE: Final = "vectors.npy"
+_ERASURE_FILE: Final = "erasure"
 _SAMPLED_ROWS: Final = 32
 """Compared rows among the newest, and among all."""
 
@@ -301,8 +303,20 @@ class IvfFolder:
             for path in self.path.glob(f"{workspace_id}-*{SUFFIX}"):
                 remove(path)
 
+    @property
+    def last_erasure(self) -> str:
+        """A text that changes with each call of `erase_stale`."""
+        path = self.path / _ERASURE_FILE
+        return path.read_text(encoding="ascii") if path.exists() else ""
+
     def erase_stale(self, file: VectorFile) -> None:
-        """Delete the indexes of other models, and those with deleted or replaced vectors. They are built again when needed."""
+        """
+        Delete the indexes of other models, and those with deleted or replaced vectors. They are built again when needed.
+
+        A running build may have read vectors that were deleted since. It calls `repeat_erasure` at its end.
+        """
+        if self.path.is_dir():
+            (self.path / _ERASURE_FILE).write_text(str(time.time_ns()), encoding="ascii")
         for path in self.path.glob(f"*{SUFFIX}"):
             try:
                 workspace_id = int(path.name.partition("-")[0])
@@ -311,6 +325,11 @@ class IvfFolder:
                 is_stale = True
             if is_stale:
                 remove(path)
+
+    def repeat_erasure(self, file: VectorFile, *, since: str) -> None:
+        """Call `erase_stale` again if somebody called it after `last_erasure` was *since*."""
+        if self.last_erasure != since:
+            self.erase_stale(file)
 
 
 def remove(path: Path) -> None:
