@@ -8,21 +8,24 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from sqlalchemy import update
 
 from rookery.engines import vectors as vector_engines
+from rookery.engines.texts.embedded import EmbeddedTextIndex
 from rookery.kernel.clock import to_micros
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database
 from rookery.kernel.engine_breakers import EngineBreakers
+from rookery.kernel.errors import EngineUnavailable, StorageFull
 from rookery.kernel.jobs import jobs
 from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
 from rookery.memory.indexing import Indexer, build_document, build_passage
 from rookery.memory.maintenance.reindexing import ReindexRequest
-from rookery.memory.models import EmbeddedDocument, Memory, MemoryChange, Passage, RecallRequest, Vector, VectorHit
+from rookery.memory.models import EmbeddedDocument, IndexDocument, Memory, MemoryChange, Passage, RecallRequest, Vector, VectorHit
 from rookery.memory.ports import ModelVersion
 from rookery.memory.vector_filter import VectorFilter
-from tests.conftest import FakeClock
+from tests.conftest import FakeClock, eventually
 from tests.deadlines import HANG_S
 from tests.memory.makers import MemoryRig, StemEmbedder, build_rig, make_caller
 
@@ -169,3 +172,38 @@ async def test_a_memory_restored_during_its_deletion_is_found_again(rig: MemoryR
     for mode in ("semantic", "keyword"):
         recall = await rig.services.recall.find(make_caller(), RecallRequest(query="otter", mode=mode))
         assert [hit.memory.id for hit in recall.hits] == [memory.id], mode
+
+
+class _SilentTexts(EmbeddedTextIndex):
+    """A full-text index whose answers to writes are lost."""
+
+    has_written: asyncio.Event
+
+    async def put(self, documents: Sequence[IndexDocument], *, is_early: bool = False) -> None:
+        """Write, and fail as if no answer had come."""
+        await super().put(documents, is_early=is_early)
+        self.has_written.set()
+        raise EngineUnavailable("texts", "no answer within 2 s")
+
+
+async def test_words_of_a_memory_that_was_not_stored_are_removed(database: Database, data_dir: Path, clock: FakeClock) -> None:
+    """An early write of words without an answer may have been applied. If the record is not stored, no job would remove them (D-51)."""
+    texts = _SilentTexts(data_dir / "texts.db")
+    texts.has_written = asyncio.Event()
+    rig = build_rig(database, data_dir, clock, texts=texts)
+
+    async def fail() -> None:
+        await asyncio.wait_for(texts.has_written.wait(), HANG_S)
+        raise StorageFull("the disk is full")
+
+    rig.hooks.before_write = fail
+    with pytest.raises(StorageFull):
+        await rig.remember("The heron nests on the roof.")
+    rig.hooks.before_write = None
+
+    await eventually(lambda: _is_empty(texts))
+    await rig.close()
+
+
+async def _is_empty(texts: EmbeddedTextIndex) -> bool:
+    return await texts.count(1) == 0

@@ -167,22 +167,29 @@ class Indexer:
         return task
 
     async def _offer_batch(self, documents: Sequence[IndexDocument]) -> list[bool]:
-        if await self._try_offer(documents):
-            return [True] * len(documents)
-        return [False] * len(documents)
+        return [await self._try_offer(documents)] * len(documents)
 
     async def _try_offer(self, documents: Sequence[IndexDocument]) -> bool:
-        """Return whether *documents* are in the full-text index. Failures do not fail the request that stores the memories."""
-        if not documents:
-            return False
-        try:
-            await self._early_writes.call(lambda: self._texts.put(documents, is_early=True))
-        except OUTAGES:
-            return False
-        except Exception:  # noqa: BLE001 - logged; the job of each memory retries and reports it
-            _log.exception("memory.full_text_failed", memories=len(documents))
-            return False
-        return True
+        """
+        Return whether *documents* may be in the full-text index, also if the answer of its server was lost.
+
+        Failures do not fail the request that stores the memories.
+        """
+        is_sent = False
+
+        async def put() -> None:
+            nonlocal is_sent
+            is_sent = True
+            await self._texts.put(documents, is_early=True)
+
+        if documents:
+            try:
+                await self._early_writes.call(put)
+            except OUTAGES:
+                pass
+            except Exception:  # noqa: BLE001 - logged; the job of each memory retries and reports it
+                _log.exception("memory.full_text_failed", memories=len(documents))
+        return is_sent
 
     async def _clean_up_soon(self, offer: asyncio.Future[bool], memories: Sequence[Memory]) -> None:
         """Wait for *offer* and its clean-up for a bounded time. A late clean-up continues in the background."""
