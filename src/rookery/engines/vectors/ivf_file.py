@@ -304,10 +304,10 @@ class IvfFolder:
                 remove(path)
 
     @property
-    def last_erasure(self) -> str:
-        """A text that changes with each call of `erase_stale`."""
+    def last_erasure(self) -> int:
+        """When `erase_stale` was last called, in nanoseconds since 1970; 0: never."""
         path = self.path / _ERASURE_FILE
-        return path.read_text(encoding="ascii") if path.exists() else ""
+        return path.stat().st_mtime_ns if path.exists() else 0
 
     def erase_stale(self, file: VectorFile) -> None:
         """
@@ -316,7 +316,8 @@ class IvfFolder:
         A running build may have read vectors that were deleted since. It calls `repeat_erasure` at its end.
         """
         if self.path.is_dir():
-            (self.path / _ERASURE_FILE).write_text(str(time.time_ns()), encoding="ascii")
+            (mark := self.path / _ERASURE_FILE).touch()  # an empty file, since an erasure must also succeed on a full disk
+            os.utime(mark, ns=(now := time.time_ns(), now))
         for path in self.path.glob(f"*{SUFFIX}"):
             try:
                 workspace_id = int(path.name.partition("-")[0])
@@ -326,7 +327,7 @@ class IvfFolder:
             if is_stale:
                 remove(path)
 
-    def repeat_erasure(self, file: VectorFile, *, since: str) -> None:
+    def repeat_erasure(self, file: VectorFile, *, since: int) -> None:
         """Call `erase_stale` again if somebody called it after `last_erasure` was *since*."""
         if self.last_erasure != since:
             self.erase_stale(file)
