@@ -152,6 +152,55 @@ async def test_unsubscribing_takes_a_post_and_no_question(instance: Instance) ->
     assert await list_channels(instance) == [("email", "kim@example.org", "unsubscribed")]
 
 
+async def list_changes(instance: Instance, subject_id: str) -> list[tuple[str, str, str, object, object]]:
+    """Return action, kind and name of the actor, and the fields before and after, of the audited changes of a subject, oldest first."""
+    entries = (await instance.admin.get(f"/api/v1/audit?per_page=100&subject_id={subject_id}")).json()["data"]
+    return [
+        (entry["action"], entry["actor"]["kind"], entry["actor"]["name"], entry["before"], entry["after"])
+        for entry in reversed(entries)
+        if entry["before"] is not None
+    ]
+
+
+async def test_changes_by_links_are_audited(instance: Instance) -> None:
+    """D-29, D-70: the entry names the link as the actor, without a key. A link that changes nothing adds no entry."""
+    channel = await create_subscriber(instance)
+    url = await instance.rookery.notifications.links.build_unsubscribe_url(channel)
+    assert url is not None
+    public = instance.caller(None)
+    await public.post(await create_link(instance), SUBSCRIPTION)
+    answers = [await public.send("POST", urlsplit(url).path) for _ in range(3)]
+
+    both = ["email active", "webpush active"]
+    assert [answer.status_code for answer in answers] == 3 * [200]
+    assert await list_changes(instance, channel.subscriber_id) == [
+        ("subscriber.changed", "system", "subscriber's link", {"channels": ["email active"]}, {"channels": both}),
+        (
+            "subscriber.unsubscribed",
+            "system",
+            "subscriber's link",
+            {"channels": both},
+            {"channels": ["email unsubscribed", "webpush active"]},
+        ),
+    ]
+    verification = await instance.rookery.access.audit.verify(instance.workspace_id)
+    assert verification.broken_at is None, verification.reason
+
+
+async def test_unsubscribing_in_a_sandbox_is_audited_there(instance: Instance) -> None:
+    """D-25: the entry is in the chain of the workspace, as a change of its sandbox."""
+    tester = await instance.api_key("*", environment="test")
+    created = await tester.post(f"{NOTIFY}/subscribers", {"external_id": "kim", "channels": [{"type": "email", "address": "k@e.org"}]})
+    channel = await instance.rookery.notifications.subscribers.find_channel(created.json()["channels"][0]["id"])
+    assert channel is not None
+    url = await instance.rookery.notifications.links.build_unsubscribe_url(channel)
+    assert url is not None
+    await instance.caller(None).send("POST", urlsplit(url).path)
+    entries = (await tester.get("/api/v1/audit?action=subscriber.unsubscribed")).json()["data"]
+
+    assert [(entry["subject"]["name"], entry["subject"]["environment"]) for entry in entries] == [("kim", "test")]
+
+
 async def test_unsubscribing_works_after_the_subscriber_was_deleted(instance: Instance) -> None:
     """The reader of an old mail gets what he asked for."""
     channel = await create_subscriber(instance)

@@ -10,7 +10,7 @@ from rookery.access.acting_key import require_acting_scope
 from rookery.access.audit_log import PLATFORM_CHAIN, AuditLog, AuditSubject
 from rookery.access.errors import NameTaken
 from rookery.access.key_fields import FieldValidator
-from rookery.access.models import Actor, Workspace, WorkspaceDeletion
+from rookery.access.models import Actor, Tenant, Workspace, WorkspaceDeletion
 from rookery.access.scopes import ALL_WORKSPACES_SCOPE
 from rookery.access.store import keys, usage
 from rookery.access.store import workspaces as store
@@ -157,6 +157,17 @@ def require_workspace(tx: Tx, workspace_id: int, *, lock: bool = True) -> Worksp
     if workspace is None:
         raise NotFound("workspace", str(workspace_id))
     return workspace
+
+
+def require_tenant(tx: Tx, workspace_id: int, by: Actor) -> Tenant:
+    """
+    Return the tenant of a workspace or a sandbox, for a writer without a key, and prevent its deletion until the transaction ends.
+
+    Raises NotFound if it does not exist.
+    """
+    public_id = store.get_public_id(tx, workspace_id)
+    require_workspace(tx, public_id)
+    return Tenant(workspace_id=workspace_id, public_workspace_id=public_id, by=by)
 
 
 def get_or_create_sandbox(tx: Tx, workspace: Workspace, now: datetime) -> int:

@@ -77,4 +77,4 @@ class PublicSubscriptions:
     async def unsubscribe(self, token: str) -> None:
         """Unsubscribe the channel. Idempotent, also if the channel was deleted. Raises `LinkInvalid`."""
         channel_id = await self._links.read_unsubscribe_token(token)
-        await self._subscribers.unsubscribe_channel(channel_id, reason=_UNSUBSCRIBE_REASON)
+        await self._subscribers.unsubscribe_channel(channel_id, by=_BY_SUBSCRIBER, reason=_UNSUBSCRIBE_REASON)

@@ -9,8 +9,8 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from rookery.access.audit_log import AuditLog, AuditSubject
-from rookery.access.models import Tenant
-from rookery.access.workspaces import require_workspace
+from rookery.access.models import Actor, Tenant
+from rookery.access.workspaces import require_tenant, require_workspace
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.egress import AddressRefused, EgressGuard
@@ -147,23 +147,30 @@ class Subscribers:
         """Return a channel of any tenant, for links that name it and prove it by a signature."""
         return await self._db.read(lambda tx: store.find_channel(tx, channel_id))
 
-    async def unsubscribe_channel(self, channel_id: str, *, reason: str) -> bool:
-        """Set an active channel of any tenant to unsubscribed, for signed links. Return False if it was not active."""
+    async def unsubscribe_channel(self, channel_id: str, *, by: Actor, reason: str) -> bool:
+        """Set an active channel of any tenant to unsubscribed, for signed links. Return False if it was not active or is deleted."""
         now = self._clock()
 
         def work(tx: Tx) -> bool:
             channel = store.find_channel(tx, channel_id)
-            is_changed = channel is not None and store.set_channel_status(
-                tx, channel_id, current=ChannelStatus.ACTIVE, to=ChannelStatus.UNSUBSCRIBED, reason=reason
+            if channel is None:
+                return False
+            tenant = require_tenant(tx, channel.workspace_id, by)
+            old = require_subscriber(tx, tenant, channel.subscriber_id, lock=True)
+            if not store.set_channel_status(tx, channel_id, current=ChannelStatus.ACTIVE, to=ChannelStatus.UNSUBSCRIBED, reason=reason):
+                return False
+            new = require_subscriber(tx, tenant, channel.subscriber_id)
+            event = ChannelChanged(
+                name="subscriber.unsubscribed", workspace_id=channel.workspace_id, subscriber_id=channel.subscriber_id, at=now
             )
-            if channel is not None and is_changed:
-                event = ChannelChanged(
-                    name="subscriber.unsubscribed", workspace_id=channel.workspace_id, subscriber_id=channel.subscriber_id, at=now
-                )
-                self._bus.publish_on_commit(tx, event)
-            return is_changed
+            self._bus.publish_on_commit(tx, event)
+            self._record_audit(tx, tenant, "unsubscribed", new, (_audit_fields(old), _audit_fields(new)))
+            return True
 
-        return await self._db.write(work)
+        try:
+            return await self._db.write(work)
+        except NotFound:  # deleted meanwhile, with its channels
+            return False
 
     async def _require_allowed(self, drafts: Sequence[ChannelDraft], stored_addresses: Collection[tuple[ChannelType, str]] = ()) -> None:
         """Raise ValidationFailed if an address of *drafts* is not allowed. It does not check *stored_addresses*."""
