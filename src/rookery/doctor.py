@@ -16,6 +16,7 @@ from rookery.access.scopes import ALL_SCOPES
 from rookery.engines.embedders import model_files
 from rookery.kernel.clock import format_iso
 from rookery.kernel.config import Settings
+from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.errors import EngineUnavailable, RookeryError
 from rookery.kernel.http.connection_limit import RESERVED_FILE_DESCRIPTORS, max_open_connections
 from rookery.kernel.running_server import fetch_engine_states, find_server
@@ -229,12 +230,14 @@ async def _indexes(rookery: Rookery) -> list[DoctorFinding]:
     """Compare the indexes with the records, workspace by workspace."""
     compared = await rookery.memory.index_check.compare()
     if not compared.gaps:
-        text = f"both contain the {compared.expected:,} memories that the records mark as indexed"
+        text = f"both contain the {format_count(compared.expected, 'memory', 'memories')} that the records mark as indexed"
         return [DoctorFinding("indexes", "ok", text)]
     findings = list[DoctorFinding]()
     for gap in compared.gaps[:_MAX_LISTED]:
         name = "vector index" if gap.index == "vectors" else "full-text index"
-        text = f"workspace {gap.workspace_id}: the {name} lacks at least {gap.missing:,} of {gap.expected:,} memories"
+        text = (
+            f"workspace {gap.workspace_id}: the {name} lacks at least {gap.missing:,} of {format_count(gap.expected, 'memory', 'memories')}"
+        )
         advice = _REBUILD + (" --elastic-only" if gap.index == "texts" else "") + " (the server may keep running)"
         findings.append(DoctorFinding("indexes", "problem", text, advice=advice))
     if len(compared.gaps) > _MAX_LISTED:
@@ -261,7 +264,8 @@ async def _check_embedding_migration(rookery: Rookery) -> list[DoctorFinding]:
         return []
     findings = list[DoctorFinding]()
     for lag in lags[:_MAX_LISTED]:
-        progress_text = f"{lag.total - lag.pending:,} of {lag.total:,} memories have vectors of {rookery.engines.embedder.model}"
+        total_text = format_count(lag.total, "memory has", "memories have")
+        progress_text = f"{lag.total - lag.pending:,} of {total_text} vectors of {rookery.engines.embedder.model}"
         meanwhile = f"until all have, recall uses those of {lag.active_version.model}"
         advice = "Run: rookery brain:reindex --stale (it can be interrupted and run again, and the server may keep running)"
         if not lag.has_embedder:
@@ -293,7 +297,7 @@ async def _check_processes(rookery: Rookery) -> list[DoctorFinding]:
         f"{process.kind} {process.pid} of {process.host} with {process.folder}, since {format_iso(process.started_at)}"
         for process in live[:_MAX_LISTED]
     )
-    return [DoctorFinding("processes", "ok", f"{len(live)} on {hosts} {'host' if hosts == 1 else 'hosts'}: {listed}")]
+    return [DoctorFinding("processes", "ok", f"{len(live)} on {format_count(hosts, 'host')}: {listed}")]
 
 
 async def _check_client_addresses(rookery: Rookery) -> list[DoctorFinding]:
@@ -329,7 +333,7 @@ async def _check_sealing(rookery: Rookery) -> list[DoctorFinding]:
         text = "the secret key was changed, and some values are still encrypted with the old one"
         return [DoctorFinding("secrets", "warning", text, advice="To finish the change, run: rookery secrets rotate")]
     key_location = "ROOKERY_SECRET_KEY" if is_set else str(path)
-    return [DoctorFinding("secrets", "ok", f"{key_location} decrypts all {report.sealed_count:,} encrypted values")]
+    return [DoctorFinding("secrets", "ok", f"{key_location} decrypts all {format_count(report.sealed_count, 'encrypted value')}")]
 
 
 async def _check_keys(rookery: Rookery) -> list[DoctorFinding]:
@@ -416,7 +420,7 @@ async def _check_webhooks(rookery: Rookery) -> list[DoctorFinding]:
     findings = list[DoctorFinding]()
     for endpoint in await rookery.webhooks.endpoints.list_auto_disabled(limit=_MAX_LISTED):
         is_gone = endpoint.disabled_reason is DisabledReason.GONE
-        reason = "its receiver answered 410" if is_gone else f"its last {endpoint.failures:,} deliveries failed"
+        reason = "its receiver answered 410" if is_gone else f"its last {format_count(endpoint.failures, 'delivery', 'deliveries')} failed"
         since = "" if endpoint.disabled_at is None else f" since {format_iso(endpoint.disabled_at)}"
         host = urlsplit(endpoint.url).netloc  # the rest of the URL may contain a token
         is_sandboxed = endpoint.workspace_id != endpoint.public_workspace_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rookery.console.formats import format_duration, format_quantity, shorten_id, show_code_marks
+from rookery.console.formats import format_counted, format_duration, format_quantity, shorten_id, show_code_marks
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,13 @@ def test_small_quantities_keep_their_digits(value: float | None, text: str) -> N
 def test_durations_have_a_fitting_unit(milliseconds: float, text: str) -> None:
     """Seconds are not written as thousands of milliseconds."""
     assert format_duration(milliseconds) == text
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 memories"), (1, "1 memory"), (2, "2 memories"), (1500, "1\u202f500 memories")])
+def test_a_number_has_its_noun(count: int, text: str) -> None:
+    """Issue 18: one thing is not named in the plural."""
+    assert format_counted(count, "memory", "memories") == text
+    assert format_counted(count, "line").endswith("line" if count == 1 else "lines")
 
 
 def test_ids_are_short_and_names_are_not() -> None:

@@ -97,7 +97,7 @@ def test_export_and_import_work_beside_a_running_server(model_folder: Path, tmp_
             time.sleep(0.05)
         history = server.client.get(f"/v1/brain/memories/{copy_id(1, second)}/history").json()
 
-    assert export.stderr.endswith("exported 1 memories, 1 tombstones\n")
+    assert export.stderr.endswith("exported 1 memory, 1 tombstone\n")
     assert (json.loads(import_run.stdout)["imported"], import_run.returncode) == (1, 0)
     assert by_words == by_meaning == ["We deploy on Mondays, never on Fridays."]
     assert [entry["id"] for entry in history["data"]] == [copy_id(1, first), copy_id(1, second)]

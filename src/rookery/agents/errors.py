@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from rookery.kernel.clock import format_iso
+from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.errors import Conflict, NotFound, RookeryError
 
 
@@ -83,7 +84,11 @@ class PhaseHasOpenTasks(Conflict):
     code = "phase_has_open_tasks"
 
     def __init__(self, name: str, tasks: Sequence[Mapping[str, object]], count: int) -> None:
-        super().__init__(f"The phase {name!r} has {count} open tasks. Complete or skip them, or use force.", tasks=list(tasks), count=count)
+        super().__init__(
+            f"The phase {name!r} has {format_count(count, 'open task')}. Complete or skip {'it' if count == 1 else 'them'}, or use force.",
+            tasks=list(tasks),
+            count=count,
+        )
 
 
 class PhaseClosed(Conflict):
@@ -204,8 +209,8 @@ class TemplateReadOnly(Conflict):
 
 
 def _count_phases(ids: Sequence[str]) -> str:
-    return "1 unfinished phase" if len(ids) == 1 else f"{len(ids)} unfinished phases"
+    return format_count(len(ids), "unfinished phase")
 
 
 def _count_items(ids: Sequence[str]) -> str:
-    return "1 unfinished task or phase" if len(ids) == 1 else f"{len(ids)} unfinished tasks or phases"
+    return format_count(len(ids), "unfinished task or phase", "unfinished tasks or phases")

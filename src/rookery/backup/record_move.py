@@ -16,6 +16,7 @@ from rookery.backup.errors import DatabaseNotEmpty, RecordsInUse
 from rookery.backup.postgres_records import RecordSnapshot, fill_postgres, open_record_snapshot, require_empty
 from rookery.backup.record_copy import SqliteSide, TableCopy
 from rookery.backup.snapshot import read_sealing_key_id
+from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.running_server import find_server
 from rookery.kernel.secret import Secret
@@ -181,7 +182,7 @@ def _require_no_sessions(records: RecordSnapshot) -> None:
     while (count := records.count_other_sessions()) and time.monotonic() < deadline:
         time.sleep(_POLL_INTERVAL_S)  # a session that was closed just now is listed until its process has ended
     if count:
-        sessions = "1 other session uses" if count == 1 else f"{count} other sessions use"
+        sessions = format_count(count, "other session uses", "other sessions use")
         raise RecordsInUse(f"{sessions} the database. Stop each server, worker and command, and close other clients, first.")
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.sealing import RotationResult, SealingReport
 from rookery.terminal.context import run
 from rookery.terminal.options import DryRunOption, JsonOption, YesOption, confirm
@@ -46,8 +47,10 @@ def rotate_secrets(
     if as_json:
         print_json({"key_id": done.key_id, "changed": done.is_changed, "resealed": done.resealed_count, "deleted": done.deleted_count})
     elif done.is_changed:
-        deleted = f", {done.deleted_count:,} were deleted" if delete_lost else ""
-        print(f"The secret key is {done.key_id} now; {done.resealed_count:,} values were re-encrypted{deleted}.")  # noqa: T201 - the output
+        changes = f"{format_count(done.resealed_count, 'value was', 'values were')} re-encrypted"
+        if delete_lost:
+            changes += f", {format_count(done.deleted_count, 'was', 'were')} deleted"
+        print(f"The secret key is {done.key_id} now; {changes}.")  # noqa: T201 - the output
     else:
         print(  # noqa: T201 - the output of the command
             "ROOKERY_SECRET_KEY is the current key already. To change it, set it to a new key, and set ROOKERY_SECRET_KEY_PREVIOUS "

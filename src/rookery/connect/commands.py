@@ -22,6 +22,7 @@ from rookery.connect.own_keys import KeyRequest, create_locally, create_over_htt
 from rookery.connect.server_client import ServerClient
 from rookery.connect.setups import Changes, Setup, is_in_repository, prepare_removal, prepare_write, read_entries
 from rookery.kernel.config import Settings
+from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.running_server import find_server
 from rookery.kernel.secret import Secret
@@ -408,7 +409,7 @@ def _check(setup: Setup, *, any_scope: bool, as_json: bool) -> None:
         for finding in report.findings:
             typer.echo(f"{'problem' if finding.is_problem else 'note'}: {finding.message}")
         if report.tools is not None:
-            typer.echo(f"{setup.target.url} answers with {report.tools} tools.")
+            typer.echo(f"{setup.target.url} answers with {format_count(report.tools, 'tool')}.")
         if report.is_ok:
             typer.echo(f"{setup.client.name} is connected.")
     if not report.is_ok:

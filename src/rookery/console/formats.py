@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from markupsafe import Markup, escape
 
 from rookery.kernel.clock import Clock
+from rookery.kernel.counted_nouns import choose_noun
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 _WEEK_S = 7 * _DAY_S
@@ -33,6 +34,7 @@ def build_filters(clock: Clock) -> dict[str, Callable[..., object]]:
         "ago": ago,
         "number": format_number,
         "quantity": format_quantity,
+        "counted": format_counted,
         "code_marks": show_code_marks,
         "short_id": shorten_id,
         "size": format_size,
@@ -68,6 +70,11 @@ def format_quantity(value: float | None) -> str:
     digits = max(0, 3 - math.floor(math.log10(abs(value))))
     text = f"{value:,.{digits}f}".replace(",", "\u202f")
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def format_counted(count: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun: `1 line`, `2 lines`."""
+    return f"{format_number(count)} {choose_noun(count, noun, plural)}"
 
 
 def show_code_marks(text: str) -> Markup:

@@ -20,6 +20,7 @@ from rookery.console.form_body import parse_form
 from rookery.console.ports import ConsolePorts
 from rookery.console.rendering import ConsoleTemplates
 from rookery.kernel.clock import to_micros
+from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.http.request_body import read_body
 from rookery_client import ApiError, AsyncRookery
 from rookery_client.generated import models
@@ -64,7 +65,7 @@ class SignIn:
         name = f"console sign-in {address}"
         status = await self._ports.limiter.get_status(name, _FAILURES, to_micros(self._ports.clock()))
         if status.remaining <= 0:
-            message = f"Too many failed attempts came from {address}. Try again in {status.reset_in_s} seconds."
+            message = f"Too many failed attempts came from {address}. Try again in {format_count(status.reset_in_s, 'second')}."
             return self.show(next_page=next_page, error=message, status=429)
         try:
             own_key = await self._check(request, key)

@@ -23,6 +23,7 @@ Errors of content generation.
 from __future__ import annotations
 
 from rookery.content.chat import NO_USAGE, TokenUsage
+from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.errors import Conflict, RookeryError
 
 DEFAULT_RETRY_AFTER_S = 5
@@ -68,7 +69,9 @@ class StreamInterrupted(ProviderUnavailable):
     status, code = 502, "stream_interrupted"
 
     def __init__(self, reason: str, *, received_chars: int, usage: TokenUsage) -> None:
-        super().__init__(f"{reason}, after {received_chars} characters of the answer", usage=usage, received_chars=received_chars)
+        super().__init__(
+            f"{reason}, after {format_count(received_chars, 'character')} of the answer", usage=usage, received_chars=received_chars
+        )
 
 
 class ProviderRateLimited(ProviderError):
@@ -119,7 +122,7 @@ class ResponseSchemaMismatch(ProviderError):
     status, code = 502, "response_schema_mismatch"
 
     def __init__(self, mismatch: str, *, excerpt: str, attempts: int, usage: TokenUsage) -> None:
-        number = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+        number = format_count(attempts, "attempt")
         super().__init__(
             f"The language model's answer does not match the schema after {number}: {mismatch}",
             usage=usage,

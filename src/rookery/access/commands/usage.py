@@ -21,6 +21,7 @@ from rookery.access.operator import resolve_workspace
 from rookery.access.usage_log import RETENTION
 from rookery.access.wiring import AccessServices
 from rookery.kernel.clock import utc_now
+from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.errors import NotFound
 from rookery.terminal.options import parse_day, raise_usage_error, split_names
 from rookery.terminal.output import Fields, is_terminal, print_notice, print_rows
@@ -196,7 +197,7 @@ def _chart_bar(day_sum: UsageSum | None, max_calls: int) -> tuple[Text, Text]:
     red = min(width, max(1, round(width * day_sum.errors / day_sum.calls))) if day_sum.errors else 0
     bar = Text("█" * (width - red), style="cyan").append("█" * red, style="red")
     number = Text(f"{day_sum.calls:,}")
-    return bar, number.append(f" ({day_sum.errors:,} errors)", style="red") if day_sum.errors else number
+    return bar, number.append(f" ({format_count(day_sum.errors, 'error')})", style="red") if day_sum.errors else number
 
 
 def _midnight(day: date) -> datetime:

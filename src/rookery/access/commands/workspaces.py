@@ -12,6 +12,7 @@ from rookery.access.models import Workspace
 from rookery.access.operator import WorkspaceServices, get_operator, resolve_workspace
 from rookery.access.wiring import AccessServices
 from rookery.access.workspaces import WorkspaceDeletion
+from rookery.kernel.counted_nouns import format_count
 from rookery.terminal.context import run
 from rookery.terminal.options import DryRunOption, JsonOption, YesOption, confirm
 from rookery.terminal.output import print_json, print_list, print_notice, print_record
@@ -95,7 +96,9 @@ def delete(
     if dry_run:
         _print_deletion(preview, as_json=as_json)
         return
-    confirm(f"Delete workspace {preview.workspace.name!r} with {preview.key_count} keys and everything else in it?", yes=yes)
+    confirm(
+        f"Delete workspace {preview.workspace.name!r} with {format_count(preview.key_count, 'key')} and everything else in it?", yes=yes
+    )
 
     async def work(platform: AccessPlatform) -> tuple[WorkspaceDeletion, str | None]:
         deletion = await platform.access.workspaces.delete(preview.workspace.id, by=get_operator())

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from rookery.access.models import Caller
+from rookery.kernel.counted_nouns import format_count
 
 MAX_PHASES_PER_PLAN = 200
 """Maximum number of phases in a plan."""
@@ -300,6 +301,11 @@ def with_expired_lease(task: Task, now: datetime) -> Task:
     attempts = task.attempts + 1
     if attempts > MAX_TASK_ATTEMPTS:
         return replace(
-            task, status=TaskStatus.FAILED, attempts=attempts, claim=None, error=f"The lease expired {attempts} times.", updated_at=now
+            task,
+            status=TaskStatus.FAILED,
+            attempts=attempts,
+            claim=None,
+            error=f"The lease expired {format_count(attempts, 'time')}.",
+            updated_at=now,
         )
     return replace(task, status=TaskStatus.PENDING, attempts=attempts, claim=None, updated_at=now)

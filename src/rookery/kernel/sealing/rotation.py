@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rookery.kernel.clock import Clock, to_micros
+from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.sealing import store
@@ -202,7 +203,8 @@ class KeyRotation:
         if tally.damaged:
             examples = ", ".join(f"{sealed_text.context.purpose} {sealed_text.context.id}" for sealed_text in tally.damaged[:3])
             raise DecryptionFailed(
-                f"{len(tally.damaged)} encrypted values cannot be decrypted ({examples}). If their key is lost, --lost deletes them."
+                f"{format_count(len(tally.damaged), 'encrypted value')} cannot be decrypted ({examples}). "
+                "If the key is lost, --lost deletes them."
             )
         texts = self._source.read_key_texts()
         # With a configured key, the file belongs to the time before it or to another record store.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar
 import typer
 
 from rookery.kernel.clock import format_iso
+from rookery.kernel.counted_nouns import format_count
 from rookery.memory.commands.maintenance_services import run_in_workspace
 from rookery.memory.maintenance.cleaning import load_finders
 from rookery.memory.maintenance.cleaning.redaction import PiiFinder, redact
@@ -108,4 +109,4 @@ def _to_json(example: LabelledMemory, finders: Sequence[PiiFinder]) -> Mapping[s
 
 def _print_summary(out: Path | None, row_count: int) -> None:
     """Print the number of rows exported, to standard error."""
-    typer.echo(f"{row_count:,} training rows{'' if out is None or str(out) == '-' else f' written to {out}'}", err=True)
+    typer.echo(f"{format_count(row_count, 'training row')}{'' if out is None or str(out) == '-' else f' written to {out}'}", err=True)

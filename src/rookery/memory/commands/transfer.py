@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, cast
 import typer
 
 from rookery.kernel.clock import utc_now
+from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.errors import RookeryError, ValidationFailed
 from rookery.memory.batch_runs import RunReport
 from rookery.memory.commands.maintenance_services import DryRunOption, ResumeOption, run_in_workspace
@@ -82,7 +83,8 @@ def export(
     except OSError as error:
         raise RookeryError(f"Cannot write to {'standard output' if out == _STANDARD_STREAM else out}: {error.strerror or error}") from error
     if out == _STANDARD_STREAM:
-        typer.echo(f"exported {report.counts['memories']:,} memories, {report.counts['tombstones']:,} tombstones", err=True)
+        memories = format_count(report.counts["memories"], "memory", "memories")
+        typer.echo(f"exported {memories}, {format_count(report.counts['tombstones'], 'tombstone')}", err=True)
     else:
         printer.print_report(report)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from rookery.kernel.clock import Clock
+from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.events import EventBus
@@ -195,7 +196,11 @@ class Consolidation:
         run.cluster_count += len({merge.primary_id for merge in done_merges})
         run.merged_count += len(done_merges)
         for merge in done_merges:
-            reason = "it has no text that the other lacks" if merge.length == 0 else f"{merge.length:,} characters of it were added"
+            reason = (
+                "it has no text that the other lacks"
+                if merge.length == 0
+                else f"{format_count(merge.length, 'character of it was', 'characters of it were')} added"
+            )
             run.observer.on_item(RunItem(id=merge.memory_id, action="merge", why=reason, into=merge.primary_id))
 
     def _write_merged(self, tx: Tx, run: _Run, clusters: Sequence[Cluster]) -> list[Merge]:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 
 from rookery.kernel.clock import Clock
+from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.events import EventBus
@@ -187,7 +188,9 @@ class Pruning:
 
     def _describe_unused(self, row: PruneRow, now: datetime) -> str:
         days = (now - (row.recalled_at or row.created_at)).days
-        return f"not returned by any recall for {days} days, effective confidence {self._effective_confidence(row, now):.2f}"
+        return (
+            f"not returned by any recall for {format_count(days, 'day')}, effective confidence {self._effective_confidence(row, now):.2f}"
+        )
 
     def _effective_confidence(self, row: PruneRow, now: datetime) -> float:
         return row.confidence * decay_factor(now - row.content_at, self._half_lives_days.get(row.type, DEFAULT_HALF_LIFE_DAYS))

@@ -8,6 +8,7 @@ from datetime import datetime
 from hashlib import blake2b
 
 from rookery.kernel.clock import format_iso
+from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.db import Tx
 from rookery.memory.batch_runs import RunAction, RunItem
 from rookery.memory.merging import Merge
@@ -260,4 +261,4 @@ def _digest(memory: Memory) -> bytes:
 
 def _describe(memory: Memory) -> str:
     space = "/".join(name for name in (memory.org, memory.project) if name)
-    return f"{memory.type}{f' of {space}' if space else ''}, {len(memory.content):,} characters"
+    return f"{memory.type}{f' of {space}' if space else ''}, {format_count(len(memory.content), 'character')}"

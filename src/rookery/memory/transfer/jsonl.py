@@ -16,6 +16,7 @@ from typing import BinaryIO, cast
 import orjson
 
 from rookery.kernel.clock import Clock, format_iso
+from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.errors import RookeryError
 from rookery.memory.merging import Merge
 from rookery.memory.models import EXPORTED_FIELDS, Tombstone, read_fields
@@ -108,7 +109,9 @@ def read_items(lines: Iterable[tuple[int, bytes | None]]) -> Iterator[ImportItem
             is_open = False
             missing = sum(max(0, _to_count(values.get(name)) - read_counts[name]) for name in _COUNTED_KINDS)
             if missing:
-                yield ImportItem(location=location, content=RejectedItem(reason=f"{missing:,} lines are missing from the file"))
+                yield ImportItem(
+                    location=location, content=RejectedItem(reason=f"{format_count(missing, 'line is', 'lines are')} missing from the file")
+                )
         else:
             read_counts.update(name for name in _COUNTED_KINDS if name == kind)
             yield ImportItem(location=location, content=_parse_content(values))

@@ -12,6 +12,7 @@ import typer
 from rookery.access.models import Tenant
 from rookery.kernel import schema
 from rookery.kernel.clock import utc_now
+from rookery.kernel.counted_nouns import format_count
 from rookery.notifications.campaigns import Campaigns
 from rookery.notifications.commands import subscribers
 from rookery.notifications.commands.notification_services import NotificationCommandServices, run_with_notifications
@@ -119,7 +120,7 @@ def preview(
         print_fields({**fields, **(cast("Fields", message) if message else {})})
         for missing in result.missing_variables:
             names = ", ".join(missing.external_ids)
-            print_notice(f"{{{{ {missing.name} }}}} has no value for {missing.count:,} subscribers, such as {names}.")
+            print_notice(f"{{{{ {missing.name} }}}} has no value for {format_count(missing.count, 'subscriber')}, such as {names}.")
     if result.missing_variables:
         raise typer.Exit(1)
 
@@ -136,7 +137,9 @@ def send(
     """Fix the audience of a campaign and send it. A running server or worker sends the messages."""
     preview = run_with_notifications(context, workspace, lambda services, tenant: services.campaigns.preview(tenant, campaign))
     sent_count = preview.delivery_count - preview.skipped_count
-    confirm(f"Send the campaign to {preview.subscriber_count:,} subscribers ({sent_count:,} messages)?", yes=yes)
+    confirm(
+        f"Send the campaign to {format_count(preview.subscriber_count, 'subscriber')} ({format_count(sent_count, 'message')})?", yes=yes
+    )
     _change(context, workspace, as_json=as_json, act=lambda service, tenant: service.send(tenant, campaign))
 
 

@@ -12,6 +12,7 @@ import typer
 
 from rookery.access.models import Tenant
 from rookery.kernel import schema
+from rookery.kernel.counted_nouns import format_count
 from rookery.notifications.commands.notification_services import NotificationCommandServices, run_with_notifications
 from rookery.notifications.messages import ChannelType
 from rookery.notifications.models import (
@@ -97,7 +98,7 @@ def import_(
         print_json(schema.to_json(serialize_report(report)))
     else:
         counts = f"{report.created_count:,} created, {report.updated_count:,} changed, {report.unchanged_count:,} unchanged"
-        print(f"{report.line_count:,} lines: {counts}, {report.failed_count:,} failed.")  # noqa: T201 - the command's output
+        print(f"{format_count(report.line_count, 'line')}: {counts}, {report.failed_count:,} failed.")  # noqa: T201 - the command's output
         for number, errors in report.errors[:_MAX_SHOWN_ERRORS]:
             print_notice(f"line {number}: " + "; ".join(f"{name}: {', '.join(texts)}" for name, texts in errors.items()))
     if report.failed_count:

@@ -12,6 +12,7 @@ from typing import cast
 
 import orjson
 
+from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.placeholders import NAME_PATTERN, to_text
 from rookery.kernel.schema import parse_model
@@ -82,9 +83,9 @@ class _CsvReader:
         if fault_line is not None:
             if len(record_lines) == 1 or cell_count is None or len(cells) == cell_count:
                 return fault_line.number, fault_line.fault or ""
-            return self._reject(record_lines, f"has {len(cells)} cells, and the header has {cell_count}")
+            return self._reject(record_lines, f"has {format_count(len(cells), 'cell')}, and the header has {cell_count}")
         if cell_count is not None and any(cells) and len(cells) != cell_count:
-            return self._reject(record_lines, f"has {len(cells)} cells, and the header has {cell_count}")
+            return self._reject(record_lines, f"has {format_count(len(cells), 'cell')}, and the header has {cell_count}")
         return first.number, cells
 
     def _reject(self, record_lines: Sequence[_TextLine], error: str) -> tuple[int, str]:

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.access.models import Caller
+from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.errors import PermissionDenied, RookeryError, ValidationFailed
 from rookery.kernel.http import (
     DocumentedResponse,
@@ -181,7 +182,7 @@ async def _iter_events(running: RunningCall, call_fields: Mapping[str, object]) 
     try:
         async for notice in running.iter_notices():
             if notice.dropped_count:
-                yield f": {notice.dropped_count} notifications were dropped\n\n".encode("ascii")
+                yield f": {format_count(notice.dropped_count, 'notification was', 'notifications were')} dropped\n\n".encode("ascii")
             yield encode_event(notice.kind, notice.content)
         try:
             outcome = await running.wait_outcome()

@@ -12,12 +12,13 @@ import webbrowser
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, cast
 from urllib.parse import parse_qs, urlsplit
 
 import typer
 
 from rookery.access.operator import get_operator, resolve_workspace
+from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.errors import NotFound
 from rookery.terminal.context import get_settings
 from rookery.terminal.options import JsonOption
@@ -81,7 +82,7 @@ def login(
     result = run_with_platform(context, work, create=is_prepared)
     print_record(result, as_json=as_json)
     if result["error"] is None:
-        print_notice(f"Logged in at {server_id}: it has {result['tools']} tools.")
+        print_notice(f"Logged in at {server_id}: it has {format_count(cast('int', result['tools']), 'tool')}.")
     else:
         print_notice(f"Logged in at {server_id}, but it cannot be used: {result['error']}")
 

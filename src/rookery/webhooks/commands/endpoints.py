@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rookery.kernel.clock import utc_now
+from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.imports import import_lazily
 from rookery.kernel.secret import Secret
 from rookery.terminal.options import (
@@ -149,7 +150,8 @@ def enable(
     update = _update_endpoint(context, workspace, webhook_id, EndpointChange(enabled=True))
     print_record(schema.to_json(schemas.serialize_endpoint_update(update, utc_now())), as_json=as_json)
     if update.held_count:
-        print_notice(f"{update.held_count:,} deliveries were held. Send them with: rookery webhooks resend-failed {webhook_id}")
+        count_text = format_count(update.held_count, "delivery was", "deliveries were")
+        print_notice(f"{count_text} held. To send them: rookery webhooks resend-failed {webhook_id}")
 
 
 @app.command()
