@@ -204,6 +204,14 @@ class _Platform:
 
         await eventually(is_idle)
 
+    async def wait_until_cleaned(self) -> None:
+        """Wait until the words of memories that were not stored are removed, which the server tries again without a job (D-51)."""
+
+        async def has_equal_counts() -> bool:
+            return len(set(await self.count_indexed())) == 1
+
+        await eventually(has_equal_counts)
+
 
 @pytest.fixture
 async def platform(tmp_path: Path) -> AsyncIterator[_Platform]:
@@ -346,8 +354,9 @@ async def _check_fault(platform: _Platform, fault: _Fault) -> None:
 
 
 async def _check_stores(platform: _Platform) -> None:
-    """Check that each acknowledged memory is stored, is indexed once, and is recalled."""
+    """Check that each acknowledged memory is stored, is indexed once, and is recalled, and that the indexes have nothing else (D-51)."""
     await platform.wait_until_indexed()
+    await platform.wait_until_cleaned()
     stored_ids = {memory_id for (memory_id,) in await platform.fetch("SELECT id FROM memories")}
     assert set(platform.acknowledged.values()) <= stored_ids
     assert await platform.count_indexed() == (len(stored_ids),) * 3
