@@ -102,10 +102,10 @@ class TypeWriter:
                 return f"{moment} | str" if self._is_input else moment
             return "str"
         if kind == "array":
-            name = schema.get("x-items")  # the form of items that the schema does not require
+            form = schema.get("x-items")  # the form of items that the schema does not require
             item = self.write(cast("Schema", schema.get("items", {})))
-            if name and self._is_input:
-                item = f"{self._write_component(str(name))} | {item}"
+            if form and self._is_input:
+                item = f"{self.write(cast('Schema', form))} | {item}"
             return f"Sequence[{item}]" if self._is_input else f"list[{item}]"
         if kind == "object":
             values = schema.get("additionalProperties")

@@ -9,6 +9,7 @@ from typing import cast
 from distribution.client.__main__ import FOLDER, load_document, write_client
 from distribution.client.operations import SKIPPED_TAGS
 from rookery_client import AsyncRookery, Rookery
+from rookery_client.generated.inputs import RememberBody, ScoreItemBody
 
 
 def test_the_generated_modules_are_current() -> None:
@@ -42,3 +43,25 @@ def test_both_clients_have_every_operation() -> None:
     assert operations.keys() - pages <= methods
     assert methods - {"__init__"} == asynchronous - {"__init__"}
     assert pages == {"confirm_login", "finish_login", "get_subscribe_page", "get_unsubscribe_page", "cancel_subscription", "get_favicon"}
+
+
+def test_items_that_are_validated_one_by_one_have_types() -> None:
+    """
+    Issue 21: typed. A batch accepts invalid items and rejects each on its own, so `x-items` of the description has their form.
+
+    pyright checks the items below, and the description has their fields.
+    """
+    memory: RememberBody = {"content": "The otter sleeps.", "tags": ["otter"], "confidence": 0.5}
+    text: ScoreItemBody = {"response": "Yes, you are right.", "history": [{"role": "user", "content": "Is it?"}]}
+    components = cast("dict[str, dict[str, dict[str, dict[str, dict[str, object]]]]]", load_document()["components"])
+    schemas = components["schemas"]
+    forms = {
+        name: schemas[name]["properties"][field]["x-items"] for name, field in (("ScoreBatchBody", "items"), ("BatchBody", "memories"))
+    }
+
+    assert forms == {
+        "ScoreBatchBody": {"$ref": "#/components/schemas/ScoreItemBody"},
+        "BatchBody": {"$ref": "#/components/schemas/RememberBody"},
+    }
+    assert schemas["RememberBody"]["properties"].keys() >= memory.keys()
+    assert schemas["ScoreItemBody"]["properties"].keys() >= text.keys()

@@ -193,6 +193,21 @@ class JsonSchemaOf:
         return handler(self._model.__pydantic_core_schema__)
 
 
+class ItemsOf:
+    """
+    An annotation that documents the form of the items of a list as `x-items`, and does not require it.
+
+    Use it if each item is validated on its own, so that the list is accepted with invalid ones.
+    """
+
+    def __init__(self, model: type[BaseModel]) -> None:
+        self._model = model
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Return the schema of the list with a reference to that of the model."""
+        return {**handler(schema), "x-items": handler(self._model.__pydantic_core_schema__)}
+
+
 def enum_schema(kind: type[StrEnum]) -> WithJsonSchema:
     """Return an annotation that documents a text as one of the values of *kind*, although it is sent unchanged."""
     return WithJsonSchema({"type": "string", "enum": [member.value for member in kind]})

@@ -82,9 +82,12 @@ def _lift_nested_models(raw: Mapping[str, object]) -> dict[str, object]:
             return value
         out = {key: item if key in _DATA_KEYWORDS else step(item) for key, item in cast("Schema", value).items()}
         title = out.get("title")
-        if not is_inside or not isinstance(title, str) or out.get("type") != "object" or lifted.get(title, out) != out or title in raw:
+        if not is_inside or not isinstance(title, str) or out.get("type") != "object" or lifted.get(title, out) != out:
             return out
-        lifted[title] = out
+        if title not in raw:
+            lifted[title] = out
+        elif raw[title] != value:  # another model of this name
+            return out
         return {"$ref": _REFERENCE_PREFIX + title}
 
     return {name: step(schema, is_inside=False) for name, schema in raw.items()} | lifted

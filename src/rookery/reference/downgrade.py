@@ -123,6 +123,8 @@ class _SchemaDowngrade:
 
     def _convert_array(self) -> None:
         source, out = self._source, self._result
+        if "x-items" in source:  # a schema of items that is not required
+            out["x-items"] = self._downgrade_inner(source["x-items"])
         first, rest = source.get("prefixItems"), source.get("items")
         if isinstance(first, list):
             item_schemas = [self._downgrade_inner(item) for item in cast("list[object]", first)]

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rookery.kernel.schema import OMITTED_IF_NONE, RequestModel, ResponseModel
+from rookery.kernel.schema import OMITTED_IF_NONE, ItemsOf, RequestModel, ResponseModel
 from rookery.scoring.cards import DETECTION_CARD, SYCOPHANCY_CARD
 from rookery.scoring.detection import DetectionLabel, DetectionModel, DetectionReason, LengthBand
 from rookery.scoring.models import (
@@ -103,6 +103,7 @@ class ScoreBatchBody(RequestModel):
 
     items: Annotated[
         list[dict[str, object]],
+        ItemsOf(ScoreItemBody),
         Field(
             min_length=1, max_length=MAX_BATCH_TEXTS, description="Texts with the fields of /v1/score/content, except explain and judge."
         ),

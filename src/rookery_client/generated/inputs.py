@@ -202,6 +202,21 @@ class ScheduleBody(TypedDict, total=False):
     """A name of the IANA database. Default: UTC."""
 
 
+class ScoreItemBody(TypedDict, total=False):
+    """A text to score: `text`, or the `response` of an assistant. Both names mean the same."""
+
+    text: str | None
+    """The text, of at most 100,000 characters."""
+    response: str | None
+    """The answer of an assistant, in place of `text`."""
+    prompt: str | None
+    """The user's message that the text answers."""
+    history: Sequence[HistoryMessageBody] | None
+    """The messages before the prompt, oldest first. A last message of the user is the prompt."""
+    counterpart: str | None
+    """The answer to the same question with the opposite framing."""
+
+
 class TaskBody(TypedDict, total=False):
     """A task to create. In a list, a string is the name of a task."""
 
@@ -298,6 +313,7 @@ __all__ = [
     "RememberBody",
     "RootBody",
     "ScheduleBody",
+    "ScoreItemBody",
     "TaskBody",
     "TemplateCriterion",
     "TemplatePhase",

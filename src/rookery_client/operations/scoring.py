@@ -50,7 +50,9 @@ class ScoringOperations:
             repeatable=True,
         ))
 
-    def score_batch(self, *, items: Sequence[Mapping[str, object]], explain: bool | Unset = UNSET) -> models.ScoreBatch:
+    def score_batch(
+        self, *, items: Sequence[inputs.ScoreItemBody | Mapping[str, object]], explain: bool | Unset = UNSET,
+    ) -> models.ScoreBatch:
         """
         Score up to 500 texts.
 
@@ -128,7 +130,9 @@ class AsyncScoringOperations:
             repeatable=True,
         ))
 
-    async def score_batch(self, *, items: Sequence[Mapping[str, object]], explain: bool | Unset = UNSET) -> models.ScoreBatch:
+    async def score_batch(
+        self, *, items: Sequence[inputs.ScoreItemBody | Mapping[str, object]], explain: bool | Unset = UNSET,
+    ) -> models.ScoreBatch:
         """
         Score up to 500 texts.
 

@@ -10,7 +10,7 @@ from unicodedata import category
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from rookery.kernel.ids import is_uuid
-from rookery.kernel.schema import PageQuery, QueryModel, RequestModel, Timestamp
+from rookery.kernel.schema import ItemsOf, PageQuery, QueryModel, RequestModel, Timestamp
 from rookery.memory.access_filter import ALL_AGENTS
 from rookery.memory.memory_map import MAX_POINTS
 from rookery.memory.metadata import (
@@ -248,12 +248,8 @@ class BatchBody(RequestModel):
 
     memories: Annotated[
         list[dict[str, object]],
-        Field(
-            min_length=1,
-            max_length=MAX_BATCH_SIZE,
-            description="Memories with the fields of the body of /remember.",
-            json_schema_extra={"x-items": "RememberBody"},  # each is validated on its own, so the schema accepts any object
-        ),
+        ItemsOf(RememberBody),
+        Field(min_length=1, max_length=MAX_BATCH_SIZE, description="Memories with the fields of the body of /remember."),
     ]
     wait_ms: (
         Annotated[WaitMs, Field(description="Maximum milliseconds to wait for indexing of all memories before the response.")] | None
