@@ -21,6 +21,7 @@ from rookery.kernel.errors import StorageFull
 from rookery.kernel.logs import LimitedWarning
 from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
 from tests.conftest import eventually
+from tests.deadlines import HANG_S
 from tests.processes import get_environment, run_rookery, run_server
 
 
@@ -64,7 +65,7 @@ def test_a_server_whose_servers_file_becomes_a_fifo_continues_and_stops(folder: 
         (folder / "pipe").unlink(missing_ok=True)
         os.mkfifo(folder / "pipe")
         (folder / "pipe").replace(folder / "servers.json")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + HANG_S
         while "servers.json is invalid" not in (ready := server.client.get("/readyz").text) and time.monotonic() < deadline:
             pass
         after = [entry["id"] for entry in server.client.get("/api/v1/mcp/servers").json()["servers"]]

