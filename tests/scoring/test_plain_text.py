@@ -32,6 +32,7 @@ GERMAN = (
         ("snake_case_name stays, _so_ does 2 * 3", "snake_case_name stays, so does 2 * 3"),
         ("a < b and c > d", "a < b and c > d"),
         ("| a | b |\n|---|---|\n| c | d |", " a  b \n\n c  d "),
+        ("Th\u0435 r\u0435p\u043ert, by \u041c\u0438\u0445\u0430\u0438\u043b", "The report, by \u041c\u0438\u0445\u0430\u0438\u043b"),
         ("in\u200bvi\u00adsi\u2060ble\ufeff \u202emarks\u202c", "invisible marks"),
     ],
 )

@@ -39,6 +39,18 @@ _MAX_INVALID_SHARE = 0.02
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 """Soft hyphens, joiners and marks of direction. Between letters, they would hide words from the model."""
 
+_LOOKALIKES = str.maketrans(
+    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u04bb\u0501\u051b\u051d\u03bf"
+    "\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u0406\u0408\u0405"
+    "\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7",
+    "aeopcyxijshdqwoABEKMHOPCTXIJSABEZHIKMNOPTYX",
+)
+"""Cyrillic and Greek letters, and the Latin letters that look the same. In an English word, they would hide it from the model."""
+
+_LOOKALIKE = re.compile(f"[{''.join(map(chr, _LOOKALIKES))}]")
+_LETTERS = re.compile(r"[^\W\d_]+")
+_LATIN_LETTER = re.compile(r"[A-Za-z]")
+
 
 _CODE_LINE = re.compile(
     r"""
@@ -112,6 +124,8 @@ def extract_plain_text(text: str) -> PlainText:
     masked = _INVALID.sub(_DELETED, text) if invalid_count else text
     if not masked.isascii():
         masked = _INVISIBLE.sub(_DELETED, masked)
+        if _LOOKALIKE.search(masked):
+            masked = _LETTERS.sub(_replace_lookalikes, masked)
     code_words = quoted_words = 0
     if not _MARKUP.isdisjoint(masked):
         masked, code_words, quoted_words = _mask_blocks(masked)
@@ -133,6 +147,11 @@ def extract_plain_text(text: str) -> PlainText:
 
 def _mask(match: re.Match[str]) -> str:
     return _DELETED * len(match.group())
+
+
+def _replace_lookalikes(word: re.Match[str]) -> str:
+    """Return a word of two scripts with Latin letters. A word of Cyrillic or Greek letters alone stays."""
+    return word.group().translate(_LOOKALIKES) if _LATIN_LETTER.search(word.group()) else word.group()
 
 
 def _mask_blocks(text: str) -> tuple[str, int, int]:
