@@ -84,7 +84,7 @@ class ScoreItemBody(RequestModel):
         """Return the text and its context."""
         history = [Message(role=message.role, content=message.content) for message in self.history or ()]
         prompt = self.prompt
-        if prompt is None and history and history[-1].role == "user":
+        if not (prompt or "").strip() and history and history[-1].role == "user":
             prompt = history.pop().content
         return ScoredText(text=self.text or self.response or "", prompt=prompt, history=tuple(history), counterpart=self.counterpart)
 
