@@ -28,6 +28,17 @@ axe.run(document, {resultTypes: ["violations"]}).then((found) => JSON.stringify(
   .filter((each) => ["serious", "critical"].includes(each.impact))
   .map((each) => each.id + ": " + each.nodes.map((node) => node.target.join(" ")).join(", "))))
 """
+_LIST_CUT_PLACEHOLDERS = """
+(() => {
+  const pen = document.createElement("canvas").getContext("2d");
+  return [...document.querySelectorAll("input[placeholder]")].filter((field) => {
+    const style = getComputedStyle(field);
+    pen.font = `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
+    const width = field.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    return field.checkVisibility() && pen.measureText(field.placeholder).width > width + 0.5;
+  }).map((field) => `the placeholder of ${field.name} is cut: ${field.placeholder}`);
+})()
+"""
 
 
 class ConsoleUser:
@@ -161,11 +172,12 @@ class BrowserUser:
         Return the faults of the page.
 
         They are violations of the content security policy, errors on the console of the browser, requests to other hosts, what axe-core
-        calls serious or critical, and a width beyond the window.
+        calls serious or critical, a width beyond the window, and placeholders that are wider than their field.
         """
         violations = cast("list[str]", await self.page.evaluate("window.violations"))
         await self.page.evaluate(self._axe + "; true")
         faults = cast("list[str]", json.loads(cast("str", await self.page.evaluate(_RUN_AXE))))
         if await self.page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
             faults.append("the page is wider than the window")
+        faults += cast("list[str]", await self.page.evaluate(_LIST_CUT_PLACEHOLDERS))
         return [*violations, *self.page.console_errors, *self.page.outside, *faults]

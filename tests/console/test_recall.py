@@ -62,6 +62,7 @@ async def test_a_person_asks(person: BrowserUser) -> None:
     await person.wait_for("!!document.querySelector('.hits mark')")
     assert await person.find_faults() == []
     await person.page.resize(360, 740)
+    await person.page.evaluate("document.querySelector('.more-filters').open = true")
     assert await person.find_faults() == []
 
 
