@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rookery.console.formats import format_counted, format_duration, format_quantity, shorten_id, show_code_marks
+from rookery.console.formats import format_counted, format_duration, format_field_value, format_quantity, shorten_id, show_code_marks
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,15 @@ def test_a_number_has_its_noun(count: int, text: str) -> None:
     """Issue 18: one thing is not named in the plural."""
     assert format_counted(count, "memory", "memories") == text
     assert format_counted(count, "line").endswith("line" if count == 1 else "lines")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), ("draft", "draft"), (True, "true"), (5, "5"), ({"all": True, "tags": ["ö"]}, '{"all": true, "tags": ["ö"]}')],
+)
+def test_values_of_changed_fields_are_json(value: object, text: str) -> None:
+    """D-29: the page of the audit log shows what the API has, not how Python writes it."""
+    assert format_field_value(value) == text
 
 
 def test_ids_are_short_and_names_are_not() -> None:

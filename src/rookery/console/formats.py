@@ -41,6 +41,7 @@ def build_filters(clock: Clock) -> dict[str, Callable[..., object]]:
         "duration": format_duration,
         "percent": format_percent,
         "json": to_json,
+        "field_value": format_field_value,
         "highlighted": show_highlights,
         "pairs": to_options,
     }
@@ -117,6 +118,13 @@ def format_duration(milliseconds: float | None) -> str:
 def to_json(value: object) -> str:
     """Return *value* as indented JSON. Models become objects."""
     return json.dumps(value, default=_to_plain, indent=2, ensure_ascii=False)
+
+
+def format_field_value(value: object) -> str:
+    """Return the value of a field on one line: a text as it is, any other value as JSON; `–` for None."""
+    if value is None:
+        return "–"
+    return value if isinstance(value, str) else json.dumps(value, default=_to_plain, ensure_ascii=False)
 
 
 def _to_plain(value: object) -> object:
