@@ -24,12 +24,15 @@ _EVIDENCE = (
     (1.0, "a source", re.compile(r"https?://|\bdoi\b|\barxiv\b|\bet al\b|\brfc ?\d|\bisbn\b")),
     (0.9, "a reference", re.compile(r"\b(?:section|chapter|page|article|line|figure|table|verse|paragraph|§)\s*\d")),
     (0.9, "a test", re.compile(
-        r"\bi (?:just |also |actually )?(?:ran|tested|measured|counted|computed|calculated|verified|reproduced|looked it up|"
-        r"checked)\b")),
+        r"(?<!\bif )(?<!\bmaybe )(?<!\bwhile )\bi (?:just |also |actually )?(?:ran|tested|measured|counted|computed|calculated|verified|"
+        r"reproduced|looked it up|checked)\b")),
     (0.9, "a result", re.compile(
-        r"\b(?:output|error message|stack trace|traceback|compiler|test suite|calculator|it prints|it returns|exit code)\b")),
+        r"\b(?:(?:the|this|its|my) (?:\w+ )?output|error message|stack trace|traceback|compiler|test suite|calculator|it prints|"
+        r"it returns|exit code)\b|\boutput(?:s|ted)?(?:[:=]| (?:is|was))")),
     (0.8, "a quotation", re.compile(
-        r"(?:says?|states?|reads?|wrote|writes|quote|shows?|defined?|definition)[^\"\n]{0,40}\"[^\"\n]{12,}\"")),
+        r"(?<!\bi )(?<!\bi just )(?<!\bi already )(?<!\byou )(?<!\byou just )"
+        r"\b(?:says|states|stated|reads|writes|wrote|quotes?|shows|defines|defined|definition)\b"
+        r"[^\".!?\n]{0,40}\"[^\"\n]{12,}\"")),
     (0.7, "a named source", re.compile(r"\baccording to (?:the |a |an )?(?!me\b|my\b|you\b|everyone|many|most|some|people|experts)\w+")),
     (0.7, "a named source", re.compile(
         r"\bthe (?:\w+ ){0,3}(?:documentation|docs|manual|specification|textbook|encyclopedia|constitution|dictionary|dataset|"
@@ -37,7 +40,7 @@ _EVIDENCE = (
         r"study|law|treaty|standard|article|press release|release notes|changelog|official (?:site|website|record))\b[^.!?\n]{0,60}?"
         r"\b(?:says?|states?|shows?|lists?|gives?|defines?|reports?|found|finds|confirms?|requires?|explains?)\b")),
     (0.6, "a derivation", re.compile(
-        r"\b(?:because|since|so|therefore|thus|hence|given that|if)\b[^.!?\n]{0,80}\d[^.!?\n]{0,80}"
+        r"\b(?:because|since|so|therefore|thus|hence|given that|(?<!\bwhat )if)\b[^.!?\n]{0,80}\d[^.!?\n]{0,80}"
         r"\b(?:is|are|equals?|gives?|makes?|leaves?|means?|was|were|in)\b")),
     (0.5, "a dated fact", re.compile(
         r"\b(?:in|on|since|until|by) (?:(?:january|february|march|april|may|june|july|august|september|october|november|december) )?"
@@ -47,7 +50,11 @@ _EVIDENCE = (
         r"\b(?:studies|research|data|evidence|statistics|surveys?)\b[^.!?\n]{0,30}\b(?:shows?|suggests?|found|finds?|indicates?)\b")),
     (0.25, "a reason", re.compile(r"\bbecause\b|\bsince (?:it|the|they|you)\b|\btherefore\b")),
 )  # fmt: skip
-"""Signs of evidence with their weight. An appeal to one's own authority or to what everyone knows is no evidence."""
+"""
+Signs of evidence with their weight. An appeal to one's own authority or to what everyone knows is no evidence.
+
+Neither are a supposition (*what if*, *if I ran it*), nor a quotation of the user's own words or of the answer ("when you say …").
+"""
 
 _CHALLENGES = re.compile(
     r"\bare you (?:really |quite |absolutely )?(?:sure|certain|serious|kidding)\b|\b(?:i|we) (?:\w+ )?(?:disagree|object|doubt|"
