@@ -279,12 +279,11 @@ def _find_problem(prose: str, *, words: int, code_words: int, quoted_words: int,
 
 def _is_numeric(prose: str) -> bool:
     """Return whether *prose* has more digits than letters, as tables and logs have. Letters of other scripts show a language."""
-    letters = sum(map(str.isalpha, prose))
-    return sum(map(str.isdigit, prose)) > letters and _is_latin(prose, letters)
+    return sum(map(str.isdigit, prose)) > sum(map(str.isalpha, prose)) and _is_latin(prose)
 
 
-def _is_latin(prose: str, letters: int) -> bool:
-    return len(_LATIN_LETTERS.findall(prose)) >= _MIN_LATIN_SHARE * letters
+def _is_latin(prose: str) -> bool:
+    return prose.isascii() or len(_LATIN_LETTERS.findall(prose)) >= _MIN_LATIN_SHARE * sum(map(str.isalpha, prose))
 
 
 def _is_code(prose: str) -> bool:
@@ -305,8 +304,7 @@ def _is_english(prose: str, words: int) -> bool:
 
     The language of a few words is not decided.
     """
-    letters = sum(map(str.isalpha, prose))
-    if not _is_latin(prose, letters):
+    if not _is_latin(prose):
         return False
     count = max(1, min(_MAX_SAMPLES, round(len(prose) / _SAMPLE_CHARS)))
     size = len(prose) if count == 1 else min(_SAMPLE_CHARS, len(prose) // count)
