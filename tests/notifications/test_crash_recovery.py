@@ -8,6 +8,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ import httpx2
 import pytest
 
 from rookery.kernel.egress.transport import get_tls_context
+from rookery.notifications.outcomes import RETRY_DELAYS_S
 from tests.conftest import Settings, eventually
 from tests.deadlines import HANG_S
 from tests.notifications.rig import Json, count_states
@@ -165,17 +167,14 @@ async def test_a_failure_to_connect_that_was_not_stored_survives_the_crash(tmp_p
             killed.server.kill()
         await asyncio.to_thread(killed.start)
 
-        async def find_attempts() -> Json | None:
-            (delivery,) = cast("list[Json]", (await killed.request("GET", f"{path}/deliveries"))["data"])
-            details = await killed.request("GET", f"{path}/deliveries/{delivery['id']}")
-            return details if details["attempts"] else None
+        await eventually(lambda: receiver.connections == 2)
+        tried_again_at = datetime.now(UTC)
+        (delivery,) = cast("list[Json]", (await killed.request("GET", f"{path}/deliveries"))["data"])
+        details = await killed.request("GET", f"{path}/deliveries/{delivery['id']}")
 
-        details = await eventually(find_attempts)
-
-    assert details is not None
-    assert details["state"] == "pending"
-    assert [attempt["outcome"] for attempt in cast("list[Json]", details["attempts"])] == ["retry"]
-    assert receiver.connections == 1
+    first = cast("list[Json]", details["attempts"])[0]
+    assert first["outcome"] == "retry"
+    assert tried_again_at - datetime.fromisoformat(str(first["ended_at"])) >= timedelta(seconds=RETRY_DELAYS_S[0])
 
 
 def _count_ended(folder: Path) -> int:
