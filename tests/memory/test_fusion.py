@@ -8,8 +8,10 @@ from rookery.memory.fusion import (
     SECOND_NEIGHBOUR_FACTOR,
     SIMILARITY_WEIGHT,
     TEXT_WEIGHT,
+    WEAK_COVERAGE,
     SimilarityScale,
     compute_competition,
+    discount_weak_words,
     estimate_relevance,
     estimate_scale,
     fuse,
@@ -50,6 +52,34 @@ def test_a_missing_part_of_a_score_counts_as_zero(similarity: float, text_score:
         "words": TEXT_WEIGHT * text_score,
         "none": 0,
     }
+
+
+memory_ids = st.sampled_from("abcdef")
+
+
+@given(st.dictionaries(memory_ids, shares), st.dictionaries(memory_ids, shares))
+def test_only_weak_word_scores_of_dissimilar_memories_count_less(text_scores: dict[str, float], similarities: dict[str, float]) -> None:
+    """The most similar memory, and one whose similarity is unknown, keep their word scores (issue 17; D-44)."""
+    discounted = discount_weak_words(text_scores, similarities)
+
+    assert discounted.keys() == text_scores.keys()
+    assert all(0 <= discounted[memory_id] <= text_scores[memory_id] for memory_id in text_scores)
+    most_similar = {memory_id for memory_id, similarity in similarities.items() if similarity == max(similarities.values())}
+    kept = (
+        text_scores.keys()
+        if max(text_scores.values(), default=1.0) >= WEAK_COVERAGE
+        else most_similar | (text_scores.keys() - similarities)
+    )
+    assert all(discounted[memory_id] == text_scores[memory_id] for memory_id in kept & text_scores.keys())
+
+
+@given(shares, shares)
+def test_the_more_similar_of_two_memories_keeps_more_of_a_weak_word_score(similarity: float, other_similarity: float) -> None:
+    """The discount grows with the distance to the most similar memory (issue 17; D-44)."""
+    lower, higher = sorted([similarity, other_similarity])
+    discounted = discount_weak_words({"lower": 0.2, "higher": 0.2}, {"lower": lower, "higher": higher, "best": 1.0})
+
+    assert 0 <= discounted["lower"] <= discounted["higher"] <= 0.2
 
 
 @given(st.dictionaries(st.text(max_size=3), cosines), samples)

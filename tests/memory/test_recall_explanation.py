@@ -48,6 +48,22 @@ async def test_the_parts_of_a_score_add_up(harbor: Instance, mode: str) -> None:
     assert answer["explain"]["candidates"] == 3
 
 
+async def test_a_common_word_of_a_dissimilar_memory_counts_less_than_meaning(instance: Instance) -> None:
+    """A paraphrase finds its answer before a memory about something else that has one of its words (issue 17; D-44)."""
+    answer, other = "Requests above sixty a minute are answered with status 429.", "The server rejects many cars at the car park."
+    texts = (other, "The crane in the harbour is operated by two people.", "The bakery opens at six.", "The museum opens at night.", answer)
+    for text in texts:
+        await instance.admin.remember(text)
+
+    memories = (await explain(instance.admin, query="How many calls may I send?"))["memories"]
+    explanations = {memory["content"]: memory["explain"] for memory in memories}
+    assert memories[0]["content"] == answer
+    assert explanations[answer]["text_score"] is None, "it has none of the words"
+    assert 0 < explanations[other]["parts"]["words"] < 0.5 * explanations[other]["text_score"]
+    for memory in memories:
+        assert sum(memory["explain"]["parts"].values()) == pytest.approx(memory["score"], abs=0.0003), memory["explain"]
+
+
 async def test_words_of_the_question_are_marked(harbor: Instance) -> None:
     """Each hit shows which words of the question it has."""
     memory = (await explain(harbor.admin, top_k=1))["memories"][0]

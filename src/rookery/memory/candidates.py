@@ -12,7 +12,7 @@ from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.tracing import start_span
 from rookery.memory.concurrency import gather_pair
 from rookery.memory.embedding_migration import IndexVersion
-from rookery.memory.fusion import SimilarityScale, compute_competition, estimate_relevance, fuse, lift, weigh_neighbour
+from rookery.memory.fusion import SimilarityScale, compute_competition, discount_weak_words, estimate_relevance, fuse, lift, weigh_neighbour
 from rookery.memory.models import AccessFilter, RecallMode, RecallRequest, TextHit, TextQuery, Vector, VectorHit
 from rookery.memory.ports import TextIndex
 from rookery.memory.ranking import Candidate
@@ -98,6 +98,7 @@ class Candidates:
         is_complete: True if the indexes have no further hits.
         similarities: Cosine similarities, where known. *normalized* has them on their scale.
         text_scores: Word scores, of the best one its coverage, of others in proportion, best first.
+        ranking_text_scores: What the word scores count in *scores*: less of some memories where words are weak evidence.
         neighbours: The relevance of the best neighbour in the session, where there is one.
         competition: The mean relevance of the best candidates.
     """
@@ -108,6 +109,7 @@ class Candidates:
     similarities: Mapping[str, float] = field(default_factory=dict[str, float])
     normalized: Mapping[str, float] = field(default_factory=dict[str, float])
     text_scores: Mapping[str, float] = field(default_factory=dict[str, float])
+    ranking_text_scores: Mapping[str, float] = field(default_factory=dict[str, float])
     neighbours: Mapping[str, float] = field(default_factory=dict[str, float])
     semantic_ranks: Mapping[str, int] = field(default_factory=dict[str, int])
     keyword_ranks: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -130,6 +132,7 @@ class Candidates:
             similarity=self.similarities.get(memory_id),
             normalized_similarity=self.normalized.get(memory_id),
             text_score=text_score,
+            ranking_text_score=self.ranking_text_scores.get(memory_id),
             neighbour=neighbour,
             semantic_rank=self.semantic_ranks.get(memory_id),
             keyword_rank=self.keyword_ranks.get(memory_id),
@@ -240,7 +243,8 @@ class CandidateSearch:
         unseen_ids = ids.keys() - similarities.keys() if len(hits.vectors) == hits.limit else set[str]()
         normalized = _normalize(similarities, query.scale)
         ceiling = normalized.get(hits.vectors[-1].memory_id, 0.0) if unseen_ids else 0.0
-        estimates = fuse(ids, {**normalized, **dict.fromkeys(unseen_ids, ceiling)}, text_scores)
+        estimated = {**normalized, **dict.fromkeys(unseen_ids, ceiling)}
+        estimates = fuse(ids, estimated, _discount_weak_words(text_scores, estimated, query.scale))
         neighbours = await self._find_neighbours(query, estimates)
         joined_ids = {neighbour.memory_id for pairs in neighbours.values() for neighbour in pairs} - ids.keys()
         completed = await self._look_up_similarities(index, query, unseen_ids | joined_ids)
@@ -248,7 +252,10 @@ class CandidateSearch:
         normalized |= _normalize(completed, query.scale)
         relevances = fuse(ids, normalized, text_scores)
         competition = compute_competition(relevances.values())
-        relevances |= fuse(joined_ids & completed.keys(), normalized, text_scores)
+        ranking_text_scores = _discount_weak_words(text_scores, normalized, query.scale)
+        if ranking_text_scores is not text_scores:
+            relevances = fuse(ids, normalized, ranking_text_scores)
+        relevances |= fuse(joined_ids & completed.keys(), normalized, ranking_text_scores)
         weights = _weigh_neighbours(neighbours, relevances)
         lifted = {memory_id: lift(relevances[memory_id], weights[memory_id]) for memory_id in weights.keys() & relevances.keys()}
         return Candidates(
@@ -258,6 +265,7 @@ class CandidateSearch:
             similarities=similarities,
             normalized=normalized,
             text_scores=text_scores,
+            ranking_text_scores=ranking_text_scores,
             neighbours=weights,
             semantic_ranks=_rank_hits(hits.vectors),
             keyword_ranks=_rank_hits(hits.texts),
@@ -337,6 +345,12 @@ def _keyword_candidates(hits: _Hits) -> Candidates:
 
 def _normalize(similarities: Mapping[str, float], scale: SimilarityScale | None) -> dict[str, float]:
     return {} if scale is None else scale.normalize_all(similarities)
+
+
+def _discount_weak_words(
+    text_scores: Mapping[str, float], similarities: Mapping[str, float], scale: SimilarityScale | None
+) -> Mapping[str, float]:
+    return discount_weak_words(text_scores, similarities) if scale is not None and scale.is_measured else text_scores
 
 
 def _normalize_text_scores(text_hits: Sequence[TextHit]) -> dict[str, float]:

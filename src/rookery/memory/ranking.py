@@ -42,7 +42,7 @@ class Candidate:
         score: What it is ranked by, without the keyword boost.
         relevance: The probability that it answers the question, in 0..1.
         similarity: Its cosine similarity, where known. *normalized_similarity* is the same on the scale of its model, in 0..1.
-        text_score: Its word score, in 0..1.
+        text_score: Its word score, in 0..1. *ranking_text_score* is what of it counts in a hybrid score.
         neighbour: The score of the best neighbour in its session before any gain; None without one.
         semantic_rank: Its rank among the hits by meaning, from 1. *keyword_rank* is the same for hits by words.
     """
@@ -53,6 +53,7 @@ class Candidate:
     similarity: float | None = None
     normalized_similarity: float | None = None
     text_score: float | None = None
+    ranking_text_score: float | None = None
     neighbour: float | None = None
     semantic_rank: int | None = None
     keyword_rank: int | None = None

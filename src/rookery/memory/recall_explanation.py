@@ -54,7 +54,7 @@ def split_score(mode: RecallMode, candidate: Candidate, *, share: float, boost: 
     """Return the parts of the score of *candidate*; they add up to the score with the keyword boost (`ranking.boost_score`)."""
     if mode == "hybrid":
         meaning = SIMILARITY_WEIGHT * (candidate.normalized_similarity or 0.0)
-        words = TEXT_WEIGHT * (candidate.text_score or 0.0)
+        words = TEXT_WEIGHT * (candidate.ranking_text_score or 0.0)
         neighbours = max(0.0, candidate.score - meaning - words)
     elif mode == "semantic":
         meaning, words, neighbours = candidate.score, 0.0, 0.0

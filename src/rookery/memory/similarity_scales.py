@@ -96,7 +96,7 @@ class SimilarityScales:
         """
         full = index.embedder.full_similarity
         if full is not None:
-            return SimilarityScale(zero=0.0, full=full)
+            return SimilarityScale(zero=0.0, full=full, is_measured=True)
         background = await self._get_background(index.embedder)
         ids = await self._get_sample(access_filter.workspace_id)
         where = filter_readable_ids(access_filter, ids)
