@@ -6,13 +6,13 @@ import asyncio
 import os
 import random
 import signal
-import zlib
 from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import pytest
+import redis
 import redis.asyncio
 
 from rookery.access.ports import RateLimitCounter, WindowCount
@@ -55,8 +55,8 @@ class ServerCounterContract(CounterContract):
 
     @staticmethod
     def open_engine(folder: Path) -> RateLimitCounter:
-        address = f"valkey://127.0.0.1:{os.environ[_SERVER_PORT]}/{_choose_database(folder)}"
-        return ValkeyCounter.from_address(address, timeout_s=HANG_S)
+        port = int(os.environ[_SERVER_PORT])
+        return ValkeyCounter.from_address(f"valkey://127.0.0.1:{port}/{_choose_database(folder, port)}", timeout_s=HANG_S)
 
     async def test_a_cancelled_request_does_not_shift_replies(self, counter: RateLimitCounter) -> None:
         """A connection whose reply was not read is closed, so no request gets the reply of another (issue 20)."""
@@ -80,7 +80,7 @@ class ServerCounterContract(CounterContract):
         """The server deletes a count some time after the end of its window."""
         await counter.spend("short", limit=9, window_us=1_000, now_us=START)
 
-        async with redis.asyncio.Redis(port=server.port, db=_choose_database(tmp_path)) as client:
+        async with redis.asyncio.Redis(port=server.port, db=_choose_database(tmp_path, server.port)) as client:
 
             async def is_empty() -> bool:
                 return int(await client.dbsize()) == 0  # pyright: ignore[reportUnknownMemberType] - keyword arguments without a type
@@ -106,8 +106,12 @@ class TestTheCounterInRedis(ServerCounterContract):
     program = REDIS
 
 
-def _choose_database(folder: Path) -> int:
-    return zlib.crc32(bytes(folder)) % 10_000
+def _choose_database(folder: Path, port: int) -> int:
+    """Return the database of *folder*: the one of its first call in any process, and of no other folder. Database 0 lists them."""
+    with redis.Redis(port=port) as client:
+        database = client.incr("last database")
+        client.set(f"database of {folder}", database, nx=True)
+        return int(cast("bytes", client.get(f"database of {folder}")))
 
 
 @pytest.fixture
@@ -206,7 +210,7 @@ def test_an_invalid_address_is_rejected(address: str, tmp_path: Path) -> None:
 
 async def test_two_servers_share_exact_limits(settings: Settings, tmp_path: Path, server: ValkeyServer) -> None:
     """With N processes on one counter store, exactly L requests pass; a failed store is reported (D-27)."""
-    address = Secret(server.address(_choose_database(tmp_path)))
+    address = Secret(server.address(_choose_database(tmp_path, server.port)))
     async with (
         run_instance(replace(settings, counters=address)) as one,
         run_instance(replace(settings, counters=address)) as two,
