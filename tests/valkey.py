@@ -57,7 +57,7 @@ def run_valkey(directory: Path, *, port: int = 0, options: Sequence[str] = (), p
         pytest.skip(f"{program.package} has no server for this platform")
     port = port or find_free_port()
     command = [path, "--port", str(port), "--bind", "127.0.0.1", "--dir", directory, "--save", "",
-               "--appendonly", "yes", "--appendfsync", "always", "--databases", "10000", *options]  # fmt: skip
+               "--appendonly", "yes", "--appendfsync", "always", "--databases", "1000", *options]  # fmt: skip
     with (directory / "valkey.log").open("ab") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
             _wait_until_ready(port, process, directory / "valkey.log")
