@@ -479,7 +479,7 @@ async def test_an_answer_that_is_too_large_is_cut_off(service: ChatService, open
     service.queue += [respond(200, build_completion("x" * 10_000)), stream_parts([], then=never_end)]
     with pytest.raises(ProviderResponseInvalid, match="larger than 10,000 bytes"):
         await generator.complete(make_request())
-    with pytest.raises(StreamInterrupted, match="the answer is too large, after 11000 characters"):
+    with pytest.raises(StreamInterrupted, match="the answer is too large, after 11,000 characters"):
         await collect(generator, make_request())
     await eventually(lambda: service.disconnects == 1)
 

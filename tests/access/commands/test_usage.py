@@ -116,7 +116,7 @@ def test_a_terminal_shows_a_bar_for_each_day(cli: CommandLine) -> None:
     """D-04: with its number, and the number of errors."""
     output = cli.run("keys", "usage", *SINCE).stdout
     assert output.count("█") > 40
-    assert "(1 errors)" in output
+    assert "(1 error)" in output
     assert "2026-11-22" in output
     assert json.loads(cli.run("keys", "usage", *SINCE, "--json").stdout)
     assert "No calls" in cli.run("keys", "usage", "--since", "2025-01-01", "--until", "2025-01-02").stderr
