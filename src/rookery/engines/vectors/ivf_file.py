@@ -316,8 +316,9 @@ class IvfFolder:
         A running build may have read vectors that were deleted since. It calls `repeat_erasure` at its end.
         """
         if self.path.is_dir():
-            (mark := self.path / _ERASURE_FILE).touch()  # an empty file, since an erasure must also succeed on a full disk
-            os.utime(mark, ns=(now := time.time_ns(), now))
+            mark, now_ns = self.path / _ERASURE_FILE, time.time_ns()
+            mark.touch()  # an empty file, since an erasure must also succeed on a full disk
+            os.utime(mark, ns=(now_ns, now_ns))
         for path in self.path.glob(f"*{SUFFIX}"):
             try:
                 workspace_id = int(path.name.partition("-")[0])
