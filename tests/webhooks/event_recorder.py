@@ -36,13 +36,14 @@ class EventRecorder:
         (event,) = cast("list[Json]", await eventually(load))
         return cast("Json", event["data"])
 
-    async def first_data(self, type: str) -> Json:
-        """Wait for an event of *type*, and return the data of the first."""
+    async def first_data(self, type: str, *, id: str) -> Json:
+        """Wait for an event of *type* about the thing with this ID, and return the data of the first."""
 
         async def load() -> list[Json]:
-            return await self.list_payloads(type)
+            data = [cast("Json", event["data"]) for event in await self.list_payloads(type)]
+            return [fields for fields in data if fields["id"] == id]
 
-        return cast("Json", cast("list[Json]", await eventually(load))[0]["data"])
+        return cast("list[Json]", await eventually(load))[0]
 
     async def list_types(self) -> list[str]:
         """Return the types of all events so far, oldest first."""
