@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 from rookery.access.models import KeyRestrictions
 from rookery.engines.similarity.projection import project_vectors
+from rookery.memory.memory_map import MapLayouts
 from rookery.memory.models import MemoryFilter
 from rookery.memory.ports import Projection
 from rookery.memory.wiring import MemoryServices
@@ -27,6 +28,17 @@ TOPICS = {
     "harbor": "The crane on the pier lifts {} containers from the ship.",
     "kitchen": "The soup with onions and garlic simmers for {} minutes in the pan.",
 }
+
+
+class CountedLock(asyncio.Lock):
+    """A lock that counts who asked for it."""
+
+    acquire_count = 0
+
+    async def acquire(self) -> Literal[True]:
+        """Count, then wait."""
+        self.acquire_count += 1
+        return await super().acquire()
 
 
 async def fill(caller: Caller, number: int = 20) -> None:
@@ -158,13 +170,16 @@ async def test_workspaces_take_turns(instance: Instance) -> None:
         may_end.wait(HANG_S)
         return project_vectors(items)
 
-    memory_map = replace(instance.rookery.runtime.use(MemoryServices).map, project_vectors=project_slowly)
+    lock = CountedLock()
+    service = instance.rookery.runtime.use(MemoryServices).map
+    memory_map = replace(service, project_vectors=project_slowly, layouts=MapLayouts(lock=lock))
     caller, other = make_caller(workspace_id=instance.workspace_id), make_caller(workspace_id=other_id)
     filters = [MemoryFilter(), *(MemoryFilter(project=project) for project in TOPICS)]
     async with asyncio.TaskGroup() as group:
         first, *rest = [group.create_task(memory_map.draw(caller, one, by="type")) for one in filters]
         await eventually(lambda: len(sizes) == 1)
         last = group.create_task(memory_map.draw(other, MemoryFilter(), by="type"))
+        await eventually(lambda: lock.acquire_count == 2)  # the first holds it, and the last waits for it
         may_end.set()
 
     assert [len(task.result().ids) for task in (first, *rest, last)] == [6, 3, 3, 4]

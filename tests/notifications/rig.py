@@ -76,6 +76,17 @@ class NotificationRig:
         assert view is not None
         return view
 
+    async def wait_for_pause(self, campaign: str) -> Json:
+        """Wait until a campaign is paused and what was being sent has ended, and return it."""
+
+        async def find() -> Json | None:
+            view = await self.get(f"/campaigns/{campaign}")
+            return view if view["status"] == "paused" and "sending" not in count_states(view) else None
+
+        view = await eventually(find)
+        assert view is not None
+        return view
+
     async def list_deliveries(self, campaign: str, query: str = "") -> list[Json]:
         """Return the first 100 deliveries."""
         return cast("list[Json]", (await self.get(f"/campaigns/{campaign}/deliveries?per_page=100{query}"))["data"])

@@ -37,7 +37,7 @@ async def test_a_receiver_that_rejects_everything_pauses_the_campaign(settings: 
     async with run_notifications(settings, lambda _: replies["reply"], notify_host_concurrency=2) as rig:
         await rig.add_subscribers(60)
         campaign = await rig.send_campaign()
-        view = await rig.wait_for_status(campaign, "paused")
+        view = await rig.wait_for_pause(campaign)
         tried_count = len(rig.receiver.received)
         tried_subscriber = rig.receiver.received[0].path.removeprefix("/")
 

@@ -116,14 +116,14 @@ async def test_a_fault_of_the_server_pauses_the_campaign(settings: Settings) -> 
             channel = {"type": "email", "address": f"a{number}@example.org"}
             await rig.post("/subscribers", {"external_id": f"a{number}", "channels": [channel]}, 201)
         campaign = await rig.send_campaign()
-        view = await rig.wait_for_status(campaign, "paused")
+        view = await rig.wait_for_pause(campaign)
 
         assert "ROOKERY_SMTP" in str(view["status_reason"])
         assert count_states(view) == {"pending": 5}
         channels = [cast("list[Json]", entry["channels"])[0] for entry in cast("list[Json]", (await rig.get("/subscribers"))["data"])]
         assert {channel["status"] for channel in channels} == {"active"}
         await rig.post(f"/campaigns/{campaign}/resume")
-        await rig.wait_for_status(campaign, "paused")
+        await rig.wait_for_pause(campaign)
         await rig.post(f"/campaigns/{campaign}/cancel")
         assert count_states(await rig.get(f"/campaigns/{campaign}")) == {"skipped": 5}
 

@@ -75,7 +75,7 @@ _Layout = tuple[Sequence[str], Projection]
 
 
 @dataclass(slots=True)
-class _Layouts:
+class MapLayouts:
     """The latest layouts, by a digest of the memories that they place. They hold numbers, no text of a memory."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -109,7 +109,7 @@ class MemoryMap:
     breaker: EngineBreaker
     project_vectors: ProjectVectors
     clock: Clock
-    _layouts: _Layouts = field(default_factory=_Layouts)
+    layouts: MapLayouts = field(default_factory=MapLayouts)
 
     async def draw(self, caller: Caller, memory_filter: MemoryFilter, *, by: MapGrouping, limit: int = MAX_POINTS) -> MemoryMapResult:
         """
@@ -134,10 +134,10 @@ class MemoryMap:
         for row in rows:
             hashed.update(f"\0{row.id}{row.updated_at}{row.indexed_at}".encode())
         digest = hashed.digest()
-        if (layout := self._layouts.get(digest)) is not None:
+        if (layout := self.layouts.get(digest)) is not None:
             return layout
-        async with self._layouts.turns.take(workspace_id, self._layouts.lock):
-            if (layout := self._layouts.get(digest)) is not None:  # another request has computed it meanwhile
+        async with self.layouts.turns.take(workspace_id, self.layouts.lock):
+            if (layout := self.layouts.get(digest)) is not None:  # another request has computed it meanwhile
                 return layout
             chunks = dict[str, tuple[Vector, ...]]()
             for start in range(0, len(rows), _FETCHED_VECTORS):
@@ -149,7 +149,7 @@ class MemoryMap:
     async def _project(self, digest: bytes, ids: Sequence[str], vectors: Sequence[Sequence[Vector]]) -> _Layout:
         """Compute and store a layout. A cancelled request waits for it, as its thread cannot be stopped."""
         layout = ids, await asyncio.to_thread(self.project_vectors, vectors)
-        self._layouts.add(digest, layout)
+        self.layouts.add(digest, layout)
         return layout
 
 
