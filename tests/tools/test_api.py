@@ -254,7 +254,7 @@ async def test_memory_is_available_as_a_tool_server(instance: Instance) -> None:
 async def test_a_caller_that_leaves_cancels_the_tool(instance: Instance, settings: Settings) -> None:
     """A disconnect of the client reaches the tool server (D-34)."""
     marker = settings.data_dir / "cancelled"
-    body = json.dumps({"server": "odd", "tool": "slow", "arguments": {"seconds": 30, "mark": str(marker)}}).encode()
+    body = json.dumps({"server": "odd", "tool": "slow", "arguments": {"seconds": HANG_S, "mark": str(marker)}}).encode()
     body_sent = asyncio.Event()
     messages: list[MutableMapping[str, object]] = []
 
@@ -262,7 +262,7 @@ async def test_a_caller_that_leaves_cancels_the_tool(instance: Instance, setting
         if not body_sent.is_set():
             body_sent.set()
             return {"type": "http.request", "body": body, "more_body": False}
-        await asyncio.sleep(0.3)
+        await eventually(settings.data_dir.joinpath("cancelled.started").exists)
         return {"type": "http.disconnect"}
 
     async def send(message: MutableMapping[str, object]) -> None:

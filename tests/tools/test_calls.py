@@ -187,9 +187,9 @@ async def test_a_tool_that_takes_too_long_is_cancelled(start: Start, tmp_path: P
 
 async def test_progress_restarts_the_timeout(start: Start) -> None:
     """A progress notification restarts the timeout (D-34)."""
-    tools = await start({"odd": make_odd_entry(timeout_s=1)})
+    tools = await start({"odd": make_odd_entry(timeout_s=3)})
 
-    assert await call_text(tools, "progress", steps=5, pause=0.3) == "done"
+    assert await call_text(tools, "progress", steps=35, pause=0.1) == "done"
 
 
 async def test_a_caller_that_leaves_cancels_the_tool_and_the_call_has_a_row(start: Start, tmp_path: Path) -> None:
@@ -198,8 +198,8 @@ async def test_a_caller_that_leaves_cancels_the_tool_and_the_call_has_a_row(star
     tools = await start({"odd": make_odd_entry()})
     await call_text(tools, "echo", text="hi")
 
-    task = asyncio.create_task(call(tools, "slow", seconds=30, mark=str(marker)))
-    await asyncio.sleep(0.05)
+    task = asyncio.create_task(call(tools, "slow", seconds=HANG_S, mark=str(marker)))
+    await eventually(tmp_path.joinpath("cancelled.started").exists)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -213,7 +213,9 @@ async def test_calls_over_the_concurrency_limit_queue_and_then_fail(start: Start
     tools = await start({"odd": make_odd_entry(max_concurrency=1)})
     await call_text(tools, "echo", text="hi")
 
-    slow = [call(tools, "slow", seconds=0.1, mark=str(tmp_path / "x")) for _ in range(6)]
+    slow = [asyncio.create_task(call(tools, "slow", seconds=HANG_S, mark=str(tmp_path / "x"))) for _ in range(6)]
+    await eventually(lambda: any(task.done() for task in slow))
+    tmp_path.joinpath("x.end").touch()
     outcomes = await asyncio.gather(*slow, return_exceptions=True)
 
     assert [type(outcome) for outcome in outcomes].count(ServerBusy) == 1
@@ -373,14 +375,17 @@ async def test_another_key_never_shares_an_agent_session(start: Start) -> None:
 async def test_calls_that_run_while_their_servers_entry_changes_finish(start: Start, file: Path, tmp_path: Path) -> None:
     """D-31: calls accepted before an edit, queued ones too, are answered by the session that accepted them."""
     tools = await start({"odd": make_odd_entry(max_concurrency=2)})
-    running = [asyncio.create_task(call(tools, "slow", seconds=2, mark=str(tmp_path / str(number)))) for number in range(4)]
-    await eventually(lambda: sum(session.in_flight for session in tools.sessions.list_sessions("odd")) == 2)
-    (old,) = (session for session in tools.sessions.list_sessions("odd") if session.in_flight)
+    running = [asyncio.create_task(call(tools, "slow", seconds=HANG_S, mark=str(tmp_path / "x"))) for _ in range(4)]
+    await eventually(lambda: sum(session.load for session in tools.sessions.list_sessions("odd")) == 4)
+    (old,) = (session for session in tools.sessions.list_sessions("odd") if session.load)
+    assert old.in_flight == 2
 
     write(file, odd=make_odd_entry(tagline="Edited"))
     await eventually(lambda: tools.catalogue.get_server(CALLER, "odd").tagline == "Edited")
     assert await call_text(tools, "echo", text="a new session") == "a new session"
     write(file)
+    await eventually(lambda: tools.catalogue.list_servers(CALLER) == [])
+    tmp_path.joinpath("x.end").touch()
 
     assert [outcome.error for outcome in await asyncio.gather(*running)] == [None] * 4
     await eventually(lambda: not old.in_flight and not old.is_open)

@@ -22,6 +22,7 @@ from rookery.tools.supervision.circuit_breaker import CircuitBreaker, Supervisio
 from rookery.tools.supervision.health import percentile
 from rookery.tools.supervision.session_pool import SessionPool
 from tests.conftest import eventually, run_instance
+from tests.deadlines import HANG_S
 from tests.tools.conftest import Start
 from tests.tools.makers import (
     CALLER,
@@ -78,7 +79,7 @@ async def test_a_replica_that_dies_fails_only_its_own_calls(start: Start, tmp_pa
     tools = await start({"odd": make_odd_entry(replicas=2, lifecycle="eager")})
     await call_text(tools, "pid")
     await eventually(lambda: [session.is_open for session in tools.sessions.list_sessions("odd")] == [True, True])
-    tasks = [asyncio.create_task(call(tools, "slow", seconds=2, mark=str(tmp_path / "x"))) for _ in range(4)]
+    tasks = [asyncio.create_task(call(tools, "slow", seconds=HANG_S, mark=str(tmp_path / "x"))) for _ in range(4)]
     await eventually(lambda: [session.in_flight for session in tools.sessions.list_sessions("odd")] == [2, 2])
     (server,) = tools.catalogue.list_servers(CALLER)
     pid = tools.sessions.list_sessions("odd")[0].get_health().pid
@@ -86,6 +87,7 @@ async def test_a_replica_that_dies_fails_only_its_own_calls(start: Start, tmp_pa
 
     os.kill(pid, signal.SIGKILL)
     await eventually(lambda: tools.sessions.list_sessions("odd")[0].restarts == 1)
+    tmp_path.joinpath("x.end").touch()
     codes = [(await task).code for task in tasks]
 
     assert sorted(map(str, codes)) == ["None", "None", "server_unavailable", "server_unavailable"]
@@ -325,16 +327,31 @@ def test_a_program_that_downloads_has_a_longer_start_timeout(command: str, limit
     assert replace(server, start_timeout_s=5).effective_start_timeout_s == 5
 
 
-async def test_a_server_that_no_longer_responds_is_restarted(start: Start, tmp_path: Path) -> None:
-    """A frozen server is restarted after a timeout; a slow one keeps its process."""
+async def test_a_slow_server_keeps_its_process(start: Start, tmp_path: Path) -> None:
+    """A server that responds to the probe after a timeout is not restarted (D-32)."""
     tools = await start(
-        {"odd": make_odd_entry(tools={"timeouts": {"slow": 0.3, "count": 0.3}})},
-        timing=SupervisionTimeouts(connect_timeout_s=10, probe_timeout_s=3),
+        {"odd": make_odd_entry(tools={"timeouts": {"slow": 0.3}})},
+        timing=SupervisionTimeouts(connect_timeout_s=10, probe_timeout_s=HANG_S),
     )
     pid = int(await call_text(tools, "pid"))
-    assert (await call(tools, "slow", seconds=1, mark=str(tmp_path / "unused"))).code == "tool_timeout"
-    await eventually(lambda: tools.sessions.list_sessions("odd")[0].is_idle)
+    lists = int(await call_text(tools, "lists"))
+
+    assert (await call(tools, "slow", seconds=HANG_S, mark=str(tmp_path / "unused"))).code == "tool_timeout"
+
+    async def was_probed() -> bool:
+        return int(await call_text(tools, "lists")) > lists
+
+    await eventually(was_probed)
     assert int(await call_text(tools, "pid")) == pid
+
+
+async def test_a_server_that_no_longer_responds_is_restarted(start: Start) -> None:
+    """A frozen server is restarted after a timeout (D-32)."""
+    tools = await start(
+        {"odd": make_odd_entry(tools={"timeouts": {"count": 0.3}})},
+        timing=SupervisionTimeouts(connect_timeout_s=10, probe_timeout_s=1),
+    )
+    pid = int(await call_text(tools, "pid"))
 
     os.kill(pid, signal.SIGSTOP)
     assert (await call(tools, "count")).code == "tool_timeout"
@@ -405,13 +422,17 @@ async def test_the_health_over_http_needs_servers_read(settings: Settings) -> No
     assert of_other["state"] == ("open" if of_other["sessions"] else "closed")
 
 
-async def test_a_shared_server_is_visible_to_all_and_a_lazy_one_stops_when_idle(start: Start) -> None:
+async def test_a_shared_server_is_visible_to_all_and_a_lazy_one_stops_when_idle(start: Start, tmp_path: Path) -> None:
     """An idle shared session ends after idle_s (D-32)."""
     tools = await start({"odd": make_odd_entry(isolation="shared", idle_s=0.2)})
-    pid = int(await call_text(tools, "pid"))
     (server,) = tools.catalogue.list_servers(CALLER)
+    running = asyncio.create_task(call(tools, "slow", seconds=HANG_S, mark=str(tmp_path / "x")))
+    await eventually(lambda: tools.sessions.get_server_health(server, 1).in_flight == 1)
+    pid = int(await call_text(tools, "pid"))
 
     assert [session.pid for session in tools.sessions.get_server_health(server, 2).sessions] == [pid]
+    tmp_path.joinpath("x.end").touch()
+    assert (await running).error is None
     await eventually(lambda: not is_alive(pid))
     await eventually(lambda: tools.sessions.get_server_health(server, 1).sessions == ())
     assert tools.sessions.get_server_health(server, 1).state == "closed"

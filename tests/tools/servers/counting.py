@@ -29,14 +29,14 @@ def send(message: dict[str, object]) -> None:
 
 
 def call(name: str, arguments: dict[str, object]) -> dict[str, object]:
-    """Run a tool; `read_late` waits until the file that its arguments name is there."""
+    """Run a tool; `read_late` creates the file `gate` with the suffix `.started`, and waits for the file `gate` itself."""
     with LOCK:
         CALLS.append(name)
         text = str(len(CALLS))
     if name == "read_late":
-        for _ in range(3000):
-            if Path(str(arguments["gate"])).exists():
-                break
+        gate = Path(str(arguments["gate"]))
+        Path(f"{gate}.started").touch()
+        while not gate.exists():
             time.sleep(0.01)
     return {"content": [{"type": "text", "text": text + "." * int(str(arguments.get("pad", 0)))}], "isError": name == "fail"}
 

@@ -1,7 +1,9 @@
 """
 An MCP server that misbehaves on demand; only the standard library, so that it starts in 20 ms.
 
-Speaks the handshake of 2025-06-18 over stdio. Flags (from its start on) and tools choose how it misbehaves.
+Speaks the handshake of 2025-06-18 over stdio. Flags (from its start on) and tools choose how it misbehaves. The tool `slow`
+creates the file of its `mark` with the suffix `.started`, ends early once the one with `.end` exists, and creates the file itself
+when it is cancelled.
 """
 
 from __future__ import annotations
@@ -133,10 +135,13 @@ def call(  # noqa: C901, PLR0912 - a table of misdeeds
             os._exit(7)
         return text("back again")
     if name == "slow":
+        mark = str(arguments["mark"])
+        if mark:
+            Path(f"{mark}.started").touch()
         deadline = time.monotonic() + float(str(arguments["seconds"]))
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and not Path(f"{mark}.end").exists():
             if number in CANCELLED:
-                Path(str(arguments["mark"])).touch()
+                Path(mark).touch()
                 return None
             time.sleep(0.01)
         return text("done")
