@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import cast
 
 import httpx2
@@ -153,7 +155,7 @@ async def test_a_key_without_tools_gets_an_error(gateway: Server, mode: str) -> 
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_progress_is_forwarded_and_leaving_cancels(gateway: Server, mode: str) -> None:
+async def test_progress_is_forwarded_and_leaving_cancels(gateway: Server, tmp_path: Path, mode: str) -> None:
     """D-36: progress has the client's own token; a call that the client cancels is cancelled upstream."""
     received: list[float] = []
 
@@ -163,9 +165,13 @@ async def test_progress_is_forwarded_and_leaving_cancels(gateway: Server, mode: 
     async with open_client(gateway, mode=mode) as mcp:
         await _wait_all_listed(mcp)
         await mcp.call_tool("odd__progress", {"steps": 3, "pause": 0.01}, progress_callback=on_progress)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.5):
-                await mcp.call_tool("odd__slow", {"seconds": 60, "mark": ""})
+        mark = tmp_path / "mark"
+        slow = asyncio.create_task(mcp.call_tool("odd__slow", {"seconds": HANG_S, "mark": str(mark)}))
+        await eventually(tmp_path.joinpath("mark.started").exists)
+        slow.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await slow
+        await eventually(mark.exists)
         row = await eventually(lambda: _find_latest_row(gateway, "slow"))
 
     assert len(received) == 3
@@ -245,19 +251,24 @@ async def test_a_changed_list_is_announced_in_both_eras(gateway: Server) -> None
 async def test_a_changed_resource_is_announced_to_subscribers(gateway: Server, server: str) -> None:
     """D-36: subscriptions are forwarded for sessions and for streams, at servers of both eras."""
     updates: list[str] = []
+    was_updated = asyncio.Event()
     uri = f"{server}://test/watched-resource"
 
     async def on_message(message: object) -> None:
         if isinstance(message, types.ResourceUpdatedNotification):
             updates.append(str(message.params.uri))
+            was_updated.set()
 
     async with open_client(gateway, mode="legacy", message_handler=on_message) as older, open_client(gateway, f"/mcp/{server}") as newer:
         await _wait_all_listed(older)
         await older.session.send_request(types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri)), types.EmptyResult)
         async with newer.listen(resource_subscriptions=["test://watched-resource"]) as changes:
-            # A stream upstream begins shortly after the response; earlier changes are not announced.
+            # A stream upstream begins shortly after the response; earlier changes are not announced. Further changes wait for a while,
+            # so that none is announced after the end of the subscription.
             async def is_announced() -> bool:
                 await older.call_tool(f"{server}__update_watched_resource", {})
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(was_updated.wait(), 2)
                 return bool(updates)
 
             await eventually(is_announced)

@@ -217,5 +217,7 @@ async def test_roots_requested_with_other_input_come_from_the_entry(gateway: Gat
 def _load_folders(gateway: GatewaySetup, server: str) -> str | None:
     """Return the allowed folders of server-filesystem once it applied its roots, which it does after its first response."""
     response = json.loads(_over_http(gateway, gateway.victim, server, "list_allowed_directories"))
+    if "result" not in response:
+        return None  # the server was not listed yet
     text = str(response["result"]["content"][0]["text"]).replace("\n", "\\n")
     return text if str(gateway.outside) in text else None
