@@ -26,6 +26,7 @@ from rookery.tools.resources import ResourceReader
 from rookery.tools.servers.registry import ServerRegistry
 from rookery.tools.supervision.session_pool import SessionPool
 from rookery.tools.supervision.upstream_session import SupervisionTimeouts
+from tests.deadlines import HANG_S
 
 SERVERS = Path(__file__).parent / "servers"
 BIN = Path(sys.executable).parent
@@ -141,7 +142,7 @@ def build_tools(
     keep_arguments: bool = False,
     cache: ResultCache | None = None,
     agent_sessions: AgentSessionChecker | None = None,
-    first_list_timeout_s: float = 5.0,
+    first_list_timeout_s: float = HANG_S,
 ) -> Tools:
     """Build the domain as wiring does."""
     sessions = SessionPool(upstreams.open(builtins), timeouts=timing, bus=bus)

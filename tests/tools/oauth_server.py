@@ -15,6 +15,7 @@ from typing import cast
 import httpx2
 
 from rookery.tools.models import HttpTarget, OAuthConfig, Server
+from tests.deadlines import HANG_S
 from tests.tools.makers import SERVERS
 
 
@@ -26,12 +27,12 @@ class OAuthServer:
 
     def control(self, **options: object) -> dict[str, int]:
         """Change its options, and return what it has counted."""
-        response = httpx2.post(f"{self.url}/control", json=options, trust_env=False)
+        response = httpx2.post(f"{self.url}/control", json=options, trust_env=False, timeout=HANG_S)
         return cast("dict[str, int]", response.json())
 
     def redirected_headers(self) -> list[dict[str, str]]:
         """Return the headers of redirected requests."""
-        return cast("list[dict[str, str]]", httpx2.get(f"{self.url}/redirected", trust_env=False).json())
+        return cast("list[dict[str, str]]", httpx2.get(f"{self.url}/redirected", trust_env=False, timeout=HANG_S).json())
 
     def make_entry(
         self, *, path: str = "/mcp", auth: OAuthConfig | None = None, forward_headers: tuple[str, ...] = (), **fields: object
@@ -56,7 +57,7 @@ def run_oauth_server(**options: object) -> Generator[OAuthServer]:
 
 def authorize(url: str) -> str:
     """Open *url* and grant consent; return the address that the browser is redirected to."""
-    response = httpx2.get(url, follow_redirects=False, trust_env=False)
+    response = httpx2.get(url, follow_redirects=False, trust_env=False, timeout=HANG_S)
     assert response.status_code == 302, (response.status_code, response.text)
     return response.headers["location"]
 

@@ -23,7 +23,7 @@ from rookery.access.models import KeyRestrictions
 from rookery.kernel.config import Settings
 from rookery.kernel.secret import Secret
 from rookery.tools.discovery.documents import PROTOCOL_VERSIONS
-from tests.conftest import SECRET_KEY, Caller, Instance, run_instance
+from tests.conftest import SECRET_KEY, Caller, Instance, eventually, run_instance
 from tests.deadlines import HANG_S
 from tests.processes import Server, run_rookery
 from tests.real_servers import node
@@ -62,7 +62,11 @@ async def instance(settings: Settings) -> AsyncIterator[Instance]:
     """A running server with these settings whose tool servers were listed."""
     async with run_instance(settings) as instance:
         for server in ("odd", "old"):
-            assert (await instance.admin.get(f"/api/v1/mcp/servers/{server}/tools")).json()["count"]
+
+            async def count_tools(server: str = server) -> int:
+                return int((await instance.admin.get(f"/api/v1/mcp/servers/{server}/tools")).json()["count"])
+
+            await eventually(count_tools)
         yield instance
 
 

@@ -30,8 +30,12 @@ async def instance(settings: Settings) -> AsyncIterator[Instance]:
     servers = {"odd": make_odd_entry(tagline="Misbehaves"), "gone": {"command": "no-such-program"}, "off": make_odd_entry(enabled=False)}
     settings.servers_file.write_text(json.dumps({"mcpServers": servers}))
     async with run_instance(settings) as instance:
-        for server in ("odd", "brain"):  # until each is listed
-            assert (await instance.admin.get(f"/api/v1/mcp/servers/{server}/tools")).json()["count"]
+        for server in ("odd", "brain"):
+
+            async def count_tools(server: str = server) -> int:
+                return int((await instance.admin.get(f"/api/v1/mcp/servers/{server}/tools")).json()["count"])
+
+            await eventually(count_tools)
         yield instance
 
 

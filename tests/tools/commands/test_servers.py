@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -16,6 +17,7 @@ from rookery.tools.models import JsonObject
 from rookery.tools.servers.file_edits import edit_entries
 from rookery.tools.servers.servers_file import InvalidServersFile
 from tests import real_servers
+from tests.conftest import eventually
 from tests.processes import Server
 from tests.tools.commands.command_line import CommandLine
 from tests.tools.makers import SERVERS
@@ -504,9 +506,12 @@ def test_the_list_shows_the_health_of_a_running_rookery(cli: CommandLine, model_
     add_servers(cli, "--id", "ends", "--", sys.executable, "-c", "raise SystemExit(3)")
     (cli.settings.data_dir / "models").symlink_to(model_folder / "models")
     server = Server(cli.settings.data_dir)
+
+    def get_health(name: str) -> str:
+        return str(server.client.get(f"/api/v1/mcp/servers/{name}").json()["health"])
+
     try:
-        for name in ("used", "ends"):
-            server.client.get(f"/api/v1/mcp/servers/{name}/tools")
+        asyncio.run(eventually(lambda: {get_health(name) for name in ("used", "ends")} == {"online", "offline"}))
         running = cast("list[JsonObject]", cli.run_json("servers", "list", "--json"))
     finally:
         server.stop()

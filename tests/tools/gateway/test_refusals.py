@@ -113,8 +113,8 @@ def test_every_error_body_is_wrapped_in_a_json_rpc_error(
 def test_errors_without_a_json_rpc_message_are_plain_error_bodies(gateway: Server) -> None:
     """D-10: GET and DELETE carry no JSON-RPC message, so their errors have the body of every other route."""
     headers = {"Authorization": f"Bearer {UNKNOWN_KEY}"}
-    get_response = httpx2.get(gateway.url + "/mcp", headers=headers)
-    delete_response = httpx2.delete(gateway.url + "/mcp/odd/", headers=headers)
+    get_response = httpx2.get(gateway.url + "/mcp", headers=headers, timeout=HANG_S)
+    delete_response = httpx2.delete(gateway.url + "/mcp/odd/", headers=headers, timeout=HANG_S)
 
     assert [response.json()["error"] for response in (get_response, delete_response)] == ["unauthorised", "unauthorised"]
 
