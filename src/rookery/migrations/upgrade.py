@@ -28,7 +28,11 @@ _TABLE_LOCK_TIMEOUT_S = 60
 """Longest wait of a revision for a table that other transactions use. All later transactions on the table wait behind it."""
 
 _SQLITE_TABLE_QUERY = "SELECT name FROM sqlite_master WHERE name = 'alembic_version'"
-_POSTGRES_TABLE_QUERY = "SELECT to_regclass('alembic_version')"
+_POSTGRES_TABLE_QUERY = "SELECT tablename FROM pg_tables WHERE tablename = 'alembic_version' AND schemaname = ANY(current_schemas(false))"
+"""
+Reads the rows of the catalogue. `to_regclass` may answer from a cache that is older than the end of another migration: measured, the second
+of two connections that waits for a lock still finds no table that the first has created.
+"""
 
 _log = structlog.stdlib.get_logger("rookery.migrations")
 
