@@ -141,7 +141,8 @@ class CampaignDispatcher:
 
     async def wait_until_idle(self) -> None:
         """Wait until nothing is due and all results are stored."""
-        while self._is_running_round or self._results or self._to_release or self._sends or await self._is_any_due():
+        # The store is asked first: a round that begins while it answers is seen after it.
+        while await self._is_any_due() or self._is_running_round or self._results or self._to_release or self._sends:
             self._wake.set()
             await asyncio.sleep(_BATCH_DELAY_S)
 

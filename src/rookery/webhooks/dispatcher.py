@@ -129,7 +129,8 @@ class Dispatcher:
 
     async def wait_until_idle(self) -> None:
         """Wait until nothing is due and all results are stored."""
-        while self._is_running_round or self._results or self._to_release or self._queues or await self._is_any_due():
+        # The store is asked first: a round that begins while it answers is seen after it.
+        while await self._is_any_due() or self._is_running_round or self._results or self._to_release or self._queues:
             self._wake.set()
             await asyncio.sleep(_BATCH_DELAY_S)
 
