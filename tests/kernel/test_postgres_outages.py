@@ -31,6 +31,7 @@ from tests.stopwatch import Stopwatch
 pytestmark = pytest.mark.external_service
 
 _SELECT_ONE = select(literal(1).label("one"))
+_SELECT_PROCESS = select(func.pg_backend_pid().label("process"), func.pg_sleep(literal_column("0.1")))
 _SLEEP = select(func.pg_sleep(literal_column("4")))
 _POOL_SIZE = 10
 _INSERT = insert(jobs)
@@ -73,7 +74,12 @@ async def test_a_lost_connection_ends_its_statement_and_is_replaced(url: str, pr
     """Issue 20: the server works, and new connections too, but nothing arrives on those that are open."""
     del postgres_database
     store = PostgresDatabase(url, statement_timeout_s=1)
-    await asyncio.gather(*(_ask(store) for _ in range(_POOL_SIZE)))
+
+    async def all_connections_are_open() -> bool:
+        rows = await asyncio.gather(*(store.lookup(lambda tx: tx.fetch_one(_SELECT_PROCESS)) for _ in range(_POOL_SIZE)))
+        return len({row.integer("process") for row in rows if row is not None}) == _POOL_SIZE
+
+    await eventually(all_connections_are_open)
     proxy.freeze()
     async with asyncio.timeout(HANG_S):
         outcomes = await asyncio.gather(*(_ask(store) for _ in range(_POOL_SIZE)), return_exceptions=True)
