@@ -36,12 +36,18 @@ class EventRecorder:
         (event,) = cast("list[Json]", await eventually(load))
         return cast("Json", event["data"])
 
-    async def first_data(self, type: str, *, id: str) -> Json:
-        """Wait for an event of *type* about the thing with this ID, and return the data of the first."""
+    async def first_data(self, type: str, *, id: str, after: str = "") -> Json:
+        """
+        Wait for an event of *type* about the thing with this ID, and return the data of the first.
+
+        Args:
+            after: A type; only events that follow one of this type about the same thing count.
+        """
 
         async def load() -> list[Json]:
-            data = [cast("Json", event["data"]) for event in await self.list_payloads(type)]
-            return [fields for fields in data if fields["id"] == id]
+            events = [event for event in await self.list_payloads(type, after) if cast("Json", event["data"])["id"] == id]
+            start = next((number for number, event in enumerate(events) if event["type"] == after), len(events)) if after else 0
+            return [cast("Json", event["data"]) for event in events[start:] if event["type"] == type]
 
         return cast("list[Json]", await eventually(load))[0]
 

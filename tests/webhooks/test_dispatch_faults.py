@@ -7,7 +7,7 @@ import contextlib
 import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -19,8 +19,10 @@ import pytest
 from sqlalchemy import delete, select, update
 from structlog.testing import capture_logs
 
+from rookery.engines.webhook_client.http import HttpWebhookClient
 from rookery.kernel.db import Database, Tx, open_database
 from rookery.kernel.db.leases import make_worker_id
+from rookery.kernel.egress import EgressGuard
 from rookery.memory.store.tables import memories
 from rookery.webhooks.models import DeliveryState, EndpointChange, Outcome, ReceiverResponse
 from rookery.webhooks.store import queue
@@ -34,7 +36,13 @@ from tests.webhooks.rig import WebhookRig, run_webhooks
 
 async def test_a_receiver_that_never_answers_delays_no_other(webhooks: WebhookRig, receiver: Receiver) -> None:
     """500 events for both; behind the dead receiver, each four of them would take ten seconds (issue 7)."""
-    async with run_receiver(lambda _: Reply(mode="silence")) as dead:
+    dispatcher = webhooks.services.dispatcher
+    # After a time-out of ten seconds, the dead receiver would get four more.
+    patient = HttpWebhookClient(EgressGuard(allow=["127.0.0.0/8"]), timeout_s=HANG_S)
+    dispatcher.sender = replace(dispatcher.sender, client=patient)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(patient.close)
+        dead = await stack.enter_async_context(run_receiver(lambda _: Reply(mode="silence")))
         waiting = await webhooks.create_endpoint(dead.url)
         healthy = await webhooks.create_endpoint(receiver.url)
         await webhooks.add_events(*map(str, range(500)))
@@ -43,7 +51,7 @@ async def test_a_receiver_that_never_answers_delays_no_other(webhooks: WebhookRi
         assert {delivery.state for delivery in finished} == {DeliveryState.DELIVERED}
         assert len(receiver.received) == 500
         assert dead.max_waiting == waiting.concurrency
-        await webhooks.services.dispatcher.stop()
+        await dispatcher.stop()
 
 
 class _UnstorableResponseClient:
@@ -199,7 +207,8 @@ async def test_kill_9_loses_nothing_between_creation_claim_send_and_record(tmp_p
         strict = _create_webhook(server, {"url": slow, "strict_order": True})
         quick = _create_webhook(server, {"url": receiver.url, "concurrency": 8})
         writers = [asyncio.create_task(asyncio.to_thread(_remember, server, 12, acknowledged)) for _ in range(4)]
-        await eventually(lambda: len(receiver.received) > 20 and receiver.waiting)
+        # Soon enough for the first delivery to wait still, which times out after ten seconds.
+        await eventually(lambda: len(receiver.received) > 8 and receiver.waiting)
         # The strict endpoint has one sent and unrecorded delivery, and others claimed or not; the quick one has any in flight.
         server.kill()
         await asyncio.gather(*writers)

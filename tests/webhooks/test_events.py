@@ -190,7 +190,7 @@ async def test_server_health_events_go_to_workspaces_that_see_the_server(instanc
     offline = await recorder.first_data("server.offline", id="odd")
     await call(instance_with_tools.admin, "echo", text="hi")
 
-    online = await recorder.first_data("server.online", id="odd")
+    online = await recorder.first_data("server.online", id="odd", after="server.offline")
     expected = await get(await instance_with_tools.api_key("mcp:*", "brain:*"), "/api/v1/mcp/servers/odd")
     assert _without_vast_tool(online) == _without_vast_tool(expected)
     assert (offline["health"], offline["last_error"], offline["standing"]) == ("offline", None, None)
@@ -207,7 +207,7 @@ async def test_a_workspace_gets_health_events_of_its_own_process_only(instance_w
     await call(instance_with_tools.admin, "crash", server="own")
     await own.first_data("server.offline", id="own")
     await call(instance_with_tools.admin, "echo", server="own", text="hi")
-    await own.first_data("server.online", id="own")
+    await own.first_data("server.online", id="own", after="server.offline")
     await call(other, "crash", server="own")
 
     await others.first_data("server.offline", id="own")

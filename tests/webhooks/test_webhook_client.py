@@ -16,6 +16,7 @@ from rookery.kernel.egress.http_client import MAX_EXCERPT_CHARS
 from rookery.webhooks.errors import ReceiverUnreachable
 from tests.certificates import write_certificate
 from tests.conftest import eventually
+from tests.deadlines import HANG_S
 from tests.webhooks.receiver import Receiver, Reply, ResponseMode, run_receiver
 
 LOCAL_GUARD = EgressGuard(allow=["127.0.0.0/8"])
@@ -23,8 +24,8 @@ LOCAL_GUARD = EgressGuard(allow=["127.0.0.0/8"])
 
 @pytest.fixture
 async def http() -> AsyncIterator[HttpWebhookClient]:
-    """The client, with a short timeout."""
-    client = HttpWebhookClient(LOCAL_GUARD, timeout_s=2)
+    """The client, which waits long enough for a slow machine."""
+    client = HttpWebhookClient(LOCAL_GUARD, timeout_s=HANG_S)
     yield client
     await client.close()
 
@@ -87,7 +88,7 @@ async def test_a_response_without_end_is_cut_while_it_is_read(mode: ResponseMode
 async def test_a_slow_response_is_cut_at_the_timeout(receiver: Receiver) -> None:
     """D-81: the timeout includes reading the body; the status still decides."""
     receiver.reply = lambda _: Reply(mode="drips", body=b"")
-    http = HttpWebhookClient(LOCAL_GUARD, timeout_s=0.5)
+    http = HttpWebhookClient(LOCAL_GUARD, timeout_s=3)
     try:
         response = await http.post(receiver.url, {}, b"{}")
     finally:
@@ -114,11 +115,13 @@ async def test_the_excerpt_is_limited_in_characters_and_replaces_invalid_bytes(r
     assert (await http.post(receiver.url, {}, b"{}")).excerpt == "a\ufffd\ufffd\ufffdb"
 
 
-@pytest.mark.parametrize(("mode", "message"), [("silence", "did not answer within"), ("no http", "did not answer in HTTP")])
-async def test_a_receiver_without_a_response_is_unreachable(mode: ResponseMode, message: str, receiver: Receiver) -> None:
+@pytest.mark.parametrize(
+    ("mode", "timeout_s", "message"), [("silence", 0.5, "did not answer within"), ("no http", HANG_S, "did not answer in HTTP")]
+)
+async def test_a_receiver_without_a_response_is_unreachable(mode: ResponseMode, timeout_s: float, message: str, receiver: Receiver) -> None:
     """The error has the reason for the log (D-81)."""
     receiver.reply = lambda _: Reply(mode=mode)
-    http = HttpWebhookClient(LOCAL_GUARD, timeout_s=0.5)
+    http = HttpWebhookClient(LOCAL_GUARD, timeout_s=timeout_s)
     try:
         with pytest.raises(ReceiverUnreachable, match=message):
             await http.post(receiver.url, {}, b"{}")
