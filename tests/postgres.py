@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import pwd
+import secrets
 import shutil
 import socket
 import subprocess
@@ -368,10 +369,12 @@ def _supervised(command: list[str | Path], log: Path, user_id: int | None) -> Ge
 
 
 def free_port() -> int:
-    """Return an unused port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return an unused port below those that the system itself assigns, so that no connection of another test gets it meanwhile."""
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _accepts_connections(url: str, supervisor: subprocess.Popen[bytes]) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.deadlines import HANG_S
+from tests.postgres import free_port
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,7 @@ class ValkeyServer:
 
 def find_free_port() -> int:
     """Return a port of 127.0.0.1 that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_port()
 
 
 @contextmanager

@@ -137,12 +137,12 @@ def test_hooks_without_a_key_are_reported(command: ConnectCommand) -> None:
 
 def test_a_stopped_server_is_reported(command: ConnectCommand) -> None:
     """The check ends with the reason and not with an exception."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = cast("int", free.getsockname()[1])
-    command.run("codex", "--write", "--no-key", "--url", f"http://127.0.0.1:{port}")
+    with socket.socket() as unheard:  # it does not listen, and nobody else gets its port
+        unheard.bind(("127.0.0.1", 0))
+        port = cast("int", unheard.getsockname()[1])
+        command.run("codex", "--write", "--no-key", "--url", f"http://127.0.0.1:{port}")
 
-    assert command.check("codex", "--url", f"http://127.0.0.1:{port}") == {"unreachable"}
+        assert command.check("codex", "--url", f"http://127.0.0.1:{port}") == {"unreachable"}
 
 
 def test_another_server_at_the_address_is_reported(command: ConnectCommand, server: Server) -> None:

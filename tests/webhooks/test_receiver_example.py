@@ -20,6 +20,7 @@ from tests import key_leaks
 from tests.conftest import Caller, Instance, eventually, run_instance
 from tests.deadlines import HANG_S
 from tests.documentation import ROOT
+from tests.postgres import free_port
 
 Json = dict[str, object]
 
@@ -70,7 +71,7 @@ class Example:
 
 
 @asynccontextmanager
-async def run_example(folder: Path, secret: str, port: int = 0) -> AsyncGenerator[tuple[Example, str]]:
+async def run_example(folder: Path, secret: str, port: int) -> AsyncGenerator[tuple[Example, str]]:
     """Run the receiver until the block ends."""
     receiver = Example(folder, secret, port)
     try:
@@ -85,7 +86,8 @@ async def test_the_receiver_handles_each_event_once_through_a_rotation_and_rejec
     folder.mkdir()
     key_leaks.DETECTOR.add_secret(secret)
     async with run_instance(replace(settings, egress_allow=("127.0.0.1/32",))) as instance:
-        async with run_example(folder, secret) as (receiver, url):
+        port = free_port()
+        async with run_example(folder, secret, port) as (receiver, url):
             new = {"url": url, "events": ["memory.stored"], "secret": secret}
             path = f"/api/v1/webhooks/{(await instance.admin.post('/api/v1/webhooks', new)).json()['id']}"
             ids = [(await instance.admin.remember("The kettle whistles."))["id"]]
@@ -96,7 +98,6 @@ async def test_the_receiver_handles_each_event_once_through_a_rotation_and_rejec
             await _wait_delivered(instance.admin, path, 2)
             await _must_reject_forgeries(url)
 
-        port = int(url.rstrip("/").rpartition(":")[2])
         rotated = await _rotate_secret(instance, path)
         for content, secrets in (("It is descaled.", f"{secret} {rotated}"), ("There is tea.", rotated)):
             async with run_example(folder, secrets, port) as (receiver, _):
