@@ -6,7 +6,7 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -23,6 +23,14 @@ from tests.stopwatch import Stopwatch
 
 ANSWER = {"hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": "<rookery_memory>\n…\n</rookery_memory>"}}
 KEY = "ak_" + "k" * 32
+
+_RUN_WITH_LATE_DEADLINE = f"""
+import runpy
+from rookery.coding_agents import hook_command
+hook_command.DEADLINE_S = {HANG_S}
+runpy.run_module("rookery", run_name="__main__")
+"""
+"""`python -m rookery`, which on a slow machine still has an answer after the second that a client waits for it."""
 
 
 class HookServer(ThreadingHTTPServer):
@@ -74,11 +82,19 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run_hook(*arguments: str, stdin: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run `rookery hook` in *folder*."""
-    command = [sys.executable, "-m", "rookery", "hook", *arguments]
-    return subprocess.run(
-        command, input=stdin, capture_output=True, text=True, cwd=folder, env={"ROOKERY_KEY": KEY, **variables}, timeout=HANG_S, check=False
-    )
+    """Run `rookery hook` in *folder*, with a deadline that no test reaches."""
+    return _run("-c", _RUN_WITH_LATE_DEADLINE, "hook", *arguments, stdin=stdin, folder=folder, variables=variables)
+
+
+def run_hook_with_its_deadline(*arguments: str, stdin: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run `rookery hook` in *folder* as a client does."""
+    return _run("-m", "rookery", "hook", *arguments, stdin=stdin, folder=folder, variables={})
+
+
+def _run(*words: str, stdin: str, folder: Path, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    environment = {"ROOKERY_KEY": KEY, **variables}
+    command = [sys.executable, *words]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, cwd=folder, env=environment, timeout=HANG_S, check=False)
 
 
 def test_an_event_is_sent_with_its_project_and_the_answer_is_printed(server: HookServer, folder: Path) -> None:
@@ -165,13 +181,13 @@ def test_a_server_that_does_not_answer_costs_at_most_the_deadline(folder: Path) 
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        arguments = "session-start", "--client", "codex", "--url", f"http://127.0.0.1:{silent.getsockname()[1]}"
         with Stopwatch() as stopwatch:
-            done = run_hook("session-start", "--client", "codex", "--url", url, stdin='{"session_id":"c1"}', folder=folder)
+            done = run_hook_with_its_deadline(*arguments, stdin='{"session_id":"c1"}', folder=folder)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert stopwatch.elapsed_s >= 0.9
     assert stopwatch.reference_s < 2.5
-    done = run_hook("session-start", "--client", "codex", "--url", url, stdin='{"session_id":"c1"}', folder=folder)
+    done = run_hook_with_its_deadline(*arguments, stdin='{"session_id":"c1"}', folder=folder)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
