@@ -54,7 +54,8 @@ async def sign_in(server: Server, key: str) -> httpx2.Response:
 
 async def count_requests(server: Server) -> dict[str, float]:
     """Return the number of requests to the console, by process."""
-    async with httpx2.AsyncClient(base_url=server.url, headers={"Authorization": f"Bearer {server.keys['api_key']}"}) as http:
+    headers = {"Authorization": f"Bearer {server.keys['api_key']}"}
+    async with httpx2.AsyncClient(base_url=server.url, headers=headers, timeout=HANG_S) as http:
         samples = parse_samples((await http.get("/metrics")).text)
     counts = dict[str, float]()
     for (name, labels), value in samples.items():

@@ -63,7 +63,7 @@ async def test_recall_names_the_engine_that_does_not_answer(data_dir: Path, mode
     lend_model(model_folder, data_dir)
     with run_qdrant_stand_in() as qdrant, FaultProxy(qdrant.port) as proxy:
         address = Secret(qdrant.address(port=proxy.port))
-        settings = Settings(data_dir=data_dir, vectors=address, bcrypt_cost=4, min_free_disk_mb=0, engine_timeout_ms=200)
+        settings = Settings(data_dir=data_dir, vectors=address, bcrypt_cost=4, min_free_disk_mb=0, engine_timeout_ms=1_000)
         async with run_instance(settings) as instance, ConsoleUser(instance.rookery) as user:
             await user.sign_in(instance.admin.key or "")
             await instance.admin.remember()

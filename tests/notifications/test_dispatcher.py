@@ -139,7 +139,7 @@ async def test_only_a_message_that_had_begun_is_unknown_after_the_time_limit(
         smtp = Secret(f"smtp://{login}@127.0.0.1:{service.port}?from=news@example.net")
         async with run_notifications(settings, smtp=smtp, verify_ssl=False) as rig:
             dispatcher = rig.instance.rookery.notifications.dispatcher
-            dispatcher.sender = replace(dispatcher.sender, max_attempt_s=1)
+            dispatcher.sender = replace(dispatcher.sender, max_attempt_s=4)
             channel = {"type": "email", "address": "kim@example.org"}
             await rig.post("/subscribers", {"external_id": "kim", "channels": [channel]}, 201)
             campaign = await rig.send_campaign()
@@ -153,7 +153,7 @@ async def test_only_a_message_that_had_begun_is_unknown_after_the_time_limit(
     assert details is not None
     attempt = cast("list[Json]", details["attempts"])[0]
     assert (attempt["outcome"], details["state"]) == (outcome, state)
-    assert str(attempt["reason"]).startswith("It took longer than 1 s.")
+    assert str(attempt["reason"]).startswith("It took longer than 4 s.")
     assert ("may have arrived" in str(attempt["reason"])) == (state == "unknown")
 
 
@@ -161,10 +161,9 @@ async def test_pause_and_resume_send_each_message_once(settings: Settings) -> No
     """D-70: nothing is sent while a campaign is paused, and nobody gets a second copy after it is resumed."""
     async with run_notifications(settings, lambda _: _OK) as rig:
         await rig.add_subscribers(300)
-        campaign = await rig.send_campaign(rate_per_second=400)
+        campaign, sent = await rig.send_campaign(rate_per_second=400), 0
         for _ in range(3):
-            count = len(rig.receiver.received)
-            await eventually(lambda count=count: len(rig.receiver.received) > count)
+            await eventually(lambda sent=sent: len(rig.receiver.received) > sent)
             if (await rig.caller.post(f"/v1/notify/campaigns/{campaign}/pause")).status_code != 200:
                 break
 
@@ -172,8 +171,10 @@ async def test_pause_and_resume_send_each_message_once(settings: Settings) -> No
                 return "sending" not in count_states(await rig.get(f"/campaigns/{campaign}"))
 
             await eventually(is_quiet)
-            sent = count_states(await rig.get(f"/campaigns/{campaign}")).get("sent", 0)
+            sent = cast("int", count_states(await rig.get(f"/campaigns/{campaign}")).get("sent", 0))
             assert len(rig.receiver.received) == sent
+            if sent == 300:
+                break
             await rig.post(f"/campaigns/{campaign}/resume")
         view = await rig.wait_for_status(campaign, "sent")
 

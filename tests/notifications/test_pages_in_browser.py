@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.conftest import eventually
+from tests.deadlines import HANG_S
 from tests.engines.push_service import PushService, run_push_service
 from tests.processes import Server, run_server
 from tests.reference.browser import Browser, Page, find_chromium, run_chromium
 from tests.webhooks.receiver import run_receiver
 
-_TIMEOUT_S = 60
 _WIDTHS = {360: 740, 1440: 900}
 
 _SUBSCRIBE_AT_TEST_SERVICE = """
@@ -112,7 +112,7 @@ async def test_a_browser_subscribes_and_shows_a_campaign(server: Server, browser
     path = create_link(server, "kim")
     target = push.subscribe(str(call(server, "GET", "/vapid-public-key")["public_key"]))
     subscription = {"endpoint": target.address, "expirationTime": None, "keys": {"p256dh": target.p256dh, "auth": target.auth}}
-    async with asyncio.timeout(_TIMEOUT_S):
+    async with asyncio.timeout(HANG_S):
         page = await browser.open(server.url)
         await page.set_notification_permission("granted")
         await show_at_each_width(page, path, "notifications of Heronry", tmp_path)
@@ -150,7 +150,7 @@ async def deliver(page: Page, content: str) -> object:
 async def test_a_browser_that_blocks_notifications_names_the_obstacle(server: Server, browser: Browser, tmp_path: Path) -> None:
     """Issue 18: the reader learns what to change; the button cannot be used."""
     path = create_link(server, "lee")
-    async with asyncio.timeout(_TIMEOUT_S):
+    async with asyncio.timeout(HANG_S):
         page = await browser.open(server.url)
         await page.set_notification_permission("denied")
         await show_at_each_width(page, path, "blocked in the settings of this browser", tmp_path)
@@ -161,7 +161,7 @@ async def test_a_browser_that_blocks_notifications_names_the_obstacle(server: Se
 
 async def test_unsubscribing_takes_one_click_without_scripts(server: Server, browser: Browser, tmp_path: Path) -> None:
     """RFC 8058: one button, which works where JavaScript is off."""
-    async with run_receiver() as receiver, asyncio.timeout(_TIMEOUT_S):
+    async with run_receiver() as receiver, asyncio.timeout(HANG_S):
         channels = [{"type": "webhook", "url": f"http://127.0.0.1:{receiver.port}/inbox"}]
         call(server, "POST", "/subscribers", {"external_id": "robin", "channels": channels})
         send_campaign(server, "robin")
