@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.deadlines import HANG_S
+from tests.postgres import free_port
 
 _CHUNK_BYTES = 65_536
 _TURNS_TO_ACCEPT = 10
@@ -43,7 +44,7 @@ class FaultProxy:
     """
 
     def __init__(self, port: int, *, host: str = "127.0.0.1") -> None:
-        self.port = 0
+        self.port = free_port()  # while it refuses connections, nobody else may get it
         self.latency_s = 0.0
         self.bytes_per_s = 0.0
         self.cut_after_bytes = 0
@@ -110,7 +111,6 @@ class FaultProxy:
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
-        self.port = int(self._server.sockets[0].getsockname()[1])
 
     async def _stop_listening(self) -> None:
         server, self._server = self._server, None
