@@ -54,7 +54,7 @@ async def test_a_full_server_rejects_new_connections_and_serves_busy_ones(connec
 
 async def test_rejected_connections_are_limited(connections: AsyncExitStack) -> None:
     """Their number and time are limited; further connections are closed without a response (D-16)."""
-    limits = ConnectionLimits(max_connections=1, max_rejected_connections=2, linger_timeout_s=0.5)
+    limits = ConnectionLimits(max_connections=1, max_rejected_connections=2, linger_timeout_s=2.0)
     async with run_toy_server(limits) as toy:
         await open_busy_connections(connections, toy, 1)
         rejected = [await connect(connections, toy) for _ in range(3)]

@@ -113,7 +113,7 @@ async def run_toy_server(
     *,
     owner: Callable[[str], str | None] = lambda _: None,
     tls_context: ssl.SSLContext | None = None,
-    idle_s: int = 1,
+    idle_s: int = int(HANG_S),
 ) -> AsyncGenerator[ToyServer]:
     """Run the server until the block ends."""
     limiter = ConnectionLimiter(limits, get_owner=owner)
