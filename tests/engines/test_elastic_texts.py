@@ -159,8 +159,9 @@ class TestFailures:
 
     async def test_a_server_that_does_not_answer_is_unavailable_in_time(self, node: SearchNode) -> None:
         """Every wait is bounded, and the index works again afterwards."""
-        async with _open(f"opensearch://127.0.0.1:{node.port}/stopped", query_timeout_s=1.0) as index:
+        async with _open(f"opensearch://127.0.0.1:{node.port}/stopped") as index:
             await index.put([make_document()])
+        async with _open(f"opensearch://127.0.0.1:{node.port}/stopped", query_timeout_s=1.0) as index:
             node.process.send_signal(signal.SIGSTOP)
             try:
                 with pytest.raises(EngineUnavailable, match="no answer within 1 s"):

@@ -10,6 +10,7 @@ import pytest
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.egress.http_client import GuardedHttpClient, PostFailed
 from tests.conftest import eventually
+from tests.deadlines import HANG_S
 from tests.webhooks.receiver import Receiver, Reply, ResponseMode, run_receiver
 
 LOCAL_GUARD = EgressGuard(allow=["127.0.0.0/8"])
@@ -24,6 +25,14 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 @pytest.fixture
 async def http() -> AsyncIterator[GuardedHttpClient]:
+    """The client."""
+    client = GuardedHttpClient(LOCAL_GUARD, timeout_s=HANG_S)
+    yield client
+    await client.close()
+
+
+@pytest.fixture
+async def hasty_http() -> AsyncIterator[GuardedHttpClient]:
     """The client, with a short timeout."""
     client = GuardedHttpClient(LOCAL_GUARD, timeout_s=0.5)
     yield client
@@ -46,18 +55,18 @@ async def test_a_refused_connection_certainly_brought_nothing(http: GuardedHttpC
     assert (failure.may_have_arrived, failure.is_forbidden) == (False, False)
 
 
-async def test_a_server_that_does_not_finish_the_handshake_certainly_got_nothing(receiver: Receiver, http: GuardedHttpClient) -> None:
+async def test_a_server_that_does_not_finish_the_handshake_certainly_got_nothing(receiver: Receiver, hasty_http: GuardedHttpClient) -> None:
     """Issue 18: the time-out is during the TLS handshake, since the receiver speaks plain HTTP and waits."""
-    failure = await fail_to_post(http, receiver.url.replace("http:", "https:"))
+    failure = await fail_to_post(hasty_http, receiver.url.replace("http:", "https:"))
 
     assert (failure.may_have_arrived, receiver.received) == (False, [])
 
 
 @pytest.mark.parametrize("mode", ["silence", "no http"])
-async def test_a_request_without_a_response_may_have_arrived(mode: ResponseMode, receiver: Receiver, http: GuardedHttpClient) -> None:
+async def test_a_request_without_a_response_may_have_arrived(mode: ResponseMode, receiver: Receiver, hasty_http: GuardedHttpClient) -> None:
     """Issue 18: after the request was written, the outcome is unknown."""
     receiver.reply = lambda _: Reply(mode=mode)
-    failure = await fail_to_post(http, receiver.url)
+    failure = await fail_to_post(hasty_http, receiver.url)
 
     assert (failure.may_have_arrived, len(receiver.received)) == (True, 1)
 
