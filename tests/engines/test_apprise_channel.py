@@ -73,7 +73,7 @@ class AppriseRig:
 @pytest.fixture
 async def rig() -> AsyncIterator[AppriseRig]:
     """The channel, with a short timeout, and its receiver."""
-    channel = AppriseChannel(LOCAL_GUARD, max_concurrency=4, timeout_s=1)
+    channel = AppriseChannel(LOCAL_GUARD, max_concurrency=4, timeout_s=3)
     async with AsyncExitStack() as service:
         rig = AppriseRig(channel, await service.enter_async_context(run_receiver()), service)
         rig.receiver.reply = rig.reply

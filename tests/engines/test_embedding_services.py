@@ -162,7 +162,7 @@ async def test_many_texts_are_sent_in_batches_with_few_concurrent_requests(
     open_embedder: OpenEmbedder, service: EmbeddingService, kind: Kind
 ) -> None:
     """Batches save round trips, and few concurrent requests keep the service responsive. TEI takes at most 32 texts by default."""
-    service.delay_s = 0.03
+    service.delay_s = 0.2
     await open_embedder().embed_passages(make_passages(*[f"{HERON} {number}" for number in range(640)]))
 
     assert (len(service.requests), len(service.texts)) == (20 if kind == "tei" else 10, 640)
