@@ -13,7 +13,7 @@ import pytest
 
 from rookery.console.views.tool_questions import InvalidQuestions, QuestionForm, read_questions, read_submitted
 from rookery.kernel.config import Settings
-from tests.conftest import Instance, run_instance
+from tests.conftest import Instance, eventually, run_instance
 from tests.console.browsing import BrowserUser, ConsoleUser, get_text
 from tests.processes import Server, run_server
 from tests.reference.browser import find_chromium
@@ -31,6 +31,11 @@ async def instance(settings: Settings) -> AsyncIterator[Instance]:
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     settings.servers_file.write_text(json.dumps(TALKER))
     async with run_instance(settings) as opened:
+
+        async def count_tools() -> int:
+            return int((await opened.admin.get("/api/v1/mcp/servers/talker/tools")).json()["count"])
+
+        await eventually(count_tools)
         yield opened
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from rookery.console.rendering import MAX_PAGE_BYTES
 from rookery.kernel.config import Settings
-from tests.conftest import Instance, run_instance
+from tests.conftest import Instance, eventually, run_instance
 from tests.console.browsing import BrowserUser, ConsoleUser, get_text
 from tests.tools.makers import make_odd_entry
 
@@ -26,6 +26,12 @@ async def instance(settings: Settings) -> AsyncIterator[Instance]:
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     settings.servers_file.write_text(json.dumps({"mcpServers": {"odd": make_odd_entry(), "calls": make_odd_entry()}}))
     async with run_instance(replace(settings, egress_allow=("127.0.0.0/8",), tool_arguments=True)) as opened:
+        for name in ("odd", "calls"):
+
+            async def count_tools(name: str = name) -> int:
+                return int((await opened.admin.get(f"/api/v1/mcp/servers/{name}/tools")).json()["count"])
+
+            await eventually(count_tools)
         yield opened
 
 

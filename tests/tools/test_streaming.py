@@ -40,6 +40,12 @@ def server(tmp_path_factory: pytest.TempPathFactory, gate: Path) -> Iterator[Ser
     servers = {"talker": talker, "odd": make_odd_entry(tools={"timeouts": {"progress": 1.5}}), "gated": gated}
     (folder / "servers.json").write_text(json.dumps({"mcpServers": servers}))
     with run_server(folder) as running:
+        for name in ("talker", "odd"):
+
+            def count_tools(name: str = name) -> int:
+                return int(running.client.get(f"/api/v1/mcp/servers/{name}/tools").json()["count"])
+
+            asyncio.run(eventually(count_tools))  # the rejection of a call to a server that was never listed may be an event
         yield running
 
 
