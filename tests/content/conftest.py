@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.config import Settings
 from rookery.kernel.secret import Secret
 from tests.chat_service import KEY, ChatService, run_chat_service
@@ -32,7 +33,15 @@ def content_settings(settings: Settings, provider: ChatService) -> Settings:
 
 
 @pytest.fixture
-async def content(content_settings: Settings) -> AsyncIterator[Instance]:
+def noon_clock() -> Clock:
+    """A clock that runs, and shows noon at first: budgets start again at midnight in UTC, when a test may run."""
+    now = utc_now()
+    offset = now.replace(hour=12) - now
+    return lambda: utc_now() + offset
+
+
+@pytest.fixture
+async def content(content_settings: Settings, noon_clock: Clock) -> AsyncIterator[Instance]:
     """A running server with the provider, on each record store in turn."""
-    async with run_instance(content_settings) as running:
+    async with run_instance(content_settings, noon_clock) as running:
         yield running

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from rookery.kernel.clock import Clock
 from rookery.kernel.config import Settings
 from tests.chat_service import ChatService
 from tests.conftest import Caller, FakeClock, Instance, eventually, run_instance
@@ -48,10 +49,10 @@ async def test_fifty_calls_at_once_on_a_budget_for_one(content: Instance, provid
     assert (await content.admin.get(GENERATIONS)).json()["meta"]["total"] == 1
 
 
-async def test_two_servers_share_a_budget(content: Instance, content_settings: Settings, provider: ChatService) -> None:
+async def test_two_servers_share_a_budget(content: Instance, content_settings: Settings, noon_clock: Clock, provider: ChatService) -> None:
     """Issue 18: the reservation is in the record store, so that several processes cannot pass a budget together."""
     await content.admin.send("PUT", WORKSPACE_BUDGET, {"daily": _ONE_CALL_COST})
-    async with run_instance(content_settings) as second:
+    async with run_instance(content_settings, noon_clock) as second:
         callers = [content.admin, second.caller(content.admin.key)]
         calls = [asyncio.create_task(caller.post(GENERATIONS, {**_ONE_CALL, "model": "hold"})) for caller in callers * 5]
         await eventually(lambda: sum(call.done() for call in calls) == 9)
@@ -73,9 +74,10 @@ async def test_the_budget_of_a_key_is_its_own(content: Instance) -> None:
     assert (await poor.send("PUT", f"/v1/content/budgets/keys/{poor.key_id}", {"daily": None})).status_code == 403
 
 
-async def test_a_reset_budget_is_that_of_the_settings(content_settings: Settings) -> None:
+async def test_a_reset_budget_is_that_of_the_settings(content_settings: Settings, noon_clock: Clock) -> None:
     """D-71: settings give the defaults, an override replaces them, null is no limit."""
-    async with run_instance(replace(content_settings, generation_daily_budget=0, generation_key_daily_budget=10**9)) as content:
+    budgets = replace(content_settings, generation_daily_budget=0, generation_key_daily_budget=10**9)
+    async with run_instance(budgets, noon_clock) as content:
         admin = content.admin
         assert (await admin.post(GENERATIONS, _ONE_CALL)).status_code == 429
         assert (await admin.send("PUT", WORKSPACE_BUDGET, {"daily": None})).json()["daily"] is None

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from rookery.kernel.clock import Clock
 from rookery.kernel.config import Settings
 from rookery.kernel.secret import Secret
 from tests.chat_service import KEY, ChatService, answer
@@ -43,10 +44,10 @@ async def _limit_to_one_call(caller: Caller) -> float:
 
 
 @pytest.fixture
-async def holding(content_settings: Settings, provider: ChatService) -> AsyncIterator[Instance]:
+async def holding(content_settings: Settings, provider: ChatService, noon_clock: Clock) -> AsyncIterator[Instance]:
     """A server whose language model answers when the test releases it."""
     held = replace(content_settings, generation=Secret(provider.url("hold", key=KEY)))
-    async with run_instance(held) as running:
+    async with run_instance(held, noon_clock) as running:
         yield running
 
 
