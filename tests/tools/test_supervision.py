@@ -205,6 +205,23 @@ async def test_a_crash_loop_opens_the_breaker_and_one_probe_closes_it(start: Sta
     assert tools.sessions.get_health_state(server, 1).health is HealthStatus.ONLINE
 
 
+async def test_a_list_of_one_workspace_does_not_hide_the_crash_of_another(start: Start) -> None:
+    """D-32, D-33: a list that succeeds in the session of one workspace says nothing about the process of another, which is offline."""
+    tools = await start({"odd": make_odd_entry()}, timing=SupervisionTimeouts(connect_timeout_s=10, max_failures=2, open_duration_s=60))
+    await call_text(tools, "echo", text="hi", caller=OTHER)
+    for _ in range(2):
+        await call(tools, "crash")
+    (server,) = tools.catalogue.list_servers(CALLER)
+    await eventually(lambda: tools.sessions.get_health_state(server, 1).health is HealthStatus.OFFLINE)
+
+    await call_text(tools, "grow", caller=OTHER)
+    await eventually(lambda: tools.catalogue.find_tool(server, "late") is not None)
+
+    assert tools.sessions.get_health_state(server, 1).health is HealthStatus.OFFLINE
+    assert tools.sessions.get_health_state(server, 2).health is HealthStatus.ONLINE
+    assert tools.sessions.get_health_state(server).health is HealthStatus.DEGRADED
+
+
 async def test_a_crash_in_one_workspace_does_not_affect_others(start: Start) -> None:
     """D-32, spec 2.8: breakers, health and the last error belong to one workspace."""
     tools = await start(

@@ -532,7 +532,7 @@ class Catalogue:
             features = replace(features, resources=())
         else:
             self._without_shared_resources.discard(server.key)
-        if self._sessions.get_health_state(server).health is HealthStatus.DEGRADED:
+        if self._sessions.get_health_state(server).health is HealthStatus.DEGRADED and not self._has_failed_session(server):
             self._sessions.record_health(server, HealthStatus.ONLINE)
         old = self._entries.get(server.key)
         snapshot = FeatureSnapshot(server_key=server.key, fingerprint=fingerprint(server), features=features, seen_at=self._clock())
@@ -543,6 +543,10 @@ class Catalogue:
         if old is None or not is_same or old.snapshot.fingerprint != snapshot.fingerprint:
             self._notify_listeners(server, None if old is None else old.snapshot.features, features)
             await self._db.write(lambda tx: store.save_snapshot(tx, snapshot))
+
+    def _has_failed_session(self, server: Server) -> bool:
+        """Return whether a session failed and was not reopened since. A list in the session of another workspace does not repair it."""
+        return any(session.last_error for session in self._sessions.list_sessions(server.key))
 
     def _store_workspace_resources(self, server: Server, workspace_id: int, resources: tuple[JsonObject, ...]) -> None:
         refresh_key = server.key, workspace_id
