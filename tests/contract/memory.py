@@ -7,6 +7,7 @@ import uuid
 from typing import Any
 
 from tests.contract.statements import Api, assert_error, statement, statement_per_value, statements_about_fields
+from tests.deadlines import HANG_S
 
 BRAIN = "/v1/brain"
 
@@ -222,7 +223,7 @@ def _(api: Api) -> None:
     word = api.name("zebra").replace("-", "")
     changed = api.send("PATCH", f"{BRAIN}/memories/{memory['id']}", {"content": f"The {word} sleeps."}).json()
     assert changed["state"] in {"stale", "indexed"}
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + HANG_S
     while api.get(f"{BRAIN}/memories/{memory['id']}").json()["state"] != "indexed":
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 
 from tests.contract.statements import Api, assert_error, is_time, statement, statement_per_value
+from tests.deadlines import HANG_S
 from tests.processes import run_server
 
 BRAIN = "/v1/brain"
@@ -373,7 +374,7 @@ statement_per_value(
 
 @statement("D-05", "/readyz becomes ok.")
 def _(api: Api) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + HANG_S
     while (body := api.get("/readyz", key=None).json())["status"] != "ok":
         assert time.monotonic() < deadline, body
         time.sleep(0.1)

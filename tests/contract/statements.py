@@ -148,6 +148,7 @@ def open_api(folder: Path) -> Generator[Api]:
     with run_server(data, egress_allow="127.0.0.1/32") as server:
         api = Api(server)
         api.call("toolbox", "echo", text="ready")
+        api.recall("ready")  # loads the embedder, so that no statement about memories waits for it
         yield api
 
 
