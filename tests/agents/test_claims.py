@@ -176,14 +176,12 @@ async def test_expired_leases_are_released_without_a_request(clocked_instance: I
     await clocked_instance.agent.post("/api/agent/plans/two/archive")
     clock.advance(seconds=5)
 
-    assert (await clocked_instance.rookery.agents.claims.expire_leases(), await clocked_instance.rookery.agents.claims.expire_leases()) == (
-        1,
-        0,
-    )
-    assert ((await events_of(clocked_instance.agent, "one"))[-1], (await events_of(clocked_instance.agent, "two"))[-1]) == (
-        "task.lease_expired",
-        "plan.archived",
-    )
+    # The task of the server may run at any time too, and then leaves nothing to record.
+    assert await clocked_instance.rookery.agents.claims.expire_leases() <= 1
+    assert await clocked_instance.rookery.agents.claims.expire_leases() == 0
+    one, two = [await events_of(clocked_instance.agent, slug) for slug in ("one", "two")]
+    assert (one.count("task.lease_expired"), one[-1]) == (1, "task.lease_expired")
+    assert (two.count("task.lease_expired"), two[-1]) == (0, "plan.archived")
 
 
 async def test_only_a_claim_creates_a_lease(instance: Instance) -> None:

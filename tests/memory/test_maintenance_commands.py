@@ -20,6 +20,7 @@ from rookery.memory.store import maintenance, records, runs
 from rookery.memory.store.maintenance import MemorySelection
 from rookery.wiring import build_platform as build_rookery
 from tests.conftest import OPERATOR, FakeClock
+from tests.deadlines import HANG_S
 from tests.memory.command_line import Platform
 from tests.memory.makers import make_caller, make_memory
 
@@ -170,7 +171,7 @@ async def _add(platform: Platform, count: int) -> None:
 
 
 async def _wait_for_checkpoint(platform: Platform, process: subprocess.Popen[bytes]) -> int:
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + HANG_S
     async with platform.rig() as rig:
         while time.monotonic() < deadline and process.poll() is None:
             checkpoint = await rig.db.read(lambda tx: runs.get_checkpoint(tx, "clean 1 strip-pii"))

@@ -15,7 +15,8 @@ from rookery.memory.events import MemoryStored, MemorySuperseded
 from rookery.memory.indexing import DELETE_JOB, EMBED_JOB
 from rookery.memory.models import Draft, MemoryScope, RememberResult, Tombstone
 from rookery.memory.store import records
-from tests.conftest import FakeClock
+from tests.conftest import FakeClock, eventually
+from tests.deadlines import HANG_S
 from tests.memory.makers import HERON, MemoryRig, build_rig, make_agent, make_caller, make_draft, make_memory
 
 
@@ -238,11 +239,8 @@ async def test_a_batch_has_a_result_for_each_memory(rig: MemoryRig) -> None:
 
 async def test_wait_ms_waits_until_the_memory_is_indexed(rig: MemoryRig) -> None:
     """With `wait_ms`, `remember` responds when the memory is indexed (D-40)."""
-    task = asyncio.create_task(rig.services.remember.store(make_caller(), make_draft(), wait_s=5))
-    for _ in range(500):
-        if await rig.run_jobs():
-            break
-        await asyncio.sleep(0.005)
+    task = asyncio.create_task(rig.services.remember.store(make_caller(), make_draft(), wait_s=HANG_S))
+    await eventually(rig.run_jobs)
     result = await task
 
     assert result.memory.indexed_at is not None
