@@ -117,6 +117,19 @@ def test_known_injections_stay_in_the_subject(injection: str) -> None:
     assert mail["Subject"].startswith(("a", "=?"))
 
 
+@pytest.mark.parametrize(
+    "name", ["\r", "a\r\nBcc: eve@example.org", "\nBcc: eve@example.org\n\nbody", "a\x00\x1b[31m", "=?utf-8?q?=0ABcc?="]
+)
+def test_the_name_of_a_sender_stays_in_its_header(name: str) -> None:
+    """RFC 5322: also a name of control characters alone, which hypothesis found."""
+    raw = render(MESSAGE, sender=replace(SENDER, name=name))
+    mail = message_from_bytes(raw, policy=policy.default)
+
+    assert mail.keys() == [header for header in HEADERS if not header.startswith("List")]
+    assert mail["From"].addresses[0].addr_spec == "news@example.net"
+    assert all(byte >= 32 for byte in raw.partition(b"\r\n")[0])
+
+
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "data:text/html,x", 'https://x/"onclick="y', "//x.example/a", "https://x/ y"])
 def test_only_web_addresses_become_links(url: str) -> None:
     """A template variable must not run code in a mail client."""

@@ -109,18 +109,23 @@ def _encode_quoted_printable(text: str) -> bytes:
 
 def _encode_text(text: str, header_name: str) -> str:
     """Return *text* as the value of a header, folded; text beyond ASCII as encoded words (RFC 2047)."""
-    clean = " ".join("".join(character if character.isprintable() else " " for character in text).split())
+    clean = _remove_controls(text)
     is_plain = clean.isascii() and "=?" not in clean
     header = Header(clean, "us-ascii" if is_plain else "utf-8", maxlinelen=_HEADER_LINE_CHARS, header_name=header_name)
     return header.encode(linesep="\r\n")
 
 
+def _remove_controls(text: str) -> str:
+    """Return *text* in one line without control characters, with single spaces."""
+    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
+
+
 def _format_mailbox(address: MailAddress) -> str:
-    if not address.name:
+    name = _remove_controls(address.name)
+    if not name:
         return str(address)
-    if not address.name.isascii() or "=?" in address.name:
-        return f"{_encode_text(address.name, 'From')} <{address}>"
-    name = address.name
+    if not name.isascii() or "=?" in name:
+        return f"{_encode_text(name, 'From')} <{address}>"
     if set(name) & _SPECIAL_CHARACTERS:
         name = '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return f"{name} <{address}>"
