@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tracemalloc
 from datetime import UTC, datetime
 from typing import cast
@@ -13,7 +14,7 @@ from rookery.notifications.messages import ChannelType, SendOutcome, SendResult
 from rookery.notifications.models import ChannelStatus, SubscriberChannel
 from rookery.notifications.sending import SendAttempt
 from rookery.notifications.store.queue import ClaimedNotification
-from tests.conftest import Settings
+from tests.conftest import Settings, eventually
 from tests.notifications.rig import Json, NotificationRig, count_states, run_notifications
 from tests.webhooks.receiver import ReceivedRequest, Reply, run_receiver
 
@@ -62,7 +63,11 @@ async def test_a_host_that_knows_nobody_does_not_stop_the_others(settings: Setti
         await rig.wait_for_status(await rig.send_campaign(), "sent")
         other.received.clear()
         await rig.add_subscribers(40)
-        view = await rig.wait_for_status(await rig.send_campaign(rate_per_second=400), "sent")
+        rig.receiver.gate = asyncio.Event()
+        campaign = await rig.send_campaign(rate_per_second=400)
+        await eventually(lambda: len(other.received) == 3)  # before ten messages have failed, which would pause the campaign
+        rig.receiver.gate.set()
+        view = await rig.wait_for_status(campaign, "sent")
 
         assert (count_states(view), len(other.received)) == ({"sent": 3, "failed": 40}, 3)
         assert await _list_statuses(rig) == {"active"}

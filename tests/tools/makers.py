@@ -30,7 +30,7 @@ from tests.deadlines import HANG_S
 
 SERVERS = Path(__file__).parent / "servers"
 BIN = Path(sys.executable).parent
-SHORT_TIMEOUTS = SupervisionTimeouts(connect_timeout_s=10.0)
+SHORT_TIMEOUTS = SupervisionTimeouts(connect_timeout_s=60.0)
 CONNECTORS = upstreams.open([])
 
 

@@ -17,6 +17,7 @@ import pytest
 from rookery.access.models import AuditEntry
 from rookery.kernel.config import Settings
 from tests.conftest import Caller, Instance, eventually, run_instance
+from tests.deadlines import HANG_S
 from tests.processes import Server, run_rookery, run_server
 from tests.tools.makers import make_odd_entry as odd
 from tests.tools.oauth_server import OAuthServer, authorize, parse_hidden_fields
@@ -240,7 +241,7 @@ async def test_an_operator_logs_in_beside_a_running_server(tmp_path: Path, oauth
     with run_server(folder) as server:
         command = [sys.executable, "-m", "rookery", "--data-dir", str(folder), "servers"]
         with subprocess.Popen(
-            [*command, "login", "guarded", "--json", "--wait", "60"],
+            [*command, "login", "guarded", "--json", "--wait", "300"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -250,8 +251,8 @@ async def test_an_operator_logs_in_beside_a_running_server(tmp_path: Path, oauth
             assert login.stderr is not None
             url = next(line.strip() for line in login.stderr if line.startswith("http"))
             callback_url = authorize(url)
-            forged = httpx2.get(callback_url.replace("state=", "state=x"), trust_env=False)
-            callback = httpx2.get(callback_url, trust_env=False)
+            forged = httpx2.get(callback_url.replace("state=", "state=x"), trust_env=False, timeout=HANG_S)
+            callback = httpx2.get(callback_url, trust_env=False, timeout=HANG_S)
             output = json.loads(login.stdout.read())
             last_line = login.stderr.read().splitlines()[-1]
         text = await eventually(lambda: call_text(server))
