@@ -147,3 +147,32 @@ def test_wrong_usage_is_reported(command: ScoreCommand) -> None:
     assert too_long.exit_code == 1
     assert isinstance(too_long.exception, RookeryError)
     assert "100,000" in too_long.exception.message
+
+
+def test_files_that_cannot_be_read_do_not_hide_the_others(command: ScoreCommand) -> None:
+    """Issue 19: as `cat` does, all other files are scored, each failure is named, and the exit code is not 0."""
+    first, last = command.file("a.txt", PRAISE), command.file("b.txt", HUMAN)
+    missing, too_long = str(command.folder / "missing.txt"), command.file("long.txt", "a" * 100_001)
+
+    result = command.run(first, missing, str(command.folder), too_long, last)
+
+    assert [line.split("\t")[0] for line in result.stdout.splitlines()] == [first, last]
+    assert [line.split(": ")[0] for line in result.stderr.splitlines()] == 3 * ["error"]
+    for text in (f"{missing}: No such file", f"{command.folder}: Is a directory", f"{too_long} has more than 100,000 characters"):
+        assert text in result.stderr
+    assert result.exit_code == 2
+    assert command.run(first, too_long).exit_code == 1
+    assert command.run(missing, str(command.folder)).exit_code == 2
+
+
+def test_json_names_the_files_that_cannot_be_read(command: ScoreCommand) -> None:
+    """Issue 19: the list has all files in their order, each with its scores or its error."""
+    missing, good = str(command.folder / "missing.txt"), command.file("a.txt", PRAISE)
+
+    both, alone = command.run(missing, good, "--json"), command.run(missing, "--json")
+
+    failed, scored = cast("list[Json]", json.loads(both.stdout))
+    assert failed == {"file": missing, "error": f"Cannot read {missing}: No such file or directory"}
+    assert (scored["file"], scored["label"], "error" in scored) == (good, "uncertain", False)
+    assert json.loads(alone.stdout) == [failed]
+    assert [(result.exit_code, missing in result.stderr) for result in (both, alone)] == 2 * [(2, True)]

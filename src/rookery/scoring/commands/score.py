@@ -53,7 +53,11 @@ def score(
     earlier: Annotated[Path | None, typer.Option(help="A file with the assistant's answer before the prompt.", show_default=False)] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Score texts: whether a model wrote them, and how sycophantic they are as answers. Nothing is sent or stored."""
+    """
+    Score texts: whether a model wrote them, and how sycophantic they are as answers. Nothing is sent or stored.
+
+    Files that cannot be read or are too long are reported, and all others are scored. The exit code is then 2 or 1.
+    """
     paths = files or ([] if sys.stdin.isatty() else [Path("-")])
     if not paths:
         raise_usage_error("Name at least one file, or pipe a text in.")
@@ -63,27 +67,43 @@ def score(
         raise_usage_error("--earlier needs --prompt, the message that came after it.")
     history = () if earlier is None else (Message(role="assistant", content=_read(earlier)),)
     conversation = ScoredText(text="", prompt=None if prompt is None else _read(prompt), history=history)
-    texts = [conversation.with_text(_read(path)) for path in paths]
+    texts, failures = _read_all(paths)
+    if len(paths) == 1 and failures and not as_json:
+        raise failures[0]
 
     async def score_texts(scorer: ContentScorer) -> list[ContentScore]:
-        return await scorer.score_many(texts)
+        return await scorer.score_many([conversation.with_text(text) for text in texts.values()])
 
-    scores = run(context, score_texts, part="scoring", create=True)
+    scores = dict(zip(texts, run(context, score_texts, part="scoring", create=True) if texts else (), strict=True))
+    for failure in failures.values():
+        print_notice(f"error: {failure.message}")
+    base_url = get_settings(context).public_url_of(ROUTE_PREFIX)
     if as_json:
-        base_url = get_settings(context).public_url_of(ROUTE_PREFIX)
-        print_json(
-            [
-                {"file": str(path), **serialize_score(result, base_url=base_url, explain=True).model_dump(mode="json")}
-                for path, result in zip(paths, scores, strict=True)
-            ]
-        )
-        return
-    print_list([_to_row(path, result) for path, result in zip(paths, scores, strict=True)], _COLUMNS)
-    if is_terminal():
-        if _print_highlighted(paths, [text.text for text in texts], scores):
-            print_notice(_LEGEND)
-        base_url = get_settings(context).public_url_of(ROUTE_PREFIX)
-        _print_notes(scores, [locate_card(base_url, name) for name in CARDS])
+        results = {
+            number: serialize_score(result, base_url=base_url, explain=True).model_dump(mode="json") for number, result in scores.items()
+        }
+        errors = {number: {"error": failure.message} for number, failure in failures.items()}
+        print_json([{"file": str(path), **(errors.get(number) or results[number])} for number, path in enumerate(paths)])
+    elif scores:
+        _print_results([paths[number] for number in scores], list(texts.values()), list(scores.values()), base_url)
+    if failures:
+        raise typer.Exit(max(_exit_code(failure) for failure in failures.values()))
+
+
+def _read_all(paths: Sequence[Path]) -> tuple[dict[int, str], dict[int, RookeryError | typer.BadParameter]]:
+    """Return the texts of the files, and the errors of those that cannot be read or are too long, by the position of the file."""
+    texts, failures = dict[int, str](), dict[int, RookeryError | typer.BadParameter]()
+    for number, path in enumerate(paths):
+        try:
+            texts[number] = _read(path)
+        except (RookeryError, typer.BadParameter) as error:
+            failures[number] = error
+    return texts, failures
+
+
+def _exit_code(failure: RookeryError | typer.BadParameter) -> int:
+    """Return the exit code of a command with such a file alone: 2 for one that cannot be read, 1 for one that is too long."""
+    return failure.exit_code if isinstance(failure, typer.BadParameter) else 1
 
 
 def _read(path: Path) -> str:
@@ -102,6 +122,15 @@ def _read(path: Path) -> str:
     if len(text) > MAX_TEXT_CHARS:
         raise RookeryError(f"{path} has more than {MAX_TEXT_CHARS:,} characters, the maximum of a text. Score its parts.")
     return text
+
+
+def _print_results(paths: Sequence[Path], texts: Sequence[str], scores: Sequence[ContentScore], base_url: str) -> None:
+    """Print the table; on a terminal also the highlighted texts, and what the numbers mean."""
+    print_list([_to_row(path, result) for path, result in zip(paths, scores, strict=True)], _COLUMNS)
+    if is_terminal():
+        if _print_highlighted(paths, texts, scores):
+            print_notice(_LEGEND)
+        _print_notes(scores, [locate_card(base_url, name) for name in CARDS])
 
 
 def _to_row(path: Path, result: ContentScore) -> dict[str, object]:
