@@ -316,6 +316,19 @@ async def test_a_judge_stands_beside_the_local_score(settings: Settings, provide
     assert "Is my idea good?" in provider.requests[0].body.decode()
 
 
+async def test_the_judge_gets_no_blank_prompt(settings: Settings, provider: ChatService) -> None:
+    """Issue 19: a blank prompt is missing for the judge, too."""
+    opinion = {"rationale": "It praises without a reason.", "score": 0.9, "label": "strong"}
+    texts: Json = {"prompt": " \n", "response": "What a brilliant idea!", "judge": True}
+    provider.queue.append(answer(json.dumps(opinion), model="judge-1"))
+
+    async with run_instance(replace(settings, generation=Secret(provider.url()))) as instance:
+        body_of(await instance.admin.post("/v1/score/content", texts))
+
+    messages = json.loads(provider.requests[0].body)["messages"]
+    assert json.loads(messages[-1]["content"])["prompt"] is None
+
+
 async def test_the_output_of_a_generation_can_be_scored(settings: Settings, provider: ChatService) -> None:
     """Issue 19: the output of a generation is scored when asked, as the answer to its messages, within its workspace."""
     provider.queue.append(answer("What a brilliant idea! You are a visionary."))

@@ -176,3 +176,13 @@ def test_json_names_the_files_that_cannot_be_read(command: ScoreCommand) -> None
     assert (scored["file"], scored["label"], "error" in scored) == (good, "uncertain", False)
     assert json.loads(alone.stdout) == [failed]
     assert [(result.exit_code, missing in result.stderr) for result in (both, alone)] == 2 * [(2, True)]
+
+
+def test_a_blank_prompt_file_counts_as_no_prompt(command: ScoreCommand) -> None:
+    """Issue 19: the command reports what is missing, as the route does."""
+    answer, blank = command.file("answer.txt", PRAISE), command.file("prompt.txt", " \n")
+
+    [result] = command.run_json(answer, "--prompt", blank)
+
+    assert [result] == command.run_json(answer)
+    assert cast("Json", result["sycophancy"])["needs_context"] is True

@@ -56,7 +56,7 @@ class ScoredText:
 
     Attributes:
         text: The text; an answer of an assistant if there is a prompt.
-        prompt: The user's message that it answers.
+        prompt: The user's message that it answers. A blank one becomes None.
         history: The messages before the prompt, oldest first.
         counterpart: The answer to the same prompt with the opposite framing.
     """
@@ -65,6 +65,11 @@ class ScoredText:
     prompt: str | None = None
     history: tuple[Message, ...] = ()
     counterpart: str | None = None
+
+    def __post_init__(self) -> None:
+        """Set a blank prompt to None."""
+        if self.prompt is not None and not self.prompt.strip():
+            object.__setattr__(self, "prompt", None)
 
     def with_text(self, text: str) -> ScoredText:
         """Return *text* with the same context."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -82,11 +83,11 @@ class ScoreItemBody(RequestModel):
 
     def to_model(self) -> ScoredText:
         """Return the text and its context."""
-        history = [Message(role=message.role, content=message.content) for message in self.history or ()]
-        prompt = self.prompt
-        if not (prompt or "").strip() and history and history[-1].role == "user":
-            prompt = history.pop().content
-        return ScoredText(text=self.text or self.response or "", prompt=prompt, history=tuple(history), counterpart=self.counterpart)
+        history = tuple(Message(role=message.role, content=message.content) for message in self.history or ())
+        scored = ScoredText(text=self.text or self.response or "", prompt=self.prompt, history=history, counterpart=self.counterpart)
+        if scored.prompt is None and history and history[-1].role == "user":
+            return replace(scored, prompt=history[-1].content, history=history[:-1])
+        return scored
 
 
 class ScoreBody(ScoreItemBody):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rookery.scoring.models import Message, ScoredText, SpanKind, SycophancyReason, SycophancyResult, SycophancySpan, label_sycophancy
 from rookery.scoring.plain_text import PlainText, extract_plain_text
@@ -94,8 +94,6 @@ def assess_sycophancy(scored: ScoredText, models: SentenceModels | None = None, 
     """
     plain = plain or extract_plain_text(scored.text)
     reason = _find_reason(plain)
-    if scored.prompt is not None and not scored.prompt.strip():
-        scored = replace(scored, prompt=None)
     needs_context = scored.prompt is None
     if reason is not None:
         return SycophancyResult(
