@@ -27,6 +27,14 @@ async def _list_statuses(rig: NotificationRig) -> set[object]:
     return {channel["status"] for row in rows for channel in cast("list[Json]", row["channels"])}
 
 
+async def _list_audited_statuses(rig: NotificationRig) -> set[str]:
+    """Return the statuses of channels after the last change of each subscriber that the server itself made."""
+    entries = (await rig.instance.admin.get("/api/v1/audit?per_page=100")).json()["data"]
+    own = [entry for entry in reversed(entries) if entry["subject"]["kind"] == "subscriber" and entry["actor"]["kind"] == "system"]
+    last = {entry["subject"]["id"]: entry["after"]["channels"] for entry in own}
+    return {channel for channels in last.values() for channel in channels}
+
+
 @pytest.mark.parametrize("status", [302, 401, 404])
 async def test_a_receiver_that_rejects_everything_pauses_the_campaign(settings: Settings, status: int) -> None:
     """
@@ -44,6 +52,7 @@ async def test_a_receiver_that_rejects_everything_pauses_the_campaign(settings: 
 
         assert f"The receiver answered {status}" in str(view["status_reason"])
         assert (count_states(view), await _list_statuses(rig)) == ({"pending": 60}, {"active"})
+        assert await _list_audited_statuses(rig) <= {"webhook active"}
         assert MIN_COMMON_FAILURES <= tried_count < MIN_COMMON_FAILURES + 4
         replies["reply"] = _OK
         await rig.post(f"/campaigns/{campaign}/resume")

@@ -51,6 +51,10 @@ async def test_each_answer_has_its_state(settings: Settings, clock: FakeClock) -
         }  # fmt: skip
         assert count_states(view) == {"sent": 1, "failed": 3, "unknown": 1}
         assert (channel["status"], "410" in str(channel["status_reason"])) == ("invalid", True)
+        entries = (await rig.instance.admin.get("/api/v1/audit?action=subscriber.channel_invalid")).json()["data"]
+        assert [(entry["actor"]["kind"], entry["subject"]["name"], entry["before"], entry["after"]) for entry in entries] == [
+            ("system", "gone", {"channels": ["webhook active"]}, {"channels": ["webhook invalid"]})
+        ]
         retried = await rig.post(f"/campaigns/{campaign}/retry", status=202)
         assert count_states(retried) == {"sent": 1, "pending": 3, "unknown": 1}
         again = await rig.wait_for_status(campaign, "sent")

@@ -159,14 +159,14 @@ def require_workspace(tx: Tx, workspace_id: int, *, lock: bool = True) -> Worksp
     return workspace
 
 
-def require_tenant(tx: Tx, workspace_id: int, by: Actor) -> Tenant:
+def require_tenant(tx: Tx, workspace_id: int, by: Actor, *, lock: bool = True) -> Tenant:
     """
-    Return the tenant of a workspace or a sandbox, for a writer without a key, and prevent its deletion until the transaction ends.
+    Return the tenant of a workspace or a sandbox, for a writer without a key. *lock* prevents its deletion until the transaction ends.
 
     Raises NotFound if it does not exist.
     """
     public_id = store.get_public_id(tx, workspace_id)
-    require_workspace(tx, public_id)
+    require_workspace(tx, public_id, lock=lock)
     return Tenant(workspace_id=workspace_id, public_workspace_id=public_id, by=by)
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from operator import attrgetter
 
 import structlog
 
 from rookery.access.audit_log import AuditLog, AuditSubject
 from rookery.access.models import LIVE, SYSTEM_ACTOR, TEST
+from rookery.access.workspaces import require_tenant
 from rookery.kernel.clock import Clock, format_iso
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import ValidationFailed
@@ -21,13 +22,14 @@ from rookery.notifications.campaigns import CANCELLED_REASON, finish_status, pub
 from rookery.notifications.common_failures import CommonFailure
 from rookery.notifications.events import ChannelChanged, SubscriberEvent
 from rookery.notifications.messages import SendOutcome
-from rookery.notifications.models import Campaign, CampaignStatus, NotificationState
+from rookery.notifications.models import Campaign, CampaignStatus, ChannelStatus, NotificationState
 from rookery.notifications.outcomes import clean_reason
 from rookery.notifications.schedules import MISSED_AFTER
 from rookery.notifications.sending import SendAttempt
 from rookery.notifications.store import campaigns as store
 from rookery.notifications.store import log, queue, subscribers
 from rookery.notifications.store.queue import AbandonedClaim, ClaimedNotification, NotificationResult
+from rookery.notifications.subscribers import describe_channels
 
 _log = structlog.stdlib.get_logger("rookery.notifications")
 
@@ -40,6 +42,14 @@ class _StatusChange:
     subject: AuditSubject
     before: Mapping[str, object]
     after: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ChannelStatusChange:
+    workspace_id: int
+    subscriber_id: str
+    channel_id: str
+    old_status: ChannelStatus
 
 
 class CampaignProgress:
@@ -157,9 +167,9 @@ class CampaignProgress:
 
     def _record_audit(self, tx: Tx, entries: list[object]) -> None:
         """Add audit entries at the end of the transaction, after all other locks."""
-        changes = [entry for entry in entries if isinstance(entry, _StatusChange)]
-        for change in sorted(changes, key=attrgetter("workspace_id")):
-            action = f"campaign.{change.after['status']}"
+        changes = [(f"campaign.{entry.after['status']}", entry) for entry in entries if isinstance(entry, _StatusChange)]
+        changes += _describe_channel_changes(tx, [entry for entry in entries if isinstance(entry, _ChannelStatusChange)])
+        for action, change in sorted(changes, key=lambda item: item[1].workspace_id):
             self._audit.record(tx, SYSTEM_ACTOR, change.workspace_id, action, change.subject, before=change.before, after=change.after)
 
     def _excuse(self, tx: Tx, failure: CommonFailure, campaigns: dict[str, Campaign], now: datetime) -> None:
@@ -174,6 +184,13 @@ class CampaignProgress:
                     at=now,
                 )
                 self._bus.publish_on_commit(tx, event)
+                change = _ChannelStatusChange(
+                    workspace_id=send.workspace_id,
+                    subscriber_id=send.subscriber_id,
+                    channel_id=send.channel_id,
+                    old_status=ChannelStatus.INVALID,
+                )
+                tx.before_commit(self._record_audit, change)
         campaign = campaigns.get(failure.sends[0].campaign_id)
         if failure.pause_reason is None or campaign is None or campaign.status not in {CampaignStatus.SENDING, CampaignStatus.PAUSED}:
             return
@@ -194,6 +211,32 @@ class CampaignProgress:
                 name="subscriber.channel_invalid", workspace_id=claim.workspace_id, subscriber_id=claim.channel.subscriber_id, at=now
             )
             self._bus.publish_on_commit(tx, event)
+            change = _ChannelStatusChange(
+                workspace_id=claim.workspace_id,
+                subscriber_id=claim.channel.subscriber_id,
+                channel_id=claim.channel.id,
+                old_status=ChannelStatus.ACTIVE,
+            )
+            tx.before_commit(self._record_audit, change)
+
+
+def _describe_channel_changes(tx: Tx, changes: Sequence[_ChannelStatusChange]) -> list[tuple[str, _StatusChange]]:
+    """Return the actions and audited changes of subscribers whose channels this transaction has changed, and so locked."""
+    old_statuses = defaultdict[tuple[int, str], dict[str, ChannelStatus]](dict)
+    for change in changes:
+        old_statuses[change.workspace_id, change.subscriber_id].setdefault(change.channel_id, change.old_status)
+    described = list[tuple[str, _StatusChange]]()
+    for (workspace_id, subscriber_id), old_status_by_id in old_statuses.items():
+        view = subscribers.find(tx, workspace_id, subscriber_id)
+        if view is None:
+            continue
+        tenant = require_tenant(tx, workspace_id, SYSTEM_ACTOR, lock=False)
+        old_channels = [replace(channel, status=old_status_by_id.get(channel.id, channel.status)) for channel in view.channels]
+        subject = AuditSubject(kind="subscriber", id=subscriber_id, name=view.subscriber.external_id, environment=tenant.environment)
+        before, after = ({"channels": describe_channels(channels)} for channels in (old_channels, view.channels))
+        action = "channel_invalid" if ChannelStatus.ACTIVE in old_status_by_id.values() else "changed"
+        described.append((f"subscriber.{action}", _StatusChange(tenant.public_workspace_id, subject, before, after)))
+    return described
 
 
 def _audit_fields(campaign: Campaign) -> dict[str, object]:

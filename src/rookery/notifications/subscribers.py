@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -249,5 +249,10 @@ def _audit_fields(view: SubscriberView) -> dict[str, object]:
     return {
         "external_id": view.subscriber.external_id,
         "tags": list(view.subscriber.tags),
-        "channels": [f"{channel.type.value} {channel.status.value}" for channel in view.channels],
+        "channels": describe_channels(view.channels),
     }
+
+
+def describe_channels(channels: Iterable[SubscriberChannel]) -> list[str]:
+    """Return the audited form of channels: type and status, without the address."""
+    return [f"{channel.type.value} {channel.status.value}" for channel in channels]
