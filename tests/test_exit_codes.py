@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -97,3 +98,14 @@ def test_a_failed_command_prints_one_line(results: dict[str, tuple[int, str]], l
 def test_a_successful_command_has_exit_code_0(results: dict[str, tuple[int, str]], line: str) -> None:
     """D-04: exit code 0 is success."""
     assert results[line][0] == 0, results[line][1]
+
+
+@pytest.mark.parametrize("line", ["version", "--help", "keys --help", "keys list --help"])
+def test_output_that_cannot_be_written_is_one_line(line: str) -> None:
+    """A full disk is no fault of the program: no traceback, and the code of a failure."""
+    command = [sys.executable, "-m", "rookery", *line.split()]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=HANG_S, check=False)
+
+    reason = "The output cannot be written: No space left on device. Free some space, and run the command again."
+    assert (done.returncode, done.stderr) == (1, f"error: {reason}\n")

@@ -6,6 +6,7 @@ The module of a command is imported when the command runs. A table holds the nam
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "CommandContext", "add_commands", "app", "load_command", "main", "split_group"]
 
+_FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
 _COLON_GROUPS = ("brain",)
 """Groups whose commands are written with a colon in the spec, such as `brain:reindex`."""
 
@@ -261,15 +263,28 @@ def main() -> None:
     command = _prepare(typer.main.get_command(app))
     try:
         code = command.main(split_group(sys.argv[1:]), prog_name="rookery", standalone_mode=False)
+        sys.stdout.flush()
     except RookeryError as error:
         _fail(error.message, 2 if isinstance(error, ValidationFailed) else 1)
     except typer.TyperException as error:
         _fail(_usage_message(error), error.exit_code if sys.argv[1:] else 1)
     except typer.Abort:
         _fail("Aborted.", 1)
+    except OSError as error:
+        if error.errno not in _FULL_DISK:
+            raise
+        _drop_output()
+        _fail(f"{error.filename or 'The output'} cannot be written: {error.strerror}. Free some space, and run the command again.", 1)
     finally:
         garbage.expect_end()
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _drop_output() -> None:
+    """Drop what could not be written, so that Python does not try it again at its end and print a traceback."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
 
 
 def _fail(message: str, code: int) -> NoReturn:
