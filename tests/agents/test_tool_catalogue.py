@@ -13,7 +13,7 @@ from benchmarks.tool_catalogue import catalogue, estimated_tokens
 from rookery.agents.api import AgentsApi
 from tests.agents.makers import make_plan, phase
 from tests.agents.test_mcp_tools import TOOL_ROUTES
-from tests.conftest import Caller, Instance
+from tests.conftest import Caller, Instance, eventually
 
 Json = dict[str, object]
 MAX_TOKENS, MAX_OUTPUT_TOKENS = 6_000, 15_000
@@ -30,6 +30,16 @@ def _schemas(value: object) -> Iterator[Mapping[str, object]]:
     elif isinstance(value, list):
         for nested in cast("list[object]", value):
             yield from _schemas(nested)
+
+
+async def _list_builtin_tools(by: Caller) -> list[Json]:
+    """Return the built-in tools once both servers are listed. A list of all servers waits for none (D-32)."""
+
+    async def find() -> list[Json]:
+        tools = [tool for tool in await _list_tools(by) if str(tool["name"]).startswith(("agents__", "brain__"))]
+        return tools if len({str(tool["name"]).partition("__")[0] for tool in tools}) == 2 else []
+
+    return cast("list[Json]", await eventually(find))
 
 
 async def _list_tools(by: Caller) -> list[Json]:
@@ -50,7 +60,7 @@ async def _list_tools(by: Caller) -> list[Json]:
 
 async def test_the_catalogue_of_the_built_in_tools_is_small(instance: Instance) -> None:
     """Issue 14: names, descriptions and input schemas of all built-in tools use at most 6,000 tokens in tools/list; D-92."""
-    tools = [tool for tool in await _list_tools(instance.admin) if str(tool["name"]).startswith(("agents__", "brain__"))]
+    tools = await _list_builtin_tools(instance.admin)
     texts = [{name: tool[name] for name in ("name", "description", "inputSchema")} for tool in tools]
     prefixes = ("agents__", "brain__")
     assert {str(text_["name"]) for text_ in texts} == {name for tool in catalogue() if (name := str(tool["name"])).startswith(prefixes)}
@@ -61,7 +71,7 @@ async def test_the_catalogue_of_the_built_in_tools_is_small(instance: Instance) 
 
 async def test_the_output_schemas_of_the_built_in_tools_are_small(instance: Instance) -> None:
     """D-92: the output schemas describe two levels of objects, and use at most 15,000 tokens in tools/list."""
-    tools = [tool for tool in await _list_tools(instance.admin) if str(tool["name"]).startswith(("agents__", "brain__"))]
+    tools = await _list_builtin_tools(instance.admin)
     outputs = [{"outputSchema": tool["outputSchema"]} for tool in tools]
     assert all(cast("Json", output["outputSchema"])["properties"] for output in outputs)
     assert estimated_tokens(outputs) <= MAX_OUTPUT_TOKENS
