@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -109,3 +111,17 @@ def test_output_that_cannot_be_written_is_one_line(line: str) -> None:
 
     reason = "The output cannot be written: No space left on device. Free some space, and run the command again."
     assert (done.returncode, done.stderr) == (1, f"error: {reason}\n")
+
+
+@pytest.mark.parametrize("line", ["version", "--help", "keys --help"])
+def test_output_that_nobody_reads_is_no_error(line: str) -> None:
+    """A closed standard output, and a reader that has left, such as `head`, print no traceback."""
+    command = shlex.join([sys.executable, "-m", "rookery", *line.split()])
+    closed = subprocess.run(["sh", "-c", f"{command} >&-"], stderr=subprocess.PIPE, text=True, timeout=HANG_S, check=False)
+    reader, writer = os.pipe()
+    os.close(reader)
+    left = subprocess.run(["sh", "-c", command], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=HANG_S, check=False)
+    os.close(writer)
+
+    assert (closed.returncode, closed.stderr, left.stderr) == (0, "", "")
+    assert left.returncode in {0, 1}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO, cast
 
 import typer
 import typer.main
@@ -263,13 +263,16 @@ def main() -> None:
     command = _prepare(typer.main.get_command(app))
     try:
         code = command.main(split_group(sys.argv[1:]), prog_name="rookery", standalone_mode=False)
-        sys.stdout.flush()
+        _flush_output()
     except RookeryError as error:
         _fail(error.message, 2 if isinstance(error, ValidationFailed) else 1)
     except typer.TyperException as error:
         _fail(_usage_message(error), error.exit_code if sys.argv[1:] else 1)
     except typer.Abort:
         _fail("Aborted.", 1)
+    except BrokenPipeError:
+        _drop_output()
+        sys.exit(1)
     except OSError as error:
         if error.errno not in _FULL_DISK:
             raise
@@ -278,6 +281,13 @@ def main() -> None:
     finally:
         garbage.expect_end()
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _flush_output() -> None:
+    """Write what is buffered, so that a failure is seen here. A process whose standard output is closed has none."""
+    output = cast("TextIO | None", sys.stdout)
+    if output is not None:
+        output.flush()
 
 
 def _drop_output() -> None:
