@@ -66,33 +66,38 @@ onPart("[data-playground]", (form) => {
     if (running) return;
     count++;
     $("confirm")?.close();
-    running = new AbortController();
+    const own = (running = new AbortController());
+    const end = () => {
+      if (running !== own) return false;
+      running = undefined;
+      return (cancel.hidden = progress.hidden = true);
+    };
     const [section, progress, log, output] = ["output-section", "progress", "log", "output"].map($);
     cancel.hidden = progress.hidden = section.hidden = false;
     progress.removeAttribute("value");
     log.textContent = output.textContent = "";
     try {
-      const response = await send(fields, { headers: { Accept: "text/event-stream" }, signal: running.signal }, from);
+      const response = await send(fields, { headers: { Accept: "text/event-stream" }, signal: own.signal }, from);
       if (!response.headers.get("content-type").includes("event-stream")) {
         const page = parse(await response.text());
         const editor = page.getElementById("editor");
         section.hidden = !!editor;
+        end();
         return editor ? $("editor").replaceWith(editor) : output.append(...page.body.childNodes);
       }
       for await (const [name, data] of readEvents(response)) {
         if (name === "result") {
           raw = data.raw;
+          end(); // The result may be a form to answer, before the stream ends.
           output.append(...parse(data.html).body.childNodes);
         } else {
           if (data.total) Object.assign(progress, { max: data.total, value: data.progress });
           log.append(`${data.message ?? data.data ?? data.progress}\n`);
         }
       }
+      end();
     } catch (error) {
-      output.textContent = running.signal.aborted ? "Cancelled. The tool may have acted." : `It failed: ${error.message}`;
-    } finally {
-      running = undefined;
-      cancel.hidden = progress.hidden = true;
+      if (end()) output.textContent = own.signal.aborted ? "Cancelled. The tool may have acted." : `It failed: ${error.message}`;
     }
   }
 
