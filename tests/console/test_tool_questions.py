@@ -150,3 +150,26 @@ async def test_a_person_answers_a_tool(person: BrowserUser) -> None:
     await person.wait_for_text("successful")
     await person.wait_for("document.querySelector('#output').innerText.includes('Bo')")
     assert await person.find_faults() == []
+
+
+_KEEP_STREAMS_OPEN = """
+const send = window.fetch;
+window.fetch = async (...request) => {
+  const response = await send(...request);
+  const forward = (controller) => response.body.pipeTo(
+    new WritableStream({ write: (part) => controller.enqueue(part) }));  // does not close it
+  return new Response(new ReadableStream({ start: (controller) => void forward(controller) }), response);
+};
+"""
+
+
+async def test_a_person_answers_before_the_stream_ends(person: BrowserUser) -> None:
+    """Issue 21: a form of questions can be sent as soon as it is there."""
+    await person.go("tools/talker/invite")
+    await person.type('[name="f/event"]', "tea")
+    await person.wait_for("document.querySelector('#arguments').value.includes('tea')")
+    await person.page.evaluate(_KEEP_STREAMS_OPEN)
+    await person.click("#call .primary")
+    await person.type('[name="f/input_responses/guest/name"]', "Ada")
+    await person.click("[data-answer] .primary")
+    await person.wait_for("!document.body.innerText.includes('calendar.example') && !!document.querySelector('[data-answer]')")
