@@ -42,11 +42,6 @@ class ValkeyServer:
         return f"redis://127.0.0.1:{self.port}/{database}"
 
 
-def find_free_port() -> int:
-    """Return a port of 127.0.0.1 that is free now."""
-    return free_port()
-
-
 @contextmanager
 def run_valkey(directory: Path, *, port: int = 0, options: Sequence[str] = (), program: Program = VALKEY) -> Generator[ValkeyServer]:
     """Run a server until the end of the block. Run again in the same *directory*, it has the same data."""
@@ -54,7 +49,7 @@ def run_valkey(directory: Path, *, port: int = 0, options: Sequence[str] = (), p
     path = Path(*spec.submodule_search_locations, program.path) if spec and spec.submodule_search_locations else Path()
     if not path.is_file():
         pytest.skip(f"{program.package} has no server for this platform")
-    port = port or find_free_port()
+    port = port or free_port()
     command = [path, "--port", str(port), "--bind", "127.0.0.1", "--dir", directory, "--save", "",
                "--appendonly", "yes", "--appendfsync", "always", "--databases", "1000", *options]  # fmt: skip
     with (directory / "valkey.log").open("ab") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:

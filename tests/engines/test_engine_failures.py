@@ -24,10 +24,10 @@ from tests.deadlines import HANG_S
 from tests.embedding_service import run_embedding_service
 from tests.engines.engine_clients import COUNTED_LOCALLY, Clients
 from tests.fault_proxy import FaultProxy
-from tests.postgres import DURABLE_OPTIONS, PostgresServer, create_database, make_postgres_folder, run_postgres
+from tests.postgres import DURABLE_OPTIONS, PostgresServer, create_database, free_port, make_postgres_folder, run_postgres
 from tests.processes import Server, get_environment, run_rookery, run_server
 from tests.search_servers import make_data_folder, run_search_node
-from tests.valkey import find_free_port, run_valkey
+from tests.valkey import run_valkey
 
 pytestmark = pytest.mark.external_service
 
@@ -224,7 +224,7 @@ async def platform(tmp_path: Path) -> AsyncIterator[_Platform]:
         records = create_database(postgres.url, "records")
         migrate(records, data_dir=tmp_path)
         parts = urlsplit(records)
-        node_port, valkey_port = find_free_port(), find_free_port()
+        node_port, valkey_port = free_port(), free_port()
         node = _SearchNode(stack.enter_context(make_data_folder()), node_port)
         stack.callback(node.stop)
         node.start()

@@ -12,7 +12,7 @@ from rookery.engines import text_generators
 from tests.engines.conftest import CloseAtEnd
 from tests.engines.text_generator_contract import collect, make_request
 from tests.llama_server import run_llama_server
-from tests.valkey import find_free_port
+from tests.postgres import free_port
 
 pytestmark = pytest.mark.external_service
 
@@ -22,7 +22,7 @@ KEY = "the-key-of-the-model"
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """Run the server for the module, and yield its address."""
-    with run_llama_server(find_free_port(), KEY) as address:
+    with run_llama_server(free_port(), KEY) as address:
         if address is None:
             pytest.skip("llama.cpp's server is not installed: make test-engines")
         yield address

@@ -25,7 +25,7 @@ import pytest
 from filelock import FileLock
 
 from tests.deadlines import HANG_S
-from tests.valkey import find_free_port
+from tests.postgres import free_port
 
 Kind = Literal["elasticsearch", "opensearch"]
 
@@ -68,7 +68,7 @@ def run_search_node(kind: Kind, data: Path, *, port: int = 0) -> Generator[Searc
     """Run a node until the end of the block. Run again with the same *data*, it has the same indices. Skips without Maven or a JDK."""
     java_home = _find_java_home()
     home = _install(kind, java_home)
-    port = port or find_free_port()
+    port = port or free_port()
     logging = f"-Dlog4j2.configurationFile={home / 'config' / 'log4j2.properties'}"
     arguments = ["StartNode", home, data, port] if kind == "elasticsearch" else ["StartOpenSearch", data, port]
     command = [java_home / "bin" / "java", *_JVM_OPTIONS, logging, "-cp", f"{home / 'classes'}:{home / 'lib'}/*", *map(str, arguments)]
