@@ -30,11 +30,11 @@ HEAVY = {
 """Modules that only a server or a command on memories needs; each takes 50 ms or more to import."""
 
 NOT_FOR_READING_KEYS = {
-    *("jsonschema_rs", "pydantic", "cryptography", "zstandard", "sqlalchemy.dialects.postgresql"),
+    *("jsonschema_rs", "pydantic", "cryptography", "zstandard", "sqlalchemy.dialects.postgresql", "rich.traceback"),
     *("rookery.webhooks", "rookery.memory", "rookery.backup.creation"),
 }
 """
-Modules that a command that only reads keys does not need: pydantic, webhooks, memories, archives and another store.
+Modules that a command that only reads keys does not need: pydantic, webhooks, memories, archives, another store and rich's tracebacks.
 
 With them `keys list` takes twice the CPU time.
 """

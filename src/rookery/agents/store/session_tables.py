@@ -50,11 +50,10 @@ Index(
     sessions.c.agent_id,
     unique=True,
     sqlite_where=_is_open,
-    postgresql_where=_is_open,
 )
-Index("ix_agent_sessions_idle", sessions.c.last_activity_at, sqlite_where=_is_open, postgresql_where=_is_open)
+Index("ix_agent_sessions_idle", sessions.c.last_activity_at, sqlite_where=_is_open)
 _due = sessions.c.memories_due
-Index("ix_agent_sessions_due", _due, sqlite_where=_due.is_not(None), postgresql_where=_due.is_not(None))
+Index("ix_agent_sessions_due", _due, sqlite_where=_due.is_not(None))
 
 session_events = Table(
     "agent_session_events",
@@ -79,7 +78,6 @@ Index(
     session_events.c.session_id,
     session_events.c.seq,
     sqlite_where=_state.is_not(None),
-    postgresql_where=_state.is_not(None),
 )
 Index("ix_agent_session_events_workspace_id", session_events.c.workspace_id)
 

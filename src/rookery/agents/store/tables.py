@@ -124,8 +124,8 @@ Index("ix_plan_tasks_counted", tasks.c.plan_id, tasks.c.phase_id, tasks.c.status
 Index("ix_plan_tasks_newest", tasks.c.workspace_id, tasks.c.created_at, tasks.c.id)
 # Partial indexes, since few tasks are claimed at a time.
 _expires, _session = tasks.c.claim_expires_at, tasks.c.claim_session_id
-Index("ix_plan_tasks_leases", _expires, sqlite_where=_expires.is_not(None), postgresql_where=_expires.is_not(None))
-Index("ix_plan_tasks_session", _session, sqlite_where=_session.is_not(None), postgresql_where=_session.is_not(None))
+Index("ix_plan_tasks_leases", _expires, sqlite_where=_expires.is_not(None))
+Index("ix_plan_tasks_session", _session, sqlite_where=_session.is_not(None))
 
 dependencies = Table(
     "plan_needs",
@@ -175,4 +175,4 @@ plan_events = Table(
 )
 PLAN_EVENTS = Mapper(PlanEvent, plan_events)
 _in_session = plan_events.c.session_id.is_not(None)
-Index("ix_plan_events_session_id", plan_events.c.session_id, sqlite_where=_in_session, postgresql_where=_in_session)
+Index("ix_plan_events_session_id", plan_events.c.session_id, sqlite_where=_in_session)

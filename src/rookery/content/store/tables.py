@@ -107,7 +107,7 @@ generations = Table(
 GENERATIONS = Mapper(Generation, generations, codecs={"messages": _MESSAGES, "response_schema": _JSON, "score": _JSON})
 SUMMARIES = Mapper(GenerationSummary, generations)
 _is_owned = generations.c.owner.is_not(None)
-Index("ix_generations_lease", generations.c.lease_until, sqlite_where=_is_owned, postgresql_where=_is_owned)
+Index("ix_generations_lease", generations.c.lease_until, sqlite_where=_is_owned)
 
 batches = Table(
     "generation_batches",

@@ -4,6 +4,9 @@ The record store: SQLAlchemy Core statements in transactions, on SQLite or Postg
 A transaction is a plain function of a `Tx` that runs to its end: no await happens while it holds a lock, and on SQLite many
 transactions share a commit. Columns hold primitive values (text, integers, floats, bytes), so that rows are the same in both
 dialects: times are UTC microseconds, flags are 0 or 1, JSON is text. A `Mapper` converts between them and a dataclass.
+
+The migrations create all indexes. The tables name the condition of a partial index for SQLite only, because `postgresql_where` would import
+SQLAlchemy's dialect of PostgreSQL at each start (25 ms).
 """
 
 from rookery.kernel.db.channel import MessageChannel

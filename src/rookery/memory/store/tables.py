@@ -51,25 +51,23 @@ LIVE_INDEX = Index(
     "ix_memories_live",
     *(memories.c[name] for name in ("workspace_id", "memory_scope", "agent_id", "org", "project", "expires_at", "session_id", "type")),
     sqlite_where=IS_LIVE,
-    postgresql_where=memories.c.archived_at.is_(None),
 )
 """An index with all columns that determine visibility. A count of a million memories takes 0.08 s with it, and half a second by rows."""
 
 Index("ix_memories_fingerprint", memories.c.fingerprint)
 # Few rows have these, so the indexes are small and a memory without them costs nothing.
 _expires, _failed = memories.c.expires_at, memories.c.index_failed_at
-Index("ix_memories_expiry", _expires, sqlite_where=_expires.is_not(None), postgresql_where=_expires.is_not(None))
-Index("ix_memories_failed", _failed, sqlite_where=_failed.is_not(None), postgresql_where=_failed.is_not(None))
+Index("ix_memories_expiry", _expires, sqlite_where=_expires.is_not(None))
+Index("ix_memories_failed", _failed, sqlite_where=_failed.is_not(None))
 IS_SESSION_SCOPE = memories.c.memory_scope == literal_column("'session'")
 """The condition of scope session, as a literal, because SQLite would otherwise not use the partial index below."""
 
-Index("ix_memories_session_id", memories.c.session_id, sqlite_where=IS_SESSION_SCOPE, postgresql_where=IS_SESSION_SCOPE)
+Index("ix_memories_session_id", memories.c.session_id, sqlite_where=IS_SESSION_SCOPE)
 _IS_IN_SESSION = and_(memories.c.session_id.is_not(None), memories.c.archived_at.is_(None))
 Index(
     "ix_memories_session_order",
     *(memories.c[name] for name in ("workspace_id", "session_id", "created_at", "id")),
     sqlite_where=_IS_IN_SESSION,
-    postgresql_where=_IS_IN_SESSION,
 )
 
 IS_IN_WORKSPACE = memories.c.workspace_id + 0 == bindparam("workspace")

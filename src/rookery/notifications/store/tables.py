@@ -99,7 +99,7 @@ campaigns = Table(
 CAMPAIGNS = Mapper(Campaign, campaigns, columns={"public_workspace_id": "shown_workspace_id"})
 # Few campaigns are active, so that the queries of the dispatcher have a small index.
 _is_active = campaigns.c.status.in_(["scheduled", "sending"])
-Index("ix_notify_campaigns_active", campaigns.c.status, campaigns.c.id, sqlite_where=_is_active, postgresql_where=_is_active)
+Index("ix_notify_campaigns_active", campaigns.c.status, campaigns.c.id, sqlite_where=_is_active)
 
 deliveries = Table(
     "notify_deliveries",
@@ -133,9 +133,9 @@ deliveries = Table(
 )
 DELIVERIES = Mapper(NotificationDelivery, deliveries, columns={"attempt_count": "attempts", "used_attempts": "spent"})
 _is_open = deliveries.c.next_at.is_not(None)
-Index("ix_notify_deliveries_due", deliveries.c.campaign_id, deliveries.c.next_at, sqlite_where=_is_open, postgresql_where=_is_open)
+Index("ix_notify_deliveries_due", deliveries.c.campaign_id, deliveries.c.next_at, sqlite_where=_is_open)
 _is_owned = deliveries.c.owner.is_not(None)
-Index("ix_notify_deliveries_owner", deliveries.c.owner, deliveries.c.next_at, sqlite_where=_is_owned, postgresql_where=_is_owned)
+Index("ix_notify_deliveries_owner", deliveries.c.owner, deliveries.c.next_at, sqlite_where=_is_owned)
 
 attempts = Table(
     "notify_attempts",

@@ -39,7 +39,7 @@ tool_calls = Table(
 )
 CALLS = Mapper(CallRecord, tool_calls)
 _in_session = tool_calls.c.session_id.is_not(None)
-Index("ix_tool_calls_session_id", tool_calls.c.session_id, sqlite_where=_in_session, postgresql_where=_in_session)
+Index("ix_tool_calls_session_id", tool_calls.c.session_id, sqlite_where=_in_session)
 
 _ADD = upsert(tool_calls, index_elements=["id"])
 """Inserts are idempotent, so that a commit with a lost response can be repeated."""

@@ -76,7 +76,7 @@ DELETED_MEMORY = ""
 """Marks events whose memory was deleted. Their content is removed, and new responses to them are not stored."""
 
 _has_content = events.c.about.is_not(None)
-Index("ix_webhook_events_about", events.c.workspace_id, events.c.about, sqlite_where=_has_content, postgresql_where=_has_content)
+Index("ix_webhook_events_about", events.c.workspace_id, events.c.about, sqlite_where=_has_content)
 
 deliveries = Table(
     "webhook_deliveries",
@@ -104,10 +104,10 @@ deliveries = Table(
 DELIVERIES = Mapper(Delivery, deliveries, columns={"attempt_count": "attempts", "used_attempts": "spent", "resend_of": "of_delivery"})
 # Few deliveries are open, so the dispatcher's queries have small partial indexes.
 _is_open = deliveries.c.next_at.is_not(None)
-Index("ix_webhook_deliveries_due", deliveries.c.endpoint_id, deliveries.c.next_at, sqlite_where=_is_open, postgresql_where=_is_open)
-Index("ix_webhook_deliveries_order", deliveries.c.endpoint_id, deliveries.c.id, sqlite_where=_is_open, postgresql_where=_is_open)
+Index("ix_webhook_deliveries_due", deliveries.c.endpoint_id, deliveries.c.next_at, sqlite_where=_is_open)
+Index("ix_webhook_deliveries_order", deliveries.c.endpoint_id, deliveries.c.id, sqlite_where=_is_open)
 _is_owned = deliveries.c.owner.is_not(None)
-Index("ix_webhook_deliveries_owner", deliveries.c.owner, sqlite_where=_is_owned, postgresql_where=_is_owned)
+Index("ix_webhook_deliveries_owner", deliveries.c.owner, sqlite_where=_is_owned)
 
 attempts = Table(
     "webhook_attempts",
