@@ -99,7 +99,8 @@ def build_server_edge(rookery: Rookery, table: RouteTable) -> ASGIApp:
     """Return the middleware around *table*, to which the console is added unless `ROOKERY_CONSOLE` is off."""
     console = _build_console(rookery) if rookery.settings.console else None
     if console is not None:
-        table.router.routes.extend(console.routes())
+        for route in console.routes():
+            table.router.add(route)
     edge = build_edge(rookery.settings, table, rookery.access.guard, rookery.observability)
     if console is not None:
         console.server = edge

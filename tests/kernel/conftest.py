@@ -14,7 +14,6 @@ from starlette.responses import Response
 
 from rookery.kernel.errors import PermissionDenied
 from rookery.kernel.http import EdgeMiddleware, Operation, json_response, mount_routes, page_response
-from rookery.kernel.http.edge import respond_not_found
 from rookery.kernel.http.routes import RouteTable
 from rookery.kernel.schema import PageQuery, RequestModel, ResponseModel, Timestamp
 from tests.guards import FakeGuard
@@ -99,7 +98,6 @@ async def toy(guard: FakeGuard) -> AsyncIterator[httpx2.AsyncClient]:
     """Yield a client of the toy server with the Host rookery.test."""
     routes = RouteTable()
     mount_routes(routes, "/api", ToyRoutes().routes(), guard)
-    routes.router.default = respond_not_found
     edge = EdgeMiddleware(
         endpoints_by_path=routes.endpoints_by_path,
         router=routes.router,

@@ -25,7 +25,6 @@ from rookery.kernel.db import Database, Tx, open_database
 from rookery.kernel.db.leases import make_worker_id
 from rookery.kernel.errors import Conflict, PermissionDenied
 from rookery.kernel.http import EdgeMiddleware, IdempotencyHandler, Operation, json_response, mount_routes, respond_with
-from rookery.kernel.http.edge import respond_not_found
 from rookery.kernel.http.idempotency import MAX_STORED_BODY_BYTES
 from rookery.kernel.http.routes import RouteTable
 from rookery.kernel.idempotency_store import (
@@ -228,7 +227,6 @@ async def run_toy_server(db: Database, data_dir: Path, clock: FakeClock, *, rene
     await sealer.start()
     idempotency_store, toy, routes = IdempotencyStore(db, sealer, clock, uuid7), ToyRoutes(db), RouteTable()
     mount_routes(routes, "", toy.routes(), GUARD, IdempotencyHandler(idempotency_store, renew_interval_s=renew_s))
-    routes.router.default = respond_not_found
     app = EdgeMiddleware(
         endpoints_by_path=routes.endpoints_by_path,
         router=routes.router,

@@ -30,7 +30,6 @@ from starlette.responses import Response
 from rookery.kernel import logs
 from rookery.kernel.http import EdgeMiddleware, Operation, json_response, mount_routes
 from rookery.kernel.http.access_log import RequestMetrics
-from rookery.kernel.http.edge import respond_not_found
 from rookery.kernel.http.routes import RouteTable
 from rookery.kernel.ids import ALPHANUMERIC
 from rookery.kernel.metrics import Metrics
@@ -311,7 +310,6 @@ def _client(handler: Callable[..., Awaitable[Response]], *, access_log: bool = F
         Operation(method="GET", path="/open/{name}", handler=handler, required_scope=None, public=True),
     ]
     mount_routes(routes_table, "", routes, FakeGuard(lambda headers, required_scope: _Caller()))
-    routes_table.router.default = respond_not_found
     app = EdgeMiddleware(
         endpoints_by_path=routes_table.endpoints_by_path,
         router=routes_table.router,

@@ -11,7 +11,6 @@ import pytest
 from rookery.access.models import Caller, missing_scope_error
 from rookery.kernel.db import Database
 from rookery.kernel.http import EdgeMiddleware, mount_routes
-from rookery.kernel.http.edge import respond_not_found
 from rookery.kernel.http.routes import RouteTable
 from tests.conftest import FakeClock
 from tests.guards import FakeGuard
@@ -53,7 +52,6 @@ async def api(rig: MemoryRig, guard: FakeGuard) -> AsyncIterator[httpx2.AsyncCli
     """Yield a client of the memory API. The header X-Test-Caller names the caller; the default is `admin`."""
     routes = RouteTable()
     mount_routes(routes, "/v1/brain", make_memory_api(rig).operations(), guard)
-    routes.router.default = respond_not_found
     app = EdgeMiddleware(
         endpoints_by_path=routes.endpoints_by_path,
         router=routes.router,

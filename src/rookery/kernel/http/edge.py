@@ -13,11 +13,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rookery.kernel import tracing
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.http.access_log import UNMATCHED_ROUTE, RequestMetrics
-from rookery.kernel.http.responses import ERROR_FORMAT, CrossSiteCredentials, ErrorFormat, HostNotAllowed, RouteNotFound, error_response
+from rookery.kernel.http.responses import ERROR_FORMAT, CrossSiteCredentials, ErrorFormat, HostNotAllowed, error_response, respond_not_found
 from rookery.kernel.http.routes import RequestGuard, RouteEndpoint, method_not_allowed
 from rookery.kernel.ids import new_request_id
 from rookery.kernel.metrics import Metrics
-from rookery.kernel.redaction import redact
 from rookery.kernel.request_context import CURRENT_REQUEST, RequestContext
 
 _REQUEST_ID = re.compile(rb"(?!.*(?:(?:sk_(?:live|test)|whsec)_|ak_[A-Za-z0-9]{32}))[A-Za-z0-9._-]{1,128}")
@@ -85,7 +84,7 @@ class EdgeMiddleware:
         hosts: Host names of this server, lower case, without ports.
         origins: Origins of this server (scheme://host[:port]).
         public_url: Returns the public scheme and host of a path (D-01), for links.
-        error_format: Returns the error format of a route, given its method and path. None: the format of D-10.
+        error_format: Returns the error format of the route of a request. None: the format of D-10.
         request_metrics: Counts each request. None: metrics that are not exposed.
         tracer: Receives spans. None: no tracing.
     """
@@ -99,7 +98,7 @@ class EdgeMiddleware:
         origins: Iterable[str],
         public_url: Callable[[str], str],
         guard: RequestGuard | None = None,
-        error_format: Callable[[str, str], ErrorFormat | None] | None = None,
+        error_format: Callable[[Scope], ErrorFormat | None] | None = None,
         request_metrics: RequestMetrics | None = None,
         tracer: tracing.Tracer | None = None,
     ) -> None:
@@ -172,25 +171,25 @@ class EdgeMiddleware:
         """Return the application that serves the request: an error, the endpoint of a fixed path, or the router."""
         if not self._is_allowed_host(edge_headers.host):
             error = HostNotAllowed("The Host header is not a known address of this server. The operator can set ROOKERY_ALLOWED_HOSTS.")
-            return self._error_app(error, path, method)
+            return self._error_app(error)
         if (
             edge_headers.has_basic
             and self._is_cross_site(edge_headers.origin, edge_headers.site)
             and not edge_headers.is_navigation(method)
         ):
             error = CrossSiteCredentials("Basic credentials are not accepted in requests from other sites.")
-            return self._error_app(error, path, method)
+            return self._error_app(error)
         methods = self._endpoints_by_path.get(path)
         if methods is not None:
             return methods.get(method) or method_not_allowed(methods)
         return respond_not_found if path.count("/") > _MAX_PATH_SEGMENTS else self._router
 
-    def _error_app(self, error: RookeryError, path: str, method: str) -> ASGIApp:
+    def _error_app(self, error: RookeryError) -> ASGIApp:
         """Return an application that responds with *error*, in the error format of the requested route."""
-        error_format = None if self._error_format is None else self._error_format(method, path)
 
         async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
-            cast("dict[str, object]", scope["state"])[ERROR_FORMAT] = error_format
+            if self._error_format is not None:
+                cast("dict[str, object]", scope["state"])[ERROR_FORMAT] = self._error_format(scope)
             await error_response(error)(scope, receive, send)
 
         return refuse
@@ -243,12 +242,6 @@ class _RequestSpan:
 def choose_request_id(header_value: str | None) -> str:
     """Return the id of a request: the caller's own if its form is valid, otherwise a new one (D-11)."""
     return header_value if header_value is not None and _REQUEST_ID.fullmatch(header_value.encode("utf-8")) else new_request_id()
-
-
-async def respond_not_found(scope: Scope, receive: Receive, send: Send) -> None:
-    """Respond with 404 to a path that matches no route."""
-    safe_path = redact(cast("str", scope["path"]))[:200]  # a key in the path must not end up in the caller's logs
-    await error_response(RouteNotFound(f"The path {safe_path!r} does not exist."))(scope, receive, send)
 
 
 def _parse_host_name(host: bytes) -> str | None:

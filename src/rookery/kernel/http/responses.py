@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from rookery.kernel.clock import format_iso
 from rookery.kernel.errors import RookeryError
+from rookery.kernel.redaction import redact
 
 JSON_MEDIA_TYPE = b"application/json"
 
@@ -138,3 +139,9 @@ def _to_serializable(value: object) -> object:
         return list(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - a container of JSON values
     msg = f"{type(value).__name__} cannot be sent as JSON"
     raise TypeError(msg)
+
+
+async def respond_not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    """Respond with 404 to a path that matches no route."""
+    safe_path = redact(cast("str", scope["path"]))[:200]  # a key in the path must not end up in the caller's logs
+    await error_response(RouteNotFound(f"The path {safe_path!r} does not exist."))(scope, receive, send)

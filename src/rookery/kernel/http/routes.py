@@ -1,14 +1,13 @@
 """
 The rows of the route tables, and the ASGI endpoint for each row.
 
-Starlette matches paths with parameters. This module reads the request itself: FastAPI's dependency solving costs more than the rest of
-a small request (measured in notes on the platform, section 4.1).
+Starlette's routes match paths with parameters. This module reads the request itself: FastAPI's dependency solving costs more than the rest
+of a small request (measured in notes on the platform, section 4.1).
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
@@ -20,8 +19,8 @@ import structlog
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.routing import Route as BaseRoute
-from starlette.routing import Router
 from starlette.types import Message, Receive, Scope, Send
 
 from rookery.kernel.disk_space import DiskSpace
@@ -36,6 +35,7 @@ from rookery.kernel.http.operations import (
     parse_signature,
 )
 from rookery.kernel.http.pagination import page_response
+from rookery.kernel.http.path_router import PathRouter
 from rookery.kernel.http.request_body import (
     ClientDisconnected,
     UnsupportedMediaType,
@@ -43,7 +43,15 @@ from rookery.kernel.http.request_body import (
     read_body,
     replace_unstorable_escapes,
 )
-from rookery.kernel.http.responses import ERROR_FORMAT, STATUS_CLIENT_CLOSED, ErrorFormat, MethodNotAllowed, error_response, json_response
+from rookery.kernel.http.responses import (
+    ERROR_FORMAT,
+    STATUS_CLIENT_CLOSED,
+    ErrorFormat,
+    MethodNotAllowed,
+    error_response,
+    json_response,
+    respond_not_found,
+)
 from rookery.kernel.logs import FailureLog
 from rookery.kernel.preconditions import NotVersioned, format_etag, parse_if_match
 from rookery.kernel.schema import PageQuery, map_validation_error
@@ -332,17 +340,22 @@ class RouteTable:
     """
 
     disk: DiskSpace | None = None
-    router: Router = field(default_factory=lambda: Router(redirect_slashes=False))
+    router: PathRouter = field(default_factory=lambda: PathRouter(respond_not_found))
     endpoints_by_path: dict[str, dict[str, RouteEndpoint]] = field(default_factory=dict[str, dict[str, RouteEndpoint]])
     endpoints: list[RouteEndpoint] = field(default_factory=list[RouteEndpoint])
     methods_by_path: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
-    error_formats: list[tuple[str, re.Pattern[str], ErrorFormat]] = field(default_factory=list[tuple[str, re.Pattern[str], ErrorFormat]])
 
-    def find_error_format(self, method: str, path: str) -> ErrorFormat | None:
-        """Return the error format at *path*, for requests rejected before they reach their route. None: the format of D-10."""
-        return next(
-            (error_format for its_method, regex, error_format in self.error_formats if its_method == method and regex.match(path)), None
-        )
+    def has_path(self, scope: Scope) -> bool:
+        """Return whether a route has the path of *scope*, for any method."""
+        return scope["path"] in self.endpoints_by_path or any(True for _ in self.router.match(scope))
+
+    def find_error_format(self, scope: Scope) -> ErrorFormat | None:
+        """Return the error format of a request that is rejected before it reaches its route. None: the format of D-10."""
+        endpoint = self.endpoints_by_path.get(scope["path"], {}).get(scope["method"])
+        if endpoint is None:
+            matches = (route for match, _, route in self.router.match(scope) if match is Match.FULL)
+            endpoint = next((route.route_endpoint for route in matches if isinstance(route, _EndpointRoute)), None)
+        return None if endpoint is None else endpoint.route.error_format
 
 
 def mount_routes(
@@ -372,11 +385,9 @@ def mount_routes(
         methods.update((route.method, *(("HEAD",) if endpoint.answers_head else ())))
         table.endpoints.append(endpoint)
         for served in (path, f"{path}/") if route.allows_slash else (path,):
-            endpoint_route = _EndpointRoute(served, endpoint, methods)
-            table.router.routes.append(endpoint_route)
-            if route.error_format is not None:
-                table.error_formats.append((route.method, endpoint_route.path_regex, route.error_format))
-            if "{" not in path:
+            if "{" in path:
+                table.router.add(_EndpointRoute(served, endpoint, methods))
+            else:
                 table.endpoints_by_path.setdefault(served, {})[route.method] = endpoint
                 if endpoint.answers_head:
                     table.endpoints_by_path[served]["HEAD"] = endpoint

@@ -8,7 +8,6 @@ from typing import cast
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from rookery.kernel.errors import RookeryError
@@ -59,8 +58,7 @@ class UnknownPathHandler:
             return self._aliases[bare]
         if bare == path or not bare or path.startswith("//"):
             return None
-        without = {**scope, "path": bare}
-        is_known = any(route.matches(without)[0] is not Match.NONE for route in self._table.router.routes)
+        is_known = self._table.has_path({**scope, "path": bare})
         raw = cast("bytes", scope.get("raw_path") or path.encode()).partition(b"?")[0].decode("latin-1")
         return raw.rstrip("/") if is_known else None
 
