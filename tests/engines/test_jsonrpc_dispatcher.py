@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -107,10 +108,10 @@ async def test_large_integers_reach_the_tool_unchanged(session: UpstreamConnecti
     assert json.loads(text_of(result))["arguments"] == params["arguments"]
 
 
-async def test_a_server_that_exits_fails_every_pending_call() -> None:
+async def test_a_server_that_exits_fails_every_pending_call(tmp_path: Path) -> None:
     """The error has the exit code of the process, and no caller keeps waiting (D-32)."""
     async with CONNECTORS["stdio"].connect(make_odd_server(), on_changed=lambda: None) as session:
-        slow_call: JsonObject = {"name": "slow", "arguments": {"seconds": 60, "mark": "none"}}
+        slow_call: JsonObject = {"name": "slow", "arguments": {"seconds": 60, "mark": str(tmp_path / "mark")}}
         pending_calls = [asyncio.ensure_future(session.request("tools/call", slow_call, RequestOptions(caller=CALLER))) for _ in range(5)]
         # After this response the pending calls are sent too, and the server reads them before the one that ends it.
         await session.request("tools/call", {"name": "count", "arguments": {}}, RequestOptions(caller=CALLER))
