@@ -57,6 +57,7 @@ async def _take(folder: Path | None) -> None:
                     person = BrowserUser(await browser.open(server.url), "")
                     await person.page.resize(1440, 900)
                     await person.page.set_color_scheme("light")
+                    await person.page.hide_scrollbars()
                     await person.sign_in(keys["first"])
                     if folder is None:
                         await _take_documented(person)

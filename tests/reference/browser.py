@@ -140,6 +140,10 @@ class Page:
             button = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
             await self.browser.send_command("Input.dispatchMouseEvent", {"type": kind, "x": x, "y": y, **button}, self.session)
 
+    async def hide_scrollbars(self) -> None:
+        """Show no scrollbars, so that pages have the whole width."""
+        await self.browser.send_command("Emulation.setScrollbarsHidden", {"hidden": True}, self.session)
+
     async def screenshot(self, path: Path) -> None:
         """Write a screenshot to *path*, as PNG."""
         result = await self.browser.send_command("Page.captureScreenshot", {"format": "png"}, self.session)
