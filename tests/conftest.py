@@ -7,14 +7,17 @@ import gc
 import inspect
 import os
 import shutil
+import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import TypeVar, cast
 
+import httpcore2
 import httpx2
 import pytest
 from hypothesis import HealthCheck
@@ -61,6 +64,27 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_tls_context() -> Iterator[None]:
+    """
+    Give the HTTP clients of the tests one TLS context per set of certificates.
+
+    Each client makes its own, also for addresses without TLS, in 22 ms of CPU: a third of the statements of the contract.
+    """
+    make_context = httpcore2.default_ssl_context
+
+    @cache
+    def make_once(_: tuple[str | None, ...], *, trust_env: bool) -> ssl.SSLContext:
+        return make_context(_trust_env=trust_env)
+
+    def get_context(*, _trust_env: bool = True) -> ssl.SSLContext:
+        return make_once((os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")), trust_env=_trust_env)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(httpcore2, "default_ssl_context", get_context)
+        yield
 
 
 @pytest.fixture(scope="session")
