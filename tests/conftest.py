@@ -71,7 +71,7 @@ def shared_tls_context() -> Iterator[None]:
     """
     Give the HTTP clients of the tests one TLS context per set of certificates.
 
-    Each client makes its own, also for addresses without TLS, in 22 ms of CPU: a third of the statements of the contract.
+    Otherwise each client makes its own, also for addresses without TLS. It takes 22 ms of CPU: 30 of the 98 s of `tests/contract`.
     """
     make_context = httpcore2.default_ssl_context
 
