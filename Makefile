@@ -49,7 +49,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # pyright says when a newer one exists, and asks the network for it.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help install serve demo test check lint fix test-engines test-engines-long conformance engine-table bench lock dev upstreams test-clients docs browser pictures viewers examples client dist test-dist test-installers sbom check-deploy test-image contract train-scoring eval-scoring
+.PHONY: help install serve demo test check lint fix test-engines test-engines-long conformance engine-table tool-servers agents others-memories bench lock dev upstreams test-clients docs browser pictures viewers examples client dist test-dist test-installers sbom check-deploy test-image contract train-scoring eval-scoring
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -95,6 +95,18 @@ contract: $(DEV) ## Try each statement of the specification on a running server,
 
 conformance: $(UPSTREAMS) ## Run the protocol's official conformance suite through Rookery; one part of it by ARGS="2026-07-28 later"
 	@exec $(BIN)/python -m tests.conformance $(ARGS)
+
+# Each is optional, and is installed into .venv/tool-servers by the run itself, which takes about 2 GB.
+tool-servers: $(DEV) browser ## Try real tool servers alone and behind Rookery, and write docs/reference/tool-servers.md; some by ARGS="sentry stripe"
+	@exec $(BIN)/python -m tests.tool_servers $(ARGS)
+
+# Each is optional, and is installed into .venv/agents by the run itself, which takes about 4 GB.
+agents: $(DEV) ## Run real agents and frameworks with a scripted model, and write docs/reference/agents.md; some by ARGS="codex mastra"
+	@exec $(BIN)/python -m tests.real_agents $(ARGS)
+
+# Each is optional, and is installed into .venv/others-memories by the run itself.
+others-memories: $(DEV) ## Import what real memory programs wrote, and write docs/reference/others-memories.md; some by ARGS="mem0 langgraph"
+	@exec $(BIN)/python -m tests.others_memories $(ARGS)
 
 test-clients: $(CLIENTS) $(TYPESCRIPT) ## Generate clients from the API description in TypeScript, Python and Go, compile and use them
 	@exec $(BIN)/python -m tests.clients $(ARGS)
@@ -161,16 +173,31 @@ eval-scoring: $(TRAINING) ## Run the AI-detection model on the texts of DATA, an
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
 	--custom-compile-command 'make lock' $(UPGRADE) pyproject.toml --group home
 
+# Frameworks of others import what pyproject.toml overrides.
+AGENTS_COMPILE := $(subst --quiet,--quiet --no-config,$(subst pyproject.toml --group home,,$(COMPILE)))
+
 lock: $(DEV) ## Write the locks anew from pyproject.toml; UPGRADE=--upgrade for newer versions
 	$(COMPILE) --output-file requirements.lock
 	$(COMPILE) --group dev --constraint requirements.lock --output-file requirements-dev.lock
 	$(subst pyproject.toml --group home,tests/upstreams/sqlite.in,$(COMPILE)) --output-file tests/upstreams/sqlite.lock
 	$(subst pyproject.toml --group home,--no-deps tests/upstreams/llama.in,$(COMPILE)) --output-file tests/upstreams/llama.lock
+	$(subst pyproject.toml --group home,tests/tool_servers/sdk-1.in,$(COMPILE)) --output-file tests/tool_servers/sdk-1.lock
+	$(subst pyproject.toml --group home,tests/tool_servers/sdk-2.in,$(COMPILE)) --output-file tests/tool_servers/sdk-2.lock
+	$(subst 3.11,3.12,$(subst pyproject.toml --group home,tests/tool_servers/python-3-12.in,$(COMPILE))) --output-file tests/tool_servers/python-3-12.lock
+	$(AGENTS_COMPILE) tests/real_agents/sdk-1.in --output-file tests/real_agents/sdk-1.lock
+	$(AGENTS_COMPILE) tests/real_agents/sdk-2.in --output-file tests/real_agents/sdk-2.lock
+	$(AGENTS_COMPILE) tests/real_agents/openai-2.in --output-file tests/real_agents/openai-2.lock
+	for name in mem0 mcp-memory-service langgraph mempalace graphiti memori; do \
+	    $(AGENTS_COMPILE) tests/others_memories/$$name.in --output-file tests/others_memories/$$name.lock || exit 1; \
+	done
 	$(subst pyproject.toml --group home,distribution/sbom.in,$(COMPILE)) --output-file distribution/sbom.lock
 	$(subst pyproject.toml --group home,tests/clients/python.in,$(COMPILE)) --output-file tests/clients/python.lock
 	$(subst pyproject.toml --group home,tests/deploy/python.in,$(COMPILE)) --output-file tests/deploy/python.lock
 	$(subst pyproject.toml --group home,training/requirements.in,$(COMPILE)) --output-file training/requirements.lock
 	@$(NPM) install --prefix tests/upstreams --package-lock-only --omit-lockfile-registry-resolved
+	@$(NPM) install --prefix tests/tool_servers --package-lock-only --omit-lockfile-registry-resolved
+	@$(NPM) install --prefix tests/real_agents --package-lock-only --omit-lockfile-registry-resolved
+	@$(NPM) install --prefix tests/others_memories --package-lock-only --omit-lockfile-registry-resolved
 	@$(NPM) install --prefix examples/typescript --package-lock-only --omit-lockfile-registry-resolved
 	@$(NPM) install --prefix tests/deploy --package-lock-only --omit-lockfile-registry-resolved
 

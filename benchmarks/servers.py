@@ -37,9 +37,17 @@ class Running:
 
 
 @contextmanager
-def run_server(folder: Path, **settings: str) -> Generator[Running]:
-    """Run a server on *folder* until the block ends; *settings* are names without ROOKERY_, in lower case."""
+def run_server(folder: Path, tree: Path | None = None, /, **settings: str) -> Generator[Running]:
+    """
+    Run a server on *folder* until the block ends.
+
+    Args:
+        tree: The source tree to run; None: this one.
+        settings: Names without ROOKERY_, in lower case.
+    """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")}
+    if tree is not None:
+        environment["PYTHONPATH"] = str(tree / "src")
     environment |= {f"ROOKERY_{name.upper()}": value for name, value in settings.items()}
     keys_file = folder / "keys.json"
     base = [sys.executable, "-m", "rookery", "--data-dir", str(folder)]

@@ -17,9 +17,9 @@ import orjson
 from tokenizers import Tokenizer
 
 from rookery.kernel.config import Settings
+from rookery.kernel.http.result_budgets import CHARS_PER_TOKEN
+from rookery.tools.discovery.catalogue_size import measure_catalogue
 from rookery.wiring import build_platform
-
-CHARS_PER_TOKEN = 4
 
 
 def catalogue() -> Sequence[Mapping[str, object]]:
@@ -35,7 +35,7 @@ def catalogue() -> Sequence[Mapping[str, object]]:
 
 def estimated_tokens(tools: Sequence[Mapping[str, object]]) -> int:
     """Return the number of tokens by the estimate of four characters each."""
-    return -(-sum(len(orjson.dumps(tool).decode()) for tool in tools) // CHARS_PER_TOKEN)
+    return measure_catalogue(tools).tokens
 
 
 def tokenizer_tokens(tools: Sequence[Mapping[str, object]]) -> int:

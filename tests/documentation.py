@@ -62,6 +62,7 @@ RUN = [
             "agents-over-mcp",
             "agent-sessions",
             "train-on-use",
+            "who-wrote-and-read",
             "move-memories",
             "webhooks",
             "notifications",
@@ -96,13 +97,16 @@ RUN_ELSEWHERE = {
     "how-to/coding-agents": "tests/connect/test_documentation.py follows it in a repository, and compares its file",
     "reference/README": "an overview",
     "reference/engines": "tests.engines.engine_table writes it from the tests",
+    "reference/tool-servers": "tests.tool_servers writes it from a run",
+    "reference/agents": "tests.real_agents writes it from a run",
+    "reference/others-memories": "tests.others_memories writes it from a run",
     "reference/ai-detection": "a model card, which `make eval-scoring` writes",
     "reference/sycophancy": "a model card",
 }
 """The other pages of `docs`, each with the reason why its blocks are not run here."""
 
 VARIES = frozenset(
-    "id recall_id created_at updated_at indexed_at expires_at last_used_at call_count took_ms duration_ms duration_s resealed score "
+    "id recall_id key_id created_at updated_at indexed_at expires_at last_used_at call_count took_ms duration_ms duration_s resealed score "
     "relevance "
     "duration_exact_ms upstream_ms "
     "similarity effective_confidence reset reset_in_seconds hint key plaintext_key datetime day_of_week "

@@ -89,7 +89,7 @@ class DocumentedResponses:
             return
         content = cast("dict[str, Schema]", response.get("content", {}))
         kind = headers.get("content-type", "").partition(";")[0]
-        if kind and kind not in content:
+        if kind and kind not in content and (body or kind != _JSON):  # an empty response has no content
             yield f"{where} {kind}"
         if status == _FORBIDDEN and body:
             yield from (f"{where} {name} names {value!r}, which cannot be granted" for name, value in _iter_ungrantable_scopes(body))

@@ -77,6 +77,7 @@ class Server:
         wrapper: What starts it, before the command itself; it ends in `exec`. It implies a new interpreter.
         is_new_interpreter: Start Python and import the program, as users do, instead of forking from a process that has imported it.
         has_starter_server: Let the first run write its servers.json, whose tool server takes as long to start as the server itself.
+        port: The port of an earlier server, whose clients go on; 0: a free one.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Server:
         wrapper: Sequence[str] = (),
         is_new_interpreter: bool = False,
         has_starter_server: bool = False,
+        port: int = 0,
         **settings: str,
     ) -> None:
         self.folder = folder
@@ -96,7 +98,7 @@ class Server:
             (folder / "servers.json").write_text('{"mcpServers": {}}', encoding="utf-8")
         self._log = (folder / "server.log").open("ab")
         key_leaks.watch_log(folder / "server.log")
-        arguments = ["--data-dir", str(folder), "serve", "--port", "0"]
+        arguments = ["--data-dir", str(folder), "serve", "--port", str(port)]
         reader, writer = os.pipe()
         self.stdout = os.fdopen(reader, encoding="utf-8")
         self.process: subprocess.Popen[bytes] | ForkedProcess
@@ -189,10 +191,13 @@ def run_server(
     wrapper: Sequence[str] = (),
     is_new_interpreter: bool = False,
     has_starter_server: bool = False,
+    port: int = 0,
     **settings: str,
 ) -> Generator[Server]:
     """Run a server on *folder* until the block ends."""
-    server = Server(folder, wrapper=wrapper, is_new_interpreter=is_new_interpreter, has_starter_server=has_starter_server, **settings)
+    server = Server(
+        folder, wrapper=wrapper, is_new_interpreter=is_new_interpreter, has_starter_server=has_starter_server, port=port, **settings
+    )
     try:
         yield server
     finally:

@@ -52,6 +52,16 @@ def memory(file: Path) -> Entry:
     return {**_node("server-memory"), "env": {"MEMORY_FILE_PATH": str(file)}}
 
 
+def budget_allocator() -> Entry:
+    """From npm, server-budget-allocator, legacy era: an MCP App, whose only tool names the `ui://` resource that shows its result."""
+    return _node("server-budget-allocator", "--stdio")
+
+
+def context7() -> Entry:
+    """From npm, context7, modern era, in TypeScript: titles, annotations, instructions, and icons in what it says about itself."""
+    return {"command": node(), "args": [str(package("@upstash/context7-mcp") / "dist" / "index.js")]}
+
+
 def sqlite(database: Path) -> Entry:
     """From PyPI, mcp-server-sqlite, legacy era: a resource with an address of its own (`memo://insights`), and no templates."""
     program = INSTALLED / "sqlite" / "bin" / "mcp-server-sqlite"

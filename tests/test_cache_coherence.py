@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx2
 import pytest
@@ -144,10 +145,36 @@ async def test_servers_of_workspaces_are_seen_within_their_time(servers: tuple[S
     await _wait_for_status(second, body, 404)
 
 
-async def test_a_changed_list_of_tools_is_seen_by_processes_without_a_session(servers: tuple[Server, Server], data_dir: Path) -> None:
-    """Architecture, "Caches": `servers.json`, and the tools of a server, which one process lists again after a call."""
+async def test_a_link_of_a_result_is_read_by_another_server(servers: tuple[Server, Server], data_dir: Path) -> None:
+    """Architecture, "Caches": a link that no list has, over HTTP, by the key that got it and by no other."""
     first, second = servers
-    (data_dir / "servers.json").write_text(json.dumps({"mcpServers": {"odd": make_odd_entry()}}), encoding="utf-8")
+    entry = {"command": sys.executable, "args": ["-I", "-S", str(SERVERS / "linking.py"), "linking"]}
+    (data_dir / "servers.json").write_text(json.dumps({"mcpServers": {"linking": entry}}), encoding="utf-8")
+    uri = "https://example.org/a%20report.pdf"
+    path = f"/api/v1/mcp/resources/{quote(uri, safe='')}"
+    await eventually(lambda: all(server.client.get("/api/v1/mcp/servers/linking").is_success for server in servers))
+    assert second.client.get(path).status_code == 404
+
+    _post(first, "/api/v1/mcp/servers/linking/tools/link", uri=uri)
+
+    with Stopwatch() as watch:
+        await eventually(lambda: second.client.get(path).is_success)
+    assert watch.reference_s < _MAX_SERVER_DELAY_S
+    assert second.client.get(path).json()["content"]["contents"][0]["text"] == f"linking read {uri}"
+    with _connect(second, second.keys["agent_key"]) as other:
+        assert other.get(path).status_code == 404
+
+
+async def test_a_changed_list_of_tools_is_seen_by_processes_without_a_session(servers: tuple[Server, Server], data_dir: Path) -> None:
+    """
+    Architecture, "Caches": `servers.json`, and the tools of a server, which one process lists again after a call.
+
+    The session is shared: what a session of one workspace or key shows is its own, and no other process has this session. The session
+    of the second process, which listed the server, ends within this time too.
+    """
+    first, second = servers
+    entry = make_odd_entry(isolation="shared", idle_s=1)
+    (data_dir / "servers.json").write_text(json.dumps({"mcpServers": {"odd": entry}}), encoding="utf-8")
 
     def list_tools(server: Server) -> set[str]:
         response = server.client.get("/api/v1/mcp/servers/odd/tools")

@@ -24,12 +24,14 @@ from rookery.cli.store import NO_DATA_ADVICE
 from rookery.doctor import DoctorFinding, examine, has_no_problem
 from rookery.kernel.clock import to_micros
 from rookery.kernel.config import Settings
+from rookery.memory.indexing import EMBED_JOB, WORDS_JOB
 from rookery.memory.maintenance.reindexing import ReindexRequest
 from rookery.memory.store.tables import memories
 from rookery.wiring import Rookery, build_platform
-from tests.conftest import OPERATOR, FakeClock, Instance, run_instance
+from tests.conftest import OPERATOR, FakeClock, Instance, eventually, run_instance
 from tests.documentation import all_commands
 from tests.processes import run_server
+from tests.tools.makers import make_odd_entry
 
 _ARCHIVE = update(memories).where(memories.c.id == bindparam("memory")).values(archived_at=memories.c.created_at)
 
@@ -108,23 +110,33 @@ async def test_a_tool_server_that_cannot_start_is_told(settings: Settings) -> No
     assert "'gone' cannot start: The program 'no-such-program-anywhere' was not found" in told[0].says
 
 
-async def test_a_tool_server_that_the_running_server_shows_as_offline_is_reported(settings: Settings) -> None:
-    """D-33, D-04: its program exists, but it ends at once. Without a running server, nothing is known about it."""
-    entry = {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}
-    settings.servers_file.write_text(json.dumps({"mcpServers": {"ends": entry}}), encoding="utf-8")
+async def test_tool_servers_that_do_not_work_in_the_running_server_are_reported_with_the_reason(settings: Settings) -> None:
+    """D-33, issue 32: one ends at once, one cannot list its prompts, one offers nothing. If none runs, nothing is known."""
+    ends = {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}
+    entries = {"ends": ends, "partial": make_odd_entry("--no-prompts"), "empty": make_odd_entry("--empty"), "whole": make_odd_entry()}
+    settings.servers_file.write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
 
     async def list_findings() -> list[DoctorFinding]:
         rookery = build_platform(settings)
         async with rookery.open_for_command():
             return [finding for finding in await examine(rookery) if finding.about == "tool servers"]
 
-    with run_server(settings.data_dir) as server:
-        server.client.get("/api/v1/mcp/servers/ends/tools")
-        running = await list_findings()
+    async def list_warnings() -> list[DoctorFinding]:
+        findings = await list_findings()
+        return findings if [finding.grade for finding in findings] == ["warning"] * 3 and "code 3" in findings[0].says else []
+
+    with run_server(settings.data_dir):
+        running = await eventually(list_warnings)
     stopped = await list_findings()
 
-    assert [(finding.grade, finding.says) for finding in running] == [("warning", "'ends' is offline in the running server")]
-    assert running[0].advice == "To see the reason, run: rookery servers check ends"
+    ends_text, partial_text, empty_text = (finding.says for finding in running)
+    assert ends_text.startswith("'ends' is offline in the running server: The server exited with code 3")
+    assert partial_text.startswith("'partial' is degraded in the running server: ")
+    assert "the store of prompts is down" in partial_text
+    assert empty_text == "'empty' is online in the running server, but lists no tools, resources or prompts"
+    assert [str(finding.advice).rpartition("run: ")[2] for finding in running] == [
+        f"rookery servers check {name}" for name in ("ends", "partial", "empty")
+    ]
     assert [finding.grade for finding in stopped] == ["ok"]
 
 
@@ -219,6 +231,30 @@ async def test_memories_that_an_index_lost_are_counted_and_a_reindex_brings_them
     assert [(each.grade, each.says) for each in (*before, *after)] == [
         ("ok", "both contain the 5 memories that the records mark as indexed")
     ] * 2
+
+
+async def test_memories_that_wait_long_for_an_index_are_counted(settings: Settings) -> None:
+    """Issue 34: also without `--deep`, and also if only the words of a memory are missing."""
+    clock = FakeClock()
+    rookery = build_platform(settings, clock=clock)
+
+    async def list_backlogs() -> list[str]:
+        return [finding.says for finding in await examine(rookery) if finding.about == "backlog"]
+
+    async with rookery.open_for_command():
+        new_jobs = [(1, {"memory_id": str(number)}) for number in range(2)]
+        await rookery.db.write(lambda tx: rookery.jobs.enqueue_many(tx, WORDS_JOB, new_jobs))
+        clock.advance(seconds=50)
+        await rookery.db.write(lambda tx: rookery.jobs.enqueue(tx, EMBED_JOB, workspace_id=1, payload={"memory_id": "2"}))
+        early = await list_backlogs()
+        clock.advance(seconds=100)
+        late = await list_backlogs()
+
+    assert early == []
+    assert late == [
+        "1 memory waits to be indexed, the oldest for 1 minute",
+        "2 memories wait to be written to the full-text index, the oldest for 2 minutes",
+    ]
 
 
 async def test_an_index_that_is_damaged_is_told_with_what_to_do(settings: Settings) -> None:

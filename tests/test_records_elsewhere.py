@@ -19,6 +19,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 from typer.testing import CliRunner
 
+from rookery.access.audit_log import PLATFORM_CHAIN
 from rookery.backup.postgres_records import fill_postgres, open_record_snapshot
 from rookery.cli import add_commands
 from rookery.kernel.config import Settings
@@ -102,24 +103,37 @@ def _make_value(kind: str, number: int, *, is_key: bool, may_be_null: bool) -> o
     return _FLOATS[number % len(_FLOATS)]
 
 
+AUDIT_TABLES = {"access_audit", "access_audit_ends"}
+"""Backups, restores and moves add an entry to the chain of the platform, which no other row of these tests is in."""
+
+
 def dump(path: Path) -> dict[str, list[tuple[object, ...]]]:
-    """Return all rows of all tables, with the last numbers of the sequences."""
+    """Return all rows of all tables but the audit entries of commands, with the last numbers of the sequences."""
     with closing(sqlite3.connect(path)) as connection:
         names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
         return {name: _read_all(connection, name) for name in names}
 
 
 def _read_all(connection: sqlite3.Connection, table: str) -> list[tuple[object, ...]]:
-    return sorted(connection.execute(f'SELECT * FROM "{table}"').fetchall(), key=repr)  # noqa: S608 - a name of the schema
+    rows = connection.execute(f'SELECT * FROM "{table}"').fetchall()  # noqa: S608 - a name of the schema
+    return sorted((row for row in rows if table not in AUDIT_TABLES or row[0] != PLATFORM_CHAIN), key=repr)
 
 
 def count_rows(database: str) -> int:
-    """Return the number of rows of all tables."""
+    """Return the number of rows of all tables but the audit entries of commands."""
     with psycopg.connect(database) as connection:
         names = connection.execute(
             "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'alembic_version'"
         ).fetchall()
-        counts = [connection.execute(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(name))).fetchone() for (name,) in names]
+        counts = [
+            connection.execute(
+                sql.SQL("SELECT count(*) FROM {} WHERE {}").format(
+                    sql.Identifier(name),
+                    sql.SQL("workspace_id <> {}").format(PLATFORM_CHAIN) if name in AUDIT_TABLES else sql.SQL("true"),
+                )
+            ).fetchone()
+            for (name,) in names
+        ]
     return sum(row[0] for row in counts if row)
 
 

@@ -6,11 +6,13 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
 import sys
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import cast
+from urllib.parse import quote
 
 import httpx2
 import mcp_types as types
@@ -20,11 +22,13 @@ from rookery.access.models import Tier
 from rookery.access.rate_limits import TIER_LIMITS_PER_HOUR
 from rookery.kernel.running_server import find_server
 from rookery.kernel.server_group import ServerGroup
+from tests import real_servers
 from tests.conftest import eventually, lend_model
 from tests.deadlines import HANG_S
 from tests.kernel.test_metrics import Samples, get_sample, label_values, parse_samples
 from tests.processes import Server, is_running, run_rookery, run_server
 from tests.tools.gateway.clients import Json, open_client, post_later
+from tests.tools.makers import SERVERS
 
 pytestmark = [pytest.mark.embedded_store, pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads processes in /proc")]
 
@@ -41,11 +45,12 @@ _INITIALIZE: Json = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, model_folder: Path) -> Iterator[Server]:
-    """A server of three processes, with a tool server of the older era that requests input."""
+    """A server of three processes, with a tool server of the older era that requests input, and one whose results have links."""
     folder = tmp_path_factory.mktemp("processes")
     lend_model(model_folder, folder)
-    entry = {"command": sys.executable, "args": ["-m", "tests.conformance.everything", "--older-era"], "cwd": str(_ROOT)}
-    (folder / "servers.json").write_text(json.dumps({"mcpServers": {"older": entry}}), encoding="utf-8")
+    older = {"command": sys.executable, "args": ["-m", "tests.conformance.everything", "--older-era"], "cwd": str(_ROOT)}
+    linking = {"command": sys.executable, "args": ["-I", "-S", str(SERVERS / "linking.py"), "linking"]}
+    (folder / "servers.json").write_text(json.dumps({"mcpServers": {"older": older, "linking": linking}}), encoding="utf-8")
     with run_server(folder, workers="3") as running:
         yield running
 
@@ -169,6 +174,34 @@ async def test_a_request_for_input_finds_its_call_in_both_eras(server: Server) -
         assert "action=accept" in str(completed["result"])
 
 
+async def test_a_link_is_read_back_by_any_process(server: Server) -> None:
+    """D-30: a link that no list has, in a result of one process, is read through whichever accepts the connection."""
+    uri = "https://example.org/report.pdf"
+    route = "/api/v1/mcp/resources/{uri:path}"
+    before = await _scrape_all(server)
+    called = server.client.post("/api/v1/mcp/servers/linking/tools/link", json={"uri": uri})
+    assert called.is_success, called.text
+
+    async def read() -> int:
+        async with _connect(server) as http:
+            response = await http.get(f"/api/v1/mcp/resources/{quote(uri, safe='')}")
+        assert not response.is_success or response.json()["content"]["contents"][0]["text"] == f"linking read {uri}"
+        return response.status_code
+
+    async def has_been_read_by_all() -> bool:
+        assert await read() == 200
+        samples = await _scrape(server)
+        return all(_count_requests(samples, route, number) > _count_requests(before, route, number) for number in PROCESSES)
+
+    await eventually(lambda: _has_stored_link(server))
+    await eventually(has_been_read_by_all)
+
+
+def _has_stored_link(server: Server) -> bool:
+    with closing(sqlite3.connect(server.folder / "records.db")) as store:
+        return bool(store.execute("SELECT count(*) FROM tool_recent_links").fetchone()[0])
+
+
 async def test_limits_and_idempotency_are_exact_over_all_processes(server: Server) -> None:
     """Issue 20, D-14: a rate limit admits its number of requests, and an Idempotency-Key runs once, whichever process answers."""
     created = server.client.post("/api/v1/api-keys", json={"name": "limited", "rate_limit_tier": "free", "scopes": ["brain:read"]})
@@ -197,8 +230,33 @@ async def test_limits_and_idempotency_are_exact_over_all_processes(server: Serve
     assert len(set(await asyncio.gather(*(remember() for _ in range(12))))) == 1
 
 
+async def test_processes_that_share_a_memory_file_lose_no_entity(tmp_path: Path, model_folder: Path) -> None:
+    """D-34: each process has a memory server of its own, which rewrites the file of all, so their calls take turns."""
+    file = tmp_path / "graph.json"
+    lend_model(model_folder, tmp_path)
+    (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": {"memory": real_servers.memory(file)}}), encoding="utf-8")
+    with run_server(tmp_path, workers="2") as running:
+
+        async def create(number: int) -> int:
+            entity = {"name": f"rook-{number}", "entityType": "bird", "observations": ["is social"]}
+            body = {"server": "memory", "tool": "create_entities", "arguments": {"entities": [entity]}}
+            async with _connect(running) as http:
+                return (await http.post("/api/v1/mcp/tools/call", json=body)).status_code
+
+        async def have_both_called() -> bool:
+            assert await create(0) == 200
+            samples = await _scrape(running)
+            return all(_count_requests(samples, "/api/v1/mcp/tools/call", number) for number in ("1", "2"))
+
+        await eventually(lambda: len(_list_processes(running)) == 2)
+        await eventually(have_both_called)
+        assert await asyncio.gather(*(create(number) for number in range(100))) == [200] * 100
+    names = {json.loads(line)["name"] for line in file.read_text(encoding="utf-8").splitlines()}
+    assert names == {f"rook-{number}" for number in range(100)}
+
+
 async def test_a_process_that_dies_is_replaced_and_a_stop_ends_all(tmp_path: Path, model_folder: Path) -> None:
-    """Issue 20: a killed process is replaced and its MCP sessions are a 404; SIGTERM lets all processes finish their requests."""
+    """Issue 20, G17: a killed process is replaced and its MCP sessions go on; SIGTERM lets all processes finish their requests."""
     lend_model(model_folder, tmp_path / "home")
     with run_server(tmp_path / "home", workers="2") as server:
         first_pids = set(await _wait_processes(server))
@@ -207,6 +265,7 @@ async def test_a_process_that_dies_is_replaced_and_a_stop_ends_all(tmp_path: Pat
         sessions = [(await _post_mcp(server, _INITIALIZE)).headers["mcp-session-id"] for _ in range(8)]
         victim = min(first_pids)
         os.kill(victim, signal.SIGKILL)
+        meanwhile = {await _list_tools(server, session) for session in sessions}
 
         async def is_replaced() -> bool:
             async with _connect(server) as http:
@@ -214,9 +273,7 @@ async def test_a_process_that_dies_is_replaced_and_a_stop_ends_all(tmp_path: Pat
             return engines["processes"] == "ok" and victim not in _list_processes(server)
 
         await eventually(is_replaced)
-        statuses = {
-            (await _post_mcp(server, {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}, session)).status_code for session in sessions
-        }
+        statuses = {await _list_tools(server, session) for session in sessions}
         pids = _list_processes(server)
         log = server.log()
         assert server.stop() == 0
@@ -225,10 +282,70 @@ async def test_a_process_that_dies_is_replaced_and_a_stop_ends_all(tmp_path: Pat
     assert found.pid == server.process.pid
     assert first_pids - {victim} < set(pids)
     assert len(pids) == 2
-    assert statuses <= {200, 404}
+    assert meanwhile | statuses == {200}
     assert '"exit_code": -9' in log
     assert not any(is_running(pid) for pid in pids)
     assert "Traceback" not in log
+
+
+async def _list_tools(server: Server, session: str) -> int:
+    """List tools in a session; return the status. A connection that the kernel gave to a process that has just died is repeated."""
+
+    async def post() -> int:
+        try:
+            return (await _post_mcp(server, {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}, session)).status_code
+        except httpx2.TransportError:
+            return 0
+
+    return await eventually(post)
+
+
+async def test_a_session_moves_while_its_process_is_missing_and_goes_back(tmp_path: Path, model_folder: Path) -> None:
+    """G17: another process revives it, and ends its event stream once its own process is back, which serves the next one."""
+    lend_model(model_folder, tmp_path / "home")
+    with run_server(tmp_path / "home", workers="2") as server:
+        first_pids = await _wait_processes(server)
+        while not (session := (await _post_mcp(server, _INITIALIZE)).headers["mcp-session-id"]).startswith("1-"):
+            pass
+        async with AsyncExitStack() as stack, asyncio.timeout(HANG_S):
+            with _pause(server.process.pid):  # it cannot replace the process meanwhile
+                os.kill(first_pids[0], signal.SIGKILL)
+                await eventually(lambda: not is_running(first_pids[0]))
+                assert await _list_tools(server, session) == 200
+                stream = await stack.enter_async_context(_open_stream(server, session))
+                revivals_meanwhile = _list_revivals(server)
+            await stream.aread()
+            await stack.enter_async_context(_open_stream(server, session))
+            revivals = _list_revivals(server)
+
+    assert revivals_meanwhile == [2]
+    assert revivals == [2, 1]
+
+
+@asynccontextmanager
+async def _open_stream(server: Server, session: str) -> AsyncGenerator[httpx2.Response]:
+    """Open the event stream of a session."""
+    async with (
+        _connect(server, "agent_key") as http,
+        http.stream("GET", "/mcp", headers={**_HEADERS, "Mcp-Session-Id": session}) as response,
+    ):
+        assert response.status_code == 200
+        yield response
+
+
+@contextmanager
+def _pause(pid: int) -> Generator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def _list_revivals(server: Server) -> list[int]:
+    """Return the numbers of the processes that revived a session, in order."""
+    lines = [json.loads(line) for line in server.log().splitlines() if "session_revived" in line]
+    return [line["process"] for line in lines]
 
 
 async def test_all_processes_end_if_their_supervisor_is_killed(tmp_path: Path, model_folder: Path) -> None:
@@ -265,3 +382,14 @@ def test_the_owner_of_an_id_is_read_only_from_ids_of_the_group() -> None:
     assert [group.find_owner(marked) for marked in ids] == [None, 1, 3, None, None, None, None, None, None]
     assert ServerGroup().mark_owner("abc") == "abc"
     assert ServerGroup().find_owner("2-abc") is None
+
+
+def test_all_processes_agree_on_the_heir_of_an_id() -> None:
+    """G17: each id belongs to one process of the group, also if it comes from a larger group or from a server of one process."""
+    groups = [ServerGroup(number=number, count=3, folder=Path("/nowhere")) for number in (1, 2, 3)]
+    for marked in ("1-abc", "3-abc", "4-abc", "9999-abc", "abc", "sXYZ", "", "ä"):
+        others = {group.assign_owner(marked) for group in groups} - {None}
+        assert len(others) == 1, marked
+        assert [group.assign_owner(marked) for group in groups].count(None) == 1
+    assert groups[0].assign_owner("4-abc") is None
+    assert ServerGroup().assign_owner("4-abc") is None

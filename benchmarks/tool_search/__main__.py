@@ -20,6 +20,8 @@ from rookery.access.models import Caller
 from rookery.engines import embedders, similarity, upstreams
 from rookery.engines.similarity.cache import SimilarityCache
 from rookery.kernel.db import open_database
+from rookery.kernel.http.operation_tools import RenderedOutput
+from rookery.kernel.working_context import CallSession
 from rookery.migrations import migrate
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.discovery.lexical_scoring import ToolDocument, build_tool_document, score_by_words
@@ -60,6 +62,12 @@ class Tool:
     annotations: Mapping[str, object]
     output_schema: Mapping[str, object] = field(default_factory=lambda: {"type": "object"})
     required_scope: str = "mcp:read"
+    meta: Mapping[str, object] = field(default_factory=dict[str, object])
+
+    @property
+    def accepted_schema(self) -> Mapping[str, object]:
+        """The published schema, which lists all arguments."""
+        return self.input_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +95,22 @@ class SyntheticServer:
             for tool in LABELLED
         ]
 
-    async def call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
+    async def call(
+        self, tool: str, arguments: Mapping[str, object], caller: Caller, *, session: CallSession | None = None
+    ) -> Mapping[str, object]:
         """Return nothing; the benchmark makes no calls."""
-        del tool, arguments, caller
+        del tool, arguments, caller, session
         return {}
 
-    def text(self, tool: str, output: Mapping[str, object]) -> str:
+    def render(self, tool: str, output: Mapping[str, object], arguments: Mapping[str, object]) -> RenderedOutput:
         """Return an empty text; the benchmark makes no calls."""
-        del tool, output
-        return ""
+        del tool, arguments
+        return RenderedOutput("", output)
+
+    def compact(self, tool: str, text: str, structured: Mapping[str, object]) -> Mapping[str, object]:
+        """Return *structured*; the benchmark makes no calls."""
+        del tool, text
+        return structured
 
 
 def schema(tool: LabelledTool) -> JsonObject:

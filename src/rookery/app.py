@@ -17,6 +17,7 @@ from rookery.console.mount import ConsoleMount
 from rookery.console.ports import ConsolePorts
 from rookery.doctor import FindingGrade, examine, has_no_problem
 from rookery.kernel.config import Settings
+from rookery.kernel.engine_writes import READS_ONLY
 from rookery.kernel.errors import EngineUnavailable, RookeryError
 from rookery.kernel.http import (
     DocumentedResponse,
@@ -59,7 +60,7 @@ _PATH_ALIASES = {
 
 def build_route_table(rookery: Rookery) -> RouteTable:
     """Return the table of all routes of the server with their prefixes."""
-    settings, table, health = rookery.settings, RouteTable(disk=rookery.disk_space), HealthRoutes(rookery.probes)
+    settings, table, health = rookery.settings, RouteTable(disk=rookery.disk_space, contexts=rookery.contexts), HealthRoutes(rookery.probes)
     start_page = StartPage(
         organization=rookery.tools.discovery.organization,
         version=get_version(),
@@ -271,7 +272,8 @@ class DoctorRoutes:
 
 def _summarize_states(states: Mapping[str, str]) -> str:
     """Return the combined state, which is that of the worst engine."""
-    if states.get("database") != "ok":
+    database = states.get("database", "")
+    if database != "ok" and not database.startswith(READS_ONLY):
         return _STATUS_UNAVAILABLE
     if all(state == "ok" for state in states.values()):
         return "ok"
@@ -285,7 +287,7 @@ def build_edge(
     hosts = {"localhost", "127.0.0.1", "::1", settings.host, *settings.allowed_hosts}
     hosts.update(name for url in list_public_urls(settings) if (name := urlsplit(url).hostname))
     pages = HtmlPages(has_docs=settings.has_api_docs)
-    table.router.default = UnknownPathHandler(table, _PATH_ALIASES, render_page=pages.render_error)
+    table.router.default = UnknownPathHandler(table, _PATH_ALIASES, guard=guard, render_page=pages.render_error)
     edge: ASGIApp = EdgeMiddleware(
         endpoints_by_path=table.endpoints_by_path,
         router=table.router,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -17,13 +18,17 @@ from rookery.engines.embedders import model_files
 from rookery.kernel.clock import format_iso
 from rookery.kernel.config import Settings
 from rookery.kernel.counted_nouns import format_count
-from rookery.kernel.errors import EngineUnavailable, RookeryError
+from rookery.kernel.db import describe_pooler
+from rookery.kernel.engine_writes import READS_ONLY
+from rookery.kernel.errors import EngineReadOnly, EngineUnavailable, RookeryError, StorageFull
 from rookery.kernel.http.connection_limit import RESERVED_FILE_DESCRIPTORS, max_open_connections
 from rookery.kernel.running_server import fetch_engine_states, find_server
 from rookery.kernel.sqlite import find_damage
+from rookery.memory.indexing import DELETE_JOB, EMBED_IMPORTED_JOB, EMBED_JOB, WORDS_JOB
 from rookery.memory.maintenance.reindexing import ReindexRequest
 from rookery.notifications.messages import ChannelType
 from rookery.tools.models import HealthStatus
+from rookery.tools.servers.health_file import ReportedHealth
 from rookery.tools.servers.server_state import fetch_health, find_start_fault
 from rookery.tools.servers.servers_file import InvalidServersFile, read_servers_file
 from rookery.webhooks.models import DisabledReason
@@ -35,10 +40,25 @@ _MIN_CALLS = 100
 _EXPIRY_WARNING = timedelta(days=7)
 _UNUSED_PERIOD = timedelta(days=90)
 
+_BACKLOGS = {
+    EMBED_JOB: "to be indexed",
+    EMBED_IMPORTED_JOB: "to be indexed after an import",
+    WORDS_JOB: "to be written to the full-text index",
+    DELETE_JOB: "to be removed from the indexes",
+}
+"""The purpose of each kind of job for which memories wait."""
+
+_MAX_BACKLOG_AGE = timedelta(minutes=1)
+
 _FIRST_RUN_FILE = "first-run.json"
 _RESTORE_ADVICE = "Restore a backup: rookery restore ARCHIVE"
 _REBUILD = "rookery brain:reindex"
 _ENGINE_FAILURE_ADVICE = "See docs/how-to/engine-failures.md for what works meanwhile."
+_READS_ONLY_ADVICE = (
+    "Free the disk of its server, or lift the block or the option that refuses writes, and run: rookery doctor. "
+    "Then waiting memories are indexed without you. "
+    f"{_ENGINE_FAILURE_ADVICE}"
+)
 _RUNNING_ENGINE_ADVICE = f"If it stays so, restart the server: rookery serve. {_ENGINE_FAILURE_ADVICE}"
 _ENGINE_SETTINGS = {
     "database": "ROOKERY_DATABASE_URL",
@@ -60,10 +80,11 @@ _DATABASE_ADVICE = {
 """The databases of the data folder, and the advice for each damaged one."""
 
 _HEALTH_ADVICE = {
-    HealthStatus.OFFLINE.value: "To see the reason, run: rookery servers check {}",
+    HealthStatus.OFFLINE.value: "To try it again, and for advice, run: rookery servers check {}",
+    HealthStatus.DEGRADED.value: "To try it again, and for advice, run: rookery servers check {}",
     HealthStatus.NEEDS_LOGIN.value: "Run: rookery servers login {}",
 }
-"""The states of a tool server that calls cannot use, and the advice for each."""
+"""The states of a tool server in which some or all calls fail, and the advice for each."""
 
 _CHANNEL_TEXTS = {
     ChannelType.EMAIL: (
@@ -79,7 +100,7 @@ _CHANNEL_TEXTS = {
 }
 """The checked channels: name, the text if the check passes, and the advice if it fails."""
 
-_NO_HEALTH: Mapping[str, str] = {}
+_NO_HEALTH: Mapping[str, ReportedHealth] = {}
 
 FindingGrade = Literal["ok", "warning", "problem"]
 
@@ -112,7 +133,7 @@ async def examine(rookery: Rookery, *, deep: bool = False) -> list[DoctorFinding
         deep: Also compare the number of memories in the indexes with the records.
     """
     findings = await _check_engines(rookery)
-    if findings[0].grade == "ok":
+    if findings[0].grade == "ok" or findings[0].says.startswith(READS_ONLY):
         for about, part in (_CHECKS | ({"indexes": _indexes} if deep else {})).items():
             findings += await _run_check(about, part, rookery)
     health = await asyncio.to_thread(fetch_health, rookery.settings.data_dir)
@@ -197,15 +218,26 @@ async def _check_engines(rookery: Rookery) -> list[DoctorFinding]:
         try:
             if name == "embedder":
                 await rookery.engines.embedder.warm()  # its probe loads no model
+            with contextlib.suppress(EngineReadOnly, StorageFull):  # the probe has the state
+                await _try_write(rookery, name)
             state = await probe()
         except Exception as error:  # noqa: BLE001 - damaged files raise exceptions of many classes; each is a finding
             reason = error.message if isinstance(error, RookeryError) else f"{type(error).__name__}: {error}"
             findings.append(DoctorFinding(name, "problem", reason, advice=_advise_on_engine(name)))
         else:
             text = f"{state}: {rookery.engines.embedder.description}" if name == "embedder" else state
+            if state.startswith(READS_ONLY):
+                findings.append(DoctorFinding(name, "problem", text, advice=_READS_ONLY_ADVICE))
+                continue
             is_ok = state == "ok"
             findings.append(DoctorFinding(name, "ok" if is_ok else "warning", text, advice=None if is_ok else _advise_on_engine(name)))
     return findings
+
+
+async def _try_write(rookery: Rookery, name: str) -> None:
+    """Write to an index on a server what changes nothing, because it may accept only reads."""
+    if name in ("vectors", "texts"):
+        await rookery.memory.indexer.check_writes(name)
 
 
 def _advise_on_engine(name: str) -> str:
@@ -273,6 +305,35 @@ async def _check_embedding_migration(rookery: Rookery) -> list[DoctorFinding]:
             advice = f"Set ROOKERY_EMBEDDER_PREVIOUS to that embedder for now. In any case: {advice}"
         text = f"workspace {lag.workspace_id}: {progress_text}; {meanwhile}"
         findings.append(DoctorFinding("memory", "warning", text, advice=advice))
+    return findings
+
+
+async def _check_poolers(rookery: Rookery) -> list[DoctorFinding]:
+    """Check for poolers in transaction mode before PostgreSQL."""
+    settings = rookery.settings
+    findings = list[DoctorFinding]()
+    for name, url in {"database": settings.database_url, "vectors": settings.vectors, "texts": settings.texts}.items():
+        losses = await describe_pooler(url.reveal(), setting=_ENGINE_SETTINGS[name])
+        if losses is None:
+            continue
+        text = f"{name}: {losses}" + (", and wake-ups of other processes are polls" if name == "database" else "")
+        advice = f"To have all of it, let {_ENGINE_SETTINGS[name]} lead to PostgreSQL itself, or to a pooler in session mode."
+        findings.append(DoctorFinding("pooler", "warning", text, advice=advice))
+    return findings
+
+
+async def _check_backlog(rookery: Rookery) -> list[DoctorFinding]:
+    """Check for memories that have waited long for an index."""
+    stats = await rookery.jobs.get_stats()
+    findings = list[DoctorFinding]()
+    for kind, text in _BACKLOGS.items():
+        waiting = stats.get(kind)
+        if waiting is None or waiting.oldest_age < _MAX_BACKLOG_AGE:
+            continue
+        minutes = format_count(int(waiting.oldest_age.total_seconds() // 60), "minute")
+        count = format_count(waiting.waiting, "memory waits", "memories wait")
+        advice = "A running server does this work. If the number does not fall, see the engines above, and run: rookery doctor --deep"
+        findings.append(DoctorFinding("backlog", "warning", f"{count} {text}, the oldest for {minutes}", advice=advice))
     return findings
 
 
@@ -451,8 +512,8 @@ async def _check_notification_channels(rookery: Rookery) -> list[DoctorFinding]:
     return findings
 
 
-def _check_servers_file(rookery: Rookery, health: Mapping[str, str] = _NO_HEALTH) -> list[DoctorFinding]:
-    """Check the file, and whether its servers can start. *health*: the states that a running server publishes, by server."""
+def _check_servers_file(rookery: Rookery, health: Mapping[str, ReportedHealth] = _NO_HEALTH) -> list[DoctorFinding]:
+    """Check the file, and whether its servers can start. *health*: that of each server in the running Rookery."""
     path = rookery.settings.servers_file
     try:
         servers_file = read_servers_file(path, os.environ)
@@ -467,17 +528,30 @@ def _check_servers_file(rookery: Rookery, health: Mapping[str, str] = _NO_HEALTH
         if (reason := find_start_fault(server, os.environ)) is not None:
             advice = "Correct its entry or install the program, then run: rookery servers check"
             notes.append(DoctorFinding("tool servers", "warning", f"{server.id!r} cannot start: {reason}", advice=advice))
-        elif (state := health.get(server.id)) in _HEALTH_ADVICE:
-            text = f"{server.id!r} is {state} in the running server"
-            notes.append(DoctorFinding("tool servers", "warning", text, advice=_HEALTH_ADVICE[state].format(server.id)))
+        elif (reported := health.get(server.id)) is not None and (finding := _describe_health(server.id, reported)) is not None:
+            notes.append(finding)
     names = ", ".join(sorted(servers_file.servers)) or "only the built-in servers"
     return notes or [DoctorFinding("tool servers", "ok", f"{path}: {names}")]
+
+
+def _describe_health(server_id: str, reported: ReportedHealth) -> DoctorFinding | None:
+    """Return a warning if a server does not work fully in the running Rookery, or offers nothing."""
+    if reported.health in _HEALTH_ADVICE:
+        text = f"{server_id!r} is {reported.health} in the running server" + (f": {reported.reason}" if reported.reason else "")
+        return DoctorFinding("tool servers", "warning", text, advice=_HEALTH_ADVICE[reported.health].format(server_id))
+    if reported.health == HealthStatus.ONLINE and reported.feature_count == 0:
+        text = f"{server_id!r} is online in the running server, but lists no tools, resources or prompts"
+        advice = f"Many servers list nothing without their credentials. Set them in its entry, then run: rookery servers check {server_id}"
+        return DoctorFinding("tool servers", "warning", text, advice=advice)
+    return None
 
 
 _CHECKS: dict[str, Callable[[Rookery], Awaitable[list[DoctorFinding]]]] = {
     "memory": _check_memory,
     "traces": _check_pending_erasure,
     "processes": _check_processes,
+    "backlog": _check_backlog,
+    "pooler": _check_poolers,
     "jobs": _check_failed_jobs,
     "addresses": _check_client_addresses,
     "secrets": _check_sealing,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from rookery.agents.sessions.access import OpenSessionChecker
+from rookery.agents.sessions.access import SessionFinder
 from rookery.engines import embedders, texts, vectors
 from rookery.engines.similarity.comparison import open_comparison
 from rookery.engines.similarity.projection import project_vectors
@@ -111,7 +111,7 @@ def provide_memory_ports(runtime: Runtime) -> None:
             erasable_stores=[engines.texts, engines.vectors, *record_stores],
             find_previous=previous.find_index,
             close_previous=previous.close,
-            sessions=OpenSessionChecker(db=runtime.db, clock=runtime.clock),
+            sessions=SessionFinder(db=runtime.db, clock=runtime.clock),
         )
 
     runtime.provide(MemoryPorts, build)

@@ -6,16 +6,18 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from typing import cast
 
 import structlog
-from sqlalchemy import literal, select
+from sqlalchemy import func, literal, select
 
 from rookery.access.first_run import FirstRunResult, create_first_keys
+from rookery.access.models import Caller
 from rookery.access.ports import AccessPorts
 from rookery.access.store import keys
 from rookery.access.wiring import AccessServices
 from rookery.agents.events import AgentSessionEnded
-from rookery.agents.sessions.access import OpenSessionChecker
+from rookery.agents.sessions.access import SessionFinder
 from rookery.agents.store import sessions as agent_sessions
 from rookery.agents.wiring import AgentPorts, AgentServices
 from rookery.content.ports import ContentPorts
@@ -33,6 +35,7 @@ from rookery.kernel.disk_space import DiskSpace
 from rookery.kernel.domain import Domain, Probe
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.engine_breakers import EngineBreakers
+from rookery.kernel.engine_writes import READS_ONLY
 from rookery.kernel.errors import OUTAGES, EngineUnavailable
 from rookery.kernel.events import EventBus
 from rookery.kernel.http.operation_tools import OperationServer
@@ -45,6 +48,7 @@ from rookery.kernel.runtime import Purger, Runtime
 from rookery.kernel.sealing import KeyRotation, KeySource, SealedColumn, Sealer
 from rookery.kernel.server_group import ServerGroup
 from rookery.kernel.wakeups import Wakeups
+from rookery.kernel.working_context import CallSession, WorkingContext, WorkingContextFinder
 from rookery.memory.core_wiring import MemoryCore
 from rookery.memory.indexing import DELETE_JOB
 from rookery.memory.store import records as memory_records
@@ -65,6 +69,7 @@ STATUS_STARTING = "starting"
 _log = structlog.stdlib.get_logger("rookery.wiring")
 
 _SELECT_ONE = select(literal(1).label("one"))
+_SELECT_READ_ONLY = select(func.current_setting("transaction_read_only").label("value"))
 _MIB = 1024 * 1024
 _CLOSE_TIMEOUT_S = 10.0
 _SHARED_BY_HOSTS = "shared by hosts"
@@ -171,6 +176,11 @@ class Rookery:
     def group(self) -> ServerGroup:
         """The server processes that share the address."""
         return self.runtime.use(ServerGroup)
+
+    @property
+    def contexts(self) -> WorkingContextFinder:
+        """The finder of the session that a request belongs to."""
+        return self.runtime.use(WorkingContextFinder)
 
     @property
     def disk_space(self) -> DiskSpace:
@@ -355,6 +365,7 @@ def build_platform(
     runtime.provide(WebhookPorts, lambda runtime: WebhookPorts(open_client=lambda: webhook_client.open(runtime.use(EgressGuard))))
     runtime.provide(ContentPorts, _build_content_ports)
     runtime.provide(ScoringPorts, _build_scoring_ports)
+    runtime.provide(WorkingContextFinder, lambda runtime: WorkingContextFinder(partial(_find_working_context, runtime)))
     runtime.provide(ToolPorts, lambda runtime: _build_tool_ports(runtime, environment))
     provide_memory_ports(runtime)
     runtime.bus.subscribe(
@@ -386,6 +397,11 @@ def build_platform(
 def _build_agent_ports(runtime: Runtime) -> AgentPorts:
     memory = runtime.use(MemoryServices)
     return AgentPorts(memories=memory.sessions, memory_finder=memory.related, disk=runtime.use(DiskSpace), tool_calls=tool_calls)
+
+
+async def _find_working_context(runtime: Runtime, caller: object, session: CallSession) -> WorkingContext | None:
+    contexts = runtime.use(AgentServices).working_contexts
+    return await contexts.find(cast("Caller", caller), session)
 
 
 def _is_agent_in_use(tx: Tx, workspace_id: int, agent_id: str) -> bool:
@@ -448,7 +464,7 @@ def _build_tool_ports(runtime: Runtime, environment: Mapping[str, str] | None) -
         open_connectors=upstreams.open,
         authorities=upstreams.authorities(runtime.use(EgressGuard), clock=lambda: clock().timestamp()),
         similarity=runtime.use(open_similarity),
-        agent_sessions=OpenSessionChecker(db=runtime.db, clock=clock),
+        agent_sessions=SessionFinder(db=runtime.db, clock=clock),
         environment=environment,
     )
 
@@ -457,8 +473,11 @@ def _collect_probes(runtime: Runtime, domains: Sequence[Domain]) -> dict[str, Pr
     engines = runtime.use(open_memory_engines)
 
     async def probe_database() -> str:
-        await runtime.db.lookup(lambda tx: tx.fetch_one(_SELECT_ONE))
-        return "ok"
+        if runtime.db.dialect == "sqlite":
+            await runtime.db.lookup(lambda tx: tx.fetch_one(_SELECT_ONE))
+            return "ok"
+        row = await runtime.db.lookup(lambda tx: tx.fetch_one(_SELECT_READ_ONLY))
+        return "ok" if row is None or row.text("value") != "on" else f"{READS_ONLY}: PostgreSQL accepts only reads"
 
     async def probe_embedder() -> str:
         if engines.embedder.is_starting:

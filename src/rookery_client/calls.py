@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from enum import Enum
-from typing import Final, Generic, Literal, TypeVar, cast
+from typing import Final, Generic, Literal, Self, TypeVar, cast
 from urllib.parse import quote
 
 T = TypeVar("T")
@@ -67,6 +67,11 @@ class Call(Generic[T]):
         """True if the same request may be sent again although the server may have acted on it."""
         return self.repeatable or self.method not in {"POST", "PATCH"}
 
+    def at_page(self, parameters: Mapping[str, object]) -> Self:
+        """Return the same call for another page, with the *parameters* of that page."""
+        others = {name: value for name, value in self.query.items() if name not in {"page", "cursor"}}
+        return replace(self, query={**others, **parameters})
+
     def encode_body(self) -> bytes | None:
         """Return the bytes of the body, or None without a body."""
         if self.content is not None:
@@ -79,10 +84,16 @@ class Call(Generic[T]):
             return json.dumps(self.body, default=_to_json).encode()
 
     def encode_query(self) -> list[tuple[str, str]]:
-        """Return the parameters of the URL. A list becomes one parameter for each item."""
+        """
+        Return the parameters of the URL.
+
+        A list becomes one parameter for each item, and an object one for each field, such as `metadata.user_id`.
+        """
         pairs = list[tuple[str, str]]()
         for name, value in self.query.items():
-            if value is not None:
+            if isinstance(value, Mapping):
+                pairs += [(f"{name}.{field}", _to_comparable_text(item)) for field, item in cast("Mapping[str, object]", value).items()]
+            elif value is not None:
                 items = cast("Sequence[object]", value) if isinstance(value, (list, tuple)) else [value]
                 pairs += [(name, _to_text(item)) for item in items]
         return pairs
@@ -121,6 +132,13 @@ def _to_text(value: object) -> str:
     if isinstance(value, (datetime, date)):
         return value.isoformat()
     return json.dumps(value, default=_to_json) if isinstance(value, Mapping) else str(value)
+
+
+def _to_comparable_text(value: object) -> str:
+    """Return the text by which the server compares a value of JSON: `null` for None, `3` for 3.0."""
+    if value is None:
+        return "null"
+    return _to_text(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def _to_json(value: object) -> object:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from pydantic import BaseModel
 
 T = TypeVar("T")
+
+Following = Mapping[str, str | int]
+"""The parameters of a page: its cursor, or its number if the server has no cursors."""
 
 
 class Links(BaseModel):
@@ -23,6 +26,12 @@ class Meta(BaseModel):
     current_page: int
     per_page: int
     total: int
+    next_cursor: str | None = None
+
+    @property
+    def has_cursors(self) -> bool:
+        """True if the server has cursors, which older servers do not have."""
+        return "next_cursor" in self.model_fields_set
 
 
 class PageBody(BaseModel, Generic[T]):
@@ -32,24 +41,38 @@ class PageBody(BaseModel, Generic[T]):
     links: Links
     meta: Meta
 
+    @property
+    def following(self) -> Following | None:
+        """The parameters of the page after this one, or None after the last page."""
+        if self.meta.has_cursors:
+            return None if self.meta.next_cursor is None else {"cursor": self.meta.next_cursor}
+        return None if self.links.next is None else {"page": self.meta.current_page + 1}
+
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
     """
     A page of a list. `len(page.items)` counts the items of this page, `page.total` those of all pages.
 
+    Each item that was in the list at the first page is yielded once, also if items are stored and deleted meanwhile.
+
     Attributes:
         items: The items on this page alone.
         number: The number of this page, from 1.
         total: The number of items on all pages.
-        has_next: True if there is a page after this one.
+        following: The parameters of the page after this one, or None after the last page.
     """
 
     items: list[T]
     number: int
     total: int
-    has_next: bool
-    fetch: Callable[[int], Page[T]]
+    following: Following | None
+    fetch: Callable[[Following], Page[T]]
+
+    @property
+    def has_next(self) -> bool:
+        """True if there is a page after this one."""
+        return self.following is not None
 
     def __iter__(self) -> Iterator[T]:
         """Yield the items of this page and of all pages after it."""
@@ -60,7 +83,7 @@ class Page(Generic[T]):
 
     def next(self) -> Page[T] | None:
         """Fetch the page after this one; return None after the last page."""
-        return self.fetch(self.number + 1) if self.has_next else None
+        return None if self.following is None else self.fetch(self.following)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +93,13 @@ class AsyncPage(Generic[T]):
     items: list[T]
     number: int
     total: int
-    has_next: bool
-    fetch: Callable[[int], Awaitable[AsyncPage[T]]]
+    following: Following | None
+    fetch: Callable[[Following], Awaitable[AsyncPage[T]]]
+
+    @property
+    def has_next(self) -> bool:
+        """True if there is a page after this one."""
+        return self.following is not None
 
     async def __aiter__(self) -> AsyncIterator[T]:
         """Yield the items of this page and of all pages after it."""
@@ -83,4 +111,4 @@ class AsyncPage(Generic[T]):
 
     async def next(self) -> AsyncPage[T] | None:
         """Fetch the page after this one; return None after the last page."""
-        return await self.fetch(self.number + 1) if self.has_next else None
+        return None if self.following is None else await self.fetch(self.following)

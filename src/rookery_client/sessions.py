@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from typing import TypeVar
 
 import httpx2
@@ -15,7 +14,7 @@ import httpx2
 from rookery_client.calls import Call
 from rookery_client.client_errors import ConnectionFailed
 from rookery_client.exchange import Exchange, Options, Retry
-from rookery_client.pages import AsyncPage, Page, PageBody
+from rookery_client.pages import AsyncPage, Following, Page, PageBody
 
 T = TypeVar("T")
 
@@ -96,11 +95,11 @@ class Session:
     def send_page(self, call: Call[PageBody[T]]) -> Page[T]:
         """Send *call* of a list and return the page."""
 
-        def fetch(number: int) -> Page[T]:
-            return self.send_page(replace(call, query={**call.query, "page": number}))
+        def fetch(following: Following) -> Page[T]:
+            return self.send_page(call.at_page(following))
 
         body = self.send(call)
-        return Page(body.data, body.meta.current_page, body.meta.total, body.links.next is not None, fetch)
+        return Page(body.data, body.meta.current_page, body.meta.total, body.following, fetch)
 
     @contextmanager
     def stream(self, call: Call[T]) -> Generator[httpx2.EventSource]:
@@ -171,11 +170,11 @@ class AsyncSession:
     async def send_page(self, call: Call[PageBody[T]]) -> AsyncPage[T]:
         """Send *call* of a list and return the page."""
 
-        async def fetch(number: int) -> AsyncPage[T]:
-            return await self.send_page(replace(call, query={**call.query, "page": number}))
+        async def fetch(following: Following) -> AsyncPage[T]:
+            return await self.send_page(call.at_page(following))
 
         body = await self.send(call)
-        return AsyncPage(body.data, body.meta.current_page, body.meta.total, body.links.next is not None, fetch)
+        return AsyncPage(body.data, body.meta.current_page, body.meta.total, body.following, fetch)
 
     @asynccontextmanager
     async def stream(self, call: Call[T]) -> AsyncGenerator[httpx2.EventSource]:

@@ -10,11 +10,12 @@ import psycopg
 import pytest
 
 from rookery.access.agent_keys import AgentKeys
-from rookery.access.errors import DelegationDenied, KeyExpired, KeyInGrace, KeyRevoked, NameTaken, ScopeMissing, Unauthorised
+from rookery.access.errors import DelegationDenied, KeyExpired, KeyInGrace, KeyRevoked, KeySuspended, NameTaken, ScopeMissing, Unauthorised
 from rookery.access.hashing import Bcrypt
 from rookery.access.key_fields import KeyChanges, NewAgentKey, NewApiKey
 from rookery.access.models import Actor, KeyWithSecret, Tier
 from rookery.kernel.errors import NotFound, PermissionDenied, RookeryError, ValidationFailed
+from rookery.kernel.pages import PageSlice
 from rookery.kernel.secret import Secret
 from tests.access.makers import Access, build_access
 from tests.conftest import OPERATOR, Instance, eventually
@@ -50,7 +51,10 @@ async def test_a_key_creates_keys_within_its_own_permissions(access: Access) -> 
     assert isinstance(await error_of(access.api_keys.create(workspace, with_higher_tier, by=by)), DelegationDenied)
     agent_keys = [NewAgentKey(name=name, permissions=(name,)) for name in ("mcp:read", "plans.read")]
     assert isinstance(await error_of(access.agent_keys.create_many(workspace, agent_keys, by=by)), ScopeMissing)
-    assert ((await access.api_keys.list_page(workspace, limit=9))[1], (await access.agent_keys.list_page(workspace, limit=9))[1]) == (2, 1)
+    assert (
+        (await access.api_keys.list_page(workspace, page=PageSlice(9)))[1],
+        (await access.agent_keys.list_page(workspace, page=PageSlice(9)))[1],
+    ) == (2, 1)
 
 
 async def test_a_key_may_reduce_its_own_permissions_and_never_extend_them(access: Access) -> None:
@@ -134,7 +138,7 @@ async def test_test_keys_manage_only_test_keys(access: Access) -> None:
         agent_keys.set_enforcement(workspace, agent_key.key.id, is_enforced=True, by=by),
     ):
         assert isinstance(await error_of(attempt), NotFound)
-    assert [listed.key.id for listed in (await api_keys.list_page(workspace, limit=9, environment="test"))[0]] == [
+    assert [listed.key.id for listed in (await api_keys.list_page(workspace, page=PageSlice(9), environment="test"))[0]] == [
         other_test_key.key.id,
         test_key.key.id,
     ]
@@ -170,7 +174,7 @@ async def test_a_key_changes_nothing_in_another_workspace(access: Access) -> Non
     ("change", "error"),
     [
         ("revoke", KeyRevoked),
-        ("suspend", KeyRevoked),
+        ("suspend", KeySuspended),
         ("expire", KeyExpired),
         ("delete", Unauthorised),
         ("end", Unauthorised),
@@ -195,7 +199,7 @@ async def test_a_key_that_became_invalid_changes_nothing(access: Access, change:
         await keyring.rotate(workspace, new_key.key.id, grace_hours=0, by=OPERATOR)
     else:
         await keyring.set_permissions(workspace, new_key.key.id, ["keys:write"], by=OPERATOR)
-    keys = (await keyring.list_page(workspace, limit=9))[1]
+    keys = (await keyring.list_page(workspace, page=PageSlice(9)))[1]
 
     for attempt in (
         keyring.create(workspace, NewAgentKey(name="new", permissions=("mcp:read",)), by=by),
@@ -206,7 +210,10 @@ async def test_a_key_that_became_invalid_changes_nothing(access: Access, change:
     if change != "narrow":
         assert type(await error_of(keyring.revoke(workspace, target.key.id, by=by))) is error
         assert type(await error_of(keyring.delete(workspace, target.key.id, by=by))) is error
-    assert ((await keyring.get(workspace, target.key.id)).key, (await keyring.list_page(workspace, limit=9))[1]) == (target.key, keys)
+    assert ((await keyring.get(workspace, target.key.id)).key, (await keyring.list_page(workspace, page=PageSlice(9)))[1]) == (
+        target.key,
+        keys,
+    )
 
 
 @pytest.mark.parametrize("change", ["alter", "rotate"])
@@ -233,7 +240,7 @@ async def test_a_key_restricted_by_a_concurrent_change_cannot_extend_itself(acce
         operator.commit()
         refusal = await error_of(pending_change)
 
-    assert type(refusal) is (KeyRevoked if change == "rotate" else PermissionDenied)
+    assert type(refusal) is (KeySuspended if change == "rotate" else PermissionDenied)
     assert (await keyring.get(workspace, new_key.key.id)).key.scopes == ("keys:write",)
 
 

@@ -15,6 +15,7 @@ from rookery.access.models import CallFilter, KeyWithSecret, Tier
 from rookery.kernel.http import EdgeMiddleware, mount_routes
 from rookery.kernel.http.edge import respond_not_found
 from rookery.kernel.http.routes import RouteTable
+from rookery.kernel.pages import PageSlice
 from tests.access.makers import Access
 from tests.conftest import OPERATOR
 
@@ -122,6 +123,6 @@ async def test_a_call_over_http_is_logged_with_its_route(client: httpx2.AsyncCli
     new_key = await access.create_api_key(workspace)
     await client.get(RATE_LIMIT[0], headers={**bearer_headers(new_key), "X-Request-ID": "mine"})
 
-    calls, total = await access.usage.list_call_page(workspace, new_key.key.id, CallFilter(), limit=9, offset=0)
+    calls, total, *_ = await access.usage.list_call_page(workspace, new_key.key.id, CallFilter(), page=PageSlice(9))
     assert total == 1
     assert (calls[0].method, calls[0].route, calls[0].status, calls[0].request_id) == ("GET", "/api/v1/rate-limit", 200, "mine")

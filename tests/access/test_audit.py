@@ -25,6 +25,7 @@ from rookery.access.store import audit as audit_store
 from rookery.access.store import keys as key_store
 from rookery.kernel.db import Database, Row, Tx, open_database
 from rookery.kernel.errors import Conflict, NotFound
+from rookery.kernel.pages import PageSlice
 from tests.access.makers import Access, build_access
 from tests.conftest import OPERATOR, FakeClock
 
@@ -189,7 +190,7 @@ async def test_a_change_and_its_entry_are_stored_together_or_not_at_all(access: 
     with pytest.raises(NotFound):
         await access.agent_keys.delete(workspace, "unknown", by=OPERATOR)
 
-    assert [entry.key for entry in (await access.agent_keys.list_page(workspace, limit=9))[0]] == [new_key.key]
+    assert [entry.key for entry in (await access.agent_keys.list_page(workspace, page=PageSlice(9)))[0]] == [new_key.key]
     assert await entries(access, workspace) == chain
     assert (await access.audit.verify(workspace)).broken_at is None
 
@@ -262,7 +263,7 @@ async def test_entries_are_listed_in_pages_newest_first_and_filtered(access: Acc
 
     async def list_matching(**criteria: object) -> list[str]:
         entry_filter = replace(AuditFilter(), **criteria)
-        page, total = await access.audit.list_page(workspace, entry_filter, limit=99, offset=0)
+        page, total, *_ = await access.audit.list_page(workspace, entry_filter, page=PageSlice(99))
         assert total == len(page)
         return [f"{entry.seq} {entry.action.partition('.')[2]}" for entry in page]
 
@@ -273,7 +274,7 @@ async def test_entries_are_listed_in_pages_newest_first_and_filtered(access: Acc
     assert await list_matching(actor_id=live_key.key.id) == ["3 created"]
     assert await list_matching(since=second_change_at, environment="live") == []
     assert await list_matching(until=second_change_at) == ["2 created", "1 created"]
-    assert ([entry.seq for entry in (await access.audit.list_page(workspace, AuditFilter(), limit=2, offset=1))[0]]) == [3, 2]
+    assert ([entry.seq for entry in (await access.audit.list_page(workspace, AuditFilter(), page=PageSlice(2, 1)))[0]]) == [3, 2]
 
 
 @pytest.fixture
@@ -307,7 +308,7 @@ async def test_concurrent_writers_leave_no_gap(two_processes: list[Access]) -> N
         chain = await entries(first, workspace)
         assert [entry.seq for entry in chain] == list(range(1, 1 + 1 + 4 + 16))
         assert (await first.audit.verify(workspace)).broken_at is None
-        names = {listed.key.id: listed.key.name for listed in (await first.agent_keys.list_page(workspace, limit=9))[0]}
+        names = {listed.key.id: listed.key.name for listed in (await first.agent_keys.list_page(workspace, page=PageSlice(9)))[0]}
         assert {entry.subject_id: entry.subject_name for entry in chain if entry.subject_kind == "agent_key"} == names
         for key_id in names:
             changes = [(entry.before or {}, entry.after or {}) for entry in chain if entry.subject_id == key_id]

@@ -17,6 +17,7 @@ from rookery.access.first_run import (
 )
 from rookery.access.store import keys
 from rookery.kernel.clock import to_micros
+from rookery.kernel.pages import PageSlice
 from rookery.kernel.secret import Secret
 from tests.access.makers import Access
 from tests.conftest import OPERATOR, FakeClock
@@ -73,7 +74,7 @@ async def test_a_key_that_was_deleted_does_not_keep_the_file(access: Access, clo
     first_run, file = await _write_file(access, tmp_path), FirstKeysFile(tmp_path, access.db, clock)
     await _use_key(access, first_run.api_key)
     agent_keys = await access.db.read(
-        lambda tx: keys.list_key_page(tx, "agent", first_run.workspace_id or 0, at=to_micros(clock()), environment=None, limit=10, offset=0)
+        lambda tx: keys.list_key_page(tx, "agent", first_run.workspace_id or 0, at=to_micros(clock()), environment=None, page=PageSlice(10))
     )
     await access.agent_keys.delete(first_run.workspace_id or 0, agent_keys[0][0].key.id, by=OPERATOR)
     clock.advance(seconds=MIN_FILE_AGE.total_seconds())

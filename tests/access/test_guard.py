@@ -15,6 +15,7 @@ from rookery.access.guard import get_caller
 from rookery.access.key_fields import NewAgentKey, NewApiKey
 from rookery.access.models import Caller, CallFilter
 from rookery.kernel.errors import PermissionDenied, RookeryError
+from rookery.kernel.pages import PageSlice
 from tests.access.makers import Access
 from tests.conftest import OPERATOR
 
@@ -126,7 +127,9 @@ async def test_two_valid_keys_in_one_request_are_rejected(access: Access) -> Non
         with pytest.raises(Unauthorised):
             await access.send(*headers)
     assert access.bcrypt.run_count == 0
-    call_counts = [(await keyring.list_page(workspace, limit=9))[0][0].usage.call_count for keyring in (access.api_keys, access.agent_keys)]
+    call_counts = [
+        (await keyring.list_page(workspace, page=PageSlice(9)))[0][0].usage.call_count for keyring in (access.api_keys, access.agent_keys)
+    ]
     assert call_counts == [0, 0]
     assert (await access.send((b"authorization", bearer), (b"x-api-key", bearer[7:]))).caller.key_id == api.key.id
 
@@ -303,7 +306,7 @@ async def test_an_admitted_call_is_counted_and_logged(access: Access) -> None:
     admission.record(method="POST", route="/v1/brain/recall", status=422, duration_ms=1.5)
 
     usage = (await access.agent_keys.get(workspace, new_key.key.id)).usage
-    calls, total = await access.usage.list_call_page(workspace, new_key.key.id, CallFilter(), limit=10, offset=0)
+    calls, total, *_ = await access.usage.list_call_page(workspace, new_key.key.id, CallFilter(), page=PageSlice(10))
 
     assert (usage.call_count, usage.last_used_at, usage.last_used_ip) == (1, access.clock(), "203.0.113.5")
     assert total == 1

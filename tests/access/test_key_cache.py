@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import update
 
-from rookery.access.errors import KeyRevoked, RateLimited, Unauthorised
+from rookery.access.errors import KeySuspended, RateLimited, Unauthorised
 from rookery.access.hashing import Bcrypt
 from rookery.access.key_cache import KeyCacheLimits
 from rookery.access.models import KeyWithSecret
@@ -197,7 +197,7 @@ class SlowBcrypt(Bcrypt):
         return is_match
 
 
-@pytest.mark.parametrize(("change", "expected_error"), [("suspend", KeyRevoked), ("delete", Unauthorised)])
+@pytest.mark.parametrize(("change", "expected_error"), [("suspend", KeySuspended), ("delete", Unauthorised)])
 async def test_a_change_of_the_key_while_bcrypt_runs_takes_effect(access: Access, change: str, expected_error: type[Unauthorised]) -> None:
     """Notes 3.5: the row is read again after the comparison."""
     workspace = await access.create_workspace()

@@ -21,6 +21,7 @@ from rookery.access.store import workspaces as workspace_store
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Row, Tx
 from rookery.kernel.errors import NotFound, ValidationFailed
+from rookery.kernel.pages import PageSlice
 from rookery.kernel.secret import Secret
 from tests.access.makers import Access
 from tests.conftest import OPERATOR
@@ -128,7 +129,9 @@ async def test_a_key_with_an_invalid_field_is_not_created(access: Access, field:
         await (access.create_api_key(workspace, new) if isinstance(new, NewApiKey) else access.create_agent_key(workspace, new))
 
     assert str(refusal.value.detail["errors"]).startswith(f"{{'{field}': [")
-    assert (await access.api_keys.list_page(workspace, limit=9))[1] + (await access.agent_keys.list_page(workspace, limit=9))[1] == 0
+    assert (await access.api_keys.list_page(workspace, page=PageSlice(9)))[1] + (
+        await access.agent_keys.list_page(workspace, page=PageSlice(9))
+    )[1] == 0
 
 
 async def test_a_new_key_cannot_be_expired(access: Access) -> None:
@@ -181,7 +184,7 @@ async def test_no_workspace_changes_keys_of_another(access: Access, kind: str) -
         with pytest.raises(NotFound):
             await attempt
 
-    assert await keyring.list_page(other, limit=9) == ([], 0)
+    assert (await keyring.list_page(other, page=PageSlice(9)))[:2] == ([], 0)
     assert (await keyring.get(owner, key_id)).key == new_key.key
     wrong_kind = access.agent_keys if kind == "api" else access.api_keys
     with pytest.raises(NotFound):
@@ -203,11 +206,11 @@ async def test_no_store_function_returns_rows_of_another_workspace(access: Acces
         usage_store.delete_calls(tx, other)
         return [
             key_store.find_key(tx, "api", other, key_id, at=at),
-            key_store.list_key_page(tx, "api", other, at=at, environment=None, limit=9, offset=0),
+            key_store.list_key_page(tx, "api", other, at=at, environment=None, page=PageSlice(9))[:2],
             key_store.delete_key(tx, replace(new_key.key, workspace_id=other), at=at),
             key_store.count_keys(tx, other),
             key_store.list_agent_ids(tx, other),
-            usage_store.list_call_page(tx, other, key_id, CallFilter(), limit=9, offset=0),
+            usage_store.list_call_page(tx, other, key_id, CallFilter(), page=PageSlice(9))[:2],
             usage_store.list_sums(tx, other, "api", UsageFilter(), frozenset({"key"}), limit=9),
             usage_store.count_calls(tx, other),
             workspace_store.find_sandbox(tx, other),
@@ -215,7 +218,7 @@ async def test_no_store_function_returns_rows_of_another_workspace(access: Acces
 
     assert await access.db.write(work) == [None, ([], 0), False, 0, set(), ([], 0), [], 0, None]
     assert (await access.api_keys.get(owner, key_id)).key == new_key.key
-    assert (await access.usage.list_call_page(owner, key_id, CallFilter(), limit=9, offset=0))[1] == 1
+    assert (await access.usage.list_call_page(owner, key_id, CallFilter(), page=PageSlice(9)))[1] == 1
 
 
 async def test_keys_are_listed_in_pages_newest_first(access: Access) -> None:
@@ -223,7 +226,7 @@ async def test_keys_are_listed_in_pages_newest_first(access: Access) -> None:
     workspace = await access.create_workspace()
     key_ids = [(await access.create_agent_key(workspace)).key.id for _ in range(5)]
 
-    page, total = await access.agent_keys.list_page(workspace, limit=2, offset=1)
+    page, total, *_ = await access.agent_keys.list_page(workspace, page=PageSlice(2, 1))
 
     assert ([listed.key.id for listed in page], total) == ([key_ids[3], key_ids[2]], 5)
 

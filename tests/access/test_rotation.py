@@ -12,6 +12,7 @@ from rookery.access.errors import KeyInGrace, Unauthorised
 from rookery.access.key_fields import NewApiKey
 from rookery.access.models import KeyRestrictions, KeyWithUsage, Tier
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
+from rookery.kernel.pages import PageSlice
 from tests.access.makers import Access
 from tests.conftest import OPERATOR
 
@@ -67,7 +68,7 @@ async def test_concurrent_rotations_create_one_successor(access: Access) -> None
     )
 
     assert sorted(type(result).__name__ for result in results) == ["KeyInGrace", "KeyInGrace", "KeyInGrace", "KeyWithSecret"]
-    assert (await access.api_keys.list_page(workspace, limit=9))[1] == 2
+    assert (await access.api_keys.list_page(workspace, page=PageSlice(9)))[1] == 2
 
 
 @pytest.mark.parametrize("hours", [-1, 721])
@@ -104,7 +105,7 @@ async def test_a_key_past_its_grace_period_is_not_found_before_it_is_deleted(acc
     for operation in (access.api_keys.delete, access.api_keys.suspend, access.api_keys.rotate):
         with pytest.raises(NotFound):
             await operation(workspace, old_key.key.id, by=OPERATOR)
-    assert [listed.key.id for listed in (await access.api_keys.list_page(workspace, limit=9))[0]] == [successor.key.id]
+    assert [listed.key.id for listed in (await access.api_keys.list_page(workspace, page=PageSlice(9)))[0]] == [successor.key.id]
     assert await access.api_keys.delete_past_grace() == 1
     assert await access.api_keys.delete_past_grace() == 0
 

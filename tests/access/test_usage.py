@@ -15,6 +15,7 @@ from rookery.access.store.usage import daily_usage
 from rookery.access.usage_log import UsageLog
 from rookery.kernel.db import Database, Dialect, Tx
 from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.pages import PageSlice
 from tests.access.makers import Access
 from tests.conftest import OPERATOR, FakeClock, eventually
 
@@ -55,7 +56,7 @@ async def test_a_call_is_visible_immediately_in_the_same_process(access: Access)
         await record_call(access, new_key, address=f"192.0.2.{number}")
         use = (await access.agent_keys.get(workspace, new_key.key.id)).usage
         assert (use.call_count, use.last_used_at, use.last_used_ip) == (number, access.clock(), f"192.0.2.{number}")
-        assert (await access.agent_keys.list_page(workspace, limit=9))[0][0].usage == use
+        assert (await access.agent_keys.list_page(workspace, page=PageSlice(9)))[0][0].usage == use
 
 
 async def test_the_counts_of_two_processes_are_added(access: Access) -> None:
@@ -84,11 +85,11 @@ async def test_daily_sums_match_the_calls(access: Access) -> None:
     await record_call(access, new_key, 200, "/a")
     access.clock.advance(seconds=1)
     await record_call(access, new_key, 200, "/a")
-    assert (await access.usage.list_call_page(workspace, new_key.key.id, CallFilter(), limit=2, offset=0))[1] == 6
+    assert (await access.usage.list_call_page(workspace, new_key.key.id, CallFilter(), page=PageSlice(2)))[1] == 6
     access.clock.advance(days=30)
 
     assert await access.usage.delete_old_calls() == 5
-    assert (await access.usage.list_call_page(workspace, new_key.key.id, CallFilter(), limit=9, offset=0))[1] == 1
+    assert (await access.usage.list_call_page(workspace, new_key.key.id, CallFilter(), page=PageSlice(9)))[1] == 1
     rows = await access.db.read(
         lambda tx: tx.fetch_all(select(daily_usage).order_by(daily_usage.c.day, daily_usage.c.route, daily_usage.c.status))
     )
@@ -151,7 +152,7 @@ async def test_usage_is_kept_while_the_store_is_down(access: Access) -> None:
     await usage.close()
 
     assert (await access.api_keys.get(workspace, new_key.key.id)).usage.call_count == 8
-    calls, total = await usage.list_call_page(workspace, new_key.key.id, CallFilter(), limit=9, offset=0)
+    calls, total, *_ = await usage.list_call_page(workspace, new_key.key.id, CallFilter(), page=PageSlice(9))
     assert (total, [call.request_id for call in calls]) == (4, ["req_3", "req_2", "req_1", "req_0"])
 
 
@@ -162,7 +163,7 @@ async def test_calls_of_a_workspace_deleted_meanwhile_are_dropped(access: Access
     await record_call(access, new_key)
     await access.workspaces.delete(workspace, by=OPERATOR)
 
-    assert (await access.usage.list_call_page(workspace, new_key.key.id, CallFilter(), limit=9, offset=0)) == ([], 0)
+    assert (await access.usage.list_call_page(workspace, new_key.key.id, CallFilter(), page=PageSlice(9)))[:2] == ([], 0)
     assert await access.db.read(lambda tx: tx.fetch_all(select(daily_usage))) == []
 
 
@@ -174,7 +175,7 @@ async def test_calls_written_while_their_workspace_is_deleted_are_dropped_too(ac
         await record_call(access, new_key)
         await asyncio.gather(access.usage.flush(), access.workspaces.delete(workspace, by=OPERATOR))
 
-        assert (await access.usage.list_call_page(workspace, new_key.key.id, CallFilter(), limit=9, offset=0)) == ([], 0)
+        assert (await access.usage.list_call_page(workspace, new_key.key.id, CallFilter(), page=PageSlice(9)))[:2] == ([], 0)
 
 
 async def test_closing_writes_the_buffer(access: Access, clock: FakeClock) -> None:

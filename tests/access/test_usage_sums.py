@@ -12,6 +12,7 @@ import pytest
 
 from rookery.access.key_fields import KeyChanges, NewApiKey
 from rookery.access.models import CallFilter, Environment, Key, KeyCall, KeyKind, UsageField, UsageFilter, UsageSum
+from rookery.kernel.pages import PageSlice
 from tests.access.makers import Access
 from tests.conftest import OPERATOR
 
@@ -169,9 +170,11 @@ async def test_calls_are_listed_and_filtered(access: Access, recorded: RecordedU
     ]
     for call_filter, matches in cases:
         expected = [call for call in calls if matches(call)]
-        assert await access.usage.list_call_page(recorded.workspace, key_id, call_filter, limit=999, offset=0) == (expected, len(expected))
-        assert await access.usage.list_call_page(recorded.workspace, key_id, call_filter, limit=2, offset=1) == (
+        page = await access.usage.list_call_page(recorded.workspace, key_id, call_filter, page=PageSlice(999))
+        assert page[:2] == (expected, len(expected))
+        page = await access.usage.list_call_page(recorded.workspace, key_id, call_filter, page=PageSlice(2, 1))
+        assert page[:2] == (
             expected[1:3],
             len(expected),
         )
-    assert await access.usage.list_call_page(recorded.other, key_id, CallFilter(), limit=9, offset=0) == ([], 0)
+    assert (await access.usage.list_call_page(recorded.other, key_id, CallFilter(), page=PageSlice(9))).items == []

@@ -18,6 +18,7 @@ from rookery.agents.api.hooks import HookApi
 from rookery.agents.hooks.agent_hooks import AgentHooks
 from rookery.agents.hooks.client_sessions import ClientSessions
 from rookery.agents.hooks.hook_metrics import HookMetrics
+from rookery.agents.hooks.project_names import ProjectNames
 from rookery.agents.models.agent_hooks import HookCall, HookOutcome, HookProject, PastMemory
 from rookery.coding_agents.hook_declarations import EVENTS
 from rookery.kernel.db import Database, open_database
@@ -100,6 +101,53 @@ async def test_a_session_is_recorded_and_its_record_reaches_the_next_one(instanc
     assert "Releases of billing" in second  # the last message is the question
 
 
+async def test_copilot_cli_finds_the_text_where_it_reads_it(instance: Instance) -> None:
+    """Issue 33: it runs the hooks of VS Code, and drops `hookSpecificOutput`. Payloads of Copilot CLI 1.0.102."""
+    kim = instance.agent
+    await kim.remember(TUESDAY, project="web")
+
+    answer = await prompt(kim, "8fb32c77", QUESTION, client="vscode", query="project=web", cwd="/srv/web")
+
+    assert answer["additionalContext"] == text_of(answer)
+    assert TUESDAY in text_of(answer)
+    assert get_nested(answer, "hookSpecificOutput")["hookEventName"] == "UserPromptSubmit"
+
+
+async def test_gemini_cli_is_answered_to_the_prompt_of_its_user(instance: Instance) -> None:
+    """Issue 33: with -p, the texts of the start stand before it. Payloads of Gemini CLI 0.61.0."""
+    kim = instance.agent
+    await kim.remember(TUESDAY, project="web")
+    context = "<hook_context>&lt;rookery_memory&gt;\nReleases of billing, Tuesday mornings\n&lt;/rookery_memory&gt;</hook_context>\n\n"
+    asked, unrelated = f"{context}{QUESTION}", f"{context}Who was Ada Lovelace?"
+
+    first = await prompt(kim, "0338f821", unrelated, client="gemini", query="project=web", hook_event_name="BeforeAgent")
+    second = await prompt(kim, "0338f821", asked, client="gemini", query="project=web", hook_event_name="BeforeAgent")
+    await stop(kim, "0338f821", None, client="gemini", query="project=web", prompt=asked, prompt_response="Billing is deployed.")
+    await end(kim, "0338f821", client="gemini")
+
+    assert first == {}
+    assert TUESDAY in text_of(second)
+    assert get_nested(second, "hookSpecificOutput")["hookEventName"] == "BeforeAgent"
+    (session,) = await list_sessions(kim)
+    assert (session["agent_type"], session["status"]) == ("gemini", "completed")
+    assert await list_messages(kim, session["id"]) == ["Billing is deployed."]
+
+
+async def test_qwen_code_reports_results_of_tools_as_an_empty_prompt(instance: Instance) -> None:
+    """Issue 33: they are no question of the user. Payloads of Qwen Code 0.24.4."""
+    kim = instance.agent
+    await kim.remember(TUESDAY, project="web")
+
+    asked = await prompt(kim, "d6e35617", QUESTION, client="qwen-code", query="project=web", prompt_id="d6e35617########0")
+    empty = await prompt(kim, "d6e35617", "", client="qwen-code", query="project=web", prompt_id="d6e35617########1")
+    await stop(kim, "d6e35617", "On Tuesday.", client="qwen-code", query="project=web", prompt_id="d6e35617########0")
+
+    assert TUESDAY in text_of(asked)
+    assert empty == {}
+    (session,) = await list_sessions(kim)
+    assert await list_messages(kim, session["id"]) == ["On Tuesday."]
+
+
 async def test_a_hand_off_is_told_in_place_of_the_last_message(clocked_instance: Instance, clock: FakeClock) -> None:
     """Issue 21: the hand-off note of the project's last session, with its age; an agent writes it in the session of its start."""
     kim = clocked_instance.agent
@@ -116,7 +164,9 @@ async def test_a_hand_off_is_told_in_place_of_the_last_message(clocked_instance:
     assert "Hand-off note of the last session (agent, 3 hours ago): The parser is half done." in text
     assert "Next steps noted then: Write the lexer tests" in text
     assert "I wrote a hand-off" not in text
-    assert text_of(await start(kim, "c3", query="project=other")) == ""
+    other = text_of(await start(kim, "c3", query="project=other"))
+    assert "It is still empty." in other
+    assert "parser" not in other
 
 
 async def test_a_memory_that_did_not_fit_at_the_start_is_given_at_a_prompt(instance: Instance) -> None:
@@ -161,7 +211,7 @@ async def test_a_prompt_gets_a_memory_once_in_a_session(instance: Instance) -> N
     await kim.remember(TUESDAY, project="web")
     await kim.remember("Pictures of animals are drawn by Hana in Warsaw.", project="web")
     await kim.remember("Releases of billing go out on Fridays.", project="shop")
-    assert text_of(await start(kim, "c1")) == ""
+    assert "It is still empty." in text_of(await start(kim, "c1"))
 
     text = text_of(await prompt(kim, "c1", QUESTION))
     assert "Tuesday" in text
@@ -226,7 +276,7 @@ async def test_the_payload_of_another_client_is_read(instance: Instance) -> None
     """Field notes B3: Cursor and VS Code run Claude Code's hooks with their own field names. Nothing fails."""
     kim = instance.agent
     body = {"conversation_id": "c1", "generation_id": "g1", "workspace_roots": ["/w"], "is_background_agent": False}
-    assert parse_body(await kim.post(f"{CODE}/session-start?project=web", body)) == {}
+    assert "Project in Rookery: web." in text_of(parse_body(await kim.post(f"{CODE}/session-start?project=web", body)))
     assert parse_body(await kim.post(f"{CODE}/stop", body | {"text": "Fixed."})) == {}
     assert [session["status"] for session in await list_sessions(kim)] == ["active"]
     for odd in ({}, {"session_id": None}, {"session_id": {"a": 1}, "prompt": [3]}, {"session_id": "c1", "prompt": 5}):
@@ -255,7 +305,7 @@ async def test_a_session_that_ended_is_continued_by_its_successor(instance: Inst
     await stop(kim, "c1", "First half.")
     await end(kim, "c1")
     await end(kim, "c1")
-    assert text_of(await start(kim, "c1", source="resume")) == ""
+    assert "First half" not in text_of(await start(kim, "c1", source="resume"))
     await stop(kim, "c1", "Second half.")
 
     successor, first = await list_sessions(kim)
@@ -324,8 +374,10 @@ async def test_two_tenants_share_nothing(instance: Instance) -> None:
     await start(kim, "c1")
     await stop(kim, "c1", "Ours.")
 
-    assert await start(other, "c1", source="resume") == {}
-    assert await start(other, "c2", query="project=web&branch=billing-release") == {}
+    for session, query in (("c1", "project=web"), ("c2", "project=web&branch=billing-release")):
+        text = text_of(await start(other, session, source="resume", query=query))
+        assert "It is still empty." in text
+        assert "illing" not in text
     assert await prompt(other, "c1", QUESTION) == {}
     await stop(other, "c1", "Theirs.")
     await end(other, "c1")
@@ -337,7 +389,7 @@ async def test_two_tenants_share_nothing(instance: Instance) -> None:
 async def test_unknown_clients_and_events_are_named(instance: Instance) -> None:
     """D-10: a wrong set-up is an error that names the value; it is not hidden as an outage."""
     for path, message in (
-        ("/api/agent/hooks/emacs/stop", "There is no client 'emacs' of hooks; use claude-code, codex, vscode, cursor."),
+        ("/api/agent/hooks/emacs/stop", "There is no client 'emacs' of hooks; use claude-code, codex, vscode, cursor, gemini, qwen-code."),
         (f"{CODE}/pre-tool-use", "There is no event 'pre-tool-use' of hooks; use session-start, prompt, stop, end."),
     ):
         response = await instance.agent.post(path, {"session_id": "c1"})
@@ -434,6 +486,7 @@ def make_hooks(
         db=db or services.db,
         clock=services.clock,
         sessions=ClientSessions(starter=sessions.starter, records=sessions.records),
+        projects=ProjectNames(db=db or services.db, clock=services.clock, disk=disk or services.disk_space),
         ender=sessions.ender,
         memories=memories or services.memory.related,
         disk=disk or services.disk_space,

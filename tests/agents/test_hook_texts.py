@@ -20,7 +20,7 @@ from rookery.agents.hooks.texts import (
     quote,
     strip_own_text,
 )
-from rookery.agents.models.agent_hooks import HookCall, PastSession, ReadyTask, StartContext
+from rookery.agents.models.agent_hooks import HookCall, HookProject, PastSession, ReadyTask, StartContext
 from rookery.agents.models.sessions import Handoff, SessionNotes
 from rookery.coding_agents.hook_declarations import HookEvent
 
@@ -55,6 +55,13 @@ def make_handoff(**notes: object) -> Handoff:
     return Handoff(session_id="s0", workspace_id=1, plan_id=None, agent_id="kim", notes=written, written_at=NOW)
 
 
+ABILITIES = ["recall memories", "store memories"]
+ABILITY_LINE = (
+    "The key of this session may recall memories and store memories. Rookery's tools that store something use this project and org, unless "
+    "a call names others. In sessions in several projects at once, calls need the names."
+)
+
+
 def assert_closed(text: str) -> None:
     """Check that nothing but the first and the last line of *text* contains a tag, and that no line begins with content."""
     lines = text.splitlines()
@@ -74,8 +81,8 @@ def test_no_stored_content_leaves_the_tag(contents: tuple[str, str, str, str, st
     past = PastSession(agent_id=author, at=NOW, handoff=handoff)
     tasks = [ReadyTask(id="t", name=task, plan=plan)]
     for past_session in (past, PastSession(agent_id=author, at=NOW, handoff=None, message=summary)):
-        context = StartContext(past_session=past_session, memories=memories, tasks=tasks)
-        text, _ = build_start_text(context, project=project, session_id="sess_1", now=NOW)
+        context = StartContext(past_sessions=(past_session,), memories=memories, tasks=tasks)
+        text, _ = build_start_text(context, project=HookProject(project=project), session_id="sess_1", abilities=ABILITIES, now=NOW)
         assert_closed(text)
         assert len(text) <= MAX_START_CHARS
     prompt_text, _ = build_prompt_text(memories, now=NOW)
@@ -110,9 +117,9 @@ def test_texts_keep_their_limits_and_drop_whole_lines() -> None:
     lists = tuple("step " * 50 for _ in range(20))
     handoff = make_handoff(summary="s" * 9_000, completed=lists, remaining=lists, blockers=lists, decisions=lists, next_steps=lists)
     tasks = [ReadyTask(id=str(number), name="task " * 40, plan="p" * 300) for number in range(9)]
-    context = StartContext(past_session=PastSession(agent_id="kim", at=NOW, handoff=handoff), memories=memories, tasks=tasks)
+    context = StartContext(past_sessions=(PastSession(agent_id="kim", at=NOW, handoff=handoff),), memories=memories, tasks=tasks)
 
-    start, shown_ids = build_start_text(context, project="web", session_id="sess_1", now=NOW)
+    start, shown_ids = build_start_text(context, project=HookProject(project="web"), session_id="sess_1", abilities=ABILITIES, now=NOW)
     prompt, shown = build_prompt_text(memories, now=NOW)
 
     assert 3_000 < len(start) <= MAX_START_CHARS
@@ -129,13 +136,16 @@ def test_a_start_is_told_as_a_record_with_ages_and_authors() -> None:
     """Issue 21: statements with age and author, worded as a record and never as orders."""
     handoff = make_handoff(summary="Half done.", next_steps=("write the tests", "deploy"))
     context = StartContext(
-        past_session=PastSession(agent_id="lee", at=NOW - timedelta(hours=14), handoff=handoff),
+        past_sessions=(PastSession(agent_id="lee", at=NOW - timedelta(hours=14), handoff=handoff),),
         memories=[StoredMemory("Releases go out on Tuesdays.")],
         tasks=[ReadyTask(id="t1", name="Fix the login", plan="web-login")],
     )
-    assert build_start_text(context, project="web", session_id="sess_1", now=NOW)[0].splitlines()[1:-1] == [
+    project = HookProject(project="web", org="acme")
+    text, _ = build_start_text(context, project=project, session_id="sess_1", abilities=ABILITIES, now=NOW)
+    assert text.splitlines()[1:-1] == [
         NOTE,
-        "Project in Rookery: web. This session in Rookery: sess_1.",
+        "Project in Rookery: web. Org: acme. This session in Rookery: sess_1.",
+        ABILITY_LINE,
         "Hand-off note of the last session (lee, 14 hours ago): Half done.",
         "Next steps noted then: write the tests; deploy",
         "Memories:",
@@ -145,9 +155,21 @@ def test_a_start_is_told_as_a_record_with_ages_and_authors() -> None:
     ]
 
 
-def test_nothing_is_told_when_there_is_nothing() -> None:
+def test_the_first_session_of_a_project_is_told_its_names_and_rights() -> None:
+    """Real agents 1: the agent learns the names that its calls need. The text of a second repository of a name says so."""
+    project = HookProject(project="globex/api", taken_name="api")
+    text, shown_ids = build_start_text(StartContext(), project=project, session_id="sess_1", abilities=["recall memories"], now=NOW)
+    assert shown_ids == []
+    assert text.splitlines()[1:-1] == [
+        "Rookery keeps a record of the work in this project. It is still empty.",
+        "Project in Rookery: globex/api. This session in Rookery: sess_1.",
+        "Another repository has the project api. If both are the same repository, `project` in .rookery.toml gives them one name.",
+        ABILITY_LINE.replace("recall memories and store memories", "recall memories"),
+    ]
+
+
+def test_nothing_is_told_at_a_prompt_without_memories() -> None:
     """Issue 21: nothing at all when there is nothing."""
-    assert build_start_text(StartContext(), project="web", session_id="sess_1", now=NOW) == ("", [])
     assert build_prompt_text([], now=NOW) == ("", [])
     assert build_answer("claude-code", "session-start", "") == {}
 
@@ -222,15 +244,15 @@ def test_each_clients_payload_is_read(client: str, event: HookEvent, payload: di
 
 
 def test_each_client_is_answered_in_its_own_schema() -> None:
-    """Issue 21, field notes B1: hookSpecificOutput for Claude Code, Codex and VS Code, snake case for Cursor."""
-    for client in ("claude-code", "codex", "vscode"):
+    """Issue 21, field notes B1: hookSpecificOutput for most, snake case for Cursor, and for Copilot CLI a text at the top too."""
+    for client in ("claude-code", "codex", "vscode", "gemini", "qwen-code"):
         output = {"hookEventName": "SessionStart", "additionalContext": "text"}
-        assert build_answer(client, "session-start", "text") == {"hookSpecificOutput": output}
+        top = {"additionalContext": "text"} if client == "vscode" else {}
+        assert build_answer(client, "session-start", "text") == {"hookSpecificOutput": output, **top}
     assert build_answer("cursor", "session-start", "text") == {"additional_context": "text"}
     assert build_answer("codex", "prompt", "text") == {
         "hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": "text"}
     }
-    for client in ("vscode", "cursor"):
-        assert build_answer(client, "prompt", "text") == {}
+    assert build_answer("cursor", "prompt", "text") == {}
     for client in ("claude-code", "codex", "vscode", "cursor"):
         assert build_answer(client, "stop", "text") == build_answer(client, "end", "text") == {}

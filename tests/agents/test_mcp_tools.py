@@ -100,7 +100,7 @@ async def test_every_tool_has_the_arguments_of_its_route(instance: Instance) -> 
         body, path = TOOL_ROUTES[tool.name]
         schema = cast("dict[str, dict[str, object]]", tool.input_schema)
         required = {name for name, field in body.model_fields.items() if field.is_required()}
-        assert set(schema["properties"]) - path <= set(body.model_fields), tool.name
+        assert set(schema["properties"]) - path - {"max_tokens"} <= set(body.model_fields), tool.name
         assert path | required <= set(schema.get("required", ())), tool.name
         assert path <= set(schema["properties"]), tool.name
         assert 20 <= len(tool.description) <= 400, tool.name

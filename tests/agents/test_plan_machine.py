@@ -21,12 +21,14 @@ from rookery.agents.plans.claims import Claims, LeaseCredential, LeaseRequest
 from rookery.agents.plans.phases import Phases
 from rookery.agents.plans.plan_events import PlanEventRecorder, ReadyTaskNotifier
 from rookery.agents.plans.plans import Plans
+from rookery.agents.plans.server_pulse import ServerPulse
 from rookery.agents.plans.tasks import Tasks
 from rookery.agents.plans.transitions import PHASE_TRANSITIONS, PLAN_TRANSITIONS, TASK_TRANSITIONS
 from rookery.kernel.db import Database, open_database
 from rookery.kernel.errors import Conflict
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import uuid7
+from rookery.kernel.pages import PageSlice
 from rookery.kernel.wakeups import Wakeups
 from tests.conftest import FakeClock
 from tests.memory.makers import make_caller
@@ -110,7 +112,14 @@ class PlanMachine(RuleBasedStateMachine):
         self.plans = Plans(recorder=journal, db=self.db, clock=self.clock, ids=uuid7)
         self.phases = Phases(recorder=journal, db=self.db, clock=self.clock, ids=uuid7)
         self.work = Tasks(recorder=journal, db=self.db, clock=self.clock, ids=uuid7)
-        self.claims = Claims(recorder=journal, db=self.db, notifier=ReadyTaskNotifier(bus, Wakeups()), clock=self.clock, ids=uuid7)
+        self.claims = Claims(
+            pulse=ServerPulse(db=self.db),
+            recorder=journal,
+            db=self.db,
+            notifier=ReadyTaskNotifier(bus, Wakeups()),
+            clock=self.clock,
+            ids=uuid7,
+        )
         self.tokens: dict[str, str] = {}
 
     def run(self, work: Coroutine[object, object, T]) -> T | None:
@@ -272,7 +281,7 @@ class PlanMachine(RuleBasedStateMachine):
         assert view.plan.event_seq == len(self.loop.run_until_complete(self._events(view.plan.id)))
 
     async def _events(self, plan_id: str) -> list[int]:
-        events, _ = await self.plans.list_events(self.caller, plan_id, after=0, limit=10_000, offset=0)
+        events, *_ = await self.plans.list_events(self.caller, plan_id, after=0, page=PageSlice(10_000))
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
         return [event.seq for event in events]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import cast
 
+from dirty_equals import IsStr
+
 from tests.agents.makers import get_json, make_plan, phase, phases_of, set_status, tasks_of
 from tests.agents.session_makers import error_of, get_nested, parse_body, start_session_id
 from tests.conftest import Instance
@@ -134,7 +136,7 @@ async def test_versions_of_a_template_are_a_page(instance: Instance) -> None:
         parse_body(await instance.admin.send("PUT", f"{TEMPLATES}/hotfix", {**body, "name": f"Hotfix {number}"}))
     second = parse_body(await instance.admin.get(f"{TEMPLATES}/hotfix/versions?per_page=1&page=2"))
     all_versions = parse_body(await instance.admin.get(f"{TEMPLATES}/hotfix/versions"))
-    assert second["meta"] == {"current_page": 2, "per_page": 1, "total": 3}
+    assert second["meta"] == {"current_page": 2, "per_page": 1, "total": 3, "next_cursor": IsStr()}
     assert second["data"] == cast("list[Json]", all_versions["data"])[1:2]
     assert all_versions["versions"] == all_versions["data"] == second["versions"]
     assert all_versions["count"] == 3

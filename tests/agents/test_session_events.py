@@ -132,7 +132,7 @@ async def test_an_event_repeated_with_its_key_is_stored_once(instance: Instance)
 
     assert parse_body(first, 201) == parse_body(repeated, 201)
     assert repeated.headers["idempotent-replay"] == "true"
-    assert parse_body(await instance.agent.get(path))["meta"] == {"current_page": 1, "per_page": 15, "total": 1}
+    assert parse_body(await instance.agent.get(path))["meta"] == {"current_page": 1, "per_page": 15, "total": 1, "next_cursor": None}
 
 
 async def test_events_of_an_ended_session_can_be_read(instance: Instance) -> None:
@@ -141,4 +141,9 @@ async def test_events_of_an_ended_session_can_be_read(instance: Instance) -> Non
     await append_event(instance.agent, session)
     await end_session(instance.agent, session)
 
-    assert parse_body(await instance.agent.get(f"{SESSIONS}/{session}/events"))["meta"] == {"current_page": 1, "per_page": 15, "total": 1}
+    assert parse_body(await instance.agent.get(f"{SESSIONS}/{session}/events"))["meta"] == {
+        "current_page": 1,
+        "per_page": 15,
+        "total": 1,
+        "next_cursor": None,
+    }

@@ -115,7 +115,7 @@ async def _start(mcp: Client, plan: str) -> str:
 async def _claim_next(mcp: Client, plan: str, session: str, **options: object) -> Json:
     """Claim the next task; return an empty object if the plan has no more."""
     result = await _call(mcp, "task_claim_next", plan=plan, session_id=session, **options)
-    if result["task"] is None:
+    if result.get("task") is None:
         assert result["reason"] == "plan_done"
         return {}
     return cast("Json", result["task"])

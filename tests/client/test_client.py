@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from typing import cast
 from urllib.parse import urlsplit
 
+import httpx2
 import pytest
 
+from rookery.kernel.ids import uuid7
 from rookery_client import ApiError, AsyncRookery, ConnectionFailed, Rookery
 from rookery_client.errors import NotFoundError
 from rookery_client.generated.errors import ScopeMissing, Unauthorised, ValidationError
@@ -56,6 +59,59 @@ def test_iterating_a_list_yields_all_pages(client: Rookery) -> None:
     assert (second.number, len(second.items)) == (2, 3)
     assert sorted(memory.content for memory in page) == [f"Fact {number}." for number in range(7)]
     assert len(list(client.memory.list_memories(project="nothing"))) == 0
+
+
+def test_a_loop_deletes_all_that_it_reads(client: Rookery) -> None:
+    """Issue 34, M30: deleting the entries of a page does not move those of the next."""
+    for start in (0, 50):
+        client.memory.remember_batch(memories=[{"content": f"Note {start + number}.", "project": "erased"} for number in range(50)])
+    deleted = list[str]()
+    for memory in client.memory.list_memories(project="erased", per_page=7):
+        client.memory.delete_memory(memory.id)
+        deleted.append(memory.id)
+
+    assert len(deleted) == len(set(deleted)) == 100
+    assert client.memory.list_memories(project="erased").total == 0
+
+
+async def test_an_asynchronous_loop_reads_each_entry_once(server: Server) -> None:
+    """Issue 34, M30: new entries at the beginning of the list do not repeat others; a task is deleted in the middle of its plan."""
+    async with AsyncRookery(server.url, server.keys["api_key"], timeout_s=HANG_S) as client:
+        await client.memory.remember_batch(memories=[{"content": f"Entry {number}.", "project": "read"} for number in range(40)])
+        names = [f"Task {number}" for number in range(20)]
+        plan = await client.plans.create_plan(title="Loop", phases=[{"name": "Only", "tasks": [{"name": name} for name in names]}])
+        seen, tasks = list[str](), list[str]()
+        async for memory in await client.memory.list_memories(project="read", per_page=9):
+            seen.append(memory.content)
+            await client.memory.remember(content=f"Later entry {len(seen)}.", project="read")
+        async for task in await client.plans.list_tasks(plan=plan.id, per_page=3):
+            tasks.append(task.name)
+            await client.plans.delete_task(task.id)
+
+    assert sorted(seen) == sorted(f"Entry {number}." for number in range(40))
+    assert tasks == names
+
+
+@pytest.mark.parametrize("value", ["u_17", 3.0, 42, True, None, 'a "b" & c=d'])
+def test_memories_are_filtered_by_metadata(server: Server, client: Rookery, value: object) -> None:
+    """Issue 34, X1: an object in the URL. Values are compared as text."""
+    content = f"Ann wants the report of {uuid7()} on Fridays."
+    stored = client.memory.remember(content=content, metadata={"user.id": value, "other": 1}, project="x1", wait_ms=5000)
+    filters: dict[str, object] = {"user.id": value}
+    found = client.memory.list_memories(metadata=filters, project="x1")
+    searched = client.memory.search_memories(q="report", metadata={**filters, "other": 1}, project="x1")
+    drawn = client.memory.get_memory_map(metadata=filters, project="x1")
+    answer = httpx2.get(
+        f"{server.url}/v1/brain/memories",
+        params={"metadata": json.dumps(filters), "project": "x1"},
+        headers={"Authorization": f"Bearer {server.keys['api_key']}"},
+    )
+
+    assert [memory.id for memory in found] == [hit.id for hit in searched.hits] == [stored.id]
+    assert drawn.total == 1
+    assert [memory["id"] for memory in answer.json()["data"]] == [stored.id]
+    assert len(client.memory.list_memories(metadata={"user.id": "nobody"}, project="x1").items) == 0
+    client.memory.delete_memory(stored.id)
 
 
 def test_null_clears_a_field_and_unset_keeps_it(client: Rookery) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from rookery_client.calls import UNSET, Call, fill_path, given
 from rookery_client.errors import ClientError, NotFoundError
 from rookery_client.exchange import Exchange, Options, Retry
 from rookery_client.generated.errors import RateLimited, ScopeMissing
+from rookery_client.pages import PageBody
 
 GET = Call(operation="get_plan", method="GET", path="/plans/1", result=dict[str, object])
 POST = Call(operation="call_tool", method="POST", path="/tools", result=dict[str, object], body={})
@@ -134,6 +136,24 @@ def test_a_response_of_something_else_is_named(status: int, body: bytes) -> None
         begin(GET).receive(status, {}, body)
 
     assert caught.value.status == status
+
+
+@pytest.mark.parametrize(
+    ("meta", "links", "following"),
+    [
+        ({"next_cursor": "abc"}, {"next": "http://x/?page=2"}, {"cursor": "abc"}),
+        ({"next_cursor": None}, {"next": None}, None),
+        ({}, {"next": "http://x/?page=2"}, {"page": 2}),
+        ({}, {"next": None}, None),
+    ],
+)
+def test_the_next_page_has_a_cursor_or_a_number(meta: dict[str, object], links: dict[str, object], following: object) -> None:
+    """Issue 34: servers without cursors are read by numbers, as before."""
+    body = PageBody[int].model_validate({"data": [1], "links": links, "meta": {"current_page": 1, "per_page": 1, "total": 2, **meta}})
+    call = replace(GET, query={"q": "x", "page": 1}).at_page(body.following or {})
+
+    assert body.following == following
+    assert call.query == {"q": "x", **(body.following or {})}
 
 
 def test_the_key_is_the_same_in_every_attempt() -> None:

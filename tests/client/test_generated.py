@@ -10,6 +10,7 @@ from distribution.client.__main__ import FOLDER, load_document, write_client
 from distribution.client.operations import SKIPPED_TAGS
 from rookery_client import AsyncRookery, Rookery
 from rookery_client.generated.inputs import RememberBody, ScoreItemBody
+from rookery_client.generated.models import Hook
 
 
 def test_the_generated_modules_are_current() -> None:
@@ -43,6 +44,13 @@ def test_both_clients_have_every_operation() -> None:
     assert operations.keys() - pages <= methods
     assert methods - {"__init__"} == asynchronous - {"__init__"}
     assert pages == {"confirm_login", "finish_login", "get_subscribe_page", "get_unsubscribe_page", "cancel_subscription", "get_favicon"}
+
+
+def test_two_fields_with_one_name_in_python_stay_two() -> None:
+    """Issue 33: the answer of a hook has `additionalContext` for one client and `additional_context` for another."""
+    hook = Hook.model_validate({"additionalContext": "for Copilot CLI", "additional_context": "for Cursor"})
+
+    assert (hook.additional_context_, hook.additional_context) == ("for Copilot CLI", "for Cursor")
 
 
 def test_items_that_are_validated_one_by_one_have_types() -> None:

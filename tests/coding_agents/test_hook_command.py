@@ -105,8 +105,23 @@ def test_an_event_is_sent_with_its_project_and_the_answer_is_printed(server: Hoo
     assert (done.returncode, done.stderr, json.loads(done.stdout)) == (0, "", ANSWER)
     ((path, authorization, body),) = server.requests
     assert urlsplit(path).path == "/rookery/api/agent/hooks/claude-code/session-start"
-    assert dict(parse_qsl(urlsplit(path).query)) == {"project": "web", "org": "acme"}
+    query = dict(parse_qsl(urlsplit(path).query))
+    assert len(query.pop("folder")) == 32
+    assert query == {"project": "web", "org": "acme", "is_named": "true"}
     assert (authorization, body) == (f"Bearer {KEY}", payload)
+
+
+@pytest.mark.parametrize("char", ["x", "\u5428", "\x01", "\U0001f600"])
+def test_a_prompt_of_any_length_is_sent_with_its_end(server: HookServer, folder: Path, char: str) -> None:
+    """Issue 33: more than 1 MiB takes long to send, so a payload loses the middle of its texts, and what no client fills with text."""
+    payload = {"session_id": "c1", "prompt": f"First words. {char * 1_000_000} How many tons?", "odd": ["y" * 1_000_000]}
+    run_hook("prompt", "--client", "codex", "--url", server.url, stdin=json.dumps(payload), folder=folder)
+    ((_, _, body),) = server.requests
+    sent = cast("dict[str, str]", body)
+    assert len(json.dumps(sent, ensure_ascii=False).encode()) < 1024 * 1024
+    assert sent["session_id"] == "c1"
+    assert sent["prompt"].startswith("First words.")
+    assert sent["prompt"].endswith("How many tons?")
 
 
 def test_a_project_is_sent_as_the_route_takes_it(server: HookServer, folder: Path) -> None:
@@ -114,7 +129,7 @@ def test_a_project_is_sent_as_the_route_takes_it(server: HookServer, folder: Pat
     (folder / ".rookery.toml").write_text(f'project = " {"w" * 300}"\norg = "acme\\nEU\\u0000{"x" * 100}"\n')
     run_hook("stop", "--client", "codex", "--url", server.url, stdin="{}", folder=folder)
     ((path, _, _),) = server.requests
-    query = HookQuery(**dict(parse_qsl(urlsplit(path).query)))
+    query = HookQuery.model_validate(dict(parse_qsl(urlsplit(path).query)))
     assert (query.project, query.org) == ("w" * 255, f"acme EU {'x' * 92}")
 
 
@@ -157,7 +172,7 @@ def test_nothing_is_printed_for_an_empty_or_wrong_answer(server: HookServer, fol
         (("stop", "--client", "codex"), "", {}),
         (("stop", "--client", "codex"), "{}", {"ROOKERY_HOOKS": "off"}),
         (("stop", "--client", "codex"), "{}", {"ROOKERY_KEY": ""}),
-        (("stop", "--client", "codex", "--key-file", "/nowhere/key"), "{}", {}),
+        (("stop", "--client", "codex", "--key-file", "/nowhere/key"), "{}", {"ROOKERY_KEY": ""}),
     ],
 )
 def test_nothing_is_sent_and_nothing_is_said(
@@ -210,6 +225,60 @@ def test_a_client_that_drops_the_arguments_is_not_stopped() -> None:
     assert done.stderr == ""
 
 
+def test_a_key_file_that_does_not_exist_leaves_the_variable(server: HookServer, folder: Path) -> None:
+    """A container may have the variable alone."""
+    run_hook("stop", "--client", "codex", "--url", server.url, "--key-file", str(folder / "none"), stdin="{}", folder=folder)
+
+    assert server.requests[0][1] == f"Bearer {KEY}"
+
+
+def test_only_copilot_cli_sends_what_vs_code_cannot_use(server: HookServer, folder: Path) -> None:
+    """Both run the hooks of one file, and only Copilot CLI adds a text to a prompt; it sets COPILOT_CLI for its hooks."""
+    for event in ("prompt", "end", "session-start"):
+        run_hook(event, "--client", "vscode", "--url", server.url, stdin="{}", folder=folder)
+    assert [urlsplit(path).path.rpartition("/")[2] for path, _, _ in server.requests] == ["session-start"]
+
+    run_hook("prompt", "--client", "vscode", "--url", server.url, stdin="{}", folder=folder, COPILOT_CLI="1")
+    assert len(server.requests) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the environment of another process")
+@pytest.mark.parametrize(
+    ("switch", "arguments", "is_here", "is_sent"),
+    [
+        ("off", [], True, False),
+        ("on", [], True, True),
+        ("off", [], False, True),
+        ("off", ["--cd=/elsewhere"], False, False),
+    ],
+)
+def test_a_terminal_of_codex_switches_the_hooks_of_its_folder_off(
+    server: HookServer, folder: Path, switch: str, arguments: list[str], *, is_here: bool, is_sent: bool
+) -> None:
+    """Issue 33: the background server of Codex runs the hooks, and does not have the variables of the terminal."""
+    program = folder / "codex"
+    program.symlink_to(sys.executable)
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    code = "import sys; print(flush=True); sys.stdin.read()"
+    terminal = subprocess.Popen(
+        [program, "-c", code, *arguments],
+        cwd=folder if is_here else elsewhere,
+        env={"ROOKERY_HOOKS": switch},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with terminal:
+        assert terminal.stdout is not None
+        terminal.stdout.readline()
+        run_hook("stop", "--client", "codex", "--url", server.url, stdin=json.dumps({"cwd": str(folder)}), folder=folder)
+        run_hook("stop", "--client", "gemini", "--url", server.url, stdin=json.dumps({"cwd": str(folder)}), folder=folder)
+        terminal.terminate()
+
+    clients = [urlsplit(path).path.split("/")[4] for path, _, _ in server.requests]
+    assert clients == (["codex", "gemini"] if is_sent else ["gemini"])
+
+
 def test_a_hook_imports_neither_the_server_nor_the_command_line(folder: Path) -> None:
     """Issue 21: fast start. Only the standard library and the modules of hooks are imported."""
     code = (
@@ -224,9 +293,12 @@ def test_a_hook_imports_neither_the_server_nor_the_command_line(folder: Path) ->
         "rookery",
         "rookery.__main__",
         "rookery.coding_agents",
+        "rookery.coding_agents.git_config",
         "rookery.coding_agents.hook_command",
         "rookery.coding_agents.hook_declarations",
         "rookery.coding_agents.projects",
+        "rookery.coding_agents.repositories",
+        "rookery.coding_agents.terminals",
     ]
     assert others == ""
 

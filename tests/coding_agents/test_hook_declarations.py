@@ -20,7 +20,7 @@ def test_each_client_starts_by_a_command_and_declares_an_event_once(client: str)
 
 
 def test_only_claude_code_sends_events_itself() -> None:
-    """B1: Claude Code has `http` hooks; Codex, VS Code and Cursor run commands only."""
+    """B1: Claude Code has `http` hooks; the others run commands."""
     assert {client for client in CLIENTS if any(hook.transport == "http" for hook in HOOKS[client])} == {"claude-code"}
     assert hook_path("claude-code", "stop") == "/api/agent/hooks/claude-code/stop"
     assert HOOKS["codex"][0].command("codex") == ["hook", "session-start", "--client", "codex"]

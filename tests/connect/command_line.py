@@ -25,7 +25,19 @@ class ConnectCommand:
         self.home = home
         self.variables: Mapping[str, str | None] = {
             "HOME": str(home),
-            **dict.fromkeys(("XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR", "ROOKERY_KEY"), None),
+            **dict.fromkeys(
+                (
+                    "XDG_CONFIG_HOME",
+                    "CODEX_HOME",
+                    "CLAUDE_CONFIG_DIR",
+                    "COPILOT_HOME",
+                    "GEMINI_CLI_HOME",
+                    "QWEN_HOME",
+                    "ROOKERY_HOOKS",
+                    "ROOKERY_KEY",
+                ),
+                None,
+            ),
             **variables,
         }
         add_commands(self.app, "connect", "version")  # with one command alone, Typer takes its name for an argument

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -27,11 +29,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-def command(server: Server, home: Path, project: Path) -> Iterator[ConnectCommand]:
-    """The command on the data folder of the server, in the shell of a client whose key is set. Its new keys are deleted at the end."""
+def command(server: Server, home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ConnectCommand]:
+    """
+    The command on the data folder of the server, in the shell of a client whose key is set, on the host laptop.
+
+    Its new keys are deleted at the end.
+    """
+    monkeypatch.setattr("socket.gethostname", lambda: "laptop")
+    old_ids = {key["id"] for key in server.client.get("/api/v1/agent-keys").raise_for_status().json()["data"]}
     yield ConnectCommand(server.folder, home, ROOKERY_KEY=server.keys["agent_key"])
     for key in server.client.get("/api/v1/agent-keys").raise_for_status().json()["data"]:
-        if key["name"].endswith(f" on {socket.gethostname()}"):
+        if key["id"] not in old_ids:
             server.client.delete(f"/api/v1/agent-keys/{key['id']}").raise_for_status()
 
 
@@ -53,9 +61,16 @@ def trust_codex_hooks(home: Path) -> None:
     config.write_text(config.read_text() + states)
 
 
-@pytest.mark.parametrize("client", ["claude-code", "cursor", "codex", "windsurf", "gemini"])
+def trust_folder(home: Path, project: Path) -> None:
+    """Store the trust that Gemini CLI asks its user for."""
+    (home / ".gemini").mkdir(exist_ok=True)
+    (home / ".gemini" / "trustedFolders.json").write_text(json.dumps({str(project): "TRUST_FOLDER"}))
+
+
+@pytest.mark.parametrize("client", ["claude-code", "cursor", "codex", "windsurf", "gemini", "opencode", "qwen-code", "copilot"])
 def test_a_client_that_was_just_connected_has_no_problem(command: ConnectCommand, home: Path, project: Path, client: str) -> None:
     """The check speaks MCP with the key of the variable and counts the tools."""
+    trust_folder(home, project)
     command.run(client, "--write", "--user" if client == "claude-code" else "--no-key")
 
     report = command.run_json(client, "--check")
@@ -94,7 +109,7 @@ def test_a_client_that_is_not_connected_is_reported(command: ConnectCommand, cli
 
 def test_a_wrong_key_is_reported_and_not_shown(command: ConnectCommand, server: Server) -> None:
     """A key that was revoked, or is of another server."""
-    command.run("codex", "--write")
+    command.run("codex", "--write", "--no-key")
     key = "ak_" + "0Wrong0Key" * 3 + "00"
     command.variables = {**command.variables, "ROOKERY_KEY": key}
 
@@ -170,7 +185,8 @@ def test_an_old_address_is_reported_and_the_key_is_not_sent_there(command: Conne
     with socket.create_server(("127.0.0.1", 0)) as other:
         other.settimeout(0)
         port = cast("int", other.getsockname()[1])
-        command.run("cursor", "--write", "--hooks", "--no-key", "--url", f"http://127.0.0.1:{port}")
+        without_key = ConnectCommand(command.settings.data_dir, command.home)
+        without_key.run("cursor", "--write", "--hooks", "--no-key", "--url", f"http://127.0.0.1:{port}")
 
         assert command.check("cursor") == {"wrong_address"}
         with pytest.raises(BlockingIOError):
@@ -218,7 +234,138 @@ def test_hooks_that_codex_does_not_trust_are_reported(command: ConnectCommand, h
     command.run("codex", "--write", "--url", "http://127.0.0.1:1", "--no-key")
     moved = command.run("codex", "--check", "--url", "http://127.0.0.1:1", "--json").stdout
     assert "These hooks have changed since you trusted them" in moved
-    assert command.run_json("codex", "--remove")["notices"] == []
+    assert "keeps the key" in str(command.run_json("codex", "--remove")["notices"])
+
+
+def test_a_folder_that_the_client_does_not_trust_is_reported(command: ConnectCommand, home: Path, project: Path) -> None:
+    """Issue 33: Gemini CLI disables all servers there, also those of its user. The longest path that covers the folder counts."""
+    file = home / ".gemini" / "trustedFolders.json"
+    command.run("gemini", "--write")
+    assert command.check("gemini") == {"untrusted"}
+    trust_folder(home, project)
+    assert command.check("gemini") == set()
+    for rules, problems in (
+        ({str(project.parent): "TRUST_FOLDER"}, set[str]()),
+        ({str(project / "below"): "TRUST_PARENT"}, set[str]()),
+        ({str(project.parent): "TRUST_FOLDER", str(project): "DO_NOT_TRUST"}, {"untrusted"}),
+        ({str(project / "below"): "TRUST_FOLDER"}, {"untrusted"}),
+    ):
+        file.write_text(json.dumps(rules))
+        assert command.check("gemini") == problems, rules
+    command.variables = {**command.variables, "GEMINI_CLI_TRUST_WORKSPACE": "true"}
+    assert command.check("gemini") == set()
+
+
+def test_qwen_code_asks_for_trust_only_if_a_setting_says_so(command: ConnectCommand, home: Path, project: Path) -> None:
+    """Issue 33: and it starts a server of a project only after its user has approved it. Files as Qwen Code 0.24.4 writes them."""
+    command.run("qwen-code", "--write")
+    file = home / ".qwen" / "settings.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "security": {"folderTrust": {"enabled": True}}}))
+    assert command.check("qwen-code") == {"untrusted"}
+    file.unlink()
+    command.run("qwen-code", "--write", "--project")
+    assert command.check("qwen-code") == {"untrusted"}
+    approvals = {str(project): {"rookery": {"hash": "cdbe494c", "status": "approved"}}}
+    (home / ".qwen" / "mcpApprovals.json").write_text(json.dumps(approvals))
+    assert command.check("qwen-code") == set()
+    (home / ".qwen" / "mcpApprovals.json").write_text(json.dumps(approvals).replace("approved", "rejected"))
+    assert command.check("qwen-code") == {"disabled"}
+
+
+def test_projects_that_codex_and_copilot_do_not_trust_are_reported(command: ConnectCommand, home: Path, project: Path) -> None:
+    """Issue 33: both ignore the file of such a project without a word."""
+    command.run("codex", "--write", "--project")
+    command.run("copilot", "--write", "--project")
+    assert command.check("codex") == command.check("copilot") == {"untrusted"}
+    (home / ".codex" / "config.toml").write_text(f'[projects."{project}"]\ntrust_level = "trusted"\n')
+    (home / ".copilot").mkdir()
+    (home / ".copilot" / "config.json").write_text(json.dumps({"trustedFolders": [str(project.parent)]}))
+    assert command.check("codex") == command.check("copilot") == set()
+
+
+@pytest.mark.parametrize(
+    ("client", "file", "settings"),
+    [
+        ("gemini", ".gemini/settings.json", {"mcp": {"excluded": ["rookery"]}}),
+        ("qwen-code", ".qwen/settings.json", {"mcp": {"excluded": ["rook*"]}}),
+        ("qwen-code", ".qwen/settings.json", {"mcp": {"allowed": ["other"]}}),
+        ("copilot", ".copilot/settings.json", {"disabledMcpServers": ["rookery"]}),
+    ],
+)
+def test_a_server_that_a_setting_disables_is_reported(
+    command: ConnectCommand, home: Path, project: Path, client: str, *, file: str, settings: dict[str, object]
+) -> None:
+    """Issue 33: the entry stays as it is. `copilot mcp disable` writes such a list."""
+    trust_folder(home, project)
+    command.run(client, "--write")
+    path = home / file
+    path.write_text(json.dumps({**(json.loads(path.read_text()) if path.exists() else {}), **settings}))
+
+    assert command.check(client) == {"disabled"}
+
+
+def test_a_key_that_another_program_wrote_into_the_file_is_reported(command: ConnectCommand, home: Path, project: Path) -> None:
+    """Issue 33: `gemini mcp add` and `qwen mcp add` write the file back with the value of each variable. Others may read a project's."""
+    trust_folder(home, project)
+    key = str(command.variables["ROOKERY_KEY"])
+    for scope, problems in (("--user", set[str]()), ("--project", {"key_in_file"})):
+        file = (home if scope == "--user" else project) / ".gemini" / "settings.json"
+        command.run("gemini", scope, "--write")
+        file.write_text(file.read_text().replace("${ROOKERY_KEY}", key))
+        report = command.run_json("gemini", scope, "--check")
+        assert "key_in_file" in str(report["findings"])
+        assert key not in str(report)
+        assert command.check("gemini", scope) == problems
+
+        written = command.run_json("gemini", scope, "--write")
+
+        assert "${ROOKERY_KEY}" in file.read_text()
+        assert "had the key in clear" in str(written["notices"])
+        assert key not in file.with_name(f"{file.name}.rookery-backup").read_text()
+        assert command.check("gemini", scope) == set()
+        command.run("gemini", scope, "--remove")
+
+
+def test_the_key_of_a_file_is_the_one_that_is_checked(command: ConnectCommand, home: Path) -> None:
+    """Issue 33: Codex uses it, whatever the variable of the shell is. A rotation has an effect as soon as the file has the new key."""
+    command.run("codex", "--write")
+    file, key = home / ".codex" / "rookery.key", str(command.variables["ROOKERY_KEY"])
+    assert file.read_text() == f"{key}\n"
+    command.variables = {**command.variables, "ROOKERY_KEY": None}
+    assert command.check("codex") == set()
+    file.write_text("ak_" + "0Wrong0Key" * 3 + "00")
+    assert command.check("codex") == {"key_refused"}
+    file.unlink()
+    assert command.check("codex") == {"key_unset"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the environment of another process")
+def test_the_background_server_of_codex_is_compared_with_the_shell(command: ConnectCommand, home: Path) -> None:
+    """Issue 33: it runs hooks and connects with the environment of its first start."""
+    command.run("codex", "--write", "--hooks", "--no-key")
+    trust_codex_hooks(home)
+    key, state = str(command.variables["ROOKERY_KEY"]), home / ".codex" / "app-server-daemon" / "daemon.pid"
+    state.parent.mkdir()
+
+    def check(**environment: str) -> dict[str, bool]:
+        sleep = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()", "app-server"]
+        with subprocess.Popen(sleep, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            state.write_text(json.dumps({"pid": process.pid, "processStartTime": "Sat Nov 28 22:39:00 2026"}))
+            findings = cast("list[dict[str, object]]", command.run_json("codex", "--check")["findings"])
+            process.terminate()
+        return {str(finding["code"]): bool(finding["is_problem"]) for finding in findings}
+
+    assert check() == {"stale_environment": True}
+    assert check(ROOKERY_KEY="another") == {"stale_environment": True}
+    assert check(ROOKERY_KEY=key) == {}
+    assert check(ROOKERY_KEY=key, ROOKERY_HOOKS="off") == {"stale_environment": True}
+    command.run("codex", "--write", "--hooks")
+    assert check() == {}, "the key is in a file"
+    command.variables = {**command.variables, "ROOKERY_HOOKS": "off"}
+    assert check() == {"hooks_off": False, "background_server": False}
+    assert command.check("codex") == set(), "its process has ended"
 
 
 def test_the_hash_of_a_hook_is_that_of_codex() -> None:
@@ -276,7 +423,12 @@ def test_a_file_that_cannot_be_read_is_reported(command: ConnectCommand, project
 
 
 @pytest.mark.parametrize(
-    ("client", "file"), [("zed", ".config/zed/settings.json"), ("claude-desktop", ".config/Claude/claude_desktop_config.json")]
+    ("client", "file"),
+    [
+        ("zed", ".config/zed/settings.json"),
+        ("claude-desktop", ".config/Claude/claude_desktop_config.json"),
+        ("cline", ".cline/data/settings/cline_mcp_settings.json"),
+    ],
 )
 def test_a_client_that_keeps_its_key_gets_one_of_its_own(command: ConnectCommand, home: Path, client: str, file: str) -> None:
     """The new file is readable by its owner only; a second run changes nothing; a placeholder is a problem."""
@@ -337,6 +489,35 @@ def test_a_key_of_the_client_is_created_once_and_has_few_permissions(command: Co
     assert "has a key already" in str(second["notices"])
 
 
+@pytest.mark.parametrize("host", ["4f1c0a7be2d1", "codespaces-9be2d1"])
+def test_a_container_with_a_random_name_gets_the_agent_of_its_project(
+    command: ConnectCommand, project: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    """M35: rebuilt containers are one agent, and a line says how to choose its name."""
+    command.variables = {**command.variables, "ROOKERY_KEY": None}
+    (project / ".git").mkdir()
+    monkeypatch.setattr("socket.gethostname", lambda: host)
+    first = command.run_json("claude-code", "--write")
+    assert "key" in first
+    assert f"The name of this host, {host}, is random, so the agent is claude-code-project." in str(first["notices"])
+    monkeypatch.setattr("socket.gethostname", lambda: "9be2d14f1c0a")
+    second = command.run_json("claude-code", "--write")
+    assert "key" not in second
+    assert "The agent claude-code-project has a key already" in str(second["notices"])
+
+
+def test_the_name_of_the_agent_can_be_given(command: ConnectCommand, project: Path) -> None:
+    """M35: `--name`, or `agent` in `.rookery.toml`, in place of the name of the host."""
+    command.variables = {**command.variables, "ROOKERY_KEY": None}
+    (project / ".rookery.toml").write_text('agent = "Kim\'s box"\n')
+    assert "key" in command.run_json("claude-code", "--write")
+    assert "The agent claude-code-kim-s-box has a key" in str(command.run_json("claude-code", "--write")["notices"])
+    assert "key" in command.run_json("claude-code", "--write", "--name", "ci")
+    assert "The agent claude-code-ci has a key" in str(command.run_json("claude-code", "--write", "--name", "claude-code-ci")["notices"])
+    (project / ".rookery.toml").write_text("agent =")
+    assert "Correct .rookery.toml, or use --name." in get_error(command.run("claude-code", "--write"))
+
+
 def test_a_key_is_shown_if_the_file_cannot_be_written(command: ConnectCommand, project: Path) -> None:
     """The key exists by then, and a later run could not show it."""
     (project / ".mcp.json").write_text("{}")
@@ -363,7 +544,7 @@ def test_a_key_is_created_over_http_by_a_key_that_may(server: Server, home: Path
     assert created["url"] == f"{server.url}/mcp"
     assert elsewhere.check("windsurf", "--url", server.url) == set()
     assert ("key" in again, "has a key already" in str(again["notices"])) == (False, True)
-    assert ("key" in with_own, with_own["notices"]) == (False, [])
+    assert ("key" in with_own, [text for text in cast("list[str]", with_own["notices"]) if "tokens" not in text]) == (False, [])
 
 
 def test_without_a_store_and_without_a_key_the_command_says_how_to_get_one(home: Path, project: Path, tmp_path: Path) -> None:

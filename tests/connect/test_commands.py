@@ -22,7 +22,7 @@ from tests.deadlines import HANG_S
 
 TARGET = SetupTarget(name="rookery", url="http://h/mcp", api="http://h/api/v1/mcp")
 URL = "http://127.0.0.1:8400/mcp"
-HOOK_CLIENTS = ("claude-code", "codex", "vscode", "cursor")
+HOOK_CLIENTS = tuple(client for client, config in CONFIGS.items() if config.hook_files)
 
 
 def read_files(*folders: Path) -> dict[Path, bytes]:
@@ -91,10 +91,88 @@ def test_it_writes_into_each_clients_file_and_keeps_the_rest(command: ConnectCom
     assert zed == {"url": URL, "headers": {"Authorization": "Bearer YOUR_KEY"}}
     assert (desktop["command"], desktop["args"][:3]) == ("npx", ["-y", "mcp-remote", URL])
     tables = tomllib.loads(codex.read_text())
-    assert tables["mcp_servers"]["rookery"] == {"url": URL, "bearer_token_env_var": "ROOKERY_KEY"}
+    helper = tables["mcp_servers"]["rookery"].pop("http_headers_helper")
+    assert tables["mcp_servers"]["rookery"] == {"url": URL}
+    printed = subprocess.run(
+        ["/bin/sh", "-c", helper], env={"HOME": str(home), "ROOKERY_KEY": "k"}, capture_output=True, timeout=HANG_S, check=True
+    )
+    assert json.loads(printed.stdout) == {"Authorization": "Bearer k"}
+    opencode = json.loads((home / ".config/opencode/opencode.json").read_text())["mcp"]["rookery"]
+    qwen = json.loads((home / ".qwen/settings.json").read_text())["mcpServers"]["rookery"]
+    copilot = json.loads((home / ".copilot/mcp-config.json").read_text())["mcpServers"]["rookery"]
+    cline = json.loads((home / ".cline/data/settings/cline_mcp_settings.json").read_text())["mcpServers"]["rookery"]
+    bearer = {"Authorization": "Bearer ${ROOKERY_KEY}"}
+    assert opencode == {"type": "remote", "oauth": False, "url": URL, "headers": {"Authorization": "Bearer {env:ROOKERY_KEY}"}}
+    assert qwen == {"httpUrl": URL, "headers": bearer}
+    assert copilot == {"type": "http", "tools": ["*"], "url": URL, "headers": bearer}
+    assert cline == {"transport": {"type": "streamableHttp", "url": URL, "headers": {"Authorization": "Bearer YOUR_KEY"}}}
     assert (tables["mcp_servers"]["mine"], "# mine" in codex.read_text()) == ({"command": "x"}, True)
     for content in read_files(project, home).values():
         assert b"the key itself" not in content
+
+
+def test_codex_reads_the_key_from_a_file(command: ConnectCommand, home: Path) -> None:
+    """Issue 33: its background server keeps the variables of its first start. A second run leaves the file, and `--remove` says so."""
+    config, key = home / ".codex" / "config.toml", home / ".codex" / "rookery.key"
+    config.parent.mkdir()
+    config.write_text('[mcp_servers.rookery]\nurl = "http://old"\nbearer_token_env_var = "ROOKERY_KEY"\nenabled = true\n')
+    command.variables = {**command.variables, "ROOKERY_KEY": "the key of codex"}
+    written = command.run("codex", "--write", "--hooks")
+    command.variables = {**command.variables, "ROOKERY_KEY": "the key of another client"}
+
+    again = command.run_json("codex", "--write", "--hooks")
+    entry = tomllib.loads(config.read_text())["mcp_servers"]["rookery"]
+    printed = subprocess.run(
+        ["/bin/sh", "-c", entry["http_headers_helper"]], env={"HOME": str(home)}, capture_output=True, timeout=HANG_S, check=True
+    )
+
+    assert entry.keys() == {"url", "enabled", "http_headers_helper"}
+    assert json.loads(printed.stdout) == {"Authorization": "Bearer the key of codex"}
+    assert (key.read_text(), key.stat().st_mode & 0o777) == ("the key of codex\n", 0o600)
+    assert "the key of codex" not in written.output
+    assert again["changed"] == []
+    assert "--key-file '~/.codex/rookery.key'" in (home / ".codex" / "hooks.json").read_text()
+    assert f"{key} keeps the key. Delete it once you have revoked the key." in cast(
+        "list[str]", command.run_json("codex", "--remove")["notices"]
+    )
+
+
+def test_the_entry_and_the_hooks_of_one_file_are_written_together(command: ConnectCommand, home: Path) -> None:
+    """Gemini CLI and Qwen Code have both in their settings. One backup has the content before."""
+    file = home / ".gemini" / "settings.json"
+    file.parent.mkdir()
+    file.write_text('{"theme": "mine"}')
+
+    written = command.run_json("gemini", "--write", "--hooks", "--no-key")
+    settings = json.loads(file.read_text())
+
+    assert written["changed"] == [str(file)]
+    assert set(settings) == {"theme", "mcpServers", "hooks"}
+    assert file.with_name(file.name + BACKUP_SUFFIX).read_text() == '{"theme": "mine"}'
+    command.run("gemini", "--remove")
+    assert json.loads(file.read_text()) == {"theme": "mine"}
+
+
+def test_a_second_search_is_mentioned(command: ConnectCommand) -> None:
+    """Issue 33: Claude Code and Qwen Code give their model a search for tools of their own."""
+    assert "its model searches twice" in command.run("qwen-code", "--search").stderr
+    assert "searches twice" not in command.run("gemini", "--search").stderr + command.run("qwen-code").stderr
+
+
+def test_files_of_this_machine_that_git_does_not_ignore_are_mentioned(command: ConnectCommand, project: Path) -> None:
+    """Issue 33: only Claude Code itself lets git ignore `.claude/settings.local.json`, and backups stay in the repository."""
+    subprocess.run(["git", "init", "-q"], check=True, timeout=HANG_S)
+    (project / ".mcp.json").write_text("{}")
+
+    notices = str(command.run_json("claude-code", "--write", "--hooks")["notices"])
+    findings = cast("list[dict[str, object]]", command.run_json("claude-code", "--check")["findings"])
+    (project / ".git" / "info" / "exclude").write_text(f".claude/settings.local.json\n*{BACKUP_SUFFIX}\n")
+    ignored = cast("list[dict[str, object]]", command.run_json("claude-code", "--check")["findings"])
+
+    exposed = [project / ".claude" / "settings.local.json", project / f".mcp.json{BACKUP_SUFFIX}"]
+    assert all(f"git does not ignore {file}" in notices for file in exposed)
+    assert [finding["file"] for finding in findings if finding["code"] == "not_ignored"] == [str(file) for file in exposed]
+    assert "not_ignored" not in [finding["code"] for finding in ignored]
 
 
 @pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="not in a virtual environment")

@@ -14,7 +14,17 @@ from rookery.coding_agents import hook_declarations
 from rookery.coding_agents.hook_command import HookOptions, parse_options
 from rookery.coding_agents.hook_declarations import HOOKS
 from rookery.connect.errors import UneditableText
-from rookery.connect.hook_entries import HookTarget, add_hooks, build_hooks, find_client, find_hooks, get_address, get_program, remove_hooks
+from rookery.connect.hook_entries import (
+    HookTarget,
+    add_hooks,
+    build_hooks,
+    find_client,
+    find_hooks,
+    get_address,
+    get_key_file,
+    get_program,
+    remove_hooks,
+)
 from rookery.connect.own_keys import LEAST_PERMISSIONS
 
 TARGET = HookTarget(url="https://agents.example.org")
@@ -62,15 +72,15 @@ def test_claude_code_starts_a_session_by_a_program_and_sends_the_rest_over_http(
     }
 
 
-@pytest.mark.parametrize("client", ["codex", "vscode", "cursor"])
-def test_the_others_run_the_program_for_each_event(client: str) -> None:
-    """A shell reads their command as the program and its arguments, also with a space in the path."""
+@pytest.mark.parametrize(("client", "units_per_s"), [("codex", 1), ("vscode", 1), ("cursor", 1), ("gemini", 1000), ("qwen-code", 1)])
+def test_the_others_run_the_program_for_each_event(client: str, units_per_s: int) -> None:
+    """A shell reads their command as the program and its arguments, also with a space in the path. Gemini CLI counts milliseconds."""
     hooks = build_hooks(client, OTHER_TARGET)
 
     for declaration in HOOKS[client]:
         words = shlex.split(str(hooks[declaration.name]["command"]))
         assert words == ["/a b/rookery", "hook", declaration.event, "--client", client, "--url", "http://127.0.0.1:9000"]
-        assert hooks[declaration.name]["timeout"] == declaration.timeout_s
+        assert hooks[declaration.name]["timeout"] == declaration.timeout_s * units_per_s
 
 
 def test_a_hook_that_is_no_longer_declared_is_removed() -> None:
@@ -80,7 +90,7 @@ def test_a_hook_that_is_no_longer_declared_is_removed() -> None:
 
     hooks = cast("dict[str, dict[str, list[object]]]", json.loads(add_hooks("vscode", text, TARGET)))["hooks"]
 
-    assert set(hooks) == {"Stop", "SessionStart"}
+    assert set(hooks) == {"Stop", "SessionStart", "UserPromptSubmit", "SessionEnd"}
     assert hooks["Stop"] == [{"type": "command", "command": "make check"}]
 
 
@@ -142,6 +152,15 @@ def test_hooks_that_are_there_are_changed_in_their_place(client: str) -> None:
     assert found[0].handler["statusMessage"] == "mine"
     assert "9000" not in changed
     assert "/a b/" not in changed
+
+
+def test_a_hook_gets_the_key_file() -> None:
+    """`~/` is for `rookery hook` to expand, so that the file of a project fits each developer."""
+    hooks = build_hooks("codex", HookTarget(url="http://h", key_file="~/.codex/rookery.key"))
+
+    assert {get_key_file(hook) for hook in hooks.values()} == {"~/.codex/rookery.key"}
+    options = parse_options(shlex.split(str(hooks["Stop"]["command"]))[2:])
+    assert options == HookOptions(event="stop", client="codex", url="http://h", key_file="~/.codex/rookery.key")
 
 
 def test_a_hook_beside_another_in_one_group_is_taken_out_alone() -> None:

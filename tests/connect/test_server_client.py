@@ -61,7 +61,7 @@ def test_a_message_of_the_server_does_not_control_the_terminal() -> None:
     body = b'{"error": {"message": "No\\u001b[2J\\r\\ud83d' + b"x" * 10_000 + b'"}}'
     head = f"HTTP/1.1 401 Unauthorized\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
     with answering(head + body) as url, pytest.raises(ServerUnusable) as raised:
-        ServerClient(url, Secret("ak_key")).count_tools(f"{url}/mcp")
+        ServerClient(url, Secret("ak_key")).measure_tools(f"{url}/mcp")
     assert str(raised.value).startswith(r"No\x1b[2J\r\ud83dxxx")
     assert len(str(raised.value)) < 1_000
 
@@ -71,5 +71,5 @@ def test_an_answer_nested_too_deeply_is_no_object() -> None:
     body = b'{"result":' + b"[" * 200_000
     head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
     with answering(head + body) as url, pytest.raises(ServerUnusable) as raised:
-        ServerClient(url, Secret("ak_key")).count_tools(f"{url}/mcp")
+        ServerClient(url, Secret("ak_key")).measure_tools(f"{url}/mcp")
     assert raised.value.code == "unexpected_answer"

@@ -208,6 +208,25 @@ def test_null_is_chosen_explicitly() -> None:
     assert apply_form(schema, {"id": None}, fields).value == {}
 
 
+def test_nullable_of_openapi_is_a_choice_of_null() -> None:
+    """G3: a call accepts null there, too."""
+    schema: dict[str, object] = {"properties": {"a": {"type": "string", "nullable": True}, "b": {"enum": ["x", None], "nullable": True}}}
+
+    assert get(schema, {}, "/a").is_nullable
+    assert not get(schema, {}, "/b").is_nullable
+
+
+def test_an_argument_with_a_default_may_stay_unset() -> None:
+    """An unset argument is absent, and a call fills in its default (D-34). Within an argument nothing is filled in."""
+    inner: dict[str, object] = {"type": "object", "properties": {"c": {"type": "string", "default": "x"}}, "required": ["c"]}
+    schema: dict[str, object] = {"properties": {"a": {"enum": ["css"], "default": "css"}, "b": {}, "inner": inner}, "required": ["a", "b"]}
+    form = build_form(schema, {})
+
+    assert [(node.name, node.is_filled_in) for node in form.children] == [("a", True), ("b", False), ("inner", False)]
+    assert not get(schema, {}, "/inner/c").is_filled_in
+    assert apply_form(schema, {}, submit(form)).value == {}
+
+
 def test_unions_are_selected_by_title_constant_or_type() -> None:
     """Issue 21 (inspector#2123, fastmcp#1871): the branches of a union, also at the root, are named and recognised."""
     root = build_form(CORPUS["root oneOf of references (inspector#2123)"], {"kind": "cash", "coins": 3})

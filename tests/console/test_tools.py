@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -14,19 +15,23 @@ from rookery.kernel.config import Settings
 from tests.conftest import Instance, eventually, run_instance
 from tests.console.browsing import BrowserUser, ConsoleUser, get_text
 from tests.tools.makers import make_odd_entry
+from tests.tools.servers import dialects
 
 pytestmark = pytest.mark.embedded_store  # test_links.py opens every page on each record store
 
 SCRIPT = "<script>alert('x')</script>"
+DIALECTS = {"command": sys.executable, "args": ["-I", "-S", "-u", dialects.__file__]}
 
 
 @pytest.fixture
 async def instance(settings: Settings) -> AsyncIterator[Instance]:
-    """A server with one tool server that misbehaves on demand. Arguments are stored, and workspaces may reach this host."""
+    """A server with four tool servers, one of which ends at once. Arguments are stored, and workspaces may reach this host."""
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    settings.servers_file.write_text(json.dumps({"mcpServers": {"odd": make_odd_entry(), "calls": make_odd_entry()}}))
+    ends = {"command": sys.executable, "args": ["-c", "raise SystemExit('no licence found')"]}
+    entries = {"odd": make_odd_entry("--task"), "calls": make_odd_entry(), "ends": ends, "dialects": DIALECTS}
+    settings.servers_file.write_text(json.dumps({"mcpServers": entries}))
     async with run_instance(replace(settings, egress_allow=("127.0.0.0/8",), tool_arguments=True)) as opened:
-        for name in ("odd", "calls"):
+        for name in ("odd", "calls", "dialects"):
 
             async def count_tools(name: str = name) -> int:
                 return int((await opened.admin.get(f"/api/v1/mcp/servers/{name}/tools")).json()["count"])
@@ -58,11 +63,26 @@ async def test_servers_are_listed_with_their_health_and_calls(user: ConsoleUser,
     assert "No server matches" in await user.read("tools?q=nothing-like-this")
 
 
+async def test_a_server_of_the_installation_shows_why_it_does_not_work_and_can_be_checked(user: ConsoleUser) -> None:
+    """Issue 32: the reason is in the list, and the check of the page shows it now; hidden tools are counted."""
+
+    async def read_list() -> str:
+        text = await user.read("tools")
+        return text if "no licence found" in text else ""
+
+    assert "The server exited with code 1: no licence found" in await eventually(read_list)
+    assert "Check" in await user.read("tools/ends")
+    checked = await user.post("tools/_added/ends/check")
+    assert (checked.status_code, "no licence found" in get_text(checked.text)) == (200, True)
+    assert "1 hidden" in await user.read("tools/odd")
+    assert ", 1 hidden, in" in get_text((await user.post("tools/_added/odd/check")).text)
+
+
 async def test_a_server_shows_its_tools_and_figures(user: ConsoleUser, instance: Instance) -> None:
     """Issue 21: tools, resources, prompts, sessions and analytics of one server; a server called as a page is reached too."""
     await instance.admin.post("/api/v1/mcp/tools/call", {"server": "odd", "tool": "echo", "arguments": {"text": "hi"}})
     text = await user.read("tools/odd")
-    for part in ("Says it again.", "read-only", "Insights", "Greets.", "Sessions", "Calls of odd by day"):
+    for part in ("Says it again.", "read-only", "Insights", "Greets.", "Sessions", "Calls of odd by day", "share one session."):
         assert part in text, part
     assert "Counts its calls." not in await user.read("tools/odd?q=echo")
     assert "No tool matches" in await user.read("tools/odd?q=nothing-like-this")
@@ -102,8 +122,24 @@ async def test_a_server_is_added_changed_paused_and_removed(user: ConsoleUser) -
     assert added.headers["location"].endswith("tools/own?done=created"), added.text
     page = (await user.get("tools/_added/own")).text
     assert ("${TOKEN}" in page, "s3cr3t-value" in page) == (True, False)
-    await user.post("tools/_added/own", {**fields, "name": "Mine", "headers": "Authorization: Bearer ${TOKEN}"})
-    assert "Mine" in await user.read("tools/own")
+    changed = {**fields, "name": "Mine", "headers": "Authorization: Bearer ${TOKEN}", "protocol": "2025-06-18"}
+    await user.post("tools/_added/own", changed)
+    assert {"Mine", "2025-06-18"} <= set((await user.read("tools/own")).split())
+    assert '<option value="2025-06-18" selected>' in (await user.get("tools/_added/own")).text
+    assert "protocol" in (await user.post("tools/_added/own", {**changed, "protocol": "soon"})).text
+    forwarding = {"forward_headers": "X-Tenant\nX-Their-Login as Authorization", "forward_meta": "claudecode/*", "max_concurrency": "3"}
+    await user.post("tools/_added/own", {**changed, **forwarding})
+    shown, form = await user.read("tools/own"), (await user.get("tools/_added/own")).text
+    assert {"X-Tenant", "claudecode/*", "3"} <= set(shown.split()), shown
+    assert "X-Their-Login as Authorization</textarea>" in form
+    assert "claudecode/*</textarea>" in form
+    assert 'name="max_concurrency" type="text" value="3"' in form
+    refused = await user.post("tools/_added/own", {**changed, "forward_headers": "X-*", "max_concurrency": "many"})
+    assert "Write a number of calls." in refused.text
+    assert "write each name in full" in (await user.post("tools/_added/own", {**changed, "forward_headers": "X-*"})).text
+    await user.post("tools/_added/own", {**changed, "forward_headers": "", "forward_meta": "", "max_concurrency": ""})
+    assert "X-Tenant" not in await user.read("tools/own")
+    assert 'name="max_concurrency" type="text" value="64"' in (await user.get("tools/_added/own")).text
     moved = await user.post("tools/_added/own", {**fields, "url": "http://127.0.0.2:9/mcp", "headers": "Authorization: Bearer ${TOKEN}"})
     assert (moved.status_code, "sent elsewhere" in moved.text) == (422, True)
     assert 'class="alert"' in (await user.post("tools/_added/own/check")).text
@@ -128,6 +164,26 @@ async def test_the_form_and_the_json_follow_each_other(user: ConsoleUser) -> Non
     assert '<option value="1" selected>b</option>' in json_wins.text
     broken = await user.post("tools/odd/strict", {"do": "run", "arguments": "{", "base": "{"})
     assert (broken.status_code, "The arguments are not JSON" in broken.text) == (422, True)
+
+
+@pytest.mark.parametrize("name", list(dialects.DRAFTS))
+async def test_a_form_shows_the_arguments_of_a_schema_in_any_draft(user: ConsoleUser, name: str) -> None:
+    """G20: with integers beyond 64 bits, references of an odd name, and fields that stay unset."""
+    page = (await user.get(f"tools/dialects/{name}")).text
+    called = await run(user, f"tools/dialects/{name}", {"start": "2026-11-22T10:00:00"})
+
+    assert ('name="f/start"' in page, 'name="f/数"' in page, str(2**70) in page) == (True, True, True)
+    assert '{"start": "2026-11-22T10:00:00"}' in called
+
+
+async def test_an_argument_with_a_default_is_not_marked_as_required(user: ConsoleUser) -> None:
+    """D-34: the call fills in the default. The server sees which arguments were set."""
+    page = get_text((await user.get("tools/dialects/arguments")).text)
+    called = await run(user, "tools/dialects/arguments", {"path": "a"})
+
+    assert "path required" in " ".join(page.split())
+    assert "scale required" not in " ".join(page.split())
+    assert '{"path": "a", "scale": "css"}' in called
 
 
 async def test_a_call_shows_its_result_and_its_times(user: ConsoleUser) -> None:

@@ -544,7 +544,11 @@ def _(api: Api) -> None:
 
 @statement("D-36", "?mode=search serves find_tool and call_tool instead.")
 def _(api: Api) -> None:
-    assert {tool["name"] for tool in result_of(rpc(api, "/mcp?mode=search", "tools/list"))["tools"]} == {"find_tool", "call_tool"}
+    assert {tool["name"] for tool in result_of(rpc(api, "/mcp?mode=search", "tools/list"))["tools"]} == {
+        "find_tool",
+        "call_tool",
+        "call_read_only_tool",
+    }
 
 
 @statement("D-36", "/mcp lists resources and prompts.")

@@ -161,6 +161,7 @@ access_filters = st.builds(
     project=_optional(_PROJECTS),
     agent_id=_optional(["kim", "nobody"]),
     session_id=_optional(["s1", "s3"]),
+    continued_session_ids=st.frozensets(st.sampled_from(["s2", "s4"]), max_size=2),
     scopes=st.none() | st.frozensets(st.sampled_from(MemoryScope)),
     type=_optional(["decision", "unknown"]),
     tags=st.frozensets(st.sampled_from(["a", "b", "a b", '"', "unknown"]), max_size=2),

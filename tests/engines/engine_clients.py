@@ -134,5 +134,5 @@ def _describe(response: httpx2.Response) -> str:
     notice = str(body.get("notice") or "")
     kind = "complete"
     if notice:
-        kind = notice.removeprefix("Results are ").partition(" is unavailable")[0]
+        kind = notice.removeprefix("Results are ").partition(" is unavailable")[0].partition(" accepts only reads")[0]
     return kind

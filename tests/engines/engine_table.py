@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.engines.engine_contracts import HowTested
 from tests.engines.engine_record import FAILED, PASSED, EngineRecord, load_record
+from tests.markdown_tables import render_table
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "engines.md"
 
@@ -58,23 +59,15 @@ def _render_port(port: str, records: list[EngineRecord]) -> Iterator[str]:
     missing_features = [", ".join(one.lacks) or _SKIPPED for one in records]
     engines = [one.engine for one in records]
     counts = [f"{sum(outcome == PASSED for outcome in one.tests.values())} of {len(one.tests)}" for one in records]
-    yield from _render_table(("Engine", "Tested on", "Passed", "Lacks"), zip(engines, provisions, counts, missing_features, strict=True))
+    yield from render_table(("Engine", "Tested on", "Passed", "Lacks"), zip(engines, provisions, counts, missing_features, strict=True))
     tests = max((list(one.tests) for one in records), key=len)
-    yield from _render_table(("Test", *engines), [(_to_sentence(test), *(_render_cell(one, test) for one in records)) for test in tests])
+    yield from render_table(("Test", *engines), [(_to_sentence(test), *(_render_cell(one, test) for one in records)) for test in tests])
     reasons = dict[str, list[str]]()
     for one in records:
         for reason in sorted({outcome for outcome in one.tests.values() if outcome != PASSED}):
             reasons.setdefault(reason, []).append(one.engine)
     for reason, names in reasons.items():
         yield f"Skipped on {', '.join(names)}: {reason}.\n"
-
-
-def _render_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    names = list(head)
-    yield f"| {' | '.join(names)} |"
-    yield f"|{'---|' * len(names)}"
-    yield from (f"| {' | '.join(row)} |" for row in rows)
-    yield ""
 
 
 def _to_sentence(test: str) -> str:

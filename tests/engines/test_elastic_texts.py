@@ -19,7 +19,7 @@ from rookery.engines.texts import TextEngine
 from rookery.engines.texts.elastic import ElasticTextIndex
 from rookery.engines.texts.elastic_connection import parse_address
 from rookery.engines.texts.elastic_query import MAPPINGS
-from rookery.kernel.errors import EngineUnavailable, WrongSettings
+from rookery.kernel.errors import EngineReadOnly, EngineUnavailable, WrongSettings
 from rookery.memory.text_queries import parse_question
 from tests.deadlines import HANG_S
 from tests.engines.conftest import make_document, make_filter
@@ -179,7 +179,7 @@ class TestFailures:
         ):
             await index.put([make_document()])
             await client.put("/full-1/_settings", json={"index.blocks.read_only_allow_delete": True})
-            with pytest.raises(EngineUnavailable, match="cluster_block_exception"):
+            with pytest.raises(EngineReadOnly, match="cluster_block_exception"):
                 await index.put([make_document("b")])
 
             assert await find_ids(index) == ["a"]

@@ -312,11 +312,24 @@ async def test_a_rejected_text_is_not_mistaken_for_a_failing_service(
     service.poison = {"arsenic": status}
     embedder = open_embedder()
 
-    with pytest.raises(NotEmbeddable):
+    with pytest.raises(NotEmbeddable) as error:
         await embedder.embed_passages(make_passages(HERON, "arsenic and old lace"))
+    assert error.value.positions == {1}
     with pytest.raises(NotEmbeddable):
         await embedder.embed_query("arsenic")
     assert await embedder.embed_passages(make_passages(HERON, "old lace"))
+
+
+async def test_rejected_texts_of_a_large_batch_are_found_without_a_wait(open_embedder: OpenEmbedder, service: EmbeddingService) -> None:
+    """Once the probe text has a vector, halves are tried at once: waits between attempts would add up to a minute (issue 34)."""
+    service.poison = {"arsenic": 500}
+    texts = [f"Note {number} about sheds." if number not in {7, 30} else "arsenic" for number in range(32)]
+    with Stopwatch() as watch, pytest.raises(NotEmbeddable) as error:
+        await open_embedder().embed_passages(make_passages(*texts))
+
+    assert error.value.positions == {7, 30}
+    assert len(service.requests) < 32
+    assert watch.reference_s < 5
 
 
 async def test_a_text_too_long_for_the_model_is_split_again(open_embedder: OpenEmbedder, service: EmbeddingService) -> None:
@@ -338,15 +351,17 @@ def _quarters(text: str) -> list[str]:
     return [part for half in halves for part in (half[: len(half) // 2], half[len(half) // 2 :])]
 
 
-async def test_only_the_beginning_of_a_query_too_long_for_the_model_is_embedded(
-    open_embedder: OpenEmbedder, service: EmbeddingService
-) -> None:
-    """The port defines this for queries that are longer than the window."""
+async def test_a_query_too_long_for_the_model_loses_its_middle(open_embedder: OpenEmbedder, service: EmbeddingService) -> None:
+    """The port defines this for queries that are longer than the window: a question stands at the end, or at the beginning."""
     service.limit = 300
     text = " ".join(f"word{number}" for number in range(200))
     vector = await open_embedder().embed_query(text)
 
-    assert text.startswith(service.texts[-1])
+    embedded = service.texts[-1]
+    head = len(embedded) // 4
+    assert len(embedded) <= 300
+    assert text.startswith(embedded[: head - 1])
+    assert text.endswith(embedded[head + 2 :])
     assert np.allclose(numbers(vector), expected_vector(service.texts[-1]), atol=1e-6)
 
 

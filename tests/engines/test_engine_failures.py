@@ -42,8 +42,14 @@ _SECRET_KEY = "hE5Yk1b1m1cX0b9q2nJc8Qw4TzR7uVfA3sLdKpGyMxI="
 
 _HEALTHY = frozenset({"remember complete", "recall complete", "search complete"})
 _DEGRADED_KINDS: Mapping[str, frozenset[str]] = {
-    "texts": frozenset({"recall by meaning only: the full-text index", "search 503 texts"}),
-    "vectors": frozenset({"recall by keywords only: the vector index"}),
+    "texts": frozenset(
+        {
+            "recall by meaning only: the full-text index",
+            "recall New memories are found by meaning only: the full-text index",
+            "search 503 texts",
+        }
+    ),
+    "vectors": frozenset({"recall by keywords only: the vector index", "recall New memories are found by words only: the vector index"}),
     "embedder": frozenset({"recall by keywords only: the embedder"}),
     "counters": frozenset({COUNTED_LOCALLY}),
     "database": frozenset({"remember 503 database", "recall 503 database", "search 503 database"}),

@@ -11,7 +11,7 @@ import mcp.client
 import mcp.shared
 import mcp_types as types
 import pytest
-from mcp import Client, ClientSession, StdioServerParameters
+from mcp import Client, ClientSession, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from rookery.engines.upstreams import sdk
@@ -56,6 +56,26 @@ async def test_the_dispatcher_of_a_session_sends_stamped_requests(session: Clien
 
     assert message["method"] == "tools/list"
     assert types.ListToolsResult.model_validate(result, by_name=False) == await session.list_tools()
+
+
+async def test_initialize_offers_a_version_and_leaves_the_session_as_it_is(session: ClientSession) -> None:
+    """If the session's own method can offer a certain version, use it instead of `send_initialize`."""
+    version_before = session.protocol_version
+
+    result = await sdk.send_initialize(session, "2025-06-18")
+
+    assert result.protocol_version == "2025-06-18"
+    assert session.protocol_version == version_before
+
+
+async def test_the_probe_returns_the_error_of_an_older_server(session: ClientSession) -> None:
+    """`send_discover` sends what the session's own method sends, without its time-out."""
+    with pytest.raises(MCPError) as error:
+        await sdk.send_discover(session, "2026-07-28")
+    with pytest.raises(MCPError) as own_error:
+        await session.send_discover("2026-07-28")
+
+    assert error.value.code == own_error.value.code
 
 
 async def test_the_arguments_of_tools_are_registered_from_a_listing(session: ClientSession) -> None:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import numpy as np
 import psycopg
 import pytest
+from psycopg import sql
 
 from rookery.engines import vectors
 from rookery.engines.vectors.pgvector import PgvectorIndex
@@ -152,3 +153,59 @@ async def _has_index(server: str) -> bool:
         )
         row = await cursor.fetchone()
         return row is not None and bool(row[0])
+
+
+@pytest.mark.parametrize("options", ["", "-csearch_path=rook"], ids=["usual search path", "own search path"])
+async def test_pgvector_may_be_in_a_schema_outside_of_the_search_path(options: str, postgres_empty: str) -> None:
+    """Hosted PostgreSQL has it in `extensions`. Types, operators, casts and the index of large workspaces work from there (issue 34)."""
+    async with await psycopg.AsyncConnection.connect(postgres_empty, autocommit=True) as connection:
+        await connection.execute("CREATE SCHEMA rook")
+        await connection.execute("CREATE SCHEMA extensions")
+        await connection.execute("CREATE EXTENSION vector SCHEMA extensions")
+        async with _open_large(f"{postgres_empty}?options={quote(options)}") as index:
+            await index.put([make_embedded(f"m{number}") for number in range(40)])
+            await _wait_for_index(connection, options)
+            assert await index.count(1) == 40
+            assert len(await find_ids(index)) == 10
+            assert len((await index.fetch(1, ["m1"]))["m1"]) == 1
+            await connection.execute("CREATE SCHEMA elsewhere")
+            await connection.execute("ALTER EXTENSION vector SET SCHEMA elsewhere")
+            assert len(await find_ids(index)) == 10
+            await index.drop(1, ["m1"])
+            assert await index.count(1) == 39
+
+
+@asynccontextmanager
+async def _open_large(url: str) -> AsyncGenerator[PgvectorIndex]:
+    """Open an index in which 30 chunks are a large workspace."""
+    index = PgvectorIndex(url, model="small/1", dimension=4, max_exact_rows=30, size_ttl_s=0.0)
+    try:
+        yield index
+    finally:
+        await index.close()
+
+
+async def _wait_for_index(connection: psycopg.AsyncConnection[tuple[object, ...]], options: str) -> None:
+    name = "rook.rookery_vectors_1_hnsw" if options else "public.rookery_vectors_1_hnsw"
+
+    async def is_valid() -> bool:
+        cursor = await connection.execute("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)", [name])
+        row = await cursor.fetchone()
+        return row is not None and bool(row[0])
+
+    assert await eventually(is_valid)
+
+
+async def test_a_schema_that_the_role_may_not_use_is_named_with_the_command(postgres_empty: str) -> None:
+    """The reason is in `/readyz` and `rookery doctor`."""
+    role = f"guest_{zlib.crc32(postgres_empty.encode()):x}"
+    async with await psycopg.AsyncConnection.connect(postgres_empty, autocommit=True) as connection:
+        await connection.execute("CREATE SCHEMA extensions")
+        await connection.execute("CREATE EXTENSION vector SCHEMA extensions")
+        await connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(role)))
+        try:
+            async with _open_large(postgres_empty.replace("postgres@", f"{role}@")) as index:
+                with pytest.raises(EngineUnavailable, match=f'run: GRANT USAGE ON SCHEMA "extensions" TO "{role}"'):
+                    await index.count(1)
+        finally:
+            await connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))

@@ -14,7 +14,7 @@ pytest.importorskip("qdrant_edge", reason="qdrant-edge-py has no wheel for this 
 
 from rookery.engines.vectors.qdrant import QdrantIndex
 from rookery.engines.vectors.qdrant_connection import parse_address
-from rookery.kernel.errors import EngineUnavailable, StorageFull
+from rookery.kernel.errors import EngineReadOnly, EngineUnavailable, StorageFull
 from rookery.memory.models import Vector
 from rookery.memory.ports import ModelVersion
 from rookery.memory.vector_filter import build_vector_filter, filter_ids
@@ -111,6 +111,17 @@ async def test_an_answer_that_is_cut_off_is_an_outage(server: QdrantStandIn) -> 
         async with _open(server.address(port=proxy.port)) as index:
             with pytest.raises(EngineUnavailable, match="cannot be reached"):
                 await index.count(1)
+
+
+async def test_a_key_that_may_only_read_is_told_from_a_wrong_one(server: QdrantStandIn) -> None:
+    """Searches go on, so only writes are refused (issue 34)."""
+    async with _open(server.address()) as index:
+        await index.put([make_embedded()])
+        server.answers.append(Answer(status=403))
+        with pytest.raises(EngineReadOnly, match=r"refused the API key \(403\) for a write"):
+            await index.put([make_embedded("b")])
+
+        assert await find_ids(index) == ["a"]
 
 
 async def test_a_connection_that_was_closed_while_idle_is_replaced(server: QdrantStandIn) -> None:

@@ -16,7 +16,9 @@ import psutil
 import pytest
 
 from rookery.engines import upstreams
-from rookery.engines.upstreams.process import ServerProcess, find_error_line
+from rookery.engines.upstreams.input_pipe import InputPipe
+from rookery.engines.upstreams.process import ServerProcess
+from rookery.tools.error_lines import find_error_line
 from rookery.tools.errors import ConnectFailed, ConnectionLost, InvalidResult, ResultTooLarge, UpstreamErrorResponse
 from rookery.tools.models import CommandTarget, Server
 from rookery.tools.ports import RequestOptions, UpstreamConnection
@@ -232,7 +234,7 @@ async def test_a_flood_of_messages_does_not_block_other_tasks() -> None:
             await asyncio.sleep(0)
 
     with our_socket, their_socket:
-        child = ServerProcess((), our_socket)
+        child = ServerProcess((), our_socket, InputPipe())
         child.pid = 1
         child.pipe_data_received(1, b'{"jsonrpc": "2.0", "method": "notifications/message"}\n' * 1000)
         pending = asyncio.create_task(run_turns())

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from rookery.kernel.errors import PermissionDenied
 from rookery.kernel.http import EdgeMiddleware, Operation, json_response, mount_routes, page_response
 from rookery.kernel.http.routes import RouteTable
+from rookery.kernel.pages import slice_sorted
 from rookery.kernel.schema import PageQuery, RequestModel, ResponseModel, Timestamp
 from tests.guards import FakeGuard
 
@@ -55,8 +56,8 @@ class ToyRoutes:
 
     async def list(self, request: Request, query: PageQuery) -> Response:
         """Return a page of forty numbers."""
-        numbers = range(40)[query.offset : query.offset + query.per_page]
-        return page_response(request, [Item(number=number) for number in numbers], query=query, total=40)
+        page = slice_sorted(range(40), query.slice, lambda number: (number,))
+        return page_response(request, [Item(number=number) for number in page.items], query=query, total=page.total, end=page.end)
 
     async def get(self, name: str) -> Response:
         """Return the name."""

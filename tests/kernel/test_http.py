@@ -7,6 +7,7 @@ import json
 
 import httpx2
 import pytest
+from dirty_equals import IsStr
 
 from rookery.kernel.http import request_body
 from rookery.kernel.http.connection_limit import TransferLimits
@@ -117,7 +118,7 @@ async def test_a_page_has_links_with_the_public_url(toy: httpx2.AsyncClient) -> 
         "prev": "https://shown.example/api/notes?per_page=15&page=1",
         "next": "https://shown.example/api/notes?per_page=15&page=3",
     }
-    assert response["meta"] == {"current_page": 2, "per_page": 15, "total": 40}
+    assert response["meta"] == {"current_page": 2, "per_page": 15, "total": 40, "next_cursor": IsStr()}
     assert (page_after_last["data"], page_after_last["links"]["prev"], page_after_last["links"]["next"]) == (
         [],
         "https://shown.example/api/notes?page=3",

@@ -13,7 +13,8 @@ from sqlalchemy import BigInteger, Column, Double, LargeBinary, MetaData, Table,
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateTable
 
-from rookery.kernel.db import Codec, Database, Mapper, fetch_count
+from rookery.kernel.db import Codec, Database, KeysetList, Mapper, fetch_count
+from rookery.kernel.pages import PageSlice
 
 _NOW = datetime(2026, 11, 21, 9, 30, 0, 123, UTC)
 
@@ -148,8 +149,8 @@ async def test_a_page_has_the_total_count(store: Database) -> None:
     """The count covers all rows that match, not only those of the page."""
     await store.write(lambda tx: _MAPPER.add(tx, *(replace(_EMPTY, id=f"n{number}", done=number > 0) for number in range(5))))
 
-    matching = select(notes).where(notes.c.done == 1).order_by(notes.c.id)
-    page, total = await store.read(lambda tx: _MAPPER.fetch_page(tx, matching, limit=2, offset=1))
+    matching = KeysetList(select(notes).where(notes.c.done == 1), notes.c.id)
+    page, total, *_ = await store.read(lambda tx: _MAPPER.fetch_page(tx, matching, PageSlice(2, 1)))
 
     assert ([note.id for note in page], total) == (["n2", "n3"], 4)
     assert await store.read(lambda tx: fetch_count(tx, select(notes.c.read_at))) == 0

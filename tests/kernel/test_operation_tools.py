@@ -101,7 +101,10 @@ class BirdOperations:
 def make_server(operations: Sequence[Operation]) -> OperationServer:
     """Return a server of *operations* whose texts are the names of the tools."""
     return OperationServer(
-        operations, ServerDeclaration(id="birds", name="Birds", tagline="", description=""), render_text=lambda tool, _: tool
+        operations,
+        ServerDeclaration(id="birds", name="Birds", tagline="", description=""),
+        compact=lambda _, output: output,
+        render_text=lambda tool, _: tool,
     )
 
 

@@ -30,7 +30,7 @@ from rookery.memory.capacity import Capacity, StorageLimits
 from rookery.memory.core_wiring import MemoryPorts
 from rookery.memory.embedding_migration import IndexVersion
 from rookery.memory.events import MemoryArchived, MemoryDeleted, MemoryRecalled, MemoryStored, MemorySuperseded, ReindexCompleted
-from rookery.memory.indexing import DELETE_JOB, EMBED_JOB
+from rookery.memory.indexing import DELETE_JOB, EMBED_JOB, WORDS_JOB
 from rookery.memory.jobs import MemoryJobs
 from rookery.memory.models import Draft, EmbeddedDocument, Memory, MemoryScope, Passage, Vector
 from rookery.memory.ports import ModelVersion
@@ -253,6 +253,11 @@ class NoSessions:
         del workspace_id, session_id
         return False
 
+    async def list_predecessors(self, workspace_id: int, session_id: str) -> tuple[str, ...]:
+        """Return none."""
+        del workspace_id, session_id
+        return ()
+
 
 @dataclass
 class MemoryRig:
@@ -278,7 +283,7 @@ class MemoryRig:
         """Run every ready job and return their number."""
         count = 0
         for _ in range(_MAX_BATCHES):
-            jobs_run = await self.worker.run_ready(DELETE_JOB) + await self.worker.run_ready(EMBED_JOB)
+            jobs_run = sum([await self.worker.run_ready(kind) for kind in (DELETE_JOB, EMBED_JOB, WORDS_JOB)])
             count += jobs_run
             if not jobs_run:
                 break
@@ -334,7 +339,7 @@ def build_rig(
     services, jobs = runtime.use(MemoryServices), runtime.jobs
     assert services.training  # it subscribes to the bus when it is built
     services.capacity = Capacity(db=db, jobs=jobs, limits=limits or StorageLimits(), monotonic=lambda: clock().timestamp())
-    worker = JobWorker(jobs, MemoryJobs(db=db, indexer=services.indexer, clock=clock).kinds(), lease_s=30)
+    worker = JobWorker(jobs, MemoryJobs(db=db, queue=jobs, indexer=services.indexer, clock=clock).kinds(), lease_s=30)
     rig = MemoryRig(
         db=db,
         clock=clock,
@@ -363,6 +368,7 @@ def make_memory_api(rig: MemoryRig) -> MemoryApi:
         listing=services.listing,
         map=services.map,
         feedback=services.feedback,
+        recall_log=services.recall_log,
         context=services.context,
         serializer=services.serializer,
     )

@@ -11,6 +11,7 @@ from rookery.kernel.ids import is_uuid
 from tests.memory.makers import MemoryRig
 
 NOW = "2026-11-21T09:30:00.000000Z"
+AUTHOR = {"kind": "api", "key_id": "key", "name": "key", "agent_id": None, "session_id": None}
 UNKNOWN_ID = "00000000-0000-7000-8000-000000000000"
 
 
@@ -65,6 +66,8 @@ async def test_remember_responds_before_indexing(api: httpx2.AsyncClient) -> Non
         "duplicates": [],
         "created_at": NOW,
         "updated_at": NOW,
+        "created_by": AUTHOR,
+        "updated_by": AUTHOR,
     }
 
 
@@ -153,6 +156,7 @@ async def test_search_tags_and_scopes_return_the_fields_of_the_specification(api
         "hits": [{**memory, "score": IsFloat(gt=0), "highlight": "We <mark>deploy</mark> on Tuesdays."}],
         "total": 1,
         "took_ms": IsInt(ge=0),
+        "next_cursor": None,
     }
     assert (await api.get("/tags", params={"org": "acme", "project": "web"})).json() == {
         "tags": [{"name": "ops", "count": 2}, {"name": "friday", "count": 1}]
@@ -187,7 +191,7 @@ async def test_memories_are_listed_page_by_page_newest_first(api: httpx2.AsyncCl
 
     second = (await api.get("/memories", params={"page": 2, "per_page": 2, "org": "acme"})).json()
     assert [memory["id"] for memory in second["data"]] == ids[2:4]
-    assert second["meta"] == {"current_page": 2, "per_page": 2, "total": 5}
+    assert second["meta"] == {"current_page": 2, "per_page": 2, "total": 5, "next_cursor": IsStr()}
     assert second["links"]["next"] == "https://shown.example/v1/brain/memories?per_page=2&org=acme&page=3"
     assert (await api.get("/memories?tags=odd&state=pending_embed")).json()["meta"]["total"] == 2
     assert (await api.get("/memories?state=indexed")).json()["meta"]["total"] == 0

@@ -73,7 +73,7 @@ def test_it_waits_for_an_idle_gap_but_never_longer_than_the_maximum(requests: li
 
 async def test_memories_are_indexed_while_others_are_stored_without_a_pause(rig: MemoryRig) -> None:
     """Clients that store memories without a pause do not stop indexing (D-51)."""
-    worker = JobWorker(rig.jobs, MemoryJobs(db=rig.db, indexer=rig.services.indexer, clock=rig.clock).kinds(), lease_s=30)
+    worker = JobWorker(rig.jobs, MemoryJobs(db=rig.db, queue=rig.jobs, indexer=rig.services.indexer, clock=rig.clock).kinds(), lease_s=30)
     stop_writers = asyncio.Event()
 
     async def store(name: str) -> None:

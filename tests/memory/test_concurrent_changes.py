@@ -151,7 +151,7 @@ async def test_a_memory_restored_during_its_deletion_is_found_again(rig: MemoryR
     await rig.run_jobs()
     slow = _BlockingIndex(rig.vectors)
     migration = EmbeddingMigration(db=rig.db, clock=rig.clock, current=IndexVersion(embedder=rig.embedder, vectors=slow))
-    early_writes = EngineBreakers(Settings()).early_text_writes
+    breakers = EngineBreakers(Settings())
     indexer = Indexer(
         db=rig.db,
         embedder=rig.embedder,
@@ -159,7 +159,9 @@ async def test_a_memory_restored_during_its_deletion_is_found_again(rig: MemoryR
         texts=rig.texts,
         clock=rig.clock,
         migration=migration,
-        early_writes=early_writes,
+        early_writes=breakers.early_text_writes,
+        writes=breakers.writes,
+        jobs=rig.jobs,
     )
     await rig.services.records.archive(make_caller(), memory.id)
     deletion = asyncio.create_task(indexer.delete(1, [memory.id]))

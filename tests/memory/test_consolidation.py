@@ -72,7 +72,7 @@ async def test_the_memory_with_the_highest_confidence_absorbs_new_sentences_of_t
     by_meaning = await rig.services.recall.find(make_caller(), RecallRequest(query=MORE, mode="semantic", top_k=1))
 
     assert (report.total, report.successes, report.failures) == (3, 3, 0)
-    assert report.counts == {"clusters": 1, "merged": 1, "left_out": 0}
+    assert report.counts == {"clusters": 1, "merged": 1, "kept_apart": 0, "left_out": 0}
     assert (current_primary.content, current_primary.tags, current_primary.confidence) == (
         f"{BASE}\n\nThey return in March.",
         ("march",),
@@ -185,7 +185,7 @@ async def test_memories_that_expire_or_are_not_indexed_are_left_out(rig: MemoryR
     await rig.services.records.change(make_caller(), second.id, change)
 
     report, _ = await _consolidate(rig)
-    assert (report.total, report.counts) == (1, {"clusters": 0, "merged": 0, "left_out": 3})
+    assert (report.total, report.counts) == (1, {"clusters": 0, "merged": 0, "kept_apart": 0, "left_out": 3})
     assert await _are_live(rig, primary, second, third, fourth) == [True] * 4
 
 
@@ -277,7 +277,7 @@ async def test_a_dry_run_lists_what_a_run_then_does(rig: MemoryRig) -> None:
     topics, stored = "lakes owls trains tea moss ink salt wind bread glass".split(), list[Memory]()
     for topic, number in product(topics, range(9)):
         words = " ".join(f"{topic}{number_of_word}" for number_of_word in range(48))
-        stored.append(await rig.remember(f"{words} variant{number}", confidence=(number * 7 % 9) / 10 + 0.1))
+        stored.append(await rig.remember(f"{words}." + " Seen again." * (number % 2), confidence=(number * 7 % 9) / 10 + 0.1))
     await rig.run_jobs()
 
     dry_run, planned_items = await _consolidate(rig, replace(REQUEST, dry_run=True))
@@ -311,9 +311,32 @@ def test_a_merge_loses_no_sentence_and_is_undone_in_any_order(contents: list[tup
     assert merging.remove_merged_text(merged, merges) == primary
 
 
+async def test_statements_that_differ_are_kept_apart_and_listed_with_the_reason(rig: MemoryRig) -> None:
+    """Similar is not the same: a number, or two additions to one statement, may contradict (D-52, issue 34)."""
+    primary = await rig.remember(BASE, confidence=0.9)
+    additions = [await rig.remember(f"{BASE}. Seen in {year}.", confidence=0.5) for year in (2025, 2026)]
+    reworded = await rig.remember(BASE.replace("Herons", "Storks"), confidence=0.4)
+    await rig.run_jobs()
+
+    planned_items = (await _consolidate(rig, replace(REQUEST, dry_run=True)))[1]
+    report, items = await _consolidate(rig)
+
+    assert (items, report.counts) == (planned_items, {"clusters": 1, "merged": 1, "kept_apart": 2, "left_out": 0})
+    assert {(item.id, item.action, item.into, item.apart_from) for item in items} == {
+        (additions[0].id, "merge", primary.id, None),
+        (additions[1].id, "keep apart", None, additions[0].id),
+        (reworded.id, "keep apart", None, primary.id),
+    }
+    assert {item.why for item in items if item.action == "keep apart"} == {
+        "they differ in a number, date or identifier: '2025' and '2026'",
+        "they differ in a name: 'Herons' and 'Storks'",
+    }
+    assert await _are_live(rig, primary, *additions, reworded) == [True, False, True, True]
+
+
 async def test_a_run_does_not_merge_the_result_of_its_own_merge(rig: MemoryRig) -> None:
     """A run equals its dry run, although a merge can make the primary similar to further memories (issue)."""
-    new_words = [f"word{number}" for number in range(12)]
+    new_words = "alder birch cedar damson elder fir gorse hazel ivy juniper larch maple".split()
     texts = [BASE, f"{BASE} {' '.join(new_words[:6])}", f"{BASE} {' '.join(new_words)}"]
     stored = [await rig.remember(text, confidence=confidence) for text, confidence in zip(texts, (0.9, 0.8, 0.7), strict=True)]
     await rig.run_jobs()
@@ -329,8 +352,11 @@ async def test_a_run_does_not_merge_the_result_of_its_own_merge(rig: MemoryRig) 
 
 async def test_a_chain_of_similar_memories_is_not_merged_into_one(rig: MemoryRig) -> None:
     """Each merged memory is similar to the primary itself, not only to another merged one (D-52)."""
-    words = [f"word{number}" for number in range(40)]
-    contents = [" ".join(words[start : start + 24]) for start in (0, 3, 6, 9)]
+    words = [
+        f"{first}{second}"
+        for first, second in product(("ash", "oak", "elm", "fir", "yew"), ("bark", "bud", "leaf", "nut", "root", "seed", "twig", "wood"))
+    ]
+    contents = [" ".join(words[: 24 + more]) for more in (0, 5, 10, 15)]
     for text, confidence in zip(contents, (0.9, 0.8, 0.7, 0.6), strict=True):
         await rig.remember(text, confidence=confidence)
     await rig.run_jobs()
@@ -413,15 +439,19 @@ async def test_the_next_run_finishes_all_merges_that_a_killed_run_began(rig: Mem
 
 async def test_dozens_of_similar_memories_are_merged_in_one_run(rig: MemoryRig) -> None:
     """A cluster may have any size, though most have two memories (spec 4.4)."""
-    stored = [await rig.remember(f"{BASE} turn{number}", confidence=0.5) for number in range(45)]
-    best = await rig.remember(f"{BASE} turn45", confidence=0.9)
+    stored = [await rig.remember(f"{BASE}{'.' * (number % 3)}{' ' * number}", confidence=0.5) for number in range(45)]
+    best = await rig.remember(BASE, confidence=0.9)
     await rig.run_jobs()
 
     dry_run, planned_items = await _consolidate(rig, replace(REQUEST, dry_run=True))
     report, items = await _consolidate(rig)
-    assert (report.counts, dry_run.counts, items) == ({"clusters": 1, "merged": 45, "left_out": 0}, report.counts, planned_items)
+    assert (report.counts, dry_run.counts, items) == (
+        {"clusters": 1, "merged": 45, "kept_apart": 0, "left_out": 0},
+        report.counts,
+        planned_items,
+    )
     assert await _are_live(rig, best, *stored) == [True] + [False] * 45
-    assert (await rig.reload(best)).content.count("turn") == 46
+    assert (await rig.reload(best)).content == BASE
 
 
 async def test_a_memory_stored_during_a_run_is_left_to_the_next_run(rig: MemoryRig) -> None:

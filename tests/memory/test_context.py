@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import httpx2
 import pytest
+from dirty_equals import IsStr
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.kernel.errors import PermissionDenied
+from rookery.kernel.pages import PageSlice
 from rookery.memory.agent_context import share_budget
 from rookery.memory.models import Memory, MemoryFilter, MemoryScope
 from tests.conftest import FakeClock
@@ -28,8 +30,8 @@ async def test_an_agents_own_memories_are_sorted_by_effective_confidence(rig: Me
     await rig.remember("everybody's", KIM)
     await rig.remember("lee's", make_agent("lee"), memory_scope=MemoryScope.AGENT)
 
-    memories, total = await rig.services.context.list_agent_memories(KIM, MemoryFilter(agent_id="kim"), limit=10, offset=0)
-    second, _ = await rig.services.context.list_agent_memories(KIM, MemoryFilter(agent_id="kim"), limit=1, offset=1)
+    memories, total, *_ = await rig.services.context.list_agent_memories(KIM, MemoryFilter(agent_id="kim"), page=PageSlice(10))
+    second, *_ = await rig.services.context.list_agent_memories(KIM, MemoryFilter(agent_id="kim"), page=PageSlice(1, 1))
 
     assert [memory.id for memory in memories] == [lasting.id, fresh.id, old.id]
     assert (total, [memory.id for memory in second]) == (3, [fresh.id])
@@ -40,14 +42,14 @@ async def test_the_own_memories_of_another_agent_need_a_permission(rig: MemoryRi
     await remember_own(rig, "mine")
 
     for call in (
-        rig.services.context.list_agent_memories(make_agent("lee"), MemoryFilter(agent_id="kim"), limit=1, offset=0),
+        rig.services.context.list_agent_memories(make_agent("lee"), MemoryFilter(agent_id="kim"), page=PageSlice(1)),
         rig.services.context.boot(make_agent("lee"), MemoryFilter(agent_id="kim"), limit=5),
     ):
         with pytest.raises(PermissionDenied):
             await call
     admin = make_agent("lee", scopes=frozenset({"brain:read", "brain:admin"}))
-    assert (await rig.services.context.list_agent_memories(admin, MemoryFilter(agent_id="kim"), limit=1, offset=0))[1] == 1
-    assert (await rig.services.context.list_agent_memories(make_caller(workspace_id=2), MemoryFilter(agent_id="kim"), limit=1, offset=0))[
+    assert (await rig.services.context.list_agent_memories(admin, MemoryFilter(agent_id="kim"), page=PageSlice(1)))[1] == 1
+    assert (await rig.services.context.list_agent_memories(make_caller(workspace_id=2), MemoryFilter(agent_id="kim"), page=PageSlice(1)))[
         1
     ] == 0
 
@@ -101,7 +103,7 @@ async def test_context_and_boot_over_http(api: httpx2.AsyncClient, rig: MemoryRi
     stranger = (await api.get("/agent/kim/context", headers={"X-Test-Caller": "stranger"})).json()
 
     assert [memory["content"] for memory in page["data"]] == ["memory 2", "memory 1"]
-    assert page["meta"] == {"current_page": 1, "per_page": 2, "total": 3}
+    assert page["meta"] == {"current_page": 1, "per_page": 2, "total": 3, "next_cursor": IsStr()}
     assert {kind: len(memories) for kind, memories in boot.items()} == {"agent": 1, "shared": 1, "project": 0, "session": 0}
     assert (denied.status_code, denied.json()["error"]) == (403, "permission_denied")
     assert stranger["data"] == []

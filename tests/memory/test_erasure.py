@@ -11,6 +11,7 @@ from uuid import uuid4
 from rookery.engines.similarity.comparison import open_comparison
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.ids import uuid7
+from rookery.kernel.pages import PageSlice
 from rookery.memory.maintenance.erasure import Erasure
 from rookery.memory.maintenance.forgetting import ForgetRequest as Forget
 from rookery.memory.maintenance.operations import MaintenanceServices, build_maintenance
@@ -171,7 +172,7 @@ async def test_erasure_after_cleaning_stays_pending_until_no_memory_is_stale(rig
     await rig.run_jobs()
 
     await maintenance.scrubbing.run(Clean(workspace_id=1, strip_pii=True))
-    results = [await rig.services.search.find(make_caller(), word, MemoryFilter(), limit=5) for word in ("kim", "email")]
+    results = [await rig.services.search.find(make_caller(), word, MemoryFilter(), page=PageSlice(5)) for word in ("kim", "email")]
     reindexer = Reindexer(
         db=rig.db,
         indexer=rig.services.indexer,

@@ -13,6 +13,7 @@ import pytest
 from rookery.engines.texts.embedded import EmbeddedTextIndex
 from rookery.kernel.db import Database
 from rookery.kernel.errors import EngineUnavailable, ValidationFailed
+from rookery.kernel.pages import PageSlice
 from rookery.memory.events import MemoryStored
 from rookery.memory.indexing import EMBED_JOB
 from rookery.memory.models import AccessFilter, IndexDocument, Memory, MemoryChange, MemoryFilter, RecallRequest, TextQuery
@@ -68,7 +69,7 @@ async def rig(database: Database, data_dir: Path, clock: FakeClock, texts: _Cont
 
 
 async def _search(rig: MemoryRig, query: str) -> list[str]:
-    return [hit.memory.content for hit in (await rig.services.search.find(make_caller(), query, MemoryFilter(), limit=20)).hits]
+    return [hit.memory.content for hit in (await rig.services.search.find(make_caller(), query, MemoryFilter(), page=PageSlice(20))).hits]
 
 
 async def _recall(rig: MemoryRig, query: str, mode: SearchFunction = "hybrid", keywords: Sequence[str] = ()) -> list[str]:

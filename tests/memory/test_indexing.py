@@ -8,6 +8,7 @@ import pytest
 from rookery.kernel.db import Database
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.jobs import Job, JobDone
+from rookery.kernel.pages import PageSlice
 from rookery.memory.indexing import EMBED_JOB, build_passage
 from rookery.memory.jobs import BATCH_SIZE, RETRY_DELAYS_S, MemoryJobs
 from rookery.memory.models import Memory, MemoryChange, MemoryFilter, MemoryState, Passage, RecallRequest, get_state
@@ -24,7 +25,7 @@ async def _recall(rig: MemoryRig, query: str) -> list[str]:
 
 
 def _jobs(rig: MemoryRig) -> MemoryJobs:
-    return MemoryJobs(db=rig.db, indexer=rig.services.indexer, clock=rig.clock)
+    return MemoryJobs(db=rig.db, queue=rig.jobs, indexer=rig.services.indexer, clock=rig.clock)
 
 
 def make_job(memory: Memory, kind: str = EMBED_JOB) -> Job:
@@ -172,7 +173,10 @@ async def test_a_memory_deleted_while_it_is_embedded_leaves_no_index_entry(datab
     rig = build_rig(database, data_dir, clock, embedder=embedder)
     embedder.rig, embedder.memory = rig, await rig.remember()
     await rig.worker.run_ready(EMBED_JOB)
-    remaining = (await rig.vectors.count(1), (await rig.services.search.find(make_caller(), "heron", MemoryFilter(), limit=5)).total)
+    remaining = (
+        await rig.vectors.count(1),
+        (await rig.services.search.find(make_caller(), "heron", MemoryFilter(), page=PageSlice(5))).total,
+    )
     await rig.close()
 
     assert remaining == (0, 0)

@@ -8,7 +8,7 @@ from typing import cast
 import httpx2
 
 from rookery.memory.maintenance.consolidation import ConsolidationRequest
-from rookery.memory.tool_declarations import render_text
+from rookery.memory.tool_declarations import compact_output
 from tests.conftest import Instance
 from tests.memory.makers import MemoryRig
 
@@ -49,7 +49,7 @@ async def test_the_text_for_models_is_compact(instance: Instance) -> None:
         await instance.admin.remember(_CONTENT[:242] + f" {number}")
     call = {"server": "brain", "tool": "recall", "arguments": {"query": "Where does the heron nest?"}}
     result = cast("dict[str, object]", (await instance.admin.post("/api/v1/mcp/tools/call", call)).json()["result"])
-    text = render_text("recall", cast("dict[str, object]", result.get("structuredContent", result)))
+    text = json.dumps(compact_output("recall", cast("dict[str, object]", result.get("structuredContent", result))))
     output = json.loads(text)
 
     assert [len(memory["content"]) for memory in output["memories"]] == [244] * 5
@@ -71,4 +71,4 @@ async def test_the_text_for_models_is_compact(instance: Instance) -> None:
 
 def test_the_text_for_models_says_that_an_answer_is_uncertain() -> None:
     """False is left out elsewhere; here it is what a model must know (issue 17; D-42)."""
-    assert json.loads(render_text("recall", {"memories": [], "is_confident": False})) == {"is_confident": False}
+    assert compact_output("recall", {"memories": [], "is_confident": False}) == {"is_confident": False}

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 import jsonschema_rs
+import orjson
 import pytest
 
 from rookery.kernel.errors import NotFound, ValidationFailed
 from rookery.memory.models import MemoryScope
 from rookery.memory.schemas.requests import MemoriesQuery, RecallBody, RememberBody, SearchQuery
+from tests.conftest import Instance
 from tests.memory.makers import MemoryRig, make_agent, make_caller, make_memory_api
 
 
@@ -55,7 +57,7 @@ async def test_the_schemas_are_valid_and_match_the_rest_routes(rig: MemoryRig) -
                 "q" if name == "query" and tool.name == "search" else name
                 for name in cast("dict[str, object]", tool.input_schema["properties"])
             }
-            assert names <= set(rest_models[tool.name].model_fields)
+            assert names - {"max_tokens"} <= set(rest_models[tool.name].model_fields)
 
 
 async def test_the_hints_and_scopes_are_correct(rig: MemoryRig) -> None:
@@ -158,3 +160,66 @@ async def test_tools_raise_the_errors_of_the_rest_routes(rig: MemoryRig) -> None
         await make_memory_api(rig).server().call("remember", {"content": " ", "type": "fact"}, make_caller())
     with pytest.raises(NotFound):
         await make_memory_api(rig).server().call("nothing", {}, make_caller())
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "items", "size"),
+    [("list", {"per_page": 5}, "memories", "per_page"), ("search", {"query": "herons", "limit": 5}, "hits", "limit")],
+)
+async def test_a_list_continues_after_the_last_memory_that_fits(
+    rig: MemoryRig, tool: str, arguments: dict[str, object], items: str, size: str
+) -> None:
+    """Issue 34: memories that do not fit the budget are on the next page, also if the page is the last one."""
+    server, kim = make_memory_api(rig).server(), make_agent("kim")
+    stored = [await rig.remember(f"Note {number} about herons. " + "Text of 24 characters. " * 400) for number in range(8)]
+    await rig.run_jobs()
+    for form in ("text", "structured"):
+        seen, counts, more = list[str](), list[int](), dict[str, object]()
+        for _ in range(len(stored)):
+            call = {**arguments, **more, "max_tokens": 400}
+            rendered = server.render(tool, await server.call(tool, call, kim), call)
+            shown = cast("dict[str, Any]", orjson.loads(rendered.text) if form == "text" else rendered.structured)
+            assert len(orjson.dumps(shown)) <= 1600
+            seen += [memory["id"] for memory in shown[items]]
+            counts.append(len(shown[items]))
+            if "next_cursor" not in shown:
+                break
+            more = {"cursor": shown["next_cursor"]}
+
+        assert sorted(seen) == sorted(memory.id for memory in stored), form
+        assert max(counts) < cast("int", arguments[size])
+    whole = await server.call(tool, {**arguments, size: 8}, kim)
+    assert (len(cast("list[object]", whole[items])), whole.get("next_cursor")) == (8, None)
+
+
+async def test_a_number_without_a_fraction_is_an_integer(instance: Instance) -> None:
+    """The schemas say integer, and for JSON Schema 3.0 is one (draft 6, section 4.2.1): in tools and over HTTP, alone and in a list."""
+    admin = instance.admin
+    await admin.remember("The crane lifts tons.")
+    recalled = await admin.post("/v1/brain/recall", {"query": "crane", "top_k": 3.0, "max_tokens": 500.0})
+    batch = await admin.post("/v1/brain/remember/batch", {"memories": [{"content": "One.", "expires_in": 3.0}], "wait_ms": 1.0})
+    calls = [
+        {"server": "brain", "tool": "recall", "arguments": {"query": "crane", "top_k": 3.0, "max_tokens": 500.0}},
+        {"server": "brain", "tool": "list", "arguments": {"per_page": 2.0, "max_tokens": 500.0}},
+    ]
+    results = [(await admin.post("/api/v1/mcp/tools/call", call)).json()["result"] for call in calls]
+    refused = await admin.post("/v1/brain/recall", {"query": "crane", "top_k": 3.5})
+
+    assert (recalled.status_code, len(recalled.json()["memories"])) == (200, 1)
+    assert [result["status"] for result in batch.json()["results"]] == [201]
+    assert [result["isError"] for result in results] == [False, False], results
+    assert (refused.status_code, "integer" in refused.text) == (422, True)
+
+
+async def test_an_empty_text_means_not_set_where_no_text_may_be_empty(rig: MemoryRig) -> None:
+    """Models send an empty text for an argument that they do not need. A required one stays an error."""
+    server, kim = make_memory_api(rig).server(), make_agent("kim")
+    empty = dict.fromkeys(("project", "org", "agent_id", "type", "source", "supersedes_id", "session_id", "memory_scope"), "")
+    stored = await server.call("remember", {"content": "We deploy on Tuesdays.", **empty}, kim)
+    await rig.run_jobs()
+    found = await server.call("recall", {"query": "deploy", **dict.fromkeys(("project", "org", "type", "since", "agent_id"), "")}, kim)
+
+    assert (stored["project"], stored["org"], stored["agent_id"], stored["memory_scope"]) == (None, None, "kim", "project")
+    assert [memory["id"] for memory in cast("list[dict[str, object]]", found["memories"])] == [stored["id"]]
+    with pytest.raises(ValidationFailed, match="content"):
+        await server.call("remember", {"content": ""}, kim)

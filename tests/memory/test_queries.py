@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rookery.kernel.db import Database, Row, Statement, Tx, Value
 from rookery.kernel.db.sqlite import SqliteTx
 from rookery.kernel.db.statements import compile_statement
+from rookery.kernel.pages import PageSlice
 from rookery.kernel.sqlite import connect
 from rookery.memory.metadata import build_label
 from rookery.memory.models import AccessFilter, Memory, MemoryScope, MemoryState, NameCount, OrgCount, get_state
@@ -61,6 +62,7 @@ access_filters = st.builds(
     agent_id=_optional("kim", "nobody"),
     includes_all_agents=st.booleans(),
     session_id=_optional("s1", "s3"),
+    continued_session_ids=st.frozensets(st.sampled_from(["s2", "s4"]), max_size=2),
     scopes=st.none() | st.frozensets(st.sampled_from(MemoryScope)),
     type=_optional("decision", "unknown"),
     tags=st.frozensets(st.sampled_from(["a", "b", "unknown"]), max_size=2),
@@ -87,7 +89,7 @@ async def _list_page(
     def work(tx: Tx) -> None:
         for memory in memories_to_list:
             records.add(tx, memory)
-        page, total = queries.list_page(tx, access_filter, state, model=MODEL, limit=100, offset=0)
+        page, total, *_ = queries.list_page(tx, access_filter, state, model=MODEL, page=PageSlice(100))
         assert len(page) == total
         listed.extend(page)
         raise _Rollback
@@ -153,8 +155,8 @@ async def test_long_and_short_lists_have_the_same_order(database: Database, cloc
         expected = [memory.id for memory in newest_first if project in {None, memory.project}]
         within = AccessFilter(workspace_id=1, at=clock(), project=project)
         for offset in (0, 15, len(expected) - 7, len(expected)):
-            page, total = await database.read(
-                lambda tx, within=within, offset=offset: queries.list_page(tx, within, None, model=MODEL, limit=20, offset=offset)
+            page, total, *_ = await database.read(
+                lambda tx, within=within, offset=offset: queries.list_page(tx, within, None, model=MODEL, page=PageSlice(20, offset))
             )
             assert [memory.id for memory in page] == expected[offset : offset + 20]
             assert total == len(expected)
@@ -220,7 +222,7 @@ async def test_no_store_function_reads_or_changes_another_workspace(database: Da
             records.count_memories(tx, 2),
             records.delete_memory(tx, foreign, at=clock()),
             records.update_memory(tx, foreign, replace(foreign, content="stolen")),
-            queries.list_page(tx, AccessFilter(workspace_id=2, at=clock()), None, model=MODEL, limit=10, offset=0),
+            queries.list_page(tx, AccessFilter(workspace_id=2, at=clock()), None, model=MODEL, page=PageSlice(10))[:2],
             queries.count_tags(tx, AccessFilter(workspace_id=2, at=clock())),
             queries.count_scopes(tx, AccessFilter(workspace_id=2, at=clock())),
             queries.scan(tx, after="", limit=10, at=clock(), workspace_id=2, org=None, project=None, stale_model=None),

@@ -8,6 +8,7 @@ import pytest
 
 from rookery.access.models import Caller
 from rookery.kernel.errors import NotFound, PermissionDenied, ValidationFailed
+from rookery.kernel.pages import PageSlice
 from rookery.memory.events import MemoryArchived, MemoryDeleted
 from rookery.memory.indexing import DELETE_JOB, EMBED_JOB
 from rookery.memory.models import MemoryChange, MemoryFilter, MemoryScope, MemoryState, RecallRequest, get_state
@@ -170,7 +171,7 @@ async def test_a_deleted_memory_is_removed_from_every_store(rig: MemoryRig) -> N
     with pytest.raises(NotFound):
         await rig.services.records.delete(make_caller(), memory.id)
     assert (await rig.vectors.count(1), await rig.services.listing.count_tags(make_caller(), MemoryFilter())) == (0, [])
-    assert (await rig.services.search.find(make_caller(), "heron", MemoryFilter(), limit=5)).total == 0
+    assert (await rig.services.search.find(make_caller(), "heron", MemoryFilter(), page=PageSlice(5))).total == 0
     assert await rig.db.read(lambda tx: records.get_tombstone(tx, 1, memory.id)) is None
     assert MemoryDeleted(workspace_id=1, memory_id=memory.id, at=rig.clock()) in rig.events
 

@@ -9,6 +9,7 @@ import pytest
 
 from rookery.kernel.db import Database
 from rookery.kernel.errors import PermissionDenied, StorageFull, ValidationFailed
+from rookery.memory.authorship import Author
 from rookery.memory.capacity import StorageLimits
 from rookery.memory.errors import AlreadySuperseded, BacklogFull, MemoriesFull
 from rookery.memory.events import MemoryStored, MemorySuperseded
@@ -25,7 +26,8 @@ async def test_a_memory_has_default_values(rig: MemoryRig, clock: FakeClock) -> 
     result = await rig.services.remember.store(make_agent("kim"), Draft(content="c", type="fact"))
 
     expected = make_memory(clock, id=result.memory.id, org=None, project=None, agent_id="kim", type="fact", content="c")
-    assert result == RememberResult(memory=expected)
+    author = Author(kind="agent", key_id="key", name="key", agent_id="kim")
+    assert result == RememberResult(memory=replace(expected, created_by=author, updated_by=author))
     assert rig.events == [MemoryStored(workspace_id=1, memory=result.memory, at=clock())]
     assert await rig.jobs.count_pending(EMBED_JOB, 1) == 1
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rookery.access.models import Caller
+from rookery.kernel.pages import PageSlice
 from rookery.memory.models import MemoryFilter, MemoryScope, SearchResult
 from tests.memory.makers import MemoryRig, make_agent, make_caller
 
@@ -10,7 +11,7 @@ from tests.memory.makers import MemoryRig, make_agent, make_caller
 async def _find(
     rig: MemoryRig, query: str, by: Caller | None = None, *, limit: int = 20, offset: int = 0, **filters: object
 ) -> SearchResult:
-    return await rig.services.search.find(by or make_caller(), query, replace(MemoryFilter(), **filters), limit=limit, offset=offset)
+    return await rig.services.search.find(by or make_caller(), query, replace(MemoryFilter(), **filters), page=PageSlice(limit, offset))
 
 
 def _contents(result: SearchResult) -> list[str]:

@@ -169,6 +169,26 @@ def test_rejected_lines_are_listed_with_their_number(platform: Platform) -> None
     assert (result.exit_code, _count_stored(platform.folder)) == (1, 1)
 
 
+def test_an_import_names_the_program_and_lists_its_warnings(platform: Platform, tmp_path: Path) -> None:
+    """Warnings are no failures: the exit code is 0, in text and as JSON; a refused product is named (issue 34)."""
+    source = tmp_path / "mem.jsonl"
+    source.write_bytes(b'{"memory": "The crane lifts 9 t.", "user_id": "kim", "created_at": "soon"}\n')
+    dry_run = platform.run("import", str(source), "--dry-run")
+    run = platform.run("import", str(source), "--map", "user:*=agent:*", "--on-conflict", "newer", "--json")
+    report = json.loads(run.stdout)
+    exported = parse_lines(platform.run("export").stdout_bytes)[0]
+    (tmp_path / "chat.json").write_text('[{"mapping": {}, "current_node": "a"}]', encoding="utf-8")
+    refused = platform.run("import", str(tmp_path / "chat.json"))
+
+    warning = "mem.jsonl, line 1: created_at: 'soon' is not a time in ISO 8601, nor a number of seconds; it was left out"
+    assert (dry_run.exit_code, run.exit_code, report["warnings"], report["imported"]) == (0, 0, [warning], 1)
+    assert report["recognised"] == "memories of mem0, as JSON lines"
+    assert f"warning: {warning}\nrecognised: memories of mem0, as JSON lines\n" in dry_run.stdout
+    assert "The crane lifts 9 t." in dry_run.stdout
+    assert (exported["agent_id"], exported["memory_scope"], exported["tags"]) == ("kim", "agent", [])
+    assert (refused.exit_code, "this is conversations of ChatGPT: it has whole conversations" in refused.stdout) == (1, True)
+
+
 def test_impossible_options_are_wrong_usage(platform: Platform, tmp_path: Path) -> None:
     """The exit code is 2, and no file is overwritten; with two workspaces, --workspace is required (D-04, D-52)."""
     existing_file, notes_folder = tmp_path / "there.jsonl", tmp_path / "notes"
@@ -180,7 +200,9 @@ def test_impossible_options_are_wrong_usage(platform: Platform, tmp_path: Path) 
         ["export", "--format", "markdown", "--out", str(notes_folder)], ["export", "--out", str(tmp_path / "none" / "out.jsonl")],
         ["import", str(tmp_path / "none")], ["import", str(existing_file), "--type", "No Type"], ["import", "-", "--format", "markdown"],
         ["import", str(notes_folder), "--format", "mem0"], ["import", str(existing_file), "--scope", "all"], ["import"],
-        ["import", "-", "--resume"], ["import", str(notes_folder), "--resume"],
+        ["import", "-", "--resume"], ["import", str(notes_folder), "--resume"], ["import", str(existing_file), "--timezone", "Mars/Base"],
+        ["import", str(existing_file), "--map", "user"], ["import", str(existing_file), "--on-conflict", "older"],
+        ["import", str(notes_folder), "--from", "mempalace"], ["import", str(notes_folder), "--with", str(existing_file)],
     ]  # fmt: skip
 
     assert [platform.run(*arguments).exit_code for arguments in invalid_commands] == [2] * len(invalid_commands)

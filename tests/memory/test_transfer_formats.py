@@ -23,9 +23,9 @@ from rookery.memory.store.transfer import TransferRecord
 from rookery.memory.transfer import formats
 from rookery.memory.transfer.exporting import MemoryExport
 from rookery.memory.transfer.importing import ImportRequest
-from rookery.memory.transfer.notes import build_parser, parse_document, split_document
+from rookery.memory.transfer.markdown_documents import build_parser, parse_document, split_document
 from tests.memory.makers import MemoryRig
-from tests.memory.transfers import EVERYTHING, NOON, Transfers, lines_of_kind, make_source, read_memories, read_rejections
+from tests.memory.transfers import EVERYTHING, NOON, Transfers, lines_of_kind, make_source, read_memories, read_rejections, read_warnings
 
 MTIME = datetime(2025, 3, 4, 5, 6, 7, tzinfo=UTC)
 
@@ -216,8 +216,8 @@ async def test_unchanged_notes_are_stored_once(rig: MemoryRig, tmp_path: Path) -
     assert rejections == []
 
 
-async def test_bad_notes_do_not_stop_the_others(rig: MemoryRig, tmp_path: Path) -> None:
-    """Each rejected note is reported with its name and a reason (issue 6)."""
+async def test_bad_front_matter_never_costs_the_note(rig: MemoryRig, tmp_path: Path) -> None:
+    """Bad values are warnings with file and line; a file without readable text is rejected with its name and a reason (issues 6, 34)."""
     folder = _write(
         tmp_path,
         {
@@ -243,10 +243,11 @@ async def test_bad_notes_do_not_stop_the_others(rig: MemoryRig, tmp_path: Path) 
 
     report, rejections = await Transfers(rig).import_source(folder)
 
-    assert report.counts["imported"] == 3
-    assert sorted(item.why.partition(":")[0] for item in rejections) == [
-        "bad-yaml.md", "bomb.md", "confidence.md", "deep.md", "huge.md", "large.md",
-        "latin.md", "merges.md", "moment.md", "scope.md", "type.md",
+    assert (report.counts["imported"], [item.why.partition(":")[0] for item in rejections]) == (12, ["large.md", "latin.md"])
+    places = [warning.partition(":")[0] for warning in report.warnings]
+    assert list(dict.fromkeys(places)) == [
+        "bad-yaml.md, line 2", "bomb.md, line 3", "bomb.md, line 4", "confidence.md, line 2", "deep.md, line 2", "huge.md, line 2",
+        *(f"merges.md, line {number}" for number in range(3, 14)), "moment.md, line 2", "scope.md, line 2", "type.md, line 2",
     ]  # fmt: skip
 
 
@@ -358,7 +359,7 @@ def test_further_fields_of_the_platform_and_openmemory_are_read(tmp_path: Path) 
     assert (platform_memory.project, platform_memory.tags, platform_memory.expires_at) == (
         "ide",
         ("user:bob", "tools", "editors"),
-        datetime(2030, 1, 31, tzinfo=UTC),
+        datetime(2030, 2, 1, tzinfo=UTC),
     )
     assert (openmemory_memory.content, openmemory_memory.project, openmemory_memory.tags, openmemory_memory.archived_at is not None) == (
         "Prefers dark mode.",
@@ -379,16 +380,19 @@ async def test_a_repeated_mem0_import_stores_nothing_new(rig: MemoryRig) -> None
 
 
 def test_invalid_entries_are_rejected_with_their_position() -> None:
-    """An invalid entry does not stop the others (issue 6)."""
+    """An entry without a text does not stop the others; an unreadable time is a warning (issues 6, 34)."""
     lines = b'{"memory": "good"}\n{"memory": 1}\nnot json\n[]\n{"memory": "x", "created_at": "soon"}\n'
 
     assert read_rejections(lines) == [
         "line 2: memory: is missing; a memory needs one of memory, content, data or text",
         "line 3: the entry is not a JSON object",
         "line 4: the entry is not a JSON object",
-        "line 5: created_at: must be an ISO 8601 time, not 'soon'",
     ]
-    assert read_rejections(b'{"answer": {}') == ["the file: the file is not valid JSON, or has no list of memories in a format of mem0"]
+    assert read_warnings(lines) == [
+        "standard input, line 5: created_at: 'soon' is not a time in ISO 8601, nor a number of seconds; it was left out"
+    ]
+    assert read_rejections(b'{"answer": {}')[0].startswith("the file: the file is not valid JSON: ")
+    assert read_rejections(b'{"answer": {}}')[0].startswith("the file: it has no memories in a form that is known: a list of mem0, ")
 
 
 def test_a_truncated_archive_is_reported(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from rookery.engines.texts.embedded import EmbeddedTextIndex
 from rookery.kernel.db import Database
 from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.pages import PageSlice
 from rookery.memory.events import MemoryRecalled
 from rookery.memory.models import (
     AccessFilter,
@@ -190,7 +191,7 @@ async def test_search_without_the_full_text_index_fails(platform: _Platform) -> 
     service = platform.rig.services.search
     for _ in range(5):
         with pytest.raises(EngineUnavailable) as error:
-            await service.find(make_caller(), "heron", RecallRequest(query="heron").filters, limit=5)
+            await service.find(make_caller(), "heron", RecallRequest(query="heron").filters, page=PageSlice(5))
         assert int(error.value.headers["Retry-After"]) > 0
 
 

@@ -92,6 +92,14 @@ def read_rejections(source: bytes | Path, **options: object) -> list[str]:
         return [f"{entry.location}: {entry.content.reason}" for entry in entries if isinstance(entry.content, RejectedItem)]
 
 
+def read_warnings(source: bytes | Path, **options: object) -> Sequence[str]:
+    """Return the warnings of reading *source*."""
+    with open_source(make_source(source, **options)) as entries:
+        for _ in entries:
+            pass
+    return entries.progress.warnings
+
+
 def parse_lines(lines: bytes) -> list[Mapping[str, object]]:
     """Return the lines of an export without the header."""
     return [cast("dict[str, object]", orjson.loads(line)) for line in lines.splitlines()[1:]]

@@ -20,9 +20,12 @@ from rookery.tools.calling.call_buffer import CallBuffer
 from rookery.tools.calling.result_cache import ResultCache
 from rookery.tools.calling.tool_runner import ToolRunner
 from rookery.tools.catalogue import Catalogue
+from rookery.tools.feature_lists import MAX_OWN_LISTS
 from rookery.tools.models import CallOutcome, CallRecord, CommandTarget, HttpTarget, Server
 from rookery.tools.ports import AgentSessionChecker, BuiltinServer
+from rookery.tools.recent_links import RecentLinks
 from rookery.tools.resources import ResourceReader
+from rookery.tools.servers.negotiated_protocols import StoredProtocols
 from rookery.tools.servers.registry import ServerRegistry
 from rookery.tools.supervision.session_pool import SessionPool
 from rookery.tools.supervision.upstream_session import SupervisionTimeouts
@@ -116,6 +119,7 @@ class Tools:
     catalogue: Catalogue
     runner: ToolRunner
     call_buffer: CallBuffer
+    links: RecentLinks
     resources: ResourceReader
     limits: RecordingLimiter
 
@@ -128,6 +132,7 @@ class Tools:
         """Close everything in the order of wiring."""
         await self.catalogue.aclose()
         await self.sessions.aclose()
+        await self.links.aclose()
         await self.call_buffer.aclose()
 
 
@@ -143,20 +148,31 @@ def build_tools(
     cache: ResultCache | None = None,
     agent_sessions: AgentSessionChecker | None = None,
     first_list_timeout_s: float = HANG_S,
+    max_own_lists: int = MAX_OWN_LISTS,
 ) -> Tools:
     """Build the domain as wiring does."""
-    sessions = SessionPool(upstreams.open(builtins), timeouts=timing, bus=bus)
+    sessions = SessionPool(upstreams.open(builtins, protocols=StoredProtocols(db)), timeouts=timing, bus=bus)
     entries = [upstreams.build_builtin_entry(builtin) for builtin in builtins]
     registry = ServerRegistry(builtins=entries, path=path, environment=environment)
-    catalogue = Catalogue(db, sessions, registry, first_list_timeout_s=first_list_timeout_s)
-    limits, journal = RecordingLimiter(), CallBuffer(db, bus=bus)
+    catalogue = Catalogue(db, sessions, registry, first_list_timeout_s=first_list_timeout_s, max_own_lists=max_own_lists)
+    limits, journal, links = RecordingLimiter(), CallBuffer(db, bus=bus), RecentLinks(db)
     return Tools(
         db=db,
         sessions=sessions,
         catalogue=catalogue,
-        runner=ToolRunner(catalogue, sessions, journal, limits, cache=cache, agent_sessions=agent_sessions, keep_arguments=keep_arguments),
+        runner=ToolRunner(
+            catalogue,
+            sessions,
+            journal,
+            limits,
+            links,
+            cache=cache,
+            agent_sessions=agent_sessions,
+            keep_arguments=keep_arguments,
+        ),
         call_buffer=journal,
-        resources=ResourceReader(catalogue, sessions),
+        links=links,
+        resources=ResourceReader(catalogue, sessions, links),
         limits=limits,
     )
 

@@ -11,12 +11,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from html import unescape
 from typing import cast
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
 
-from rookery.tools.models import HttpTarget, OAuthConfig, Server
+from rookery.engines.upstreams.http import HttpConnector
+from rookery.tools.models import ALL_WORKSPACES, HttpTarget, OAuthConfig, Server
+from rookery.tools.ports import RequestOptions
+from rookery.tools.servers.logins import Logins, PendingLogin
+from tests.conftest import OPERATOR
 from tests.deadlines import HANG_S
-from tests.tools.makers import SERVERS
+from tests.tools.makers import SERVERS, make_caller
+
+REDIRECT = "http://127.0.0.1:9/callback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,25 @@ def authorize(url: str) -> str:
     response = httpx2.get(url, follow_redirects=False, trust_env=False, timeout=HANG_S)
     assert response.status_code == 302, (response.status_code, response.text)
     return response.headers["location"]
+
+
+async def log_in(logins: Logins, server: Server, workspace_id: int = ALL_WORKSPACES) -> None:
+    """Log in, with consent in a browser."""
+    pending = await logins.begin(server, workspace_id, OPERATOR, redirect_uri=REDIRECT)
+    await grant_consent(logins, server, pending)
+
+
+async def grant_consent(logins: Logins, server: Server, pending: PendingLogin, **overrides: str | None) -> None:
+    """Grant consent, and pass the response to the login."""
+    fields: dict[str, str | None] = {**dict(parse_qsl(urlsplit(authorize(pending.start.url)).query)), **overrides}
+    assert fields["state"] == pending.start.state
+    await logins.finish(server, pending, code=str(fields["code"]), issuer=fields.get("iss"))
+
+
+async def call_tool(logins: Logins, server: Server, workspace_id: int | None = None) -> None:
+    """Call a tool of the server through a session that is logged in."""
+    async with HttpConnector(logins).connect(server, on_changed=lambda: None, workspace_id=workspace_id) as session:
+        await session.request("tools/call", {"name": "write", "arguments": {}}, RequestOptions(caller=make_caller()))
 
 
 def parse_hidden_fields(page: str) -> Mapping[str, str]:

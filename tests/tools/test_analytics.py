@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from dirty_equals import IsStr
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
@@ -167,7 +168,7 @@ async def test_call_records_are_paged_latest_first(reader: Instance) -> None:
     failures = (await reader.admin.get(f"{CALLS}?success=false&tool=now&code=tool_execution_error")).json()
 
     assert [record["request_id"] for record in first["data"]] == ["req_41", "req_31"]
-    assert first["meta"] == {"current_page": 1, "per_page": 2, "total": 24}
+    assert first["meta"] == {"current_page": 1, "per_page": 2, "total": 24, "next_cursor": IsStr()}
     assert "server=time" in first["links"]["next"]
     (call,) = failures["data"]
     assert call == {

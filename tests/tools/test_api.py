@@ -148,11 +148,32 @@ async def test_a_failing_tool_returns_500_with_its_code(instance: Instance) -> N
         "duration_ms": failed_body["duration_ms"],
         "error": "it did not work",
         "code": "tool_execution_error",
-        "message": "The tool odd/error returned an error; `error` is its text. Change the arguments before you call it again.",
+        "message": "The tool odd/error returned an error; `error` is its text. "
+        "Correct what the text names before you call it again: the arguments, or what the tool depends on.",
     }
     assert unavailable.json()["code"] == "server_unavailable"
     assert "'gone'" in unavailable.json()["message"]
     assert "result" not in unavailable.json()
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "advice"),
+    [
+        ("error", {}, "Correct what the text names before you call it again"),
+        ("refuse", {}, "The cause may be outside the arguments"),
+        ("reject", {}, "Change the arguments before you call it again."),
+        ("wrong", {}, "The server returned no valid result of odd/wrong"),
+        ("crash", {}, "could not be reached, or exited during the call"),
+    ],
+)
+async def test_the_message_of_a_failed_call_fits_its_cause(
+    instance: Instance, tool: str, arguments: dict[str, object], advice: str
+) -> None:
+    """Only a server that rejects the arguments proves that other arguments help (D-34)."""
+    response = await instance.admin.post(f"{BASE}/tools/call", {"server": "odd", "tool": tool, "arguments": arguments})
+
+    assert response.status_code == 500
+    assert advice in response.json()["message"]
 
 
 @pytest.mark.parametrize("path", [f"{BASE}/tools/call", "/mcp/tools/call"])
@@ -345,6 +366,15 @@ async def test_related_servers_omit_servers_that_the_caller_may_not_see(instance
 
         assert [server["related_servers"] for server in servers if server["id"] == "odd"] == [related]
         assert (await key.get(f"{BASE}/servers/odd")).json()["related_servers"] == related
+
+
+async def test_a_server_says_who_shares_its_session_and_how_many_calls_run_at_once(instance: Instance) -> None:
+    """D-32, D-34: the keys of a workspace may read what others of it do with a browser or a shell."""
+    odd, brain = [(await instance.admin.get(f"{BASE}/servers/{name}")).json() for name in ("odd", "brain")]
+
+    assert (odd["isolation"], odd["sharing"]) == ("per_workspace", "All keys of the workspace share one session.")
+    assert odd["concurrency"].startswith("Calls that may change something run one at a time in a session")
+    assert brain["sharing"] == "It runs inside Rookery. Each call has the rights of its own key."
 
 
 async def test_a_sandbox_sees_its_own_upstream_sessions_and_not_the_live_ones(instance: Instance) -> None:

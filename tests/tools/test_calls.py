@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,10 +17,12 @@ import pytest
 from rookery.access.models import Caller
 from rookery.kernel.errors import EngineUnavailable, PermissionDenied, RookeryError
 from rookery.kernel.events import EventBus
-from rookery.tools.calling.tool_call import CallOptions
-from rookery.tools.errors import ArgumentsInvalid, ServerBusy, ServerNotFound, TestKeyRefused, ToolDisabled, ToolNotFound
+from rookery.kernel.http.operation_tools import RenderedOutput
+from rookery.kernel.working_context import CallSession
+from rookery.tools.call_options import CallOptions
+from rookery.tools.errors import ArgumentsInvalid, ServerNotFound, TestKeyRefused, ToolDisabled, ToolNotFound
 from rookery.tools.events import ServerHealthChanged, ToolCalled
-from rookery.tools.models import CallOutcome, CallRecord
+from rookery.tools.models import CallRecord
 from rookery.tools.store import calls as store
 from rookery.tools.supervision.upstream_session import SupervisionTimeouts
 from tests.conftest import eventually
@@ -164,7 +167,7 @@ async def test_a_tool_added_since_the_last_list_is_found(start: Start) -> None:
 
     async def has_late_tool() -> bool:
         odd = tools.catalogue.get_server(CALLER, "odd")
-        return tools.catalogue.find_tool(odd, "late") is not None
+        return tools.catalogue.find_tool(odd, "late", CALLER) is not None
 
     await eventually(has_late_tool)
     assert await call_text(tools, "late") == "ok"
@@ -208,42 +211,12 @@ async def test_a_caller_that_leaves_cancels_the_tool_and_the_call_has_a_row(star
     assert (await list_rows(tools))[0].code == "client_left"
 
 
-async def test_calls_over_the_concurrency_limit_queue_and_then_fail(start: Start, tmp_path: Path) -> None:
-    """Calls over `max_concurrency` queue, then fail with server_busy (D-34)."""
-    tools = await start({"odd": make_odd_entry(max_concurrency=1)})
-    await call_text(tools, "echo", text="hi")
-
-    slow = [asyncio.create_task(call(tools, "slow", seconds=HANG_S, mark=str(tmp_path / "x"))) for _ in range(6)]
-    await eventually(lambda: any(task.done() for task in slow))
-    tmp_path.joinpath("x.end").touch()
-    outcomes = await asyncio.gather(*slow, return_exceptions=True)
-
-    assert [type(outcome) for outcome in outcomes].count(ServerBusy) == 1
-    assert [outcome.error for outcome in outcomes if isinstance(outcome, CallOutcome)] == [None] * 5
-    odd = tools.catalogue.get_server(CALLER, "odd")
-    assert [session.in_flight for session in tools.sessions.list_sessions(odd.id)] == [0]
-
-
-async def test_reading_a_resource_queues_as_a_call_does(start: Start, tmp_path: Path) -> None:
-    """D-34, D-30: reading a resource takes a slot as a call does; without a free slot in time it fails."""
-    tools = await start({"odd": make_odd_entry(max_concurrency=1)}, timing=SupervisionTimeouts(queue_timeout_s=0.1))
-    await call_text(tools, "echo", text="hi")
-    slow = asyncio.create_task(call(tools, "slow", seconds=30, mark=str(tmp_path / "x")))
-    await eventually(lambda: any(session.in_flight for session in tools.sessions.list_sessions("odd")))
-
-    async with asyncio.timeout(HANG_S):
-        with pytest.raises(ServerBusy):
-            await tools.resources.read(CALLER, "odd://memo/insights")
-    slow.cancel()
-    await asyncio.wait({slow})
-
-
 # Crashes.
 
 
 async def test_a_killed_server_fails_only_the_calls_in_flight_and_recovers_within_a_second(start: Start, tmp_path: Path) -> None:
     """The server is killed under concurrent callers (D-32)."""
-    tools = await start({"odd": make_odd_entry()})
+    tools = await start({"odd": make_odd_entry(max_concurrency=8)})
     pid = int(await call_text(tools, "pid"))
     in_flight = [asyncio.create_task(call(tools, "slow", seconds=30, mark=str(tmp_path / "x"))) for _ in range(8)]
     await eventually(lambda: sum(session.in_flight for session in tools.sessions.list_sessions("odd")) == 8)
@@ -288,7 +261,8 @@ async def test_a_crash_loop_backs_off_and_fails_calls_at_once(start: Start) -> N
 
     assert outcome.code == "server_unavailable"
     assert "cannot find my configuration" in str(outcome.error)
-    assert "next attempt is in" in str(outcome.error)
+    assert re.search(rf"[.!?…] The next attempt is in {outcome.retry_after_s} s\.$", str(outcome.error))
+    assert 1 < (outcome.retry_after_s or 0) <= 10
     assert watch.reference_s < 0.5
 
 
@@ -499,6 +473,12 @@ class NestTool:
     input_schema: Mapping[str, object]
     output_schema: Mapping[str, object] = field(default_factory=lambda: {"type": "object"})
     annotations: Mapping[str, object]
+    meta: Mapping[str, object] = field(default_factory=dict[str, object])
+
+    @property
+    def accepted_schema(self) -> Mapping[str, object]:
+        """The published schema, which lists all arguments."""
+        return self.input_schema
 
 
 class Nest:
@@ -517,8 +497,11 @@ class Nest:
             NestTool(name="lay", required_scope="brain:write", input_schema=schema, annotations={}),
         ]
 
-    async def call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
+    async def call(
+        self, tool: str, arguments: Mapping[str, object], caller: Caller, *, session: CallSession | None = None
+    ) -> Mapping[str, object]:
         """Return the tool and the caller's workspace, or fail as `how` says."""
+        del session
         if arguments.get("how") == "badly":
             raise EngineUnavailable("nest", "it fell down")
         if arguments.get("how") == "by mistake":
@@ -527,9 +510,13 @@ class Nest:
             raise PermissionDenied("brain:admin")
         return {"tool": tool, "workspace": caller.workspace_id}
 
-    def text(self, tool: str, output: Mapping[str, object]) -> str:
-        """Return the whole result as JSON."""
-        return json.dumps(output)
+    def render(self, tool: str, output: Mapping[str, object], arguments: Mapping[str, object]) -> RenderedOutput:
+        """Return the whole result."""
+        return RenderedOutput(json.dumps(output), output)
+
+    def compact(self, tool: str, text: str, structured: Mapping[str, object]) -> Mapping[str, object]:
+        """Return the whole result."""
+        return structured
 
 
 async def test_a_built_in_server_acts_as_its_caller(start: Start) -> None:

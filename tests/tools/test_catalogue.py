@@ -216,7 +216,7 @@ async def test_a_server_with_a_new_target_does_not_inherit_the_old_list(start: S
     tools = await start({"odd": make_odd_entry()})
     await wait_listed(tools)
 
-    write(file, odd=make_odd_entry("--hang"))
+    write(file, odd={"command": "sleep", "args": ["60"]})
     await eventually(lambda: list_tool_names(tools, "odd") == set())
 
 

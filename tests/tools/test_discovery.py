@@ -285,7 +285,8 @@ async def test_every_client_has_a_set_up(instance: Instance) -> None:
         body = response.json()
         clients = {client["client"]: client for client in body["clients"]}
         assert list(clients) == [
-            "claude-code", "cursor", "vscode", "codex", "claude-desktop", "windsurf", "gemini", "zed", "curl", "python", "javascript",
+            "claude-code", "cursor", "vscode", "codex", "claude-desktop", "windsurf", "gemini", "zed", "opencode", "qwen-code", "copilot",
+            "cline", "curl", "python", "javascript",
         ]  # fmt: skip
         assert body["url"] == url
         for name, client in clients.items():

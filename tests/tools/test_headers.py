@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.kernel.config import Settings
-from rookery.tools.errors import ConnectFailed, ConnectionLost, ResultTooLarge, UpstreamError, UpstreamErrorResponse
+from rookery.tools.errors import ConnectFailed, ConnectionLost, ResultTooLarge, UpstreamError, UpstreamStatusError
 from rookery.tools.models import HttpTarget, OAuthConfig, Server
 from rookery.tools.ports import RequestOptions, UpstreamConnection
 from rookery.tools.servers.header_forwarding import find_forwarding_fault, select_forwarded_headers
@@ -182,6 +182,12 @@ async def test_headers_of_a_request_reach_the_server_whose_entry_names_them(sett
     assert str(instance.admin.key) not in json.dumps(headers)
 
 
+@pytest.mark.parametrize("name", ["*", "X-*", "x-tenant-?", "x-[ab]", "X-* as X-Tenant"])
+def test_a_glob_of_headers_is_refused_with_the_reason(name: str) -> None:
+    """It would forward nothing: names of headers are literal, while those of `forward_meta` are globs (D-31)."""
+    assert find_forwarding_fault(name) == (f"{name!r} is no name of a header: write each name in full. Only `forward_meta` takes globs.")
+
+
 # Misbehaving upstreams over HTTP.
 
 
@@ -256,9 +262,10 @@ async def test_a_call_lost_by_a_restarted_server_is_marked_as_not_handled(path: 
 async def test_a_rejected_call_does_not_end_the_session(misbehaving: OAuthServer) -> None:
     """D-32: 403 answers that request only."""
     async with connect(misbehaving.make_entry()) as session:
-        with pytest.raises((ConnectionLost, UpstreamErrorResponse)):
+        with pytest.raises(UpstreamStatusError, match="status 403: not for you") as error:
             await call(session, "forbidden")
 
+        assert error.value.status == 403
         assert text_of(await call(session, "large", size=3)) == "xxx"
 
 

@@ -29,9 +29,14 @@ LOGIN = "/api/v1/servers/guarded/login"
 
 @pytest.fixture
 async def instance(settings: Settings, oauth_server: OAuthServer) -> AsyncIterator[Instance]:
-    """A running server whose file names it, and one that needs no login."""
+    """A running server whose file names it, one that needs no login, and one with a fault in its entry."""
     entry = {"url": f"{oauth_server.url}/mcp", "auth": "oauth", "name": "Guarded <b>"}
-    settings.servers_file.write_text(json.dumps({"mcpServers": {"guarded": entry, "plain": {"url": f"{oauth_server.url}/mcp"}}}))
+    entries = {
+        "guarded": entry,
+        "plain": {"url": f"{oauth_server.url}/mcp"},
+        "faulty": {"url": f"{oauth_server.url}/mcp", "auth": {"type": "oauth", "resource": ""}},
+    }
+    settings.servers_file.write_text(json.dumps({"mcpServers": entries}))
     async with run_instance(settings) as running:
         yield running
 
@@ -172,16 +177,22 @@ async def test_a_failed_login_is_reported_on_the_page(instance: Instance, oauth_
 
     assert (failed.status_code, "503" in failed.text) == (422, True)
 
+    oauth_server.control(token_status=0, takes="none")
+    page = await open_callback_page(instance, await begin_login(instance.admin))
+    assert (page.status_code, "invalid_target" in page.text, "&#34;resource&#34;: null" in page.text) == (400, True, True)
+
 
 async def test_a_login_that_cannot_begin_reports_why(instance: Instance, oauth_server: OAuthServer) -> None:
-    """D-10, D-31: cases: a server without login, an unknown server, and an authorisation server without registration."""
+    """D-10, D-31: cases: a server without login, an unknown server, a faulty entry, and an authorisation server without registration."""
     without_login = await instance.admin.post("/api/v1/servers/plain/login")
     missing = await instance.admin.post("/api/v1/servers/nothing/login")
+    faulty = await instance.admin.post("/api/v1/servers/faulty/login")
     oauth_server.control(registers=False)
     unregistered = await instance.admin.post(LOGIN)
-    errors = [(response.status_code, response.json()["error"]) for response in (without_login, missing, unregistered)]
+    errors = [(response.status_code, response.json()["error"]) for response in (without_login, missing, faulty, unregistered)]
 
-    assert errors == [(409, "no_login"), (404, "server_not_found"), (422, "login_failed")]
+    assert errors == [(409, "no_login"), (404, "server_not_found"), (422, "login_failed"), (422, "login_failed")]
+    assert "The entry of 'faulty' cannot be used: auth.resource must be an absolute URI" in faulty.json()["message"]
     assert "/oauth/callback" in unregistered.json()["message"]
 
 
@@ -190,13 +201,14 @@ async def test_the_login_at_a_workspaces_own_server_is_deleted_with_the_server(s
     entry = {
         "id": "ours",
         "url": f"{oauth_server.url}/mcp",
-        "auth": {"type": "oauth", "client_id": "by hand", "client_secret": "${SECRET}"},
+        "auth": {"type": "oauth", "client_id": "by hand", "client_secret": "${SECRET}", "resource": None},
     }
-    oauth_server.control(client={"id": "by hand", "secret": "of the client"}, registers=False)
+    oauth_server.control(client={"id": "by hand", "secret": "of the client"}, registers=False, takes="none")
     login, calls = "/api/v1/servers/ours/login", {"server": "ours", "tool": "write", "arguments": dict[str, object]()}
     async with run_instance(replace(settings, egress_allow=("127.0.0.0/8",))) as instance:
         created = await instance.admin.post("/api/v1/servers", {**entry, "secrets": {"SECRET": "of the client"}})
         assert created.status_code == 201, created.text
+        assert created.json()["auth"]["resource"] is None
         page = await open_callback_page(instance, str((await instance.admin.post(login)).json()["authorization_url"]))
         assert (await confirm(instance, page)).status_code == 200
         result = (await instance.admin.post("/api/v1/mcp/tools/call", calls)).json()

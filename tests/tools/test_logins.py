@@ -3,82 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from rookery.access.audit_log import AuditLog
-from rookery.access.store.workspaces import add_workspace
-from rookery.engines import upstreams
 from rookery.engines.upstreams.http import HttpConnector
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Database
-from rookery.kernel.egress import EgressGuard
 from rookery.kernel.errors import NotFound
-from rookery.kernel.sealing import KeySource, Sealer
-from rookery.kernel.secret import Secret
 from rookery.tools.errors import ConnectFailed, LoginFailed, LoginNotSupported
-from rookery.tools.models import ALL_WORKSPACES, HttpTarget, OAuthConfig, Server, SessionIsolation
+from rookery.tools.models import ALL_WORKSPACES, HttpTarget, OAuthConfig, SessionIsolation
 from rookery.tools.ports import RequestOptions
-from rookery.tools.servers.logins import CONSENT_TIMEOUT, Logins, PendingLogin
+from rookery.tools.servers.logins import CONSENT_TIMEOUT, Logins
 from rookery.tools.store import logins as store
-from tests.conftest import OPERATOR, SECRET_KEY, FakeClock, eventually
+from tests.conftest import OPERATOR, FakeClock, eventually
 from tests.deadlines import HANG_S
+from tests.tools.conftest import MakeLogins
 from tests.tools.makers import make_caller
-from tests.tools.oauth_server import OAuthServer, authorize
+from tests.tools.oauth_server import REDIRECT, OAuthServer, call_tool, grant_consent, log_in
 
-REDIRECT = "http://127.0.0.1:9/callback"
 COUNTERS = ("registered", "granted", "renewed", "calls", "sessions")
-MakeLogins = Callable[[], Awaitable[Logins]]
-
-
-@pytest.fixture
-async def make_logins(database: Database, tmp_path: Path, clock: FakeClock) -> AsyncIterator[MakeLogins]:
-    """Return a function that opens the logins of another process; the store has the workspaces 1 and 2."""
-    all_logins: list[Logins] = []
-    for name in ("one", "two"):
-        await database.write(lambda tx, name=name: add_workspace(tx, name, parent_id=None, at=0))
-
-    async def open_logins() -> Logins:
-        sealer = Sealer(database, KeySource(tmp_path, configured=Secret(SECRET_KEY), previous=None), [store.SEALED_COLUMN], clock)
-        await sealer.start()
-        authorities = upstreams.authorities(EgressGuard(), clock=lambda: clock().timestamp())
-        logins = Logins(database, sealer, AuditLog(database, clock), authorities, clock=clock)
-        await logins.refresh()
-        all_logins.append(logins)
-        return logins
-
-    yield open_logins
-    for logins in all_logins:
-        await logins.aclose()
-
-
-@pytest.fixture
-async def logins(make_logins: MakeLogins) -> Logins:
-    """The logins of a process."""
-    return await make_logins()
-
-
-async def log_in(logins: Logins, server: Server, workspace_id: int = ALL_WORKSPACES) -> None:
-    """Log in, with consent in a browser."""
-    pending = await logins.begin(server, workspace_id, OPERATOR, redirect_uri=REDIRECT)
-    await grant_consent(logins, server, pending)
-
-
-async def grant_consent(logins: Logins, server: Server, pending: PendingLogin, **overrides: str | None) -> None:
-    """Grant consent, and pass the response to the login."""
-    fields: dict[str, str | None] = {**dict(parse_qsl(urlsplit(authorize(pending.start.url)).query)), **overrides}
-    assert fields["state"] == pending.start.state
-    await logins.finish(server, pending, code=str(fields["code"]), issuer=fields.get("iss"))
-
-
-async def call_tool(logins: Logins, server: Server, workspace_id: int | None = None) -> None:
-    """Call a tool of the server through a session that is logged in."""
-    async with HttpConnector(logins).connect(server, on_changed=lambda: None, workspace_id=workspace_id) as session:
-        await session.request("tools/call", {"name": "write", "arguments": {}}, RequestOptions(caller=make_caller()))
 
 
 # Logging in.

@@ -160,3 +160,86 @@ def test_references_of_a_property_named_as_a_keyword_are_moved(name: str) -> Non
 
     validate(document)
     assert (accepts(document, "take", {name: "x"}), accepts(document, "take", {name: 1})) == (True, False)
+
+
+DRAFTS = {"draft4": "http://json-schema.org/draft-04/schema#", "draft7": "http://json-schema.org/draft-07/schema#"}
+
+
+@pytest.mark.parametrize("draft", DRAFTS.values(), ids=DRAFTS)
+def test_a_schema_of_an_old_draft_accepts_the_same_arguments_in_the_document(draft: str) -> None:
+    """D-37: the document's dialect is 2020-12, in which some keywords of old drafts have another form."""
+    limit: JsonObject = {"minimum": 0, "exclusiveMinimum": True} if "draft-04" in draft else {"exclusiveMinimum": 0}
+    schema: JsonObject = {
+        "$schema": draft,
+        "type": "object",
+        "definitions": {"pair": {"type": "array", "items": [{"type": "integer"}, {"type": "string"}], "additionalItems": {"not": {}}}},
+        "properties": {
+            "pair": {"$ref": "#/definitions/pair"},
+            "first": {"$ref": "#/definitions/pair/items/0"},
+            "items": {"type": "array", "items": {"type": "string"}},
+            "n": {"type": "number", **limit},
+        },
+        "dependencies": {"first": ["n"], "items": {"required": ["pair"]}},
+    }
+    document = build_openapi(SERVER, [{"name": "take", "inputSchema": schema}], address="https://e.example", version="1")
+
+    validate(document)
+    valid = jsonschema_rs.validator_for(schema)
+    cases: list[JsonObject] = [
+        {"pair": [1, "a"], "first": 1, "n": 0.5},
+        {"pair": ["a"]},
+        {"pair": [1, "a", 2]},
+        {"first": "a", "n": 1},
+        {"first": 1},
+        {"n": 0},
+        {"items": ["a"], "pair": []},
+        {"items": ["a"]},
+        {"items": [1], "pair": []},
+    ]
+    outcomes = [valid.is_valid(case) for case in cases]
+    assert [accepts(document, "take", case) for case in cases] == outcomes
+    assert {True, False} == set(outcomes)
+
+
+def test_a_schema_of_an_old_draft_stays_unchanged_if_it_means_the_same() -> None:
+    """D-37: most schemas of draft-07 do."""
+    schema: JsonObject = {"$schema": DRAFTS["draft7"], "type": "object", "properties": {"a": {"items": {"type": "string"}}}}
+    document = build_openapi(SERVER, [{"name": "take", "inputSchema": schema}], address="https://e.example", version="1")
+
+    body = cast("dict[str, dict[str, dict[str, JsonObject]]]", operations(document)["take"]["requestBody"])
+    assert body["content"]["application/json"]["schema"] == schema
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$defs": {"T": {"$anchor": "t", "type": "string"}}, "properties": {"a": {"$ref": "#t"}}},
+        {"$defs": {"T": {"$dynamicAnchor": "t", "type": "string"}}, "properties": {"a": {"$dynamicRef": "#t"}}},
+    ],
+)
+def test_two_tools_may_have_schemas_with_the_same_anchors(schema: JsonObject) -> None:
+    """D-37: an anchor that occurs twice in one document would be ambiguous."""
+    tools: list[JsonObject] = [{"name": name, "inputSchema": {"type": "object", **schema}} for name in ("one", "two")]
+    document = build_openapi(SERVER, tools, address="https://e.example", version="1")
+
+    validate(document)
+    for name in ("one", "two"):
+        assert (accepts(document, name, {"a": "x"}), accepts(document, name, {"a": 1})) == (True, False)
+
+
+@pytest.mark.parametrize("reference", ["#/$defs/T", "#t", "https://e.example/t#/$defs/T", "https://e.example/t#t"])
+def test_two_tools_may_have_schemas_with_the_same_id(reference: str) -> None:
+    """D-37: an id that occurs twice in one document would be ambiguous, so only the first schema keeps it."""
+    schema: JsonObject = {
+        "$id": "https://e.example/t",
+        "type": "object",
+        "$defs": {"T": {"$anchor": "t", "type": "string"}},
+        "properties": {"a": {"$ref": reference}},
+    }
+    tools: list[JsonObject] = [{"name": name, "inputSchema": schema} for name in ("one", "two")]
+    document = build_openapi(SERVER, tools, address="https://e.example", version="1")
+
+    validate(document)
+    body = cast("dict[str, dict[str, dict[str, JsonObject]]]", operations(document)["one"]["requestBody"])
+    assert body["content"]["application/json"]["schema"] == schema
+    assert (accepts(document, "two", {"a": "x"}), accepts(document, "two", {"a": 1})) == (True, False)

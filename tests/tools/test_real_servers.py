@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import pytest
 
 from rookery.engines import upstreams
 from rookery.tools.errors import ToolDisabled
-from rookery.tools.models import JsonObject, Server
+from rookery.tools.models import CallOutcome, JsonObject, Server
 from rookery.tools.servers.server_check import ServerChecker
 from rookery.tools.supervision.circuit_breaker import SupervisionTimeouts
 from tests import real_servers
@@ -165,6 +166,25 @@ async def test_the_memory_server_keeps_its_graph(start: Start, folder: Path) -> 
 
     assert "tall trees" in await call_text(tools, "search_nodes", query="trees")
     assert "Rookery" in json.dumps(await tools.resources.read(CALLER, "memory://knowledge-graph"))
+
+
+@pytest.mark.parametrize("isolation", ["per_workspace", "per_key"])
+async def test_twenty_parallel_calls_of_two_keys_keep_twenty_entities(start: Start, folder: Path, isolation: str) -> None:
+    """D-34: the memory server rewrites its file without a lock, so calls that overlap would lose entities although all succeed."""
+    entry = {**real_servers.memory(folder / "graph.json"), "isolation": isolation}
+    tools = await start({"memory": entry}, timing=SupervisionTimeouts(connect_timeout_s=40))
+    callers = (CALLER, make_caller(key_id="key-2"))
+
+    async def create(number: int) -> CallOutcome:
+        entity = {"name": f"rook-{number}", "entityType": "bird", "observations": ["is social"]}
+        return await tools.runner.call(callers[number % 2], "memory", "create_entities", {"entities": [entity]})
+
+    outcomes = await asyncio.gather(*(create(number) for number in range(20)))
+
+    assert [outcome.error for outcome in outcomes] == [None] * 20
+    names = {json.loads(line)["name"] for line in (folder / "graph.json").read_text().splitlines()}
+    assert names == {f"rook-{number}" for number in range(20)}
+    assert len({session.get_health().pid for session in tools.sessions.list_sessions("memory")}) == (2 if isolation == "per_key" else 1)
 
 
 async def test_a_tool_that_runs_only_as_a_task_is_hidden_with_its_reason(start: Start, folder: Path) -> None:

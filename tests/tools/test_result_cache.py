@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from rookery.access.models import Caller
 from rookery.kernel.config import Settings
+from rookery.tools.call_options import DEFAULT_CALL_OPTIONS, CallOptions
 from rookery.tools.calling.result_cache import ResultCache
 from rookery.tools.calling.results import ToolResult
-from rookery.tools.calling.tool_call import DEFAULT_CALL_OPTIONS, CallOptions, ToolCall
+from rookery.tools.calling.tool_call import ToolCall
 from rookery.tools.catalogue_tool import CatalogueTool
 from rookery.tools.models import CallOutcome, CallRecord, JsonObject, Server, ToolRules
 from rookery.tools.store import calls as store
@@ -63,6 +64,19 @@ async def test_a_result_is_cached_for_the_same_arguments_in_any_order(start: Sta
     await tools.call_buffer.flush()
     rows: list[CallRecord] = await tools.db.read(lambda tx: store.list_latest_calls(tx, workspace_id=1, limit=10))
     assert [(row.cached, row.success) for row in reversed(rows)] == [(False, True), (True, True), (False, True), (False, True)]
+
+
+async def test_the_arguments_that_are_sent_are_part_of_the_cache_key(start: Start) -> None:
+    """G3: a null that is left out makes no difference; the row of a call has what its caller sent."""
+    tools = await start({"odd": {**make_odd_entry(), **CACHED}}, keep_arguments=True)
+
+    plain = await tools.runner.call(CALLER, "odd", "echo", {"text": "hi"})
+    unset = await tools.runner.call(CALLER, "odd", "echo", {"text": "hi", "tone": None})
+
+    assert (plain.cache, unset.cache) == ("miss", "hit")
+    await tools.call_buffer.flush()
+    rows: list[CallRecord] = await tools.db.read(lambda tx: store.list_latest_calls(tx, workspace_id=1, limit=10))
+    assert [json.loads(row.arguments or "") for row in rows] == [{"text": "hi", "tone": None}, {"text": "hi"}]
 
 
 async def test_writing_and_failing_calls_are_never_cached(start: Start) -> None:
@@ -114,10 +128,10 @@ async def test_forwarded_headers_are_part_of_the_cache_key(start: Start) -> None
     assert [(await call(tools, options=options)).cache for options in variants] == ["miss", "hit", "miss"]
 
 
-async def test_meta_is_part_of_the_cache_key_except_traces(start: Start) -> None:
-    """D-34: the server receives `_meta` and may use it; traces and log levels do not change the result."""
-    tools = await start({"counting": {**COUNTING, **CACHED}})
-    metas: list[dict[str, object]] = [{"tenant": "a"}, {"tenant": "b"}, {"tenant": "a", "traceparent": "00-1-2-01"}]
+async def test_forwarded_meta_is_part_of_the_cache_key_except_traces(start: Start) -> None:
+    """D-34: the server may use the keys that it receives; traces, log levels and other keys do not change the result."""
+    tools = await start({"counting": {**COUNTING, **CACHED, "forward_meta": ["tenant"]}})
+    metas: list[dict[str, object]] = [{"tenant": "a"}, {"tenant": "b"}, {"tenant": "a", "traceparent": "00-1-2-01", "callId": "1"}]
 
     assert [(await call(tools, options=CallOptions(meta=meta))).cache for meta in metas] == ["miss", "miss", "hit"]
 

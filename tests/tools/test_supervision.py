@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from rookery.tools.models import CallOutcome, CommandTarget, HealthStatus, Serve
 from rookery.tools.supervision.circuit_breaker import CircuitBreaker, SupervisionTimeouts
 from rookery.tools.supervision.health import percentile
 from rookery.tools.supervision.session_pool import SessionPool
+from tests.conftest import Caller as KeyedCaller
 from tests.conftest import eventually, run_instance
 from tests.deadlines import HANG_S
 from tests.tools.conftest import Start
@@ -28,6 +31,7 @@ from tests.tools.makers import (
     CALLER,
     CONNECTORS,
     OTHER,
+    SERVERS,
     SHORT_TIMEOUTS,
     call,
     call_text,
@@ -45,7 +49,7 @@ pytestmark = pytest.mark.embedded_store  # nothing here depends on the dialect
 
 async def test_concurrent_calls_are_spread_over_as_few_replicas_as_needed(start: Start, tmp_path: Path) -> None:
     """D-32: each call goes to the session with the fewest calls in flight."""
-    tools = await start({"odd": make_odd_entry(replicas=3)})
+    tools = await start({"odd": make_odd_entry(replicas=3, max_concurrency=8)})
     await call_text(tools, "pid")
     slow: list[asyncio.Task[CallOutcome]] = []
     for in_flight, open_sessions in ((1, 1), (2, 2), (3, 2), (4, 3)):
@@ -76,7 +80,7 @@ async def test_sequential_calls_need_one_replica(start: Start) -> None:
 
 async def test_a_replica_that_dies_fails_only_its_own_calls(start: Start, tmp_path: Path) -> None:
     """D-32, D-33: the other replicas continue, and the server is not offline."""
-    tools = await start({"odd": make_odd_entry(replicas=2, lifecycle="eager")})
+    tools = await start({"odd": make_odd_entry(replicas=2, lifecycle="eager", max_concurrency=2)})
     await call_text(tools, "pid")
     await eventually(lambda: [session.is_open for session in tools.sessions.list_sessions("odd")] == [True, True])
     tasks = [asyncio.create_task(call(tools, "slow", seconds=HANG_S, mark=str(tmp_path / "x"))) for _ in range(4)]
@@ -194,7 +198,7 @@ async def test_a_crash_loop_opens_the_breaker_and_one_probe_closes_it(start: Sta
 
     assert rejected.code == "server_unavailable"
     assert "exited with code 7" in str(rejected.error)
-    assert "attempts are paused: the next attempt is in" in str(rejected.error)
+    assert f"attempts are paused: the next attempt is in {rejected.retry_after_s} s." in str(rejected.error)
     assert health_state.health is HealthStatus.OFFLINE
     assert server_health.state == "waiting"
     assert 0 < (server_health.sessions[0].retry_s or 0) <= 3
@@ -215,7 +219,7 @@ async def test_a_list_of_one_workspace_does_not_hide_the_crash_of_another(start:
     await eventually(lambda: tools.sessions.get_health_state(server, 1).health is HealthStatus.OFFLINE)
 
     await call_text(tools, "grow", caller=OTHER)
-    await eventually(lambda: tools.catalogue.find_tool(server, "late") is not None)
+    await eventually(lambda: tools.catalogue.find_tool(server, "late", OTHER) is not None)
 
     assert tools.sessions.get_health_state(server, 1).health is HealthStatus.OFFLINE
     assert tools.sessions.get_health_state(server, 2).health is HealthStatus.ONLINE
@@ -439,6 +443,31 @@ async def test_the_health_over_http_needs_servers_read(settings: Settings) -> No
     assert of_other["state"] == ("open" if of_other["sessions"] else "closed")
 
 
+async def test_the_list_of_servers_has_the_reason_for_keys_that_may_read_it(settings: Settings) -> None:
+    """Issue 32: `last_error` in the list needs servers:read, as on the page of the server (D-12)."""
+    broken = {"command": sys.executable, "args": ["-c", "import sys; sys.exit('no licence\\nfound')"]}
+    settings.servers_file.write_text(json.dumps({"mcpServers": {"broken": broken, "faulty": {"command": 7}, "odd": make_odd_entry()}}))
+    async with run_instance(settings) as instance:
+        without_scope, with_scope = await instance.api_key("mcp:read"), await instance.api_key("mcp:read", "servers:read")
+
+        async def list_errors(key: KeyedCaller) -> dict[str, str | None]:
+            servers = (await key.get("/api/v1/mcp/servers")).json()["servers"]
+            return {server["id"]: server["last_error"] for server in servers if server["id"] in {"broken", "faulty", "odd"}}
+
+        async def find_reason() -> str | None:
+            return (await list_errors(with_scope))["broken"]
+
+        reason = await eventually(find_reason)
+        visible, hidden = await list_errors(with_scope), await list_errors(without_scope)
+        public = (await instance.caller(None).get("/servers")).json()["servers"]
+
+    assert "found" in str(reason)
+    assert "\n" not in str(reason)
+    assert (visible["faulty"], visible["odd"]) == ("command must be a text.", None)
+    assert set(hidden.values()) == {None}
+    assert all(server["last_error"] is None for server in public)
+
+
 async def test_a_shared_server_is_visible_to_all_and_a_lazy_one_stops_when_idle(start: Start, tmp_path: Path) -> None:
     """An idle shared session ends after idle_s (D-32)."""
     tools = await start({"odd": make_odd_entry(isolation="shared", idle_s=0.2)})
@@ -454,6 +483,22 @@ async def test_a_shared_server_is_visible_to_all_and_a_lazy_one_stops_when_idle(
     await eventually(lambda: tools.sessions.get_server_health(server, 1).sessions == ())
     assert tools.sessions.get_server_health(server, 1).state == "closed"
     assert server.lifecycle is SessionLifecycle.LAZY
+
+
+async def test_the_reason_of_a_broken_session_is_its_last_error(start: Start) -> None:
+    """Issue 32: a response that breaks off ends the session, and its last error names that, not only the end of the session."""
+    with subprocess.Popen([sys.executable, "-I", "-S", str(SERVERS / "legacy.py")], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            tools = await start({"served": {"url": f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"}})
+            (server,) = tools.catalogue.list_servers(CALLER)
+            outcome = await call(tools, "half", server="served")
+            await eventually(lambda: tools.sessions.get_health_state(server).last_error)
+        finally:
+            process.kill()
+
+    assert outcome.code == "server_unavailable"
+    assert tools.sessions.get_health_state(server).last_error == outcome.error
 
 
 async def test_a_server_that_does_not_read_its_input_is_closed(start: Start) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -12,10 +13,12 @@ import httpx2
 import pytest
 
 from rookery.access.models import KeyRestrictions
+from rookery.kernel.clock import utc_now
 from rookery.kernel.config import Settings
+from rookery.tools.models import ToolStop
 from rookery.tools.servers.workspace_servers import MAX_SECRETS_PER_SERVER, MAX_SERVERS_PER_WORKSPACE
 from tests.conftest import OPERATOR, Caller, Instance, eventually, run_instance
-from tests.tools.makers import SERVERS, list_children
+from tests.tools.makers import SERVERS, list_children, make_odd_entry
 
 SERVERS_API = "/api/v1/servers"
 SECRET = "s3cr3t-0123456789"
@@ -138,6 +141,8 @@ INVALID: list[tuple[dict[str, object], str]] = [
     ({"headers": {"Host": "inner.example"}}, "headers.Host"),
     ({"headers": {"transfer-encoding": "chunked"}}, "headers.transfer-encoding"),
     ({"auth": {"client_id": "${TOKEN}"}, "secrets": {"TOKEN": "abc"}}, "auth.client_id"),
+    ({"auth": {"resource": "https://h/${TOKEN}"}, "secrets": {"TOKEN": "abc"}}, "auth.resource"),
+    ({"auth": {"resource": "https://h/mcp#part"}}, "auth.resource"),
     ({"headers": {"X-Team": "a\r\nX-Other: b"}}, "headers.X-Team"),
     ({"headers": {"X Team": "a"}}, "headers.X Team"),
     ({"url": "ftp://127.0.0.1/mcp"}, "url"),
@@ -157,6 +162,7 @@ INVALID: list[tuple[dict[str, object], str]] = [
     ({"isolation": "none"}, "isolation"),
     ({"tools": {"timeouts": {"a*": 1000.0}}}, "tools.timeouts.a*"),
     ({"taglime": "x"}, "taglime"),
+    ({"forward_headers": ["X-Tenant", "X-*"]}, "forward_headers"),
     ({"secrets": {"a b": "c"}}, "secrets.a b.[key]"),
 ]
 
@@ -392,3 +398,47 @@ async def test_a_check_reports_the_features_or_the_error_of_a_server(instance: I
 
     assert (good["ok"], good["software"], good["error"], "header" in good["tools"]) == (True, "legacy 1", None, True)
     assert (locked["ok"], locked["tools"], "login" in locked["advice"]) == (False, [], True)
+
+
+async def test_a_server_of_the_installation_is_checked_by_keys_that_may_use_it(settings: Settings) -> None:
+    """Issue 32: the check of a server in the file, without the operator's secrets; its settings stay the operator's."""
+    secret = {"ODD_GATE": str(settings.servers_file), "BOARD_KEY": SECRET}
+    shout = {"command": sys.executable, "args": ["-c", "import os, sys; sys.exit('bad key: ' + os.environ['BOARD_KEY'])"]}
+    entries = {
+        "odd": make_odd_entry("--task", env=secret, tools={"deny": ["slow"]}),
+        "shout": {**shout, "env": secret},
+        "off": make_odd_entry(enabled=False),
+    }
+    settings.servers_file.write_text(json.dumps({"mcpServers": entries}))
+    async with run_instance(settings) as instance:
+        reader = await instance.api_key("mcp:read", "servers:read")
+        few = await instance.api_key("mcp:read", "servers:write", restrictions=KeyRestrictions(tools=("odd/e*",)))
+        none = await instance.api_key("mcp:read", "servers:write", restrictions=KeyRestrictions(servers=frozenset({"brain"})))
+        checked = (await instance.admin.post(f"{SERVERS_API}/odd/check")).json()
+        shown = (await instance.admin.get("/api/v1/mcp/servers/odd")).json()
+        listed = (await instance.admin.get("/api/v1/mcp/servers")).json()["servers"]
+        failed = (await instance.admin.post(f"{SERVERS_API}/shout/check")).json()
+        of_few = (await few.post(f"{SERVERS_API}/odd/check")).json()
+        codes = [
+            (await reader.post(f"{SERVERS_API}/odd/check")).status_code,
+            (await none.post(f"{SERVERS_API}/odd/check")).status_code,
+            (await instance.admin.post(f"{SERVERS_API}/off/check")).status_code,
+            (await instance.admin.post(f"{SERVERS_API}/nothing/check")).status_code,
+        ]
+        stop = ToolStop(workspace_id=instance.workspace_id, server_id="odd", tool="", reason="for now", stopped_at=utc_now())
+        await instance.rookery.tools.kill_switch.stop(stop, actor=OPERATOR)
+        stopped = await instance.admin.post(f"{SERVERS_API}/odd/check")
+        settings_of_odd = [await instance.admin.get(f"{SERVERS_API}/odd"), await instance.admin.send("DELETE", f"{SERVERS_API}/odd")]
+
+    assert (checked["ok"], checked["hidden_tools"]) == (True, ["long"])
+    assert set(checked["tools"]) == {tool["name"] for tool in shown["tools"]}
+    assert "slow" not in checked["tools"]
+    assert [tool["name"] for tool in shown["hidden_tools"]] == ["long"]
+    assert {server["id"]: server["tool_count"] for server in listed}["odd"] == len(checked["tools"])
+    assert all(name.startswith("e") for name in of_few["tools"])
+    assert (failed["ok"], "bad key: " in failed["error"], SECRET in json.dumps(failed)) == (False, True, False)
+    assert codes == [403, 404, 403, 404]
+    assert (stopped.status_code, stopped.json()["error"]) == (403, "disabled")
+    for response in settings_of_odd:
+        assert (response.status_code, response.json()["error"]) == (404, "resource_not_found")
+        assert "belongs to the installation" in response.json()["message"]

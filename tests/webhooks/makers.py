@@ -13,6 +13,7 @@ from rookery.access.models import Actor
 from rookery.domains import load_events
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.ids import uuid7
+from rookery.kernel.pages import PageSlice
 from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.models import Delivery, DeliveryFilter, WebhookEndpoint, WebhookEvent, WebhookTenant
 from rookery.webhooks.outbox import BuildData, Outbox
@@ -80,7 +81,7 @@ async def list_deliveries(db: Database, endpoint: WebhookEndpoint) -> list[tuple
     """Return the deliveries of an endpoint, oldest first, each with what it sends."""
 
     def read(tx: Tx) -> list[tuple[Delivery, dict[str, object]]]:
-        page, _ = deliveries.list_page(tx, endpoint.workspace_id, endpoint.id, DeliveryFilter(), limit=10_000, offset=0)
+        page, *_ = deliveries.list_page(tx, endpoint.workspace_id, endpoint.id, DeliveryFilter(), page=PageSlice(10_000))
         return [(delivery, parse_body(_find_event(tx, delivery), delivery)) for delivery in reversed(page)]
 
     return await db.read(read)

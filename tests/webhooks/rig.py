@@ -18,6 +18,7 @@ from rookery.kernel.egress import EgressGuard
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import uuid7
 from rookery.kernel.metrics import Metrics
+from rookery.kernel.pages import PageSlice
 from rookery.kernel.runtime import Runtime
 from rookery.kernel.sealing import KeySource, Sealer
 from rookery.webhooks.event_types import EventCatalogue
@@ -55,7 +56,7 @@ class WebhookRig:
 
     async def list_deliveries(self, endpoint: WebhookEndpoint) -> list[Delivery]:
         """Return the deliveries of *endpoint*, oldest first."""
-        page, _ = await self.services.deliveries.list_page(self.tenant, endpoint.id, DeliveryFilter(), limit=2000, offset=0)
+        page, *_ = await self.services.deliveries.list_page(self.tenant, endpoint.id, DeliveryFilter(), page=PageSlice(2000))
         return sorted(page, key=lambda delivery: delivery.id)
 
     async def get_delivery(self, endpoint: WebhookEndpoint, position: int = 0) -> DeliveryDetails:
@@ -71,7 +72,7 @@ class WebhookRig:
 
         def count_open(tx: Tx) -> int:
             filters = (DeliveryFilter(state=state) for state in OPEN_STATES)
-            return sum(deliveries.list_page(tx, endpoint.workspace_id, endpoint.id, filter_, limit=1, offset=0)[1] for filter_ in filters)
+            return sum(deliveries.list_page(tx, endpoint.workspace_id, endpoint.id, filter_, page=PageSlice(1))[1] for filter_ in filters)
 
         async def none_is_open() -> bool:
             return not await self.db.read(count_open)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import uuid7
+from rookery.kernel.pages import PageSlice
 from rookery.memory.events import MemoryStored
 from rookery.webhooks.events import DISABLED_EVENT
 from rookery.webhooks.models import Delivery, DeliveryState
@@ -216,7 +217,7 @@ async def test_no_query_of_a_store_finds_what_is_another_tenants(database: Datab
         return [
             endpoints.find(tx, 2, endpoint.id),
             endpoints.count(tx, 2),
-            *endpoints.list_page(tx, 2, limit=10, offset=0),
+            *endpoints.list_page(tx, 2, page=PageSlice(10))[:2],
             *endpoints.list_subscriptions(tx, 2),
             endpoints.remove(tx, 2, endpoint.id),
             events.find(tx, 2, delivery.event_id),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from rookery.access.errors import KeyExpired, KeyRevoked, Unauthorised
+from rookery.access.errors import KeyExpired, KeyRevoked, KeySuspended, Unauthorised
 from rookery.access.models import TEST, Actor, Key, KeyStatus, missing_scope_error
 from rookery.access.scopes import grants
 from rookery.access.store import keys as store
@@ -30,6 +30,8 @@ def get_acting_key(tx: Tx, by: Actor, now: datetime, *, lock: bool = True) -> Ke
     holder = None if row is None else store.KEYS.from_row(row)
     if holder is None or (holder.delete_after is not None and holder.delete_after <= now):
         raise Unauthorised
+    if holder.suspended_at is not None and holder.revoked_at is None:
+        raise KeySuspended
     status = holder.status(now)
     if status is not KeyStatus.ACTIVE:
         raise KeyExpired if status is KeyStatus.EXPIRED else KeyRevoked

@@ -17,6 +17,7 @@ from rookery.access.store import audit as store
 from rookery.kernel.clock import Clock, format_iso, from_micros, to_micros
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import Conflict
+from rookery.kernel.pages import ListPage, PageSlice
 
 PLATFORM_CHAIN = 0
 """The chain for changes to workspaces themselves. No workspace has this id."""
@@ -105,15 +106,27 @@ class AuditLog:
         )
         store.add_entry(tx, _with_hash(unsigned))
 
+    async def record_alone(
+        self, by: Actor, workspace_id: int, action: str, subject: AuditSubject, *, after: Mapping[str, object] | None
+    ) -> None:
+        """Add an entry in a transaction of its own, for an action that is not a change of the record store."""
+        await self._db.write(lambda tx: self.record(tx, by, workspace_id, action, subject, before=None, after=after))
+
+    def lock_last(self, tx: Tx, workspace_id: int, action: str) -> AuditEntry | None:
+        """Return the last entry of *action*, and lock the chain until the transaction ends."""
+        store.lock_end(tx, workspace_id, genesis=GENESIS_HASH)
+        entries = store.list_entry_page(tx, workspace_id, AuditFilter(action=action), page=PageSlice(limit=1)).items
+        return entries[0] if entries else None
+
     def delete_chain(self, tx: Tx, workspace_id: int) -> ChainEnd:
         """Delete the chain of a workspace that is being deleted, and return the chain's last entry."""
         end = store.find_end(tx, workspace_id) or _empty_chain_end(workspace_id)
         store.delete_chain(tx, workspace_id)
         return end
 
-    async def list_page(self, workspace_id: int, filters: AuditFilter, *, limit: int, offset: int) -> tuple[list[AuditEntry], int]:
+    async def list_page(self, workspace_id: int, filters: AuditFilter, *, page: PageSlice) -> ListPage[AuditEntry]:
         """Return a page of the workspace's chain, newest first, and the total number of matching entries."""
-        return await self._db.read_from_replica(lambda tx: store.list_entry_page(tx, workspace_id, filters, limit=limit, offset=offset))
+        return await self._db.read_from_replica(lambda tx: store.list_entry_page(tx, workspace_id, filters, page=page))
 
     async def list_chain_ends(self) -> list[ChainEnd]:
         """Return the end of each chain, the platform's first."""
@@ -198,7 +211,7 @@ class AuditLog:
     async def _has_creation_entry(self, workspace_id: int) -> bool:
         """Return whether the platform's chain records the creation of the workspace; its own chain then had a first entry."""
         creation_filter = AuditFilter(action="workspace.created", subject_id=str(workspace_id))
-        return bool((await self.list_page(PLATFORM_CHAIN, creation_filter, limit=1, offset=0))[0])
+        return bool((await self.list_page(PLATFORM_CHAIN, creation_filter, page=PageSlice(1))).items)
 
 
 def _append(chain: ChainVerifier, entry: AuditEntry) -> str:

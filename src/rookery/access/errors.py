@@ -4,6 +4,7 @@ Errors of the guard and of changes to keys (spec 7, D-10).
     RookeryError
     ├── Unauthorised            401  unauthorised
     │   ├── KeyRevoked          401  key_revoked
+    │   │   └── KeySuspended    401  key_revoked
     │   └── KeyExpired          401  key_expired
     ├── AddressNotAllowed       403  ip_not_allowed
     ├── ScopeMissing            403  scope_missing        (API keys; agent keys get the kernel's PermissionDenied)
@@ -30,12 +31,19 @@ class Unauthorised(RookeryError):
 
 
 class KeyRevoked(Unauthorised):
-    """The secret is correct, but the key was revoked or is suspended."""
+    """The secret is correct, but the key was revoked."""
 
     code = "key_revoked"
 
     def __init__(self) -> None:
         super().__init__("This key was revoked.")
+
+
+class KeySuspended(KeyRevoked):
+    """The secret is correct, but the key is suspended (D-21). It has the code of a revoked key."""
+
+    def __init__(self) -> None:
+        Unauthorised.__init__(self, "This key is suspended. It works again once it is resumed.")
 
 
 class KeyExpired(Unauthorised):
@@ -90,7 +98,9 @@ class RateLimited(RookeryError):
     status, code = 429, "rate_limited"
 
     def __init__(self, retry_after_s: int, message: str = "The rate limit of this key is exceeded.") -> None:
-        super().__init__(message, headers={"Retry-After": str(retry_after_s)}, retry_after=retry_after_s)
+        """*message*: the limit that is exceeded. The seconds are added, because most clients show nothing but the message."""
+        text = f"{message} Try again in {retry_after_s} s."
+        super().__init__(text, headers={"Retry-After": str(retry_after_s)}, retry_after=retry_after_s)
         self.retry_after_s = retry_after_s
 
 

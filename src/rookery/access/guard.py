@@ -12,8 +12,8 @@ import hashlib
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import NamedTuple, Protocol, cast
 
-from rookery.access.credentials import RequestCredentials, is_agent_key, is_api_key, missing_key_error, parse_credentials
-from rookery.access.errors import AddressNotAllowed, KeyExpired, KeyRevoked, RateLimited, Unauthorised, WorkspaceMismatch
+from rookery.access.credentials import RequestCredentials, is_agent_key, is_api_key, missing_key_error, parse_credentials, unknown_key_error
+from rookery.access.errors import AddressNotAllowed, KeyExpired, KeyRevoked, KeySuspended, RateLimited, WorkspaceMismatch
 from rookery.access.key_cache import VerifiedKeyCache
 from rookery.access.models import Caller, Key, missing_scope_error
 from rookery.access.networks import Network, contains, parse_networks, resolve_client_address
@@ -25,12 +25,11 @@ from rookery.kernel.clock import Clock, to_micros
 from rookery.kernel.db import Database, Row
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.ids import new_request_id
-from rookery.kernel.request_context import CONSOLE_CALL
+from rookery.kernel.request_context import ADMISSION, CONSOLE_CALL
 
 _MAX_CACHED_KEYS = 50_000
 _CONSOLE_RATE_LIMIT = RateLimit(3_000, MINUTE_US, has_absolute_reset=False)
 """The limit of the calls that the console makes with one key (D-90): some pages a second, which people do not reach."""
-_UNKNOWN_KEY_MESSAGE = "This key is unknown."
 
 
 class ScopedRequest(Protocol):
@@ -40,6 +39,45 @@ class ScopedRequest(Protocol):
     def scope(self) -> Mapping[str, object]:
         """The ASGI scope."""
         ...
+
+
+class AdmittedRequest:
+    """An admitted request: its caller, and the rate limit headers of the response."""
+
+    __slots__ = ("_admitted_at_us", "_meter", "_usage", "caller", "headers")
+
+    def __init__(self, caller: Caller, status: RateLimitStatus, meter: _Meter, usage: UsageLog, at: int) -> None:
+        self.caller = caller
+        self.headers = status.headers()
+        self._meter = meter
+        self._usage = usage
+        self._admitted_at_us = at
+
+    async def count(self) -> None:
+        """
+        Count the request against the key's limit, for a route whose handler decides which requests count.
+
+        Raises:
+            RateLimited: The limit is exceeded. The error has the rate limit headers.
+        """
+        self.headers = (await self._meter.consume(self._admitted_at_us)).headers()
+
+    def record(self, *, method: str, route: str, status: int, duration_ms: float) -> None:
+        """Log the response; *route* is the path's pattern. The usage was already counted on admission."""
+        caller = self.caller
+        self._usage.log_request(
+            (
+                caller.key_id,
+                caller.public_workspace_id,
+                self._admitted_at_us,
+                method,
+                route,
+                status,
+                duration_ms,
+                caller.address,
+                caller.request_id,
+            )
+        )
 
 
 def get_caller(request: ScopedRequest) -> Caller:
@@ -57,33 +95,41 @@ def get_caller(request: ScopedRequest) -> Caller:
     raise LookupError(msg)
 
 
-class AdmittedRequest:
-    """An admitted request: its caller, and the rate limit headers of the response."""
+async def count_request(request: ScopedRequest) -> None:
+    """
+    Count *request* against the limit of its key (`Operation.counted_by_handler`), and set the rate limit headers of its response.
 
-    __slots__ = ("_admitted_at_us", "_usage", "caller", "headers")
+    Raises:
+        RateLimited: The limit is exceeded.
+    """
+    state = cast("MutableMapping[str, object]", request.scope["state"])
+    admitted = state[ADMISSION]
+    assert isinstance(admitted, AdmittedRequest)  # noqa: S101 - the guard admits each request of such a route
+    try:
+        await admitted.count()
+    except RateLimited:
+        state["headers"] = ()  # the error has them
+        raise
+    state["headers"] = admitted.headers
 
-    def __init__(self, caller: Caller, headers: tuple[tuple[bytes, bytes], ...], usage: UsageLog, at: int) -> None:
-        self.caller = caller
-        self.headers = headers
-        self._usage = usage
-        self._admitted_at_us = at
 
-    def record(self, *, method: str, route: str, status: int, duration_ms: float) -> None:
-        """Log the response; *route* is the path's pattern. The request was already counted on admission."""
-        caller = self.caller
-        self._usage.log_request(
-            (
-                caller.key_id,
-                caller.public_workspace_id,
-                self._admitted_at_us,
-                method,
-                route,
-                status,
-                duration_ms,
-                caller.address,
-                caller.request_id,
-            )
-        )
+class _Meter(NamedTuple):
+    """The count of a key's requests."""
+
+    limiter: RateLimiter
+    name: str
+    rate_limit: RateLimit
+
+    async def consume(self, now: int) -> RateLimitStatus:
+        """Count one request. Raise RateLimited, with the rate limit headers, over the limit."""
+        status = await self.limiter.consume(self.name, self.rate_limit, now)
+        if status.is_over:
+            raise _add_rate_limit_headers(RateLimited(status.reset_in_s), status)
+        return status
+
+    async def get_status(self, now: int) -> RateLimitStatus:
+        """Return the status without counting a request."""
+        return await self.limiter.get_status(self.name, self.rate_limit, now)
 
 
 class _CachedKey(NamedTuple):
@@ -94,7 +140,6 @@ class _CachedKey(NamedTuple):
     scopes: frozenset[str]
     networks: tuple[Network, ...] | None
     workspace_id_bytes: bytes
-    is_revoked: bool
     expires_at_us: int | None
     deleted_at_us: int | None
     rate_limit: RateLimit
@@ -141,24 +186,20 @@ class Guard:
         """
         credentials = parse_credentials(cast("list[tuple[bytes, bytes]]", scope["headers"]))
         address = self._resolve_address(scope, credentials)
-        cached = self._get_cached(await self._find_row(credentials.token, address))
+        cached = self._get_cached(await self._find_row(credentials, address))
         now = to_micros(self._clock())
         if cached.deleted_at_us is not None and cached.deleted_at_us <= now:
-            raise Unauthorised(_UNKNOWN_KEY_MESSAGE)
+            raise unknown_key_error()
         key = cached.key
         rejection = _find_rejection(cached, credentials, address, required_scope, now)
         # A page of the console takes several calls. They must not use up the limit of the programs that have the same key.
         name, rate_limit = (f"{key.id} console", _CONSOLE_RATE_LIMIT) if CONSOLE_CALL in scope else (key.id, cached.rate_limit)
+        meter = _Meter(self._limiter, name, rate_limit)
         if rejection is not None:
-            raise _add_rate_limit_headers(rejection, await self._limiter.get_status(name, rate_limit, now))
-        if rate_limited:
-            status = await self._limiter.consume(name, rate_limit, now)
-            if status.is_over:
-                raise _add_rate_limit_headers(RateLimited(status.reset_in_s), status)
-        else:
-            status = await self._limiter.get_status(name, rate_limit, now)
+            raise _add_rate_limit_headers(rejection, await meter.get_status(now))
+        status = await (meter.consume(now) if rate_limited else meter.get_status(now))
         self._usage.count_request(key.id, now, address)
-        return AdmittedRequest(_build_caller(cached, address, _get_request_id(scope)), status.headers(), self._usage, now)
+        return AdmittedRequest(_build_caller(cached, address, _get_request_id(scope)), status, meter, self._usage, now)
 
     def find_client_address(self, scope: Mapping[str, object]) -> str:
         """Return the address of the client of a request whose key is not checked, such as a sign-in (D-28)."""
@@ -192,7 +233,8 @@ class Guard:
             return None
         return _build_caller(cached, address, request_id)
 
-    async def _find_row(self, token: bytes, address: str) -> Row:
+    async def _find_row(self, credentials: RequestCredentials, address: str) -> Row:
+        token = credentials.token
         if is_api_key(token):
             row = await self._key_cache.find_row(token, address)
         elif is_agent_key(token):
@@ -202,9 +244,9 @@ class Guard:
         elif token:
             row = None
         else:
-            raise missing_key_error()
+            raise missing_key_error(credentials)
         if row is None:
-            raise Unauthorised(_UNKNOWN_KEY_MESSAGE)
+            raise unknown_key_error(token)
         return row
 
     def _get_cached(self, row: Row) -> _CachedKey:
@@ -221,8 +263,10 @@ def _find_rejection(
     cached: _CachedKey, credentials: RequestCredentials, address: str, required_scope: str | None, now: int
 ) -> RookeryError | None:
     """Return the first reason to reject the request, in the spec's order; None to admit it."""
-    if cached.is_revoked:
+    if cached.key.revoked_at is not None:
         return KeyRevoked()
+    if cached.key.suspended_at is not None:
+        return KeySuspended()
     if cached.expires_at_us is not None and cached.expires_at_us <= now:
         return KeyExpired()
     if cached.networks is not None and not contains(cached.networks, address):
@@ -247,7 +291,6 @@ def _parse_row(row: Row) -> _CachedKey:
         scopes=frozenset(key.scopes),
         networks=parse_networks(key.ip_list) if key.ip_restriction else None,
         workspace_id_bytes=str(key.workspace_id).encode("ascii"),
-        is_revoked=key.revoked_at is not None or key.suspended_at is not None,
         expires_at_us=None if key.expires_at is None else to_micros(key.expires_at),
         deleted_at_us=None if key.delete_after is None else to_micros(key.delete_after),
         rate_limit=get_rate_limit(key),

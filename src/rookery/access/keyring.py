@@ -22,6 +22,7 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import uuid7
+from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.kernel.secret import Secret
 
@@ -87,12 +88,11 @@ class Keyring(ABC):
         self,
         workspace_id: int,
         *,
-        limit: int,
-        offset: int = 0,
+        page: PageSlice,
         environment: Environment | None = None,
         status: KeyStatus | None = None,
         text: str = "",
-    ) -> tuple[list[KeyWithUsage], int]:
+    ) -> ListPage[KeyWithUsage]:
         """
         Return a page of keys with their usage, newest first, and the total; *environment* and *status* None: no filter.
 
@@ -102,9 +102,7 @@ class Keyring(ABC):
         await self._usage.flush()
         at = to_micros(self._clock())
         return await self._db.read(
-            lambda tx: store.list_key_page(
-                tx, self.kind, workspace_id, at=at, environment=environment, status=status, text=text, limit=limit, offset=offset
-            )
+            lambda tx: store.list_key_page(tx, self.kind, workspace_id, at=at, environment=environment, status=status, text=text, page=page)
         )
 
     async def iter_keys(self, workspace_id: int, *, environment: Environment | None = None) -> AsyncGenerator[KeyWithUsage]:

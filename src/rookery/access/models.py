@@ -169,7 +169,9 @@ class Actor:
 
     @classmethod
     def from_caller(cls, caller: Caller) -> Actor:
-        """Return the actor for changes that *caller* makes."""
+        """Return the actor for changes that *caller* makes. A caller without a key is the operator."""
+        if not caller.key_id:
+            return cls(kind="operator", name=caller.key_name)
         return cls(kind=caller.key_kind, id=caller.key_id, name=caller.key_name, address=caller.address, request_id=caller.request_id)
 
 

@@ -12,6 +12,7 @@ from rookery.access.models import TEST, Caller, Key, Tier
 from rookery.access.ports import RateLimitCounter, WindowCount
 from rookery.kernel import globs
 from rookery.kernel.clock import Clock, to_micros
+from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.engine_breakers import EngineBreaker
 from rookery.kernel.errors import EngineUnavailable
 
@@ -190,7 +191,7 @@ class ToolRateLimiter:
             name = f"tool:{caller.key_id}:{glob}"
             status = await self._limiter.consume(name, RateLimit(limit, MINUTE_US, has_absolute_reset=False), to_micros(self._clock()))
             if status.is_over:
-                raise RateLimited(status.reset_in_s, f"This key may call {glob!r} at most {limit} times per minute.")
+                raise RateLimited(status.reset_in_s, f"This key may call {glob!r} at most {format_count(limit, 'time')} per minute.")
 
 
 def match_tool_limits(tool_limits: Mapping[str, int], server: str, tool: str) -> list[tuple[str, int]]:

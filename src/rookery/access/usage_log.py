@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from rookery.access.store import usage as usage_store
 from rookery.kernel.clock import Clock, from_micros, to_micros
 from rookery.kernel.db import Database, Tx, Value
 from rookery.kernel.errors import RookeryError
+from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.write_buffer import WriteBuffer
 
 _FLUSH_INTERVAL_S = 0.5
@@ -87,28 +88,20 @@ class UsageLog:
         """Number of rows dropped since the start; for metrics."""
         return self._calls.dropped
 
-    async def list_call_page(
-        self, workspace_id: int, key_id: str, filters: CallFilter, *, limit: int, offset: int
-    ) -> tuple[list[KeyCall], int]:
+    async def list_call_page(self, workspace_id: int, key_id: str, filters: CallFilter, *, page: PageSlice) -> ListPage[KeyCall]:
         """Return a page of the calls of a key, newest first, and the total."""
         await self.flush()
-        return await self._db.read_from_replica(
-            lambda tx: usage_store.list_call_page(tx, workspace_id, key_id, filters, limit=limit, offset=offset)
-        )
+        return await self._db.read_from_replica(lambda tx: usage_store.list_call_page(tx, workspace_id, key_id, filters, page=page))
 
     async def iter_calls(self, workspace_id: int, key_id: str, filters: CallFilter) -> AsyncGenerator[KeyCall]:
         """Yield the calls of a key, newest first. Every batch costs the same, however far it is from the first."""
         await self.flush()
-        offset = 0
-        while calls := await self._db.read(_select_batch(workspace_id, key_id, filters, offset)):
-            for call in calls:
+        page: PageSlice | None = PageSlice(_BATCH_SIZE)
+        while page is not None:
+            call_page = await self._db.read(_select_batch(workspace_id, key_id, filters, page))
+            for call in call_page.items:
                 yield call
-            last = calls[-1].at
-            same_time_count = sum(call.at == last for call in calls)
-            # Calls with the same time may be on both sides of the batch's end: read that time again and skip the calls already returned.
-            until = last + timedelta(microseconds=1)
-            offset = offset + same_time_count if filters.until == until else same_time_count
-            filters = replace(filters, until=until)
+            page = call_page.following(_BATCH_SIZE)
 
     async def list_sums(
         self, workspace_id: int, kind: KeyKind, filters: UsageFilter, by: frozenset[UsageField], *, limit: int
@@ -162,8 +155,8 @@ class UsageLog:
                 new.calls += old.calls
 
 
-def _select_batch(workspace_id: int, key_id: str, filters: CallFilter, offset: int) -> Callable[[Tx], list[KeyCall]]:
-    return lambda tx: usage_store.list_calls(tx, workspace_id, key_id, filters, limit=_BATCH_SIZE, offset=offset)
+def _select_batch(workspace_id: int, key_id: str, filters: CallFilter, page: PageSlice) -> Callable[[Tx], ListPage[KeyCall]]:
+    return lambda tx: usage_store.list_calls(tx, workspace_id, key_id, filters, page=page)
 
 
 def _sum_by_day(rows: Sequence[_BufferedCall]) -> list[dict[str, Value]]:

@@ -30,7 +30,15 @@ class SessionMemoryStore(Protocol):
         ...
 
     def promote(
-        self, tx: Tx, workspace_id: int, session_id: str, *, ids: Sequence[str] | None, org: str | None, project: str | None, at: datetime
+        self,
+        tx: Tx,
+        caller: Caller,
+        session_id: str,
+        *,
+        ids: Sequence[str] | None,
+        org: str | None,
+        project: str | None,
+        at: datetime,
     ) -> None:
         """Move session memories to the project: those in *ids*, or all. *org* and *project* fill in missing values."""
         ...

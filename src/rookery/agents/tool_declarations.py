@@ -7,13 +7,12 @@ operation. `schemas` publishes fewer forms of an argument than the operation acc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Mapping
 
-import orjson
-
-from rookery.kernel.http.operation_tools import ServerDeclaration
+from rookery.kernel.http.operation_tools import ServerDeclaration, drop_empty, is_empty
 from rookery.kernel.http.operations import JsonSchema, ToolDeclaration
+from rookery.kernel.http.result_budgets import ResultBudget
+from rookery.kernel.working_context import WorkingContext, add_org_and_project
 
 SERVER = ServerDeclaration(
     id="agents",
@@ -39,33 +38,43 @@ def _choice(*values: str) -> JsonSchema:
     return {"type": "string", "enum": list(values)}
 
 
+def _add_space_without_plan(parameters: dict[str, object], context: WorkingContext) -> None:
+    """Add the org and project of the caller's session to a new session, unless it is on a plan, which has its own."""
+    if "plan" not in parameters:
+        add_org_and_project(parameters, context)
+
+
 _PLAN, _PHASE = "Slug or id.", "Id, or position from 1."
-_TTL = "Lease in seconds; default 900."
-_OWN_SESSION = "Your session; its end releases its tasks."
-_CLAIM: Mapping[str, str] = {"claim_token": "From the claim.", "session_id": "Session of the claim; replaces claim_token."}
-_PAGE: Mapping[str, str] = {"page": "", "per_page": ""}
+_TTL = "Lease; default 900."
+_OWN_SESSION = "Its end releases its tasks."
+_CLAIM: Mapping[str, str] = {"claim_token": "", "session_id": "Or claim_token."}
+_PAGE: Mapping[str, str] = {"cursor": "", "per_page": ""}
 _PAGE_SCHEMAS: Mapping[str, JsonSchema] = {"per_page": _INTEGER}
-_AGENT: Mapping[str, str] = {"agent_id": "Default: the agent of your key.", "goal": "", "context": "Such as the branch."}
+_SPACE: Mapping[str, str] = {"org": "Default: all.", "project": "Default: all."}
+_OWN_SPACE: Mapping[str, str] = {"org": "Default: your session's.", "project": "Default: your session's."}
+_AGENT: Mapping[str, str] = {"agent_id": "Default: yours.", "goal": "", "context": ""}
+_BOOT_BUDGET = ResultBudget(
+    lists=("boot.tasks", *(f"boot.memories.{scope}" for scope in ("agent", "shared", "project", "session"))), min_tokens=500
+)
 _TASK_ID: Mapping[str, str] = {"task_id": "task"}
 
 _CHANGED_TASK: Mapping[str, str] = {
     "name": "",
     "description": "",
-    "priority": "0 is most urgent; default 2.",
+    "priority": "0 is most urgent.",
     "notes": "",
-    "depends_on": "Must be done first.",
+    "depends_on": "",
     "acceptance_criteria": "",
 }
 _NEW_TASK: Mapping[str, str] = {**_CHANGED_TASK, "key": ""}
 _TASK_SCHEMAS: Mapping[str, JsonSchema] = {"acceptance_criteria": _TEXTS}
-_DEPENDS_ON: JsonSchema = {"type": "array", "items": {"anyOf": [_TEXT, _INTEGER]}, "description": "Must be done first."}
+_DEPENDS_ON: JsonSchema = {"type": "array", "items": {"anyOf": [_TEXT, _INTEGER]}}
 _PHASE_TASK: JsonSchema = {
     "type": "object",
     "properties": {
         "name": _TEXT,
         "description": _TEXT,
         "priority": {"type": "integer", "minimum": 0, "maximum": 4, "description": _CHANGED_TASK["priority"]},
-        "notes": _TEXT,
         "key": _TEXT,
         "depends_on": _DEPENDS_ON,
         "acceptance_criteria": _TEXTS,
@@ -102,29 +111,33 @@ _HANDOFF: JsonSchema = {
 
 SESSION_START = ToolDeclaration(
     name="session_start",
-    description="Start a session. Call this first: it returns the plan, ready tasks, the last hand-off and checkpoint, and memories. "
-    "Then call task_claim_next with the session_id.",
+    description="Start a session. Call this first: it returns the plan, ready tasks, the last hand-off, and memories. "
+    "Then call task_claim_next.",
     effect="creates",
     arguments={
         "agent_type": "Such as claude-code.",
         "plan": _PLAN,
-        "org": "Only without a plan.",
-        "project": "Only without a plan.",
+        "org": "Only without a plan; default: your session's.",
+        "project": "Only without a plan; default: your session's.",
         **_AGENT,
         "takeover": "End your open session on the plan.",
+        "max_tokens": "",
     },
+    add_context=_add_space_without_plan,
+    budget=_BOOT_BUDGET,
 )
 SESSION_RESUME = ToolDeclaration(
     name="session_resume",
     description="Continue an ended, abandoned or paused session in a new one, from its hand-off and checkpoint.",
     effect="creates",
-    arguments={"session_id": "", "agent_type": "", **_AGENT, "takeover": "End it first if it is active."},
+    arguments={"session_id": "", "agent_type": "", **_AGENT, "takeover": "", "max_tokens": ""},
+    budget=_BOOT_BUDGET,
 )
 SESSION_LIST = ToolDeclaration(
     name="session_list",
     description="List sessions, newest first, to see which agent works on which plan.",
     effect="reads",
-    arguments={"status": "", "agent_id": "", "plan": "", "org": "", "project": "", **_PAGE},
+    arguments={"status": "", "agent_id": "Only this agent.", "plan": "", **_SPACE, **_PAGE},
     schemas=_PAGE_SCHEMAS,
     items="sessions",
 )
@@ -133,9 +146,9 @@ SESSION_SHOW = ToolDeclaration(
 )
 SESSION_EVENTS = ToolDeclaration(
     name="session_events",
-    description="List the events of a session.",
+    description="List a session's events.",
     effect="reads",
-    arguments={"session_id": "", "after": "Events after this seq.", "type": "", "per_page": ""},
+    arguments={"session_id": "", "after": "A seq.", "type": "", **_PAGE},
     schemas=_PAGE_SCHEMAS,
     items="events",
 )
@@ -149,7 +162,7 @@ SESSION_LOG = ToolDeclaration(
 )
 SESSION_CHECKPOINT = ToolDeclaration(
     name="session_checkpoint",
-    description="Save the state of your work after each costly step. The next session on the plan gets it.",
+    description="Save the state of your work after each costly step, for the next session on the plan.",
     effect="creates",
     arguments={"session_id": "", "state": "Done steps, findings, next step, files.", "message": "", "task_id": ""},
     fixed={"type": "checkpoint"},
@@ -172,7 +185,7 @@ SESSION_UPDATE = ToolDeclaration(
         "summary": "",
         "context": "",
         "handoff": "As in session_handoff.",
-        "acknowledge_handoff": "The hand-off is then no longer offered.",
+        "acknowledge_handoff": "",
     },
     schemas={"handoff": {"anyOf": [_TEXT, _OBJECT]}},
 )
@@ -180,7 +193,7 @@ SESSION_HANDOFF = ToolDeclaration(
     name="session_handoff",
     description="End your session with a hand-off for the next session on the plan. This releases your tasks.",
     effect="updates",
-    arguments={"session_id": "", "handoff": "", "summary": ""},
+    arguments={"session_id": "", "handoff": ""},
     fixed={"status": "handed_off"},
     schemas={"handoff": _HANDOFF},
     required=("handoff",),
@@ -193,7 +206,7 @@ SESSION_END = ToolDeclaration(
         "session_id": "",
         "status": "Default completed.",
         "summary": "",
-        "promote": "Move its session memories to the project.",
+        "promote": "Its memories to the project.",
     },
     schemas={"status": _choice("completed", "failed"), "promote": _BOOLEAN},
 )
@@ -202,7 +215,7 @@ TASK_READY = ToolDeclaration(
     name="task_ready",
     description="List tasks that can be claimed now, best first. To get work, call task_claim_next.",
     effect="reads",
-    arguments={"plan": _PLAN, **_PAGE},
+    arguments={"plan": "", **_PAGE},
     fixed={"status": "ready"},
     schemas=_PAGE_SCHEMAS,
     items="tasks",
@@ -216,13 +229,13 @@ TASK_SHOW = ToolDeclaration(
 )
 TASK_CLAIM_NEXT = ToolDeclaration(
     name="task_claim_next",
-    description="Claim the best ready task: the normal way to get work. If task is null, see reason; plan_done: all work is finished.",
+    description="Claim the best ready task: the normal way to get work. Without a task, see reason; plan_done: all is finished.",
     effect="creates",
     arguments={
         "plan": "Default: the session's plan; any: all active plans.",
         "session_id": _OWN_SESSION,
         "ttl_s": _TTL,
-        "wait_s": "Seconds to wait for a task.",
+        "wait_s": "",
     },
     schemas={"wait_s": {"type": "integer", "minimum": 0, "maximum": MAX_WAIT_S}},
 )
@@ -230,14 +243,14 @@ TASK_CLAIM = ToolDeclaration(
     name="task_claim",
     description="Claim a specific task. To get any work, use task_claim_next.",
     effect="creates",
-    arguments={"task_id": "", "session_id": _OWN_SESSION, "ttl_s": _TTL},
+    arguments={"task_id": "", "session_id": "", "ttl_s": ""},
     renames=_TASK_ID,
 )
 TASK_HEARTBEAT = ToolDeclaration(
     name="task_heartbeat",
     description="Extend the lease of your task before it expires.",
     effect="updates",
-    arguments={"task_id": "", **_CLAIM, "ttl_s": _TTL},
+    arguments={"task_id": "", **_CLAIM, "ttl_s": ""},
     renames=_TASK_ID,
 )
 TASK_COMPLETE = ToolDeclaration(
@@ -265,7 +278,7 @@ TASK_ADD = ToolDeclaration(
     name="task_add",
     description="Add a task to a phase, such as work that you discover.",
     effect="creates",
-    arguments={"plan": _PLAN, "phase": _PHASE, **_NEW_TASK, "metadata": ""},
+    arguments={"plan": "", "phase": "", **_NEW_TASK},
     schemas=_TASK_SCHEMAS,
 )
 TASK_UPDATE = ToolDeclaration(
@@ -277,9 +290,8 @@ TASK_UPDATE = ToolDeclaration(
         **_CHANGED_TASK,
         "status": "",
         "reason": "",
-        "claim_token": "From the claim.",
-        "force": "Despite another agent's claim.",
-        "metadata": "",
+        "claim_token": "",
+        "force": "",
     },
     renames=_TASK_ID,
     schemas=_TASK_SCHEMAS,
@@ -287,9 +299,9 @@ TASK_UPDATE = ToolDeclaration(
 
 PLAN_LIST = ToolDeclaration(
     name="plan_list",
-    description="List plans with their progress, newest first. Check it before plan_create.",
+    description="List plans with their progress, newest first. Check before plan_create.",
     effect="reads",
-    arguments={"status": "", "org": "", "project": "", "q": "Text in title or description.", **_PAGE},
+    arguments={"status": "", **_SPACE, "q": "", **_PAGE},
     schemas=_PAGE_SCHEMAS,
     items="plans",
 )
@@ -309,24 +321,23 @@ PLAN_CREATE = ToolDeclaration(
         "description": "",
         "slug": "",
         "status": "active: work can start; default draft.",
-        "org": "",
-        "project": "",
-        "metadata": "",
+        **_OWN_SPACE,
         "phases": "key: short name for use in depends_on.",
-        "tasks": "Instead of phases, for a plan with one phase.",
+        "tasks": "For a plan without phases.",
     },
+    add_context=add_org_and_project,
     schemas={"phases": _PHASES, "tasks": {"type": "array", "items": {"anyOf": [_TEXT, _OBJECT]}}},
 )
 PLAN_STATUS = ToolDeclaration(
     name="plan_status",
     description="Start, pause, complete or archive a plan. An archived plan is read-only until plan_restore.",
     effect="updates",
-    arguments={"plan": _PLAN, "status": "", "reason": "", "force": "Complete despite open phases."},
+    arguments={"plan": "", "status": "", "reason": "", "force": "Despite open phases."},
 )
-PLAN_RESTORE = ToolDeclaration(name="plan_restore", description="Restore an archived plan.", effect="updates", arguments={"plan": _PLAN})
+PLAN_RESTORE = ToolDeclaration(name="plan_restore", description="Restore an archived plan.", effect="updates", arguments={"plan": ""})
 TEMPLATES = ToolDeclaration(
     name="templates",
-    description="List plan templates (bug fix, feature, refactor, release and others) with their variables.",
+    description="List plan templates, such as bug fix and release, with their variables.",
     effect="reads",
     arguments={"q": "", "category": "", **_PAGE},
     schemas=_PAGE_SCHEMAS,
@@ -340,49 +351,36 @@ PLAN_FROM_TEMPLATE = ToolDeclaration(
     description="Create a plan from a template with values for its variables.",
     effect="creates",
     arguments={
-        "template": "Slug.",
-        "variables": "Values by variable name.",
+        "template": "",
+        "variables": "",
         "version": "",
         "title": "",
         "slug": "",
         "status": "",
-        "org": "",
-        "project": "",
+        **_OWN_SPACE,
     },
+    add_context=add_org_and_project,
 )
 PHASE_STATUS = ToolDeclaration(
     name="phase_status",
     description="Start, complete, skip, hold or reopen a phase.",
     effect="updates",
-    arguments={"plan": _PLAN, "phase": _PHASE, "status": "", "reason": "", "force": "Despite open tasks or dependencies."},
+    arguments={"plan": "", "phase": _PHASE, "status": "", "reason": "", "force": "Despite open tasks."},
 )
 PHASE_CHECKPOINT = ToolDeclaration(
     name="phase_checkpoint",
     description="Add a progress note to a phase.",
     effect="creates",
-    arguments={"plan": _PLAN, "phase": _PHASE, "note": "", "context": ""},
+    arguments={"plan": "", "phase": "", "note": "", "context": ""},
 )
 
 
-def render_text(tool: str, output: Mapping[str, object]) -> str:
+def compact_output(tool: str, output: Mapping[str, object]) -> Mapping[str, object]:
     """
-    Return the text of a result for a model: the JSON without null and without empty texts, lists and objects.
+    Return *output* as a model reads it: without null and without empty texts, lists and objects.
 
     Empty lists at the top level stay: `"tasks": []` is a result.
     """
     del tool
-    filled = {name: _drop_empty(value) for name, value in output.items()}
-    return orjson.dumps({name: value for name, value in filled.items() if isinstance(value, list) or not _is_empty(value)}).decode()
-
-
-def _drop_empty(value: object) -> object:
-    if isinstance(value, Mapping):
-        filled = {name: _drop_empty(item) for name, item in cast("Mapping[str, object]", value).items()}
-        return {name: item for name, item in filled.items() if not _is_empty(item)}
-    if isinstance(value, list):
-        return [_drop_empty(item) for item in cast("Sequence[object]", value)]
-    return value
-
-
-def _is_empty(value: object) -> bool:
-    return value is None or (isinstance(value, (str, list, dict)) and not value)
+    filled = {name: drop_empty(value) for name, value in output.items()}
+    return {name: value for name, value in filled.items() if not is_empty(value) or value == []}

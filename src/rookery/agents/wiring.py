@@ -9,13 +9,16 @@ from rookery.access.wiring import AccessServices
 from rookery.agents.hooks.agent_hooks import AgentHooks
 from rookery.agents.hooks.client_sessions import ClientSessions
 from rookery.agents.hooks.hook_metrics import HookMetrics
+from rookery.agents.hooks.project_names import ProjectNames
 from rookery.agents.plans.claims import Claims
 from rookery.agents.plans.phases import Phases
 from rookery.agents.plans.plan_events import PlanEventRecorder, ReadyTaskNotifier
 from rookery.agents.plans.plans import Plans
+from rookery.agents.plans.server_pulse import ServerPulse
 from rookery.agents.plans.tasks import Tasks
 from rookery.agents.ports import FreeSpace, MemoryFinder, SessionMemoryStore, ToolCallCounter
 from rookery.agents.sessions.session_services import SessionServices, build_session_services
+from rookery.agents.sessions.working_context import WorkingContexts
 from rookery.agents.templates.library import Templates
 from rookery.kernel.metrics import Metrics
 from rookery.kernel.runtime import Runtime
@@ -63,7 +66,13 @@ class AgentServices:
     @cached_property
     def claims(self) -> Claims:
         runtime = self._runtime
-        return Claims(db=runtime.db, recorder=self._recorder, notifier=self.notifier, clock=runtime.clock, ids=runtime.ids)
+        return Claims(
+            db=runtime.db, recorder=self._recorder, notifier=self.notifier, pulse=self.pulse, clock=runtime.clock, ids=runtime.ids
+        )
+
+    @cached_property
+    def pulse(self) -> ServerPulse:
+        return ServerPulse(db=self._runtime.db)
 
     @cached_property
     def templates(self) -> Templates:
@@ -83,7 +92,12 @@ class AgentServices:
             tool_calls=ports.tool_calls,
             keys=runtime.use(AccessServices).guard,
             claims=self.claims,
+            pulse=self.pulse,
         )
+
+    @cached_property
+    def working_contexts(self) -> WorkingContexts:
+        return WorkingContexts(db=self._runtime.db)
 
     @cached_property
     def hooks(self) -> AgentHooks:
@@ -93,6 +107,7 @@ class AgentServices:
             db=runtime.db,
             clock=runtime.clock,
             sessions=ClientSessions(starter=sessions.starter, records=sessions.records),
+            projects=ProjectNames(db=runtime.db, clock=runtime.clock, disk=ports.disk),
             ender=sessions.ender,
             memories=ports.memory_finder,
             disk=ports.disk,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -13,12 +13,16 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from rookery.access.audit_log import PLATFORM_CHAIN, AuditLog, AuditSubject
+from rookery.access.operator import get_operator
+from rookery.access.operator_audit import PlatformAction, write_entries
 from rookery.backup import creation, restoration
 from rookery.backup.archive import FILE_SUFFIXES, ProgressCallback
 from rookery.backup.creation import BackupRequest, BackupResult
 from rookery.backup.manifest import Manifest
 from rookery.backup.restoration import RestoreResult
 from rookery.kernel.config import Settings
+from rookery.kernel.db import Tx
 from rookery.kernel.sealing import KeySource
 from rookery.terminal.context import get_settings
 from rookery.terminal.options import JsonOption, raise_usage_error
@@ -82,6 +86,8 @@ def backup(
     with _show_byte_progress("Backing up", None if is_elsewhere else creation.estimate_bytes(request)) as progress:
         result = creation.create_backup(request, progress=progress)
     _print_backup(result, settings, as_json=as_json)
+    fields = {"size": result.size, "sha256": result.sha256, "with_records": not without_records, "with_secret_key": with_secret_key}
+    _record(settings, settings.data_dir, "backup.created", result.path, fields)
 
 
 def restore(
@@ -107,6 +113,20 @@ def restore(
             database = None if settings.database_url.reveal() == "embedded:" else settings.database_url
             result = restoration.restore_backup(archive, folder, progress=progress, sha256=sha256, database=database)
     _print_restore(result, settings, as_json=as_json)
+    if result.folder is not None and result.manifest.revision is not None:
+        _record(settings, result.folder, "backup.restored", archive, {"made_at": result.manifest.made_at})
+
+
+def _record(settings: Settings, folder: Path, action: PlatformAction, file: Path, fields: Mapping[str, object]) -> None:
+    """Add an audit entry. A backup or a restore that is complete does not fail because the audit log cannot be written."""
+
+    def write(audit: AuditLog, tx: Tx) -> None:
+        subject = AuditSubject(kind="backup", id=file.name, name=file.name)
+        audit.record(tx, get_operator(), PLATFORM_CHAIN, action, subject, before=None, after=fields)
+
+    reason = write_entries(folder, settings.database_url, write)
+    if reason is not None:
+        print_notice(f"The audit log has no entry of it: {reason}")
 
 
 def _print_backup(result: BackupResult, settings: Settings, *, as_json: bool) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rookery.kernel.data_folder import JOURNAL_FOLDER, RESTORE_FOLDER, SERVER_FILE, SETTINGS_FILE
+from rookery.kernel.data_folder import JOURNAL_FOLDER, RESTORE_FOLDER, SERVER_FILE, SETTINGS_FILE, TOOL_HEALTH_FILE
 
 RECORDS_FILE = "records.db"
 
@@ -32,6 +32,7 @@ EXCLUDED_FILES: Mapping[str, str] = {
     "server.log": "a log",
     JOURNAL_FOLDER: "what the running processes are sending",
     SERVER_FILE: "the address of the running server",
+    TOOL_HEALTH_FILE: "the health of the tool servers in the running server",
     SETTINGS_FILE: "settings, which may contain secrets; copy the file yourself",
 }
 SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")

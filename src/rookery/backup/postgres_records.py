@@ -172,6 +172,7 @@ def read_mark(url: str) -> str | None:
 def _connect(url: str) -> Postgres:
     parameters = parse_postgres_address(url, setting="ROOKERY_DATABASE_URL")
     connection = psycopg.connect(make_conninfo(**add_options(parameters, _OPTIONS)), connect_timeout=_CONNECT_TIMEOUT_S)
+    connection.prepare_threshold = None  # a pooler may run each transaction in another session
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     connection.read_only = True
     return connection

@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from rookery.access.audit_log import PLATFORM_CHAIN, AuditLog, AuditSubject
+from rookery.access.operator import get_operator
+from rookery.access.operator_audit import write_entries
 from rookery.backup import record_move
 from rookery.backup.record_move import RecordMove, RecordMoveResult
 from rookery.cli.store import prepare_folder, require_data
 from rookery.engines import texts, vectors
 from rookery.kernel.config import Settings, parse_address
 from rookery.kernel.copy_log import delete_copy_log, open_copy_log
+from rookery.kernel.db import Tx
 from rookery.kernel.errors import Conflict
 from rookery.kernel.sealing import KeySource
 from rookery.kernel.secret import Secret
@@ -71,6 +75,14 @@ def move_records(context: typer.Context, *, to: ToOption, dry_run: DryRunOption 
     prepare_folder(settings)
     with show_progress("Moving records", preview.rows) as progress:
         result = record_move.run(move, progress=progress)
+    subject = AuditSubject(kind="records", id="records", name=_LOGIN.sub("//", move.target.reveal()))
+
+    def write(audit: AuditLog, tx: Tx) -> None:
+        audit.record(tx, get_operator(), PLATFORM_CHAIN, "records.moved", subject, before=None, after={"rows": result.rows})
+
+    reason = write_entries(settings.data_dir, move.target, write)
+    if reason is not None:
+        print_notice(f"The audit log has no entry of it: {reason}")
     _print_records(result, move, as_json=as_json, is_preview=False)
     _print_next_steps(move, settings, result.secret_key_id)
 
@@ -97,6 +109,9 @@ def _move_index(context: typer.Context, kind: IndexKind, to: str, *, dry_run: bo
                 )
                 if dry_run:
                     return await move.preview()
+                subject = AuditSubject(kind="index", id=kind, name=_LOGIN.sub("//", target.reveal()))
+                fields = {"is_finish": is_finish}
+                await platform.access.audit.record_alone(get_operator(), PLATFORM_CHAIN, "indexes.moved", subject, after=fields)
                 with show_progress(label, await move.count_live()) as progress:
                     return await move.run(on_progress=lambda done, _: progress(done))
 

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from rookery.access.audit_log import PLATFORM_CHAIN, AuditSubject
+from rookery.access.operator import get_operator
 from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.sealing import RotationResult, SealingReport
 from rookery.terminal.context import run
@@ -41,7 +43,13 @@ def rotate_secrets(
         confirm("This deletes the values that only the lost key can decrypt.", yes=yes)
 
     async def rotate(rookery: Rookery) -> RotationResult:
-        return await rookery.sealing.rotation.rotate(delete_unreadable=delete_lost)
+        before = (await rookery.sealing.rotation.inspect_columns()).state
+        done = await rookery.sealing.rotation.rotate(delete_unreadable=delete_lost)
+        if done.is_changed or done.deleted_count:
+            fields = {"resealed": done.resealed_count, "deleted": done.deleted_count, "before": before and before.key_id}
+            subject = AuditSubject(kind="secret_key", id=done.key_id, name=done.key_id)
+            await rookery.access.audit.record_alone(get_operator(), PLATFORM_CHAIN, "secret_key.rotated", subject, after=fields)
+        return done
 
     done = run(context, rotate)
     if as_json:

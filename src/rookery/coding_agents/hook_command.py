@@ -22,6 +22,7 @@ from urllib.parse import urlencode, urlsplit
 from rookery.coding_agents.hook_declarations import (
     CLIENTS,
     EVENTS,
+    HOOKS,
     MAX_PROJECT_CHARS,
     SWITCH_VARIABLE,
     HookEvent,
@@ -29,12 +30,18 @@ from rookery.coding_agents.hook_declarations import (
     is_switched_off,
 )
 from rookery.coding_agents.projects import LocalProject, find_project
+from rookery.coding_agents.terminals import is_switched_off_in_terminal
 
 DEADLINE_S = 1.0
 DEFAULT_URL = "http://127.0.0.1:8400"
 URL_VARIABLE, KEY_VARIABLE = "ROOKERY_URL", "ROOKERY_KEY"
 
-_MAX_PAYLOAD_BYTES = 1024 * 1024
+_MAX_PAYLOAD_BYTES = 16 * 1024 * 1024
+_MAX_SENT_BYTES = 1024 * 1024
+"""Length from which the texts of a payload lose their middle. What counts of a long prompt is its end, and then its beginning."""
+
+_HEAD_CHARS, _TAIL_CHARS = 20_000, 100_000
+"""Characters of a text that are kept. A character has at most 6 bytes as JSON, or 12 as two escapes."""
 _MAX_ANSWER_BYTES = 64 * 1024
 _OPTIONS = {"--client": "client", "--url": "url", "--key-variable": "key_variable", "--key-file": "key_file"}
 
@@ -47,7 +54,7 @@ class HookOptions:
     Attributes:
         url: The server; by default that of `ROOKERY_URL`, or the default port of this host.
         key_variable: The variable with the key.
-        key_file: A file with the key, for a client that passes on no variables. It comes before the variable.
+        key_file: A file with the key, for a client that passes on no variables. Without it, the variable counts.
     """
 
     event: HookEvent
@@ -80,13 +87,21 @@ def run(arguments: Sequence[str], payload: bytes, environment: Mapping[str, str]
     options = parse_options(arguments)
     if options is None or is_switched_off(environment.get(SWITCH_VARIABLE)) or len(payload) > _MAX_PAYLOAD_BYTES:
         return ""
+    hook = next((hook for hook in HOOKS[options.client] if hook.event == options.event), None)
+    if hook is not None and hook.needs_variable and not environment.get(hook.needs_variable):
+        return ""
     fields = cast("object", json.loads(payload))
     if not isinstance(fields, dict):
         return ""
-    project = find_project(find_folder(cast("Mapping[str, object]", fields), environment))
+    folder = find_folder(cast("Mapping[str, object]", fields), environment)
+    project = find_project(folder)
     if project is None or not project.is_recorded:
         return ""
+    if options.client == "codex" and is_switched_off_in_terminal("codex", folder):
+        return ""
     key = _read_key(options, environment)
+    if len(payload) > _MAX_SENT_BYTES:
+        payload = shorten_payload(cast("Mapping[str, object]", fields))
     return send(options, payload, project, url=options.url or environment.get(URL_VARIABLE) or DEFAULT_URL, key=key) if key else ""
 
 
@@ -116,6 +131,16 @@ def find_folder(payload: Mapping[str, object], environment: Mapping[str, str]) -
     return next((Path(name) for name in candidates if isinstance(name, str) and name), Path.cwd())
 
 
+def shorten_payload(fields: Mapping[str, object]) -> bytes:
+    """Return the texts of a payload as JSON, long ones without their middle. Other long fields are left out: the server reads none."""
+    short_fields = dict[str, object]()
+    for name, value in fields.items():
+        if isinstance(value, str):
+            is_long = len(value) > _HEAD_CHARS + _TAIL_CHARS
+            short_fields[name] = f"{value[:_HEAD_CHARS]}\n\n{value[-_TAIL_CHARS:]}" if is_long else value
+    return json.dumps(short_fields, ensure_ascii=False).encode(errors="replace")
+
+
 def send(options: HookOptions, payload: bytes, project: LocalProject, *, url: str, key: str) -> str:
     """
     Send the event and return the answer, or an empty text if it is no 200, or an empty object.
@@ -127,7 +152,8 @@ def send(options: HookOptions, payload: bytes, project: LocalProject, *, url: st
     connection_type = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = connection_type(parts.hostname or "", parts.port, timeout=DEADLINE_S)
     values = ((name, cast("str | None", getattr(project, name)), limit) for name, limit in MAX_PROJECT_CHARS.items())
-    query = urlencode({name: value[:limit].rstrip() for name, value, limit in values if value})
+    names = {name: value[:limit].rstrip() for name, value, limit in values if value}
+    query = urlencode({**names, **({"is_named": "true"} if project.is_named else {})})
     path = f"{parts.path.rstrip('/')}{hook_path(options.client, options.event)}?{query}"
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "Connection": "close"}
     try:
@@ -142,6 +168,7 @@ def send(options: HookOptions, payload: bytes, project: LocalProject, *, url: st
 
 
 def _read_key(options: HookOptions, environment: Mapping[str, str]) -> str:
-    if options.key_file:
-        return Path(options.key_file).expanduser().read_text(encoding="utf-8").strip()
+    file = Path(options.key_file).expanduser() if options.key_file else None
+    if file is not None and file.exists():
+        return file.read_text(encoding="utf-8").strip()
     return environment.get(options.key_variable, "").strip()

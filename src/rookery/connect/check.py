@@ -3,61 +3,36 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import cast
 
 from rookery.coding_agents.hook_declarations import HOOKS, SWITCH_VARIABLE, hook_path, is_switched_off
-from rookery.connect.client_files import decode, read_file
-from rookery.connect.clients import locate_file, locate_hooks
-from rookery.connect.codex_trust import CodexTrust, read_trust
-from rookery.connect.errors import ClientFileBroken, ServerUnusable, UneditableText
-from rookery.connect.hook_entries import FoundHook, find_client, get_address, get_program
-from rookery.connect.jsonc import parse_jsonc
-from rookery.connect.mcp_entries import get_authorization, get_file_key, get_url, is_own_entry
+from rookery.connect import key_files
+from rookery.connect.claude_checks import check_approval, check_hook_settings, check_plugins
+from rookery.connect.client_files import BACKUP_SUFFIX
+from rookery.connect.clients import locate_hooks
+from rookery.connect.codex_checks import check_background_server, check_hook_trust, check_project_trust
+from rookery.connect.errors import ClientFileBroken, ServerUnusable
+from rookery.connect.findings import Finding, Report
+from rookery.connect.folder_checks import check_copilot_trust, check_folder_trust, check_qwen_approval, check_settings
+from rookery.connect.git_ignores import describe_exposed, list_exposed
+from rookery.connect.hook_entries import FoundHook, find_client, get_address, get_key_file, get_program
+from rookery.connect.mcp_entries import get_authorization, get_file_key, get_url, is_own_entry, needs_variable
 from rookery.connect.server_client import ServerClient
-from rookery.connect.setups import FoundEntry, Setup, find_entries, read_hooks
-from rookery.connect.toml_edits import parse_toml
-from rookery.kernel.control_characters import escape_control_characters
+from rookery.connect.setups import FoundEntry, Setup, find_entries, is_in_repository, read_hooks
 from rookery.kernel.secret import Secret
+from rookery.tools.discovery.catalogue_size import CatalogueSize, needs_search_mode
 from rookery.tools.discovery.client_guides import KEY_VARIABLE
 
+_EntryCheck = Callable[[Setup, FoundEntry], Iterator[Finding]]
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """
-    A result of the check.
-
-    Attributes:
-        code: Its kind, a stable name for programs.
-        text: The message. Parts of it may come from a server or from a file of others; `message` is safe to print.
-        is_problem: The client does not work as it should. Otherwise it is worth knowing.
-    """
-
-    code: str
-    text: str
-    is_problem: bool = True
-    file: Path | None = None
-
-    @property
-    def message(self) -> str:
-        """The text, with its control characters escaped."""
-        return escape_control_characters(self.text)
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The findings of a check, and the number of tools that the server lists to the key; None if it was not asked."""
-
-    findings: tuple[Finding, ...]
-    tools: int | None = None
-
-    @property
-    def is_ok(self) -> bool:
-        """True if there is no problem."""
-        return not any(finding.is_problem for finding in self.findings)
+_ENTRY_CHECKS: Mapping[str, tuple[_EntryCheck, ...]] = {
+    "claude-code": (check_approval, check_plugins),
+    "codex": (check_project_trust,),
+    "copilot": (check_copilot_trust,),
+    "qwen-code": (check_qwen_approval,),
+}
+"""Checks that only one client needs. The others follow from its declaration."""
 
 
 def check_setup(setup: Setup, *, any_scope: bool) -> Report:
@@ -70,11 +45,16 @@ def check_setup(setup: Setup, *, any_scope: bool) -> Report:
     findings = list[Finding]()
     try:
         entry = _check_entries(setup, findings, any_scope=any_scope)
-        has_hooks = _check_hooks(setup, findings)
+        hooks = _check_hooks(setup, findings)
+        findings += _check_ignored_files(setup)
+        key = _find_key(setup, entry, findings, has_hooks=bool(hooks))
+        if setup.client.id == "codex":
+            reads_variable = (entry is not None and needs_variable(entry.entry)) or any(not get_key_file(hook.handler) for hook in hooks)
+            is_without_file = setup.key_file is None or key_files.read_key(setup.key_file) is None
+            findings += check_background_server(setup, has_hooks=bool(hooks), reads_variable=reads_variable or is_without_file)
     except ClientFileBroken as error:
         return Report((*findings, Finding("unreadable", str(error))))
-    key = _find_key(setup, entry, findings, has_hooks=has_hooks)
-    tools = None if key is None else _check_server(setup, key, findings, has_hooks=has_hooks)
+    tools = None if key is None else _check_server(setup, key, findings, has_hooks=bool(hooks))
     return Report(tuple(findings), tools)
 
 
@@ -108,52 +88,31 @@ def _check_entries(setup: Setup, findings: list[Finding], *, any_scope: bool) ->
         findings.append(Finding("foreign_entry", message, file=own.file))
     if own.entry.get("disabled") is True or own.entry.get("enabled") is False:
         findings.append(Finding("disabled", f"The entry {name} of {own.file} is disabled.", file=own.file))
-    if setup.client.id == "claude-code":
-        findings += _check_approval(setup, own)
-    findings += _check_plugins(setup)
+    for check in (check_folder_trust, check_settings, *_ENTRY_CHECKS.get(setup.client.id, ())):
+        findings += check(setup, own)
     return own
 
 
-def _check_approval(setup: Setup, own: FoundEntry) -> Iterator[Finding]:
-    """Yield a finding if Claude Code has not approved a server of `.mcp.json`; it runs none before its user has."""
-    if own.scope != "project":
-        return
-    name, approved, rejected = setup.target.name, False, False
-    user_file = locate_file("claude-code", "user", setup.places)
-    state = _get_object(_get_object(_read_json(user_file).get("projects")).get(str(setup.places.project)))
-    for settings in (state, *(_read_json(file) for file in _list_claude_settings(setup))):
-        approved = approved or settings.get("enableAllProjectMcpServers") is True or name in _get_texts(settings, "enabledMcpjsonServers")
-        rejected = rejected or name in _get_texts(settings, "disabledMcpjsonServers")
-    if rejected:
-        yield Finding("disabled", f"Claude Code's settings reject the server {name} of this project. Enable it with /mcp.", file=own.file)
-    elif not approved:
-        message = f"Claude Code has not approved {name} of {own.file} yet. It asks when it starts in this folder."
-        yield Finding("untrusted", message, file=own.file)
+def _check_ignored_files(setup: Setup) -> Iterator[Finding]:
+    """Yield a finding for each file of this machine that git would commit: the hooks of Claude Code, and backups."""
+    local = locate_hooks("claude-code", "project", setup.places) if setup.client.id == "claude-code" else None
+    files = [setup.mcp_file, *([] if setup.hooks_file is None else [setup.hooks_file])]
+    backups = [file.with_name(file.name + BACKUP_SUFFIX) for file in files]
+    for file in list_exposed([*([] if local is None else [local]), *dict.fromkeys(backups)]):
+        yield Finding("not_ignored", describe_exposed(file), is_problem=False, file=file)
 
 
-def _check_plugins(setup: Setup) -> Iterator[Finding]:
-    """Yield a finding if a plugin of Claude Code brings Rookery too."""
-    if setup.client.id != "claude-code":
-        return
-    for file in _list_claude_settings(setup):
-        for plugin, state in _get_object(_read_json(file).get("enabledPlugins")).items():
-            if plugin.partition("@")[0] == "rookery" and state is not False:
-                yield Finding("plugin", f"The plugin {plugin} ({file}) brings this server too, so its tools are doubled.", file=file)
-
-
-def _check_hooks(setup: Setup, findings: list[Finding]) -> bool:
-    """Check the hooks of all scopes. Return True if the client has some."""
-    client = setup.client.id
-    if client not in HOOKS:
-        return False
-    files = [file for scope in setup.client.scopes if (file := locate_hooks(client, scope, setup.places)) is not None]
+def _check_hooks(setup: Setup, findings: list[Finding]) -> list[FoundHook]:
+    """Check the hooks of all scopes, and return them."""
+    client = setup.client.hook_client
+    files = [setup.places.locate(place) for place in setup.client.hook_files.values()]
     hooks = {file: [hook for hook in read_hooks(file) if find_client(hook.handler) == client] for file in files}
     with_hooks = [file for file in files if hooks[file]]
     if not with_hooks:
-        if setup.hooks:
+        if setup.hooks and files:
             message = f"{setup.hooks_file} has no hooks of Rookery. Add them with --hooks --write."
             findings.append(Finding("hooks_missing", message, file=setup.hooks_file))
-        return False
+        return []
     if is_switched_off(setup.places.environ.get(SWITCH_VARIABLE)):
         message = f"{SWITCH_VARIABLE} switches all hooks off in this shell."
         findings.append(Finding("hooks_off", message, is_problem=False))
@@ -163,12 +122,12 @@ def _check_hooks(setup: Setup, findings: list[Finding]) -> bool:
     for file in with_hooks:
         findings += _check_hook_file(setup, file, hooks[file])
     if client == "claude-code":
-        findings += _check_hook_settings(setup)
-    return True
+        findings += check_hook_settings(setup)
+    return [hook for file in with_hooks for hook in hooks[file]]
 
 
 def _check_hook_file(setup: Setup, file: Path, hooks: list[FoundHook]) -> Iterator[Finding]:
-    missing = [hook.name for hook in HOOKS[setup.client.id] if hook.name not in {present.event for present in hooks}]
+    missing = [hook.name for hook in HOOKS[setup.client.hook_client] if hook.name not in {present.event for present in hooks}]
     if missing:
         yield Finding("hooks_incomplete", f"{file} lacks the hooks {', '.join(missing)}. Add them with --hooks --write.", file=file)
     url = setup.hook_target.url
@@ -181,52 +140,23 @@ def _check_hook_file(setup: Setup, file: Path, hooks: list[FoundHook]) -> Iterat
         if shutil.which(program) is None:
             yield Finding("program_missing", f"{file} starts {program!r}, which is not on PATH. Write the hooks again.", file=file)
     if setup.client.id == "codex":
-        yield from _check_codex_trust(setup, file, hooks)
-
-
-def _check_codex_trust(setup: Setup, file: Path, hooks: list[FoundHook]) -> Iterator[Finding]:
-    """Yield a finding for hooks that Codex does not run."""
-    config = locate_file("codex", "user", setup.places)
-    try:
-        events = read_trust(parse_toml(decode(config, read_file(config))), file, hooks)
-    except UneditableText as error:
-        raise ClientFileBroken(f"{config}: {error}.") from error
-    for trust, text in (
-        (CodexTrust.UNTRUSTED, "Codex does not trust these hooks yet"),
-        (CodexTrust.CHANGED, "These hooks have changed since you trusted them"),
-    ):
-        if trust in events:
-            names = ", ".join(events[trust])
-            yield Finding("untrusted", f"{text}, so Codex does not run them: {names}. Open /hooks in Codex.", file=file)
-    if CodexTrust.DISABLED in events:
-        names = ", ".join(events[CodexTrust.DISABLED])
-        yield Finding("disabled", f"These hooks are disabled in {config}: {names}. Open /hooks in Codex.", file=config)
-
-
-def _check_hook_settings(setup: Setup) -> Iterator[Finding]:
-    """Yield findings for settings of Claude Code that keep hooks from running."""
-    url = f"{setup.hook_target.url}{hook_path('claude-code', 'stop')}"
-    for file in _list_claude_settings(setup):
-        settings = _read_json(file)
-        if settings.get("disableAllHooks") is True:
-            yield Finding("disabled", f"{file} disables all hooks (disableAllHooks).", file=file)
-        if "allowedHttpHookUrls" in settings and not any(fnmatchcase(url, text) for text in _get_texts(settings, "allowedHttpHookUrls")):
-            message = f"allowedHttpHookUrls of {file} does not allow {setup.hook_target.url}. Add {setup.hook_target.url}/*."
-            yield Finding("hooks_blocked", message, file=file)
-        if "httpHookAllowedEnvVars" in settings and KEY_VARIABLE not in _get_texts(settings, "httpHookAllowedEnvVars"):
-            message = f"httpHookAllowedEnvVars of {file} does not allow {KEY_VARIABLE}, so hooks have no key."
-            yield Finding("hooks_blocked", message, file=file)
+        yield from check_hook_trust(setup, file, hooks)
 
 
 def _find_key(setup: Setup, entry: FoundEntry | None, findings: list[Finding], *, has_hooks: bool) -> Secret | None:
     """Return the key that the client sends, or a finding why it has none."""
+    written_key = None if entry is None else get_file_key(entry.entry)
+    if entry is not None and written_key is not None and setup.client.key_source != "file":
+        findings.append(_describe_written_key(setup, entry))
+        return Secret(written_key)
+    if setup.key_file is not None and (file_key := key_files.read_key(setup.key_file)) is not None:
+        return Secret(file_key)
     if setup.client.key_source == "file":
-        key = None if entry is None else get_file_key(entry.entry)
-        if entry is not None and key is None and get_authorization(entry.entry):
+        if entry is not None and written_key is None and get_authorization(entry.entry):
             findings.append(
                 Finding("key_unset", f"{entry.file} has a placeholder in place of the key. Put the key there.", file=entry.file)
             )
-        return None if key is None else Secret(key)
+        return None if written_key is None else Secret(written_key)
     key = setup.places.environ.get(KEY_VARIABLE)
     if key:
         return Secret(key)
@@ -235,47 +165,37 @@ def _find_key(setup: Setup, entry: FoundEntry | None, findings: list[Finding], *
         findings.append(Finding("key_unset", message, is_problem=False))
     else:
         reader = "Its hooks read" if setup.client.key_source == "input" else f"{setup.client.name} reads"
-        findings.append(Finding("key_unset", f"{KEY_VARIABLE} is not set here. {reader} the key from it."))
+        file = "" if setup.key_file is None else f"{setup.key_file} has no key, and "
+        findings.append(Finding("key_unset", f"{file}{KEY_VARIABLE} is not set here. {reader} the key from it."))
     return None
 
 
-def _check_server(setup: Setup, key: Secret, findings: list[Finding], *, has_hooks: bool) -> int | None:
-    """Call the server with the key of the client. Return the number of tools that it lists."""
+def _describe_written_key(setup: Setup, entry: FoundEntry) -> Finding:
+    """Return the finding for a key in clear, where this command writes a reference. Others may read a file of a repository."""
+    is_shared = entry.scope == "project" or is_in_repository(entry.file)
+    advice = "Run this command with --write to put the reference back" + (", and rotate the key." if is_shared else ".")
+    message = f"{entry.file} has the key in clear. Commands of {setup.client.name} may write it there. {advice}"
+    return Finding("key_in_file", message, is_problem=is_shared, file=entry.file)
+
+
+def _check_server(setup: Setup, key: Secret, findings: list[Finding], *, has_hooks: bool) -> CatalogueSize | None:
+    """Call the server with the key of the client. Return the size of the list of tools."""
     server = ServerClient(setup.hook_target.url, key)
     tools = None
     try:
-        tools = server.count_tools(setup.target.url)
-        if tools == 0:
+        tools = server.measure_tools(setup.target.url)
+        if tools.count == 0:
             findings.append(Finding("no_tools", "The server lists no tools to this key.", is_problem=False))
+        if needs_search_mode(tools, defers_tools=setup.client.defers_tools):
+            message = (
+                f"The list of tools takes about {tools.tokens:,} tokens of the model's context. --write --search makes it three tools."
+            )
+            findings.append(Finding("large_list", message, is_problem=False))
         if has_hooks:
-            path = hook_path(setup.client.id, "session-start")
+            path = hook_path(setup.client.hook_client, "session-start")
             answer = server.post(path, {})  # no session: nothing is recorded
             if answer.status != 200:
                 findings.append(Finding("hooks_refused", f"{setup.hook_target.url}{path}: {answer.message}"))
     except ServerUnusable as error:
         findings.append(Finding(error.code, str(error)))
     return tools
-
-
-def _list_claude_settings(setup: Setup) -> list[Path]:
-    """Return the settings files of Claude Code, those of the user first."""
-    user = locate_hooks("claude-code", "user", setup.places)
-    folder = setup.places.project / ".claude"
-    return [*([] if user is None else [user]), folder / "settings.json", folder / "settings.local.json"]
-
-
-def _read_json(file: Path) -> dict[str, object]:
-    try:
-        root = parse_jsonc(decode(file, read_file(file)))
-    except UneditableText as error:
-        raise ClientFileBroken(f"{file}: {error}.") from error
-    return _get_object(None if root is None else root.to_value())
-
-
-def _get_object(value: object) -> dict[str, object]:
-    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
-
-
-def _get_texts(settings: Mapping[str, object], name: str) -> list[str]:
-    value = settings.get(name)
-    return [item for item in cast("list[object]", value) if isinstance(item, str)] if isinstance(value, list) else []

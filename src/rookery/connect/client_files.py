@@ -35,13 +35,15 @@ class FileEdit:
         path: The file; a symbolic link is followed.
         before: Its content. None: it does not exist.
         after: Its new content. None: it is deleted.
-        is_secret: The new content has a key: a new file can be read by its owner only.
+        is_secret: The new content has a key, so a new file can be read by its owner only.
+        is_leak: The content before has a key that does not belong into the file. The backup has `***` in its place.
     """
 
     path: Path
     before: bytes | None
     after: bytes | None
     is_secret: bool = False
+    is_leak: bool = False
 
     @property
     def is_change(self) -> bool:
@@ -122,7 +124,7 @@ def _write(path: Path, edit: FileEdit) -> list[Path]:
     backups = list[Path]()
     if edit.before is not None and before is not None:
         backup = path.with_name(path.name + BACKUP_SUFFIX)
-        _replace(backup, edit.before, before, mode=0o600)
+        _replace(backup, _hide_keys(edit.before).encode() if edit.is_leak else edit.before, before, mode=0o600)
         backups.append(backup)
     if edit.after is None:
         path.unlink()
@@ -158,8 +160,12 @@ def _replace(path: Path, content: bytes, like: os.stat_result | None, *, mode: i
         new.unlink(missing_ok=True)
 
 
+def _hide_keys(content: bytes) -> str:
+    return _SECRET.sub(r"\1\2***", content.decode("utf-8", "replace"))
+
+
 def _render_file_diff(edit: FileEdit) -> str:
-    texts = [_SECRET.sub(r"\1\2***", (content or b"").decode("utf-8", "replace")) for content in (edit.before, edit.after)]
+    texts = [_hide_keys(content or b"") for content in (edit.before, edit.after)]
     before, after = (text.splitlines(keepends=True) for text in texts)
     names = ["/dev/null" if content is None else str(edit.path) for content in (edit.before, edit.after)]
     lines = difflib.unified_diff(before, after, fromfile=names[0], tofile=names[1])

@@ -12,11 +12,16 @@ from urllib.parse import urlsplit
 
 import typer
 
-from rookery.connect.check import Report, check_setup
+from rookery.coding_agents.projects import PROJECT_FILE
+from rookery.connect.check import check_setup
 from rookery.connect.client_files import is_readable_by_others, render_diff, write_edits
 from rookery.connect.clients import CONFIGS, Places, Scope
 from rookery.connect.errors import ClientFileBroken, ServerUnusable
+from rookery.connect.findings import Report
+from rookery.connect.git_ignores import describe_exposed, list_exposed
 from rookery.connect.hook_entries import HookTarget
+from rookery.connect.key_files import read_key
+from rookery.connect.list_modes import choose_mode, find_key, follow_entry
 from rookery.connect.mcp_entries import get_file_key
 from rookery.connect.own_keys import KeyRequest, create_locally, create_over_http, describe_key
 from rookery.connect.server_client import ServerClient
@@ -30,6 +35,7 @@ from rookery.kernel.suggestions import find_nearest
 from rookery.terminal.context import get_settings, run
 from rookery.terminal.options import JsonOption, WorkspaceOption, raise_usage_error
 from rookery.terminal.output import print_json, print_notice
+from rookery.tools.discovery.catalogue_size import SEARCH_QUERY
 from rookery.tools.discovery.client_guides import CLIENTS, KEY_PLACEHOLDER, KEY_VARIABLE, SetupGuide, SetupTarget, list_setups
 from rookery.tools.servers.entries import BUILTIN_IDS
 from rookery.tools.servers.servers_file import SERVER_ID_PATTERN, InvalidServersFile, read_servers_file
@@ -43,10 +49,16 @@ _Action: TypeAlias = Literal["show", "write", "check", "remove"]
 
 @dataclass(frozen=True, slots=True)
 class _OwnKey:
-    """A new key for the client, or the reason why it has no new one. Neither: the client has a key already."""
+    """
+    A key for the client, or the reason why it has no new one. Neither: the client has a key already.
+
+    Attributes:
+        is_new: It was created by this run. Otherwise it is that of the variable, to be put into a key file.
+    """
 
     secret: Secret | None = None
     notice: str | None = None
+    is_new: bool = True
 
 
 def connect(
@@ -54,7 +66,14 @@ def connect(
     client: Annotated[str, typer.Argument(help=f"{', '.join(CLIENTS[:-1])} or {CLIENTS[-1]}.")],
     *,
     server: Annotated[str | None, typer.Option(help="Only this tool server; default: all servers.", show_default=False)] = None,
-    search: Annotated[bool, typer.Option("--search", help="Serve two tools that find and call all others.")] = False,
+    search: Annotated[
+        bool | None,
+        typer.Option(
+            "--search/--no-search",
+            help="Serve three tools that find and call all others, or all tools. Default for --write: by the size of the list.",
+            show_default=False,
+        ),
+    ] = None,
     url: Annotated[
         str | None, typer.Option(help="The URL of a server on another machine; default: the one on this data folder.", show_default=False)
     ] = None,
@@ -75,6 +94,12 @@ def connect(
         ),
     ] = None,
     no_key: Annotated[bool, typer.Option("--no-key", help="Create no key.")] = False,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the agent, in place of the host, such as in containers. Also `agent` in .rookery.toml.", show_default=False
+        ),
+    ] = None,
     workspace: WorkspaceOption = None,
     file: Annotated[Path | None, typer.Option(help="The client's file, if it is not in its usual place.", show_default=False)] = None,
     as_json: JsonOption = False,
@@ -86,13 +111,14 @@ def connect(
     """
     action = _choose_action(to_write=to_write or file is not None, to_check=to_check, to_remove=to_remove, dry_run=dry_run)
     settings = get_settings(context)
-    target, base_url = _build_target(settings, server, url, search=search)
-    guide = next((guide for guide in list_setups(target) if guide.client == client), None)
+    if server is not None and search:
+        raise_usage_error("Use either --server or --search: the search covers all servers.")
+    target, base_url = _build_target(settings, server, url)
+    shown_target = replace(target, url=target.url + SEARCH_QUERY) if search else target
+    guide = next((guide for guide in list_setups(shown_target) if guide.client == client), None)
     if guide is None:
         raise_usage_error(f"Unknown client {client!r}; use {', '.join(guide.client for guide in list_setups(target))}.")
-    if url is None:
-        _warn_if_not_running(settings, target)
-        _warn_if_unlisted(settings, server)
+    _print_warnings(settings, shown_target, client, is_here=url is None, search=bool(search))
     if client not in CONFIGS:
         if action != "show":
             raise_usage_error(f"{guide.name} has no file to write to; omit --write and the other options for files.")
@@ -111,17 +137,28 @@ def connect(
         if action == "show" and not _offer_to_write(guide, setup, is_chosen=is_project is not None, as_json=as_json):
             return
         if action == "check":
-            _check(setup, any_scope=is_project is None and file is None, as_json=as_json)
-        elif dry_run:
-            _show_changes(setup, prepare_removal(setup) if action == "remove" else prepare_write(setup), as_json=as_json)
+            _check(follow_entry(setup, search=search), any_scope=is_project is None and file is None, as_json=as_json)
         elif action == "remove":
-            _apply(setup, prepare_removal(setup), _OwnKey(), as_json=as_json)
+            _remove(setup, prepare_removal(setup), dry_run=dry_run, as_json=as_json)
+        elif dry_run:
+            setup, size_notice = choose_mode(setup, find_key(setup), search=search)
+            _show_changes(setup, _add_notice(prepare_write(setup), size_notice), as_json=as_json)
         else:
             prepare_write(setup)  # an invalid file ends the command before a key is created
-            own_key = _OwnKey() if no_key else _provide_key(context, setup, url, workspace)
-            _write(setup, own_key, as_json=as_json)
+            own_key = _OwnKey() if no_key else _provide_key(context, setup, _describe_key(setup, name), url, workspace)
+            setup, size_notice = choose_mode(setup, own_key.secret or find_key(setup), search=search)
+            _write(setup, own_key, size_notice, as_json=as_json)
     except ClientFileBroken as error:
         raise RookeryError(str(error)) from error
+
+
+def _print_warnings(settings: Settings, target: SetupTarget, client: str, *, is_here: bool, search: bool) -> None:
+    config = CONFIGS.get(client)
+    if search and config is not None and config.defers_tools:
+        print_notice(f"{config.name} searches the tools of a server itself. With --search, its model searches twice.")
+    if is_here:
+        _warn_if_not_running(settings, target)
+        _warn_if_unlisted(settings, target.server)
 
 
 def _choose_action(*, to_write: bool, to_check: bool, to_remove: bool, dry_run: bool) -> _Action:
@@ -142,10 +179,8 @@ def _offer_to_write(guide: SetupGuide, setup: Setup, *, is_chosen: bool, as_json
     return typer.confirm(f"Write it to {setup.mcp_file}?", default=False, err=True)
 
 
-def _build_target(settings: Settings, server: str | None, url: str | None, *, search: bool) -> tuple[SetupTarget, str]:
-    """Return the endpoint, and the base URL of the hooks."""
-    if server is not None and search:
-        raise_usage_error("Use either --server or --search: the search covers all servers.")
+def _build_target(settings: Settings, server: str | None, url: str | None) -> tuple[SetupTarget, str]:
+    """Return the endpoint with all tools, and the base URL of the hooks."""
     if server is not None and not SERVER_ID_PATTERN.fullmatch(server):
         raise_usage_error(f"{server!r} is not a valid server id; see `rookery servers list`.")
     if url is not None:
@@ -156,7 +191,7 @@ def _build_target(settings: Settings, server: str | None, url: str | None, *, se
     elif not settings.has_public_urls:
         running = find_server(settings.data_dir)
         settings = settings if running is None else settings.with_public_url(running.url)
-    path = "/mcp" + (f"/{server}" if server else "") + ("?mode=search" if search else "")
+    path = "/mcp" + (f"/{server}" if server else "")
     target = SetupTarget(
         name=server or "rookery",
         url=settings.public_url_of("/mcp") + path,
@@ -244,17 +279,34 @@ def _show_changes(setup: Setup, changes: Changes, *, as_json: bool) -> None:
         typer.echo("Nothing would change.", err=True)
 
 
-def _write(setup: Setup, own_key: _OwnKey, *, as_json: bool) -> None:
-    secret = own_key.secret
-    if secret is None or setup.client.key_source != "file":
+def _remove(setup: Setup, changes: Changes, *, dry_run: bool, as_json: bool) -> None:
+    if dry_run:
+        _show_changes(setup, changes, as_json=as_json)
+    else:
+        _apply(setup, changes, _OwnKey(), as_json=as_json)
+
+
+def _add_notice(changes: Changes, notice: str | None) -> Changes:
+    changes.notices += [] if notice is None else [notice]
+    return changes
+
+
+def _write(setup: Setup, own_key: _OwnKey, size_notice: str | None, *, as_json: bool) -> None:
+    secret, place = own_key.secret, _get_key_place(setup)
+    if secret is None or place is None:
         changes = prepare_write(setup)
-    elif is_in_repository(setup.mcp_file):
+    elif is_in_repository(place):
         changes = prepare_write(setup)
-        changes.notices.append(f"{setup.mcp_file} lies in a git repository, so the key is not written to it. Put it there by hand.")
+        changes.notices.append(f"{place} lies in a git repository, so the key is not written to it. Put it there by hand.")
     else:
         changes = prepare_write(setup, key=secret.reveal())
     changes.notices += _list_next_steps(setup, changes)
-    _apply(setup, changes, own_key, as_json=as_json)
+    _apply(setup, _add_notice(changes, size_notice), own_key, as_json=as_json)
+
+
+def _get_key_place(setup: Setup) -> Path | None:
+    """Return the file that gets the key, or None for a client that reads it from elsewhere."""
+    return setup.mcp_file if setup.client.key_source == "file" else setup.key_file
 
 
 def _apply(setup: Setup, changes: Changes, own_key: _OwnKey, *, as_json: bool) -> None:
@@ -263,11 +315,12 @@ def _apply(setup: Setup, changes: Changes, own_key: _OwnKey, *, as_json: bool) -
     try:
         backups = write_edits(changes.edits)
     except ClientFileBroken:
-        if secret is not None:  # it exists now, and no other run can show it
+        if secret is not None and own_key.is_new:  # it exists now, and no other run can show it
             typer.echo(secret.reveal())
         raise
     files = [str(edit.path) for edit in changes.edits if edit.is_change]
-    notices = [*changes.notices, *([] if own_key.notice is None else [own_key.notice])]
+    exposed = list_exposed([*(path for path in map(Path, files) if path.name == "settings.local.json"), *backups])
+    notices = [*changes.notices, *([] if own_key.notice is None else [own_key.notice]), *map(describe_exposed, exposed)]
     if as_json:
         print_json(
             {
@@ -279,7 +332,7 @@ def _apply(setup: Setup, changes: Changes, own_key: _OwnKey, *, as_json: bool) -
                 "changed": files,
                 "backups": [str(path) for path in backups],
                 "notices": notices,
-                **({} if secret is None else {"key": secret.reveal()}),
+                **({} if secret is None or not own_key.is_new else {"key": secret.reveal()}),
             }
         )
         return
@@ -291,15 +344,16 @@ def _apply(setup: Setup, changes: Changes, own_key: _OwnKey, *, as_json: bool) -
         typer.echo(f"{path} has the content before.", err=True)
     if not files:
         typer.echo("Nothing has changed.", err=True)
-    if secret is not None:
+    if secret is not None and own_key.is_new:
         _print_key(setup, secret)
     _print_notices(notices)
 
 
 def _print_key(setup: Setup, secret: Secret) -> None:
     """Print a new key on standard output, once."""
+    place = _get_key_place(setup)
     match setup.client.key_source:
-        case "variable":
+        case "variable" | "key_file" if place is None:
             typer.echo(f"A new key for {setup.client.name} on this machine; it is shown only once:", err=True)
             typer.echo(f"export {KEY_VARIABLE}={secret.reveal()}")
         case "input":
@@ -308,12 +362,12 @@ def _print_key(setup: Setup, secret: Secret) -> None:
                 err=True,
             )
             typer.echo(secret.reveal())
-        case "file":
-            if is_in_repository(setup.mcp_file):
+        case _:
+            if place is None or is_in_repository(place):
                 typer.echo("A new key; it is shown only once:", err=True)
                 typer.echo(secret.reveal())
             else:
-                typer.echo(f"{setup.mcp_file} has a new key for {setup.client.name} on this machine.", err=True)
+                typer.echo(f"{place} has a new key for {setup.client.name} on this machine.", err=True)
 
 
 def _list_next_steps(setup: Setup, changes: Changes) -> list[str]:
@@ -347,7 +401,15 @@ def _print_notices(notices: list[str]) -> None:
         print_notice(notice)
 
 
-def _provide_key(context: typer.Context, setup: Setup, url: str | None, workspace: str | None) -> _OwnKey:
+def _describe_key(setup: Setup, name: str | None) -> KeyRequest:
+    try:
+        return describe_key(setup.client.id, name, folder=setup.places.project, environ=setup.places.environ)
+    except (OSError, ValueError) as error:
+        msg = f"The name of the agent cannot be read: {error}. Correct {PROJECT_FILE}, or use --name."
+        raise RookeryError(msg) from error
+
+
+def _provide_key(context: typer.Context, setup: Setup, request: KeyRequest, url: str | None, workspace: str | None) -> _OwnKey:
     """
     Create a key for this client on this machine if it is possible and it has no key.
 
@@ -356,7 +418,8 @@ def _provide_key(context: typer.Context, setup: Setup, url: str | None, workspac
     entry = read_entries(setup.client, setup.mcp_file).get(setup.target.name)
     if setup.client.key_source == "file" and entry is not None and get_file_key(entry) is not None:
         return _OwnKey()
-    request = describe_key(setup.client.id)
+    if setup.key_file is not None and read_key(setup.key_file) is not None:
+        return _OwnKey()
     present = setup.places.environ.get(KEY_VARIABLE)
     if url is not None:
         if not present:
@@ -365,8 +428,13 @@ def _provide_key(context: typer.Context, setup: Setup, url: str | None, workspac
             )
         return _create_remotely(setup, request, Secret(present))
     if present and setup.client.key_source != "file":
-        return _OwnKey()
+        return _use_present(setup, Secret(present))
     return _create_in_store(context, setup, request, workspace)
+
+
+def _use_present(setup: Setup, present: Secret) -> _OwnKey:
+    """Return the key of the variable if the client has a key file, which needs it."""
+    return _OwnKey() if setup.key_file is None else _OwnKey(present, is_new=False)
 
 
 def _create_remotely(setup: Setup, request: KeyRequest, present: Secret) -> _OwnKey:
@@ -374,9 +442,9 @@ def _create_remotely(setup: Setup, request: KeyRequest, present: Secret) -> _Own
         secret = create_over_http(ServerClient(setup.hook_target.url, present), request)
     except ServerUnusable as error:
         if error.code == "key_lacks_scope":  # it is the key of this client, or one that another person gave
-            return _OwnKey()
+            return _use_present(setup, present)
         return _OwnKey(notice=f"No key was created: {error}.")
-    return _OwnKey(secret, None if secret is not None else _describe_existing(request))
+    return _OwnKey(secret, request.notice if secret is not None else _describe_existing(request))
 
 
 def _create_in_store(context: typer.Context, setup: Setup, request: KeyRequest, workspace: str | None) -> _OwnKey:
@@ -390,13 +458,14 @@ def _create_in_store(context: typer.Context, setup: Setup, request: KeyRequest, 
         return _OwnKey(notice=f"No key was created: {error.message}")
     except RookeryError as error:
         return _OwnKey(notice=f"No key was created: {error.message} {advice}")
-    return _OwnKey(secret, None if secret is not None else _describe_existing(request))
+    return _OwnKey(secret, request.notice if secret is not None else _describe_existing(request))
 
 
 def _describe_existing(request: KeyRequest) -> str:
+    notice = "" if request.notice is None else f"{request.notice} "
     return (
-        f"The agent {request.agent_id} has a key already, which is not changed. If it is lost, `rookery agent-keys list` shows its id and "
-        "`rookery agent-keys rotate` replaces it."
+        f"{notice}The agent {request.agent_id} has a key already, which is not changed. If it is lost, `rookery agent-keys list` shows its "
+        "id and `rookery agent-keys rotate` replaces it."
     )
 
 
@@ -409,7 +478,8 @@ def _check(setup: Setup, *, any_scope: bool, as_json: bool) -> None:
         for finding in report.findings:
             typer.echo(f"{'problem' if finding.is_problem else 'note'}: {finding.message}")
         if report.tools is not None:
-            typer.echo(f"{setup.target.url} answers with {format_count(report.tools, 'tool')}.")
+            count, tokens = report.tools.count, report.tools.tokens
+            typer.echo(f"{setup.target.url} answers with {format_count(count, 'tool')}, about {tokens:,} tokens.")
         if report.is_ok:
             typer.echo(f"{setup.client.name} is connected.")
     if not report.is_ok:
@@ -426,4 +496,12 @@ def _to_fields(setup: Setup, report: Report) -> dict[str, object]:
         }
         for finding in report.findings
     ]
-    return {"client": setup.client.id, "ok": report.is_ok, "url": setup.target.url, "tools": report.tools, "findings": findings}
+    size = report.tools
+    return {
+        "client": setup.client.id,
+        "ok": report.is_ok,
+        "url": setup.target.url,
+        "tools": None if size is None else size.count,
+        "tokens": None if size is None else size.tokens,
+        "findings": findings,
+    }

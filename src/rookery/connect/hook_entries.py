@@ -15,14 +15,42 @@ from rookery.connect.mcp_entries import prune
 from rookery.tools.discovery.client_guides import KEY_VARIABLE
 from rookery.tools.models import JsonObject
 
-_GROUPED_CLIENTS = frozenset({"claude-code", "codex"})
-"""Clients whose events have groups of hooks with a matcher. For the others, an event has hooks."""
-
 _COMMAND = re.compile(rf"\bhook\s+({'|'.join(EVENTS)})\s+--client\s+([a-z-]+)")
 _URL_OPTION = re.compile(r"\s--url[ =](\S+)")
+_KEY_FILE_OPTION = re.compile(r"\s--key-file[ =]('[^']*'|\S+)")
 _ROUTE = re.compile(rf"/api/agent/hooks/([a-z-]+)/({'|'.join(EVENTS)})$")
 
 Place = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """
+    The form of a client's hooks.
+
+    Attributes:
+        is_grouped: An event has groups of hooks with a matcher. Otherwise it has hooks.
+        has_arguments: A hook names its program and its arguments apart, and no shell runs it, which is also right on Windows.
+        type: The value of the field `type`; without it, a hook has no such field.
+        units_per_s: The unit of a time limit.
+        has_version: The file states the version of its format.
+    """
+
+    is_grouped: bool = False
+    has_arguments: bool = False
+    type: str = "command"
+    units_per_s: int = 1
+    has_version: bool = False
+
+
+_FORMS: Mapping[str, _Form] = {
+    "claude-code": _Form(is_grouped=True, has_arguments=True),
+    "codex": _Form(is_grouped=True),
+    "vscode": _Form(),
+    "cursor": _Form(type="", has_version=True),
+    "gemini": _Form(is_grouped=True, units_per_s=1000),
+    "qwen-code": _Form(is_grouped=True),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +61,12 @@ class HookTarget:
     Attributes:
         url: The base URL of the server.
         program: The program `rookery` with its first arguments.
+        key_file: A file with the key, for a client that has one.
     """
 
     url: str
     program: tuple[str, ...] = ("rookery",)
+    key_file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +111,14 @@ def add_hooks(client: str, text: str, target: HookTarget) -> str:
         UneditableText: The text is not JSON with comments, or its hooks have another form.
     """
     handlers = build_hooks(client, target)
-    if client == "cursor" and find_node(text, ("version",)) is None:
+    if _FORMS[client].has_version and find_node(text, ("version",)) is None:
         text = _set_version(text)
     for name, handler in handlers.items():
         present = [hook for hook in find_hooks(text) if hook.event == name]
         if not present:
             matcher = next(hook.matcher for hook in HOOKS[client] if hook.name == name)
             group = {**({"matcher": matcher} if matcher else {}), "hooks": [handler]}
-            text = append_item(text, ("hooks", name), group if client in _GROUPED_CLIENTS else handler)
+            text = append_item(text, ("hooks", name), group if _FORMS[client].is_grouped else handler)
             continue
         own_fields = {"type", "command", "args", "url", "timeout", "headers", "allowedEnvVars"}
         merged = {**{field: value for field, value in present[0].handler.items() if field not in own_fields}, **handler}
@@ -138,6 +168,12 @@ def get_address(handler: Mapping[str, object]) -> str:
     return "" if match is None else match[1]
 
 
+def get_key_file(handler: Mapping[str, object]) -> str:
+    """Return the file from which a hook of Rookery reads its key; empty if it reads the variable alone."""
+    match = _KEY_FILE_OPTION.search(_join_words(handler))
+    return "" if match is None else match[1].strip("'")
+
+
 def _join_words(handler: Mapping[str, object]) -> str:
     """Return the command of a hook with its arguments, in one line."""
     arguments = handler.get("args")
@@ -158,11 +194,14 @@ def _build_handler(client: str, hook: HookDeclaration, target: HookTarget) -> Js
             "allowedEnvVars": [KEY_VARIABLE],
             "timeout": hook.timeout_s,
         }
-    words = [*target.program, *hook.command(client, "--url", target.url)]
-    if client == "claude-code":  # without a shell, which is also right on Windows
-        return {"type": "command", "command": words[0], "args": words[1:], "timeout": hook.timeout_s}
-    command: JsonObject = {"command": shlex.join(words), "timeout": hook.timeout_s}
-    return command if client == "cursor" else {"type": "command", **command}
+    form = _FORMS[client]
+    key_options = ("--key-file", target.key_file) if target.key_file else ()
+    words = [*target.program, *hook.command(client, "--url", target.url, *key_options)]
+    return {
+        **({"type": form.type} if form.type else {}),
+        **({"command": words[0], "args": words[1:]} if form.has_arguments else {"command": shlex.join(words)}),
+        "timeout": hook.timeout_s * form.units_per_s,
+    }
 
 
 def _iter_handlers(place: Place, event: JsoncNode) -> Iterator[tuple[Place, JsoncNode]]:

@@ -17,6 +17,7 @@ from rookery.tools.models import JsonObject
 _KEY = r"(?:sk_(?:live|test)|ak)_[A-Za-z0-9]{32}"
 _FILE_KEY = re.compile(rf"Bearer ({_KEY}|{KEY_PLACEHOLDER})")
 _REFERENCES = (KEY_VARIABLE, str(VSCODE_INPUT["id"]))
+_HEADERS_COMMAND, _TOKEN_VARIABLE = "http_headers_helper", "bearer_token_env_var"
 _URL_FIELDS = ("url", "serverUrl", "httpUrl")
 
 
@@ -42,13 +43,14 @@ def read_local_entries(text: str, project: str) -> dict[str, JsonObject]:
     return {} if state is None else _get_objects(_get_object(state.to_value()).get("mcpServers"))
 
 
-def add_entry(config: ClientConfig, text: str, target: SetupTarget, *, key: str | None = None) -> str:
+def add_entry(config: ClientConfig, text: str, target: SetupTarget, *, key: str | None = None, headers_command: str = "") -> str:
     """
     Return a client's file with *target*. Fields that the user added to our entry stay; another entry of the same name is replaced.
 
     Args:
         text: The present content; empty if the file does not exist.
         key: A key for clients that read it only from their file. Without it, the key that is there stays, or a placeholder is written.
+        headers_command: A command that prints the headers with the key, for Codex. Without it, Codex reads the variable.
 
     Raises:
         UneditableText: The text is not in the format of the client.
@@ -57,7 +59,8 @@ def add_entry(config: ClientConfig, text: str, target: SetupTarget, *, key: str 
     if config.id == "codex":
         if present is not None and "command" in present:  # Codex starts with no server that has both a command and an address
             text = remove_server(text, target.name)
-        return set_server(text, target.name, {"url": target.url, "bearer_token_env_var": KEY_VARIABLE})
+        source = {_HEADERS_COMMAND: headers_command} if headers_command else {_TOKEN_VARIABLE: KEY_VARIABLE}
+        return set_server(text, target.name, {"url": target.url, **source}, dropped={_HEADERS_COMMAND, _TOKEN_VARIABLE} - source.keys())
     entry = build_client_entry(config.id, target)
     if config.key_source == "file":
         key = key or (None if present is None else get_file_key(present))
@@ -100,11 +103,11 @@ def is_own_entry(entry: Mapping[str, object]) -> bool:
 def get_authorization(entry: Mapping[str, object]) -> str:
     """Return the authorization of an entry as it stands in the file; empty if it has none."""
     for field, name in (("headers", "Authorization"), ("env", "ROOKERY_AUTH")):
-        value = _get_object(entry.get(field)).get(name)
+        value = _get_object(_get_transport(entry).get(field)).get(name)
         if isinstance(value, str):
             return value
-    variable = entry.get("bearer_token_env_var")
-    return variable if isinstance(variable, str) else ""
+    sources = (entry.get(name) for name in (_HEADERS_COMMAND, _TOKEN_VARIABLE))
+    return next((source for source in sources if isinstance(source, str)), "")
 
 
 def get_file_key(entry: Mapping[str, object]) -> str | None:
@@ -116,12 +119,22 @@ def get_file_key(entry: Mapping[str, object]) -> str | None:
 def get_url(entry: Mapping[str, object]) -> str | None:
     """Return the address of an entry, also of one that starts the bridge `mcp-remote`."""
     for field in _URL_FIELDS:
-        value = entry.get(field)
+        value = _get_transport(entry).get(field)
         if isinstance(value, str):
             return value
     arguments = entry.get("args")
     texts = [item for item in cast("list[object]", arguments) if isinstance(item, str)] if isinstance(arguments, list) else []
     return next((text for text in texts if text.startswith(("http://", "https://"))), None)
+
+
+def needs_variable(entry: Mapping[str, object]) -> bool:
+    """Return True if Codex reads the key of the entry from its environment alone."""
+    return _HEADERS_COMMAND not in entry and _TOKEN_VARIABLE in entry
+
+
+def _get_transport(entry: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the part of an entry with its address and headers. Cline has a member for it, and the other form too."""
+    return _get_object(entry.get("transport")) or entry
 
 
 def _add_input(text: str) -> str:

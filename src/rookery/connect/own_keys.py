@@ -1,15 +1,18 @@
-"""The key of one client on one machine, with no more permissions than a coding agent needs (field notes B4.5)."""
+"""The key of one client on one machine, or under one name, with no more permissions than a coding agent needs (field notes B4.5)."""
 
 from __future__ import annotations
 
 import re
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rookery.access.errors import NameTaken
 from rookery.access.key_fields import NewAgentKey
 from rookery.access.operator import get_operator, resolve_workspace
+from rookery.coding_agents.projects import PROJECT_FILE, find_project, read_agent_name
 from rookery.connect.errors import ServerUnusable
 from rookery.connect.server_client import ServerClient
 from rookery.kernel.secret import Secret
@@ -22,21 +25,61 @@ LEAST_PERMISSIONS = ("mcp:read", "mcp:write", "brain:read", "brain:write", "sess
 
 _MAX_AGENT_ID_CHARS = 64
 _OTHER_CHARACTERS = re.compile(r"[^a-z0-9]+")
+_RANDOM_HOST = re.compile(r"[0-9a-f]{12}|codespaces-[0-9a-f]{6}")
+"""The names of hosts that Docker, Podman and Codespaces make up for each new container."""
+
+_RANDOM_POD = re.compile(r"[a-z0-9.-]+-[a-z0-9]{5}")
+"""The name of a pod of Kubernetes, which ends with a random part."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRequest:
-    """The key to create. Its *agent_id* is unique in a workspace, so that a second run creates no second key."""
+    """
+    The key to create. Its *agent_id* is unique in a workspace, so that a second run creates no second key.
+
+    Attributes:
+        notice: What the user should know about the name of the agent.
+    """
 
     name: str
     agent_id: str
+    notice: str | None = None
 
 
-def describe_key(client: str, host: str | None = None) -> KeyRequest:
-    """Return the key of *client* on the machine *host*, by default this one."""
-    host_name = host or socket.gethostname() or "this machine"
-    slug = _OTHER_CHARACTERS.sub("-", f"{client}-{host_name}".lower())[:_MAX_AGENT_ID_CHARS].strip("-")
-    return KeyRequest(f"{client} on {host_name}"[:100], slug)
+def describe_key(client: str, name: str | None, *, folder: Path, environ: Mapping[str, str]) -> KeyRequest:
+    """
+    Return the key of *client* under *name*.
+
+    Without *name* it is that of `.rookery.toml` in *folder*, or else that of this machine. A container whose name is random has the name
+    of the project in its place, because each new container would have another agent.
+
+    Raises:
+        OSError, ValueError: `.rookery.toml` or a file of Git cannot be read.
+    """
+    given_name = name or read_agent_name(folder)
+    if given_name is not None:
+        prefix = "" if given_name.lower().startswith(client) else f"{client}-"
+        return KeyRequest(f"{client}: {given_name}"[:100], _to_agent_id(f"{prefix}{given_name}"))
+    host = socket.gethostname() or "this machine"
+    if not _is_random(host, environ):
+        return KeyRequest(f"{client} on {host}"[:100], _to_agent_id(f"{client}-{host}"))
+    project = find_project(folder)
+    place = "container" if project is None else project.project
+    agent_id = _to_agent_id(f"{client}-{place}")
+    return KeyRequest(
+        f"{client} in containers: {place}"[:100],
+        agent_id,
+        f"The name of this host, {host}, is random, so the agent is {agent_id}. To choose another name, use --name NAME, or write "
+        f'agent = "NAME" to {PROJECT_FILE}.',
+    )
+
+
+def _to_agent_id(name: str) -> str:
+    return _OTHER_CHARACTERS.sub("-", name.lower())[:_MAX_AGENT_ID_CHARS].strip("-")
+
+
+def _is_random(host: str, environ: Mapping[str, str]) -> bool:
+    return _RANDOM_HOST.fullmatch(host) is not None or ("KUBERNETES_SERVICE_HOST" in environ and _RANDOM_POD.fullmatch(host) is not None)
 
 
 async def create_locally(services: AccessServices, workspace: str | None, request: KeyRequest) -> Secret | None:

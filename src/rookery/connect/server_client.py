@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from rookery.connect.errors import ServerUnusable
 from rookery.kernel.secret import Secret
+from rookery.tools.discovery.catalogue_size import CatalogueSize, measure_catalogue
 
 _TIMEOUT_S = 10.0
 """Longest wait for the next bytes of an answer."""
@@ -71,9 +72,9 @@ class ServerClient:
             handlers.append(urllib.request.ProxyHandler({}))
         self._opener = urllib.request.build_opener(*handlers)
 
-    def count_tools(self, mcp_url: str) -> int:
+    def measure_tools(self, mcp_url: str) -> CatalogueSize:
         """
-        Begin a session at *mcp_url* as a client does, list the tools and end it. Return their number.
+        Begin a session at *mcp_url* as a client does, list the tools and end it. Return the size of the list.
 
         Raises:
             ServerUnusable: The server cannot be reached, rejects the key, or does not answer in the protocol.
@@ -84,15 +85,15 @@ class ServerClient:
         headers = {**session, "MCP-Protocol-Version": str(result.get("protocolVersion", _PROTOCOL_VERSION))}
         try:
             self._post(mcp_url, {"jsonrpc": "2.0", "method": "notifications/initialized"}, headers)
-            count, cursor = 0, None
+            tools, cursor = list[object](), None
             for number in range(_MAX_PAGES):
                 page, _ = self._call_mcp(mcp_url, number + 2, "tools/list", {} if cursor is None else {"cursor": cursor}, headers)
-                tools = page.get("tools")
-                count += len(cast("list[object]", tools)) if isinstance(tools, list) else 0
+                listed = page.get("tools")
+                tools += cast("list[object]", listed) if isinstance(listed, list) else []
                 cursor = page.get("nextCursor")
                 if not isinstance(cursor, str):
                     break
-            return count
+            return measure_catalogue(tools)
         finally:
             if session:
                 self._send("DELETE", mcp_url, None, headers)

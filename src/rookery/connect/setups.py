@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
 from rookery.connect import hook_entries, mcp_entries, rule_files
 from rookery.connect.client_files import FileEdit, decode, encode, read_file
-from rookery.connect.clients import CONFIGS, ClientConfig, Places, Scope, locate_file, locate_hooks, locate_rule
+from rookery.connect.clients import ClientConfig, Places, Scope, locate_file, locate_hooks, locate_rule
 from rookery.connect.errors import ClientFileBroken, UneditableText
 from rookery.connect.hook_entries import HookTarget
+from rookery.connect.key_files import add_key, build_headers_command, locate_key_file, to_option, to_shell_word
 from rookery.tools.discovery.client_guides import SetupTarget
 
 T = TypeVar("T")
@@ -47,6 +48,16 @@ class Setup:
         return locate_hooks(self.client.id, self.scope, self.places)
 
     @property
+    def key_file(self) -> Path | None:
+        """The file with the key, or None for a client that has none."""
+        return locate_key_file(self.client.id, self.places)
+
+    @property
+    def headers_command(self) -> str:
+        """The command that prints the headers of a connection; empty for a client without a key file."""
+        return "" if self.key_file is None else build_headers_command(to_shell_word(self.key_file, self.places.home))
+
+    @property
     def rule_file(self) -> Path | None:
         """The file of the rule, or None for a client, scope or tool server without one."""
         return locate_rule(self.client.id, self.scope, self.places) if self.target.server in {None, "brain"} else None
@@ -78,13 +89,37 @@ class Changes:
         """True if no file changes."""
         return not any(edit.is_change for edit in self.edits)
 
+    def edit(self, path: Path, change: Callable[[str], str | None], *, is_secret: bool = False, is_leak: bool = False) -> bool:
+        """
+        Add a change of the text of a file, after an earlier one of the same file. Return True if it changes something.
+
+        Raises:
+            ClientFileBroken: The file cannot be read, or cannot take the change.
+        """
+        earlier = next((edit for edit in self.edits if edit.path == path), None)
+        before = read_file(path)
+        content = before if earlier is None else earlier.after
+        text = decode(path, content)
+        try:
+            after = change(text)
+        except UneditableText as error:
+            raise ClientFileBroken(f"{path}: {error}. The file stays as it is; correct it, or add the entry by hand.") from error
+        if after == text and content is not None:
+            return False
+        self.edits = [edit for edit in self.edits if edit is not earlier]
+        is_secret = is_secret or (earlier is not None and earlier.is_secret)
+        is_leak = is_leak or (earlier is not None and earlier.is_leak)
+        content = None if after is None else encode(after, before)
+        self.edits.append(FileEdit(path, before, content, is_secret=is_secret, is_leak=is_leak))
+        return True
+
 
 def prepare_write(setup: Setup, *, key: str | None = None) -> Changes:
     """
     Return the changes that connect the client. They are empty if it is connected already.
 
     Args:
-        key: A new key for a client that reads it only from its file.
+        key: A key for a client that reads it from its file or from a key file.
 
     Raises:
         ClientFileBroken: A file cannot be read, or is not in the format of the client.
@@ -97,17 +132,23 @@ def prepare_write(setup: Setup, *, key: str | None = None) -> Changes:
             "get it too. To move it, remove that entry first."
         )
     else:
-        edit = _edit(
-            setup.mcp_file, lambda text: mcp_entries.add_entry(setup.client, text, setup.target, key=key), is_secret=key is not None
-        )
-        if edit is not None:
-            changes.edits.append(edit)
-            replaced = read_entries(setup.client, setup.mcp_file).get(setup.target.name)
+        entry_key = key if setup.client.key_source == "file" else None
+
+        def add(text: str) -> str:
+            return mcp_entries.add_entry(setup.client, text, setup.target, key=entry_key, headers_command=setup.headers_command)
+
+        replaced = read_entries(setup.client, setup.mcp_file).get(setup.target.name)
+        is_leak = replaced is not None and setup.client.key_source != "file" and mcp_entries.get_file_key(replaced) is not None
+        if changes.edit(setup.mcp_file, add, is_secret=entry_key is not None, is_leak=is_leak):
             if replaced is not None and not mcp_entries.is_own_entry(replaced):
                 changes.notices.append(
                     f"The entry {setup.target.name} of {setup.mcp_file} was another one and is replaced. The backup has it."
                 )
+            if is_leak:
+                changes.notices.append(f"{setup.mcp_file} had the key in clear. Rotate it if others have seen the file.")
     _prepare_hooks(setup, changes)
+    if key is not None and setup.key_file is not None:
+        changes.edits.append(add_key(setup.key_file, key))
     return changes
 
 
@@ -122,10 +163,12 @@ def prepare_removal(setup: Setup) -> Changes:
     name = setup.target.name
     entry = read_entries(setup.client, setup.mcp_file).get(name)
     if entry is not None and mcp_entries.is_own_entry(entry):
-        changes.edits += _edits(setup.mcp_file, lambda text: mcp_entries.remove_entry(setup.client, text, name))
+        changes.edit(setup.mcp_file, lambda text: mcp_entries.remove_entry(setup.client, text, name))
     elif entry is not None:
         changes.notices.append(f"{setup.mcp_file} has {name}, but not as this command writes it, so it stays. Remove it by hand.")
     _remove_hooks(setup, changes)
+    if setup.key_file is not None and setup.key_file.exists() and not changes.is_empty:
+        changes.notices.append(f"{setup.key_file} keeps the key. Delete it once you have revoked the key.")
     return changes
 
 
@@ -175,11 +218,6 @@ def is_in_repository(file: Path) -> bool:
     return any((folder / ".git").exists() for folder in real.parents)
 
 
-def get_config(client: str) -> ClientConfig | None:
-    """Return the configuration of a client, or None if it has no file."""
-    return CONFIGS.get(client)
-
-
 def _find_same_entry(setup: Setup) -> FoundEntry | None:
     """Return an entry of another scope that is the same, so that a second one would double its tools."""
     for other in find_entries(setup, setup.target.name):
@@ -190,10 +228,10 @@ def _find_same_entry(setup: Setup) -> FoundEntry | None:
 
 
 def _prepare_hooks(setup: Setup, changes: Changes) -> None:
-    file, client = setup.hooks_file, setup.client.id
+    file = setup.hooks_file
     if file is None:
         if setup.hooks:
-            changes.notices.append(f"{setup.client.name} has no hooks. Its agent uses the memory by the tools alone.")
+            changes.notices.append(f"Rookery has no hooks for {setup.client.name}. Its agent uses the memory by the tools alone.")
         return
     if setup.hooks is False:
         _remove_hooks(setup, changes)
@@ -205,23 +243,26 @@ def _prepare_hooks(setup: Setup, changes: Changes) -> None:
         return
     if not setup.hooks and not read_hooks(file):
         return
-    changes.edits += _edits(file, lambda text: hook_entries.add_hooks(client, text, setup.hook_target))
+    target = setup.hook_target
+    if setup.key_file is not None:
+        target = replace(target, key_file=to_option(setup.key_file, setup.places.home))
+    changes.edit(file, lambda text: hook_entries.add_hooks(setup.client.hook_client, text, target))
     if setup.rule_file is not None:
-        changes.edits += _edits(setup.rule_file, lambda text: rule_files.add_rule(text, setup.target))
+        changes.edit(setup.rule_file, lambda text: rule_files.add_rule(text, setup.target))
 
 
 def _remove_hooks(setup: Setup, changes: Changes) -> None:
     file, rule = setup.hooks_file, setup.rule_file
     if file is not None and read_hooks(file):
-        is_own_file = setup.client.id == "vscode"
+        is_own_file = file.name == "rookery.json"
 
         def remove(text: str) -> str | None:
             rest = hook_entries.remove_hooks(text)
             return None if is_own_file and rest.strip() == "{}" else rest
 
-        changes.edits += _edits(file, remove)
+        changes.edit(file, remove)
     if rule is not None and _read(rule, rule_files.has_rule, default=False):
-        changes.edits += _edits(rule, rule_files.remove_rule)
+        changes.edit(rule, rule_files.remove_rule)
 
 
 def _find_hooks_elsewhere(setup: Setup) -> Path | None:
@@ -231,23 +272,6 @@ def _find_hooks_elsewhere(setup: Setup) -> Path | None:
         if scope != setup.scope and file is not None and file != setup.hooks_file and read_hooks(file):
             return file
     return None
-
-
-def _edits(path: Path, change: Callable[[str], str | None]) -> list[FileEdit]:
-    edit = _edit(path, change)
-    return [] if edit is None else [edit]
-
-
-def _edit(path: Path, change: Callable[[str], str | None], *, is_secret: bool = False) -> FileEdit | None:
-    before = read_file(path)
-    text = decode(path, before)
-    try:
-        after = change(text)
-    except UneditableText as error:
-        raise ClientFileBroken(f"{path}: {error}. The file stays as it is; correct it, or add the entry by hand.") from error
-    if after == text and before is not None:
-        return None
-    return FileEdit(path, before, None if after is None else encode(after, before), is_secret=is_secret)
 
 
 def _read(path: Path, read: Callable[[str], T], *, default: T | None = None) -> T:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import cast
 
 import tomlkit
@@ -45,16 +45,20 @@ def get_tables(document: Mapping[str, object], section: str = _SECTION) -> dict[
     return {name: cast("TomlTable", table) for name, table in named_tables if isinstance(table, dict)}
 
 
-def set_server(text: str, name: str, fields: Mapping[str, str]) -> str:
+def set_server(text: str, name: str, fields: Mapping[str, str], *, dropped: Collection[str] = ()) -> str:
     """
     Return *text* with *fields* in the table of the server *name*, at the end of the file if it is new. Other fields of the table stay.
+
+    Args:
+        dropped: Fields that the table must not have.
 
     Raises:
         UneditableToml: The text is not TOML, or the table cannot be written in its place.
     """
     before = parse_toml(text)
     table = get_tables(before).get(name)
-    expected = {**before, _SECTION: {**_get_section(before), name: {**(table or {}), **fields}}}
+    fields_before = {key: value for key, value in (table or {}).items() if key not in dropped}
+    expected = {**before, _SECTION: {**_get_section(before), name: {**fields_before, **fields}}}
     if before == expected:
         return text
     if table is None:
@@ -67,7 +71,10 @@ def set_server(text: str, name: str, fields: Mapping[str, str]) -> str:
         return _require(text + separator + "".join(line + newline for line in lines), expected)
 
     def change(document: tomlkit.TOMLDocument) -> None:
-        cast("dict[str, dict[str, dict[str, str]]]", document)[_SECTION][name].update(fields)
+        server = cast("dict[str, dict[str, dict[str, str]]]", document)[_SECTION][name]
+        for key in dropped:
+            server.pop(key, None)
+        server.update(fields)
 
     return _require(_edit(text, change), expected)
 

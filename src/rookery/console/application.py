@@ -125,6 +125,7 @@ class Console:
     def _build_visit(self, request: Request, base: str, session: ConsoleSession, client: AsyncRookery, own_key: models.Who) -> Visit:
         return Visit(
             request=request,
+            ports=self._ports,
             templates=self._templates,
             organization=self._ports.organization,
             has_docs=self._ports.has_docs,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import cast
 from urllib.parse import urlencode
 
@@ -11,10 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from rookery.access.audit_log import PLATFORM_CHAIN, AuditSubject
-from rookery.access.models import Actor
 from rookery.access.rate_limits import MINUTE_US, RateLimit
 from rookery.access.scopes import grants
+from rookery.console.audit_entries import record_action
 from rookery.console.cookies import SessionCookies, SignedInKey
 from rookery.console.form_body import parse_form
 from rookery.console.ports import ConsolePorts
@@ -72,9 +71,9 @@ class SignIn:
         except ApiError as error:
             if error.status < _SERVER_ERROR:  # otherwise the server failed, and not the key
                 await self._ports.limiter.consume(name, _FAILURES, to_micros(self._ports.clock()))
-                await self._record(request, "console.sign_in_failed", {"reason": error.code}, None)
+                await record_action(self._ports, request, "console.sign_in_failed", {"reason": error.code}, None)
             return self.show(next_page=next_page, error=error.message, status=error.status)
-        await self._record(request, "console.signed_in", {}, own_key)
+        await record_action(self._ports, request, "console.signed_in", {}, own_key)
         entry = SignedInKey(key, str(getattr(own_key, "name", "")), own_key.workspace_name)
         response = _redirect(next_page)
         await self._cookies.write(request, response, self._cookies.add_key(self._cookies.read(request), entry))
@@ -115,27 +114,6 @@ class SignIn:
             message = f"This key has no scope {SIGN_IN_SCOPE}. Sign in with another key, or add the scope to this one."
             raise ApiError(message, status=403, code="scope_missing", detail={"required_scope": SIGN_IN_SCOPE})
         return own_key
-
-    async def _record(self, request: Request, action: str, fields: Mapping[str, object], own_key: models.Who | None) -> None:
-        """Write an entry to the audit log: of the key's workspace, or of the platform if no key is known."""
-        address = self._ports.find_address(request.scope)
-        request_id = cast("Mapping[str, str]", request.scope["state"])["request_id"]
-        if own_key is None:
-            actor, chain = Actor(kind="system", name="console", address=address, request_id=request_id), PLATFORM_CHAIN
-        else:
-            kind = "agent" if own_key.kind == "agent" else "api"
-            actor = Actor(
-                kind=kind,
-                id=str(getattr(own_key, "id", "")),
-                name=str(getattr(own_key, "name", "")),
-                address=address,
-                request_id=request_id,
-            )
-            chain = int(getattr(own_key, "workspace_id", 0))
-        subject = AuditSubject(kind="console", id=actor.id or address, name=actor.name)
-        await self._ports.db.write(
-            lambda tx: self._ports.audit.record(tx, actor, chain, action, subject, before=None, after=fields or None)
-        )
 
 
 def read_scopes(own_key: models.Who) -> frozenset[str]:

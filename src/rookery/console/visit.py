@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, cast, get_args
 
@@ -11,8 +11,10 @@ from starlette.responses import Response
 
 from rookery.access.scopes import grants
 from rookery.console.arguments import parse_integer, parse_json_object, parse_number
+from rookery.console.audit_entries import record_action
 from rookery.console.cookies import ConsoleSession
 from rookery.console.form_body import parse_form
+from rookery.console.ports import ConsolePorts
 from rookery.console.rendering import ConsoleTemplates
 from rookery.console.sections import SECTIONS
 from rookery.kernel.http.request_body import read_body
@@ -110,6 +112,7 @@ class Visit:
     """
 
     request: Request
+    ports: ConsolePorts
     templates: ConsoleTemplates
     organization: str
     has_docs: bool
@@ -130,6 +133,10 @@ class Visit:
         """The page of a list, from 1."""
         text = self.query("page", "1")
         return max(1, int(text)) if text.isdecimal() and len(text) < 8 else 1
+
+    async def record(self, action: str, fields: Mapping[str, object]) -> None:
+        """Add an entry to the audit log of the key's workspace."""
+        await record_action(self.ports, self.request, action, fields, self.own_key)
 
     def can(self, scope: str) -> bool:
         """Return whether the key has *scope*. A control that the key may not use is not shown."""

@@ -25,6 +25,7 @@ from rookery.content.store import batches as store
 from rookery.content.store import generations
 from rookery.kernel.db import Tx
 from rookery.kernel.errors import NotFound, RookeryError
+from rookery.kernel.pages import ListPage, PageSlice
 
 MAX_BATCH_SIZE = 500
 """Maximum generations of a batch."""
@@ -82,28 +83,18 @@ class GenerationBatches:
         """Return a batch with its counts, or raise NotFound."""
         return await self._db.read(lambda tx: load_batch_view(tx, tenant.workspace_id, batch_id))
 
-    async def list_page(
-        self, tenant: ContentTenant, *, limit: int, offset: int, status: BatchStatus | None = None
-    ) -> tuple[Sequence[BatchView], int]:
+    async def list_page(self, tenant: ContentTenant, *, page: PageSlice, status: BatchStatus | None = None) -> ListPage[BatchView]:
         """Return a page of batches, newest first, and the total; *status* None: no filter."""
 
-        def read(tx: Tx) -> tuple[Sequence[BatchView], int]:
-            page, total = store.list_page(tx, tenant.workspace_id, limit=limit, offset=offset, status=status)
-            return [generations.view_batch(tx, batch) for batch in page], total
+        def read(tx: Tx) -> ListPage[BatchView]:
+            batch_page = store.list_page(tx, tenant.workspace_id, page=page, status=status)
+            return batch_page.with_items([generations.view_batch(tx, batch) for batch in batch_page.items])
 
         return await self._db.read(read)
 
-    async def list_generations(
-        self, tenant: ContentTenant, batch_id: str, *, limit: int, offset: int
-    ) -> tuple[Sequence[GenerationSummary], int]:
+    async def list_generations(self, tenant: ContentTenant, batch_id: str, *, page: PageSlice) -> ListPage[GenerationSummary]:
         """Return a page of a batch's generations, in the order of the request, and the total. Raises NotFound."""
-
-        def read(tx: Tx) -> tuple[Sequence[GenerationSummary], int]:
-            batch = _require_batch(tx, tenant.workspace_id, batch_id)
-            page = generations.list_batch_page(tx, tenant.workspace_id, batch_id, limit=limit, offset=offset)
-            return page, batch.total
-
-        return await self._db.read(read)
+        return await self._db.read(lambda tx: generations.list_batch_page(tx, _require_batch(tx, tenant.workspace_id, batch_id), page=page))
 
     async def cancel(self, tenant: ContentTenant, batch_id: str) -> BatchView:
         """Cancel all generations of a batch that are not final. Raises NotFound."""

@@ -37,6 +37,7 @@ from rookery.content.store import budgets as store
 from rookery.kernel.clock import Clock, format_iso
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound, RookeryError
+from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
 
 _MAX_LISTED_KEYS = 1_000
@@ -205,15 +206,13 @@ class Budgets:
 
         return await self._db.write(work)
 
-    async def list_usage(
-        self, tenant: ContentTenant, filters: ContentUsageFilter, *, limit: int, offset: int
-    ) -> tuple[Sequence[UsageView], int]:
+    async def list_usage(self, tenant: ContentTenant, filters: ContentUsageFilter, *, page: PageSlice) -> ListPage[UsageView]:
         """Return a page of usage by day, key and model, newest day first, and the total."""
 
-        def read(tx: Tx) -> tuple[Sequence[UsageView], int]:
-            records, total = store.list_usage(tx, tenant.workspace_id, filters, limit=limit, offset=offset)
-            names = self._find_key_names(tx, tenant.workspace_id, sorted({record.key_id for record in records}))
-            return [UsageView(record, names.get(record.key_id)) for record in records], total
+        def read(tx: Tx) -> ListPage[UsageView]:
+            usage_page = store.list_usage(tx, tenant.workspace_id, filters, page=page)
+            names = self._find_key_names(tx, tenant.workspace_id, sorted({record.key_id for record in usage_page.items}))
+            return usage_page.with_items([UsageView(record, names.get(record.key_id)) for record in usage_page.items])
 
         return await self._db.read_from_replica(read)
 

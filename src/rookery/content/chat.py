@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Self
 
+from rookery.kernel.token_estimates import CHARS_PER_TOKEN
+
 Role = Literal["system", "user", "assistant"]
 
 SchemaMode = Literal["json_schema", "json_object", "prompt"]
@@ -21,8 +23,6 @@ The way in which JSON output was requested, from the strictest.
 MAX_SCHEMA_ATTEMPTS = 3
 """Maximum answers that are requested for one completion with a schema: the first, and two that carry the errors of the previous ones."""
 
-CHARS_PER_TOKEN = 4
-"""Characters of a token in an estimate. It is about right for English, and too high for most other languages and for code."""
 
 MESSAGE_OVERHEAD_TOKENS = 4
 """Tokens of a message in an estimate for its role and its separators."""

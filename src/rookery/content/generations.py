@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -29,6 +29,7 @@ from rookery.content.store import budgets as budget_store
 from rookery.content.store import generations as store
 from rookery.kernel.db import Tx
 from rookery.kernel.errors import Conflict, NotFound
+from rookery.kernel.pages import ListPage, PageSlice
 
 _CANCELLED_MESSAGE = "The generation was cancelled on request."
 _INTERRUPTED_MESSAGE = "The process that waited for the answer stopped before it was complete."
@@ -117,11 +118,9 @@ class Generations:
         """Return a generation, or raise NotFound."""
         return await self._db.lookup(lambda tx: require_generation(tx, tenant.workspace_id, generation_id))
 
-    async def list_page(
-        self, tenant: ContentTenant, filters: GenerationFilter, *, limit: int, offset: int
-    ) -> tuple[Sequence[GenerationSummary], int]:
+    async def list_page(self, tenant: ContentTenant, filters: GenerationFilter, *, page: PageSlice) -> ListPage[GenerationSummary]:
         """Return a page of generations without their texts, newest first, and the total."""
-        return await self._db.read_from_replica(lambda tx: store.list_page(tx, tenant.workspace_id, filters, limit=limit, offset=offset))
+        return await self._db.read_from_replica(lambda tx: store.list_page(tx, tenant.workspace_id, filters, page=page))
 
     async def cancel(self, tenant: ContentTenant, generation_id: str) -> Generation:
         """

@@ -26,6 +26,7 @@ from rookery.content.store import templates as store
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
+from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.placeholders import fill_placeholders, find_placeholder_faults
 from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.kernel.variables import complete_values, find_variable_faults
@@ -45,14 +46,14 @@ class PromptTemplates:
         self._audit = audit
         self._clock = clock
 
-    async def list_page(self, tenant: ContentTenant, *, limit: int, offset: int, text: str = "") -> tuple[Sequence[PromptTemplate], int]:
+    async def list_page(self, tenant: ContentTenant, *, page: PageSlice, text: str = "") -> ListPage[PromptTemplate]:
         """
         Return a page of templates in their current versions, by slug, and the total.
 
         Args:
             text: A part of the slug or the name, in upper or lower case.
         """
-        return await self._db.read_from_replica(lambda tx: store.list_page(tx, tenant.workspace_id, limit=limit, offset=offset, text=text))
+        return await self._db.read_from_replica(lambda tx: store.list_page(tx, tenant.workspace_id, page=page, text=text))
 
     async def get(self, tenant: ContentTenant, slug: str, *, version: int | None = None) -> PromptTemplate:
         """

@@ -10,6 +10,7 @@ import jsonschema_rs
 import orjson
 
 from rookery.kernel.errors import ValidationFailed
+from rookery.kernel.schema_compilation import compile_schema
 from rookery.kernel.schema_cost import MAX_STEPS, find_unsupported_reference, is_too_complex
 
 MAX_LISTED_ERRORS = 10
@@ -36,10 +37,8 @@ class ResponseSchema:
             ValidationFailed: It is no JSON schema.
         """
         self.schema = dict(schema)
-        patterns = jsonschema_rs.RegexOptions(size_limit=_MAX_REGEX_BYTES, dfa_size_limit=_MAX_REGEX_BYTES)
         try:
-            kind = jsonschema_rs.validator_cls_for(self.schema) if "$schema" in self.schema else jsonschema_rs.Draft202012Validator
-            self._validator = kind(self.schema, offline=True, pattern_options=patterns)
+            self._validator = compile_schema(self.schema, max_regex_bytes=_MAX_REGEX_BYTES)
         except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
             reason = str(error).splitlines()[0][:_MAX_ERROR_CHARS]
             raise ValidationFailed({"schema": [f"is not a valid JSON schema: {reason}"]}) from None

@@ -7,7 +7,7 @@ from typing import cast
 
 import orjson
 
-from rookery.kernel.http.operation_tools import ServerDeclaration
+from rookery.kernel.http.operation_tools import ServerDeclaration, drop_empty, is_empty
 from rookery.kernel.http.operations import ToolDeclaration
 
 SERVER = ServerDeclaration(
@@ -24,26 +24,34 @@ _GENERATE_TOOL, _GET_TOOL = "content_generate", "content_get"
 
 GENERATE = ToolDeclaration(
     name=_GENERATE_TOOL,
-    description="Generate a text with the workspace's language model and wait for it. Use it for a draft, a summary or a translation that "
-    "another model should write, or with `schema` for JSON. Send exactly one of `prompt` and `template`.",
+    description="Generate a text with another language model, or JSON with `schema`. Send exactly one of `prompt` and `template`.",
     effect="creates",
     arguments={
-        "prompt": "What to write.",
-        "template": "Slug of a prompt template of the workspace.",
-        "variables": "Values for the template.",
-        "schema": "A JSON schema that the answer must match.",
-        "model": "Default: the workspace's model.",
+        "prompt": "",
+        "template": "A slug.",
+        "variables": "",
+        "schema": "JSON schema of the answer.",
+        "model": "",
         "max_tokens": "Default 1024.",
-        "score": "Also score the answer.",
+        "score": "",
     },
     fixed={"mode": "sync"},
 )
 GET = ToolDeclaration(
     name=_GET_TOOL,
-    description="Show a generation with its status and its output, for example one that was queued.",
+    description="Show a generation with its status and its output.",
     effect="reads",
-    arguments={"generation_id": "The id."},
+    arguments={"generation_id": ""},
 )
+
+
+def compact_output(tool: str, output: Mapping[str, object]) -> Mapping[str, object]:
+    """Return *output* without fields that carry no information. Null in a generated JSON is a part of the answer."""
+    del tool
+    answer = cast("Mapping[str, object]", output.get("output") or {})
+    others = {name: drop_empty(value) for name, value in output.items() if name != "output"}
+    fields = {**others, "output": {name: value for name, value in answer.items() if value is not None}}
+    return {name: value for name, value in fields.items() if not is_empty(value)}
 
 
 def render_text(tool: str, output: Mapping[str, object]) -> str:

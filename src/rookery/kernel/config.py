@@ -196,6 +196,9 @@ class Settings:
     egress_private: bool = _setting(_parse_bool, False, "Let requests to users’ URLs reach private networks.")
     tool_calls_days: int = _setting(_int_parser(1, 3650), 90, "Days until the record of a tool call is deleted.")
     tool_arguments: bool = _setting(_parse_bool, False, "Store the arguments of tool calls in their records, without secrets.")
+    mcp_name_length: int = _setting(
+        _int_parser(40, 64), 50, "Maximum length of the names of tools and prompts at /mcp. MCP clients add a prefix to them."
+    )
     webhook_deliveries_days: int = _setting(_int_parser(1, 3650), 30, "Days until an event and its webhook deliveries are deleted.")
     notify_deliveries_days: int = _setting(
         _int_parser(1, 3650), 30, "Days until the deliveries of a finished campaign are deleted. Its statistics stay."
@@ -238,6 +241,9 @@ class Settings:
     )
     recall_mode: Literal["semantic", "keyword", "hybrid"] = _choice_setting(
         ("semantic", "keyword", "hybrid"), "hybrid", "The search mode of recall for requests without `mode`."
+    )
+    recall_days: int = _setting(
+        _int_parser(1, 3650), 30, "Days until a recall is deleted: its entry in the log of recalls, and the possibility of feedback on it."
     )
     engine_timeout_ms: int = _setting(
         _int_parser(50, 60_000),

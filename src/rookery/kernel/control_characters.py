@@ -11,6 +11,15 @@ _CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2
 _LAYOUT = frozenset("\t\n")
 
 
+_TERMINAL_SEQUENCE = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]")
+"""A command to a terminal, for example for a colour."""
+
+
+def remove_control_characters(text: str) -> str:
+    """Return *text* as one line without control characters and commands to terminals."""
+    return " ".join(_CONTROL_CHARACTER.sub(" ", _TERMINAL_SEQUENCE.sub("", text)).split())
+
+
 def escape_control_characters(text: str, *, keeps_layout: bool = False) -> str:
     r"""
     Return *text* with control characters and line breaks as escapes such as \x1b.

@@ -14,6 +14,9 @@ RESTORE_FOLDER = ".restoring"
 SERVER_FILE = "listening.json"
 """The file with the address and the process id of the running server."""
 
+TOOL_HEALTH_FILE = "tool-servers.json"
+"""The file with the health of the tool servers in the running server."""
+
 SETTINGS_FILE = "rookery.toml"
 """The settings file that the server and all commands on this data folder read."""
 

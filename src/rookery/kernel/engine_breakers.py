@@ -12,6 +12,7 @@ from typing import TypeVar
 import structlog
 
 from rookery.kernel.config import Settings
+from rookery.kernel.engine_writes import EngineWrites
 from rookery.kernel.errors import EngineReadOnly, EngineUnavailable
 
 T = TypeVar("T")
@@ -142,6 +143,7 @@ class EngineBreakers:
         early_text_writes: For writes to the full-text index beside a request that stores.
         counters: For rate limits. A process counts on its own while it is open (D-27).
         database: For a record store on a server, which limits the time itself. None: the store is a file.
+        writes: The indexes that refuse writes.
     """
 
     def __init__(self, settings: Settings, *, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -157,6 +159,8 @@ class EngineBreakers:
         self.early_text_writes = make("texts", operation="write", timeout_s=write_limit_s)
         self.database = None if _is_embedded(settings.database_url.reveal()) else make("database")
         self.counters = make("counters", operation="count", max_failures=1)
+        addresses = {"vectors": settings.vectors, "texts": settings.texts}
+        self.writes = EngineWrites([engine for engine, address in addresses.items() if not _is_embedded(address.reveal())])
 
     def __iter__(self) -> Iterator[EngineBreaker]:
         """Return all breakers, in a fixed order."""
@@ -164,7 +168,9 @@ class EngineBreakers:
         return iter(breakers if self.database is None else [*breakers, self.database])
 
     def describe(self, engine: str, state: str) -> str:
-        """Return *state*, what a probe of *engine* found, or that calls fail at once although it was `ok`."""
+        """Return *state*, what a probe of *engine* found, or what is wrong although it was `ok`."""
+        if state == "ok" and (refusal := self.writes.describe(engine)) is not None:
+            return refusal
         reasons = [breaker.rejection_reason for breaker in self if breaker.engine == engine]
         reason = next((reason for reason in reasons if reason is not None), None)
         return state if state != "ok" or reason is None else f"paused after failures: {reason}"

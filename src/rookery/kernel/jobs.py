@@ -113,6 +113,12 @@ _MEASURE_READY = select(
     case((_IS_CLAIMED, 1), else_=0).label("is_claimed"),
 ).select_from(_READY_TIMES)
 _SELECT_FAILED = select(jobs).where(jobs.c.failed_at.is_not(None)).order_by(jobs.c.failed_at).limit(bindparam("at_most"))
+_SELECT_WAITING = (
+    select(jobs)
+    .where(jobs.c.kind == bindparam("of_kind"), jobs.c.id > bindparam("past"), jobs.c.owner.is_(None))
+    .order_by(jobs.c.id)
+    .limit(bindparam("at_most"))
+)
 _SELECT_STATS = (
     select(
         jobs.c.kind,
@@ -309,6 +315,11 @@ class JobQueue:
             )
             for row in await self.db.read(lambda tx: tx.fetch_all(_SELECT_STATS))
         }
+
+    async def list_waiting(self, kind: str, *, after_id: str, limit: int) -> list[Job]:
+        """Return jobs of *kind* that no worker has, from the one after *after_id* on, in the order of their ids."""
+        look = {"of_kind": kind, "past": after_id, "at_most": limit}
+        return [_JOBS.from_row(row) for row in await self.db.read(lambda tx: tx.fetch_all(_SELECT_WAITING, look))]
 
     async def list_failed(self, limit: int = 100) -> list[tuple[Job, str]]:
         """Return failed jobs with their last error, the longest failed first."""

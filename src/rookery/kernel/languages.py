@@ -241,6 +241,11 @@ def guess_languages(text: str) -> LanguageGuess:
     return LanguageGuess(likely, may_be_english)
 
 
+def is_function_word(word: str) -> bool:
+    """Return whether *word*, without case, is a function word of any language that is recognized by them."""
+    return word in _LANGUAGES_BY_WORD
+
+
 def to_stem_terms(text: str) -> list[str]:
     """Return the stem terms of the words of *text*, each once, for a text index. Words in English or in an unknown language have none."""
     languages, _ = guess_languages(text)

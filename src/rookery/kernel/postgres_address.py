@@ -94,6 +94,11 @@ def _parse_hosts(text: str) -> tuple[str, str] | None:
 
 
 _REASONS = (
+    (
+        re.compile(r"unsupported startup parameter", re.IGNORECASE),
+        "the pooler before it refuses the options of the session; with PgBouncer, set ignore_startup_parameters = options",
+    ),
+    (re.compile(r"statement pooling mode", re.IGNORECASE), "the pooler before it is in statement mode, which allows no transactions"),
     (re.compile(r"refused", re.IGNORECASE), "it refuses connections"),
     (re.compile(r"resolve host|name or service not known|no address", re.IGNORECASE), "the name of its host is unknown"),
     (re.compile(r"password|authentication|pg_hba\.conf|role .* does not exist", re.IGNORECASE), "it refused the login"),

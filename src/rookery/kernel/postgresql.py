@@ -7,26 +7,32 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar, cast
 
 import psycopg
+import structlog
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from rookery.kernel.db.tcp_options import TCP_OPTIONS
 from rookery.kernel.errors import EngineReadOnly, EngineUnavailable, StorageFull
 from rookery.kernel.postgres_address import describe_connection_error, parse_postgres_address
+from rookery.kernel.postgres_pooler import LOSSES, POOLER, find_transaction_pooler, is_pooler_symptom
 
 T = TypeVar("T")
 PostgresConnection = AsyncConnection[tuple[object, ...]]
 
 MISSING_TABLE_SQLSTATE = "42P01"
+_MISSING_SQLSTATES = frozenset({MISSING_TABLE_SQLSTATE, "3F000", "42704", "42883"})
+"""undefined_table, and a schema, a type, or a function or operator that is missing: somebody moved an extension to another schema."""
 
 _POOL_SIZE = 10
 _POOL_TIMEOUT_S = 10.0
 _MAX_ATTEMPTS = 5
-_RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", MISSING_TABLE_SQLSTATE})
-"""serialization_failure, deadlock_detected, and tables that somebody deleted, which the next attempt creates."""
+_RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", *_MISSING_SQLSTATES})
+"""serialization_failure, deadlock_detected, and what somebody deleted or moved, which the next attempt finds or creates."""
 
 _DISK_FULL_SQLSTATE = "53100"
 _READ_ONLY_SQLSTATE = "25006"
+_log = structlog.stdlib.get_logger("rookery.database")
+
 _SET_OPTION = "SELECT set_config(%(name)s, %(value)s, false)"
 
 
@@ -34,10 +40,13 @@ class PostgresPool:
     """
     A pool of autocommit connections, opened on first use. All calls come from one event loop.
 
+    Before the first use it looks for a pooler in transaction mode. Then, or once an error shows one, it prepares no statements and sets no
+    options of sessions, which would be those of other clients.
+
     Args:
         engine: The name of the engine in errors, and of its setting.
         options: Options of PostgreSQL for each connection, by name.
-        on_missing_table: Called if a table does not exist, before the work is repeated.
+        on_missing_table: Called if a table, or what it needs, does not exist, before the work is repeated.
         prepares_statements: Prepare statements that are repeated. Then PostgreSQL may plan them without their parameters.
         timeout_s: Longest wait for a connection.
     """
@@ -58,6 +67,7 @@ class PostgresPool:
         self._on_missing_table = on_missing_table
         self._prepares_statements = prepares_statements
         self._timeout_s = timeout_s
+        self._has_pooler: bool | None = None
         self._pool: AsyncConnectionPool[PostgresConnection] | None = None
         self._opening = asyncio.Lock()
         self._connection_error: psycopg.Error | None = None
@@ -77,6 +87,16 @@ class PostgresPool:
         self._tasks.add(cast("asyncio.Task[object]", task))
         task.add_done_callback(self._on_done)
         return await asyncio.shield(task)
+
+    @property
+    def has_pooler(self) -> bool:
+        """True if a pooler in transaction mode was found. Then a connection has no session of its own."""
+        return bool(self._has_pooler)
+
+    async def set_option(self, connection: PostgresConnection, name: str, value: str) -> None:
+        """Set an option of the session, if *connection* has one of its own."""
+        if not self._has_pooler:
+            await connection.execute(_SET_OPTION, {"name": name, "value": value})
 
     async def close(self) -> None:
         """Wait for running work, then close the connections. The next use opens them again."""
@@ -100,8 +120,13 @@ class PostgresPool:
             except PoolTimeout as error:
                 raise EngineUnavailable(self._engine, self._explain_no_connection()) from error
             except psycopg.Error as error:
-                if error.sqlstate == MISSING_TABLE_SQLSTATE:
+                if error.sqlstate in _MISSING_SQLSTATES:
                     self._on_missing_table()
+                if is_pooler_symptom(error):
+                    self._record_pooler()
+                    await pool.drain()  # new connections prepare no statements
+                    if attempt < _MAX_ATTEMPTS:
+                        continue
                 if error.sqlstate == _READ_ONLY_SQLSTATE:
                     await pool.drain()  # new connections may lead to the primary, or to one that accepts writes again
                 if attempt == _MAX_ATTEMPTS or error.sqlstate not in _RETRYABLE_SQLSTATES:
@@ -110,6 +135,8 @@ class PostgresPool:
 
     async def _open(self) -> AsyncConnectionPool[PostgresConnection]:
         async with self._opening:
+            if self._has_pooler is None:
+                await self._look_for_pooler()
             if self._pool is None:
                 pool = AsyncConnectionPool(
                     connection_class=self._make_connection_class(),
@@ -124,6 +151,19 @@ class PostgresPool:
                 await pool.open()
                 self._pool = pool
         return self._pool
+
+    async def _look_for_pooler(self) -> None:
+        is_found = await find_transaction_pooler(self._parameters)
+        if is_found is None:
+            return
+        self._has_pooler = False
+        if is_found:
+            self._record_pooler()
+
+    def _record_pooler(self) -> None:
+        if not self._has_pooler:
+            self._has_pooler = True
+            _log.warning("database.transaction_pooler", engine=self._engine, reason=f"{POOLER}: {LOSSES}")
 
     def _make_connection_class(self) -> type[PostgresConnection]:
         """Return the class of connections that notes why the last one could not be opened. The pool itself only logs it."""
@@ -148,14 +188,16 @@ class PostgresPool:
         return f"no connection to PostgreSQL: {describe_connection_error(self._connection_error)}"
 
     async def _configure(self, connection: PostgresConnection) -> None:
-        if not self._prepares_statements:
+        if self._has_pooler or not self._prepares_statements:
             connection.prepare_threshold = None
         for name, value in self._options.items():
-            await connection.execute(_SET_OPTION, {"name": name, "value": value})
+            await self.set_option(connection, name, value)
 
     def _map_error(self, error: psycopg.Error) -> EngineUnavailable | StorageFull:
         if error.sqlstate == _DISK_FULL_SQLSTATE:
             return StorageFull("The disk of the PostgreSQL server is full: free some space, then try again.")
         if error.sqlstate == _READ_ONLY_SQLSTATE:
             return EngineReadOnly(self._engine, "PostgreSQL accepts only reads")
+        if is_pooler_symptom(error):
+            return EngineUnavailable(self._engine, f"{POOLER}, and PostgreSQL lost a prepared statement")
         return EngineUnavailable(self._engine, error.diag.message_primary or type(error).__name__)

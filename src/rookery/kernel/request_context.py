@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Protocol, cast, runtime_checkable
 
+ADMISSION = "admission"
+"""The key of the request state for the result of the guard, which a handler that counts its requests needs."""
+
 CONSOLE_CALL = "rookery.console_call"
 """A key of the ASGI scope of requests that the console sends in this process. A client cannot set it."""
 

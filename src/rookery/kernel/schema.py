@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Generic, Self, TypeVar, cast, get_args
+from typing import Annotated, ClassVar, Generic, Self, TypeGuard, TypeVar, cast, get_args
 
 import orjson
 from pydantic import (
@@ -31,6 +32,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from rookery.kernel.clock import format_iso, parse_iso
 from rookery.kernel.errors import ValidationFailed
+from rookery.kernel.pages import CURSOR_FIELD, MAX_CURSOR_CHARS, Cursor, PageSlice, Position, decode_cursor, digest_list, encode_cursor
 from rookery.kernel.suggestions import suggest
 from rookery.kernel.validation_messages import describe_error
 
@@ -121,16 +123,74 @@ def _list_attribute_names(model: type[BaseModel]) -> Sequence[str]:
     return tuple(dict.fromkeys(names))
 
 
-class PageQuery(QueryModel):
+class CursorQuery(QueryModel):
+    """The query parameter that lists with cursors have."""
+
+    offset_fields: ClassVar[frozenset[str]] = frozenset()
+    """The parameters that count items from the beginning of the list. A cursor replaces them."""
+
+    size_field: ClassVar[str] = ""
+    """The parameter with the number of items."""
+
+    _digest: bytes = b""
+    _cursor: Cursor | None = None
+
+    cursor: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=MAX_CURSOR_CHARS,
+            description="`next_cursor` of the page before: the page after it, however the list changed meanwhile.",
+        ),
+    ] = None
+
+    def bind(self, name: str, parameters: Mapping[str, object]) -> None:
+        """
+        Bind the cursors of the request to the list *name* and to the parameters that are not about pages.
+
+        Raises:
+            ValidationFailed: The cursor is not one of this list, or stands beside a number of a page.
+        """
+        own = {CURSOR_FIELD, self.size_field, *self.offset_fields}
+        self._digest = digest_list(name, {name: value for name, value in parameters.items() if name not in own})
+        if self.cursor is not None:
+            for field in self.offset_fields & self.model_fields_set:
+                raise ValidationFailed({CURSOR_FIELD: [f"cannot be combined with {field}"]})
+            self._cursor = decode_cursor(self._digest, self.cursor)
+
+    @property
+    def position(self) -> Position | None:
+        """The position that the cursor names."""
+        return None if self._cursor is None else self._cursor.position
+
+    @property
+    def number(self) -> int:
+        """The number of the page, from 1, in a walk by cursors."""
+        return 1 if self._cursor is None else self._cursor.page
+
+    def encode_cursor(self, position: Position | None) -> str | None:
+        """Return the cursor of the page after *position*, or None if there is no such page."""
+        return None if position is None else encode_cursor(self._digest, Cursor(min(self.number + 1, _MAX_PAGE_NUMBER), position))
+
+
+class PageQuery(CursorQuery):
     """The query parameters that every list has."""
+
+    offset_fields: ClassVar[frozenset[str]] = frozenset({"page"})
+    size_field: ClassVar[str] = "per_page"
 
     page: Annotated[int, Field(ge=1, le=_MAX_PAGE_NUMBER, description="The number of the page, from 1.")] = 1
     per_page: Annotated[int, Field(ge=1, le=100, description="The number of items on a page.")] = 15
 
     @property
-    def offset(self) -> int:
-        """The number of items before the page."""
-        return (self.page - 1) * self.per_page
+    def slice(self) -> PageSlice:
+        """The part of the list that the page has."""
+        return PageSlice(self.per_page, (self.page - 1) * self.per_page, self.position)
+
+    @property
+    def number(self) -> int:
+        """The number of the page, from 1."""
+        return self.page if self._cursor is None else self._cursor.page
 
 
 class Links(BaseModel):
@@ -148,6 +208,7 @@ class Meta(BaseModel):
     current_page: int
     per_page: int
     total: int
+    next_cursor: Annotated[str | None, Field(description="The `cursor` of the next page; null on the last page.")] = None
 
 
 class Page(BaseModel, Generic[T]):
@@ -218,17 +279,51 @@ def to_json(response: ResponseModel) -> dict[str, object]:
     return cast("dict[str, object]", orjson.loads(response.__pydantic_serializer__.to_json(response, by_alias=True)))
 
 
-def parse_model(model: type[M], fields: Mapping[str, object]) -> M:
+def parse_model(model: type[M], fields: object) -> M:
     """
-    Validate *fields* as *model*.
+    Validate *fields* as *model*. A number without a fraction, such as 3.0, is an integer, as in JSON Schema (draft 6 and later).
 
     Raises:
         ValidationFailed: A field is missing, unknown or invalid.
     """
+    validator = model.__pydantic_validator__
     try:
-        return model.model_validate(fields)
+        return validator.validate_python(fields)
+    except ValidationError as error:
+        places = [detail["loc"] for detail in error.errors(include_url=False) if detail["type"] == "int_type" and is_whole(detail["input"])]
+        if not places:
+            raise map_validation_error(error, model) from error
+    completed_fields = deepcopy(fields)
+    for place in places:
+        _make_integer(completed_fields, place)
+    try:
+        return validator.validate_python(completed_fields)
     except ValidationError as error:
         raise map_validation_error(error, model) from error
+
+
+def is_whole(value: object) -> TypeGuard[float]:
+    """Return whether *value* is a float without a fraction."""
+    return isinstance(value, float) and value.is_integer()
+
+
+def _make_integer(fields: object, place: Sequence[int | str]) -> None:
+    """Replace the whole number at *place* by an integer. Parts of *place* that only name a choice of a union are skipped."""
+    container = fields
+    for key in place:
+        value = _get_item(container, key)
+        if is_whole(value):
+            cast("dict[int | str, object]", container)[key] = int(value)
+            return
+        container = container if value is None else value
+
+
+def _get_item(container: object, key: int | str) -> object:
+    if isinstance(container, dict):
+        return cast("dict[int | str, object]", container).get(key)
+    if isinstance(container, list) and isinstance(key, int) and key < len(cast("list[object]", container)):
+        return cast("list[object]", container)[key]
+    return None
 
 
 def _is_missing(value: object) -> bool:

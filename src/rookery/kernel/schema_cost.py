@@ -53,7 +53,8 @@ def find_unsupported_reference(root: Mapping[str, object]) -> str | None:
             if isinstance(rules.get(name), str) and not (name == "$id" and part is root):
                 return name
         reference = rules.get("$ref")
-        if isinstance(reference, str) and not (reference == "#" or (reference.startswith("#/") and _is_schema(_resolve(root, reference)))):
+        is_local = isinstance(reference, str) and reference.startswith("#/") and _is_schema(resolve_reference(root, reference))
+        if isinstance(reference, str) and reference != "#" and not is_local:
             return reference
         pending += rules.values()
     return None
@@ -77,7 +78,7 @@ def _list_evaluations(root: Mapping[str, object], rules: Mapping[str, object], i
     """Yield the subschemas that are evaluated, each with its part of the instance."""
     reference = rules.get("$ref")
     if isinstance(reference, str):
-        yield _resolve(root, reference), instance
+        yield resolve_reference(root, reference), instance
     for name in _SAME_VALUE_LISTS:
         yield from ((part, instance) for part in _list_parts(rules.get(name)))
     yield from ((rules[name], instance) for name in _SAME_VALUE if name in rules)
@@ -109,7 +110,7 @@ def _list_parts(value: object) -> list[object]:
     return cast("list[object]", value) if isinstance(value, list) else []
 
 
-def _resolve(root: Mapping[str, object], reference: str) -> object:
+def resolve_reference(root: Mapping[str, object], reference: str) -> object:
     """Return the part of *root* at a local JSON pointer; None if it does not exist."""
     target: object = root
     for part in reference.removeprefix("#").split("/")[1:]:

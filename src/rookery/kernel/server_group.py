@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +62,17 @@ class ServerGroup:
         match = _OWNED_ID.fullmatch(marked_id)
         number = int(match[1]) if match else self.number
         return number if number != self.number and number <= self.count else None
+
+    def assign_owner(self, marked_id: str) -> int | None:
+        """
+        Return the number of the other process that takes over *marked_id* if no process has what it stands for; None: this process.
+
+        All processes return the same one, also for an id that was made when the server had more processes, or only one.
+        """
+        match = _OWNED_ID.fullmatch(marked_id)
+        number = int(match[1]) if match else zlib.crc32(marked_id.encode("utf-8"))
+        number = (number - 1) % self.count + 1
+        return number if number != self.number else None
 
     async def fetch(self, number: int, path: str, *, timeout_s: float) -> bytes | None:
         """Return the body of `GET path` from another process; None if it does not answer with 200 in time."""

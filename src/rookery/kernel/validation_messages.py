@@ -14,6 +14,8 @@ _SECRET_WORDS = frozenset({"secret", "secrets", "password", "token", "key"})
 PATTERN_TEXTS: Mapping[str, str] = {
     r"^[a-z][a-z0-9_-]{0,63}$": "1 to 64 lower-case letters, digits, `_` and `-`, the first one a letter",
     r"^[0-9a-f]{16}$": "16 hexadecimal digits in lower case",
+    r"^[0-9a-f]{32}$": "32 hexadecimal digits in lower case",
+    r"^[0-9a-f]{32}(,[0-9a-f]{32}){0,3}$": "one to four ids of 32 hexadecimal digits in lower case, separated by commas",
     r"^[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?$": "1 to 64 lower-case letters, digits and `-`, without `-` at either end",
     r"^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?$": "lower-case letters, digits and `-`, without `-` at either end",
     r"^[!-~]+$": "printable ASCII characters without spaces",

@@ -21,8 +21,10 @@ from rookery.kernel.http import (
     respond_with,
 )
 from rookery.kernel.http.operation_tools import OperationServer
+from rookery.kernel.pages import slice_anchored
 from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import PageQuery, map_validation_error
+from rookery.kernel.working_context import WorkingContextFinder
 from rookery.memory import tool_declarations
 from rookery.memory.agent_context import AgentContext
 from rookery.memory.errors import AlreadySuperseded, BacklogFull, MemoriesFull, NotEmbeddable
@@ -30,9 +32,19 @@ from rookery.memory.feedback import Feedback
 from rookery.memory.memory_map import MemoryMap
 from rookery.memory.models import BootMemories, Draft, Memory, RecallMode, RememberResult, SearchResult, Tombstone
 from rookery.memory.recall import Recall
+from rookery.memory.recall_log import RecallLog
 from rookery.memory.recall_records import FeedbackResult
 from rookery.memory.records import Records
 from rookery.memory.remember import Remember, RememberOutcome
+from rookery.memory.schemas.recall_log import (
+    ExplainQuery,
+    LoggedRecallResponse,
+    RecallReplayResponse,
+    RecallsQuery,
+    RecallsResponse,
+    serialize_logged,
+    serialize_replay,
+)
 from rookery.memory.schemas.requests import (
     MAX_BATCH_BYTES,
     AgentPath,
@@ -88,25 +100,29 @@ class MemoryApi:
 
     Attributes:
         mode: The mode of a recall that names none (D-44).
+        contexts: Finds the project of a tool's caller.
     """
 
     remember: Remember
     records: Records
     recall: Recall
     feedback: Feedback
+    recall_log: RecallLog
     context: AgentContext
     search: MemorySearch
     listing: Listing
     map: MemoryMap
     serializer: MemorySerializer
     mode: RecallMode = "hybrid"
+    contexts: WorkingContextFinder | None = None
 
     def server(self) -> OperationServer:
         """Return the built-in MCP server `brain`."""
         return OperationServer(
             self.operations(),
             tool_declarations.SERVER,
-            render_text=tool_declarations.render_text,
+            compact=tool_declarations.compact_output,
+            contexts=self.contexts,
         )
 
     def operations(self) -> list[Operation]:
@@ -134,6 +150,13 @@ class MemoryApi:
             _operation(method="POST", path="/recall/{recall_id}/feedback", handler=self.post_feedback,
                        required_scope=WRITE_SCOPE, response_model=FeedbackResponse, operation_id="send_recall_feedback",
                        summary="Send feedback on a recall", tools=(tool_declarations.FEEDBACK,), repeatable=True),
+            _operation(method="GET", path="/recalls", handler=self.get_recalls, required_scope=READ_SCOPE, response_model=RecallsResponse,
+                       operation_id="list_recalls", summary="List recalls, newest first"),
+            _operation(method="GET", path="/recalls/{recall_id}", handler=self.get_recall, required_scope=READ_SCOPE,
+                       response_model=LoggedRecallResponse, operation_id="get_recall", summary="Show a recall"),
+            _operation(method="GET", path="/recalls/{recall_id}/explain", handler=self.get_recall_explanation, required_scope=READ_SCOPE,
+                       response_model=RecallReplayResponse, operation_id="get_recall_explanation",
+                       summary="Repeat a recall with its explanation", errors=(NotEmbeddable,)),
             _operation(method="GET", path="/agent/{agent_id:path}/context", handler=self.get_context, present=self._present_memory,
                        required_scope=READ_SCOPE, response_model=MemoriesResponse, operation_id="get_agent_context",
                        summary="List an agent's own memories"),
@@ -209,10 +232,33 @@ class MemoryApi:
         """
         return await self.feedback.record(caller, _normalize_id(recall_id), used=body.used or (), ignored=body.ignored or ())
 
+    async def get_recalls(self, caller: Caller, query: RecallsQuery) -> RecallsResponse:
+        """
+        List the recalls of the key; with `audit:read` also those of other keys, within the key's orgs, projects and agent.
+
+        A page follows the one before by `cursor`, so that new recalls neither repeat nor hide an entry.
+        """
+        cursor = None if query.cursor is None else _normalize_id(query.cursor)
+        logged, next_cursor = await self.recall_log.list_recalls(caller, query.to_filter(), before_id=cursor, limit=query.per_page)
+        return RecallsResponse(data=[serialize_logged(entry) for entry in logged], next_cursor=next_cursor)
+
+    async def get_recall(self, caller: Caller, recall_id: str) -> LoggedRecallResponse:
+        """Return one recall: the question, the filters, the returned memories with their ranks, and the feedback on them."""
+        return serialize_logged(await self.recall_log.get(caller, _normalize_id(recall_id)))
+
+    async def get_recall_explanation(self, caller: Caller, recall_id: str, query: ExplainQuery) -> RecallReplayResponse:
+        """
+        Repeat a recall now, as its key and within the rights of yours, with an explanation. It is not logged again.
+
+        With `memory_id`, the response also says at which step that memory leaves the recall.
+        """
+        memory_id = None if query.memory_id is None else _normalize_id(query.memory_id)
+        return serialize_replay(await self.recall_log.explain(caller, _normalize_id(recall_id), memory_id), self.serializer)
+
     async def get_context(self, caller: Caller, agent_id: str, query: ContextQuery) -> ItemPage[Memory]:
         """List the memories of scope `agent` of one agent, the highest effective confidence first."""
         memory_filter = query.to_filter(_validate_agent_id(agent_id))
-        return ItemPage(*await self.context.list_agent_memories(caller, memory_filter, limit=query.per_page, offset=query.offset))
+        return ItemPage(*await self.context.list_agent_memories(caller, memory_filter, page=query.slice))
 
     async def get_boot(self, caller: Caller, agent_id: str | None, query: BootQuery) -> BootMemories:
         """Return at most `max_memories` memories: the agent's own, shared ones, recent ones of the project, and those of the session."""
@@ -221,7 +267,8 @@ class MemoryApi:
 
     async def get_search(self, caller: Caller, query: SearchQuery) -> SearchResult:
         """Find memories by full-text search. Quote a phrase to find it as a whole; put a minus before a word to exclude it."""
-        return await self.search.find(caller, query.q, query.to_filter(), limit=query.limit, offset=query.offset)
+        result = await self.search.find(caller, query.q, query.to_filter(), page=query.slice)
+        return replace(result, cursors=[query.encode_cursor(position) or "" for position in result.positions])
 
     async def get_tags(self, caller: Caller, query: SpaceQuery) -> TagsResponse:
         """List the tags of the memories that the key may see, the most frequent first."""
@@ -241,9 +288,7 @@ class MemoryApi:
 
     async def get_memories(self, caller: Caller, query: MemoriesQuery) -> ItemPage[Memory]:
         """List the memories that the key may see, filtered by their fields, newest first."""
-        return ItemPage(
-            *await self.listing.list_page(caller, query.to_filter(), state=query.to_state(), limit=query.per_page, offset=query.offset)
-        )
+        return ItemPage(*await self.listing.list_page(caller, query.to_filter(), state=query.to_state(), page=query.slice))
 
     async def get_memory(self, caller: Caller, memory_id: str) -> Memory:
         """
@@ -256,7 +301,7 @@ class MemoryApi:
     async def get_history(self, caller: Caller, memory_id: str, query: PageQuery) -> ItemPage[Memory | Tombstone]:
         """List the versions of a memory, oldest first: the memories that it superseded, and those that superseded it."""
         chain = await self.records.history(caller, _normalize_id(memory_id))
-        return ItemPage(chain[query.offset : query.offset + query.per_page], len(chain))
+        return ItemPage(*slice_anchored(chain, query.slice, lambda version: version.id))
 
     async def list_latest_versions(self, caller: Caller, memory_id: str) -> Sequence[Memory | Tombstone]:
         """Return all versions of a memory, oldest first."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-RunAction = Literal["index", "change", "archive", "delete", "merge", "candidate", "import", "skip", "end", "conflict", "refuse"]
-"""The action on one memory. `candidate` only reports it."""
+RunAction = Literal[
+    "index", "change", "archive", "delete", "merge", "keep apart", "candidate", "import", "skip", "end", "conflict", "refuse"
+]
+"""The action on one memory. `candidate` and `keep apart` only report it."""
 
 BATCH_SIZE = 64
 """Memories per transaction. Other writers wait a few milliseconds at most."""
@@ -21,12 +23,14 @@ class RunItem:
 
     Attributes:
         into: The memory that this one is merged into.
+        apart_from: The similar memory that this one is kept apart from.
     """
 
     id: str
     action: RunAction
     why: str
     into: str | None = None
+    apart_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,8 @@ class RunReport:
         total: The number of memories to process when the run began.
         successes: The number of memories processed without an error, changed or not.
         counts: The number of memories by outcome.
+        recognised: What an import read, by its form; None if there was nothing to recognise.
+        warnings: Values that could not be used, each with its place. They are no failures.
         stopped: The reason for an early end, such as an engine that is down. None if the run completed.
     """
 
@@ -46,6 +52,8 @@ class RunReport:
     failures: int
     duration_s: float
     counts: Mapping[str, int] = field(default_factory=dict[str, int])
+    recognised: str | None = None
+    warnings: Sequence[str] = ()
     stopped: str | None = None
 
 

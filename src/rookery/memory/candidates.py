@@ -8,10 +8,13 @@ from typing import TypeVar
 
 from rookery.kernel.db import Database
 from rookery.kernel.engine_breakers import EngineBreakers
+from rookery.kernel.engine_writes import EngineWrites
 from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.questions import extract_question
 from rookery.kernel.tracing import start_span
 from rookery.memory.concurrency import gather_pair
 from rookery.memory.embedding_migration import IndexVersion
+from rookery.memory.errors import NotEmbeddable
 from rookery.memory.fusion import SimilarityScale, compute_competition, discount_weak_words, estimate_relevance, fuse, lift, weigh_neighbour
 from rookery.memory.models import AccessFilter, RecallMode, RecallRequest, TextHit, TextQuery, Vector, VectorHit
 from rookery.memory.ports import TextIndex
@@ -29,11 +32,15 @@ interval -0.5 to 2.0), that of agents' memories 2.5 points lower (0.8 to 4.6).
 A neighbour that no index returned joins the candidates. Without that, recall of single turns was 3 points lower.
 """
 
+_NO_NEW_TEXTS_NOTICE = "New memories are found by meaning only: the full-text index {state}"
+_NO_NEW_VECTORS_NOTICE = "New memories are found by words only: the vector index {state}"
+
 T = TypeVar("T")
 
 _ENGINE_NAMES = {"embedder": "embedder", "vectors": "vector index", "texts": "full-text index"}
 _VECTOR_ENGINES = frozenset({"embedder", "vectors"})
 _NO_VECTORS_NOTICE = "Results are by keywords only: the {engine} is unavailable: {reason}"
+_NOT_EMBEDDABLE_NOTICE = "Results are by keywords only: the embedder works, but returns no vector for this question."
 _NO_TEXTS_NOTICE = "Results are by meaning only: the {engine} is unavailable: {reason}"
 
 
@@ -58,22 +65,44 @@ class RecallQuery:
     has_texts: bool = True
     notice: str | None = None
 
+    @property
+    def question(self) -> str:
+        """The text that is searched for: of a long query, the part that asks."""
+        return extract_question(self.request.query)
+
     def fall_back(self, notice: str) -> None:
         """Search by keywords from here on."""
         self.index, self.mode, self.notice = None, "keyword", notice
 
-    def drop_vectors(self, error: EngineUnavailable) -> None:
+    def drop_vectors(self, error: EngineUnavailable | NotEmbeddable) -> None:
         """
         Search by keywords from here on, because of *error*.
 
         Raises:
             EngineUnavailable: The request is for the vectors alone, the full-text index is down too, or *error* is of another engine.
+            NotEmbeddable: The request is by meaning alone, or the full-text index is down.
         """
+        if isinstance(error, NotEmbeddable):
+            if self.request.mode == "semantic" or not self.has_texts:
+                raise error
+            self.fall_back(_NOT_EMBEDDABLE_NOTICE)
+            return
         # A question without its vector may be searched by words in each mode (D-42).
         is_required = self.request.mode == "semantic" and error.engine == "vectors"
         if is_required or not self.has_texts or error.engine not in _VECTOR_ENGINES:
             raise error
         self.fall_back(_NO_VECTORS_NOTICE.format(engine=_ENGINE_NAMES[error.engine], reason=error.reason))
+
+    def report_refusals(self, writes: EngineWrites) -> None:
+        """Add to the notice which of the searched indexes accept only reads, and so lack new memories."""
+        searched = [
+            ("texts", self.has_texts and self.mode != "semantic", _NO_NEW_TEXTS_NOTICE),
+            ("vectors", self.index is not None, _NO_NEW_VECTORS_NOTICE),
+        ]
+        for engine, is_searched, text in searched:
+            state = writes.describe(engine)
+            if is_searched and state is not None:
+                self.notice = " ".join(filter(None, (self.notice, text.format(state=state))))
 
     def drop_texts(self, error: EngineUnavailable) -> None:
         """
@@ -168,11 +197,11 @@ class CandidateSearch:
 
         Raises:
             EngineUnavailable: An index that the mode needs is down, or all are.
-            NotEmbeddable: The embedder returns no vector for the question.
+            NotEmbeddable: The embedder returns no vector for the question, and the mode is `semantic`.
         """
         try:
             return await self._search(query, limit)
-        except EngineUnavailable as error:
+        except (EngineUnavailable, NotEmbeddable) as error:
             if query.index is None:
                 raise
             query.drop_vectors(error)
@@ -185,15 +214,15 @@ class CandidateSearch:
             text_hits, keyword_hits = await self._search_texts(query, limit)
             return _keyword_candidates(_Hits(texts=text_hits, keywords=keyword_hits, limit=limit))
         vector_hits, text_results = await gather_pair(
-            _catch_outage(self._search_vectors(index, query, limit)), _catch_outage(self._search_texts(query, limit))
+            _catch_failure(self._search_vectors(index, query, limit)), _catch_outage(self._search_texts(query, limit))
         )
         if isinstance(text_results, EngineUnavailable):
-            if isinstance(vector_hits, EngineUnavailable):
+            if isinstance(vector_hits, EngineUnavailable | NotEmbeddable):
                 raise text_results
             query.drop_texts(text_results)
             text_results = list[TextHit](), list[TextHit]()
         text_hits, keyword_hits = text_results
-        if isinstance(vector_hits, EngineUnavailable):
+        if isinstance(vector_hits, EngineUnavailable | NotEmbeddable):
             is_question_searched = query.mode == "hybrid"
             query.drop_vectors(vector_hits)
             if not is_question_searched:
@@ -208,7 +237,7 @@ class CandidateSearch:
         where = build_vector_filter(query.access_filter)  # before the wait for the vector
         if query.vector is None:
             with start_span("embedding"):
-                query.vector = await self._breakers.embedder.call(lambda: index.embedder.embed_query(query.request.query))
+                query.vector = await self._breakers.embedder.call(lambda: index.embedder.embed_query(query.question))
         vector = query.vector
         if query.scale is None:
             query.scale = await self._scales.get_scale(index, query.access_filter, vector)
@@ -223,7 +252,7 @@ class CandidateSearch:
         keywords = parse_keywords(request.keywords)
         if query.mode == "semantic":
             return [], await self._search_text(keywords, access, limit)
-        searching = self._search_text(parse_question(request.query), access, limit)
+        searching = self._search_text(parse_question(query.question), access, limit)
         if not keywords.any_of:
             return await searching, []
         return await gather_pair(searching, self._search_text(keywords, access, limit))
@@ -292,6 +321,14 @@ class CandidateSearch:
         similarities = dict(hits.vectors)
         others = {hit.memory_id for hit in (*hits.texts, *hits.keywords)} - similarities.keys()
         return similarities | await self._look_up_similarities(index, query, others)
+
+
+async def _catch_failure(searching: Awaitable[T]) -> T | EngineUnavailable | NotEmbeddable:
+    """Return the result of *searching*, or why the vectors are left out."""
+    try:
+        return await _catch_outage(searching)
+    except NotEmbeddable as error:
+        return error
 
 
 async def _catch_outage(searching: Awaitable[T]) -> T | EngineUnavailable:

@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from rookery.access.audit_log import AuditLog
 from rookery.kernel.runtime import Runtime
 from rookery.memory.candidates import CandidateSearch
 from rookery.memory.capacity import Capacity, StorageLimits
 from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
 from rookery.memory.feedback import RecallBuffer
 from rookery.memory.indexing import Indexer
+from rookery.memory.memory_audit import MemoryAudit
 from rookery.memory.ports import (
     Embedder,
     ErasableStore,
@@ -91,6 +93,8 @@ class MemoryCore:
             clock=runtime.clock,
             migration=self.migration,
             early_writes=self._breakers.early_text_writes,
+            writes=self._breakers.writes,
+            jobs=runtime.jobs,
         )
 
     @cached_property
@@ -112,9 +116,13 @@ class MemoryCore:
 
     @cached_property
     def training(self) -> Training:
-        training = Training(db=self._runtime.db, bus=self._runtime.bus, clock=self._runtime.clock)
+        training = Training(db=self._runtime.db, bus=self._runtime.bus, clock=self._runtime.clock, audit=self.audit)
         self._runtime.on_close(training.flush)
         return training
+
+    @cached_property
+    def audit(self) -> MemoryAudit:
+        return MemoryAudit(audit=AuditLog(self._runtime.db, self._runtime.clock))
 
     @cached_property
     def serializer(self) -> MemorySerializer:
@@ -150,6 +158,7 @@ class MemoryCore:
             breakers=self._breakers,
             buffer=self.recall_buffer,
             bus=runtime.bus,
+            sessions=self._ports.sessions,
             clock=runtime.clock,
             ids=runtime.ids,
             half_lives_days=self._half_lives_days,
@@ -157,4 +166,5 @@ class MemoryCore:
 
     @cached_property
     def search(self) -> MemorySearch:
-        return MemorySearch(db=self._runtime.db, texts=self._ports.texts, breaker=self._breakers.texts, clock=self._runtime.clock)
+        runtime, ports = self._runtime, self._ports
+        return MemorySearch(db=runtime.db, texts=ports.texts, sessions=ports.sessions, breaker=self._breakers.texts, clock=runtime.clock)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rookery.kernel.domain import Domain
 from rookery.kernel.periodic import PeriodicTask
 from rookery.kernel.runtime import Runtime
+from rookery.kernel.working_context import WorkingContextFinder
 from rookery.memory.api import MemoryApi
 from rookery.memory.core_wiring import MemoryPorts
 from rookery.memory.jobs import MemoryJobs
@@ -23,23 +24,27 @@ def build(runtime: Runtime) -> Domain:
         listing=services.listing,
         map=services.map,
         feedback=services.feedback,
+        recall_log=services.recall_log,
         context=services.context,
         serializer=services.serializer,
         mode=runtime.settings.recall_mode,
+        contexts=runtime.use(WorkingContextFinder),
     )
 
     async def probe_vectors() -> str:
         await ports.vectors.count(0)
+        await services.indexer.recheck_writes("vectors")
         return "ok"
 
     async def probe_texts() -> str:
         await ports.texts.setup()
+        await services.indexer.recheck_writes("texts")
         return "ok"
 
     return Domain(
         operations=[("/v1/brain", api.operations())],
         tool_servers=[api.server()],
-        job_kinds=MemoryJobs(db=runtime.db, indexer=services.indexer, clock=runtime.clock).kinds(),
+        job_kinds=MemoryJobs(db=runtime.db, queue=runtime.jobs, indexer=services.indexer, clock=runtime.clock).kinds(),
         periodic_tasks=[
             PeriodicTask(name="results of recalls", interval_s=0.5, run=services.recall_buffer.flush),
             PeriodicTask(name="training examples", interval_s=0.5, run=services.training.flush),

@@ -22,8 +22,8 @@ import structlog
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import EngineUnavailable
-from rookery.memory.errors import NotEmbeddable
 from rookery.memory.models import EmbeddedDocument, IndexDocument, Memory, Passage
+from rookery.memory.passages import embed_each
 from rookery.memory.ports import Embedder, ModelVersion, VectorIndex, VectorSet, VectorSetHistory
 from rookery.memory.store import vector_sets as store
 
@@ -158,12 +158,14 @@ class EmbeddingMigration:
             if not missing:
                 continue
             try:
-                vectors = await index.embedder.embed_passages([passage for _, _, passage in missing])
-            except (EngineUnavailable, NotEmbeddable) as error:
+                vectors = await embed_each(index.embedder, [passage for _, _, passage in missing])
+            except EngineUnavailable as error:
                 _log.warning("memory.previous_embedder_failed", model=model, memories=len(missing), reason=error.message)
                 continue
             documents = [
-                EmbeddedDocument(document=document, vectors=chunks) for (_, document, _), chunks in zip(missing, vectors, strict=True)
+                EmbeddedDocument(document=document, vectors=chunks)
+                for (_, document, _), chunks in zip(missing, vectors, strict=True)
+                if chunks is not None
             ]
             await index.vectors.put(documents)
             previous = ModelVersion(model=model, dimension=index.embedder.dimension)

@@ -11,16 +11,24 @@ Errors of storing memories (D-17, D-41).
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from rookery.kernel.errors import Conflict, RookeryError
 
 
 class NotEmbeddable(RookeryError):
-    """The embedder works, but returns no vector for this text. Another text, or keyword recall, works."""
+    """
+    The embedder works, but returns no vector for this text. Another text works, and recall by words.
+
+    Attributes:
+        positions: The positions of all such passages, if several passages were embedded together.
+    """
 
     status, code = 422, "not_embeddable"
 
-    def __init__(self) -> None:
-        super().__init__("The embedder returns no vector for this text; use mode 'keyword', or rephrase the text.")
+    def __init__(self, positions: Collection[int] = ()) -> None:
+        super().__init__("The embedder returns no vector for this text; use mode 'hybrid' or 'keyword', or rephrase the text.")
+        self.positions = frozenset(positions)
 
 
 class BacklogFull(RookeryError):

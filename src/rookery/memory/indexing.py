@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import structlog
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.engine_breakers import EngineBreaker
-from rookery.kernel.errors import OUTAGES
+from rookery.kernel.engine_writes import EngineWrites
+from rookery.kernel.errors import OUTAGES, EngineReadOnly, RookeryError, StorageFull
+from rookery.kernel.jobs import JobQueue
 from rookery.kernel.tracing import start_span
 from rookery.memory.concurrency import Batcher, ForegroundBackoff
 from rookery.memory.embedding_migration import EmbeddingMigration
 from rookery.memory.models import EmbeddedDocument, IndexDocument, Memory, Passage, read_fields
+from rookery.memory.passages import embed_each
 from rookery.memory.ports import Embedder, TextIndex, VectorIndex
 from rookery.memory.store import indexing as store
 
@@ -26,6 +30,9 @@ DELETE_JOB = "DeleteFromIndex"
 
 EMBED_IMPORTED_JOB = "EmbedMoved"
 """Like EmbedMemory, for imported memories. It runs after what agents store, and is not part of their backlog (D-17)."""
+
+WORDS_JOB = "IndexWords"
+"""The words of memories whose vectors were written while the full-text index accepted no writes."""
 
 FORCE_FIELD = "again"
 """A flag in the payload of EmbedMemory: index the memory even if its content did not change, because its confidence did."""
@@ -49,6 +56,11 @@ _CLEANUP_RETRY_DELAYS_S = (0.5, 1.0, 2.0, 5.0, 10.0, *(30.0,) * 120)
 _MAX_CLEANUP_WAIT_S = 1.0
 """Maximum wait of a response for the full-text index."""
 
+_NO_WORKSPACE, _NO_MEMORY = 0, "00000000-0000-7000-8000-000000000000"
+"""The ids that `check_writes` deletes. No workspace and no memory has them."""
+
+_NOT_EMBEDDABLE = "the embedder returns no vector for this text"
+
 _log = structlog.stdlib.get_logger("rookery.memory")
 
 
@@ -58,6 +70,7 @@ class Indexer:
 
     Args:
         early_writes: The circuit breaker of writes to the full-text index beside a request that stores.
+        writes: Records which index refuses writes.
     """
 
     def __init__(
@@ -70,6 +83,8 @@ class Indexer:
         clock: Clock,
         migration: EmbeddingMigration,
         early_writes: EngineBreaker,
+        writes: EngineWrites,
+        jobs: JobQueue,
     ) -> None:
         self._db = db
         self._embedder = embedder
@@ -78,6 +93,8 @@ class Indexer:
         self._clock = clock
         self._migration = migration
         self._early_writes = early_writes
+        self._writes = writes
+        self._jobs = jobs
         self._backoff = ForegroundBackoff()
         self._batcher = Batcher[IndexDocument, bool](self._offer_batch)
         self._pending_offers = set[asyncio.Task[bool]]()
@@ -92,7 +109,25 @@ class Indexer:
         """Wait until no memory is being stored, for a bounded time. Indexing runs in the idle moments."""
         await self._backoff.wait_for_idle()
 
-    async def index(self, memories: Sequence[Memory], *, words_only: bool = False) -> Mapping[str, str]:
+    async def check_writes(self, engine: Literal["vectors", "texts"]) -> None:
+        """
+        Delete an unknown memory from the index *engine*, to learn whether it accepts writes. An index in this process is not checked.
+
+        Raises:
+            EngineUnavailable: It is down or accepts only reads.
+            StorageFull: Its disk is full.
+        """
+        index = self._vectors if engine == "vectors" else self._texts
+        if self._writes.is_watched(engine):
+            await self._writes.call(engine, lambda: index.drop(_NO_WORKSPACE, [_NO_MEMORY]))
+
+    async def recheck_writes(self, engine: Literal["vectors", "texts"]) -> None:
+        """Try a write again if the index *engine* refused the last one, so that its state is current."""
+        if self._writes.describe(engine) is not None:
+            with suppress(EngineReadOnly, StorageFull):
+                await self.check_writes(engine)
+
+    async def index(self, memories: Sequence[Memory], *, words_only: bool = False, defers_words: bool = False) -> Mapping[str, str]:
         """
         Index *memories*, of any workspaces, as given. Return the reasons of failures by memory id.
 
@@ -101,6 +136,7 @@ class Indexer:
 
         Args:
             words_only: Write only the full-text index; the records are not marked as indexed.
+            defers_words: If the full-text index accepts no writes, leave the words to jobs.
 
         Raises:
             EngineUnavailable: An engine is down; some of *memories* may be indexed.
@@ -108,19 +144,18 @@ class Indexer:
         if not memories:
             return {}
         try:
-            await self._index_until_current(memories, words_only=words_only)
+            return await self._index_until_current(memories, words_only=words_only, defers_words=defers_words)
         except OUTAGES:
             raise
         except Exception as error:  # noqa: BLE001 - the batch is halved until the memory that fails is alone; then it is logged
             if len(memories) > 1:
                 half = len(memories) // 2
                 return {
-                    **await self.index(memories[:half], words_only=words_only),
-                    **await self.index(memories[half:], words_only=words_only),
+                    **await self.index(memories[:half], words_only=words_only, defers_words=defers_words),
+                    **await self.index(memories[half:], words_only=words_only, defers_words=defers_words),
                 }
             _log.exception("memory.not_indexed", memory_id=memories[0].id)
             return {memories[0].id: f"{type(error).__name__}: {error}"}
-        return {}
 
     async def index_words_during(
         self, memories: Sequence[Memory], storing: Awaitable[T], *, stored_ids: Callable[[T], Collection[str]]
@@ -180,7 +215,7 @@ class Indexer:
         async def put() -> None:
             nonlocal is_sent
             is_sent = True
-            await self._texts.put(documents, is_early=True)
+            await self._writes.call("texts", lambda: self._texts.put(documents, is_early=True))
 
         if documents:
             try:
@@ -224,45 +259,63 @@ class Indexer:
         live_ids = await self._db.lookup(lambda tx: store.filter_live(tx, workspace_id, ids, at=at))
         dead_memories = [memory for memory in memories if memory.id not in live_ids]
         if dead_memories:
-            await self._texts.drop(workspace_id, [memory.id for memory in dead_memories])
+            await self._writes.call("texts", lambda: self._texts.drop(workspace_id, [memory.id for memory in dead_memories]))
 
     async def delete(self, workspace_id: int, ids: Sequence[str]) -> None:
         """
         Remove *ids* from both indexes, except memories restored meanwhile. Unknown ids are ignored.
 
         Raises:
-            EngineUnavailable: An engine is down.
+            EngineUnavailable: An engine is down. The memories are removed from the other index.
         """
         if not ids:
             return
-        await self._vectors.drop(workspace_id, ids)
-        await self._texts.drop(workspace_id, ids)
+        try:
+            await self._writes.call("vectors", lambda: self._vectors.drop(workspace_id, ids))
+        finally:
+            await self._writes.call("texts", lambda: self._texts.drop(workspace_id, ids))
         # A memory restored before this deletion may have been indexed by its own job already.
         at = self._clock()
         live_memories = await self._db.lookup(lambda tx: store.get_live(tx, workspace_id, ids, at=at))
         if live_memories:
             await self.index(live_memories)
 
-    async def _index_until_current(self, memories: Sequence[Memory], *, words_only: bool) -> None:
-        """Index *memories*, then those that changed meanwhile. Otherwise an old version could overwrite a newer one."""
+    async def delete_or_defer(self, workspace_id: int, ids: Sequence[str]) -> None:
+        """Remove *ids* from both indexes as `delete` does. If an engine is down, leave that to jobs."""
+        try:
+            await self.delete(workspace_id, ids)
+        except OUTAGES:
+            new_jobs = [(workspace_id, {"memory_id": memory_id}) for memory_id in ids]
+            await self._db.write(lambda tx: self._jobs.enqueue_many(tx, DELETE_JOB, new_jobs))
+
+    async def _index_until_current(self, memories: Sequence[Memory], *, words_only: bool, defers_words: bool) -> Mapping[str, str]:
+        """
+        Index *memories*, then those that changed meanwhile. Otherwise an old version could overwrite a newer one.
+
+        Return the reasons of those that cannot be embedded.
+        """
+        reasons = dict[str, str]()
         for _ in range(_MAX_PASSES):
             if not memories:
-                return
-            memories = await self._put(memories, words_only=words_only)
+                break
+            memories, rejected = await self._put(memories, words_only=words_only, defers_words=defers_words)
+            reasons = {**reasons, **dict.fromkeys(rejected, _NOT_EMBEDDABLE)}
+        return reasons
 
-    async def _put(self, memories: Sequence[Memory], *, words_only: bool) -> Sequence[Memory]:
-        """Write *memories* to the indexes. Return those that changed since they were read, in their current state."""
+    async def _put(self, memories: Sequence[Memory], *, words_only: bool, defers_words: bool) -> tuple[Sequence[Memory], Collection[str]]:
+        """
+        Write *memories* to the indexes.
+
+        Return those that changed since they were read, in their current state, and the ids of those that cannot be embedded.
+        """
         documents = [build_document(memory) for memory in memories]
         # The full-text index comes first: it works also while the embedder is down.
-        await self._texts.put(documents)
+        words_error = await self._put_words(documents)
+        if words_error is not None and not defers_words:
+            raise words_error
+        embedded_memories = memories
         if not words_only:
-            passages = [build_passage(memory) for memory in memories]
-            with start_span("embedding"):
-                vectors = await self._embedder.embed_passages(passages)
-            pairs = zip(documents, vectors, strict=True)
-            await self._migration.prepare_writes({memory.workspace_id for memory in memories})
-            await self._vectors.put([EmbeddedDocument(document=document, vectors=chunks) for document, chunks in pairs])
-            await self._migration.update_previous_index(list(zip(memories, documents, passages, strict=True)))
+            embedded_memories = await self._put_vectors(memories, documents)
         at, model = self._clock(), self._embedder.model
         spaces: dict[int, list[str]] = {}
         for memory in memories:
@@ -270,7 +323,10 @@ class Indexer:
 
         def mark_indexed(tx: Tx) -> tuple[dict[int, list[str]], list[Memory]]:
             if not words_only:
-                store.mark_indexed(tx, memories, model=model, at=at)
+                store.mark_indexed(tx, embedded_memories, model=model, at=at)
+            if words_error is not None:
+                new_jobs = [(memory.workspace_id, {"memory_id": memory.id}) for memory in memories]
+                self._jobs.enqueue_many(tx, WORDS_JOB, new_jobs)
             dead_ids: dict[int, list[str]] = {}
             for workspace_id, ids in spaces.items():
                 live_ids = store.filter_live(tx, workspace_id, ids, at=at)
@@ -281,8 +337,33 @@ class Indexer:
         dead_ids, changed_memories = await self._db.write(mark_indexed)
         # Deleted while it was embedded: its DeleteFromIndex job may have run before the write above, so it is deleted again.
         for workspace_id, ids in dead_ids.items():
-            await self.delete(workspace_id, ids)
-        return changed_memories
+            await self.delete_or_defer(workspace_id, ids)
+        embedded_ids = {memory.id for memory in embedded_memories}
+        return changed_memories, [memory.id for memory in memories if memory.id not in embedded_ids]
+
+    async def _put_words(self, documents: Sequence[IndexDocument]) -> RookeryError | None:
+        """Write *documents* to the full-text index. Return the error of an index that is down or accepts no writes."""
+        try:
+            await self._writes.call("texts", lambda: self._texts.put(documents))
+        except OUTAGES as error:
+            return error
+        return None
+
+    async def _put_vectors(self, memories: Sequence[Memory], documents: Sequence[IndexDocument]) -> Sequence[Memory]:
+        """Write the vectors of *memories*. Return those that could be embedded."""
+        passages = [build_passage(memory) for memory in memories]
+        with start_span("embedding"):
+            vectors = await embed_each(self._embedder, passages)
+        embedded = [
+            (memory, EmbeddedDocument(document=document, vectors=chunks))
+            for memory, document, chunks in zip(memories, documents, vectors, strict=True)
+            if chunks is not None
+        ]
+        if embedded:
+            await self._migration.prepare_writes({memory.workspace_id for memory, _ in embedded})
+            await self._writes.call("vectors", lambda: self._vectors.put([item for _, item in embedded]))
+        await self._migration.update_previous_index(list(zip(memories, documents, passages, strict=True)))
+        return [memory for memory, _ in embedded]
 
 
 def build_document(memory: Memory) -> IndexDocument:

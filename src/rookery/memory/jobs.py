@@ -1,15 +1,17 @@
-"""The background jobs of memory: EmbedMemory and DeleteFromIndex (spec 6.1, D-51)."""
+"""The background jobs of memory: EmbedMemory, IndexWords and DeleteFromIndex (spec 6.1, D-51)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.jobs import Job, JobDeferred, JobDone, JobFailed, JobKind, JobOutcome
+from rookery.kernel.errors import OUTAGES
+from rookery.kernel.jobs import Job, JobDeferred, JobDone, JobFailed, JobKind, JobOutcome, JobQueue
 from rookery.memory.fair_batches import FairBatches
-from rookery.memory.indexing import DELETE_JOB, EMBED_IMPORTED_JOB, EMBED_JOB, FORCE_FIELD, Indexer
+from rookery.memory.indexing import DELETE_JOB, EMBED_IMPORTED_JOB, EMBED_JOB, FORCE_FIELD, WORDS_JOB, Indexer
 from rookery.memory.models import Memory
 from rookery.memory.store import indexing, records
 
@@ -25,6 +27,10 @@ Maximum characters of the memories that a batch indexes, unless it has only one 
 Without it, a batch of the longest memories takes a minute, and short ones of other workspaces wait for it.
 """
 
+_WORDS_BATCH_SIZE = 128
+_MAX_EARLY_WORDS = 16 * _WORDS_BATCH_SIZE
+"""Maximum memories whose words are written at one attempt while their vectors cannot be."""
+
 _HANDOVER_DELAY_S = 0.5
 """Longer than the wait of a busy process for an idle moment and the batch that it indexes before."""
 
@@ -34,15 +40,26 @@ class MemoryJobs:
     """The handlers of the job kinds. Each is idempotent."""
 
     db: Database
+    queue: JobQueue
     indexer: Indexer
     clock: Clock
     _batches: FairBatches = field(default_factory=lambda: FairBatches(MAX_BATCH_CHARS))
+    _early_word_ids: dict[str, str] = field(default_factory=dict[str, str])
+    """The last job of each kind whose words were written while its vectors could not be."""
 
     def kinds(self) -> list[JobKind]:
         """Return the job kinds for a worker."""
         return [
             self._embed_kind(EMBED_JOB),
             self._embed_kind(EMBED_IMPORTED_JOB),
+            JobKind(
+                name=WORDS_JOB,
+                handler=self.index_words,
+                batch_size=_WORDS_BATCH_SIZE,
+                retry_delays_s=RETRY_DELAYS_S,
+                before_claim=self.indexer.wait_for_idle,
+                handover_delay_s=_HANDOVER_DELAY_S,
+            ),
             JobKind(
                 name=DELETE_JOB,
                 handler=self.delete,
@@ -67,10 +84,12 @@ class MemoryJobs:
         """
         Index the memories of *jobs*. Those that were deleted or archived or that expired meanwhile are removed from the indexes.
 
-        At most `MAX_BATCH_CHARS` are indexed, with turns of the workspaces. The other jobs are deferred.
+        At most `MAX_BATCH_CHARS` are indexed, with turns of the workspaces. The other jobs are deferred. While the full-text index accepts
+        no writes, only vectors are written, and jobs of another kind write the words later. While vectors cannot be written, the words of
+        the waiting jobs are.
 
         Raises:
-            EngineUnavailable: An engine is down; the jobs wait until it is back.
+            EngineUnavailable: The embedder or the vector index is down; the jobs wait until it is back.
         """
         ids_by_workspace: dict[int, dict[str, None]] = {}
         # A worker that died during the job may have overwritten a newer version with an old one.
@@ -95,10 +114,16 @@ class MemoryJobs:
         pending_memories, dead_ids = await self.db.read(read)
         for workspace_id, ids in dead_ids.items():
             # A worker that died between its write and its last check may have left them in the indexes.
-            await self.indexer.delete(workspace_id, ids)
+            await self.indexer.delete_or_defer(workspace_id, ids)
         batch = self._batches.select(pending_memories)
         deferred_ids = {memory.id for memory in pending_memories} - {memory.id for memory in batch}
-        reasons = await self.indexer.index(batch)
+        try:
+            reasons = await self.indexer.index(batch, defers_words=True)
+        except OUTAGES:
+            with suppress(*OUTAGES):
+                await self._write_waiting_words(jobs[0].kind)
+            raise
+        self._early_word_ids.pop(jobs[0].kind, None)
         outcomes = dict[str, JobOutcome]()
         for job in jobs:
             memory_id = _memory_id(job)
@@ -107,6 +132,38 @@ class MemoryJobs:
             else:
                 outcomes[job.id] = JobDeferred() if memory_id in deferred_ids else JobDone()
         return outcomes
+
+    async def index_words(self, jobs: Sequence[Job]) -> Mapping[str, JobOutcome]:
+        """
+        Write the words of the memories of *jobs*. Those that were deleted meanwhile are skipped: jobs of their own remove them.
+
+        Raises:
+            EngineUnavailable: The full-text index is down or accepts no writes; the jobs wait until it does.
+        """
+        reasons = await self._write_words(jobs)
+        return {job.id: JobFailed(reasons[_memory_id(job)]) if _memory_id(job) in reasons else JobDone() for job in jobs}
+
+    async def _write_waiting_words(self, kind: str) -> None:
+        """Write the words of the memories that wait for their vectors, once for each job."""
+        for _ in range(0, _MAX_EARLY_WORDS, _WORDS_BATCH_SIZE):
+            after_id = self._early_word_ids.get(kind, "")
+            jobs = await self.queue.list_waiting(kind, after_id=after_id, limit=_WORDS_BATCH_SIZE)
+            if not jobs:
+                return
+            await self._write_words(jobs)
+            self._early_word_ids[kind] = jobs[-1].id
+
+    async def _write_words(self, jobs: Sequence[Job]) -> Mapping[str, str]:
+        """Write the words of the live memories of *jobs*. Return the reasons of failures by memory id."""
+        ids_by_workspace: dict[int, list[str]] = {}
+        for job in jobs:
+            ids_by_workspace.setdefault(job.workspace_id, []).append(_memory_id(job))
+        at = self.clock()
+
+        def read(tx: Tx) -> list[Memory]:
+            return [memory for workspace_id, ids in ids_by_workspace.items() for memory in indexing.get_live(tx, workspace_id, ids, at=at)]
+
+        return await self.indexer.index(await self.db.read(read), words_only=True)
 
     async def delete(self, jobs: Sequence[Job]) -> Mapping[str, JobOutcome]:
         """

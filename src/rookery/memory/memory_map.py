@@ -18,9 +18,10 @@ from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.tokenization import STOP_WORDS, split_words
 from rookery.kernel.workspace_turns import WorkspaceTurns
 from rookery.memory.access_filter import build_access_filter
+from rookery.memory.continued_sessions import add_continued_sessions
 from rookery.memory.embedding_migration import EmbeddingMigration
 from rookery.memory.models import MapGrouping, MemoryFilter, NameCount, Vector
-from rookery.memory.ports import Projection, ProjectVectors
+from rookery.memory.ports import Projection, ProjectVectors, SessionLookup
 from rookery.memory.store import samples
 from rookery.memory.store.samples import MapRow
 
@@ -108,6 +109,7 @@ class MemoryMap:
     migration: EmbeddingMigration
     breaker: EngineBreaker
     project_vectors: ProjectVectors
+    sessions: SessionLookup
     clock: Clock
     layouts: MapLayouts = field(default_factory=MapLayouts)
 
@@ -119,6 +121,7 @@ class MemoryMap:
             PermissionDenied: The filter names an agent other than the key's own.
             EngineUnavailable: The vectors are down, or are being rebuilt.
         """
+        memory_filter = await add_continued_sessions(self.sessions, caller.workspace_id, memory_filter)
         access = build_access_filter(caller, memory_filter, at=self.clock(), is_list=True)
         total, rows = await self.db.read_from_replica(lambda tx: samples.sample_map(tx, access, by=by, size=limit))
         ids, projection = await self._lay_out(caller.workspace_id, rows)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import blake2b
 
 from rookery.memory.models import Memory
+from rookery.memory.statements import normalize_sentence, split_sentences
 
 MAX_CONTENT_CHARS = 50_000
 MAX_TAGS = 100
 """The limits of `remember` (D-40): a merged memory must be storable."""
 
 _SEPARATOR = "\n\n"
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
-_WHITE_SPACE = re.compile(r"\s+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,13 +96,13 @@ def contains_merge(primary: Memory, merge: Merge) -> bool:
 
 
 def extract_new_sentences(content: str, other: str) -> str:
-    """Return the sentences of *other* that *content* lacks, line by line. Case and white space are ignored."""
-    sentences = {_normalize_sentence(piece) for piece in _split_sentences(content)}
+    """Return the sentences of *other* that *content* lacks, line by line. White space and the case of words are ignored."""
+    sentences = {normalize_sentence(piece) for line in content.splitlines() for piece in split_sentences(line)}
     lines = list[str]()
     for line in other.splitlines():
         new = list[str]()
-        for piece in _SENTENCE_END.split(line):
-            normalized = _normalize_sentence(piece)
+        for piece in split_sentences(line):
+            normalized = normalize_sentence(piece)
             if normalized and normalized not in sentences:
                 sentences.add(normalized)
                 new.append(piece)
@@ -126,15 +124,6 @@ def _find_block(content: str, merge: Merge) -> range | None:
             return range(start, stop)
         start = content.rfind(_SEPARATOR, 0, start + len(_SEPARATOR) - 1)
     return None
-
-
-def _split_sentences(content: str) -> Iterable[str]:
-    for line in content.splitlines():
-        yield from _SENTENCE_END.split(line)
-
-
-def _normalize_sentence(piece: str) -> str:
-    return _WHITE_SPACE.sub(" ", piece).strip().rstrip(".!?").casefold()
 
 
 def _digest(block: str) -> str:

@@ -9,7 +9,9 @@ from enum import StrEnum
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from rookery.kernel.clock import to_micros
+from rookery.kernel.pages import Position
 from rookery.kernel.preconditions import compute_version
+from rookery.memory.authorship import Author
 from rookery.memory.metadata import Metadata, build_labels
 
 Vector = bytes
@@ -67,6 +69,8 @@ class Memory:
 
     Attributes:
         superseded_by: The memory that this one was merged into and therefore archived (D-52). None if it was not merged.
+        created_by: Who stored it. None for a memory from before authors were recorded.
+        updated_by: Who made the change of *updated_at*.
     """
 
     id: str
@@ -88,6 +92,8 @@ class Memory:
     content_at: datetime
     expires_at: datetime | None = None
     archived_at: datetime | None = None
+    created_by: Author | None = None
+    updated_by: Author | None = None
     content: str
     workspace_id: int
     indexed_at: datetime | None = None
@@ -176,6 +182,7 @@ class MemoryFilter:
         project: Memories of this project (in any org if *org* is None), and those without a project in scope shared, agent or session.
         agent_id: The agent whose own memories (scope agent) match; None excludes them.
         session_id: The session whose memories (scope session) match; None excludes them.
+        continued_session_ids: The sessions that this one continues. Their memories match too.
         scopes: Only these scopes; None for all that the other fields allow.
         tags: A memory must have all of them.
         labels: A memory must have all of these labels of metadata and of facet fields, as `metadata` builds them.
@@ -186,6 +193,7 @@ class MemoryFilter:
     project: str | None = None
     agent_id: str | None = None
     session_id: str | None = None
+    continued_session_ids: frozenset[str] = field(default_factory=frozenset[str])
     scopes: frozenset[MemoryScope] | None = None
     type: str | None = None
     tags: frozenset[str] = field(default_factory=frozenset[str])
@@ -194,6 +202,11 @@ class MemoryFilter:
     since: datetime | None = None
     until: datetime | None = None
     min_confidence: float | None = None
+
+    @property
+    def session_ids(self) -> frozenset[str]:
+        """The sessions whose memories match."""
+        return frozenset[str]() if self.session_id is None else self.continued_session_ids | {self.session_id}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,7 +402,7 @@ class RecallRequest:
     explains: bool = False
 
 
-DropRule = Literal["top_k", "min_relevance", "max_tokens", "filter"]
+DropRule = Literal["top_k", "similar", "min_relevance", "max_tokens", "filter"]
 """
 The rule by which a recall dropped a memory.
 
@@ -402,12 +415,18 @@ The rule by which a recall dropped a memory.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreParts:
-    """The parts of a score, which add up to it: meaning, words, the neighbours in the session, and the keywords of the request."""
+    """
+    The parts of a score, which add up to it: meaning, words, the neighbours in the session, and the keywords of the request.
+
+    Attributes:
+        repeated: The reduction of a repeated memory of a series that had a higher score than the one before it; 0 or less.
+    """
 
     meaning: float
     words: float
     neighbours: float
     keywords: float
+    repeated: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -424,6 +443,7 @@ class RankExplanation:
         keyword_share: The share of the request's keywords that it contains, 0..1.
         decay: The factor by which age reduces its confidence, 0..1.
         place: Its final position, from 1.
+        is_repeated: Whether a better memory differs from it by numbers and dates only, which costs it rank.
         parts: The parts of its score.
         highlight: Its content as HTML, with the words of the question in `mark`; None if the request wants no explanations.
     """
@@ -439,6 +459,7 @@ class RankExplanation:
     decay: float
     place: int
     parts: ScoreParts
+    is_repeated: bool = False
     highlight: str | None = None
 
 
@@ -496,6 +517,7 @@ class RecallHit:
         score: What it is ranked by, unrounded (D-44).
         relevance: The probability that it answers the question, in 0..1 (D-44).
         similarity: Its cosine similarity. None if its vector was not compared.
+        similar_count: Memories that differ from it by numbers and dates only, and that were compared and not returned.
         context: Its neighbours; None if the request did not ask for them.
     """
 
@@ -504,6 +526,7 @@ class RecallHit:
     relevance: float
     similarity: float | None
     effective_confidence: float
+    similar_count: int
     explanation: RankExplanation
     context: RecallContext | None = None
 
@@ -538,11 +561,21 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """One page of a search; *total* counts all matches."""
+    """
+    One page of a search; *total* counts all matches.
+
+    Attributes:
+        positions: The positions of the hits, for cursors.
+        has_next: There are hits after the last one.
+        cursors: The cursors after each of the hits, in the form of the request.
+    """
 
     hits: tuple[SearchHit, ...]
     total: int
     took_ms: float
+    positions: Sequence[Position] = ()
+    has_next: bool = False
+    cursors: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -570,6 +603,7 @@ class ConfidenceRow:
     type: str
     confidence: float
     content_at: datetime
+    created_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,7 +64,8 @@ class Embedder(Protocol):
     """
     A service that turns text into vectors.
 
-    Raises `EngineUnavailable("embedder", …)`, and `NotEmbeddable` for a text that it cannot embed while it works.
+    Raises `EngineUnavailable("embedder", …)`, and `NotEmbeddable` for a text that it cannot embed while it works. Of several passages, the
+    error has the positions of all that it cannot embed.
 
     Attributes:
         model: Name and version, stored beside each vector. A different model makes vectors stale (D-54).
@@ -83,7 +84,7 @@ class Embedder(Protocol):
     def full_similarity(self) -> float | None: ...
 
     async def embed_query(self, text: str) -> Vector:
-        """Return the vector of a query, cached. A text longer than the model's window is truncated."""
+        """Return the vector of a query, cached. A text longer than the model's window loses its middle."""
         ...
 
     async def embed_passages(self, passages: Sequence[Passage]) -> list[tuple[Vector, ...]]:
@@ -241,6 +242,10 @@ class SessionLookup(Protocol):
 
     async def is_open(self, workspace_id: int, session_id: str) -> bool:
         """Return whether the workspace has this session and it has not ended."""
+        ...
+
+    async def list_predecessors(self, workspace_id: int, session_id: str) -> Collection[str]:
+        """Return the sessions of the workspace that this session continues."""
         ...
 
 

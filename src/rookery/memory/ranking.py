@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from rookery.memory.models import Memory, MemoryScope
+from rookery.memory.series import REPEATED_SHARE, Series, find_repeated
 
 HALF_LIVES_DAYS: Mapping[str, int | None] = {
     "observation": 30,
@@ -61,7 +62,13 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedMemory:
-    """A candidate with its record; *score* includes the keyword boost."""
+    """
+    A candidate with its record.
+
+    Attributes:
+        score: Its score with the keyword boost.
+        is_repeated: Whether a better one of its *series* is in the same ranking.
+    """
 
     candidate: Candidate
     memory: Memory
@@ -69,6 +76,14 @@ class RankedMemory:
     matched_keywords: tuple[str, ...]
     keyword_share: float
     decay: float
+    series: Series | None = None
+    is_repeated: bool = False
+
+    @property
+    def ranking_score(self) -> float:
+        """The rounded score that gives it its place; equal values count as ties."""
+        score = round_for_ranking(self.score)
+        return score - abs(score) * (1 - REPEATED_SHARE) if self.is_repeated else score
 
     @property
     def effective_confidence(self) -> float:
@@ -114,11 +129,23 @@ def ranking_key(ranked_memory: RankedMemory) -> tuple[float, int, float, timedel
     """Return the key that sorts best first: score, scope, effective confidence, newest, id (D-44)."""
     memory = ranked_memory.memory
     return (
-        -round_for_ranking(ranked_memory.score),
+        -ranked_memory.ranking_score,
         SCOPE_PRIORITY[memory.memory_scope],
         -ranked_memory.effective_confidence,
         datetime.max.replace(tzinfo=memory.created_at.tzinfo) - memory.created_at,
         memory.id,
+    )
+
+
+def sort_memories(ranked_memories: Iterable[RankedMemory]) -> list[RankedMemory]:
+    """Return *ranked_memories* best first. All but the best of a series get a lower place (`series`)."""
+    ordered = sorted((replace(item, is_repeated=False) if item.is_repeated else item for item in ranked_memories), key=ranking_key)
+    is_repeated = find_repeated(ordered, lambda item: item.series)
+    if not any(is_repeated):
+        return ordered
+    return sorted(
+        (replace(item, is_repeated=True) if repeated else item for item, repeated in zip(ordered, is_repeated, strict=True)),
+        key=ranking_key,
     )
 
 

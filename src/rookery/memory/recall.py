@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -15,10 +16,13 @@ from rookery.kernel.engine_breakers import EngineBreakers
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
+from rookery.kernel.token_estimates import CHARS_PER_TOKEN
 from rookery.kernel.tracing import start_span
 from rookery.memory.access_filter import build_access_filter
 from rookery.memory.candidates import Candidates, CandidateSearch, RecallQuery
+from rookery.memory.continued_sessions import add_continued_sessions
 from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
+from rookery.memory.errors import NotEmbeddable
 from rookery.memory.events import MemoryRecalled
 from rookery.memory.feedback import RecallBuffer
 from rookery.memory.fusion import get_confident_relevance, is_confident
@@ -34,14 +38,15 @@ from rookery.memory.models import (
     RecallRequest,
     RecallResult,
 )
+from rookery.memory.ports import SessionLookup
 from rookery.memory.ranking import (
     HALF_LIVES_DAYS,
     Candidate,
     RankedMemory,
     boost_score,
     memory_decay_factor,
-    ranking_key,
     round_for_ranking,
+    sort_memories,
 )
 from rookery.memory.recall_explanation import (
     MAX_DROPPED,
@@ -51,7 +56,8 @@ from rookery.memory.recall_explanation import (
     list_filtered,
     remove_filters,
 )
-from rookery.memory.recall_records import RecallQueryRecord, RecallRecord
+from rookery.memory.recall_records import LoggedRequest, RecallQueryRecord, RecallRecord
+from rookery.memory.series import Series, find_series, find_values
 from rookery.memory.store import records
 from rookery.memory.store.neighbours import Neighbour, find_neighbours
 from rookery.memory.text_queries import match_keywords
@@ -67,10 +73,11 @@ Hits of each index that hybrid recall compares. With 200, frac@10 of single turn
 equal; with 40, nDCG@10 was 0.2 points lower. All are within the 95 % intervals. 100 take 0.5 ms more than 60 (`benchmarks.recall_latency`).
 """
 
+_MAX_CROWDED_CANDIDATES = 200
+"""Candidates up to which hybrid recall looks for further ones if those of one series take more than one place."""
+
 _BUDGET_OVERFETCH = 3
 """Over-fetch factor of top_k with a token budget, to choose memories that fit."""
-
-_CHARS_PER_TOKEN = 4
 
 _REBUILDING_NOTICE = "Results are by keywords only: the vectors of this workspace are being rebuilt and cannot be searched yet."
 
@@ -79,9 +86,17 @@ _UNEXPLAINED_NOTICE = "The memories that filters dropped are not listed: an inde
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """The records that a recall has read: those it may show, and the ids of all."""
+    """
+    The records that a recall has read: those it may show, and the ids of all.
+
+    Attributes:
+        asked_values: The numbers and dates of the question.
+        series_counts: The number of memories of each series among those that were ranked.
+    """
 
     access_filter: AccessFilter
+    asked_values: frozenset[str]
+    series_counts: Counter[Series] = field(default_factory=Counter[Series])
     memories: dict[str, Memory] = field(default_factory=dict[str, Memory])
     fetched_ids: set[str] = field(default_factory=set[str])
 
@@ -91,6 +106,7 @@ class Recall:
     The recall service.
 
     Args:
+        sessions: A lookup of the sessions that a session continues. None: sessions continue none.
         half_lives_days: Half-lives by type; they override `ranking.HALF_LIVES_DAYS` (settings, D-40).
         timer: A clock in seconds that never goes back; tests pass their own.
     """
@@ -106,6 +122,7 @@ class Recall:
         bus: EventBus,
         clock: Clock,
         ids: IdFactory,
+        sessions: SessionLookup | None = None,
         half_lives_days: Mapping[str, int | None] | None = None,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -115,6 +132,7 @@ class Recall:
         self._breakers = breakers
         self._buffer = buffer
         self._bus = bus
+        self._sessions = sessions
         self._clock = clock
         self._ids = ids
         self._half_lives_days = {**HALF_LIVES_DAYS, **(half_lives_days or {})}
@@ -128,21 +146,24 @@ class Recall:
             PermissionDenied: The request names an agent other than the key's own.
             EngineUnavailable: An index that the mode needs is down. Hybrid recall needs only one of them; a notice names the other. Without
                 an embedder, each mode falls back to keywords, with a notice.
-            NotEmbeddable: The embedder returns no vector for the query.
+            NotEmbeddable: The embedder returns no vector for the query, and the mode is `semantic`. Hybrid recall falls back to keywords,
+                with a notice.
         """
         started_s = self._timer()
         at = self._clock()
-        query = RecallQuery(request, build_access_filter(caller, request.filters, at=at), request.mode)
+        filters = await add_continued_sessions(self._sessions, caller.workspace_id, request.filters)
+        query = RecallQuery(request, build_access_filter(caller, filters, at=at), request.mode)
         await self._select_index(query)
-        read = _Records(query.access_filter)
+        read = _Records(query.access_filter, find_values(request.query))
         ranked_memories, candidates = await self._rank(query, read)
         contexts = await self._find_contexts(read, ranked_memories, distance=request.context)
         selection = _select_within_budget(ranked_memories, contexts, request)
-        hits = tuple(
-            _to_hit(query.mode, memory, request, position, context) for position, (memory, context) in enumerate(selection, start=1)
-        )
+        hits = _list_hits(query.mode, selection, request, read.series_counts)
         recall_id = self._ids()
         memory_ids = tuple(hit.memory.id for hit in hits)
+        best_relevance = max((hit.relevance for hit in hits), default=0.0)
+        has_confidence = bool(hits) and is_confident(query.mode, best_relevance)
+        access = query.access_filter
         await self._buffer.add(
             RecallRecord(
                 id=recall_id,
@@ -156,9 +177,17 @@ class Recall:
                     semantic_ranks=tuple(hit.explanation.semantic_rank for hit in hits),
                     keyword_ranks=tuple(hit.explanation.keyword_rank for hit in hits),
                 ),
+                request=LoggedRequest(
+                    request=request, key_name=caller.key_name, orgs=caller.orgs, projects=caller.projects, is_confident=has_confidence
+                ),
+                org=access.org,
+                project=access.project,
+                agent_id=access.agent_id,
+                session_id=access.session_id,
             )
         )
         explanation = await self._explain(query, read, candidates, ranked_memories, memory_ids) if request.explains else None
+        query.report_refusals(self._breakers.writes)
         took_ms = (self._timer() - started_s) * 1000
         self._bus.publish(
             MemoryRecalled(
@@ -171,15 +200,43 @@ class Recall:
                 is_degraded=query.notice is not None,
             )
         )
-        best_relevance = max((hit.relevance for hit in hits), default=0.0)
         return RecallResult(
             recall_id=recall_id,
             hits=hits,
-            is_confident=bool(hits) and is_confident(query.mode, best_relevance),
+            is_confident=has_confidence,
             took_ms=took_ms,
             notice=query.notice,
             explanation=explanation,
         )
+
+    async def replay(
+        self, access_filter: AccessFilter, request: RecallRequest, *, recall_id: str
+    ) -> tuple[RecallResult, list[RankedMemory]]:
+        """
+        Run *request* again with its explanation, and record nothing. Return the result, and all memories that were compared, in order.
+
+        Raises:
+            EngineUnavailable, NotEmbeddable: As for `find`.
+        """
+        started_s = self._timer()
+        query = RecallQuery(replace(request, explains=True), access_filter, request.mode)
+        await self._select_index(query)
+        read = _Records(access_filter, find_values(request.query))
+        ranked_memories, candidates = await self._rank(query, read)
+        contexts = await self._find_contexts(read, ranked_memories, distance=request.context)
+        selection = _select_within_budget(ranked_memories, contexts, request)
+        hits = _list_hits(query.mode, selection, query.request, read.series_counts)
+        explanation = await self._explain(query, read, candidates, ranked_memories, [hit.memory.id for hit in hits])
+        best_relevance = max((hit.relevance for hit in hits), default=0.0)
+        result = RecallResult(
+            recall_id=recall_id,
+            hits=hits,
+            is_confident=bool(hits) and is_confident(query.mode, best_relevance),
+            took_ms=(self._timer() - started_s) * 1000,
+            notice=query.notice,
+            explanation=explanation,
+        )
+        return result, await self._rank_all(query, read, candidates, list(candidates.scores))
 
     async def _explain(
         self,
@@ -217,7 +274,7 @@ class Recall:
         if candidates is None or wide_query.mode != query.mode:
             query.notice = " ".join(filter(None, (query.notice, _UNEXPLAINED_NOTICE)))
             return []
-        read = _Records(wide_query.access_filter)
+        read = _Records(wide_query.access_filter, find_values(query.request.query))
         others = await self._rank_all(wide_query, read, candidates, _select_relevant(candidates, None))
         return list_filtered(others, query.access_filter, limit=MAX_DROPPED // 2)
 
@@ -232,7 +289,7 @@ class Recall:
             for memory_id in ids
             if memory_id in read.memories
         ]
-        return sorted(ranked_memories, key=ranking_key)
+        return sort_memories(ranked_memories)
 
     async def _select_index(self, query: RecallQuery) -> None:
         """Select the vector index: the current model's, or the previous one's until its vectors are rebuilt, or none if that is gone."""
@@ -246,9 +303,12 @@ class Recall:
         if index is not None and index.is_previous:
             try:
                 with start_span("embedding"):
-                    query.vector = await self._breakers.previous_embedder.call(lambda: index.embedder.embed_query(query.request.query))
+                    query.vector = await self._breakers.previous_embedder.call(lambda: index.embedder.embed_query(query.question))
             except EngineUnavailable:
                 query.index = None
+            except NotEmbeddable as error:
+                query.drop_vectors(error)
+                return
         if query.index is None:
             query.fall_back(_REBUILDING_NOTICE)
 
@@ -293,6 +353,7 @@ class Recall:
         boost = request.boost if request.keywords else 0.0
         scores = candidate_set.scores
         candidates = _select_relevant(candidate_set, request.min_relevance)
+        read.series_counts.clear()
         ranked_memories = list[RankedMemory]()
         position, step = 0, limit + 5
         first_count = step if boost else _count_ties(scores, candidates, limit)
@@ -305,17 +366,19 @@ class Recall:
                 if memory_id in read.memories
             )
             position += len(batch)
-            ranked_memories.sort(key=ranking_key)
+            ranked_memories = sort_memories(ranked_memories)
             del ranked_memories[limit:]  # thousands of ties are all read; sorting them in each round would take a second
             if len(ranked_memories) >= limit:
                 following = scores[candidates[min(position, len(candidates) - 1)]]
                 ceiling = boost_score(following, share=1.0, boost=boost, is_bounded=is_bounded)
-                if round_for_ranking(ranked_memories[limit - 1].score) > round_for_ranking(ceiling):
+                if ranked_memories[limit - 1].ranking_score > round_for_ranking(ceiling):
                     return ranked_memories, True
             await asyncio.sleep(0)  # the read may not yield to the event loop; let other requests run
         # A hybrid score is relative to the candidates, so further candidates have no upper bound to compare with. If some of these are not
         # relevant enough, further ones are not either.
-        return ranked_memories, (query.mode == "hybrid" and len(ranked_memories) >= limit) or len(candidates) < len(scores)
+        is_enough = query.mode == "hybrid" and len(ranked_memories) >= limit
+        is_crowded = len(scores) < _MAX_CROWDED_CANDIDATES and any(item.is_repeated for item in ranked_memories[: request.top_k])
+        return ranked_memories, (is_enough and not is_crowded) or len(candidates) < len(scores)
 
     async def _load_records(self, read: _Records, ids: Sequence[str]) -> None:
         """Read the records of *ids* that were not read yet, and keep those that are visible (D-46)."""
@@ -332,6 +395,8 @@ class Recall:
         memory, keywords = read.memories[candidate.memory_id], request.keywords
         matched_keywords = match_keywords(keywords, memory.content, *memory.tags) if keywords else ()
         share = len(matched_keywords) / len(keywords) if keywords else 0.0
+        series = find_series(memory.content, read.asked_values)
+        read.series_counts[series] += 1
         return RankedMemory(
             candidate=candidate,
             memory=memory,
@@ -339,6 +404,7 @@ class Recall:
             matched_keywords=matched_keywords,
             keyword_share=share,
             decay=memory_decay_factor(memory, at=read.access_filter.at, half_lives_days=self._half_lives_days),
+            series=series,
         )
 
     async def _find_contexts(
@@ -368,7 +434,7 @@ class Recall:
 
 def count_tokens(memory: Memory) -> int:
     """Return the approximate number of tokens in the content of *memory*, at four characters per token."""
-    return -(-len(memory.content) // _CHARS_PER_TOKEN)
+    return -(-len(memory.content) // CHARS_PER_TOKEN)
 
 
 def _select_relevant(candidates: Candidates, min_relevance: float | None) -> list[str]:
@@ -437,16 +503,31 @@ def _list_skipped_ids(ranked_memories: Sequence[RankedMemory], returned_ids: Seq
     return set(ids[:end]) - set(returned_ids)
 
 
-def _to_hit(
-    mode: RecallMode, ranked_memory: RankedMemory, request: RecallRequest, position: int, context: RecallContext | None
-) -> RecallHit:
-    candidate = ranked_memory.candidate
-    return RecallHit(
-        memory=ranked_memory.memory,
-        score=ranked_memory.score,
-        relevance=candidate.relevance,
-        similarity=candidate.similarity,
-        effective_confidence=ranked_memory.effective_confidence,
-        context=context,
-        explanation=explain_rank(mode, ranked_memory, request, position=position),
-    )
+def _list_hits(
+    mode: RecallMode,
+    selection: Sequence[tuple[RankedMemory, RecallContext | None]],
+    request: RecallRequest,
+    series_counts: Mapping[Series, int],
+) -> tuple[RecallHit, ...]:
+    """Return the hits of *selection*. A repeated memory of a series has no higher score than the one before it."""
+    shown_counts = Counter(ranked_memory.series for ranked_memory, _ in selection)
+    hits = list[RecallHit]()
+    for position, (ranked_memory, context) in enumerate(selection, start=1):
+        candidate = ranked_memory.candidate
+        score = ranked_memory.score
+        if ranked_memory.is_repeated and hits and round_for_ranking(score) > round_for_ranking(hits[-1].score):
+            score = hits[-1].score
+        series = None if ranked_memory.is_repeated else ranked_memory.series
+        hits.append(
+            RecallHit(
+                memory=ranked_memory.memory,
+                score=score,
+                relevance=candidate.relevance,
+                similarity=candidate.similarity,
+                effective_confidence=ranked_memory.effective_confidence,
+                similar_count=0 if series is None else series_counts[series] - shown_counts[series],
+                context=context,
+                explanation=explain_rank(mode, ranked_memory, request, position=position, score=score),
+            )
+        )
+    return tuple(hits)

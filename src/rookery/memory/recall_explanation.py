@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 from dataclasses import fields, replace
 
+from rookery.kernel.questions import extract_question
 from rookery.memory.fusion import SIMILARITY_WEIGHT, TEXT_WEIGHT
 from rookery.memory.models import (
     SCORE_DECIMALS,
@@ -18,7 +20,7 @@ from rookery.memory.models import (
     RecallRequest,
     ScoreParts,
 )
-from rookery.memory.ranking import Candidate, RankedMemory
+from rookery.memory.ranking import Candidate, RankedMemory, round_for_ranking
 from rookery.memory.text_queries import highlight, parse_question
 from rookery.memory.visibility import is_visible
 
@@ -31,8 +33,13 @@ _NO_FILTERS = {
 """The filters of a request that an explanation ignores to find what they drop. Owners and the lists of the key are not among them."""
 
 
-def explain_rank(mode: RecallMode, ranked_memory: RankedMemory, request: RecallRequest, *, position: int) -> RankExplanation:
-    """Return the explanation of the place of *ranked_memory*. The words of the question are marked if the request wants explanations."""
+def explain_rank(mode: RecallMode, ranked_memory: RankedMemory, request: RecallRequest, *, position: int, score: float) -> RankExplanation:
+    """
+    Return the explanation of the place of *ranked_memory*. The words of the question are marked if the request wants explanations.
+
+    Args:
+        score: The score that is shown; it is lower than its own if it is a repeated memory of a series.
+    """
     candidate = ranked_memory.candidate
     return RankExplanation(
         semantic_rank=candidate.semantic_rank,
@@ -45,8 +52,12 @@ def explain_rank(mode: RecallMode, ranked_memory: RankedMemory, request: RecallR
         relevance=candidate.relevance,
         decay=ranked_memory.decay,
         place=position,
-        parts=split_score(mode, candidate, share=ranked_memory.keyword_share, boost=request.boost if request.keywords else 0.0),
-        highlight=highlight(ranked_memory.memory.content, parse_question(request.query)) if request.explains else None,
+        is_repeated=ranked_memory.is_repeated,
+        parts=replace(
+            split_score(mode, candidate, share=ranked_memory.keyword_share, boost=request.boost if request.keywords else 0.0),
+            repeated=score - ranked_memory.score,
+        ),
+        highlight=highlight(ranked_memory.memory.content, parse_question(extract_question(request.query))) if request.explains else None,
     )
 
 
@@ -99,12 +110,15 @@ def list_dropped(
         skipped_ids: Memories that did not fit the token budget.
     """
     dropped = list[DroppedMemory]()
-    for ranked_memory in ranked_memories:
+    ordered = list(ranked_memories)
+    last_score = min((item.ranking_score for item in ordered if item.memory.id in returned_ids), default=math.inf)
+    for ranked_memory in ordered:
         memory = ranked_memory.memory
         if len(dropped) == limit:
             break
         if memory.id not in returned_ids:
-            rule: DropRule = "top_k"
+            is_outranked = ranked_memory.is_repeated and round_for_ranking(ranked_memory.score) > last_score
+            rule: DropRule = "similar" if is_outranked else "top_k"
             if memory.id in skipped_ids:
                 rule = "max_tokens"
             elif request.min_relevance is not None and round(ranked_memory.candidate.relevance, SCORE_DECIMALS) < request.min_relevance:

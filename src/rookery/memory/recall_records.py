@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
-from rookery.memory.models import Memory, RecallMode
+from rookery.memory.models import Memory, RecallMode, RecallRequest, RecallResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +27,131 @@ class RecallQueryRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedRequest:
+    """
+    The request of a recall, for the log of recalls and to run it again.
+
+    Attributes:
+        request: The request, with the mode that was used.
+        key_name: The name of the key then. *orgs* and *projects* are its lists then.
+    """
+
+    request: RecallRequest
+    key_name: str
+    orgs: frozenset[str] | None
+    projects: frozenset[str] | None
+    is_confident: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallLogFilter:
+    """A filter of the log of recalls; None: no filter. *since* is inclusive, *until* exclusive."""
+
+    key_id: str | None = None
+    agent_id: str | None = None
+    session_id: str | None = None
+    org: str | None = None
+    project: str | None = None
+    memory_id: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallViewer:
+    """
+    The part of the log of recalls that a key may see: its own recalls and, with *sees_other_keys*, those within its rights.
+
+    Attributes:
+        orgs: Recalls of other keys must name one of these. None: any, and those that name none. *projects* likewise.
+        agent_id: The agent of the key. Recalls with the own memories of another agent are not visible. None: all are.
+    """
+
+    workspace_id: int
+    key_id: str
+    sees_other_keys: bool
+    orgs: frozenset[str] | None
+    projects: frozenset[str] | None
+    agent_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedRecall:
+    """An entry of the log of recalls, with the feedback on each returned memory; None: no feedback."""
+
+    record: RecallRecord
+    request: LoggedRequest
+    feedback: tuple[FeedbackVerdict | None, ...]
+
+
+AbsenceReason = Literal[
+    "returned",
+    "not_visible",
+    "archived",
+    "stored_later",
+    "filter",
+    "not_indexed",
+    "not_candidate",
+    "min_relevance",
+    "max_tokens",
+    "similar",
+    "top_k",
+]
+"""
+The step at which a memory leaves a recall.
+
+    returned       it does not leave: the recall returns it now
+    not_visible    it does not exist, or one of the two keys may not read it
+    archived       it is archived
+    stored_later   it was stored after the recall
+    filter         a filter of the request rejects it
+    not_indexed    the indexes do not have it yet
+    not_candidate  it is not among the best hits by meaning or by words
+    min_relevance  it is less relevant than the request wants
+    max_tokens     it does not fit the remaining budget
+    similar        a better one differs by numbers and dates only, which costs it its place
+    top_k          better ones take all places
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryVerdict:
+    """
+    The answer to why a recall returns a memory or does not.
+
+    Attributes:
+        filters: The names of the filters that reject it, for `filter`.
+        rank: Its place among the compared memories, from 1. None if it was not compared.
+        logged_rank: Its place in the logged result. None if it was not in it.
+    """
+
+    memory_id: str
+    reason: AbsenceReason
+    filters: tuple[str, ...] = ()
+    rank: int | None = None
+    score: float | None = None
+    relevance: float | None = None
+    logged_rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallReplay:
+    """A logged recall, its result now, and the verdict on one memory if one was named."""
+
+    logged: LoggedRecall
+    result: RecallResult
+    verdict: MemoryVerdict | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecallRecord:
     """
     A stored recall, kept for 30 days so that feedback can refer to it (D-17, D-47).
 
     Attributes:
         query_record: Written only if the workspace records training examples.
+        request: Written unless the workspace keeps no log of recalls, like *org* and the fields after it.
+        agent_id: The agent whose own memories were visible: the one that the request named, or that of the key.
     """
 
     id: str
@@ -41,6 +160,11 @@ class RecallRecord:
     memory_ids: tuple[str, ...]
     created_at: datetime
     query_record: RecallQueryRecord | None = None
+    request: LoggedRequest | None = None
+    org: str | None = None
+    project: str | None = None
+    agent_id: str | None = None
+    session_id: str | None = None
 
 
 class FeedbackVerdict(StrEnum):

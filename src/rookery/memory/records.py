@@ -14,8 +14,10 @@ from rookery.kernel.events import EventBus
 from rookery.kernel.jobs import JobQueue
 from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.memory.access_filter import can_read, require_can_write
+from rookery.memory.authorship import Author
 from rookery.memory.events import MemoryArchived, MemoryDeleted
 from rookery.memory.indexing import DELETE_JOB, EMBED_JOB, Indexer
+from rookery.memory.memory_audit import MemoryAudit
 from rookery.memory.merging import Merge, contains_merge, merge_memories, remove_merged_text
 from rookery.memory.models import Memory, MemoryChange, MemoryScope, Tombstone
 from rookery.memory.store import lineage, merges, records
@@ -32,6 +34,7 @@ class Records:
     indexer: Indexer
     bus: EventBus
     clock: Clock
+    audit: MemoryAudit
 
     async def get(self, caller: Caller, memory_id: str) -> Memory:
         """
@@ -77,7 +80,7 @@ class Records:
             PermissionDenied: The memory would leave the key's orgs and projects.
             PreconditionFailed: The version of the memory is not *expected*.
         """
-        now = self.clock()
+        now, author = self.clock(), Author.from_caller(caller)
 
         def write(tx: Tx) -> Memory:
             old = self._lock_visible(tx, caller, memory_id, expected)
@@ -87,8 +90,8 @@ class Records:
             require_owner(changed_memory)
             require_can_write(caller, changed_memory, at=now)
             if changed_memory.content != old.content:
-                changed_memory = replace(changed_memory, content_at=next_version(old, changed_memory, at=now).updated_at)
-            return _store_version(tx, self.jobs, old, changed_memory, at=now)
+                changed_memory = replace(changed_memory, content_at=next_version(old, changed_memory, by=author, at=now).updated_at)
+            return _store_version(tx, self.jobs, old, changed_memory, by=author, at=now)
 
         changed_memory = await self.db.write(write)
         if changed_memory.archived_at is None:
@@ -109,6 +112,7 @@ class Records:
             old = self._lock_visible(tx, caller, memory_id, expected)
             if old.archived_at is not None:
                 return old
+            self.audit.record_memory(tx, caller, "memory.archived", old)
             return archive_memory(tx, self.jobs, self.bus, old, at=now)
 
         return await self.db.write(write)
@@ -129,11 +133,12 @@ class Records:
             old = self._lock_visible(tx, caller, memory_id, expected)
             if old.archived_at is None:
                 return old
+            self.audit.record_memory(tx, caller, "memory.restored", old)
             restored_memory = replace(old, archived_at=None, superseded_by=None)
             records.update_memory(tx, old, restored_memory)
             merge = merges.get_merge(tx, old.workspace_id, old.id)
             if merge is not None:
-                revert_merges(tx, self.jobs, [merge], at=now)
+                revert_merges(tx, self.jobs, [merge], by=Author.from_caller(caller), at=now)
                 _unlink_merged(tx, merge)
             self.jobs.enqueue(tx, EMBED_JOB, workspace_id=old.workspace_id, payload={"memory_id": old.id})
             event = MemoryArchived(workspace_id=old.workspace_id, memory_id=old.id, at=now, restored=True)
@@ -162,7 +167,7 @@ class Records:
         Raises:
             PreconditionFailed: The version of one memory is not *expected*; no memory is deleted.
         """
-        now = self.clock()
+        now, author = self.clock(), Author.from_caller(caller)
 
         def write(tx: Tx) -> list[str]:
             deleted_ids = list[str]()
@@ -170,10 +175,11 @@ class Records:
                 memory = records.lock_memory(tx, caller.workspace_id, memory_id)
                 if memory is not None and can_read(caller, memory, at=now):
                     require_match("memory", memory.version, expected)
-                    remove_from_primaries(tx, self.jobs, memory, at=now)
+                    remove_from_primaries(tx, self.jobs, memory, by=author, at=now)
                     delete_memory(
                         tx, self.jobs, self.bus, memory, MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now)
                     )
+                    self.audit.record_memory(tx, caller, "memory.deleted", memory)
                     deleted_ids.append(memory_id)
             return deleted_ids
 
@@ -187,14 +193,14 @@ class Records:
         return memory
 
 
-def next_version(old: Memory, new: Memory, *, at: datetime) -> Memory:
+def next_version(old: Memory, new: Memory, *, by: Author, at: datetime) -> Memory:
     """Return *new* as a version strictly later than *old*, so that an indexing run can detect that it changed since it was read."""
-    return replace(new, updated_at=max(at, old.updated_at + _MIN_TIME_STEP), index_failed_at=None)
+    return replace(new, updated_at=max(at, old.updated_at + _MIN_TIME_STEP), updated_by=by, index_failed_at=None)
 
 
-def _store_version(tx: Tx, jobs: JobQueue, old: Memory, new: Memory, *, at: datetime) -> Memory:
+def _store_version(tx: Tx, jobs: JobQueue, old: Memory, new: Memory, *, by: Author, at: datetime) -> Memory:
     """Replace *old* by *new* and enqueue its indexing, unless it is archived. The caller must hold the row lock."""
-    stored = next_version(old, new, at=at)
+    stored = next_version(old, new, by=by, at=at)
     records.update_memory(tx, old, stored)
     if stored.archived_at is None:
         jobs.enqueue(tx, EMBED_JOB, workspace_id=stored.workspace_id, payload={"memory_id": stored.id})
@@ -211,7 +217,7 @@ def archive_memory(tx: Tx, jobs: JobQueue, bus: EventBus, memory: Memory, *, at:
     return archived
 
 
-def revert_merges(tx: Tx, jobs: JobQueue, merges_to_revert: Sequence[Merge], *, at: datetime) -> None:
+def revert_merges(tx: Tx, jobs: JobQueue, merges_to_revert: Sequence[Merge], *, by: Author, at: datetime) -> None:
     """Undo *merges_to_revert*, all into one memory, and enqueue its indexing. Later changes to the memory stay."""
     for merge in merges_to_revert:
         merges.delete_merge(tx, merge)
@@ -220,7 +226,7 @@ def revert_merges(tx: Tx, jobs: JobQueue, merges_to_revert: Sequence[Merge], *, 
         return
     reverted = remove_merged_text(primary, merges_to_revert)
     if reverted != primary:
-        _store_version(tx, jobs, primary, reverted, at=at)
+        _store_version(tx, jobs, primary, reverted, by=by, at=at)
 
 
 def _unlink_merged(tx: Tx, merge: Merge) -> None:
@@ -231,7 +237,7 @@ def _unlink_merged(tx: Tx, merge: Merge) -> None:
         records.update_memory(tx, primary, replace(primary, supersedes_id=others[0] if others else None))
 
 
-def remove_from_primaries(tx: Tx, jobs: JobQueue, memory: Memory, *, at: datetime) -> str | None:
+def remove_from_primaries(tx: Tx, jobs: JobQueue, memory: Memory, *, by: Author, at: datetime) -> str | None:
     """
     Remove the text of *memory* from the memory that it was merged into, and from those that this one was merged into later.
 
@@ -243,7 +249,7 @@ def remove_from_primaries(tx: Tx, jobs: JobQueue, memory: Memory, *, at: datetim
     primary = records.lock_memory(tx, memory.workspace_id, merge.primary_id)
     if primary is not None and not contains_merge(primary, merge):
         left_in = primary.id
-    revert_merges(tx, jobs, [merge], at=at)
+    revert_merges(tx, jobs, [merge], by=by, at=at)
     merges.add(tx, [replace(merge, length=0, tags=())])  # its position in the lineage stays, like its tombstone (D-41)
     seen_ids = {memory.id}  # a guard against cycles: imported data may contain them
     while primary is not None and primary.id not in seen_ids:
@@ -259,7 +265,7 @@ def remove_from_primaries(tx: Tx, jobs: JobQueue, memory: Memory, *, at: datetim
         changed_memory, new_merges = merge_memories(remove_merged_text(primary, [next_merge]), [source], run=next_merge.run)
         merges.add(tx, [replace(new_merge, is_done=next_merge.is_done) for new_merge in new_merges])
         if changed_memory != primary:
-            _store_version(tx, jobs, primary, changed_memory, at=at)
+            _store_version(tx, jobs, primary, changed_memory, by=by, at=at)
     return left_in
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from rookery.access.models import Caller
-from rookery.memory.models import MemoryFilter, RecallHit, RecallMode, RecallRequest
+from rookery.memory.errors import NotEmbeddable
+from rookery.memory.models import MemoryFilter, RecallHit, RecallMode, RecallRequest, RecallResult
 from rookery.memory.recall import Recall
 from rookery.memory.sessions import READ_SCOPE
 
@@ -45,13 +46,15 @@ class RelatedMemories:
         """
         Return the memories that *caller* may recall for one of *queries*, most relevant first. Nothing without the scope to read memories.
 
+        Without *org*, memories that are shared in an org are left out, because recall finds those of every org then.
+
         Args:
             session_id: A session whose memories are included.
             without: Ids of memories that are left out.
             min_relevance: The lowest relevance of a memory, 0..1.
 
         Raises:
-            EngineUnavailable, NotEmbeddable, PermissionDenied: As for `Recall.find`.
+            EngineUnavailable, PermissionDenied: As for `Recall.find`.
         """
         if not caller.has_scope(READ_SCOPE):
             return []
@@ -64,12 +67,21 @@ class RelatedMemories:
                 mode=self.mode,
                 min_relevance=min_relevance,
             )
-            for hit in (await self.recall.find(caller, request)).hits:
+            for hit in (await self._find(caller, request)).hits:
                 previous_hit = best.get(hit.memory.id)
+                if org is None and hit.memory.project is None and hit.memory.org is not None:
+                    continue
                 if hit.memory.id not in without and (previous_hit is None or previous_hit.relevance < hit.relevance):
                     best[hit.memory.id] = hit
         ranked = sorted(best.values(), key=lambda hit: hit.relevance, reverse=True)
         return [_to_related(hit) for hit in ranked[:limit]]
+
+    async def _find(self, caller: Caller, request: RecallRequest) -> RecallResult:
+        """Find by words if the query has no vector: the mode is a setting, and the caller cannot choose another."""
+        try:
+            return await self.recall.find(caller, request)
+        except NotEmbeddable:
+            return await self.recall.find(caller, replace(request, mode="keyword"))
 
 
 def _to_related(hit: RecallHit) -> RelatedMemory:

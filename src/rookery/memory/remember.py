@@ -16,6 +16,7 @@ from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.jobs import JobQueue
 from rookery.memory.access_filter import can_read, require_can_write
+from rookery.memory.authorship import Author
 from rookery.memory.capacity import Capacity
 from rookery.memory.concurrency import Batcher
 from rookery.memory.errors import AlreadySuperseded
@@ -162,6 +163,7 @@ class Remember:
         values = read_fields(draft, _DRAFTED_FIELDS)
         values["tags"] = normalize_tags(draft.tags)
         values["agent_id"] = draft.agent_id if draft.agent_id is not None else caller.agent_id
+        author = Author.from_caller(caller, agent_id=draft.agent_id, session_id=draft.session_id)
         memory = Memory(
             id=self._ids(),
             workspace_id=caller.workspace_id,
@@ -170,6 +172,8 @@ class Remember:
             content_at=now,
             created_at=now,
             updated_at=now,
+            created_by=author,
+            updated_by=author,
             **values,
         )
         require_owner(memory)

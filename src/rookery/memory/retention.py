@@ -15,7 +15,7 @@ from rookery.memory.maintenance.erasure import DELETED_TEXT, add_pending_erasure
 from rookery.memory.records import delete_memory
 from rookery.memory.store import feedback, indexing, purge, recalls
 
-RECALL_RETENTION = timedelta(days=30)
+DEFAULT_RECALL_RETENTION = timedelta(days=30)
 
 _BATCH_SIZE = 200
 """Rows per transaction, so that writers wait a few milliseconds at most."""
@@ -31,6 +31,7 @@ class RetentionTask:
     jobs: JobQueue
     bus: EventBus
     clock: Clock
+    recall_retention: timedelta = DEFAULT_RECALL_RETENTION
 
     async def sweep(self) -> tuple[int, int]:
         """Delete expired memories, and recalls and feedback past their retention. Return the numbers of memories and of recalls."""
@@ -40,7 +41,7 @@ class RetentionTask:
             memories += swept
             if swept < _BATCH_SIZE:
                 break
-        before = self.clock() - RECALL_RETENTION
+        before = self.clock() - self.recall_retention
         for _ in range(_MAX_BATCHES):
             swept = await self.db.write(lambda tx: recalls.delete_before(tx, before, limit=_BATCH_SIZE))
             recalled += swept

@@ -12,7 +12,9 @@ from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.events import EventBus
 from rookery.kernel.jobs import JobQueue
 from rookery.memory.agent_context import AgentContext
+from rookery.memory.authorship import Author
 from rookery.memory.indexing import EMBED_JOB
+from rookery.memory.memory_audit import MemoryAudit
 from rookery.memory.models import MemoryFilter, MemoryScope
 from rookery.memory.records import archive_memory, next_version
 from rookery.memory.schemas.responses import MemorySerializer
@@ -34,6 +36,7 @@ class SessionMemories:
     bus: EventBus
     context: AgentContext
     serializer: MemorySerializer
+    audit: MemoryAudit
 
     async def boot(
         self, caller: Caller, *, agent_id: str, org: str | None, project: str | None, session_id: str | None
@@ -51,7 +54,15 @@ class SessionMemories:
         return [memory_id for memory_id in ids if memory_id not in existing_ids]
 
     def promote(
-        self, tx: Tx, workspace_id: int, session_id: str, *, ids: Sequence[str] | None, org: str | None, project: str | None, at: datetime
+        self,
+        tx: Tx,
+        caller: Caller,
+        session_id: str,
+        *,
+        ids: Sequence[str] | None,
+        org: str | None,
+        project: str | None,
+        at: datetime,
     ) -> None:
         """
         Move *ids* of the session's memories, or all of them, to scope `project`, and enqueue their indexing.
@@ -61,6 +72,7 @@ class SessionMemories:
         Raises:
             ValidationFailed: All memories are requested, and they are more than `MAX_PROMOTED`.
         """
+        workspace_id, author = caller.workspace_id, Author.from_caller(caller, session_id=session_id)
         if ids is None:
             memories = session_memories.lock_live(tx, workspace_id, session_id, limit=MAX_PROMOTED + 1)
             if len(memories) > MAX_PROMOTED:
@@ -69,9 +81,12 @@ class SessionMemories:
                 )
         else:
             memories = session_memories.lock_by_ids(tx, workspace_id, session_id, ids)
+        if memories:
+            fields = {"promoted": len(memories), "org": org, "project": project}
+            self.audit.record_session(tx, caller, "memories.promoted", session_id, fields)
         for memory in memories:
             promoted = replace(memory, memory_scope=MemoryScope.PROJECT, org=memory.org or org, project=memory.project or project)
-            session_memories.update_space(tx, next_version(memory, promoted, at=at))
+            session_memories.update_space(tx, next_version(memory, promoted, by=author, at=at))
             self.jobs.enqueue(tx, EMBED_JOB, workspace_id=workspace_id, payload={"memory_id": memory.id})
 
     def archive(self, tx: Tx, workspace_id: int, session_id: str, *, at: datetime, limit: int) -> bool:

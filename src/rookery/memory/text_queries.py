@@ -9,6 +9,7 @@ from functools import lru_cache
 from html import escape
 
 from rookery.kernel.languages import guess_languages, to_query_stem_terms
+from rookery.kernel.questions import keep_ends
 from rookery.kernel.tokenization import (
     STOP_WORDS,
     WordToken,
@@ -23,7 +24,7 @@ from rookery.kernel.tokenization import (
 from rookery.memory.models import TextQuery
 
 MAX_WORDS = 64
-"""Maximum distinct words of a query; further words are ignored, because they cost time and do not improve results."""
+"""Maximum distinct words of a query; words in the middle are ignored, because they cost time and do not improve results."""
 
 FRAGMENT_CHARS = 320
 """Approximate length of the fragment of a long content around the first match."""
@@ -128,7 +129,7 @@ def _remove_stop_words(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _unique_words(words: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(word.casefold() for word in words))[:MAX_WORDS]
+    return tuple(keep_ends(list(dict.fromkeys(word.casefold() for word in words)), MAX_WORDS))
 
 
 @lru_cache(maxsize=4096)

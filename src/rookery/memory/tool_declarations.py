@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-import orjson
-
 from rookery.access.models import Caller
 from rookery.kernel.http.operation_tools import ServerDeclaration
 from rookery.kernel.http.operations import ToolDeclaration
+from rookery.kernel.http.result_budgets import ResultBudget
+from rookery.kernel.working_context import WorkingContext, add_org_and_project
 
 SERVER = ServerDeclaration(
     id="brain",
@@ -31,138 +31,167 @@ def own_agent(caller: Caller) -> Mapping[str, object]:
     return {} if caller.agent_id is None else {"agent_id": caller.agent_id}
 
 
-_TYPES = (
-    "observation, context, decision, convention, architecture, procedure, fact, research, plan, bug, documentation, service, pattern, "
-    "or your own (lower-case letters, digits, _ and -). Conventions and architecture never decay; observations do in weeks."
-)
+def add_space(parameters: dict[str, object], context: WorkingContext) -> None:
+    """Add the org and project of the caller's session to a memory that names none, as far as its scope has them (spec 2.8)."""
+    scope = parameters.get("memory_scope", "project")
+    if scope == "shared":
+        if context.org is not None:
+            parameters.setdefault("org", context.org)
+    elif scope != "agent":  # an agent's own memories follow it into every project
+        add_org_and_project(parameters, context)
+    if scope == "session":
+        parameters.setdefault("session_id", context.session_id)
+
+
+_TYPES = "decision, convention, architecture, procedure, fact, bug, pattern or your own; default observation, which decays in weeks."
 _FILTERS: Mapping[str, str] = {
-    "org": "",
-    "project": "",
-    "agent_id": "Adds this agent's memories; yours by default.",
-    "session_id": "Adds this session's memories.",
+    "org": "Default: all.",
+    "project": "Default: all.",
+    "agent_id": "Default: yours.",
+    "session_id": "",
 }
 _FIELD_FILTERS: Mapping[str, str] = {
     "type": "",
-    "tags": "With all of these.",
-    "metadata": "With these values.",
-    "since": "Created since, as 2026-11-21T09:30:00Z.",
-    "until": "Created before.",
+    "tags": "With all.",
+    "metadata": "",
+    "since": "As 2026-11-21.",
+    "until": "",
 }
 
 REMEMBER = ToolDeclaration(
     name="remember",
-    description="Store one memory for later sessions: a decision, convention, fact or observation. Write one idea in full "
-    "sentences that are clear on their own. To replace an outdated memory, pass its id as supersedes_id.",
+    description="Store one memory for later sessions: one decision or fact in full sentences "
+    "that are clear on their own. To replace an outdated memory, pass its id as supersedes_id.",
     effect="creates",
     arguments={
-        "content": "The text of the memory.",
-        "type": f"{_TYPES} observation by default.",
-        "org": "",
-        "project": "",
-        "agent_id": "You by default.",
-        "session_id": "Required for scope session.",
+        "content": "",
+        "type": _TYPES,
+        "org": "Default: your session's.",
+        "project": "Default: your session's, named in <rookery_memory>.",
+        "agent_id": "Default: you.",
+        "session_id": "For scope session; default: yours.",
         "memory_scope": "project by default; agent: only you; shared: the whole org.",
-        "tags": "Keywords for filtering.",
-        "metadata": "Your own fields, for filtering.",
-        "confidence": "Your certainty; 0.8 by default.",
-        "source": "The origin of the memory.",
-        "supersedes_id": "The memory that this one replaces.",
-        "expires_in": "Hours until it expires.",
-        "dedupe": "Return an identical memory if one exists.",
-        "wait_ms": "Wait for indexing.",
+        "tags": "",
+        "metadata": "Your own fields.",
+        "confidence": "0.8 by default.",
+        "source": "",
+        "supersedes_id": "",
+        "expires_in": "Hours.",
+        "dedupe": "",
     },
+    add_context=add_space,
+    is_always_loaded=True,
 )
 RECALL = ToolDeclaration(
     name="recall",
-    description="Find the memories that best answer a question in plain language, by meaning and by words. "
+    description="Find the memories that best answer a question in plain language. "
     "Use it before you start a task, and when a decision may already exist.",
     effect="reads",
     arguments={
-        "query": "The question.",
+        "query": "",
         "top_k": "5 by default.",
         **_FILTERS,
         "include_scopes": "",
         **_FIELD_FILTERS,
-        "source": "The origin.",
         "min_relevance": "",
-        "min_confidence": "",
         "keywords": "Words that raise the score.",
-        "boost_keywords": "Weight of the keywords; 0.2 by default.",
         "mode": "hybrid by default.",
-        "max_tokens": "Token budget in total.",
+        "max_tokens": "Default 6000.",
         "context": "Neighbours to add.",
     },
+    budget=ResultBudget(lists=("memories",)),
+    is_always_loaded=True,
 )
 SEARCH = ToolDeclaration(
     name="search",
-    description='Find memories by exact words. Use it for error codes, names and identifiers. Supports "a phrase" and -excluded words.',
+    description='Find memories by exact words, such as error codes, names and identifiers. Supports "a phrase" and -excluded words.',
     effect="reads",
-    arguments={"query": 'Words, "a phrase", -excluded.', **_FILTERS, **_FIELD_FILTERS, "limit": "20 by default.", "offset": ""},
+    arguments={
+        "query": "",
+        **_FILTERS,
+        **_FIELD_FILTERS,
+        "limit": "20 by default.",
+        "cursor": "",
+        "max_tokens": "",
+    },
     renames={"query": "q"},
     defaults=own_agent,
+    budget=ResultBudget(lists=("hits",)),
 )
 FORGET = ToolDeclaration(
     name="forget",
-    description="Delete memories permanently, by their ids. To replace a memory, use remember with supersedes_id instead.",
+    description="Delete memories permanently. To replace one, use remember with supersedes_id.",
     effect="destroys",
     arguments={"ids": ""},
 )
 FEEDBACK = ToolDeclaration(
     name="feedback",
-    description="Report which recalled memories helped and which did not. Use it after a recall, to improve later results.",
+    description="Report which recalled memories helped and which did not, to improve later results.",
     effect="updates",
     arguments={"recall_id": "", "used": "", "ignored": ""},
 )
 CONTEXT = ToolDeclaration(
     name="context",
-    description="Load your own memories, the org's shared ones and the project's latest ones. Use it when you start without a session.",
+    description="Load your memories, the org's shared ones and the project's latest. For a start without a session.",
     effect="reads",
     arguments={
-        "org": "",
-        "project": "",
-        "agent_id": "You by default.",
-        "session_id": "Adds this session's memories.",
-        "max_memories": "Maximum in total; 50 by default.",
+        "org": "Default: all.",
+        "project": "Default: all.",
+        "agent_id": "Default: you.",
+        "session_id": "",
+        "max_memories": "50 by default.",
+        "max_tokens": "",
     },
     defaults=own_agent,
+    budget=ResultBudget(lists=("agent", "shared", "project", "session")),
 )
 GET = ToolDeclaration(
     name="get",
-    description="Read one memory with all its fields, by its id.",
+    description="Read one whole memory, such as one that is truncated.",
     effect="reads",
     arguments={"id": ""},
     renames={"id": "memory_id"},
 )
 LIST = ToolDeclaration(
     name="list",
-    description="List memories by page, newest first. Use recall to answer a question.",
+    description="List memories, newest first. Use recall to answer a question.",
     effect="reads",
-    arguments={**_FILTERS, "memory_scope": "", **_FIELD_FILTERS, "state": "", "page": "", "per_page": "15 by default."},
+    arguments={
+        **_FILTERS,
+        "memory_scope": "",
+        **_FIELD_FILTERS,
+        "state": "indexed, archived, …",
+        "cursor": "",
+        "per_page": "",
+        "max_tokens": "",
+    },
+    schemas={"state": {"type": "string"}, "per_page": {"type": "integer"}},
     defaults=own_agent,
     items="memories",
+    budget=ResultBudget(lists=("memories",)),
 )
 CHANGE = ToolDeclaration(
     name="change",
-    description="Correct a memory in place. If it is outdated, use remember with supersedes_id instead.",
+    description="Correct a memory in place. If it is outdated, use remember with supersedes_id.",
     effect="destroys",
     arguments={
         "id": "",
-        "content": "The new text.",
+        "content": "",
         "type": "",
         "org": "null removes it.",
         "project": "null removes it.",
-        "tags": "All tags; replaces the old list.",
-        "metadata": "Replaces the old object; null removes it.",
+        "tags": "Replaces all.",
+        "metadata": "Replaces all; null removes it.",
         "confidence": "",
-        "source": "The origin of the memory.",
-        "expires_in": "Hours until it expires; null: never.",
+        "source": "",
+        "expires_in": "Hours; null: never.",
     },
     renames={"id": "memory_id"},
     nullable=("org", "project", "metadata", "expires_in"),
 )
 ARCHIVE = ToolDeclaration(
     name="archive",
-    description="Remove a memory from recall and keep it for audit. restore reverses it.",
+    description="Remove a memory from recall; restore reverses it.",
     effect="updates",
     arguments={"id": ""},
     renames={"id": "memory_id"},
@@ -180,12 +209,13 @@ HISTORY = ToolDeclaration(
     effect="reads",
     arguments={"id": ""},
     renames={"id": "memory_id"},
+    budget=ResultBudget(lists=("history",)),
 )
 TAGS = ToolDeclaration(
     name="tags",
-    description="List the tags in use with their counts. Use it before you create new tags.",
+    description="List the tags in use with their counts, before you create new ones.",
     effect="reads",
-    arguments={"org": "", "project": ""},
+    arguments={"org": "Default: all.", "project": "Default: all."},
     defaults=own_agent,
 )
 SCOPES = ToolDeclaration(
@@ -201,30 +231,34 @@ _DATE_CHARS = len("2026-11-21")
 _OMITTED_FIELDS = frozenset(
     {
         *("workspace_id", "base_confidence", "effective_confidence", "similarity", "highlight", "took_ms"),
-        *("indexed", "indexed_at", "updated_at", "duplicate"),
+        *("indexed", "indexed_at", "updated_at", "duplicate", "created_by", "updated_by"),
     }
 )
 _DEFAULTS: Mapping[str, object] = {"memory_scope": "project", "source": "manual", "state": "indexed", "is_confident": True}
+_AUTHORS = ("created_by", "updated_by")
+"""Fields that only the tool `get` shows to a model."""
+
 _SHOWN_IF_FALSE = frozenset({"is_confident"})
 _LIST_FIELDS = frozenset({"memories", "hits", "agent", "shared", "project", "session", "history"})
 
 
-def render_text(tool: str, answer: Mapping[str, object]) -> str:
+def compact_output(tool: str, answer: Mapping[str, object]) -> Mapping[str, object]:
     """
-    Return the text of *answer*, the output of *tool*, for a model: the same JSON with fewer fields.
+    Return *answer*, the output of *tool*, as a model reads it.
 
-    It omits fields that are null, empty or at their default, and fields that only programs need. Scores have two decimals; times are
-    dates. The whole answer is in structuredContent.
+    It lacks fields that are null, empty or at their default, and fields that only programs need. Scores have two decimals; times are
+    dates.
     """
     if tool in {"tags", "scopes", "forget", "feedback"}:
-        return _to_json(_compact_value(answer))
+        return cast("Mapping[str, object]", _compact_value(answer))
     compact = {
         name: [_compact_memory(item) for item in cast("Sequence[Mapping[str, object]]", value)]
         if name in _LIST_FIELDS and isinstance(value, list)
         else value
         for name, value in answer.items()
     }
-    return _to_json(_compact_memory(compact))
+    authors = {name: _compact_value(answer[name]) for name in _AUTHORS if answer.get(name)} if tool == "get" else {}
+    return {**_compact_memory(compact), **authors}
 
 
 def _compact_memory(fields: Mapping[str, object]) -> Mapping[str, object]:
@@ -257,7 +291,3 @@ def _compact_value(value: object) -> object:
 
 def _is_empty(value: object) -> bool:
     return value is None or value is False or value in ("", [], {})
-
-
-def _to_json(value: object) -> str:
-    return orjson.dumps(value).decode()

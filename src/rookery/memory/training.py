@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
+from rookery.access.models import SYSTEM_ACTOR, Actor
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.events import EventBus
 from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
 from rookery.kernel.write_buffer import WriteBuffer
 from rookery.memory.events import MemoryStored
+from rookery.memory.memory_audit import MemoryAudit
 from rookery.memory.recall_records import LabelledMemory, TrainingExample, TrainingStatus
 from rookery.memory.store import records, training
 
@@ -31,9 +33,10 @@ class Training:
     written shortly after, so that storing does not wait. A killed process may lose the last half second of them.
     """
 
-    def __init__(self, *, db: Database, bus: EventBus, clock: Clock) -> None:
+    def __init__(self, *, db: Database, bus: EventBus, clock: Clock, audit: MemoryAudit) -> None:
         """Subscribe to stored memories."""
         self._db = db
+        self._audit = audit
         self._clock = clock
         self._buffer = WriteBuffer[MemoryStored](
             self._write, name="memory.training_rows", max_rows=_MAX_PENDING, batch_size=BATCH_SIZE, drops="oldest"
@@ -45,7 +48,7 @@ class Training:
         """Return the training settings of the workspace and its number of examples."""
         return await self._db.read(lambda tx: training.get_status(tx, workspace_id))
 
-    async def set_enabled(self, workspace_id: int, *, is_enabled: bool) -> TrainingStatus:
+    async def set_enabled(self, workspace_id: int, *, is_enabled: bool, by: Actor = SYSTEM_ACTOR) -> TrainingStatus:
         """Start or stop recording. Existing examples stay until `delete_all`, or until their memory is deleted."""
         now = self._clock()
 
@@ -54,16 +57,24 @@ class Training:
                 training.enable(tx, workspace_id, at=now)
             else:
                 training.disable(tx, workspace_id)
+            self._audit.record_setting(tx, by, workspace_id, "training.enabled" if is_enabled else "training.disabled", {})
             return training.get_status(tx, workspace_id)
 
         return await self._db.write(write)
 
-    async def delete_all(self, workspace_id: int) -> int:
+    async def delete_all(self, workspace_id: int, *, by: Actor = SYSTEM_ACTOR) -> int:
         """Delete all examples of the workspace. Return their number."""
-        return await self._db.write(lambda tx: training.delete_all(tx, workspace_id))
 
-    async def iter_pages(self, workspace_id: int) -> AsyncGenerator[Sequence[LabelledMemory]]:
+        def write(tx: Tx) -> int:
+            count = training.delete_all(tx, workspace_id)
+            self._audit.record_setting(tx, by, workspace_id, "training.deleted", {"rows": count})
+            return count
+
+        return await self._db.write(write)
+
+    async def iter_pages(self, workspace_id: int, *, by: Actor = SYSTEM_ACTOR) -> AsyncGenerator[Sequence[LabelledMemory]]:
         """Yield all examples in pages, by memory, then by recall. Memory use does not depend on their number."""
+        await self._db.write(lambda tx: self._audit.record_setting(tx, by, workspace_id, "training.exported", {}))
         after = ("", "")
         while page := await self._db.read(lambda tx, at=after: training.list_examples(tx, workspace_id, after=at, limit=BATCH_SIZE)):
             yield page

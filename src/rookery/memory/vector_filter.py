@@ -71,6 +71,7 @@ def filter_readable_ids(access_filter: AccessFilter, ids: Collection[str]) -> Ve
             at=access_filter.at,
             agent_id=access_filter.agent_id,
             session_id=access_filter.session_id,
+            continued_session_ids=access_filter.continued_session_ids,
             orgs=access_filter.orgs,
             projects=access_filter.projects,
         )
@@ -116,7 +117,7 @@ def _scope_conditions(access_filter: AccessFilter, scope: MemoryScope) -> dict[s
         if names is not None:
             conditions[column] = AnyOf(names | {None} if is_optional else frozenset(names))
     if owner_column is not None:
-        owner = access_filter.agent_id if scope is MemoryScope.AGENT else access_filter.session_id
+        agents = frozenset[str]() if access_filter.agent_id is None else frozenset({access_filter.agent_id})
         # Without an owner nothing matches: a private memory without one is visible to no query.
-        conditions[owner_column] = AnyOf(frozenset() if owner is None else frozenset({owner}))
+        conditions[owner_column] = AnyOf(frozenset(agents if scope is MemoryScope.AGENT else access_filter.session_ids))
     return conditions

@@ -45,7 +45,7 @@ def _matches_owner(access_filter: AccessFilter, memory: Memory | IndexDocument |
         case MemoryScope.AGENT:
             return access_filter.includes_all_agents or (access_filter.agent_id is not None and memory.agent_id == access_filter.agent_id)
         case MemoryScope.SESSION:
-            return access_filter.session_id is not None and memory.session_id == access_filter.session_id
+            return memory.session_id in access_filter.session_ids
         case MemoryScope.PROJECT | MemoryScope.SHARED:
             return True
 

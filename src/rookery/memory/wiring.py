@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import cached_property
 
 from rookery.memory.agent_context import AgentContext
@@ -12,6 +13,7 @@ from rookery.memory.maintenance.index_check import IndexCheck
 from rookery.memory.maintenance.operations import MaintenanceServices, build_maintenance
 from rookery.memory.maintenance.reindexing import Reindexer
 from rookery.memory.memory_map import MemoryMap
+from rookery.memory.recall_log import RecallLog
 from rookery.memory.records import Records
 from rookery.memory.related import RelatedMemories
 from rookery.memory.retention import RetentionTask
@@ -26,11 +28,15 @@ class MemoryServices(MemoryCore):
 
     @cached_property
     def context(self) -> AgentContext:
-        return AgentContext(db=self._runtime.db, clock=self._runtime.clock, half_lives_days=self._half_lives_days)
+        return AgentContext(
+            db=self._runtime.db, sessions=self._ports.sessions, clock=self._runtime.clock, half_lives_days=self._half_lives_days
+        )
 
     @cached_property
     def sessions(self) -> SessionMemories:
-        return SessionMemories(jobs=self._runtime.jobs, bus=self._runtime.bus, context=self.context, serializer=self.serializer)
+        return SessionMemories(
+            jobs=self._runtime.jobs, bus=self._runtime.bus, context=self.context, serializer=self.serializer, audit=self.audit
+        )
 
     @cached_property
     def related(self) -> RelatedMemories:
@@ -39,11 +45,11 @@ class MemoryServices(MemoryCore):
     @cached_property
     def records(self) -> Records:
         runtime = self._runtime
-        return Records(db=runtime.db, jobs=runtime.jobs, indexer=self.indexer, bus=runtime.bus, clock=runtime.clock)
+        return Records(db=runtime.db, jobs=runtime.jobs, indexer=self.indexer, bus=runtime.bus, clock=runtime.clock, audit=self.audit)
 
     @cached_property
     def listing(self) -> Listing:
-        return Listing(db=self._runtime.db, clock=self._runtime.clock, model=self._ports.embedder.model)
+        return Listing(db=self._runtime.db, sessions=self._ports.sessions, clock=self._runtime.clock, model=self._ports.embedder.model)
 
     @cached_property
     def map(self) -> MemoryMap:
@@ -53,6 +59,7 @@ class MemoryServices(MemoryCore):
             migration=self.migration,
             breaker=self._breakers.vectors,
             project_vectors=self._ports.project_vectors,
+            sessions=self._ports.sessions,
             clock=runtime.clock,
         )
 
@@ -62,7 +69,19 @@ class MemoryServices(MemoryCore):
 
     @cached_property
     def retention(self) -> RetentionTask:
-        return RetentionTask(db=self._runtime.db, jobs=self._runtime.jobs, bus=self._runtime.bus, clock=self._runtime.clock)
+        runtime, recall_retention = self._runtime, timedelta(days=self._runtime.settings.recall_days)
+        return RetentionTask(db=runtime.db, jobs=runtime.jobs, bus=runtime.bus, clock=runtime.clock, recall_retention=recall_retention)
+
+    @cached_property
+    def recall_log(self) -> RecallLog:
+        return RecallLog(
+            db=self._runtime.db,
+            buffer=self.recall_buffer,
+            recall=self.recall,
+            clock=self._runtime.clock,
+            audit=self.audit,
+            sessions=self._ports.sessions,
+        )
 
     @cached_property
     def erasure(self) -> Erasure:

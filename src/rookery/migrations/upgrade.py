@@ -120,7 +120,9 @@ def create_sqlite(raw: sqlite3.Connection, revision: str) -> None:
 
 @contextmanager
 def _begin_postgres(url: str) -> Generator[Connection]:
-    parameters = {**parse_postgres_address(url, setting="ROOKERY_DATABASE_URL"), "connect_timeout": "10"}
+    # No statement is prepared: a pooler may run each transaction in another session.
+    address = parse_postgres_address(url, setting="ROOKERY_DATABASE_URL")
+    parameters = {**address, "connect_timeout": "10", "prepare_threshold": None}
     try:
         engine = create_engine(
             ENGINE_URL, poolclass=NullPool, isolation_level="READ COMMITTED", connect_args=parameters, hide_parameters=True

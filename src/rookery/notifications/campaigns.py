@@ -15,6 +15,7 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
+from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.notifications import audiences
 from rookery.notifications.campaign_states import CampaignAction, next_status, require_deletable, require_editable
@@ -57,14 +58,13 @@ class Campaigns:
         status: CampaignStatus | None,
         text: str | None,
         test_of: str | None,
-        limit: int,
-        offset: int,
-    ) -> tuple[Sequence[CampaignView], int]:
+        page: PageSlice,
+    ) -> ListPage[CampaignView]:
         """Return a page of campaigns, newest first, and the total. Tests are listed only with *test_of*."""
 
-        def read(tx: Tx) -> tuple[Sequence[CampaignView], int]:
-            page, total = store.list_page(tx, tenant.workspace_id, status=status, text=text, test_of=test_of, limit=limit, offset=offset)
-            return view_all(tx, page), total
+        def read(tx: Tx) -> ListPage[CampaignView]:
+            campaign_page = store.list_page(tx, tenant.workspace_id, status=status, text=text, test_of=test_of, page=page)
+            return campaign_page.with_items(view_all(tx, campaign_page.items))
 
         return await self._db.read(read)
 

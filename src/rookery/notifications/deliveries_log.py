@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 
 from rookery.access.models import Tenant
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound
+from rookery.kernel.pages import ListPage, PageSlice
 from rookery.notifications.campaigns import require_campaign
 from rookery.notifications.models import NotificationDelivery, NotificationDetails, NotificationFilter, OutboxMessage
 from rookery.notifications.store import log as store
@@ -22,13 +22,13 @@ class NotificationLog:
         self._db = db
 
     async def list_page(
-        self, tenant: Tenant, campaign_id: str, filters: NotificationFilter, *, limit: int, offset: int
-    ) -> tuple[Sequence[NotificationDelivery], int]:
+        self, tenant: Tenant, campaign_id: str, filters: NotificationFilter, *, page: PageSlice
+    ) -> ListPage[NotificationDelivery]:
         """Return a page of a campaign's deliveries, and the total. Raises NotFound."""
 
-        def read(tx: Tx) -> tuple[Sequence[NotificationDelivery], int]:
+        def read(tx: Tx) -> ListPage[NotificationDelivery]:
             require_campaign(tx, tenant, campaign_id)
-            return store.list_page(tx, tenant.workspace_id, campaign_id, filters, limit=limit, offset=offset)
+            return store.list_page(tx, tenant.workspace_id, campaign_id, filters, page=page)
 
         return await self._db.read(read)
 
@@ -45,9 +45,9 @@ class NotificationLog:
 
         return await self._db.read(read)
 
-    async def list_outbox(self, tenant: Tenant, *, limit: int, offset: int) -> tuple[Sequence[OutboxMessage], int]:
+    async def list_outbox(self, tenant: Tenant, *, page: PageSlice) -> ListPage[OutboxMessage]:
         """Return a page of the outbox of a test key, newest first, and the total. Outside a sandbox it is empty."""
-        return await self._db.read_from_replica(lambda tx: store.list_outbox(tx, tenant.workspace_id, limit=limit, offset=offset))
+        return await self._db.read_from_replica(lambda tx: store.list_outbox(tx, tenant.workspace_id, page=page))
 
     async def clear_outbox(self, tenant: Tenant) -> int:
         """Delete the messages of the outbox; return their number."""

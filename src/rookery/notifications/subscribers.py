@@ -17,6 +17,7 @@ from rookery.kernel.egress import AddressRefused, EgressGuard
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
+from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.notifications.addresses import WEB_TYPES, get_host, mask_address
 from rookery.notifications.events import ChannelChanged, SubscriberEvent
@@ -47,11 +48,9 @@ class Subscribers:
         self._clock = clock
         self._builder = SubscriberBuilder(ids=ids)
 
-    async def list_page(
-        self, tenant: Tenant, filters: SubscriberFilter, *, limit: int, offset: int
-    ) -> tuple[Sequence[SubscriberView], int]:
+    async def list_page(self, tenant: Tenant, filters: SubscriberFilter, *, page: PageSlice) -> ListPage[SubscriberView]:
         """Return a page of subscribers, newest first, and the total."""
-        return await self._db.read_from_replica(lambda tx: store.list_page(tx, tenant.workspace_id, filters, limit=limit, offset=offset))
+        return await self._db.read_from_replica(lambda tx: store.list_page(tx, tenant.workspace_id, filters, page=page))
 
     async def get(self, tenant: Tenant, ref: str) -> SubscriberView:
         """Return the subscriber with the id or external id *ref*, or raise NotFound."""

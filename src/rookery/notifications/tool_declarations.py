@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import orjson
-
 from rookery.kernel.http.operation_tools import ServerDeclaration
 from rookery.kernel.http.operations import JsonSchema, ToolDeclaration
 
@@ -27,26 +23,17 @@ CAMPAIGN_LIST = ToolDeclaration(
     effect="reads",
     arguments={
         "status": "",
-        "q": "A part of the name.",
-        "test_of": "List the tests of this campaign instead.",
-        "per_page": "At most 100.",
-        "page": "",
+        "q": "",
+        "test_of": "Only tests of this campaign.",
+        "per_page": "",
+        "cursor": "",
     },
-    schemas={"per_page": _INTEGER, "page": _INTEGER},
+    schemas={"per_page": _INTEGER},
     items="campaigns",
 )
 NOTIFICATION_TEST = ToolDeclaration(
     name="notification_test",
-    description=(
-        "Send the message of a campaign to named subscribers now, whatever its status. Returns the test, a campaign of its own; "
-        "`campaign_list` with `test_of` shows its result."
-    ),
+    description=("Send the message of a campaign to named subscribers now, as a test. `campaign_list` with `test_of` shows its result."),
     effect="creates",
-    arguments={"campaign": "The id of a campaign.", "subscribers": "Ids or external ids, at most 20.", "channels": "Default: all."},
+    arguments={"campaign": "", "subscribers": "Ids or external ids, at most 20.", "channels": "Default: all."},
 )
-
-
-def render_text(tool: str, output: Mapping[str, object]) -> str:
-    """Return the output as JSON, which is short for these tools."""
-    del tool
-    return orjson.dumps(output).decode()

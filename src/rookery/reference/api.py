@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +15,7 @@ from starlette.responses import Response
 
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.http import DocumentedResponse, Operation
+from rookery.kernel.http.compression import accepts_gzip
 from rookery.kernel.http.responses import RouteNotFound
 from rookery.reference.downgrade import Schema
 from rookery.reference.viewers import CONTENT_SECURITY_POLICY, Viewers
@@ -29,7 +29,6 @@ The challenge of these pages, and of the path from which they load the document 
 Other routes send `Bearer`, because a browser that gets a Basic challenge prompts its user, which API clients do not expect. The pages do
 not send `Bearer` too, because Chromium reads one scheme per header. They still accept a Bearer key.
 """
-_ACCEPTS_GZIP = re.compile(r"(?:^|,)\s*(?:x-)?gzip\s*(?:;\s*q=(?!0(?:\.0*)?\s*(?:,|$))[^,]*)?(?=,|$)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +108,7 @@ class ReferenceApi:
         headers = {"ETag": edition.etag, "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding, Authorization, X-API-Key"}
         if _matches_etag(request.headers.get("if-none-match", ""), edition.etag):
             return Response(status_code=304, headers=headers)
-        if accepts_gzip(request):
+        if accepts_gzip(request.headers.get("accept-encoding", "")):
             return Response(edition.gzipped, headers={**headers, "Content-Encoding": "gzip"}, media_type="application/json")
         return Response(edition.raw, headers=headers, media_type="application/json")
 
@@ -131,7 +130,7 @@ class ReferenceApi:
         if asset is None:
             raise RouteNotFound("The file does not exist. The pages under /api/docs link to the current files.")
         headers = {"Content-Type": asset.media_type, "Cache-Control": "private, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
-        if accepts_gzip(request):
+        if accepts_gzip(request.headers.get("accept-encoding", "")):
             return Response(asset.gzipped, headers={**headers, "Content-Encoding": "gzip"})
         return Response(await asyncio.to_thread(asset.decompress), headers=headers)
 
@@ -149,11 +148,6 @@ def _add_challenge(error: RookeryError, _body: object, _path: Mapping[str, str])
     if error.status == 401:
         error.headers["WWW-Authenticate"] = _BASIC_CHALLENGE
     return error
-
-
-def accepts_gzip(request: Request) -> bool:
-    """Return whether the client accepts gzip. `gzip;q=0` means that it does not."""
-    return _ACCEPTS_GZIP.search(request.headers.get("accept-encoding", "").lower()) is not None
 
 
 def _matches_etag(header: str, etag: str) -> bool:

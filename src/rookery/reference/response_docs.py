@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import cast
 
@@ -157,7 +157,7 @@ class ResponseDocs:
             self.shared_responses[name] = self._describe_errors(status, errors, route)
         return {"$ref": f"#/components/responses/{name}"}
 
-    def _describe_errors(self, status: int, errors: Iterable[type[RookeryError]], route: Operation) -> Schema:
+    def _describe_errors(self, status: int, errors: Collection[type[RookeryError]], route: Operation) -> Schema:
         texts = dict[str, str]()
         for error in errors:
             text = _error_description(error)
@@ -166,7 +166,9 @@ class ResponseDocs:
             *(("WWW-Authenticate",) if status == HTTPStatus.UNAUTHORIZED else ()),
             *(
                 ("Retry-After",)
-                if status in _RETRYABLE_STATUSES or (status == HTTPStatus.CONFLICT and RequestInProgress.code in texts)
+                if status in _RETRYABLE_STATUSES
+                or (status == HTTPStatus.CONFLICT and RequestInProgress.code in texts)
+                or (status == HTTPStatus.INTERNAL_SERVER_ERROR and any(error.is_upstream for error in errors))
                 else ()
             ),
             *(_RATE_LIMIT_HEADERS if _takes_key(route) else ()),

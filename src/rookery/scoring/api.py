@@ -12,7 +12,7 @@ from starlette.responses import Response
 from rookery.access.models import Caller
 from rookery.kernel.errors import RookeryError, ValidationFailed
 from rookery.kernel.http import Operation
-from rookery.kernel.http.operation_tools import OperationServer
+from rookery.kernel.http.operation_tools import OperationServer, drop_empty_fields
 from rookery.kernel.schema import map_validation_error
 from rookery.scoring import tool_declarations
 from rookery.scoring.cards import DETECTION_CARD, SYCOPHANCY_CARD, read_card
@@ -58,6 +58,7 @@ class ScoringApi:
         return OperationServer(
             self.operations(),
             tool_declarations.SERVER,
+            compact=drop_empty_fields,
             render_text=tool_declarations.render_text,
         )
 

@@ -20,15 +20,15 @@ SERVER = ServerDeclaration(
 
 SCORE = ToolDeclaration(
     name="score",
-    description="Score a text before you send it or rely on it: whether a model probably wrote it, and whether it flatters, approves or "
-    "gives in without a reason. Pass the prompt that it answers; for capitulation, also the history. English, best from 120 words.",
+    description="Score a text: whether a model probably wrote it, and whether it flatters or gives in "
+    "without a reason. Pass the prompt that it answers; for capitulation, the history too. English, best from 120 words.",
     effect="reads",
     arguments={
-        "text": "The text, for example your draft of an answer.",
-        "prompt": "The user's message that it answers.",
-        "history": "The messages before the prompt, oldest first.",
-        "counterpart": "The answer to the same question with the opposite framing.",
-        "explain": "Also return segments, signals and spans.",
+        "text": "",
+        "prompt": "The message that it answers.",
+        "history": "Before the prompt, oldest first.",
+        "counterpart": "The answer to the opposite framing.",
+        "explain": "",
     },
     required=("text",),
 )

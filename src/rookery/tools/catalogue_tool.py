@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import cast
 
 import structlog
@@ -19,9 +19,11 @@ _log = structlog.stdlib.get_logger("rookery.tools")
 class CatalogueTool:
     """One tool as its server lists it. The input schema is compiled at the first call."""
 
-    __slots__ = ("_argument_validator", "definition", "name", "required_scope")
+    __slots__ = ("_argument_validator", "accepted_schema", "definition", "name", "required_scope")
 
-    def __init__(self, definition: JsonObject, required_scope: str | None) -> None:
+    def __init__(self, definition: JsonObject, required_scope: str | None, accepted_schema: JsonObject | None = None) -> None:
+        """*accepted_schema*: that of `ServerFeatures.accepted_schemas`, in place of the published one."""
+        self.accepted_schema = accepted_schema
         self.name = str(definition.get("name", ""))
         self.definition = definition
         self.required_scope = required_scope
@@ -31,11 +33,12 @@ class CatalogueTool:
     def argument_validator(self) -> ArgumentValidator:
         """The compiled schema of the arguments."""
         if self._argument_validator is None:
-            schema = self.definition.get("inputSchema")
+            schema = self.accepted_schema or self.definition.get("inputSchema")
             accepted_schema = cast("JsonObject", schema) if isinstance(schema, dict) else {}
-            if self.required_scope is not None:  # a built-in tool
+            is_builtin = self.required_scope is not None
+            if is_builtin:
                 accepted_schema = _to_accepted_schema(accepted_schema)
-            self._argument_validator = ArgumentValidator(accepted_schema)
+            self._argument_validator = ArgumentValidator(accepted_schema, is_builtin=is_builtin, is_destructive=self.is_destructive)
             if self._argument_validator.fault is not None:
                 _log.warning("tools.schema_unusable", tool=self.name, error=self._argument_validator.fault)
         return self._argument_validator
@@ -73,6 +76,10 @@ def _lists_all_types(schema: JsonObject) -> bool:
     return {option.get("type") for option in cast("list[JsonObject]", schema.get("anyOf", []))} >= _ALL_TYPES
 
 
+TASK_REASON = "runs only as a task (execution.taskSupport is required), which Rookery does not support"
+"""Why Rookery neither lists nor calls a tool that `requires_task`; "the tool" or its name precedes it."""
+
+
 def requires_task(definition: JsonObject) -> bool:
     """Return whether a tool's definition requires calls to run as tasks."""
     execution = definition.get("execution")
@@ -87,23 +94,35 @@ def is_tool_disabled(server: Server, tool: str) -> bool:
     return any(globs.matches(tool, glob) for glob in rules.deny)
 
 
+def list_tool_names(server: Server, features: ServerFeatures) -> list[str]:
+    """Return the names of the tools that a caller who may use all of them sees. Others are nameless, excluded, or need tasks."""
+    definitions = {str(tool.get("name", "")): tool for tool in features.tools}
+    return [name for name, tool in definitions.items() if name and not requires_task(tool) and not is_tool_disabled(server, name)]
+
+
 def is_tool_allowed(caller: Caller, server_id: str, tool: str) -> bool:
     """Return whether the key's allow-list of tools contains this one (D-23)."""
     return caller.tools is None or any(globs.matches(f"{server_id}/{tool}", glob) for glob in caller.tools)
 
 
-def index_by_name(features: ServerFeatures, old_tools: Mapping[str, CatalogueTool]) -> dict[str, CatalogueTool]:
-    """Return the tools by name, without nameless ones, which cannot be called. Unchanged tools keep their object in *old_tools*."""
+def index_by_name(features: ServerFeatures, known_tools: Iterable[Mapping[str, CatalogueTool]]) -> dict[str, CatalogueTool]:
+    """Return the tools by name, without nameless ones, which cannot be called. A tool that *known_tools* have keeps its object."""
     tools_by_name: dict[str, CatalogueTool] = {}
+    indexes = tuple(known_tools)
     for definition in features.tools:
         name = str(definition.get("name", ""))
         if not name:
             continue
-        old = old_tools.get(name)
-        required_scope = features.required_scopes.get(name)
-        tools_by_name[name] = (
-            old
-            if old is not None and old.definition == definition and old.required_scope == required_scope
-            else CatalogueTool(definition, required_scope)
-        )
+        required_scope, accepted_schema = features.required_scopes.get(name), features.accepted_schemas.get(name)
+        tools_by_name[name] = next(
+            (
+                tool
+                for tools in indexes
+                if (tool := tools.get(name)) is not None
+                and tool.definition == definition
+                and tool.required_scope == required_scope
+                and tool.accepted_schema == accepted_schema
+            ),
+            None,
+        ) or CatalogueTool(definition, required_scope, accepted_schema)
     return tools_by_name

@@ -5,11 +5,13 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from datetime import timedelta
 
+from rookery.access.events import KeyChanged
 from rookery.kernel.domain import Domain
 from rookery.kernel.periodic import PeriodicTask
 from rookery.kernel.runtime import Runtime
 from rookery.tools.api import list_operations
-from rookery.tools.store import calls, catalogue, logins, servers
+from rookery.tools.recent_links import delete_links_of_ended_key
+from rookery.tools.store import calls, catalogue, ended_client_sessions, logins, negotiated_protocols, recent_links, servers
 from rookery.tools.wiring import ToolServices
 
 
@@ -17,10 +19,13 @@ def build(runtime: Runtime) -> Domain:
     """Return the domain. Nothing is started."""
     services, settings = runtime.use(ToolServices), runtime.settings
     retention = timedelta(days=settings.tool_calls_days)
+    runtime.bus.add_recorder(KeyChanged, delete_links_of_ended_key)
 
-    async def delete_old_calls() -> int:
-        before = runtime.clock() - retention
-        return await runtime.db.write(lambda tx: calls.delete_calls(tx, called_before=before))
+    async def delete_old_rows() -> int:
+        now = runtime.clock()
+        ended_count = await runtime.db.write(lambda tx: ended_client_sessions.delete_expired(tx, now=now))
+        link_count = await services.recent_links.delete_old()
+        return ended_count + link_count + await runtime.db.write(lambda tx: calls.delete_calls(tx, called_before=now - retention))
 
     async def start(stack: AsyncExitStack, *, serves: bool) -> None:
         if not serves:
@@ -31,6 +36,7 @@ def build(runtime: Runtime) -> Domain:
         stack.push_async_callback(services.catalogue.aclose)
         stack.push_async_callback(services.logins.aclose)
         stack.push_async_callback(services.gateway.aclose)
+        stack.callback(services.health_file.remove)
 
     async def probe_servers_file() -> str:
         # The reason is only logged. This response needs no key, and the reason contains names of files and variables.
@@ -39,12 +45,22 @@ def build(runtime: Runtime) -> Domain:
     return Domain(
         operations=list_operations(services, settings, runtime.clock),
         periodic_tasks=[
-            PeriodicTask(name="old tool rows", interval_s=3600, run=delete_old_calls),
+            PeriodicTask(name="old tool rows", interval_s=3600, run=delete_old_rows),
             PeriodicTask(name="embeddings of new tools", interval_s=10, run=services.search.preload_embeddings, needs_tool_servers=True),
+            PeriodicTask(name="changes of servers.json", interval_s=2, run=services.file_audit.run_periodic),
             PeriodicTask(name="changed logins", interval_s=1, run=services.logins.refresh, needs_tool_servers=True),
+            PeriodicTask(name="health of tool servers", interval_s=1, run=services.report_health, needs_tool_servers=True),
         ],
         probes={"servers": probe_servers_file},
-        purgers=[calls.purge, servers.purge, logins.purge, catalogue.purge],
+        purgers=[
+            calls.purge,
+            servers.purge,
+            logins.purge,
+            catalogue.purge,
+            negotiated_protocols.purge,
+            ended_client_sessions.purge,
+            recent_links.purge,
+        ],
         sealed_columns=[servers.SEALED_COLUMN, logins.SEALED_COLUMN],
         start=start,
         close_streams=services.gateway.close_streams,

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from rookery.kernel.errors import RookeryError
+from rookery.kernel.errors import NotFound, RookeryError
 from rookery.kernel.suggestions import suggest
+
+_TOO_MANY_REQUESTS = 429
 
 
 class CallInvalid(RookeryError):
@@ -19,15 +21,22 @@ class CallInvalid(RookeryError):
     status, code = 400, "invalid_request"
 
 
+_MAX_SHOWN_PROBLEMS = 20
+
+
 class ArgumentsInvalid(RookeryError):
     """The arguments do not match the tool's inputSchema; `errors` lists the problems by JSON pointer (D-34)."""
 
     status, code = 400, "invalid_arguments"
 
     def __init__(self, errors: Mapping[str, Sequence[str]]) -> None:
-        pointer, texts = next(iter(errors.items()), ("", ["not valid"]))
+        """Name all problems in the message, because models see nothing else, and correct one problem a call otherwise."""
         messages = {key: list(value) for key, value in errors.items()}
-        super().__init__(f"The arguments do not match the tool's inputSchema: {pointer or 'the arguments'}: {texts[0]}", errors=messages)
+        problems = [f"{pointer or 'the arguments'}: {text}" for pointer, texts in messages.items() for text in texts] or ["not valid"]
+        if len(problems) > _MAX_SHOWN_PROBLEMS:
+            problems = [*problems[:_MAX_SHOWN_PROBLEMS], f"and {len(problems) - _MAX_SHOWN_PROBLEMS} more"]
+        text = "; ".join([*(problem.removesuffix(".") for problem in problems[:-1]), problems[-1]])
+        super().__init__(f"The arguments do not match the tool's inputSchema: {text}", errors=messages)
 
 
 class ServerNotFound(RookeryError):
@@ -39,6 +48,18 @@ class ServerNotFound(RookeryError):
         """Suggest the nearest of *known_ids*, which the caller may see."""
         hint = suggest(server_id, known_ids) or "."
         super().__init__(f"The server {server_id!r} does not exist{hint}", server=server_id)
+
+
+class ServerNotAdded(NotFound):
+    """The server belongs to the installation, so the workspace can use it but has no settings of it."""
+
+    def __init__(self, server_id: str) -> None:
+        RookeryError.__init__(
+            self,
+            f"The server {server_id!r} belongs to the installation, and only its operator changes it. "
+            f"GET /api/v1/mcp/servers/{server_id} shows it, and POST /api/v1/servers/{server_id}/check checks it.",
+            resource="server",
+        )
 
 
 class ToolNotFound(RookeryError):
@@ -59,6 +80,16 @@ class PromptNotFound(RookeryError):
 
     def __init__(self, server_id: str, prompt: str) -> None:
         super().__init__(f"The server {server_id!r} has no prompt {prompt!r}.", server=server_id, prompt=prompt)
+
+
+class AmbiguousName(RookeryError):
+    """Several servers have something of this name or URI; `candidates` are the names that the caller can use instead."""
+
+    status, code = 400, "ambiguous_name"
+
+    def __init__(self, kind: str, name: str, candidates: Sequence[str]) -> None:
+        listed = ", ".join(repr(candidate) for candidate in candidates)
+        super().__init__(f"Several servers have the {kind} {name!r}. Use one of {listed}.", candidates=list(candidates))
 
 
 class ToolDisabled(RookeryError):
@@ -88,9 +119,9 @@ class ServerBusy(RookeryError):
 
     status, code = 429, "server_busy"
 
-    def __init__(self, server_id: str, *, retry_after_s: int = 1) -> None:
+    def __init__(self, server_id: str, *, reason: str = "its queue of calls is full.", retry_after_s: int = 1) -> None:
         super().__init__(
-            f"The server {server_id!r} is busy: its queue of calls is full. Try again in {retry_after_s} s.",
+            f"The server {server_id!r} is busy: {reason} Try again in {retry_after_s} s.",
             headers={"Retry-After": str(retry_after_s)},
             server=server_id,
             retry_after=retry_after_s,
@@ -98,12 +129,13 @@ class ServerBusy(RookeryError):
 
 
 class TooManySessions(RookeryError):
-    """The number of open MCP client sessions has reached its limit (D-36)."""
+    """The number of open MCP client sessions has reached its limit, and all of them are in use (D-36)."""
 
     status, code = 429, "too_many_sessions"
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, headers={"Retry-After": "60"}, retry_after=60)
+    def __init__(self, problem: str, *, retry_after_s: int) -> None:
+        message = f"{problem} Close an event stream, or try again in {retry_after_s} s."
+        super().__init__(message, headers={"Retry-After": str(retry_after_s)}, retry_after=retry_after_s)
 
 
 class ResourceFailed(RookeryError):
@@ -144,15 +176,57 @@ class LoginNotSupported(RookeryError):
 
 
 class UpstreamError(Exception):
-    """The base class of errors that connectors and connections raise. The message may be shown to callers."""
+    """
+    The base class of errors that connectors and connections raise. The message may be shown to callers.
+
+    Attributes:
+        retry_after_s: The seconds after which another request is allowed; None if nobody said so.
+        is_throttled: The upstream is healthy but allows no further request for now. By default it is, if `retry_after_s` is set.
+        concerns_caller: The upstream rejected, or missed, the login that a caller sends in forwarded headers. Nothing is wrong with
+            the upstream or its entry, and no other caller is concerned.
+    """
+
+    concerns_caller = False
+
+    def __init__(self, message: str, *, retry_after_s: int | None = None, is_throttled: bool | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+        self.is_throttled = retry_after_s is not None if is_throttled is None else is_throttled
 
 
 class ConnectFailed(UpstreamError):
     """No session could be opened, and no request was sent. `needs_login`: the upstream requires a login or another key."""
 
-    def __init__(self, message: str, *, needs_login: bool = False) -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        message: str,
+        *,
+        needs_login: bool = False,
+        concerns_caller: bool = False,
+        retry_after_s: int | None = None,
+        is_throttled: bool | None = None,
+    ) -> None:
+        super().__init__(message, retry_after_s=retry_after_s, is_throttled=is_throttled)
         self.needs_login = needs_login
+        self.concerns_caller = concerns_caller
+
+    def with_message(self, message: str, *, retry_after_s: int | None = None) -> ConnectFailed:
+        """Return a new error with the same attributes, which may be raised in another task. *retry_after_s*: another value."""
+        return ConnectFailed(
+            message,
+            needs_login=self.needs_login,
+            concerns_caller=self.concerns_caller,
+            retry_after_s=self.retry_after_s if retry_after_s is None else retry_after_s,
+            is_throttled=self.is_throttled,
+        )
+
+
+class StartTimedOut(ConnectFailed):
+    """The server did not answer within the time that its start may take."""
+
+
+class HandshakeRefused(ConnectFailed):
+    """The server does not know `server/discover`, and rejected `initialize` after it. It may accept that as its first message."""
 
 
 class ConnectionLost(UpstreamError):
@@ -171,10 +245,20 @@ class ConnectionLost(UpstreamError):
 class UpstreamErrorResponse(UpstreamError):
     """The upstream returned a JSON-RPC error with a code, a message and optional data."""
 
-    def __init__(self, number: int, message: str, data: object = None) -> None:
-        super().__init__(message)
+    def __init__(
+        self, number: int, message: str, data: object = None, *, retry_after_s: int | None = None, is_throttled: bool | None = None
+    ) -> None:
+        super().__init__(message, retry_after_s=retry_after_s, is_throttled=is_throttled)
         self.number = number
         self.data = data
+
+
+class UpstreamStatusError(UpstreamError):
+    """The upstream answered the request with an HTTP error status. Only this request failed; the session is usable."""
+
+    def __init__(self, status: int, message: str, *, retry_after_s: int | None = None) -> None:
+        super().__init__(message, retry_after_s=retry_after_s, is_throttled=status == _TOO_MANY_REQUESTS or retry_after_s is not None)
+        self.status = status
 
 
 class InvalidResult(UpstreamError):

@@ -1,10 +1,12 @@
 """
 Gateway names of tools and prompts, and gateway URIs of resources, at /mcp, where all servers share one namespace (D-30). No I/O.
 
-`get_current_time` of the server `time` is `time__get_current_time`. Model APIs accept 64 characters of `[A-Za-z0-9_-]`. Other
-characters are replaced by `_`, and longer names are truncated and end in part of a digest.
+`get_current_time` of the server `time` is `time__get_current_time`. Model APIs accept 64 characters of `[A-Za-z0-9_-]`, and MCP clients
+put a prefix such as `mcp__rookery__` before the name. Other characters are replaced by `_`, and names beyond a limit, by default 50, are
+truncated and end in part of a digest.
 
-`memo://insights` of the server `sqlite` is `sqlite://memo/insights`. A URI whose scheme is the server's id stays unchanged. The
+`memo://insights` of the server `sqlite` is `sqlite://memo/insights`. A URI whose scheme is the server's id stays unchanged. The interface
+of an MCP App keeps its scheme, because hosts accept no other: `ui://board/app.html` of `kanban` is `ui://kanban/board/app.html`. The
 mapping is not reversible (`sqlite://memo/insights` might be the server's own URI), so the reverse returns candidates in order.
 """
 
@@ -12,41 +14,73 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
 from urllib.parse import unquote
 
+from rookery.tools.uri_templates import matches_template
+
 MAX_NAME_LENGTH = 64
+"""Maximum length of a name that model APIs accept, with all prefixes."""
+DEFAULT_NAME_LENGTH = 50
+"""Limit on gateway names that leaves 14 characters for the prefix of the client: `mcp__rookery__`."""
 
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9_-]")
 _SEPARATOR = "__"
+_DIGEST_LENGTH = 6
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
-_VARIABLE = re.compile(r"\{[^{}]*\}")
+INTERFACE_PREFIX = "ui://"
+"""The beginning of the URIs of interfaces, in the extension MCP Apps."""
 
 
-def to_gateway_name(server_id: str, name: str) -> str:
+def to_gateway_name(server_id: str, name: str, max_length: int = DEFAULT_NAME_LENGTH) -> str:
     """Return the gateway name of a tool or prompt *name* of a server."""
     full = server_id + _SEPARATOR + name
     safe_name = _FORBIDDEN.sub("_", full)
-    return safe_name if len(safe_name) <= MAX_NAME_LENGTH else _with_digest(full)
+    return safe_name if len(safe_name) <= max_length else _with_digest(full, max_length)
 
 
-def map_gateway_names(server_id: str, names: Iterable[str]) -> dict[str, str]:
+def map_gateway_names(server_id: str, names: Iterable[str], max_length: int = DEFAULT_NAME_LENGTH) -> Mapping[str, str]:
     """
     Return the original names of one server's tools or prompts by their gateway names, in their order.
 
     If two names map to the same gateway name (`a.b` and `a_b`), a name that needed no change keeps it. The others get a digest.
     """
-    unique_names = list(dict.fromkeys(names))
-    unchanged = {name for name in unique_names if to_gateway_name(server_id, name) == server_id + _SEPARATOR + name}
+    return _map_unique_names(server_id, tuple(dict.fromkeys(names)), max_length)
+
+
+@lru_cache(maxsize=512)  # a call of a truncated name needs the map of its server
+def _map_unique_names(server_id: str, unique_names: tuple[str, ...], max_length: int) -> Mapping[str, str]:
+    unchanged = {name for name in unique_names if to_gateway_name(server_id, name, max_length) == server_id + _SEPARATOR + name}
     taken_names = {server_id + _SEPARATOR + name for name in unchanged}
     own_names: dict[str, str] = {}
     for name in unique_names:
-        gateway_name = to_gateway_name(server_id, name)
-        if name not in unchanged and gateway_name in taken_names:
-            gateway_name = _with_digest(server_id + _SEPARATOR + name)
+        gateway_name = to_gateway_name(server_id, name, max_length)
+        digest_length = _DIGEST_LENGTH
+        while name not in unchanged and gateway_name in taken_names:
+            gateway_name = _with_digest(server_id + _SEPARATOR + name, max_length, digest_length)
+            digest_length += 1
         taken_names.add(gateway_name)
         own_names[gateway_name] = name
-    return own_names
+    return MappingProxyType(own_names)
+
+
+def find_original_name(server_id: str, names: Iterable[str], gateway_name: str, max_length: int = DEFAULT_NAME_LENGTH) -> str | None:
+    """
+    Return which of *names* has this gateway name, or had it under another limit, else None.
+
+    Clients store names, for example in permissions. A name stays valid when the limit changes.
+    """
+    compared = min(len(server_id), len(gateway_name) // 2)
+    if gateway_name[:compared] != server_id[:compared]:
+        return None  # the name begins with another id
+    own_names = list(names)
+    original_name = map_gateway_names(server_id, own_names, max_length).get(gateway_name)
+    if original_name is None and len(gateway_name) <= MAX_NAME_LENGTH:
+        # A truncated name has exactly the length of its limit, and any other name fits a limit of its own length.
+        original_name = map_gateway_names(server_id, own_names, len(gateway_name)).get(gateway_name)
+    return original_name
 
 
 def split_gateway_name(gateway_name: str) -> tuple[str, str] | None:
@@ -55,22 +89,38 @@ def split_gateway_name(gateway_name: str) -> tuple[str, str] | None:
     return (server_id, name) if between and server_id and name else None
 
 
-def _with_digest(full: str) -> str:
-    digest = hashlib.sha256(full.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{_FORBIDDEN.sub('_', full)[:57]}_{digest[:6]}"
+def _with_digest(full: str, max_length: int, digest_length: int = _DIGEST_LENGTH) -> str:
+    digest = hashlib.sha256(full.encode("utf-8", "surrogatepass")).hexdigest()[:digest_length]
+    return f"{_FORBIDDEN.sub('_', full)[: max_length - digest_length - 1]}_{digest}"
 
 
 def to_gateway_uri(server_id: str, uri: str) -> str:
     """Return the gateway URI for the *uri* of a server's resource or resource template."""
+    if uri.startswith(INTERFACE_PREFIX):
+        return f"{INTERFACE_PREFIX}{server_id}/{uri.removeprefix(INTERFACE_PREFIX)}"
     if uri.startswith(f"{server_id}://"):
         return uri
     return f"{server_id}://{uri.replace('://', '/', 1)}"
 
 
-def parse_server_id(uri: str) -> str | None:
-    """Return the server id in a gateway URI, or None if it names no server."""
-    scheme, separator, _ = _restore_slashes(uri).partition("://")
-    return scheme if separator and scheme else None
+def list_server_ids(uri: str) -> list[str]:
+    """Return the ids of the servers whose gateway URI *uri* may be, the likeliest first. Empty if it names no server."""
+    scheme, separator, rest = restore_slashes(uri).partition("://")
+    if not separator or not scheme:
+        return []
+    owner, slash, _ = rest.partition("/")
+    is_interface = scheme + separator == INTERFACE_PREFIX and slash and owner
+    return list(dict.fromkeys([owner, scheme])) if is_interface else [scheme]
+
+
+def find_listed_uri(server_id: str, uri: str, listed_uris: Iterable[str]) -> str | None:
+    """Return which of a server's *listed_uris* a gateway *uri* stands for, else None."""
+    restored_uri = restore_slashes(uri)
+    own_uris = {to_gateway_uri(server_id, own_uri): own_uri for own_uri in listed_uris}
+    if restored_uri in own_uris:
+        return own_uris[restored_uri]
+    # If a client puts the URI into the path unescaped, its percent-escapes arrive decoded.
+    return next((own_uri for name, own_uri in own_uris.items() if unquote(name) == restored_uri), None)
 
 
 def list_upstream_candidates(server_id: str, uri: str, listed_uris: Iterable[str], templates: Iterable[str]) -> list[str]:
@@ -81,39 +131,20 @@ def list_upstream_candidates(server_id: str, uri: str, listed_uris: Iterable[str
         listed_uris: The URIs of the server's resources, as the server lists them.
         templates: The server's URI templates.
     """
-    restored_uri = _restore_slashes(uri)
-    own_uris = {to_gateway_uri(server_id, own_uri): own_uri for own_uri in listed_uris}
-    if restored_uri in own_uris:
-        return [own_uris[restored_uri]]
-    # If a client puts the URI into the path unescaped, its percent-escapes arrive decoded.
-    decoded = [own_uri for name, own_uri in own_uris.items() if unquote(name) == restored_uri]
-    if decoded:
-        return decoded[:1]
+    listed_uri = find_listed_uri(server_id, uri, listed_uris)
+    if listed_uri is not None:
+        return [listed_uri]
+    restored_uri = restore_slashes(uri)
+    interface = restored_uri.removeprefix(f"{INTERFACE_PREFIX}{server_id}/")
+    possible = [INTERFACE_PREFIX + interface] if interface != restored_uri else []
     rest = restored_uri.removeprefix(f"{server_id}://")
     scheme, slash, tail = rest.partition("/")
-    possible = [f"{scheme}://{tail}"] if slash and _SCHEME.fullmatch(scheme) else []
+    possible += [f"{scheme}://{tail}"] if slash and _SCHEME.fullmatch(scheme) else []
     possible += [rest, restored_uri] if ":" in rest else [restored_uri, rest]
-    shapes = [_VARIABLE.split(template) for template in templates]
-    return sorted(dict.fromkeys(possible), key=lambda candidate: not any(_matches_template(candidate, shape) for shape in shapes))
+    own_templates = list(templates)
+    return sorted(dict.fromkeys(possible), key=lambda candidate: not any(matches_template(candidate, own) for own in own_templates))
 
 
-def _restore_slashes(uri: str) -> str:
+def restore_slashes(uri: str) -> str:
     """Return *uri* with the second slash restored that some proxies remove from `scheme://`."""
     return uri if "://" in uri else uri.replace(":/", "://", 1)
-
-
-def _matches_template(uri: str, shape: list[str]) -> bool:
-    """Return whether *uri* contains the fixed parts of a template (RFC 6570) in order. Expressions match any text. Linear time."""
-    first, *middle = shape
-    if not middle:
-        return uri == first
-    last = middle.pop()
-    if not uri.startswith(first) or not uri.endswith(last) or len(uri) < len(first) + len(last):
-        return False
-    at, end = len(first), len(uri) - len(last)
-    for part in middle:
-        position = uri.find(part, at, end)
-        if position < 0:
-            return False
-        at = position + len(part)
-    return True

@@ -25,6 +25,10 @@ MAX_FEATURES_PER_KIND = 5000
 """Limit on the tools, resources, templates and prompts of one server, each. Every feature costs memory and an embedding."""
 
 
+FEATURE_KINDS = ("tools", "resources", "templates", "prompts")
+"""The lists of `ServerFeatures`, by attribute."""
+
+
 class ServerStatus(StrEnum):
     """The status that the operator gives a server (spec 3.1). Any status may follow any other (D-33)."""
 
@@ -63,6 +67,35 @@ class SessionLifecycle(StrEnum):
     EAGER = "eager"
 
 
+class ServerProtocol(StrEnum):
+    """
+    The protocol revision in which a server is addressed.
+
+    auto: negotiated. handshake: the newest revision that both sides support among those that begin with `initialize`, which are all
+    before 2026-07-28.
+    """
+
+    AUTO = "auto"
+    HANDSHAKE = "handshake"
+    V2024_11_05 = "2024-11-05"
+    V2025_03_26 = "2025-03-26"
+    V2025_06_18 = "2025-06-18"
+    V2025_11_25 = "2025-11-25"
+    V2026_07_28 = "2026-07-28"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NegotiatedProtocol:
+    """
+    The protocol revision that a server supported at its last start, and its own name and version then.
+
+    The next start begins with the first message of that revision.
+    """
+
+    version: str
+    software: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandTarget:
     """
@@ -86,6 +119,8 @@ class CommandTarget:
         return program.removesuffix(".cmd").removesuffix(".exe") in _DOWNLOADERS
 
 
+DEFAULT_START_TIMEOUT_S = 30.0
+_DEFAULT_CALL_LIMIT = 64
 _DOWNLOAD_START_TIMEOUT_S = 120.0
 _DOWNLOADERS = frozenset("npx npm pnpm pnpx yarn bun bunx deno uv uvx pipx docker podman nerdctl".split())
 
@@ -105,6 +140,10 @@ class HttpTarget:
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
 
+ANNOUNCED_RESOURCE = "announced"
+"""The setting to request tokens for the resource that the server announces. It is no URI, so no resource has this name."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthConfig:
     """
@@ -114,11 +153,17 @@ class OAuthConfig:
         client_id: The id of a client that was registered by hand. None: Rookery registers itself at the first login.
         client_secret: The secret of that client. None: the client is public.
         scope: The scopes to request, separated by spaces. None: the scopes that the server advertises.
+        resource: The resource to request tokens for (RFC 8707), or `ANNOUNCED_RESOURCE`. None: requests name no resource.
     """
 
     client_id: str | None = None
     client_secret: str | None = field(default=None, repr=False)
     scope: str | None = None
+    resource: str | None = ANNOUNCED_RESOURCE
+
+    def choose_resource(self, announced: str | None) -> str | None:
+        """Return the resource to request tokens for, given the one that the server announced."""
+        return announced if self.resource == ANNOUNCED_RESOURCE else self.resource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +175,7 @@ class OAuthRegistration:
         server_url: The upstream's URL at registration. The login is not sent to any other URL.
         issuer: The issuer identifier of the authorisation server.
         token_url: The token endpoint.
-        resource: The resource that tokens are requested for (RFC 8707). None: the server announces none, as before 2025-06.
+        resource: The resource that the login was requested for (RFC 8707). None: the server announced none, or the entry leaves it out.
         client_auth: The client authentication method: none, client_secret_basic or client_secret_post.
     """
 
@@ -227,11 +272,13 @@ class Server:
         workspaces: The workspaces that see it. None: all.
         idle_s: Idle seconds after which a session is closed. None: never.
         timeout_s: Time-out of one call. Progress notifications reset it.
-        max_concurrency: Maximum concurrent calls in one session. Further calls queue.
+        max_concurrency: Maximum concurrent calls of any kind in one session; further calls queue. None: see `change_limit`.
         forward_headers: Names of the caller's headers that are forwarded to it; see `select_forwarded_headers`.
+        forward_meta: Globs of keys of `_meta` in messages of clients that are forwarded to it; see `select_forwarded_meta`.
         auth: OAuth settings. None: no login is needed beyond the entry's headers.
         roots: The folders announced to it. Empty by default, because keys that share a session must not expose their roots.
         start_timeout_s: Time-out of a start. None: the default for its kind.
+        protocol: The protocol revision in which it is addressed.
         deprecated_at: The date of deprecation from its entry. If absent, the date on which the entry changed is recorded.
         sunset_at: The planned date of removal, from its entry.
         fault: The reason why it cannot be reached at all, for example an unset variable.
@@ -258,11 +305,13 @@ class Server:
     idle_s: float | None = 900.0
     timeout_s: float = 60.0
     rules: ToolRules = ToolRules()
-    max_concurrency: int = 64
+    max_concurrency: int | None = None
     forward_headers: tuple[str, ...] = ()
+    forward_meta: tuple[str, ...] = ()
     auth: OAuthConfig | None = None
     roots: Roots = ()
     start_timeout_s: float | None = None
+    protocol: ServerProtocol = ServerProtocol.AUTO
     deprecated_at: datetime | None = None
     sunset_at: datetime | None = None
     fault: str | None = None
@@ -271,6 +320,20 @@ class Server:
     def key(self) -> str:
         """The server's unique key. Ids alone are unique only within one workspace."""
         return self.id if self.owner is None else f"{self.owner}/{self.id}"
+
+    @property
+    def call_limit(self) -> int:
+        """The maximum of concurrent calls in one session, or of concurrent read-only calls if `change_limit` is lower."""
+        return _DEFAULT_CALL_LIMIT if self.max_concurrency is None else self.max_concurrency
+
+    @property
+    def change_limit(self) -> int:
+        """
+        The maximum of concurrent calls in one session that may change something.
+
+        One by default for a program that Rookery starts: most are made for one client, and some lose changes that overlap (D-34).
+        """
+        return 1 if self.max_concurrency is None and isinstance(self.target, CommandTarget) else self.call_limit
 
     @property
     def effective_start_timeout_s(self) -> float | None:
@@ -335,13 +398,31 @@ class ToolStop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerInfo:
+    """
+    A server's statements about itself in the protocol's `serverInfo`, each text as one line of limited length.
+
+    Attributes:
+        icon: The address of an image: an http or https URL, or a data URL.
+    """
+
+    title: str = ""
+    description: str = ""
+    icon: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFeatures:
     """
     The features of a server, as the upstream returned them.
 
     Attributes:
         required_scopes: The scope that each tool requires, by tool name. Only for built-in servers (D-92).
+        accepted_schemas: The schemas of all arguments that each tool accepts, by tool name. Only for built-in servers, which accept more
+            arguments than they publish. Not stored.
         instructions: The upstream's own usage instructions.
+        list_errors: The reason why a list could not be read, by its kind (`FEATURE_KINDS`). The other lists are complete. Not stored.
+        info: Used where the server's entry says nothing.
     """
 
     tools: tuple[JsonObject, ...] = ()
@@ -349,7 +430,10 @@ class ServerFeatures:
     templates: tuple[JsonObject, ...] = ()
     prompts: tuple[JsonObject, ...] = ()
     required_scopes: Mapping[str, str] = field(default_factory=dict[str, str])
+    accepted_schemas: Mapping[str, JsonObject] = field(default_factory=dict[str, JsonObject], compare=False, repr=False)
     instructions: str | None = None
+    list_errors: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
+    info: ServerInfo = ServerInfo()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,7 +470,7 @@ class FeatureSnapshot:
     seen_at: datetime
 
 
-FailureCode: TypeAlias = Literal["tool_execution_error", "tool_timeout", "server_unavailable", "result_too_large"]
+FailureCode: TypeAlias = Literal["tool_execution_error", "tool_timeout", "server_unavailable", "server_http_error", "result_too_large"]
 
 OutcomeCode: TypeAlias = FailureCode | Literal["input_required"]
 """The reason why a call has no final result: it failed, or the tool needs input from its caller first (D-34)."""
@@ -508,6 +592,7 @@ class CallOutcome:
         cache: "hit" or "miss". None: the result is not cacheable.
         age_s: Age of a cached result in seconds; 0 for a fresh one.
         protocol_error: The upstream's protocol error, if it returned one. MCP callers receive it unchanged.
+        retry_after_s: The seconds after which the server allows another call; None if it did not say.
     """
 
     server: Server
@@ -519,6 +604,7 @@ class CallOutcome:
     cache: Literal["hit", "miss"] | None = None
     age_s: float = 0.0
     protocol_error: UpstreamProtocolError | None = None
+    retry_after_s: int | None = None
 
 
 def has_workspace_sessions(server: Server) -> bool:
@@ -528,6 +614,20 @@ def has_workspace_sessions(server: Server) -> bool:
     The names of such a server's resources are private to each workspace.
     """
     return server.owner is None and server.isolation is not SessionIsolation.SHARED and server.kind != "builtin"
+
+
+def has_own_lists(server: Server) -> bool:
+    """
+    Return whether callers of *server* have sessions of their own, whose lists are private to their holder.
+
+    A server that a workspace added is used by this workspace alone, so its sessions per workspace are one session. What a server lists
+    for the login of a caller (`forward_headers`) belongs to that caller, also in a session that several share.
+    """
+    if server.forward_headers:
+        return True
+    if server.kind == "builtin" or server.isolation is SessionIsolation.SHARED:
+        return False
+    return server.owner is None or server.isolation is not SessionIsolation.PER_WORKSPACE
 
 
 def limit_features(features: ServerFeatures) -> ServerFeatures:

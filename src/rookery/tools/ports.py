@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from rookery.access.models import Caller
-from rookery.tools.models import AuthorizationRequest, ConnectionInfo, JsonObject, Login, Server, ServerFeatures
+from rookery.kernel.working_context import CallSession
+from rookery.tools.models import AuthorizationRequest, ConnectionInfo, JsonObject, Login, NegotiatedProtocol, Server, ServerFeatures
 
 OnProgress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
 """Receives one progress notification of a running call: progress, total, message."""
@@ -47,6 +48,7 @@ class RequestOptions:
         capabilities: The capabilities object of the caller's MCP client. None: the caller uses the HTTP API.
         on_request: Answers requests of the upstream during the call. None: they are rejected.
         on_update: The listener that resources/subscribe adds and resources/unsubscribe removes.
+        session: The session that the request belongs to, for built-in servers.
     """
 
     caller: Caller
@@ -56,6 +58,7 @@ class RequestOptions:
     on_update: OnUpdate | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     capabilities: JsonObject | None = None
+    session: CallSession = field(default_factory=CallSession)
 
 
 class BuiltinTool(Protocol):
@@ -67,11 +70,13 @@ class BuiltinTool(Protocol):
         description: Text for the model that selects a tool: what it does and when to use it.
         input_schema: JSON Schema 2020-12 of the arguments, with "type": "object" at the top level. Arguments are validated
             against it before `call`.
+        accepted_schema: The same with the arguments that are accepted too, but not published.
         output_schema: JSON Schema of the structured content of a result. It also allows the body of an error.
         annotations: MCP's hints, {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True,
             "title": …}. readOnlyHint decides whether test keys may call the tool and whether a lost call is retried.
         required_scope: The scope of the equivalent REST route, for example "brain:write". Keys without it do not see the tool,
             and their calls fail with 403 (D-92). Both checks run before `call`.
+        meta: The tool's `_meta`, for clients.
     """
 
     @property
@@ -84,6 +89,9 @@ class BuiltinTool(Protocol):
     def input_schema(self) -> Mapping[str, object]: ...
 
     @property
+    def accepted_schema(self) -> Mapping[str, object]: ...
+
+    @property
     def output_schema(self) -> Mapping[str, object]: ...
 
     @property
@@ -91,6 +99,25 @@ class BuiltinTool(Protocol):
 
     @property
     def required_scope(self) -> str: ...
+
+    @property
+    def meta(self) -> Mapping[str, object]: ...
+
+
+class BuiltinOutput(Protocol):
+    """
+    An output of a built-in tool in the form of a tool result.
+
+    Attributes:
+        text: What a model reads.
+        structured: What a program reads.
+    """
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def structured(self) -> Mapping[str, object]: ...
 
 
 class BuiltinServer(Protocol):
@@ -116,19 +143,25 @@ class BuiltinServer(Protocol):
         """Return all tools. The list is constant; `required_scope` decides which callers see a tool."""
         ...
 
-    async def call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
+    async def call(
+        self, tool: str, arguments: Mapping[str, object], caller: Caller, *, session: CallSession | None = None
+    ) -> Mapping[str, object]:
         """
         Run *tool* as *caller* and return its result as a JSON-ready object, equal to the body of the REST response.
 
-        The result becomes the structuredContent of the protocol's result, and `text` renders the content from it. *arguments*
+        `render` makes the content of the protocol's result from it. *arguments*
         have been validated against the tool's input_schema. A `RookeryError` with status 403 or 429 is returned to the caller
         as an HTTP error. Any other `RookeryError` becomes a failure of the tool with its message as the text. Other exceptions
         are internal errors.
         """
         ...
 
-    def text(self, tool: str, output: Mapping[str, object]) -> str:
-        """Return the text that a model reads for an *output* of `call`: JSON, without fields that carry no information."""
+    def render(self, tool: str, output: Mapping[str, object], arguments: Mapping[str, object]) -> BuiltinOutput:
+        """Return an *output* of `call` as a text for a model and as structured content for a program, within the tool's budget."""
+        ...
+
+    def compact(self, tool: str, text: str, structured: Mapping[str, object]) -> Mapping[str, object]:
+        """Return the structured content of a rendered output for a model, without fields that carry no information."""
         ...
 
 
@@ -157,8 +190,20 @@ class UpstreamConnection(Protocol):
         """
         ...
 
-    async def list_features(self) -> ServerFeatures:
-        """Return all pages of every list. A kind of feature that the upstream does not support is empty."""
+    async def list_features(self, opener: RequestOptions | None = None) -> ServerFeatures:
+        """
+        Return all pages of every list. A kind of feature that the upstream does not support is empty.
+
+        A list that fails is empty too, with the reason in `list_errors`. If all fail, the first error is raised.
+
+        Args:
+            opener: The caller with whose forwarded headers the lists are requested. None: without such headers.
+        """
+        ...
+
+    @property
+    def has_subscribers(self) -> bool:
+        """True while callers are subscribed to a resource, which keeps the session open."""
         ...
 
     async def wait_closed(self) -> str:
@@ -175,16 +220,20 @@ class Connector(Protocol):
         *,
         on_changed: Callable[[], None],
         workspace_id: int | None = None,
-        on_stderr: Callable[[str], None] | None = None,
+        on_output: Callable[[str], None] | None = None,
+        on_process: Callable[[int], None] | None = None,
+        opener: RequestOptions | None = None,
     ) -> AbstractAsyncContextManager[UpstreamConnection]:
         """
         Return a session to enter and leave in the same task. The caller limits the time of entering.
 
-        *workspace_id* selects the login to use, for a server that requires one. None: the login for all workspaces.
+        *workspace_id* selects the login to use, for a server that requires one. None: the login for all workspaces. *opener* is the
+        caller who needs the session, whose forwarded headers open and end it. None: no caller, for example to list the server.
 
         Leaving takes at most 5 seconds and leaves no process behind. *on_changed* is called, in the event loop, whenever the
-        upstream notifies that its features changed. *on_stderr* is called with each line that a child process writes to its
-        standard error, with secrets redacted. Entering raises `ConnectFailed`.
+        upstream notifies that its features changed. *on_output* is called with each line that a child process writes to its
+        standard error, or to its standard output if it is no protocol message, with secrets redacted. *on_process* is called with
+        the id of each process that is started. Entering raises `ConnectFailed`.
         """
         ...
 
@@ -204,6 +253,22 @@ class TokenProvider(Protocol):
         Raises:
             ConnectFailed: There is no login, the login expired (`needs_login`), or the authorisation server is unavailable.
         """
+        ...
+
+
+class NegotiatedProtocols(Protocol):
+    """
+    A store of the protocol revision that each server negotiated last, shared by all processes (D-32).
+
+    Without it, each start would probe a server again, which some servers answer by exiting and others not at all.
+    """
+
+    async def find(self, server: Server) -> NegotiatedProtocol | None:
+        """Return what *server* negotiated last. None: unknown, or its target has changed since."""
+        ...
+
+    async def save(self, server: Server, negotiated: NegotiatedProtocol | None) -> None:
+        """Store what *server* negotiated. None: the next start probes it."""
         ...
 
 

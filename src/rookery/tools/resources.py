@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Callable, Mapping
+from typing import TypedDict, cast
 
 from rookery.access.models import Caller
 from rookery.kernel.errors import NotFound
-from rookery.tools.calling.tool_call import DEFAULT_CALL_OPTIONS, CallOptions
+from rookery.tools.call_options import DEFAULT_CALL_OPTIONS, CallOptions
+from rookery.tools.calling.request_timeout import send_with_timeout
+from rookery.tools.calling.results import list_links, strip_protocol_meta
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.errors import (
     ConnectFailed,
@@ -20,10 +21,14 @@ from rookery.tools.errors import (
     ServerUnavailable,
     UpstreamError,
     UpstreamErrorResponse,
+    UpstreamStatusError,
 )
-from rookery.tools.gateway_names import list_upstream_candidates, parse_server_id, to_gateway_uri
+from rookery.tools.gateway_names import restore_slashes, to_gateway_uri
 from rookery.tools.models import JsonObject, Server
 from rookery.tools.ports import OnUpdate, UpstreamMethod
+from rookery.tools.recent_links import RecentLinks
+from rookery.tools.resource_uris import ResourceTarget, ResourceUris, list_texts
+from rookery.tools.server_info import parse_instructions_uri
 from rookery.tools.servers.kill_switch import KillSwitch
 from rookery.tools.supervision.session_pool import SessionPool
 
@@ -31,45 +36,95 @@ _NOT_FOUND_CODES = frozenset({-32002, -32602, -32601})
 """Error codes by which upstreams report an unknown resource or prompt: not found, invalid params and method not found."""
 
 _METHOD_NOT_FOUND = -32601
+_HTTP_NOT_FOUND = 404
 _EMPTY_COMPLETION: JsonObject = {"completion": {"values": [], "hasMore": False}}
 
 
-class ResourceReader:
-    """Reads resources, prompts and completions."""
+class _RetryFields(TypedDict, total=False):
+    headers: dict[str, str]
+    retry_after: int
 
-    def __init__(self, catalogue: Catalogue, sessions: SessionPool, kill_switch: KillSwitch | None = None) -> None:
+
+class ResourceReader:
+    """
+    Reads resources, prompts and completions.
+
+    Attributes:
+        uris: Resolves the URIs of callers.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        sessions: SessionPool,
+        links: RecentLinks,
+        kill_switch: KillSwitch | None = None,
+    ) -> None:
         self._catalogue = catalogue
         self._sessions = sessions
         self._kill_switch = kill_switch
+        self._links = links
+        self.uris = ResourceUris(catalogue, self._links)
 
-    def list_resources(self, server: Server, caller: Caller) -> list[JsonObject]:
+    def list_resources(self, server: Server, caller: Caller, session_id: str | None = None) -> list[JsonObject]:
         """Return the resources of *server* that *caller* may see, with gateway URIs."""
-        return [_with_gateway_uri(server, resource, "uri") for resource in self._catalogue.get_features(server, caller).resources]
+        features = self._catalogue.get_features(server, caller, session_id)
+        return [_with_gateway_uri(server, resource, "uri") for resource in features.resources]
 
-    def list_templates(self, server: Server) -> list[JsonObject]:
-        """Return the resource templates of *server*, with gateway URIs."""
-        return [_with_gateway_uri(server, template, "uriTemplate") for template in self._catalogue.get_features(server).templates]
-
-    def to_upstream_template(self, server: Server, uri: str) -> str:
-        """Return the server's own form of a resource template *uri*."""
-        templates = _list_texts(self._catalogue.get_features(server).templates, "uriTemplate")
-        return next((template for template in templates if to_gateway_uri(server.id, template) == uri), uri)
+    def list_templates(self, server: Server, caller: Caller, session_id: str | None = None) -> list[JsonObject]:
+        """Return the resource templates of *server* that *caller* may see, with gateway URIs."""
+        features = self._catalogue.get_features(server, caller, session_id)
+        return [_with_gateway_uri(server, template, "uriTemplate") for template in features.templates]
 
     async def read(self, caller: Caller, uri: str, *, options: CallOptions = DEFAULT_CALL_OPTIONS) -> JsonObject:
         """
-        Return {contents: […]} of the resource with the gateway *uri*. The contents have gateway URIs too.
+        Return {contents: […], _meta?} of the resource *uri*, a gateway URI or one that a server gave; see `read_any`.
+
+        Raises:
+            RookeryError: See `read_any`, or the resource requires input first.
+        """
+        result = await self.read_any(caller, uri, options=options)
+        if not isinstance(result.get("contents"), list):
+            raise ResourceFailed(f"The server requires input before it returns {uri!r}.", uri=uri)
+        return {name: result[name] for name in ("contents", "_meta") if name in result}
+
+    async def read_any(self, caller: Caller, uri: str, *, options: CallOptions = DEFAULT_CALL_OPTIONS) -> JsonObject:
+        """
+        Return the protocol's complete result of reading *uri*, a gateway URI or one that exactly one server has.
+
+        The contents have gateway URIs, but the resource itself keeps the URI that the caller used.
 
         Raises:
             NotFound: The server or the resource does not exist.
-            ResourceFailed: The server could not return the resource, or requires input first.
+            AmbiguousName: Several servers have the resource.
+            ResourceFailed: The server could not return the resource.
             ServerUnavailable: The server could not be reached.
         """
-        server = self.find_server_by_uri(caller, uri)
-        result = await self.read_from_server(caller, server, uri, options=options)
+        instructed_id = parse_instructions_uri(restore_slashes(uri))
+        if instructed_id is not None:
+            return await self._read_instructions(caller, instructed_id, uri, options)
+        target = await self.uris.resolve(caller, uri, options)
+        result = await self._read(caller, target, uri, options)
         contents = result.get("contents")
         if not isinstance(contents, list):
-            raise ResourceFailed(f"{server.id} requires input before it returns {uri!r}.", server=server.id, uri=uri)
-        return {"contents": [_with_gateway_uri(server, content, "uri") for content in cast("list[object]", contents)]}
+            return result
+        given_uri = restore_slashes(uri)
+
+        def rename(own_uri: str) -> str:
+            return own_uri if own_uri == given_uri else to_gateway_uri(target.server.id, own_uri)
+
+        return {**result, "contents": [_with_uri(content, "uri", rename) for content in cast("list[object]", contents)]}
+
+    async def _read_instructions(self, caller: Caller, server_id: str, uri: str, options: CallOptions) -> JsonObject:
+        try:
+            server = self._catalogue.get_server(caller, server_id)
+        except ServerNotFound:
+            raise NotFound("resource", uri) from None
+        await self._catalogue.wait_listed(server, caller, options)
+        instructions = self._catalogue.get_features(server, caller, options.session_id).instructions
+        if not instructions:
+            raise NotFound("resource", uri)
+        return {"contents": [{"uri": uri, "mimeType": "text/markdown", "text": instructions}]}
 
     def get_server(self, caller: Caller, server_id: str) -> Server:
         """
@@ -80,21 +135,6 @@ class ResourceReader:
         """
         return self._catalogue.get_server(caller, server_id)
 
-    def find_server_by_uri(self, caller: Caller, uri: str) -> Server:
-        """
-        Return the server of a gateway *uri*.
-
-        Raises:
-            NotFound: The URI names no server that the caller sees.
-        """
-        server_id = parse_server_id(uri)
-        if server_id is None:
-            raise NotFound("resource", uri)
-        try:
-            return self._catalogue.get_server(caller, server_id)
-        except ServerNotFound:
-            raise NotFound("resource", uri) from None
-
     async def read_from_server(
         self, caller: Caller, server: Server, uri: str, *, options: CallOptions = DEFAULT_CALL_OPTIONS
     ) -> JsonObject:
@@ -102,27 +142,30 @@ class ResourceReader:
         Return the protocol's complete result of reading *uri*, a gateway URI or the server's own. The result has the server's own URIs.
 
         Raises:
-            RookeryError: See `read`.
+            RookeryError: See `read_any`.
         """
-        await self._catalogue.wait_listed(server, caller)
-        features = self._catalogue.get_features(server, caller)
-        listed_uris = _list_texts(features.resources, "uri")
-        candidates = (
-            [uri]
-            if uri in listed_uris
-            else list_upstream_candidates(server.id, uri, listed_uris, _list_texts(features.templates, "uriTemplate"))
-        )
-        for candidate in candidates:
+        return await self._read(caller, await self.uris.resolve_in_server(caller, server, uri, options), uri, options)
+
+    async def _read(self, caller: Caller, target: ResourceTarget, uri: str, options: CallOptions) -> JsonObject:
+        """Read the first candidate that the server has."""
+        server = target.server
+        for candidate in target.candidates:
             try:
-                return await self._request(server, caller, options, "resources/read", {"uri": candidate})
+                return strip_protocol_meta(await self._request(server, caller, options, "resources/read", {"uri": candidate}))
             except UpstreamErrorResponse as upstream_error:
-                if upstream_error.number in _NOT_FOUND_CODES or candidate not in listed_uris:
+                is_unknown = upstream_error.number in _NOT_FOUND_CODES or not target.is_listed
+                if is_unknown and upstream_error.retry_after_s is None:
                     continue
                 raise ResourceFailed(
-                    f"{server.id} could not return {uri!r}: {upstream_error}", server=server.id, uri=uri
+                    f"{server.id} could not return {uri!r}: {upstream_error}",
+                    **_retry_fields(upstream_error),
+                    server=server.id,
+                    uri=uri,
                 ) from upstream_error
             except UpstreamError as error:
-                raise ResourceFailed(f"{server.id} could not return {uri!r}: {error}", server=server.id, uri=uri) from error
+                raise ResourceFailed(
+                    f"{server.id} could not return {uri!r}: {error}", **_retry_fields(error), server=server.id, uri=uri
+                ) from error
         raise NotFound("resource", uri)
 
     async def get_prompt(
@@ -136,13 +179,20 @@ class ResourceReader:
             PromptFailed: The server could not return the prompt, for example because an argument is missing.
             ServerUnavailable: The server could not be reached.
         """
-        await self._catalogue.wait_listed(server)
-        if self._catalogue.is_known(server) and name not in _list_texts(self._catalogue.get_features(server).prompts, "name"):
+        await self._catalogue.wait_listed(server, caller, options)
+        features = self._catalogue.get_features(server, caller, options.session_id)
+        is_listed = self._catalogue.is_known(server, caller, options.session_id) and "prompts" not in features.list_errors
+        if is_listed and name not in list_texts(features.prompts, "name"):
             raise PromptNotFound(server.id, name)
         try:
-            return await self._request(server, caller, options, "prompts/get", {"name": name, "arguments": dict(arguments)})
+            result = await self._request(server, caller, options, "prompts/get", {"name": name, "arguments": dict(arguments)})
         except UpstreamError as error:
-            raise PromptFailed(f"{server.id} could not return the prompt {name!r}: {error}", server=server.id, prompt=name) from error
+            raise PromptFailed(
+                f"{server.id} could not return the prompt {name!r}: {error}", **_retry_fields(error), server=server.id, prompt=name
+            ) from error
+        if links := list_links(result):
+            self._links.record(caller, server, links)
+        return strip_protocol_meta(result)
 
     async def complete_argument(
         self, caller: Caller, server: Server, params: JsonObject, *, options: CallOptions = DEFAULT_CALL_OPTIONS
@@ -162,9 +212,13 @@ class ResourceReader:
         except UpstreamError as error:
             if isinstance(error, UpstreamErrorResponse) and error.number == _METHOD_NOT_FOUND:
                 return _EMPTY_COMPLETION
-            raise PromptFailed(f"{server.id} could not complete the argument: {error}", server=server.id) from error
+            if isinstance(error, UpstreamStatusError) and error.status == _HTTP_NOT_FOUND:
+                return _EMPTY_COMPLETION  # how some servers say that they lack a method
+            raise PromptFailed(f"{server.id} could not complete the argument: {error}", **_retry_fields(error), server=server.id) from error
 
-    async def subscribe(self, caller: Caller, server: Server, uri: str, on_update: OnUpdate, *, is_on: bool = True) -> None:
+    async def subscribe(
+        self, caller: Caller, server: Server, uri: str, on_update: OnUpdate, *, is_on: bool = True, options: CallOptions
+    ) -> None:
         """
         Subscribe *on_update* to changes of a resource until the session ends, or unsubscribe it if *is_on* is false.
 
@@ -177,19 +231,11 @@ class ResourceReader:
         """
         method: UpstreamMethod = "resources/subscribe" if is_on else "resources/unsubscribe"
         try:
-            await self._request(server, caller, DEFAULT_CALL_OPTIONS, method, {"uri": uri}, on_update=on_update)
+            await self._request(server, caller, options, method, {"uri": uri}, on_update=on_update)
         except UpstreamError as error:
-            raise ResourceFailed(f"{server.id} cannot subscribe to {uri!r}: {error}", server=server.id, uri=uri) from error
-
-    def to_upstream_uri(self, server: Server, uri: str, caller: Caller) -> str:
-        """Return the server's own URI for a gateway *uri*."""
-        features = self._catalogue.get_features(server, caller)
-        listed_uris = _list_texts(features.resources, "uri")
-        return (
-            uri
-            if uri in listed_uris
-            else list_upstream_candidates(server.id, uri, listed_uris, _list_texts(features.templates, "uriTemplate"))[0]
-        )
+            raise ResourceFailed(
+                f"{server.id} cannot subscribe to {uri!r}: {error}", **_retry_fields(error), server=server.id, uri=uri
+            ) from error
 
     async def _request(
         self,
@@ -208,32 +254,43 @@ class ResourceReader:
             raise ServerUnavailable(server.fault, server=server.id)
         session = self._sessions.get_session(server, caller, options.session_id)
         request_options = options.to_request_options(server, caller, on_progress=options.on_progress, on_update=on_update)
-        params = options.add_to_params(params)
+        params = options.add_to_params(server, params)
         is_last = False
         while True:
             try:
-                async with session.slot():
-                    connection = await session.get_connection()
+                async with session.slot(caller.key_id, is_read_only=True) as slot:
+                    connection = session.current_connection or await session.get_connection(request_options)
                     try:
-                        async with asyncio.timeout(server.timeout_s):
-                            return await connection.request(method, params, request_options)
+                        result = await send_with_timeout(
+                            connection, slot, method, params, options=request_options, limit_s=server.timeout_s
+                        )
+                        session.note_caller(request_options)
+                        return result
                     except ConnectionLost as connection_error:
-                        session.mark_failed(connection)
+                        session.mark_failed(connection, str(connection_error))
                         if is_last:
                             raise ServerUnavailable(str(connection_error), server=server.id) from connection_error
                         is_last = True
             except ConnectFailed as failed:
-                raise ServerUnavailable(str(failed), server=server.id) from failed
+                raise ServerUnavailable(str(failed), **_retry_fields(failed), server=server.id) from failed
             except TimeoutError as error:
-                raise ServerUnavailable(f"The server did not answer within {server.timeout_s:g} s.", server=server.id) from error
+                message = f"The server neither answered nor reported progress within {server.timeout_s:g} s."
+                raise ServerUnavailable(message, server=server.id) from error
 
 
-def _with_gateway_uri(server: Server, item: object, field: str) -> JsonObject:
+def _retry_fields(error: UpstreamError) -> _RetryFields:
+    """Return the header and the field of a response that tell the caller when the server allows another request."""
+    if error.retry_after_s is None:
+        return {}
+    return {"headers": {"Retry-After": str(error.retry_after_s)}, "retry_after": error.retry_after_s}
+
+
+def _with_gateway_uri(server: Server, item: JsonObject, field: str) -> JsonObject:
     """Return *item* with its URI replaced by the gateway URI."""
+    return _with_uri(item, field, lambda uri: to_gateway_uri(server.id, uri))
+
+
+def _with_uri(item: object, field: str, rename: Callable[[str], str]) -> JsonObject:
     content = cast("JsonObject", item) if isinstance(item, dict) else JsonObject()
     uri = content.get(field)
-    return {**content, field: to_gateway_uri(server.id, uri)} if isinstance(uri, str) else dict(content)
-
-
-def _list_texts(items: tuple[JsonObject, ...], field: str) -> list[str]:
-    return [value for item in items if isinstance(value := item.get(field), str)]
+    return {**content, field: rename(uri)} if isinstance(uri, str) else dict(content)

@@ -8,8 +8,20 @@ from typing import Annotated, Literal
 
 from pydantic import AliasPath, BeforeValidator, ConfigDict, Field, RootModel, field_validator
 
-from rookery.kernel.schema import JsonSchemaOf, Links, Meta, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp, enum_schema
-from rookery.tools.models import HealthStatus, ServerStatus
+from rookery.kernel.schema import (
+    OMITTED_IF_NONE,
+    JsonSchemaOf,
+    Links,
+    Meta,
+    PageQuery,
+    QueryModel,
+    RequestModel,
+    ResponseModel,
+    Timestamp,
+    enum_schema,
+)
+from rookery.tools.models import HealthStatus, ServerStatus, SessionIsolation
+from rookery.tools.prompt_arguments import drop_nulls
 
 _ACTIONS = ("accept", "decline", "cancel")
 _SAMPLING_FIELDS = frozenset({"role", "content", "model"})
@@ -63,7 +75,9 @@ class ToolArguments(RootModel[dict[str, object]]):
 class PromptRequest(RequestModel):
     """The arguments of a prompt."""
 
-    arguments: dict[str, str] = Field(default_factory=dict, description="The values of the prompt's arguments.")
+    arguments: Annotated[dict[str, str], BeforeValidator(drop_nulls)] = Field(
+        default_factory=dict, description="The values of the prompt's arguments. A null counts as not set."
+    )
 
 
 class Tool(ResponseModel):
@@ -109,6 +123,7 @@ class ServerSummary(ResponseModel):
         status: The status that the operator gives it.
         health: The health that Rookery observes.
         use_when: The operator's advice on when to use it.
+        last_error: Why it does not work, in one line. Requires the scope servers:read (D-12).
     """
 
     id: Annotated[str, Field(validation_alias=AliasPath("server", "id"))]
@@ -121,6 +136,7 @@ class ServerSummary(ResponseModel):
     icon: Annotated[str | None, Field(validation_alias=AliasPath("server", "icon"))] = None
     use_when: Annotated[str | None, Field(validation_alias=AliasPath("server", "use_when"))] = None
     related_servers: Annotated[list[str], Field(validation_alias="related")] = Field(default_factory=list[str])
+    last_error: str | None = None
 
 
 class ServerList(ResponseModel):
@@ -172,9 +188,19 @@ class HiddenTool(ResponseModel):
 
 
 class ServerResponse(ServerSummary):
-    """One server with its features. last_error, stderr, standing and hidden_tools require the scope servers:read (D-12)."""
+    """
+    One server with its features. last_error, stderr, standing and hidden_tools require the scope servers:read (D-12).
+
+    Attributes:
+        isolation: The callers that share a session with it.
+        sharing: The same in a sentence, and what they share if that is known of the server.
+        concurrency: The number of calls that run at once in one session, in a sentence.
+    """
 
     description: str
+    isolation: Annotated[str, enum_schema(SessionIsolation)]
+    sharing: str
+    concurrency: str
     instructions: str | None = None
     last_error: str | None = None
     stderr: list[str] | None = None
@@ -218,12 +244,18 @@ class PromptList(ResponseModel):
 
 
 class PromptResponse(ResponseModel):
-    """One prompt with its arguments filled in."""
+    """
+    One prompt with its arguments filled in.
+
+    Attributes:
+        meta: The `_meta` of the server's result, if it has one.
+    """
 
     server: str
     prompt: str
     description: str | None = None
     messages: list[object]
+    meta: Annotated[dict[str, object] | None, OMITTED_IF_NONE, Field(serialization_alias="_meta")] = None
 
 
 class ToolCallResponse(ResponseModel):
@@ -232,9 +264,10 @@ class ToolCallResponse(ResponseModel):
 
     Attributes:
         error: For a failed call: the tool's error text, or the reason why it could not be called.
-        code: For a failed call: tool_execution_error, tool_timeout, server_unavailable or result_too_large. `input_required`: the
-            tool needs input first; see `result`.
+        code: For a failed call: tool_execution_error, tool_timeout, server_unavailable, server_http_error or result_too_large.
+            `input_required`: the tool needs input first; see `result`.
         message: For a failed call: a sentence that explains the failure and what to do.
+        retry_after: For a failed call: the seconds after which the server allows another one, if it said so. Also in Retry-After.
     """
 
     success: bool
@@ -246,10 +279,11 @@ class ToolCallResponse(ResponseModel):
     error: str | None = None
     code: str | None = None
     message: str | None = None
+    retry_after: int | None = None
 
 
 class ResourceResponse(ResponseModel):
-    """The content of one resource: {contents: [{uri, mimeType, text or blob}]}."""
+    """The content of one resource: {contents: [{uri, mimeType, text or blob}]}, and the `_meta` of the server's result, if it has one."""
 
     uri: str
     content: dict[str, object]
@@ -280,7 +314,7 @@ class ConnectQuery(QueryModel):
     """The options of a client set-up."""
 
     server: str | None = Field(default=None, min_length=1, max_length=64, description="Only this server; without it, all servers.")
-    mode: Literal["search"] | None = Field(default=None, description="search: serve two tools that find and call all others.")
+    mode: Literal["search"] | None = Field(default=None, description="search: serve three tools that find and call all others.")
 
 
 class ClientSetup(ResponseModel):
@@ -300,7 +334,7 @@ class ConnectResponse(ResponseModel):
     Set-up instructions for MCP clients.
 
     Attributes:
-        search_url: The URL of search mode, where two tools find and call all others. For catalogues too large for a context window.
+        search_url: The URL of search mode, where three tools find and call all others. For catalogues too large for a context window.
         key_commands: Commands that create a key and store it in the environment variable.
     """
 

@@ -9,10 +9,12 @@ from rookery.access.models import Caller
 from rookery.kernel.db import Tx
 from rookery.kernel.schema import to_json
 from rookery.tools.catalogue import Catalogue
+from rookery.tools.catalogue_tool import TASK_REASON
 from rookery.tools.discovery.documents import Discovery
 from rookery.tools.models import Server
 from rookery.tools.resources import ResourceReader
 from rookery.tools.schemas import CallRecordResponse, HiddenTool, ServerHealthResponse, ServerResponse, ServerSummary
+from rookery.tools.session_sharing import describe_concurrency, describe_sharing
 from rookery.tools.store import calls
 from rookery.tools.supervision.session_pool import SessionPool
 
@@ -26,21 +28,26 @@ class ServerSerializer:
     resources: ResourceReader
     discovery: Discovery
 
-    def serialize_server(self, caller: Caller, server: Server, *, with_health: bool) -> ServerResponse:
+    def serialize_server(self, caller: Caller, server: Server, *, with_health: bool, session_id: str | None = None) -> ServerResponse:
         """Return a server with its features. *with_health* adds the state of its sessions, including process ids."""
-        summary = ServerSummary.model_validate(self.discovery.build_listing(caller, server), from_attributes=True)
+        listing = self.discovery.build_listing(caller, server)
+        summary = ServerSummary.model_validate(listing, from_attributes=True)
         content: dict[str, object] = {
             **dict(summary),
-            "description": server.description,
-            "instructions": self.catalogue.get_features(server).instructions,
-            "seen_at": self.catalogue.seen_at(server),
-            "tools": [tool.definition for tool in self.catalogue.list_tools(caller, server)],
-            "resources": self.resources.list_resources(server, caller),
+            "description": listing.server.description,
+            "isolation": server.isolation.value,
+            "sharing": describe_sharing(server),
+            "concurrency": describe_concurrency(server),
+            "instructions": self.catalogue.get_features(server, caller, session_id).instructions,
+            "seen_at": self.catalogue.seen_at(server, caller),
+            "tools": [tool.definition for tool in self.catalogue.list_tools(caller, server, session_id)],
+            "resources": self.resources.list_resources(server, caller, session_id),
+            "last_error": None,
         }
         if with_health:
-            health_state = self.sessions.get_health_state(server, caller.workspace_id)
+            health_state = self.sessions.get_shown_health(server, caller.workspace_id)
             health = self.sessions.get_server_health(server, caller.workspace_id)
-            reason = "It runs only as a task (execution.taskSupport is required), which Rookery does not support."
+            reason = f"It {TASK_REASON}."
             content |= {
                 "last_error": health_state.last_error or None,
                 "stderr": list(health_state.stderr) or None,

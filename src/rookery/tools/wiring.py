@@ -21,24 +21,41 @@ from rookery.tools.catalogue import Catalogue
 from rookery.tools.discovery.documents import Discovery
 from rookery.tools.discovery.tool_search import ToolSearch
 from rookery.tools.gateway.lazy_app import Gateway
+from rookery.tools.gateway.session_ids import ClientSessionIds
 from rookery.tools.models import Server, ServerKind
-from rookery.tools.ports import AgentSessionChecker, AuthorizationServers, BuiltinServer, Connector, TextSimilarity, TokenProvider
+from rookery.tools.ports import (
+    AgentSessionChecker,
+    AuthorizationServers,
+    BuiltinServer,
+    Connector,
+    NegotiatedProtocols,
+    TextSimilarity,
+    TokenProvider,
+)
+from rookery.tools.recent_links import RecentLinks
 from rookery.tools.resources import ResourceReader
 from rookery.tools.serializers import ServerSerializer
+from rookery.tools.servers.file_audit import ServersFileAudit
+from rookery.tools.servers.health_file import HealthFile
 from rookery.tools.servers.kill_switch import KillSwitch
 from rookery.tools.servers.logins import Logins
+from rookery.tools.servers.negotiated_protocols import StoredProtocols
 from rookery.tools.servers.registry import ServerRegistry
 from rookery.tools.servers.server_check import ServerChecker
 from rookery.tools.servers.workspace_servers import WorkspaceServers
 from rookery.tools.store import catalogue as catalogue_store
 from rookery.tools.store import logins as login_store
+from rookery.tools.store import negotiated_protocols as protocol_store
+from rookery.tools.store import recent_links as link_store
 from rookery.tools.supervision.session_pool import SessionPool
 
 
 class ConnectorFactory(Protocol):
     """Opens the connectors to every kind of tool server."""
 
-    def __call__(self, builtins: Sequence[BuiltinServer], *, egress: EgressGuard, tokens: TokenProvider) -> Mapping[ServerKind, Connector]:
+    def __call__(
+        self, builtins: Sequence[BuiltinServer], *, egress: EgressGuard, tokens: TokenProvider, protocols: NegotiatedProtocols
+    ) -> Mapping[ServerKind, Connector]:
         """Return a connector for each kind of server."""
         ...
 
@@ -88,7 +105,8 @@ class ToolServices:
 
     @cached_property
     def _connectors(self) -> Mapping[ServerKind, Connector]:
-        return self._ports.open_connectors(self._builtins, egress=self._egress, tokens=self.logins)
+        protocols = StoredProtocols(self._runtime.db, clock=self._runtime.clock)
+        return self._ports.open_connectors(self._builtins, egress=self._egress, tokens=self.logins, protocols=protocols)
 
     @cached_property
     def sessions(self) -> SessionPool:
@@ -104,6 +122,10 @@ class ToolServices:
         )
 
     @cached_property
+    def file_audit(self) -> ServersFileAudit:
+        return ServersFileAudit(self._runtime.db, self._access.audit, self._runtime.settings.servers_file)
+
+    @cached_property
     def workspace_servers(self) -> WorkspaceServers:
         runtime = self._runtime
         return WorkspaceServers(
@@ -115,7 +137,12 @@ class ToolServices:
             clock=runtime.clock,
             ids=runtime.ids,
             allow_commands=runtime.settings.server_commands,
-            removal_hooks=[catalogue_store.delete_snapshot, login_store.delete_logins],
+            removal_hooks=[
+                catalogue_store.delete_snapshot,
+                login_store.delete_logins,
+                protocol_store.delete_negotiated,
+                link_store.delete_links_of_server,
+            ],
         )
 
     @cached_property
@@ -141,6 +168,7 @@ class ToolServices:
             self.sessions,
             self.journal,
             self._access.tool_limiter,
+            self.recent_links,
             agent_sessions=self._ports.agent_sessions,
             kill_switch=self.kill_switch,
             keep_arguments=runtime.settings.tool_arguments,
@@ -154,8 +182,14 @@ class ToolServices:
         return CallAnalytics(self._runtime.db, self.journal)
 
     @cached_property
+    def recent_links(self) -> RecentLinks:
+        links = RecentLinks(self._runtime.db, self._runtime.clock)
+        self._runtime.on_close(links.aclose)
+        return links
+
+    @cached_property
     def resources(self) -> ResourceReader:
-        return ResourceReader(self.catalogue, self.sessions, self.kill_switch)
+        return ResourceReader(self.catalogue, self.sessions, self.recent_links, self.kill_switch)
 
     @cached_property
     def search(self) -> ToolSearch:
@@ -163,19 +197,31 @@ class ToolServices:
 
     @cached_property
     def gateway(self) -> Gateway:
+        runtime = self._runtime
         return Gateway(
             catalogue=self.catalogue,
             calls=self.calls,
             resources=self.resources,
             search=self.search,
             keys=self._access.guard,
-            group=self._runtime.use(ServerGroup),
+            session_ids=ClientSessionIds(runtime.db, runtime.use(Sealer), runtime.use(ServerGroup), runtime.clock),
+            group=runtime.use(ServerGroup),
+            builtins=self._builtins,
+            max_name_length=self._runtime.settings.mcp_name_length,
         )
 
     @cached_property
     def discovery(self) -> Discovery:
         settings = self._runtime.settings
         return Discovery(self.catalogue, self.sessions, mcp_address=settings.public_url_of("/mcp"), organization=settings.organization)
+
+    @cached_property
+    def health_file(self) -> HealthFile:
+        return HealthFile(self._runtime.settings.data_dir)
+
+    async def report_health(self) -> None:
+        """Write the health of the servers of the file for commands on this host."""
+        await self.health_file.update(self.discovery.report_health())
 
     @cached_property
     def checker(self) -> ServerChecker:

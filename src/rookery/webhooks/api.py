@@ -10,6 +10,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.errors import Conflict
 from rookery.kernel.events import EventType
 from rookery.kernel.http import ItemPage, Operation, Output
+from rookery.kernel.pages import slice_anchored
 from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import Page, PageQuery
 from rookery.webhooks.deliveries import Deliveries
@@ -97,7 +98,7 @@ class WebhooksApi:
     async def get_webhooks(self, caller: Caller, query: WebhooksQuery) -> ItemPage[WebhookEndpoint]:
         """List the webhook endpoints of the workspace, newest first. A test key sees those of the sandbox."""
         tenant = WebhookTenant.from_caller(caller)
-        return ItemPage(*await self.endpoints.list_page(tenant, limit=query.per_page, offset=query.offset, text=query.q or ""))
+        return ItemPage(*await self.endpoints.list_page(tenant, page=query.slice, text=query.q or ""))
 
     async def post_webhook(self, caller: Caller, body: NewWebhookBody) -> EndpointWithSecret:
         """Create a webhook endpoint. `secret` is returned only in this response. The URL is checked by the same rules as each delivery."""
@@ -133,7 +134,7 @@ class WebhooksApi:
     async def get_deliveries(self, caller: Caller, webhook_id: str, query: DeliveriesQuery) -> ItemPage[Delivery]:
         """List the deliveries of an endpoint, newest first."""
         tenant, filters = WebhookTenant.from_caller(caller), query.to_filter()
-        return ItemPage(*await self.deliveries.list_page(tenant, webhook_id, filters, limit=query.per_page, offset=query.offset))
+        return ItemPage(*await self.deliveries.list_page(tenant, webhook_id, filters, page=query.slice))
 
     async def get_delivery(self, caller: Caller, webhook_id: str, delivery_id: str) -> DeliveryDetailResponse:
         """Return a delivery with the body that is sent and every attempt."""
@@ -149,7 +150,7 @@ class WebhooksApi:
 
     async def get_events(self, query: PageQuery) -> ItemPage[EventType]:
         """List the types of events that webhooks can subscribe to."""
-        return ItemPage(self.catalogue.types[query.offset : query.offset + query.per_page], len(self.catalogue.types))
+        return ItemPage(*slice_anchored(self.catalogue.types, query.slice, lambda event_type: event_type.name))
 
     def _present_endpoint(self, _: Caller, endpoint: WebhookEndpoint) -> Output:
         return Output(body=serialize_endpoint(endpoint, self.clock()), version=endpoint.version)

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import Conflict, NotFound
+from rookery.kernel.pages import ListPage, PageSlice
 from rookery.webhooks.endpoints import require_endpoint
 from rookery.webhooks.errors import DeliveriesFull
 from rookery.webhooks.event_types import EventCatalogue
@@ -39,14 +40,12 @@ class Deliveries:
         self._catalogue = catalogue
         self._clock = clock
 
-    async def list_page(
-        self, tenant: WebhookTenant, endpoint_id: str, filters: DeliveryFilter, *, limit: int, offset: int
-    ) -> tuple[Sequence[Delivery], int]:
+    async def list_page(self, tenant: WebhookTenant, endpoint_id: str, filters: DeliveryFilter, *, page: PageSlice) -> ListPage[Delivery]:
         """Return a page of an endpoint's deliveries, newest first, and the total. Raises NotFound."""
 
-        def read(tx: Tx) -> tuple[Sequence[Delivery], int]:
+        def read(tx: Tx) -> ListPage[Delivery]:
             require_endpoint(tx, tenant, endpoint_id)
-            return store.list_page(tx, tenant.workspace_id, endpoint_id, filters, limit=limit, offset=offset)
+            return store.list_page(tx, tenant.workspace_id, endpoint_id, filters, page=page)
 
         return await self._db.read(read)
 

@@ -17,6 +17,7 @@ from rookery.kernel.egress import AddressRefused, EgressGuard
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
+from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.kernel.sealing import SealContext, Sealer
 from rookery.kernel.secret import Secret
@@ -72,14 +73,14 @@ class WebhookEndpoints:
         self._clock = clock
         self._ids = ids
 
-    async def list_page(self, tenant: WebhookTenant, *, limit: int, offset: int, text: str = "") -> tuple[Sequence[WebhookEndpoint], int]:
+    async def list_page(self, tenant: WebhookTenant, *, page: PageSlice, text: str = "") -> ListPage[WebhookEndpoint]:
         """
         Return a page of endpoints, newest first, and the total.
 
         Args:
             text: A part of the description or the URL, in upper or lower case.
         """
-        return await self._db.read(lambda tx: store.list_page(tx, tenant.workspace_id, limit=limit, offset=offset, text=text))
+        return await self._db.read(lambda tx: store.list_page(tx, tenant.workspace_id, page=page, text=text))
 
     async def get(self, tenant: WebhookTenant, endpoint_id: str) -> WebhookEndpoint:
         """Return an endpoint, or raise NotFound."""

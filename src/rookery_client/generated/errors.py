@@ -23,6 +23,10 @@ class InvalidJson(ClientError):
     """The body is not JSON."""
 
 
+class AmbiguousName(ClientError):
+    """Several tool servers have this resource. Use one of `candidates`."""
+
+
 class HostNotAllowed(ClientError):
     """The `Host` header is not one of the server's addresses; see `ROOKERY_ALLOWED_HOSTS`."""
 
@@ -32,7 +36,7 @@ class Unauthorised(AuthenticationError):
 
 
 class KeyRevoked(AuthenticationError):
-    """The key is revoked or suspended."""
+    """The key is revoked, or suspended, as the message says."""
 
 
 class KeyExpired(AuthenticationError):
@@ -244,7 +248,7 @@ class AddressRefused(InvalidRequestError):
 
 
 class NotEmbeddable(InvalidRequestError):
-    """The embedder works, but returns no vector for this question."""
+    """The embedder works, but returns no vector for this question, and the mode is `semantic`."""
 
 
 class IdempotencyMismatch(InvalidRequestError):
@@ -291,7 +295,10 @@ class DeliveriesFull(RateLimitError):
 
 
 class ServerBusy(RateLimitError):
-    """The tool server has the maximum number of running and waiting calls."""
+    """
+    The tool server has the maximum number of running and waiting calls, or the call waited for others as long as it may take
+    itself.
+    """
 
 
 class TemplateReadOnly(ConflictError):
@@ -324,7 +331,8 @@ class TooManyStreams(RateLimitError):
 
 class TooManySessions(RateLimitError):
     """
-    The maximum of open MCP sessions of the older protocol is reached: 100 for a key, 250 for a workspace, 1,000 for the server.
+    All MCP sessions of the older protocol are in use, and their number is the maximum: 100 for a key, 250 for a workspace, 1,000
+    for the process.
     """
 
 
@@ -342,6 +350,13 @@ class ToolExecutionError(ServerError):
 
 class ToolTimeout(ServerError):
     """The tool neither finished nor reported progress in time."""
+
+
+class ServerHttpError(ServerError):
+    """
+    The tool server answered the call with an HTTP error status, a redirect that is not followed, or without a result. Only this
+    call failed.
+    """
 
 
 class ResultTooLarge(ServerError):
@@ -428,6 +443,7 @@ CLASSES: dict[str, type[ApiError]] = {
     "invalid_request": InvalidRequest,
     "invalid_arguments": InvalidArguments,
     "invalid_json": InvalidJson,
+    "ambiguous_name": AmbiguousName,
     "host_not_allowed": HostNotAllowed,
     "unauthorised": Unauthorised,
     "key_revoked": KeyRevoked,
@@ -504,6 +520,7 @@ CLASSES: dict[str, type[ApiError]] = {
     "internal_error": InternalError,
     "tool_execution_error": ToolExecutionError,
     "tool_timeout": ToolTimeout,
+    "server_http_error": ServerHttpError,
     "result_too_large": ResultTooLarge,
     "server_unavailable": ServerUnavailable,
     "resource_error": ResourceError,
@@ -529,6 +546,7 @@ CLASSES: dict[str, type[ApiError]] = {
 __all__ = [
     "AddressRefused",
     "AlreadySuperseded",
+    "AmbiguousName",
     "AnswerNotKept",
     "ArchiveUnfit",
     "BacklogFull",
@@ -600,6 +618,7 @@ __all__ = [
     "SecretAlreadyShown",
     "ServerBusy",
     "ServerFull",
+    "ServerHttpError",
     "ServerNotFound",
     "ServerUnavailable",
     "SessionActive",

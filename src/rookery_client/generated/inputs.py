@@ -101,14 +101,20 @@ class NotesBody(TypedDict, total=False):
 
 
 class OAuthBody(TypedDict, total=False):
-    """OAuth settings of a client that was registered by hand."""
+    """OAuth settings: a client that was registered by hand, and what to request."""
 
     type: Literal["oauth"]
     """Default: `"oauth"`."""
     client_id: str | None
     client_secret: str | None
     """Refers to one of `secrets` as ${NAME}."""
-    scope: str | None
+    scope: str | Sequence[str] | None
+    """The scopes to request; by default those that the server announces."""
+    resource: str | None
+    """
+    The resource to request tokens for (RFC 8707): an absolute URI without a fragment. null: none is sent, as Entra ID requires.
+    Omitted: the one that the server announces.
+    """
 
 
 class PhaseBody(TypedDict, total=False):

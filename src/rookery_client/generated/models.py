@@ -49,10 +49,12 @@ class AddedServer(Model):
     timeout_s: float
     max_concurrency: int
     forward_headers: list[str]
+    forward_meta: list[str]
     tools: dict[str, object] | None = None
     auth: object | None = None
     roots: object | None = None
     start_timeout_s: float | None = None
+    protocol: Literal["auto", "handshake", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"] | str
     deprecated_at: datetime | None = None
     sunset_at: datetime | None = None
     health: Literal["online", "offline", "degraded", "needs_login", "unknown"] | str
@@ -188,6 +190,19 @@ class AuditSubject(Model):
     id: str
     name: str
     environment: Literal["live", "test"] | str | None
+
+
+class Author(Model):
+    """The author of a memory or of a change."""
+
+    kind: Literal["api", "agent", "operator", "system"] | str
+    """`api` or `agent`: a key of this kind; `operator`: the command line; `system`: a timer."""
+    key_id: str | None
+    name: str
+    """The name that the key had then, or the operator's login."""
+    agent_id: str | None
+    """The agent of the key, or the agent that the request named."""
+    session_id: str | None
 
 
 class Batch(Model):
@@ -334,12 +349,19 @@ class Check(Model):
     error: str | None = None
     advice: str | None = None
     warnings: list[str]
+    sharing: str
+    """The callers that share a session with it, and what they share, in a sentence."""
+    concurrency: str
+    """The number of calls that run at once in one session, in a sentence."""
     software: str | None = None
     era: str | None = None
     tools: list[str]
+    """The names of the tools that callers see."""
+    hidden_tools: list[str]
+    """The names of its tools that Rookery cannot run."""
     took_ms: int
     stderr: list[str]
-    """The last lines that its process wrote to standard error."""
+    """The first and the last lines that its process wrote to standard error."""
 
 
 class Checkpoint(Model):
@@ -385,7 +407,7 @@ class Connect(Model):
     name: str
     url: str
     search_url: str
-    """The URL of search mode, where two tools find and call all others. For catalogues too large for a context window."""
+    """The URL of search mode, where three tools find and call all others. For catalogues too large for a context window."""
     api: str
     server: str | None
     key_variable: str
@@ -486,10 +508,10 @@ class DroppedMemory(Model):
     type: str
     project: str | None
     memory_scope: str
-    rule: Literal["top_k", "min_relevance", "max_tokens", "filter"] | str
+    rule: Literal["top_k", "similar", "min_relevance", "max_tokens", "filter"] | str
     """
-    `top_k`: better ones took all places. `min_relevance`: it is less relevant. `max_tokens`: it did not fit. `filter`: *filters*
-    reject it.
+    `top_k`: better ones took all places. `similar`: so they did, and a better one differs by numbers and dates only.
+    `min_relevance`: it is less relevant. `max_tokens`: it did not fit. `filter`: *filters* reject it.
     """
     filters: list[str]
     score: float
@@ -534,7 +556,7 @@ class EventType(Model):
 
 
 class Explanation(Model):
-    """The explanation of a memory's rank. *highlight* is a part of its content as HTML, with words of the question in `mark`."""
+    """The explanation of a memory's rank."""
 
     place: int
     relevance: float
@@ -548,7 +570,10 @@ class Explanation(Model):
     decay: float
     effective_confidence: float
     parts: ScoreParts
+    is_repeated: bool | None = None
+    """True if a better memory differs from it by numbers and dates only, which costs it rank."""
     highlight: str
+    """A part of its content as HTML, with words of the question in `mark`."""
 
 
 class Feedback(Model):
@@ -677,12 +702,14 @@ class Hook(Model):
     """The answer in the schema of the client. An empty object changes nothing."""
 
     hook_specific_output: HookSpecificOutput | None = Field(default=None, alias="hookSpecificOutput")
+    additional_context_: str | None = Field(default=None, alias="additionalContext")
+    """The text, for Copilot CLI."""
     additional_context: str | None = None
     """The text, for Cursor."""
 
 
 class HookSpecificOutput(Model):
-    """The part of an answer that adds a text to the conversation, for Claude Code, Codex and VS Code."""
+    """The part of an answer that adds a text to the conversation, for all clients but Cursor and Copilot CLI."""
 
     hook_event_name: str = Field(alias="hookEventName")
     """The client's name of the event."""
@@ -750,6 +777,40 @@ class LastError(Model):
     request_id: str
 
 
+class LoggedMemory(Model):
+    """A memory that a recall returned: its place, and the feedback on it that counted."""
+
+    id: str
+    rank: int
+    feedback: Literal["used", "ignored"] | str | None
+
+
+class LoggedRecall(Model):
+    """An entry of the log of recalls."""
+
+    id: str
+    created_at: datetime
+    key_id: str
+    key_name: str
+    """The name that the key had then."""
+    agent_id: str | None
+    """The agent whose own memories the recall could return: the one of the request, or that of the key."""
+    session_id: str | None
+    org: str | None
+    project: str | None
+    query: str
+    mode: Literal["semantic", "keyword", "hybrid"] | str
+    top_k: int
+    keywords: list[str]
+    min_relevance: float | None
+    max_tokens: int | None
+    filters: RecallFilters
+    """The filters of the request."""
+    is_confident: bool
+    memories: list[LoggedMemory]
+    """The returned memories, best first. Those that were deleted since are among them."""
+
+
 class Login(Model):
     """The state of a login."""
 
@@ -803,6 +864,26 @@ class MemoryMap(Model):
     """The largest groups, at most eight; the empty name counts memories without the field."""
     clusters: list[MapCluster]
     """The clusters, largest first."""
+
+
+class MemoryVerdict(Model):
+    """The step at which a memory leaves the recall."""
+
+    memory_id: str
+    reason: Literal["returned", "not_visible", "archived", "stored_later", "filter", "not_indexed", "not_candidate", "min_relevance", "max_tokens", "similar", "top_k"] | str
+    """
+    `returned`: it is in the result now. `not_visible`: it does not exist, or one of the two keys may not read it. `archived`.
+    `stored_later`: it was stored after the recall. `filter`: *filters* reject it. `not_indexed`: the indexes do not have it yet.
+    `not_candidate`: it is not among the best hits by meaning or by words. `min_relevance`: it is less relevant. `max_tokens`: it
+    does not fit. `top_k`: better ones take all places.
+    """
+    filters: list[str]
+    rank: int | None
+    """Its place among the compared memories now. Null if it was not compared."""
+    score: float | None
+    relevance: float | None
+    logged_rank: int | None
+    """Its place in the logged result. Null if it was not in it."""
 
 
 class MemoryVersion(Model):
@@ -980,6 +1061,7 @@ class Prompt(Model):
     prompt: str
     description: str | None = None
     messages: list[object]
+    meta: dict[str, object] | None = Field(default=None, alias="_meta")
 
 
 class PromptList(Model):
@@ -1086,6 +1168,31 @@ class RecallExplanation(Model):
     """The best of the memories that were not returned, at most 20."""
 
 
+class RecallFilters(Model):
+    """The filters of a recall; null: none. *metadata* is the number of conditions on metadata, which are stored as digests."""
+
+    org: str | None
+    project: str | None
+    agent_id: str | None
+    session_id: str | None
+    include_scopes: list[str] | None
+    type: str | None
+    tags: list[str]
+    metadata: int
+    source: str | None
+    since: datetime | None
+    until: datetime | None
+    min_confidence: float | None
+
+
+class RecallReplay(Model):
+    """A logged recall, its result now with the explanation, and the verdict on the memory that the request named."""
+
+    logged: LoggedRecall
+    now: Recall
+    memory: MemoryVerdict | None
+
+
 class RecalledMemory(Model):
     """A recalled memory."""
 
@@ -1110,9 +1217,20 @@ class RecalledMemory(Model):
     effective_confidence: float
     created_at: datetime
     updated_at: datetime
+    similar: int | None = None
+    """
+    The number of memories that differ from it by numbers and dates only and are not in this answer, because they rank lower.
+    """
     context: Context | None = None
     """Its neighbours in the session, if the request has *context*."""
     explain: Explanation | None = None
+
+
+class Recalls(Model):
+    """A page of the log of recalls, newest first. *next_cursor* is null on the last page."""
+
+    data: list[LoggedRecall]
+    next_cursor: str | None
 
 
 class Remember(Model):
@@ -1140,6 +1258,8 @@ class Remember(Model):
     state: Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"] | str
     created_at: datetime
     updated_at: datetime
+    created_by: Author | None
+    updated_by: Author | None
     duplicate: bool
     duplicates: list[str]
 
@@ -1188,7 +1308,9 @@ class ResourceList(Model):
 
 
 class ResourceResponse(Model):
-    """The content of one resource: {contents: [{uri, mimeType, text or blob}]}."""
+    """
+    The content of one resource: {contents: [{uri, mimeType, text or blob}]}, and the `_meta` of the server's result, if it has one.
+    """
 
     uri: str
     content: dict[str, object]
@@ -1250,6 +1372,8 @@ class ScoreParts(Model):
     words: float
     neighbours: float
     keywords: float
+    repeated: float | None = None
+    """The reduction of a repeated memory that had a higher score than the one before it; less than 0."""
 
 
 class ScoredGeneration(Model):
@@ -1286,6 +1410,8 @@ class Search(Model):
     hits: list[SearchHit]
     total: int
     took_ms: int
+    next_cursor: str | None = None
+    """The `cursor` of the next page; null on the last page."""
 
 
 class Segment(Model):
@@ -1309,9 +1435,15 @@ class Server(Model):
     icon: str | None = None
     use_when: str | None = None
     related_servers: list[str] | None = None
-    description: str
-    instructions: str | None = None
     last_error: str | None = None
+    description: str
+    isolation: Literal["per_workspace", "shared", "per_key", "per_session"] | str
+    """The callers that share a session with it."""
+    sharing: str
+    """The same in a sentence, and what they share if that is known of the server."""
+    concurrency: str
+    """The number of calls that run at once in one session, in a sentence."""
+    instructions: str | None = None
     stderr: list[str] | None = None
     standing: StandingShown | None = None
     hidden_tools: list[HiddenTool] | None = None
@@ -1343,6 +1475,8 @@ class ServerSummary(Model):
     use_when: str | None = None
     """The operator's advice on when to use it."""
     related_servers: list[str] | None = None
+    last_error: str | None = None
+    """Why it does not work, in one line. Requires the scope servers:read."""
 
 
 class Session(Model):
@@ -1647,11 +1781,13 @@ class ToolCallResponse(Model):
     """For a failed call: the tool's error text, or the reason why it could not be called."""
     code: str | None = None
     """
-    For a failed call: tool_execution_error, tool_timeout, server_unavailable or result_too_large. `input_required`: the tool needs
-    input first; see `result`.
+    For a failed call: tool_execution_error, tool_timeout, server_unavailable, server_http_error or result_too_large.
+    `input_required`: the tool needs input first; see `result`.
     """
     message: str | None = None
     """For a failed call: a sentence that explains the failure and what to do."""
+    retry_after: int | None = None
+    """For a failed call: the seconds after which the server allows another one, if it said so. Also in Retry-After."""
 
 
 class ToolList(Model):
@@ -1959,35 +2095,6 @@ class GenerationItem(Model):
     ended_at: datetime | None
 
 
-class Memory(Model):
-    """A memory."""
-
-    id: str
-    workspace_id: int
-    org: str | None
-    project: str | None
-    agent_id: str | None
-    session_id: str | None
-    memory_scope: str
-    type: str
-    tags: list[str]
-    confidence: float
-    effective_confidence: float
-    source: str
-    supersedes_id: str | None
-    superseded_by: str | None
-    expires_at: datetime | None
-    archived_at: datetime | None
-    archived_reason: Literal["merged"] | str | None
-    indexed: bool
-    indexed_at: datetime | None
-    state: Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"] | str
-    created_at: datetime
-    updated_at: datetime
-    content: str
-    metadata: dict[str, object]
-
-
 class Task(Model):
     """A task."""
 
@@ -2032,11 +2139,35 @@ class Ended(Task):
     reason: str | None
 
 
-class SearchHit(Memory):
-    """A memory found by its words."""
+class Memory(Model):
+    """A memory."""
 
-    score: float
-    highlight: str
+    id: str
+    workspace_id: int
+    org: str | None
+    project: str | None
+    agent_id: str | None
+    session_id: str | None
+    memory_scope: str
+    type: str
+    tags: list[str]
+    confidence: float
+    effective_confidence: float
+    source: str
+    supersedes_id: str | None
+    superseded_by: str | None
+    expires_at: datetime | None
+    archived_at: datetime | None
+    archived_reason: Literal["merged"] | str | None
+    indexed: bool
+    indexed_at: datetime | None
+    state: Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"] | str
+    created_at: datetime
+    updated_at: datetime
+    created_by: Author | None
+    updated_by: Author | None
+    content: str
+    metadata: dict[str, object]
 
 
 class Generation(GenerationItem):
@@ -2048,6 +2179,13 @@ class Generation(GenerationItem):
     """The answer, as far as there is one."""
     score: dict[str, object] | None = None
     """The scores of the output, if the request had `score`, as POST /v1/score/content returns them."""
+
+
+class SearchHit(Memory):
+    """A memory found by its words."""
+
+    score: float
+    highlight: str
 
 
 __all__ = [
@@ -2066,6 +2204,7 @@ __all__ = [
     "AuditActor",
     "AuditEntry",
     "AuditSubject",
+    "Author",
     "Batch",
     "BatchCounts",
     "BatchItem",
@@ -2121,12 +2260,15 @@ __all__ = [
     "Judge",
     "LastCheckpoint",
     "LastError",
+    "LoggedMemory",
+    "LoggedRecall",
     "Login",
     "LoginBegun",
     "MapCluster",
     "Memory",
     "MemoryBoot",
     "MemoryMap",
+    "MemoryVerdict",
     "MemoryVersion",
     "Message",
     "MissingVariable",
@@ -2153,7 +2295,10 @@ __all__ = [
     "RateLimit",
     "Recall",
     "RecallExplanation",
+    "RecallFilters",
+    "RecallReplay",
     "RecalledMemory",
+    "Recalls",
     "Remember",
     "RenderedMessage",
     "RenderedPrompt",

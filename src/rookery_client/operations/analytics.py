@@ -85,8 +85,8 @@ class AnalyticsOperations:
     def list_tool_calls(
         self, *, since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET, key_id: str | Unset = UNSET,
         session_id: str | Unset = UNSET, agent_id: str | Unset = UNSET, server: str | Unset = UNSET, tool: str | Unset = UNSET,
-        page: int | Unset = UNSET, per_page: int | Unset = UNSET, success: bool | Unset = UNSET, code: str | Unset = UNSET,
-        request_id: str | Unset = UNSET,
+        cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET, success: bool | Unset = UNSET,
+        code: str | Unset = UNSET, request_id: str | Unset = UNSET,
     ) -> Page[models.CallShown]:
         """
         List the tool calls of the workspace, newest first.
@@ -101,6 +101,7 @@ class AnalyticsOperations:
             agent_id: Calls by keys of this agent.
             server: Calls of this server.
             tool: Calls of tools of this name.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             success: true: successful calls; false: failed or rejected calls.
@@ -110,8 +111,8 @@ class AnalyticsOperations:
         return self._session.send_page(Call(
             operation="list_tool_calls", method="GET", path="/api/agent/tools/calls", result=PageBody[models.CallShown],
             query=given(
-                since=since, until=until, key_id=key_id, session_id=session_id, agent_id=agent_id, server=server, tool=tool, page=page,
-                per_page=per_page, success=success, code=code, request_id=request_id,
+                since=since, until=until, key_id=key_id, session_id=session_id, agent_id=agent_id, server=server, tool=tool,
+                cursor=cursor, page=page, per_page=per_page, success=success, code=code, request_id=request_id,
             ),
         ))
 
@@ -196,8 +197,8 @@ class AsyncAnalyticsOperations:
     async def list_tool_calls(
         self, *, since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET, key_id: str | Unset = UNSET,
         session_id: str | Unset = UNSET, agent_id: str | Unset = UNSET, server: str | Unset = UNSET, tool: str | Unset = UNSET,
-        page: int | Unset = UNSET, per_page: int | Unset = UNSET, success: bool | Unset = UNSET, code: str | Unset = UNSET,
-        request_id: str | Unset = UNSET,
+        cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET, success: bool | Unset = UNSET,
+        code: str | Unset = UNSET, request_id: str | Unset = UNSET,
     ) -> AsyncPage[models.CallShown]:
         """
         List the tool calls of the workspace, newest first.
@@ -212,6 +213,7 @@ class AsyncAnalyticsOperations:
             agent_id: Calls by keys of this agent.
             server: Calls of this server.
             tool: Calls of tools of this name.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             success: true: successful calls; false: failed or rejected calls.
@@ -221,8 +223,8 @@ class AsyncAnalyticsOperations:
         return await self._session.send_page(Call(
             operation="list_tool_calls", method="GET", path="/api/agent/tools/calls", result=PageBody[models.CallShown],
             query=given(
-                since=since, until=until, key_id=key_id, session_id=session_id, agent_id=agent_id, server=server, tool=tool, page=page,
-                per_page=per_page, success=success, code=code, request_id=request_id,
+                since=since, until=until, key_id=key_id, session_id=session_id, agent_id=agent_id, server=server, tool=tool,
+                cursor=cursor, page=page, per_page=per_page, success=success, code=code, request_id=request_id,
             ),
         ))
 

@@ -24,9 +24,9 @@ class AuditOperations:
         self._session = session
 
     def list_audit_entries(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, workspace_id: int | Unset = UNSET,
-        action: str | Unset = UNSET, subject_id: str | Unset = UNSET, actor_id: str | Unset = UNSET,
-        since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        workspace_id: int | Unset = UNSET, action: str | Unset = UNSET, subject_id: str | Unset = UNSET,
+        actor_id: str | Unset = UNSET, since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET,
     ) -> Page[models.AuditEntry]:
         """
         List the changes to keys, servers, webhooks and workspaces, newest first.
@@ -36,6 +36,7 @@ class AuditOperations:
         Requires the scope `audit:read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             workspace_id: Another workspace, or 0 for the platform. Needs platform:audit.
@@ -45,8 +46,8 @@ class AuditOperations:
         return self._session.send_page(Call(
             operation="list_audit_entries", method="GET", path="/api/v1/audit", result=PageBody[models.AuditEntry],
             query=given(
-                page=page, per_page=per_page, workspace_id=workspace_id, action=action, subject_id=subject_id, actor_id=actor_id,
-                since=since, until=until,
+                cursor=cursor, page=page, per_page=per_page, workspace_id=workspace_id, action=action, subject_id=subject_id,
+                actor_id=actor_id, since=since, until=until,
             ),
         ))
 
@@ -58,9 +59,9 @@ class AsyncAuditOperations:
         self._session = session
 
     async def list_audit_entries(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, workspace_id: int | Unset = UNSET,
-        action: str | Unset = UNSET, subject_id: str | Unset = UNSET, actor_id: str | Unset = UNSET,
-        since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        workspace_id: int | Unset = UNSET, action: str | Unset = UNSET, subject_id: str | Unset = UNSET,
+        actor_id: str | Unset = UNSET, since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET,
     ) -> AsyncPage[models.AuditEntry]:
         """
         List the changes to keys, servers, webhooks and workspaces, newest first.
@@ -70,6 +71,7 @@ class AsyncAuditOperations:
         Requires the scope `audit:read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             workspace_id: Another workspace, or 0 for the platform. Needs platform:audit.
@@ -79,7 +81,7 @@ class AsyncAuditOperations:
         return await self._session.send_page(Call(
             operation="list_audit_entries", method="GET", path="/api/v1/audit", result=PageBody[models.AuditEntry],
             query=given(
-                page=page, per_page=per_page, workspace_id=workspace_id, action=action, subject_id=subject_id, actor_id=actor_id,
-                since=since, until=until,
+                cursor=cursor, page=page, per_page=per_page, workspace_id=workspace_id, action=action, subject_id=subject_id,
+                actor_id=actor_id, since=since, until=until,
             ),
         ))

@@ -119,7 +119,7 @@ class ContentOperations:
         ))
 
     def list_generations(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
         status: Literal["queued", "running", "succeeded", "failed", "cancelled"] | Unset = UNSET,
         mode: Literal["sync", "queued", "stream"] | Unset = UNSET, model: str | Unset = UNSET, template: str | Unset = UNSET,
         key_id: str | Unset = UNSET, batch_id: str | Unset = UNSET, since: datetime | str | Unset = UNSET,
@@ -130,6 +130,7 @@ class ContentOperations:
         Requires the scope `content.read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             model: Only generations by this model.
@@ -141,8 +142,8 @@ class ContentOperations:
         return self._session.send_page(Call(
             operation="list_generations", method="GET", path="/api/agent/content/generations", result=PageBody[models.GenerationItem],
             query=given(
-                page=page, per_page=per_page, status=status, mode=mode, model=model, template=template, key_id=key_id, batch_id=batch_id,
-                since=since,
+                cursor=cursor, page=page, per_page=per_page, status=status, mode=mode, model=model, template=template, key_id=key_id,
+                batch_id=batch_id, since=since,
             ),
         ))
 
@@ -234,7 +235,8 @@ class ContentOperations:
         ))
 
     def list_generation_batches(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, status: Literal["running", "finished"] | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        status: Literal["running", "finished"] | Unset = UNSET,
     ) -> Page[models.GenerationBatch]:
         """
         List the batches of the workspace, newest first.
@@ -242,13 +244,14 @@ class ContentOperations:
         Requires the scope `content.read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             status: Only batches in this state.
         """
         return self._session.send_page(Call(
             operation="list_generation_batches", method="GET", path="/api/agent/content/batches", result=PageBody[models.GenerationBatch],
-            query=given(page=page, per_page=per_page, status=status),
+            query=given(cursor=cursor, page=page, per_page=per_page, status=status),
         ))
 
     def get_generation_batch(self, batch_id: str) -> models.GenerationBatch:
@@ -266,7 +269,7 @@ class ContentOperations:
         ))
 
     def list_generations_of_batch(
-        self, batch_id: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, batch_id: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
     ) -> Page[models.GenerationItem]:
         """
         List the generations of a batch in the order of the request, without their messages and outputs.
@@ -275,13 +278,14 @@ class ContentOperations:
 
         Args:
             batch_id: The id of a batch of generations.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
         """
         return self._session.send_page(Call(
             operation="list_generations_of_batch", method="GET",
             path=fill_path("/api/agent/content/batches/{batch_id}/generations", batch_id=batch_id),
-            result=PageBody[models.GenerationItem], query=given(page=page, per_page=per_page),
+            result=PageBody[models.GenerationItem], query=given(cursor=cursor, page=page, per_page=per_page),
         ))
 
     def cancel_generation_batch(self, batch_id: str) -> models.GenerationBatch:
@@ -299,7 +303,7 @@ class ContentOperations:
         ))
 
     def list_prompt_templates(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, q: str | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET, q: str | Unset = UNSET,
     ) -> Page[models.PromptTemplate]:
         """
         List the prompt templates of the workspace in their current versions, by slug.
@@ -307,13 +311,14 @@ class ContentOperations:
         Requires the scope `content.read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             q: A part of the slug or the name.
         """
         return self._session.send_page(Call(
             operation="list_prompt_templates", method="GET", path="/api/agent/content/templates", result=PageBody[models.PromptTemplate],
-            query=given(page=page, per_page=per_page, q=q),
+            query=given(cursor=cursor, page=page, per_page=per_page, q=q),
         ))
 
     def create_prompt_template(
@@ -415,7 +420,7 @@ class ContentOperations:
         ))
 
     def list_prompt_template_versions(
-        self, slug: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, slug: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
     ) -> Page[models.PromptTemplateVersion]:
         """
         List the versions of a prompt template, newest first. The newest 50 are stored.
@@ -424,13 +429,14 @@ class ContentOperations:
 
         Args:
             slug: The slug of a template.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
         """
         return self._session.send_page(Call(
             operation="list_prompt_template_versions", method="GET",
             path=fill_path("/api/agent/content/templates/{slug}/versions", slug=slug), result=PageBody[models.PromptTemplateVersion],
-            query=given(page=page, per_page=per_page),
+            query=given(cursor=cursor, page=page, per_page=per_page),
         ))
 
     def preview_prompt_template(
@@ -452,7 +458,7 @@ class ContentOperations:
         ))
 
     def list_content_budgets(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, q: str | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET, q: str | Unset = UNSET,
     ) -> Page[models.Budget]:
         """
         List the budget of the workspace, that of the calling key, and those of all keys with a budget of their own.
@@ -460,13 +466,14 @@ class ContentOperations:
         Requires the scope `content.read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             q: A part of the name of the key.
         """
         return self._session.send_page(Call(
             operation="list_content_budgets", method="GET", path="/api/agent/content/budgets", result=PageBody[models.Budget],
-            query=given(page=page, per_page=per_page, q=q),
+            query=given(cursor=cursor, page=page, per_page=per_page, q=q),
         ))
 
     def set_workspace_content_budget(self, *, daily: float | None, if_match: str | Unset = UNSET) -> models.Budget:
@@ -531,8 +538,8 @@ class ContentOperations:
         ))
 
     def list_content_usage(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, key_id: str | Unset = UNSET, model: str | Unset = UNSET,
-        since: date | str | Unset = UNSET, until: date | str | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET, key_id: str | Unset = UNSET,
+        model: str | Unset = UNSET, since: date | str | Unset = UNSET, until: date | str | Unset = UNSET,
     ) -> Page[models.ContentUsage]:
         """
         List requests, tokens and cost by day, key and model, newest day first. Days are in UTC.
@@ -540,6 +547,7 @@ class ContentOperations:
         Requires the scope `content.read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             key_id: Only usage by this key.
@@ -549,7 +557,7 @@ class ContentOperations:
         """
         return self._session.send_page(Call(
             operation="list_content_usage", method="GET", path="/api/agent/content/usage", result=PageBody[models.ContentUsage],
-            query=given(page=page, per_page=per_page, key_id=key_id, model=model, since=since, until=until),
+            query=given(cursor=cursor, page=page, per_page=per_page, key_id=key_id, model=model, since=since, until=until),
         ))
 
 
@@ -651,7 +659,7 @@ class AsyncContentOperations:
         ))
 
     async def list_generations(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
         status: Literal["queued", "running", "succeeded", "failed", "cancelled"] | Unset = UNSET,
         mode: Literal["sync", "queued", "stream"] | Unset = UNSET, model: str | Unset = UNSET, template: str | Unset = UNSET,
         key_id: str | Unset = UNSET, batch_id: str | Unset = UNSET, since: datetime | str | Unset = UNSET,
@@ -662,6 +670,7 @@ class AsyncContentOperations:
         Requires the scope `content.read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             model: Only generations by this model.
@@ -673,8 +682,8 @@ class AsyncContentOperations:
         return await self._session.send_page(Call(
             operation="list_generations", method="GET", path="/api/agent/content/generations", result=PageBody[models.GenerationItem],
             query=given(
-                page=page, per_page=per_page, status=status, mode=mode, model=model, template=template, key_id=key_id, batch_id=batch_id,
-                since=since,
+                cursor=cursor, page=page, per_page=per_page, status=status, mode=mode, model=model, template=template, key_id=key_id,
+                batch_id=batch_id, since=since,
             ),
         ))
 
@@ -766,7 +775,8 @@ class AsyncContentOperations:
         ))
 
     async def list_generation_batches(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, status: Literal["running", "finished"] | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        status: Literal["running", "finished"] | Unset = UNSET,
     ) -> AsyncPage[models.GenerationBatch]:
         """
         List the batches of the workspace, newest first.
@@ -774,13 +784,14 @@ class AsyncContentOperations:
         Requires the scope `content.read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             status: Only batches in this state.
         """
         return await self._session.send_page(Call(
             operation="list_generation_batches", method="GET", path="/api/agent/content/batches", result=PageBody[models.GenerationBatch],
-            query=given(page=page, per_page=per_page, status=status),
+            query=given(cursor=cursor, page=page, per_page=per_page, status=status),
         ))
 
     async def get_generation_batch(self, batch_id: str) -> models.GenerationBatch:
@@ -798,7 +809,7 @@ class AsyncContentOperations:
         ))
 
     async def list_generations_of_batch(
-        self, batch_id: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, batch_id: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
     ) -> AsyncPage[models.GenerationItem]:
         """
         List the generations of a batch in the order of the request, without their messages and outputs.
@@ -807,13 +818,14 @@ class AsyncContentOperations:
 
         Args:
             batch_id: The id of a batch of generations.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
         """
         return await self._session.send_page(Call(
             operation="list_generations_of_batch", method="GET",
             path=fill_path("/api/agent/content/batches/{batch_id}/generations", batch_id=batch_id),
-            result=PageBody[models.GenerationItem], query=given(page=page, per_page=per_page),
+            result=PageBody[models.GenerationItem], query=given(cursor=cursor, page=page, per_page=per_page),
         ))
 
     async def cancel_generation_batch(self, batch_id: str) -> models.GenerationBatch:
@@ -831,7 +843,7 @@ class AsyncContentOperations:
         ))
 
     async def list_prompt_templates(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, q: str | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET, q: str | Unset = UNSET,
     ) -> AsyncPage[models.PromptTemplate]:
         """
         List the prompt templates of the workspace in their current versions, by slug.
@@ -839,13 +851,14 @@ class AsyncContentOperations:
         Requires the scope `content.read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             q: A part of the slug or the name.
         """
         return await self._session.send_page(Call(
             operation="list_prompt_templates", method="GET", path="/api/agent/content/templates", result=PageBody[models.PromptTemplate],
-            query=given(page=page, per_page=per_page, q=q),
+            query=given(cursor=cursor, page=page, per_page=per_page, q=q),
         ))
 
     async def create_prompt_template(
@@ -947,7 +960,7 @@ class AsyncContentOperations:
         ))
 
     async def list_prompt_template_versions(
-        self, slug: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, slug: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
     ) -> AsyncPage[models.PromptTemplateVersion]:
         """
         List the versions of a prompt template, newest first. The newest 50 are stored.
@@ -956,13 +969,14 @@ class AsyncContentOperations:
 
         Args:
             slug: The slug of a template.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
         """
         return await self._session.send_page(Call(
             operation="list_prompt_template_versions", method="GET",
             path=fill_path("/api/agent/content/templates/{slug}/versions", slug=slug), result=PageBody[models.PromptTemplateVersion],
-            query=given(page=page, per_page=per_page),
+            query=given(cursor=cursor, page=page, per_page=per_page),
         ))
 
     async def preview_prompt_template(
@@ -984,7 +998,7 @@ class AsyncContentOperations:
         ))
 
     async def list_content_budgets(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, q: str | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET, q: str | Unset = UNSET,
     ) -> AsyncPage[models.Budget]:
         """
         List the budget of the workspace, that of the calling key, and those of all keys with a budget of their own.
@@ -992,13 +1006,14 @@ class AsyncContentOperations:
         Requires the scope `content.read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             q: A part of the name of the key.
         """
         return await self._session.send_page(Call(
             operation="list_content_budgets", method="GET", path="/api/agent/content/budgets", result=PageBody[models.Budget],
-            query=given(page=page, per_page=per_page, q=q),
+            query=given(cursor=cursor, page=page, per_page=per_page, q=q),
         ))
 
     async def set_workspace_content_budget(self, *, daily: float | None, if_match: str | Unset = UNSET) -> models.Budget:
@@ -1063,8 +1078,8 @@ class AsyncContentOperations:
         ))
 
     async def list_content_usage(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, key_id: str | Unset = UNSET, model: str | Unset = UNSET,
-        since: date | str | Unset = UNSET, until: date | str | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET, key_id: str | Unset = UNSET,
+        model: str | Unset = UNSET, since: date | str | Unset = UNSET, until: date | str | Unset = UNSET,
     ) -> AsyncPage[models.ContentUsage]:
         """
         List requests, tokens and cost by day, key and model, newest day first. Days are in UTC.
@@ -1072,6 +1087,7 @@ class AsyncContentOperations:
         Requires the scope `content.read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             key_id: Only usage by this key.
@@ -1081,5 +1097,5 @@ class AsyncContentOperations:
         """
         return await self._session.send_page(Call(
             operation="list_content_usage", method="GET", path="/api/agent/content/usage", result=PageBody[models.ContentUsage],
-            query=given(page=page, per_page=per_page, key_id=key_id, model=model, since=since, until=until),
+            query=given(cursor=cursor, page=page, per_page=per_page, key_id=key_id, model=model, since=since, until=until),
         ))

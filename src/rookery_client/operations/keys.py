@@ -67,8 +67,9 @@ class KeysOperations:
         ))
 
     def list_api_keys(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, environment: Literal["live", "test"] | Unset = UNSET,
-        status: Literal["Active", "Revoked", "Expired"] | Unset = UNSET, q: str | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        environment: Literal["live", "test"] | Unset = UNSET, status: Literal["Active", "Revoked", "Expired"] | Unset = UNSET,
+        q: str | Unset = UNSET,
     ) -> Page[models.ApiKey]:
         """
         List the keys of the workspace, newest first. A test key sees test keys only.
@@ -76,6 +77,7 @@ class KeysOperations:
         Requires the scope `keys:read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             environment: Only live keys, or only test keys.
@@ -84,7 +86,7 @@ class KeysOperations:
         """
         return self._session.send_page(Call(
             operation="list_api_keys", method="GET", path="/api/v1/api-keys", result=PageBody[models.ApiKey],
-            query=given(page=page, per_page=per_page, environment=environment, status=status, q=q),
+            query=given(cursor=cursor, page=page, per_page=per_page, environment=environment, status=status, q=q),
         ))
 
     def update_api_key(
@@ -225,9 +227,9 @@ class KeysOperations:
         ))
 
     def list_api_key_calls(
-        self, key_id: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, since: datetime | str | Unset = UNSET,
-        until: datetime | str | Unset = UNSET, status: int | Unset = UNSET, route: str | Unset = UNSET,
-        format: Literal["json", "csv"] | Unset = UNSET,
+        self, key_id: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET, status: int | Unset = UNSET,
+        route: str | Unset = UNSET, format: Literal["json", "csv"] | Unset = UNSET,
     ) -> Page[models.Call]:
         """
         List the calls of a key, newest first. Calls of a deleted key appear in the totals only.
@@ -236,6 +238,7 @@ class KeysOperations:
 
         Args:
             key_id: The id of a key. This is not the key itself, which never appears in a URL.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             route: The path's pattern, as in `route` of a call.
@@ -244,7 +247,7 @@ class KeysOperations:
         return self._session.send_page(Call(
             operation="list_api_key_calls", method="GET", path=fill_path("/api/v1/api-keys/{key_id}/usage", key_id=key_id),
             result=PageBody[models.Call],
-            query=given(page=page, per_page=per_page, since=since, until=until, status=status, route=route, format=format),
+            query=given(cursor=cursor, page=page, per_page=per_page, since=since, until=until, status=status, route=route, format=format),
         ))
 
     def create_agent_key(
@@ -290,8 +293,9 @@ class KeysOperations:
         ))
 
     def list_agent_keys(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, environment: Literal["live", "test"] | Unset = UNSET,
-        status: Literal["Active", "Revoked", "Expired"] | Unset = UNSET, q: str | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        environment: Literal["live", "test"] | Unset = UNSET, status: Literal["Active", "Revoked", "Expired"] | Unset = UNSET,
+        q: str | Unset = UNSET,
     ) -> Page[models.AgentKey]:
         """
         List the keys of the workspace, newest first. A test key sees test keys only.
@@ -299,6 +303,7 @@ class KeysOperations:
         Requires the scope `keys:read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             environment: Only live keys, or only test keys.
@@ -307,7 +312,7 @@ class KeysOperations:
         """
         return self._session.send_page(Call(
             operation="list_agent_keys", method="GET", path="/api/v1/agent-keys", result=PageBody[models.AgentKey],
-            query=given(page=page, per_page=per_page, environment=environment, status=status, q=q),
+            query=given(cursor=cursor, page=page, per_page=per_page, environment=environment, status=status, q=q),
         ))
 
     def update_agent_key(
@@ -608,9 +613,9 @@ class KeysOperations:
         ))
 
     def list_agent_key_calls(
-        self, key_id: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, since: datetime | str | Unset = UNSET,
-        until: datetime | str | Unset = UNSET, status: int | Unset = UNSET, route: str | Unset = UNSET,
-        format: Literal["json", "csv"] | Unset = UNSET,
+        self, key_id: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET, status: int | Unset = UNSET,
+        route: str | Unset = UNSET, format: Literal["json", "csv"] | Unset = UNSET,
     ) -> Page[models.Call]:
         """
         List the calls of a key, newest first. Calls of a deleted key appear in the totals only.
@@ -619,6 +624,7 @@ class KeysOperations:
 
         Args:
             key_id: The id of a key. This is not the key itself, which never appears in a URL.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             route: The path's pattern, as in `route` of a call.
@@ -627,7 +633,7 @@ class KeysOperations:
         return self._session.send_page(Call(
             operation="list_agent_key_calls", method="GET", path=fill_path("/api/v1/agent-keys/{key_id}/usage", key_id=key_id),
             result=PageBody[models.Call],
-            query=given(page=page, per_page=per_page, since=since, until=until, status=status, route=route, format=format),
+            query=given(cursor=cursor, page=page, per_page=per_page, since=since, until=until, status=status, route=route, format=format),
         ))
 
     def get_rate_limit(self) -> models.RateLimit:
@@ -695,8 +701,9 @@ class AsyncKeysOperations:
         ))
 
     async def list_api_keys(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, environment: Literal["live", "test"] | Unset = UNSET,
-        status: Literal["Active", "Revoked", "Expired"] | Unset = UNSET, q: str | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        environment: Literal["live", "test"] | Unset = UNSET, status: Literal["Active", "Revoked", "Expired"] | Unset = UNSET,
+        q: str | Unset = UNSET,
     ) -> AsyncPage[models.ApiKey]:
         """
         List the keys of the workspace, newest first. A test key sees test keys only.
@@ -704,6 +711,7 @@ class AsyncKeysOperations:
         Requires the scope `keys:read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             environment: Only live keys, or only test keys.
@@ -712,7 +720,7 @@ class AsyncKeysOperations:
         """
         return await self._session.send_page(Call(
             operation="list_api_keys", method="GET", path="/api/v1/api-keys", result=PageBody[models.ApiKey],
-            query=given(page=page, per_page=per_page, environment=environment, status=status, q=q),
+            query=given(cursor=cursor, page=page, per_page=per_page, environment=environment, status=status, q=q),
         ))
 
     async def update_api_key(
@@ -853,9 +861,9 @@ class AsyncKeysOperations:
         ))
 
     async def list_api_key_calls(
-        self, key_id: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, since: datetime | str | Unset = UNSET,
-        until: datetime | str | Unset = UNSET, status: int | Unset = UNSET, route: str | Unset = UNSET,
-        format: Literal["json", "csv"] | Unset = UNSET,
+        self, key_id: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET, status: int | Unset = UNSET,
+        route: str | Unset = UNSET, format: Literal["json", "csv"] | Unset = UNSET,
     ) -> AsyncPage[models.Call]:
         """
         List the calls of a key, newest first. Calls of a deleted key appear in the totals only.
@@ -864,6 +872,7 @@ class AsyncKeysOperations:
 
         Args:
             key_id: The id of a key. This is not the key itself, which never appears in a URL.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             route: The path's pattern, as in `route` of a call.
@@ -872,7 +881,7 @@ class AsyncKeysOperations:
         return await self._session.send_page(Call(
             operation="list_api_key_calls", method="GET", path=fill_path("/api/v1/api-keys/{key_id}/usage", key_id=key_id),
             result=PageBody[models.Call],
-            query=given(page=page, per_page=per_page, since=since, until=until, status=status, route=route, format=format),
+            query=given(cursor=cursor, page=page, per_page=per_page, since=since, until=until, status=status, route=route, format=format),
         ))
 
     async def create_agent_key(
@@ -918,8 +927,9 @@ class AsyncKeysOperations:
         ))
 
     async def list_agent_keys(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, environment: Literal["live", "test"] | Unset = UNSET,
-        status: Literal["Active", "Revoked", "Expired"] | Unset = UNSET, q: str | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        environment: Literal["live", "test"] | Unset = UNSET, status: Literal["Active", "Revoked", "Expired"] | Unset = UNSET,
+        q: str | Unset = UNSET,
     ) -> AsyncPage[models.AgentKey]:
         """
         List the keys of the workspace, newest first. A test key sees test keys only.
@@ -927,6 +937,7 @@ class AsyncKeysOperations:
         Requires the scope `keys:read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             environment: Only live keys, or only test keys.
@@ -935,7 +946,7 @@ class AsyncKeysOperations:
         """
         return await self._session.send_page(Call(
             operation="list_agent_keys", method="GET", path="/api/v1/agent-keys", result=PageBody[models.AgentKey],
-            query=given(page=page, per_page=per_page, environment=environment, status=status, q=q),
+            query=given(cursor=cursor, page=page, per_page=per_page, environment=environment, status=status, q=q),
         ))
 
     async def update_agent_key(
@@ -1238,9 +1249,9 @@ class AsyncKeysOperations:
         ))
 
     async def list_agent_key_calls(
-        self, key_id: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, since: datetime | str | Unset = UNSET,
-        until: datetime | str | Unset = UNSET, status: int | Unset = UNSET, route: str | Unset = UNSET,
-        format: Literal["json", "csv"] | Unset = UNSET,
+        self, key_id: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET, status: int | Unset = UNSET,
+        route: str | Unset = UNSET, format: Literal["json", "csv"] | Unset = UNSET,
     ) -> AsyncPage[models.Call]:
         """
         List the calls of a key, newest first. Calls of a deleted key appear in the totals only.
@@ -1249,6 +1260,7 @@ class AsyncKeysOperations:
 
         Args:
             key_id: The id of a key. This is not the key itself, which never appears in a URL.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             route: The path's pattern, as in `route` of a call.
@@ -1257,7 +1269,7 @@ class AsyncKeysOperations:
         return await self._session.send_page(Call(
             operation="list_agent_key_calls", method="GET", path=fill_path("/api/v1/agent-keys/{key_id}/usage", key_id=key_id),
             result=PageBody[models.Call],
-            query=given(page=page, per_page=per_page, since=since, until=until, status=status, route=route, format=format),
+            query=given(cursor=cursor, page=page, per_page=per_page, since=since, until=until, status=status, route=route, format=format),
         ))
 
     async def get_rate_limit(self) -> models.RateLimit:

@@ -26,8 +26,8 @@ class MemoryOperations:
         self._session = session
 
     def remember(
-        self, *, content: str, type: str | Unset | None = UNSET, org: str | Unset | None = UNSET, project: str | Unset | None = UNSET,
-        agent_id: str | Unset | None = UNSET, session_id: str | Unset | None = UNSET,
+        self, *, content: str, x_session_id: str | Unset = UNSET, type: str | Unset | None = UNSET, org: str | Unset | None = UNSET,
+        project: str | Unset | None = UNSET, agent_id: str | Unset | None = UNSET, session_id: str | Unset | None = UNSET,
         memory_scope: Literal["project", "agent", "session", "shared"] | Unset | None = UNSET,
         tags: Sequence[str] | Unset | None = UNSET, metadata: Mapping[str, object] | Unset | None = UNSET,
         confidence: float | Unset | None = UNSET, source: str | Unset | None = UNSET, supersedes_id: str | Unset | None = UNSET,
@@ -44,6 +44,7 @@ class MemoryOperations:
 
         Args:
             content: The text to remember.
+            x_session_id: The agent session that the request belongs to.
             type: observation by default.
             org: The organisation namespace.
             project: The project within the org.
@@ -64,6 +65,7 @@ class MemoryOperations:
         """
         return self._session.send(Call(
             operation="remember", method="POST", path="/v1/brain/remember", result=models.Remember,
+            headers=given(**{"X-Session-ID": x_session_id}),
             body=given(
                 content=content, type=type, org=org, project=project, agent_id=agent_id, session_id=session_id, memory_scope=memory_scope,
                 tags=tags, metadata=metadata, confidence=confidence, source=source, supersedes_id=supersedes_id, expires_in=expires_in,
@@ -149,11 +151,12 @@ class MemoryOperations:
         ))
 
     def search_memories(
-        self, *, q: str, org: str | Unset = UNSET, project: str | Unset = UNSET, agent_id: str | Unset = UNSET,
-        session_id: str | Unset = UNSET, memory_scope: Literal["project", "agent", "session", "shared"] | Unset = UNSET,
-        type: str | Unset = UNSET, tags: Sequence[str] | Unset = UNSET, metadata: Mapping[str, object] | Unset = UNSET,
-        source: str | Unset = UNSET, since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET,
-        min_confidence: float | Unset = UNSET, limit: int | Unset = UNSET, offset: int | Unset = UNSET,
+        self, *, q: str, cursor: str | Unset = UNSET, org: str | Unset = UNSET, project: str | Unset = UNSET,
+        agent_id: str | Unset = UNSET, session_id: str | Unset = UNSET,
+        memory_scope: Literal["project", "agent", "session", "shared"] | Unset = UNSET, type: str | Unset = UNSET,
+        tags: Sequence[str] | Unset = UNSET, metadata: Mapping[str, object] | Unset = UNSET, source: str | Unset = UNSET,
+        since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET, min_confidence: float | Unset = UNSET,
+        limit: int | Unset = UNSET, offset: int | Unset = UNSET,
     ) -> models.Search:
         """
         Find memories by full-text search. Quote a phrase to find it as a whole; put a minus before a word to exclude it.
@@ -162,6 +165,7 @@ class MemoryOperations:
 
         Args:
             q: Words, a "quoted phrase", -excluded.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             org: The organisation namespace.
             project: The project within the org.
             agent_id: The agent that the memory belongs to; the key's own by default.
@@ -183,8 +187,8 @@ class MemoryOperations:
         return self._session.send(Call(
             operation="search_memories", method="GET", path="/v1/brain/search", result=models.Search,
             query=given(
-                org=org, project=project, agent_id=agent_id, session_id=session_id, memory_scope=memory_scope, type=type, tags=tags,
-                metadata=metadata, source=source, since=since, until=until, min_confidence=min_confidence, q=q, limit=limit,
+                cursor=cursor, org=org, project=project, agent_id=agent_id, session_id=session_id, memory_scope=memory_scope, type=type,
+                tags=tags, metadata=metadata, source=source, since=since, until=until, min_confidence=min_confidence, q=q, limit=limit,
                 offset=offset,
             ),
         ))
@@ -209,9 +213,73 @@ class MemoryOperations:
             result=models.Feedback, body=given(used=used, ignored=ignored), repeatable=True,
         ))
 
+    def list_recalls(
+        self, *, key_id: str | Unset = UNSET, agent_id: str | Unset = UNSET, session_id: str | Unset = UNSET,
+        org: str | Unset = UNSET, project: str | Unset = UNSET, memory_id: str | Unset = UNSET, since: datetime | str | Unset = UNSET,
+        until: datetime | str | Unset = UNSET, cursor: str | Unset = UNSET, per_page: int | Unset = UNSET,
+    ) -> models.Recalls:
+        """
+        List the recalls of the key; with `audit:read` also those of other keys, within the key's orgs, projects and agent.
+
+        A page follows the one before by `cursor`, so that new recalls neither repeat nor hide an entry.
+
+        Requires the scope `brain:read`.
+
+        Args:
+            key_id: Only recalls of this key.
+            agent_id: Only recalls for this agent.
+            session_id: Only recalls in this session.
+            org: Only recalls in this org.
+            project: Only recalls in this project.
+            memory_id: Only recalls that returned this memory.
+            since: Only recalls at or after this time.
+            until: Only recalls before this time.
+            cursor: Continue after this recall: `next_cursor` of the page before.
+            per_page: The number of recalls on a page.
+        """
+        return self._session.send(Call(
+            operation="list_recalls", method="GET", path="/v1/brain/recalls", result=models.Recalls,
+            query=given(
+                key_id=key_id, agent_id=agent_id, session_id=session_id, org=org, project=project, memory_id=memory_id, since=since,
+                until=until, cursor=cursor, per_page=per_page,
+            ),
+        ))
+
+    def get_recall(self, recall_id: str) -> models.LoggedRecall:
+        """
+        Return one recall: the question, the filters, the returned memories with their ranks, and the feedback on them.
+
+        Requires the scope `brain:read`.
+
+        Args:
+            recall_id: The id in the response of a recall.
+        """
+        return self._session.send(Call(
+            operation="get_recall", method="GET", path=fill_path("/v1/brain/recalls/{recall_id}", recall_id=recall_id),
+            result=models.LoggedRecall,
+        ))
+
+    def get_recall_explanation(self, recall_id: str, *, memory_id: str | Unset = UNSET) -> models.RecallReplay:
+        """
+        Repeat a recall now, as its key and within the rights of yours, with an explanation. It is not logged again.
+
+        With `memory_id`, the response also says at which step that memory leaves the recall.
+
+        Requires the scope `brain:read`.
+
+        Args:
+            recall_id: The id in the response of a recall.
+            memory_id: Also say at which step this memory leaves the recall.
+        """
+        return self._session.send(Call(
+            operation="get_recall_explanation", method="GET",
+            path=fill_path("/v1/brain/recalls/{recall_id}/explain", recall_id=recall_id), result=models.RecallReplay,
+            query=given(memory_id=memory_id),
+        ))
+
     def get_agent_context(
-        self, agent_id: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, org: str | Unset = UNSET,
-        project: str | Unset = UNSET, type: str | Unset = UNSET,
+        self, agent_id: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        org: str | Unset = UNSET, project: str | Unset = UNSET, type: str | Unset = UNSET,
     ) -> Page[models.Memory]:
         """
         List the memories of scope `agent` of one agent, the highest effective confidence first.
@@ -220,6 +288,7 @@ class MemoryOperations:
 
         Args:
             agent_id: The id of an agent.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             org: The organisation namespace.
@@ -230,7 +299,7 @@ class MemoryOperations:
         """
         return self._session.send_page(Call(
             operation="get_agent_context", method="GET", path=fill_path("/v1/brain/agent/{agent_id}/context", agent_id=agent_id),
-            result=PageBody[models.Memory], query=given(page=page, per_page=per_page, org=org, project=project, type=type),
+            result=PageBody[models.Memory], query=given(cursor=cursor, page=page, per_page=per_page, org=org, project=project, type=type),
         ))
 
     def get_agent_boot(
@@ -255,8 +324,8 @@ class MemoryOperations:
         ))
 
     def list_memories(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, org: str | Unset = UNSET, project: str | Unset = UNSET,
-        agent_id: str | Unset = UNSET, session_id: str | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET, org: str | Unset = UNSET,
+        project: str | Unset = UNSET, agent_id: str | Unset = UNSET, session_id: str | Unset = UNSET,
         memory_scope: Literal["project", "agent", "session", "shared"] | Unset = UNSET, type: str | Unset = UNSET,
         tags: Sequence[str] | Unset = UNSET, metadata: Mapping[str, object] | Unset = UNSET, source: str | Unset = UNSET,
         since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET, min_confidence: float | Unset = UNSET,
@@ -268,6 +337,7 @@ class MemoryOperations:
         Requires the scope `brain:read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             org: The organisation namespace.
@@ -290,7 +360,7 @@ class MemoryOperations:
         return self._session.send_page(Call(
             operation="list_memories", method="GET", path="/v1/brain/memories", result=PageBody[models.Memory],
             query=given(
-                page=page, per_page=per_page, org=org, project=project, agent_id=agent_id, session_id=session_id,
+                cursor=cursor, page=page, per_page=per_page, org=org, project=project, agent_id=agent_id, session_id=session_id,
                 memory_scope=memory_scope, type=type, tags=tags, metadata=metadata, source=source, since=since, until=until,
                 min_confidence=min_confidence, state=state,
             ),
@@ -474,7 +544,7 @@ class MemoryOperations:
         ))
 
     def get_memory_history(
-        self, memory_id: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, memory_id: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
     ) -> Page[models.MemoryVersion]:
         """
         List the versions of a memory, oldest first: the memories that it superseded, and those that superseded it.
@@ -483,12 +553,13 @@ class MemoryOperations:
 
         Args:
             memory_id: The id of a memory.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
         """
         return self._session.send_page(Call(
             operation="get_memory_history", method="GET", path=fill_path("/v1/brain/memories/{memory_id}/history", memory_id=memory_id),
-            result=PageBody[models.MemoryVersion], query=given(page=page, per_page=per_page),
+            result=PageBody[models.MemoryVersion], query=given(cursor=cursor, page=page, per_page=per_page),
         ))
 
 
@@ -499,8 +570,8 @@ class AsyncMemoryOperations:
         self._session = session
 
     async def remember(
-        self, *, content: str, type: str | Unset | None = UNSET, org: str | Unset | None = UNSET, project: str | Unset | None = UNSET,
-        agent_id: str | Unset | None = UNSET, session_id: str | Unset | None = UNSET,
+        self, *, content: str, x_session_id: str | Unset = UNSET, type: str | Unset | None = UNSET, org: str | Unset | None = UNSET,
+        project: str | Unset | None = UNSET, agent_id: str | Unset | None = UNSET, session_id: str | Unset | None = UNSET,
         memory_scope: Literal["project", "agent", "session", "shared"] | Unset | None = UNSET,
         tags: Sequence[str] | Unset | None = UNSET, metadata: Mapping[str, object] | Unset | None = UNSET,
         confidence: float | Unset | None = UNSET, source: str | Unset | None = UNSET, supersedes_id: str | Unset | None = UNSET,
@@ -517,6 +588,7 @@ class AsyncMemoryOperations:
 
         Args:
             content: The text to remember.
+            x_session_id: The agent session that the request belongs to.
             type: observation by default.
             org: The organisation namespace.
             project: The project within the org.
@@ -537,6 +609,7 @@ class AsyncMemoryOperations:
         """
         return await self._session.send(Call(
             operation="remember", method="POST", path="/v1/brain/remember", result=models.Remember,
+            headers=given(**{"X-Session-ID": x_session_id}),
             body=given(
                 content=content, type=type, org=org, project=project, agent_id=agent_id, session_id=session_id, memory_scope=memory_scope,
                 tags=tags, metadata=metadata, confidence=confidence, source=source, supersedes_id=supersedes_id, expires_in=expires_in,
@@ -622,11 +695,12 @@ class AsyncMemoryOperations:
         ))
 
     async def search_memories(
-        self, *, q: str, org: str | Unset = UNSET, project: str | Unset = UNSET, agent_id: str | Unset = UNSET,
-        session_id: str | Unset = UNSET, memory_scope: Literal["project", "agent", "session", "shared"] | Unset = UNSET,
-        type: str | Unset = UNSET, tags: Sequence[str] | Unset = UNSET, metadata: Mapping[str, object] | Unset = UNSET,
-        source: str | Unset = UNSET, since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET,
-        min_confidence: float | Unset = UNSET, limit: int | Unset = UNSET, offset: int | Unset = UNSET,
+        self, *, q: str, cursor: str | Unset = UNSET, org: str | Unset = UNSET, project: str | Unset = UNSET,
+        agent_id: str | Unset = UNSET, session_id: str | Unset = UNSET,
+        memory_scope: Literal["project", "agent", "session", "shared"] | Unset = UNSET, type: str | Unset = UNSET,
+        tags: Sequence[str] | Unset = UNSET, metadata: Mapping[str, object] | Unset = UNSET, source: str | Unset = UNSET,
+        since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET, min_confidence: float | Unset = UNSET,
+        limit: int | Unset = UNSET, offset: int | Unset = UNSET,
     ) -> models.Search:
         """
         Find memories by full-text search. Quote a phrase to find it as a whole; put a minus before a word to exclude it.
@@ -635,6 +709,7 @@ class AsyncMemoryOperations:
 
         Args:
             q: Words, a "quoted phrase", -excluded.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             org: The organisation namespace.
             project: The project within the org.
             agent_id: The agent that the memory belongs to; the key's own by default.
@@ -656,8 +731,8 @@ class AsyncMemoryOperations:
         return await self._session.send(Call(
             operation="search_memories", method="GET", path="/v1/brain/search", result=models.Search,
             query=given(
-                org=org, project=project, agent_id=agent_id, session_id=session_id, memory_scope=memory_scope, type=type, tags=tags,
-                metadata=metadata, source=source, since=since, until=until, min_confidence=min_confidence, q=q, limit=limit,
+                cursor=cursor, org=org, project=project, agent_id=agent_id, session_id=session_id, memory_scope=memory_scope, type=type,
+                tags=tags, metadata=metadata, source=source, since=since, until=until, min_confidence=min_confidence, q=q, limit=limit,
                 offset=offset,
             ),
         ))
@@ -682,9 +757,73 @@ class AsyncMemoryOperations:
             result=models.Feedback, body=given(used=used, ignored=ignored), repeatable=True,
         ))
 
+    async def list_recalls(
+        self, *, key_id: str | Unset = UNSET, agent_id: str | Unset = UNSET, session_id: str | Unset = UNSET,
+        org: str | Unset = UNSET, project: str | Unset = UNSET, memory_id: str | Unset = UNSET, since: datetime | str | Unset = UNSET,
+        until: datetime | str | Unset = UNSET, cursor: str | Unset = UNSET, per_page: int | Unset = UNSET,
+    ) -> models.Recalls:
+        """
+        List the recalls of the key; with `audit:read` also those of other keys, within the key's orgs, projects and agent.
+
+        A page follows the one before by `cursor`, so that new recalls neither repeat nor hide an entry.
+
+        Requires the scope `brain:read`.
+
+        Args:
+            key_id: Only recalls of this key.
+            agent_id: Only recalls for this agent.
+            session_id: Only recalls in this session.
+            org: Only recalls in this org.
+            project: Only recalls in this project.
+            memory_id: Only recalls that returned this memory.
+            since: Only recalls at or after this time.
+            until: Only recalls before this time.
+            cursor: Continue after this recall: `next_cursor` of the page before.
+            per_page: The number of recalls on a page.
+        """
+        return await self._session.send(Call(
+            operation="list_recalls", method="GET", path="/v1/brain/recalls", result=models.Recalls,
+            query=given(
+                key_id=key_id, agent_id=agent_id, session_id=session_id, org=org, project=project, memory_id=memory_id, since=since,
+                until=until, cursor=cursor, per_page=per_page,
+            ),
+        ))
+
+    async def get_recall(self, recall_id: str) -> models.LoggedRecall:
+        """
+        Return one recall: the question, the filters, the returned memories with their ranks, and the feedback on them.
+
+        Requires the scope `brain:read`.
+
+        Args:
+            recall_id: The id in the response of a recall.
+        """
+        return await self._session.send(Call(
+            operation="get_recall", method="GET", path=fill_path("/v1/brain/recalls/{recall_id}", recall_id=recall_id),
+            result=models.LoggedRecall,
+        ))
+
+    async def get_recall_explanation(self, recall_id: str, *, memory_id: str | Unset = UNSET) -> models.RecallReplay:
+        """
+        Repeat a recall now, as its key and within the rights of yours, with an explanation. It is not logged again.
+
+        With `memory_id`, the response also says at which step that memory leaves the recall.
+
+        Requires the scope `brain:read`.
+
+        Args:
+            recall_id: The id in the response of a recall.
+            memory_id: Also say at which step this memory leaves the recall.
+        """
+        return await self._session.send(Call(
+            operation="get_recall_explanation", method="GET",
+            path=fill_path("/v1/brain/recalls/{recall_id}/explain", recall_id=recall_id), result=models.RecallReplay,
+            query=given(memory_id=memory_id),
+        ))
+
     async def get_agent_context(
-        self, agent_id: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, org: str | Unset = UNSET,
-        project: str | Unset = UNSET, type: str | Unset = UNSET,
+        self, agent_id: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        org: str | Unset = UNSET, project: str | Unset = UNSET, type: str | Unset = UNSET,
     ) -> AsyncPage[models.Memory]:
         """
         List the memories of scope `agent` of one agent, the highest effective confidence first.
@@ -693,6 +832,7 @@ class AsyncMemoryOperations:
 
         Args:
             agent_id: The id of an agent.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             org: The organisation namespace.
@@ -703,7 +843,7 @@ class AsyncMemoryOperations:
         """
         return await self._session.send_page(Call(
             operation="get_agent_context", method="GET", path=fill_path("/v1/brain/agent/{agent_id}/context", agent_id=agent_id),
-            result=PageBody[models.Memory], query=given(page=page, per_page=per_page, org=org, project=project, type=type),
+            result=PageBody[models.Memory], query=given(cursor=cursor, page=page, per_page=per_page, org=org, project=project, type=type),
         ))
 
     async def get_agent_boot(
@@ -728,8 +868,8 @@ class AsyncMemoryOperations:
         ))
 
     async def list_memories(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, org: str | Unset = UNSET, project: str | Unset = UNSET,
-        agent_id: str | Unset = UNSET, session_id: str | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET, org: str | Unset = UNSET,
+        project: str | Unset = UNSET, agent_id: str | Unset = UNSET, session_id: str | Unset = UNSET,
         memory_scope: Literal["project", "agent", "session", "shared"] | Unset = UNSET, type: str | Unset = UNSET,
         tags: Sequence[str] | Unset = UNSET, metadata: Mapping[str, object] | Unset = UNSET, source: str | Unset = UNSET,
         since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET, min_confidence: float | Unset = UNSET,
@@ -741,6 +881,7 @@ class AsyncMemoryOperations:
         Requires the scope `brain:read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             org: The organisation namespace.
@@ -763,7 +904,7 @@ class AsyncMemoryOperations:
         return await self._session.send_page(Call(
             operation="list_memories", method="GET", path="/v1/brain/memories", result=PageBody[models.Memory],
             query=given(
-                page=page, per_page=per_page, org=org, project=project, agent_id=agent_id, session_id=session_id,
+                cursor=cursor, page=page, per_page=per_page, org=org, project=project, agent_id=agent_id, session_id=session_id,
                 memory_scope=memory_scope, type=type, tags=tags, metadata=metadata, source=source, since=since, until=until,
                 min_confidence=min_confidence, state=state,
             ),
@@ -947,7 +1088,7 @@ class AsyncMemoryOperations:
         ))
 
     async def get_memory_history(
-        self, memory_id: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, memory_id: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
     ) -> AsyncPage[models.MemoryVersion]:
         """
         List the versions of a memory, oldest first: the memories that it superseded, and those that superseded it.
@@ -956,10 +1097,11 @@ class AsyncMemoryOperations:
 
         Args:
             memory_id: The id of a memory.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
         """
         return await self._session.send_page(Call(
             operation="get_memory_history", method="GET", path=fill_path("/v1/brain/memories/{memory_id}/history", memory_id=memory_id),
-            result=PageBody[models.MemoryVersion], query=given(page=page, per_page=per_page),
+            result=PageBody[models.MemoryVersion], query=given(cursor=cursor, page=page, per_page=per_page),
         ))

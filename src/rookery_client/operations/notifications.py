@@ -25,7 +25,7 @@ class NotificationsOperations:
         self._session = session
 
     def list_subscribers(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, tag: str | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET, tag: str | Unset = UNSET,
         channel: Literal["webhook", "email", "ntfy", "webpush", "apprise"] | Unset = UNSET,
         status: Literal["active", "invalid", "unsubscribed"] | Unset = UNSET, q: str | Unset = UNSET,
     ) -> Page[models.Subscriber]:
@@ -35,6 +35,7 @@ class NotificationsOperations:
         Requires the scope `notify:read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             tag: Only subscribers with this tag.
@@ -44,7 +45,7 @@ class NotificationsOperations:
         """
         return self._session.send_page(Call(
             operation="list_subscribers", method="GET", path="/api/agent/notify/subscribers", result=PageBody[models.Subscriber],
-            query=given(page=page, per_page=per_page, tag=tag, channel=channel, status=status, q=q),
+            query=given(cursor=cursor, page=page, per_page=per_page, tag=tag, channel=channel, status=status, q=q),
         ))
 
     def create_subscriber(
@@ -163,7 +164,7 @@ class NotificationsOperations:
         ))
 
     def list_campaigns(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
         status: Literal["draft", "scheduled", "sending", "paused", "sent", "cancelled", "failed", "missed"] | Unset = UNSET,
         q: str | Unset = UNSET, test_of: str | Unset = UNSET,
     ) -> Page[models.Campaign]:
@@ -173,6 +174,7 @@ class NotificationsOperations:
         Requires the scope `notify:read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             q: A part of the name.
@@ -180,7 +182,7 @@ class NotificationsOperations:
         """
         return self._session.send_page(Call(
             operation="list_campaigns", method="GET", path="/api/agent/notify/campaigns", result=PageBody[models.Campaign],
-            query=given(page=page, per_page=per_page, status=status, q=q, test_of=test_of),
+            query=given(cursor=cursor, page=page, per_page=per_page, status=status, q=q, test_of=test_of),
         ))
 
     def create_campaign(
@@ -491,7 +493,7 @@ class NotificationsOperations:
         ))
 
     def list_notifications(
-        self, campaign: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, campaign: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
         status: Literal["pending", "sending", "sent", "failed", "unknown", "skipped"] | Unset = UNSET,
         channel: Literal["webhook", "email", "ntfy", "webpush", "apprise"] | Unset = UNSET, subscriber: str | Unset = UNSET,
     ) -> Page[models.Notification]:
@@ -502,6 +504,7 @@ class NotificationsOperations:
 
         Args:
             campaign: The id of a campaign.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             status: The state of the delivery.
@@ -510,7 +513,7 @@ class NotificationsOperations:
         return self._session.send_page(Call(
             operation="list_notifications", method="GET",
             path=fill_path("/api/agent/notify/campaigns/{campaign}/deliveries", campaign=campaign), result=PageBody[models.Notification],
-            query=given(page=page, per_page=per_page, status=status, channel=channel, subscriber=subscriber),
+            query=given(cursor=cursor, page=page, per_page=per_page, status=status, channel=channel, subscriber=subscriber),
         ))
 
     def get_notification(self, campaign: str, delivery: str) -> models.NotificationDetail:
@@ -529,7 +532,9 @@ class NotificationsOperations:
             result=models.NotificationDetail,
         ))
 
-    def list_outbox(self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET) -> Page[models.OutboxMessage]:
+    def list_outbox(
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+    ) -> Page[models.OutboxMessage]:
         """
         List the messages of the sandbox, newest first.
 
@@ -538,12 +543,13 @@ class NotificationsOperations:
         Requires the scope `notify:read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
         """
         return self._session.send_page(Call(
             operation="list_outbox", method="GET", path="/api/agent/notify/outbox", result=PageBody[models.OutboxMessage],
-            query=given(page=page, per_page=per_page),
+            query=given(cursor=cursor, page=page, per_page=per_page),
         ))
 
     def clear_outbox(self) -> None:
@@ -632,7 +638,7 @@ class AsyncNotificationsOperations:
         self._session = session
 
     async def list_subscribers(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, tag: str | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET, tag: str | Unset = UNSET,
         channel: Literal["webhook", "email", "ntfy", "webpush", "apprise"] | Unset = UNSET,
         status: Literal["active", "invalid", "unsubscribed"] | Unset = UNSET, q: str | Unset = UNSET,
     ) -> AsyncPage[models.Subscriber]:
@@ -642,6 +648,7 @@ class AsyncNotificationsOperations:
         Requires the scope `notify:read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             tag: Only subscribers with this tag.
@@ -651,7 +658,7 @@ class AsyncNotificationsOperations:
         """
         return await self._session.send_page(Call(
             operation="list_subscribers", method="GET", path="/api/agent/notify/subscribers", result=PageBody[models.Subscriber],
-            query=given(page=page, per_page=per_page, tag=tag, channel=channel, status=status, q=q),
+            query=given(cursor=cursor, page=page, per_page=per_page, tag=tag, channel=channel, status=status, q=q),
         ))
 
     async def create_subscriber(
@@ -770,7 +777,7 @@ class AsyncNotificationsOperations:
         ))
 
     async def list_campaigns(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
         status: Literal["draft", "scheduled", "sending", "paused", "sent", "cancelled", "failed", "missed"] | Unset = UNSET,
         q: str | Unset = UNSET, test_of: str | Unset = UNSET,
     ) -> AsyncPage[models.Campaign]:
@@ -780,6 +787,7 @@ class AsyncNotificationsOperations:
         Requires the scope `notify:read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             q: A part of the name.
@@ -787,7 +795,7 @@ class AsyncNotificationsOperations:
         """
         return await self._session.send_page(Call(
             operation="list_campaigns", method="GET", path="/api/agent/notify/campaigns", result=PageBody[models.Campaign],
-            query=given(page=page, per_page=per_page, status=status, q=q, test_of=test_of),
+            query=given(cursor=cursor, page=page, per_page=per_page, status=status, q=q, test_of=test_of),
         ))
 
     async def create_campaign(
@@ -1100,7 +1108,7 @@ class AsyncNotificationsOperations:
         ))
 
     async def list_notifications(
-        self, campaign: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, campaign: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
         status: Literal["pending", "sending", "sent", "failed", "unknown", "skipped"] | Unset = UNSET,
         channel: Literal["webhook", "email", "ntfy", "webpush", "apprise"] | Unset = UNSET, subscriber: str | Unset = UNSET,
     ) -> AsyncPage[models.Notification]:
@@ -1111,6 +1119,7 @@ class AsyncNotificationsOperations:
 
         Args:
             campaign: The id of a campaign.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             status: The state of the delivery.
@@ -1119,7 +1128,7 @@ class AsyncNotificationsOperations:
         return await self._session.send_page(Call(
             operation="list_notifications", method="GET",
             path=fill_path("/api/agent/notify/campaigns/{campaign}/deliveries", campaign=campaign), result=PageBody[models.Notification],
-            query=given(page=page, per_page=per_page, status=status, channel=channel, subscriber=subscriber),
+            query=given(cursor=cursor, page=page, per_page=per_page, status=status, channel=channel, subscriber=subscriber),
         ))
 
     async def get_notification(self, campaign: str, delivery: str) -> models.NotificationDetail:
@@ -1138,7 +1147,9 @@ class AsyncNotificationsOperations:
             result=models.NotificationDetail,
         ))
 
-    async def list_outbox(self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET) -> AsyncPage[models.OutboxMessage]:
+    async def list_outbox(
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+    ) -> AsyncPage[models.OutboxMessage]:
         """
         List the messages of the sandbox, newest first.
 
@@ -1147,12 +1158,13 @@ class AsyncNotificationsOperations:
         Requires the scope `notify:read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
         """
         return await self._session.send_page(Call(
             operation="list_outbox", method="GET", path="/api/agent/notify/outbox", result=PageBody[models.OutboxMessage],
-            query=given(page=page, per_page=per_page),
+            query=given(cursor=cursor, page=page, per_page=per_page),
         ))
 
     async def clear_outbox(self) -> None:

@@ -25,7 +25,7 @@ class PlansOperations:
         self._session = session
 
     def list_plans(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
         status: Literal["draft", "active", "paused", "completed", "archived"] | Unset = UNSET, org: str | Unset = UNSET,
         project: str | Unset = UNSET, q: str | Unset = UNSET,
     ) -> Page[models.Plan]:
@@ -35,6 +35,7 @@ class PlansOperations:
         Requires the scope `plans.read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             org: The organisation namespace.
@@ -43,13 +44,14 @@ class PlansOperations:
         """
         return self._session.send_page(Call(
             operation="list_plans", method="GET", path="/api/agent/plans", result=PageBody[models.Plan],
-            query=given(page=page, per_page=per_page, status=status, org=org, project=project, q=q),
+            query=given(cursor=cursor, page=page, per_page=per_page, status=status, org=org, project=project, q=q),
         ))
 
     def create_plan(
-        self, *, title: str, if_match: str | Unset = UNSET, description: str | Unset | None = UNSET, slug: str | Unset | None = UNSET,
-        status: Literal["draft", "active"] | Unset = UNSET, org: str | Unset | None = UNSET, project: str | Unset | None = UNSET,
-        metadata: Mapping[str, object] | Unset | None = UNSET, phases: Sequence[str | inputs.PhaseBody] | Unset | None = UNSET,
+        self, *, title: str, if_match: str | Unset = UNSET, x_session_id: str | Unset = UNSET,
+        description: str | Unset | None = UNSET, slug: str | Unset | None = UNSET, status: Literal["draft", "active"] | Unset = UNSET,
+        org: str | Unset | None = UNSET, project: str | Unset | None = UNSET, metadata: Mapping[str, object] | Unset | None = UNSET,
+        phases: Sequence[str | inputs.PhaseBody] | Unset | None = UNSET,
         tasks: Sequence[str | inputs.TaskBody] | Unset | None = UNSET, idempotency_key: str | Unset = UNSET,
     ) -> models.Plan:
         """
@@ -60,6 +62,7 @@ class PlansOperations:
         Args:
             title: The name, for people.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
+            x_session_id: The agent session that the request belongs to.
             description: A text in Markdown.
             slug: The name of the plan in URLs, unique in the workspace. Default: made from the title.
             status: Tasks of a draft are claimed only on requests for the plan, one of its tasks or its session. Default: `"draft"`.
@@ -72,7 +75,8 @@ class PlansOperations:
                 call has its own.
         """
         return self._session.send(Call(
-            operation="create_plan", method="POST", path="/api/agent/plans", result=models.Plan, headers=given(**{"If-Match": if_match}),
+            operation="create_plan", method="POST", path="/api/agent/plans", result=models.Plan,
+            headers=given(**{"If-Match": if_match, "X-Session-ID": x_session_id}),
             body=given(
                 title=title, description=description, slug=slug, status=status, org=org, project=project, metadata=metadata,
                 phases=phases, tasks=tasks,
@@ -221,7 +225,8 @@ class PlansOperations:
         ))
 
     def list_plan_events(
-        self, plan: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, after: int | Unset = UNSET,
+        self, plan: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        after: int | Unset = UNSET,
     ) -> Page[models.Event]:
         """
         List the changes of a plan, its phases and its tasks, oldest first.
@@ -230,16 +235,19 @@ class PlansOperations:
 
         Args:
             plan: The id or the slug of a plan.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             after: Only events with a greater seq.
         """
         return self._session.send_page(Call(
             operation="list_plan_events", method="GET", path=fill_path("/api/agent/plans/{plan}/events", plan=plan),
-            result=PageBody[models.Event], query=given(page=page, per_page=per_page, after=after),
+            result=PageBody[models.Event], query=given(cursor=cursor, page=page, per_page=per_page, after=after),
         ))
 
-    def list_phases(self, plan: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET) -> Page[models.Phase]:
+    def list_phases(
+        self, plan: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+    ) -> Page[models.Phase]:
         """
         List the phases of a plan without their tasks, in their order.
 
@@ -247,12 +255,13 @@ class PlansOperations:
 
         Args:
             plan: The id or the slug of a plan.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
         """
         return self._session.send_page(Call(
             operation="list_phases", method="GET", path=fill_path("/api/agent/plans/{plan}/phases", plan=plan),
-            result=PageBody[models.Phase], query=given(page=page, per_page=per_page),
+            result=PageBody[models.Phase], query=given(cursor=cursor, page=page, per_page=per_page),
         ))
 
     def create_phase(
@@ -404,7 +413,7 @@ class PlansOperations:
         ))
 
     def list_phase_tasks(
-        self, plan: str, phase: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, plan: str, phase: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
         status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | Unset = UNSET,
         state: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | Unset = UNSET,
     ) -> Page[models.Task]:
@@ -416,6 +425,7 @@ class PlansOperations:
         Args:
             plan: The id or the slug of a plan.
             phase: The id of a phase, or its position in the plan.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             state: The earlier name of `status`.
@@ -423,7 +433,7 @@ class PlansOperations:
         return self._session.send_page(Call(
             operation="list_phase_tasks", method="GET",
             path=fill_path("/api/agent/plans/{plan}/phases/{phase}/tasks", plan=plan, phase=phase), result=PageBody[models.Task],
-            query=given(page=page, per_page=per_page, status=status, state=state),
+            query=given(cursor=cursor, page=page, per_page=per_page, status=status, state=state),
         ))
 
     def create_task(
@@ -467,7 +477,7 @@ class PlansOperations:
         ))
 
     def list_tasks(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
         status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | Unset = UNSET,
         state: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | Unset = UNSET,
         plan: str | Unset = UNSET, session_id: str | Unset = UNSET,
@@ -478,6 +488,7 @@ class PlansOperations:
         Requires the scope `plans.read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             state: The earlier name of `status`.
@@ -486,7 +497,7 @@ class PlansOperations:
         """
         return self._session.send_page(Call(
             operation="list_tasks", method="GET", path="/api/agent/tasks", result=PageBody[models.Task],
-            query=given(page=page, per_page=per_page, status=status, state=state, plan=plan, session_id=session_id),
+            query=given(cursor=cursor, page=page, per_page=per_page, status=status, state=state, plan=plan, session_id=session_id),
         ))
 
     def claim_next_task(
@@ -729,7 +740,7 @@ class AsyncPlansOperations:
         self._session = session
 
     async def list_plans(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
         status: Literal["draft", "active", "paused", "completed", "archived"] | Unset = UNSET, org: str | Unset = UNSET,
         project: str | Unset = UNSET, q: str | Unset = UNSET,
     ) -> AsyncPage[models.Plan]:
@@ -739,6 +750,7 @@ class AsyncPlansOperations:
         Requires the scope `plans.read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             org: The organisation namespace.
@@ -747,13 +759,14 @@ class AsyncPlansOperations:
         """
         return await self._session.send_page(Call(
             operation="list_plans", method="GET", path="/api/agent/plans", result=PageBody[models.Plan],
-            query=given(page=page, per_page=per_page, status=status, org=org, project=project, q=q),
+            query=given(cursor=cursor, page=page, per_page=per_page, status=status, org=org, project=project, q=q),
         ))
 
     async def create_plan(
-        self, *, title: str, if_match: str | Unset = UNSET, description: str | Unset | None = UNSET, slug: str | Unset | None = UNSET,
-        status: Literal["draft", "active"] | Unset = UNSET, org: str | Unset | None = UNSET, project: str | Unset | None = UNSET,
-        metadata: Mapping[str, object] | Unset | None = UNSET, phases: Sequence[str | inputs.PhaseBody] | Unset | None = UNSET,
+        self, *, title: str, if_match: str | Unset = UNSET, x_session_id: str | Unset = UNSET,
+        description: str | Unset | None = UNSET, slug: str | Unset | None = UNSET, status: Literal["draft", "active"] | Unset = UNSET,
+        org: str | Unset | None = UNSET, project: str | Unset | None = UNSET, metadata: Mapping[str, object] | Unset | None = UNSET,
+        phases: Sequence[str | inputs.PhaseBody] | Unset | None = UNSET,
         tasks: Sequence[str | inputs.TaskBody] | Unset | None = UNSET, idempotency_key: str | Unset = UNSET,
     ) -> models.Plan:
         """
@@ -764,6 +777,7 @@ class AsyncPlansOperations:
         Args:
             title: The name, for people.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
+            x_session_id: The agent session that the request belongs to.
             description: A text in Markdown.
             slug: The name of the plan in URLs, unique in the workspace. Default: made from the title.
             status: Tasks of a draft are claimed only on requests for the plan, one of its tasks or its session. Default: `"draft"`.
@@ -776,7 +790,8 @@ class AsyncPlansOperations:
                 call has its own.
         """
         return await self._session.send(Call(
-            operation="create_plan", method="POST", path="/api/agent/plans", result=models.Plan, headers=given(**{"If-Match": if_match}),
+            operation="create_plan", method="POST", path="/api/agent/plans", result=models.Plan,
+            headers=given(**{"If-Match": if_match, "X-Session-ID": x_session_id}),
             body=given(
                 title=title, description=description, slug=slug, status=status, org=org, project=project, metadata=metadata,
                 phases=phases, tasks=tasks,
@@ -925,7 +940,8 @@ class AsyncPlansOperations:
         ))
 
     async def list_plan_events(
-        self, plan: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, after: int | Unset = UNSET,
+        self, plan: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        after: int | Unset = UNSET,
     ) -> AsyncPage[models.Event]:
         """
         List the changes of a plan, its phases and its tasks, oldest first.
@@ -934,16 +950,19 @@ class AsyncPlansOperations:
 
         Args:
             plan: The id or the slug of a plan.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             after: Only events with a greater seq.
         """
         return await self._session.send_page(Call(
             operation="list_plan_events", method="GET", path=fill_path("/api/agent/plans/{plan}/events", plan=plan),
-            result=PageBody[models.Event], query=given(page=page, per_page=per_page, after=after),
+            result=PageBody[models.Event], query=given(cursor=cursor, page=page, per_page=per_page, after=after),
         ))
 
-    async def list_phases(self, plan: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET) -> AsyncPage[models.Phase]:
+    async def list_phases(
+        self, plan: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+    ) -> AsyncPage[models.Phase]:
         """
         List the phases of a plan without their tasks, in their order.
 
@@ -951,12 +970,13 @@ class AsyncPlansOperations:
 
         Args:
             plan: The id or the slug of a plan.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
         """
         return await self._session.send_page(Call(
             operation="list_phases", method="GET", path=fill_path("/api/agent/plans/{plan}/phases", plan=plan),
-            result=PageBody[models.Phase], query=given(page=page, per_page=per_page),
+            result=PageBody[models.Phase], query=given(cursor=cursor, page=page, per_page=per_page),
         ))
 
     async def create_phase(
@@ -1108,7 +1128,7 @@ class AsyncPlansOperations:
         ))
 
     async def list_phase_tasks(
-        self, plan: str, phase: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, plan: str, phase: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
         status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | Unset = UNSET,
         state: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | Unset = UNSET,
     ) -> AsyncPage[models.Task]:
@@ -1120,6 +1140,7 @@ class AsyncPlansOperations:
         Args:
             plan: The id or the slug of a plan.
             phase: The id of a phase, or its position in the plan.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             state: The earlier name of `status`.
@@ -1127,7 +1148,7 @@ class AsyncPlansOperations:
         return await self._session.send_page(Call(
             operation="list_phase_tasks", method="GET",
             path=fill_path("/api/agent/plans/{plan}/phases/{phase}/tasks", plan=plan, phase=phase), result=PageBody[models.Task],
-            query=given(page=page, per_page=per_page, status=status, state=state),
+            query=given(cursor=cursor, page=page, per_page=per_page, status=status, state=state),
         ))
 
     async def create_task(
@@ -1171,7 +1192,7 @@ class AsyncPlansOperations:
         ))
 
     async def list_tasks(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
         status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | Unset = UNSET,
         state: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | Unset = UNSET,
         plan: str | Unset = UNSET, session_id: str | Unset = UNSET,
@@ -1182,6 +1203,7 @@ class AsyncPlansOperations:
         Requires the scope `plans.read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             state: The earlier name of `status`.
@@ -1190,7 +1212,7 @@ class AsyncPlansOperations:
         """
         return await self._session.send_page(Call(
             operation="list_tasks", method="GET", path="/api/agent/tasks", result=PageBody[models.Task],
-            query=given(page=page, per_page=per_page, status=status, state=state, plan=plan, session_id=session_id),
+            query=given(cursor=cursor, page=page, per_page=per_page, status=status, state=state, plan=plan, session_id=session_id),
         ))
 
     async def claim_next_task(

@@ -30,19 +30,22 @@ class ServersOperations:
         """
         return self._session.send(Call(operation="get_oauth_client", method="GET", path="/oauth/client.json", result=dict[str, object]))
 
-    def list_added_servers(self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET) -> Page[models.AddedServer]:
+    def list_added_servers(
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+    ) -> Page[models.AddedServer]:
         """
         List the tool servers that the workspace added over the API, by id. A test key sees those of the sandbox.
 
         Requires the scope `servers:read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
         """
         return self._session.send_page(Call(
             operation="list_added_servers", method="GET", path="/api/v1/servers", result=PageBody[models.AddedServer],
-            query=given(page=page, per_page=per_page),
+            query=given(cursor=cursor, page=page, per_page=per_page),
         ))
 
     def add_server(
@@ -56,10 +59,11 @@ class ServersOperations:
         isolation: Literal["per_workspace", "shared", "per_key", "per_session"] | Unset | None = UNSET,
         replicas: int | Unset | None = UNSET, lifecycle: Literal["lazy", "eager"] | Unset | None = UNSET,
         idle_s: float | Unset | None = UNSET, timeout_s: float | Unset | None = UNSET, max_concurrency: int | Unset | None = UNSET,
-        forward_headers: Sequence[str] | Unset | None = UNSET, tools: inputs.ToolRulesBody | Unset | None = UNSET,
-        auth: Literal["oauth"] | inputs.OAuthBody | Unset | None = UNSET,
+        forward_headers: Sequence[str] | Unset | None = UNSET, forward_meta: Sequence[str] | Unset | None = UNSET,
+        tools: inputs.ToolRulesBody | Unset | None = UNSET, auth: Literal["oauth"] | inputs.OAuthBody | Unset | None = UNSET,
         roots: Literal["caller"] | Sequence[str | inputs.RootBody] | Unset | None = UNSET, deprecated_at: str | Unset | None = UNSET,
         sunset_at: str | Unset | None = UNSET, start_timeout_s: float | Unset | None = UNSET,
+        protocol: Literal["auto", "handshake", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"] | Unset | None = UNSET,
         secrets: Mapping[str, object] | Unset = UNSET, idempotency_key: str | Unset = UNSET,
     ) -> models.AddedServer:
         """
@@ -90,14 +94,19 @@ class ServersOperations:
             lifecycle: lazy: the session opens with the first call (default); eager: at the start.
             idle_s: Idle seconds after which a session is closed; null: never.
             timeout_s: Time-out of a call in seconds; 60 by default.
-            max_concurrency: Concurrent calls in a session; 64 by default.
+            max_concurrency: Concurrent calls of any kind in a session. By default 64; those of a command that may change something run
+                one at a time.
             forward_headers: Names of headers of the caller that are sent on with a call.
+            forward_meta: Keys of `_meta` in a message of an MCP client that are sent on with it, such as `claudecode/*`; none by
+                default.
             tools: Which tools are offered, with their time-outs and caches.
             auth: oauth, or its settings, if the server requires a login by OAuth.
             roots: Folders announced to the server: file URIs, or `caller`, which requires a session per key; null: none.
             deprecated_at: Date of deprecation; null: the date on which the status changed.
             sunset_at: Planned date of removal, at least six months after deprecated_at.
             start_timeout_s: Time-out of a start in seconds.
+            protocol: The protocol revision in which the server is addressed; auto: negotiated and remembered (default); handshake: the
+                newest one that begins with `initialize`.
             secrets: Values for ${NAME}; never shown again.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
@@ -108,8 +117,9 @@ class ServersOperations:
                 url=url, type=type, headers=headers, command=command, args=args, env=env, cwd=cwd, name=name, tagline=tagline,
                 description=description, icon=icon, status=status, use_when=use_when, related_servers=related_servers, enabled=enabled,
                 sandbox=sandbox, isolation=isolation, replicas=replicas, lifecycle=lifecycle, idle_s=idle_s, timeout_s=timeout_s,
-                max_concurrency=max_concurrency, forward_headers=forward_headers, tools=tools, auth=auth, roots=roots,
-                deprecated_at=deprecated_at, sunset_at=sunset_at, start_timeout_s=start_timeout_s, id=id, secrets=secrets,
+                max_concurrency=max_concurrency, forward_headers=forward_headers, forward_meta=forward_meta, tools=tools, auth=auth,
+                roots=roots, deprecated_at=deprecated_at, sunset_at=sunset_at, start_timeout_s=start_timeout_s, protocol=protocol, id=id,
+                secrets=secrets,
             ),
             accepts_key=True, idempotency_key=idempotency_key,
         ))
@@ -141,10 +151,11 @@ class ServersOperations:
         isolation: Literal["per_workspace", "shared", "per_key", "per_session"] | Unset | None = UNSET,
         replicas: int | Unset | None = UNSET, lifecycle: Literal["lazy", "eager"] | Unset | None = UNSET,
         idle_s: float | Unset | None = UNSET, timeout_s: float | Unset | None = UNSET, max_concurrency: int | Unset | None = UNSET,
-        forward_headers: Sequence[str] | Unset | None = UNSET, tools: inputs.ToolRulesBody | Unset | None = UNSET,
-        auth: Literal["oauth"] | inputs.OAuthBody | Unset | None = UNSET,
+        forward_headers: Sequence[str] | Unset | None = UNSET, forward_meta: Sequence[str] | Unset | None = UNSET,
+        tools: inputs.ToolRulesBody | Unset | None = UNSET, auth: Literal["oauth"] | inputs.OAuthBody | Unset | None = UNSET,
         roots: Literal["caller"] | Sequence[str | inputs.RootBody] | Unset | None = UNSET, deprecated_at: str | Unset | None = UNSET,
         sunset_at: str | Unset | None = UNSET, start_timeout_s: float | Unset | None = UNSET,
+        protocol: Literal["auto", "handshake", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"] | Unset | None = UNSET,
         secrets: Mapping[str, object] | Unset = UNSET,
     ) -> models.AddedServer:
         """
@@ -176,14 +187,19 @@ class ServersOperations:
             lifecycle: lazy: the session opens with the first call (default); eager: at the start.
             idle_s: Idle seconds after which a session is closed; null: never.
             timeout_s: Time-out of a call in seconds; 60 by default.
-            max_concurrency: Concurrent calls in a session; 64 by default.
+            max_concurrency: Concurrent calls of any kind in a session. By default 64; those of a command that may change something run
+                one at a time.
             forward_headers: Names of headers of the caller that are sent on with a call.
+            forward_meta: Keys of `_meta` in a message of an MCP client that are sent on with it, such as `claudecode/*`; none by
+                default.
             tools: Which tools are offered, with their time-outs and caches.
             auth: oauth, or its settings, if the server requires a login by OAuth.
             roots: Folders announced to the server: file URIs, or `caller`, which requires a session per key; null: none.
             deprecated_at: Date of deprecation; null: the date on which the status changed.
             sunset_at: Planned date of removal, at least six months after deprecated_at.
             start_timeout_s: Time-out of a start in seconds.
+            protocol: The protocol revision in which the server is addressed; auto: negotiated and remembered (default); handshake: the
+                newest one that begins with `initialize`.
             secrets: Each value replaces the old one; null removes the secret.
         """
         return self._session.send(Call(
@@ -193,8 +209,9 @@ class ServersOperations:
                 url=url, type=type, headers=headers, command=command, args=args, env=env, cwd=cwd, name=name, tagline=tagline,
                 description=description, icon=icon, status=status, use_when=use_when, related_servers=related_servers, enabled=enabled,
                 sandbox=sandbox, isolation=isolation, replicas=replicas, lifecycle=lifecycle, idle_s=idle_s, timeout_s=timeout_s,
-                max_concurrency=max_concurrency, forward_headers=forward_headers, tools=tools, auth=auth, roots=roots,
-                deprecated_at=deprecated_at, sunset_at=sunset_at, start_timeout_s=start_timeout_s, secrets=secrets,
+                max_concurrency=max_concurrency, forward_headers=forward_headers, forward_meta=forward_meta, tools=tools, auth=auth,
+                roots=roots, deprecated_at=deprecated_at, sunset_at=sunset_at, start_timeout_s=start_timeout_s, protocol=protocol,
+                secrets=secrets,
             ),
         ))
 
@@ -216,6 +233,9 @@ class ServersOperations:
     def check_server(self, id: str) -> models.Check:
         """
         Connect to a tool server in a separate session and return the tools it lists, or what is wrong.
+
+        Any server that the key may use can be checked: one that the workspace added, or one of the installation. Headers of the request
+        that the entry forwards (`forward_headers`) are sent to the server.
 
         Requires the scope `servers:write`.
 
@@ -283,19 +303,22 @@ class AsyncServersOperations:
             operation="get_oauth_client", method="GET", path="/oauth/client.json", result=dict[str, object],
         ))
 
-    async def list_added_servers(self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET) -> AsyncPage[models.AddedServer]:
+    async def list_added_servers(
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+    ) -> AsyncPage[models.AddedServer]:
         """
         List the tool servers that the workspace added over the API, by id. A test key sees those of the sandbox.
 
         Requires the scope `servers:read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
         """
         return await self._session.send_page(Call(
             operation="list_added_servers", method="GET", path="/api/v1/servers", result=PageBody[models.AddedServer],
-            query=given(page=page, per_page=per_page),
+            query=given(cursor=cursor, page=page, per_page=per_page),
         ))
 
     async def add_server(
@@ -309,10 +332,11 @@ class AsyncServersOperations:
         isolation: Literal["per_workspace", "shared", "per_key", "per_session"] | Unset | None = UNSET,
         replicas: int | Unset | None = UNSET, lifecycle: Literal["lazy", "eager"] | Unset | None = UNSET,
         idle_s: float | Unset | None = UNSET, timeout_s: float | Unset | None = UNSET, max_concurrency: int | Unset | None = UNSET,
-        forward_headers: Sequence[str] | Unset | None = UNSET, tools: inputs.ToolRulesBody | Unset | None = UNSET,
-        auth: Literal["oauth"] | inputs.OAuthBody | Unset | None = UNSET,
+        forward_headers: Sequence[str] | Unset | None = UNSET, forward_meta: Sequence[str] | Unset | None = UNSET,
+        tools: inputs.ToolRulesBody | Unset | None = UNSET, auth: Literal["oauth"] | inputs.OAuthBody | Unset | None = UNSET,
         roots: Literal["caller"] | Sequence[str | inputs.RootBody] | Unset | None = UNSET, deprecated_at: str | Unset | None = UNSET,
         sunset_at: str | Unset | None = UNSET, start_timeout_s: float | Unset | None = UNSET,
+        protocol: Literal["auto", "handshake", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"] | Unset | None = UNSET,
         secrets: Mapping[str, object] | Unset = UNSET, idempotency_key: str | Unset = UNSET,
     ) -> models.AddedServer:
         """
@@ -343,14 +367,19 @@ class AsyncServersOperations:
             lifecycle: lazy: the session opens with the first call (default); eager: at the start.
             idle_s: Idle seconds after which a session is closed; null: never.
             timeout_s: Time-out of a call in seconds; 60 by default.
-            max_concurrency: Concurrent calls in a session; 64 by default.
+            max_concurrency: Concurrent calls of any kind in a session. By default 64; those of a command that may change something run
+                one at a time.
             forward_headers: Names of headers of the caller that are sent on with a call.
+            forward_meta: Keys of `_meta` in a message of an MCP client that are sent on with it, such as `claudecode/*`; none by
+                default.
             tools: Which tools are offered, with their time-outs and caches.
             auth: oauth, or its settings, if the server requires a login by OAuth.
             roots: Folders announced to the server: file URIs, or `caller`, which requires a session per key; null: none.
             deprecated_at: Date of deprecation; null: the date on which the status changed.
             sunset_at: Planned date of removal, at least six months after deprecated_at.
             start_timeout_s: Time-out of a start in seconds.
+            protocol: The protocol revision in which the server is addressed; auto: negotiated and remembered (default); handshake: the
+                newest one that begins with `initialize`.
             secrets: Values for ${NAME}; never shown again.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
@@ -361,8 +390,9 @@ class AsyncServersOperations:
                 url=url, type=type, headers=headers, command=command, args=args, env=env, cwd=cwd, name=name, tagline=tagline,
                 description=description, icon=icon, status=status, use_when=use_when, related_servers=related_servers, enabled=enabled,
                 sandbox=sandbox, isolation=isolation, replicas=replicas, lifecycle=lifecycle, idle_s=idle_s, timeout_s=timeout_s,
-                max_concurrency=max_concurrency, forward_headers=forward_headers, tools=tools, auth=auth, roots=roots,
-                deprecated_at=deprecated_at, sunset_at=sunset_at, start_timeout_s=start_timeout_s, id=id, secrets=secrets,
+                max_concurrency=max_concurrency, forward_headers=forward_headers, forward_meta=forward_meta, tools=tools, auth=auth,
+                roots=roots, deprecated_at=deprecated_at, sunset_at=sunset_at, start_timeout_s=start_timeout_s, protocol=protocol, id=id,
+                secrets=secrets,
             ),
             accepts_key=True, idempotency_key=idempotency_key,
         ))
@@ -394,10 +424,11 @@ class AsyncServersOperations:
         isolation: Literal["per_workspace", "shared", "per_key", "per_session"] | Unset | None = UNSET,
         replicas: int | Unset | None = UNSET, lifecycle: Literal["lazy", "eager"] | Unset | None = UNSET,
         idle_s: float | Unset | None = UNSET, timeout_s: float | Unset | None = UNSET, max_concurrency: int | Unset | None = UNSET,
-        forward_headers: Sequence[str] | Unset | None = UNSET, tools: inputs.ToolRulesBody | Unset | None = UNSET,
-        auth: Literal["oauth"] | inputs.OAuthBody | Unset | None = UNSET,
+        forward_headers: Sequence[str] | Unset | None = UNSET, forward_meta: Sequence[str] | Unset | None = UNSET,
+        tools: inputs.ToolRulesBody | Unset | None = UNSET, auth: Literal["oauth"] | inputs.OAuthBody | Unset | None = UNSET,
         roots: Literal["caller"] | Sequence[str | inputs.RootBody] | Unset | None = UNSET, deprecated_at: str | Unset | None = UNSET,
         sunset_at: str | Unset | None = UNSET, start_timeout_s: float | Unset | None = UNSET,
+        protocol: Literal["auto", "handshake", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"] | Unset | None = UNSET,
         secrets: Mapping[str, object] | Unset = UNSET,
     ) -> models.AddedServer:
         """
@@ -429,14 +460,19 @@ class AsyncServersOperations:
             lifecycle: lazy: the session opens with the first call (default); eager: at the start.
             idle_s: Idle seconds after which a session is closed; null: never.
             timeout_s: Time-out of a call in seconds; 60 by default.
-            max_concurrency: Concurrent calls in a session; 64 by default.
+            max_concurrency: Concurrent calls of any kind in a session. By default 64; those of a command that may change something run
+                one at a time.
             forward_headers: Names of headers of the caller that are sent on with a call.
+            forward_meta: Keys of `_meta` in a message of an MCP client that are sent on with it, such as `claudecode/*`; none by
+                default.
             tools: Which tools are offered, with their time-outs and caches.
             auth: oauth, or its settings, if the server requires a login by OAuth.
             roots: Folders announced to the server: file URIs, or `caller`, which requires a session per key; null: none.
             deprecated_at: Date of deprecation; null: the date on which the status changed.
             sunset_at: Planned date of removal, at least six months after deprecated_at.
             start_timeout_s: Time-out of a start in seconds.
+            protocol: The protocol revision in which the server is addressed; auto: negotiated and remembered (default); handshake: the
+                newest one that begins with `initialize`.
             secrets: Each value replaces the old one; null removes the secret.
         """
         return await self._session.send(Call(
@@ -446,8 +482,9 @@ class AsyncServersOperations:
                 url=url, type=type, headers=headers, command=command, args=args, env=env, cwd=cwd, name=name, tagline=tagline,
                 description=description, icon=icon, status=status, use_when=use_when, related_servers=related_servers, enabled=enabled,
                 sandbox=sandbox, isolation=isolation, replicas=replicas, lifecycle=lifecycle, idle_s=idle_s, timeout_s=timeout_s,
-                max_concurrency=max_concurrency, forward_headers=forward_headers, tools=tools, auth=auth, roots=roots,
-                deprecated_at=deprecated_at, sunset_at=sunset_at, start_timeout_s=start_timeout_s, secrets=secrets,
+                max_concurrency=max_concurrency, forward_headers=forward_headers, forward_meta=forward_meta, tools=tools, auth=auth,
+                roots=roots, deprecated_at=deprecated_at, sunset_at=sunset_at, start_timeout_s=start_timeout_s, protocol=protocol,
+                secrets=secrets,
             ),
         ))
 
@@ -469,6 +506,9 @@ class AsyncServersOperations:
     async def check_server(self, id: str) -> models.Check:
         """
         Connect to a tool server in a separate session and return the tools it lists, or what is wrong.
+
+        Any server that the key may use can be checked: one that the workspace added, or one of the installation. Headers of the request
+        that the entry forwards (`forward_headers`) are sent to the server.
 
         Requires the scope `servers:write`.
 

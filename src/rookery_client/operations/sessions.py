@@ -27,7 +27,7 @@ class SessionsOperations:
         self._session = session
 
     def list_sessions(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
         status: Literal["active", "paused", "completed", "failed", "handed_off", "abandoned"] | Unset = UNSET,
         agent_id: str | Unset = UNSET, plan: str | Unset = UNSET, org: str | Unset = UNSET, project: str | Unset = UNSET,
     ) -> Page[models.Session]:
@@ -37,20 +37,21 @@ class SessionsOperations:
         Requires the scope `sessions.read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             plan: The id or slug of the plan.
         """
         return self._session.send_page(Call(
             operation="list_sessions", method="GET", path="/api/agent/sessions", result=PageBody[models.Session],
-            query=given(page=page, per_page=per_page, status=status, agent_id=agent_id, plan=plan, org=org, project=project),
+            query=given(cursor=cursor, page=page, per_page=per_page, status=status, agent_id=agent_id, plan=plan, org=org, project=project),
         ))
 
     def start_session(
-        self, *, if_match: str | Unset = UNSET, agent_type: str | Unset | None = UNSET, agent_id: str | Unset | None = UNSET,
-        plan: str | Unset | None = UNSET, org: str | Unset | None = UNSET, project: str | Unset | None = UNSET,
-        goal: str | Unset | None = UNSET, context: Mapping[str, object] | Unset | None = UNSET, takeover: bool | Unset = UNSET,
-        idempotency_key: str | Unset = UNSET,
+        self, *, if_match: str | Unset = UNSET, x_session_id: str | Unset = UNSET, agent_type: str | Unset | None = UNSET,
+        agent_id: str | Unset | None = UNSET, plan: str | Unset | None = UNSET, org: str | Unset | None = UNSET,
+        project: str | Unset | None = UNSET, goal: str | Unset | None = UNSET, context: Mapping[str, object] | Unset | None = UNSET,
+        takeover: bool | Unset = UNSET, idempotency_key: str | Unset = UNSET,
     ) -> models.Started:
         """
         Start a session of an agent.
@@ -61,6 +62,7 @@ class SessionsOperations:
 
         Args:
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
+            x_session_id: The agent session that the request belongs to.
             agent_type: The kind of agent, such as claude-code. Default: its agent_id.
             agent_id: The agent. Default: the agent of the key, else the agent_type.
             plan: The id or slug of the plan.
@@ -74,7 +76,7 @@ class SessionsOperations:
         """
         return self._session.send(Call(
             operation="start_session", method="POST", path="/api/agent/sessions", result=models.Started,
-            headers=given(**{"If-Match": if_match}),
+            headers=given(**{"If-Match": if_match, "X-Session-ID": x_session_id}),
             body=given(
                 agent_type=agent_type, agent_id=agent_id, plan=plan, org=org, project=project, goal=goal, context=context,
                 takeover=takeover,
@@ -123,7 +125,8 @@ class SessionsOperations:
         ))
 
     def list_session_events(
-        self, session_id: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, after: int | Unset = UNSET,
+        self, session_id: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        after: int | Unset = UNSET,
         type: Literal["note", "action", "decision", "checkpoint", "question", "answer", "artifact", "error"] | Unset = UNSET,
     ) -> Page[models.SessionEvent]:
         """
@@ -133,6 +136,7 @@ class SessionsOperations:
 
         Args:
             session_id: The id of a session, `sess_` and a UUID.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             after: Only events with a greater seq.
@@ -140,7 +144,7 @@ class SessionsOperations:
         return self._session.send_page(Call(
             operation="list_session_events", method="GET",
             path=fill_path("/api/agent/sessions/{session_id}/events", session_id=session_id), result=PageBody[models.SessionEvent],
-            query=given(page=page, per_page=per_page, after=after, type=type),
+            query=given(cursor=cursor, page=page, per_page=per_page, after=after, type=type),
         ))
 
     def add_session_event(
@@ -265,7 +269,8 @@ class SessionsOperations:
         ))
 
     def send_hook_event(
-        self, client: str, event: str, *, org: str | Unset = UNSET, project: str | Unset = UNSET, branch: str | Unset = UNSET,
+        self, client: str, event: str, *, org: str | Unset = UNSET, project: str | Unset = UNSET, repository: str | Unset = UNSET,
+        folder: str | Unset = UNSET, full_name: str | Unset = UNSET, is_named: bool | Unset = UNSET, branch: str | Unset = UNSET,
         commit: str | Unset = UNSET, session_id: object | Unset = UNSET, turn_id: object | Unset = UNSET,
         source: object | Unset = UNSET, prompt: object | Unset = UNSET, last_assistant_message: object | Unset = UNSET,
     ) -> models.Hook:
@@ -276,7 +281,7 @@ class SessionsOperations:
         too long. NUL and half a surrogate pair in a text are replaced by U+FFFD. Memories need `brain:read`, ready tasks `plans.read`,
         and the hand-off note `sessions.read`; a key without them gets the other parts.
 
-        Clients: claude-code, codex, vscode, cursor. Events: session-start, prompt, stop, end.
+        Clients: claude-code, codex, vscode, cursor, gemini, qwen-code. Events: session-start, prompt, stop, end.
 
         Requires the scope `sessions.write`.
 
@@ -285,6 +290,10 @@ class SessionsOperations:
             event: The event of the coding agent.
             org: The org of the project.
             project: The project of the session.
+            repository: The ids of the remotes of the repository, separated by commas. The first identifies the repository.
+            folder: The id of its folder, which identifies a repository without remotes.
+            full_name: The name of the repository with its owner. It is the project if another repository has the name `project`.
+            is_named: True: `.rookery.toml` names the project, so the name stays as it is.
             branch: The branch of the repository.
             commit: The subject of the last commit.
             session_id: The client's id of the session. Without it, nothing happens.
@@ -295,7 +304,11 @@ class SessionsOperations:
         """
         return self._session.send(Call(
             operation="send_hook_event", method="POST", path=fill_path("/api/agent/hooks/{client}/{event}", client=client, event=event),
-            result=models.Hook, query=given(org=org, project=project, branch=branch, commit=commit),
+            result=models.Hook,
+            query=given(
+                org=org, project=project, repository=repository, folder=folder, full_name=full_name, is_named=is_named, branch=branch,
+                commit=commit,
+            ),
             body=given(session_id=session_id, turn_id=turn_id, source=source, prompt=prompt, last_assistant_message=last_assistant_message),
         ))
 
@@ -307,7 +320,7 @@ class AsyncSessionsOperations:
         self._session = session
 
     async def list_sessions(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
         status: Literal["active", "paused", "completed", "failed", "handed_off", "abandoned"] | Unset = UNSET,
         agent_id: str | Unset = UNSET, plan: str | Unset = UNSET, org: str | Unset = UNSET, project: str | Unset = UNSET,
     ) -> AsyncPage[models.Session]:
@@ -317,20 +330,21 @@ class AsyncSessionsOperations:
         Requires the scope `sessions.read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             plan: The id or slug of the plan.
         """
         return await self._session.send_page(Call(
             operation="list_sessions", method="GET", path="/api/agent/sessions", result=PageBody[models.Session],
-            query=given(page=page, per_page=per_page, status=status, agent_id=agent_id, plan=plan, org=org, project=project),
+            query=given(cursor=cursor, page=page, per_page=per_page, status=status, agent_id=agent_id, plan=plan, org=org, project=project),
         ))
 
     async def start_session(
-        self, *, if_match: str | Unset = UNSET, agent_type: str | Unset | None = UNSET, agent_id: str | Unset | None = UNSET,
-        plan: str | Unset | None = UNSET, org: str | Unset | None = UNSET, project: str | Unset | None = UNSET,
-        goal: str | Unset | None = UNSET, context: Mapping[str, object] | Unset | None = UNSET, takeover: bool | Unset = UNSET,
-        idempotency_key: str | Unset = UNSET,
+        self, *, if_match: str | Unset = UNSET, x_session_id: str | Unset = UNSET, agent_type: str | Unset | None = UNSET,
+        agent_id: str | Unset | None = UNSET, plan: str | Unset | None = UNSET, org: str | Unset | None = UNSET,
+        project: str | Unset | None = UNSET, goal: str | Unset | None = UNSET, context: Mapping[str, object] | Unset | None = UNSET,
+        takeover: bool | Unset = UNSET, idempotency_key: str | Unset = UNSET,
     ) -> models.Started:
         """
         Start a session of an agent.
@@ -341,6 +355,7 @@ class AsyncSessionsOperations:
 
         Args:
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
+            x_session_id: The agent session that the request belongs to.
             agent_type: The kind of agent, such as claude-code. Default: its agent_id.
             agent_id: The agent. Default: the agent of the key, else the agent_type.
             plan: The id or slug of the plan.
@@ -354,7 +369,7 @@ class AsyncSessionsOperations:
         """
         return await self._session.send(Call(
             operation="start_session", method="POST", path="/api/agent/sessions", result=models.Started,
-            headers=given(**{"If-Match": if_match}),
+            headers=given(**{"If-Match": if_match, "X-Session-ID": x_session_id}),
             body=given(
                 agent_type=agent_type, agent_id=agent_id, plan=plan, org=org, project=project, goal=goal, context=context,
                 takeover=takeover,
@@ -403,7 +418,8 @@ class AsyncSessionsOperations:
         ))
 
     async def list_session_events(
-        self, session_id: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, after: int | Unset = UNSET,
+        self, session_id: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        after: int | Unset = UNSET,
         type: Literal["note", "action", "decision", "checkpoint", "question", "answer", "artifact", "error"] | Unset = UNSET,
     ) -> AsyncPage[models.SessionEvent]:
         """
@@ -413,6 +429,7 @@ class AsyncSessionsOperations:
 
         Args:
             session_id: The id of a session, `sess_` and a UUID.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             after: Only events with a greater seq.
@@ -420,7 +437,7 @@ class AsyncSessionsOperations:
         return await self._session.send_page(Call(
             operation="list_session_events", method="GET",
             path=fill_path("/api/agent/sessions/{session_id}/events", session_id=session_id), result=PageBody[models.SessionEvent],
-            query=given(page=page, per_page=per_page, after=after, type=type),
+            query=given(cursor=cursor, page=page, per_page=per_page, after=after, type=type),
         ))
 
     async def add_session_event(
@@ -545,7 +562,8 @@ class AsyncSessionsOperations:
         ))
 
     async def send_hook_event(
-        self, client: str, event: str, *, org: str | Unset = UNSET, project: str | Unset = UNSET, branch: str | Unset = UNSET,
+        self, client: str, event: str, *, org: str | Unset = UNSET, project: str | Unset = UNSET, repository: str | Unset = UNSET,
+        folder: str | Unset = UNSET, full_name: str | Unset = UNSET, is_named: bool | Unset = UNSET, branch: str | Unset = UNSET,
         commit: str | Unset = UNSET, session_id: object | Unset = UNSET, turn_id: object | Unset = UNSET,
         source: object | Unset = UNSET, prompt: object | Unset = UNSET, last_assistant_message: object | Unset = UNSET,
     ) -> models.Hook:
@@ -556,7 +574,7 @@ class AsyncSessionsOperations:
         too long. NUL and half a surrogate pair in a text are replaced by U+FFFD. Memories need `brain:read`, ready tasks `plans.read`,
         and the hand-off note `sessions.read`; a key without them gets the other parts.
 
-        Clients: claude-code, codex, vscode, cursor. Events: session-start, prompt, stop, end.
+        Clients: claude-code, codex, vscode, cursor, gemini, qwen-code. Events: session-start, prompt, stop, end.
 
         Requires the scope `sessions.write`.
 
@@ -565,6 +583,10 @@ class AsyncSessionsOperations:
             event: The event of the coding agent.
             org: The org of the project.
             project: The project of the session.
+            repository: The ids of the remotes of the repository, separated by commas. The first identifies the repository.
+            folder: The id of its folder, which identifies a repository without remotes.
+            full_name: The name of the repository with its owner. It is the project if another repository has the name `project`.
+            is_named: True: `.rookery.toml` names the project, so the name stays as it is.
             branch: The branch of the repository.
             commit: The subject of the last commit.
             session_id: The client's id of the session. Without it, nothing happens.
@@ -575,6 +597,10 @@ class AsyncSessionsOperations:
         """
         return await self._session.send(Call(
             operation="send_hook_event", method="POST", path=fill_path("/api/agent/hooks/{client}/{event}", client=client, event=event),
-            result=models.Hook, query=given(org=org, project=project, branch=branch, commit=commit),
+            result=models.Hook,
+            query=given(
+                org=org, project=project, repository=repository, folder=folder, full_name=full_name, is_named=is_named, branch=branch,
+                commit=commit,
+            ),
             body=given(session_id=session_id, turn_id=turn_id, source=source, prompt=prompt, last_assistant_message=last_assistant_message),
         ))

@@ -25,7 +25,8 @@ class TemplatesOperations:
         self._session = session
 
     def list_templates(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, category: str | Unset = UNSET, q: str | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET, category: str | Unset = UNSET,
+        q: str | Unset = UNSET,
     ) -> Page[models.TemplateSummary]:
         """
         List the templates shipped with Rookery and those of the workspace, ordered by slug.
@@ -33,6 +34,7 @@ class TemplatesOperations:
         Requires the scope `templates.read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             category: The category, a filter of lists.
@@ -40,7 +42,7 @@ class TemplatesOperations:
         """
         return self._session.send_page(Call(
             operation="list_templates", method="GET", path="/api/agent/templates", result=PageBody[models.TemplateSummary],
-            query=given(page=page, per_page=per_page, category=category, q=q),
+            query=given(cursor=cursor, page=page, per_page=per_page, category=category, q=q),
         ))
 
     def create_template(
@@ -148,7 +150,7 @@ class TemplatesOperations:
         ))
 
     def list_template_versions(
-        self, slug: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, slug: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
     ) -> Page[models.AgentsVersion]:
         """
         List the versions of a template, the current one first.
@@ -157,12 +159,13 @@ class TemplatesOperations:
 
         Args:
             slug: The slug of a template.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
         """
         return self._session.send_page(Call(
             operation="list_template_versions", method="GET", path=fill_path("/api/agent/templates/{slug}/versions", slug=slug),
-            result=PageBody[models.AgentsVersion], query=given(page=page, per_page=per_page),
+            result=PageBody[models.AgentsVersion], query=given(cursor=cursor, page=page, per_page=per_page),
         ))
 
     def copy_template(
@@ -255,7 +258,8 @@ class AsyncTemplatesOperations:
         self._session = session
 
     async def list_templates(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, category: str | Unset = UNSET, q: str | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET, category: str | Unset = UNSET,
+        q: str | Unset = UNSET,
     ) -> AsyncPage[models.TemplateSummary]:
         """
         List the templates shipped with Rookery and those of the workspace, ordered by slug.
@@ -263,6 +267,7 @@ class AsyncTemplatesOperations:
         Requires the scope `templates.read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             category: The category, a filter of lists.
@@ -270,7 +275,7 @@ class AsyncTemplatesOperations:
         """
         return await self._session.send_page(Call(
             operation="list_templates", method="GET", path="/api/agent/templates", result=PageBody[models.TemplateSummary],
-            query=given(page=page, per_page=per_page, category=category, q=q),
+            query=given(cursor=cursor, page=page, per_page=per_page, category=category, q=q),
         ))
 
     async def create_template(
@@ -378,7 +383,7 @@ class AsyncTemplatesOperations:
         ))
 
     async def list_template_versions(
-        self, slug: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, slug: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
     ) -> AsyncPage[models.AgentsVersion]:
         """
         List the versions of a template, the current one first.
@@ -387,12 +392,13 @@ class AsyncTemplatesOperations:
 
         Args:
             slug: The slug of a template.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
         """
         return await self._session.send_page(Call(
             operation="list_template_versions", method="GET", path=fill_path("/api/agent/templates/{slug}/versions", slug=slug),
-            result=PageBody[models.AgentsVersion], query=given(page=page, per_page=per_page),
+            result=PageBody[models.AgentsVersion], query=given(cursor=cursor, page=page, per_page=per_page),
         ))
 
     async def copy_template(

@@ -36,7 +36,7 @@ class ToolsOperations:
         """
         return self._session.send(Call(operation="list_servers", method="GET", path="/api/v1/mcp/servers", result=models.ServerList))
 
-    def get_server(self, server_id: str) -> models.Server:
+    def get_server(self, server_id: str, *, x_session_id: str | Unset = UNSET) -> models.Server:
         """
         Return a tool server with its tools and resources. Waits up to 5 seconds if the server was never listed before.
 
@@ -44,13 +44,14 @@ class ToolsOperations:
 
         Args:
             server_id: The id of a tool server.
+            x_session_id: The agent session that the request belongs to.
         """
         return self._session.send(Call(
             operation="get_server", method="GET", path=fill_path("/api/v1/mcp/servers/{server_id}", server_id=server_id),
-            result=models.Server,
+            result=models.Server, headers=given(**{"X-Session-ID": x_session_id}),
         ))
 
-    def list_tools(self, server_id: str) -> models.ToolList:
+    def list_tools(self, server_id: str, *, x_session_id: str | Unset = UNSET) -> models.ToolList:
         """
         List the tools of a server, each with the JSON Schema of its arguments.
 
@@ -60,13 +61,14 @@ class ToolsOperations:
 
         Args:
             server_id: The id of a tool server.
+            x_session_id: The agent session that the request belongs to.
         """
         return self._session.send(Call(
             operation="list_tools", method="GET", path=fill_path("/api/v1/mcp/servers/{server_id}/tools", server_id=server_id),
-            result=models.ToolList,
+            result=models.ToolList, headers=given(**{"X-Session-ID": x_session_id}),
         ))
 
-    def list_resources(self, server_id: str) -> models.ResourceList:
+    def list_resources(self, server_id: str, *, x_session_id: str | Unset = UNSET) -> models.ResourceList:
         """
         List the resources of a server. Waits up to 5 seconds if the server was never listed before.
 
@@ -74,13 +76,14 @@ class ToolsOperations:
 
         Args:
             server_id: The id of a tool server.
+            x_session_id: The agent session that the request belongs to.
         """
         return self._session.send(Call(
             operation="list_resources", method="GET", path=fill_path("/api/v1/mcp/servers/{server_id}/resources", server_id=server_id),
-            result=models.ResourceList,
+            result=models.ResourceList, headers=given(**{"X-Session-ID": x_session_id}),
         ))
 
-    def list_resource_templates(self, server_id: str) -> models.TemplateList:
+    def list_resource_templates(self, server_id: str, *, x_session_id: str | Unset = UNSET) -> models.TemplateList:
         """
         List the URI templates of a server's resources. Waits up to 5 seconds if the server was never listed before.
 
@@ -88,13 +91,15 @@ class ToolsOperations:
 
         Args:
             server_id: The id of a tool server.
+            x_session_id: The agent session that the request belongs to.
         """
         return self._session.send(Call(
             operation="list_resource_templates", method="GET",
             path=fill_path("/api/v1/mcp/servers/{server_id}/resource-templates", server_id=server_id), result=models.TemplateList,
+            headers=given(**{"X-Session-ID": x_session_id}),
         ))
 
-    def list_prompts(self, server_id: str) -> models.PromptList:
+    def list_prompts(self, server_id: str, *, x_session_id: str | Unset = UNSET) -> models.PromptList:
         """
         List the prompts of a server, each with its arguments. Waits up to 5 seconds if the server was never listed before.
 
@@ -102,10 +107,11 @@ class ToolsOperations:
 
         Args:
             server_id: The id of a tool server.
+            x_session_id: The agent session that the request belongs to.
         """
         return self._session.send(Call(
             operation="list_prompts", method="GET", path=fill_path("/api/v1/mcp/servers/{server_id}/prompts", server_id=server_id),
-            result=models.PromptList,
+            result=models.PromptList, headers=given(**{"X-Session-ID": x_session_id}),
         ))
 
     def get_prompt(
@@ -120,7 +126,7 @@ class ToolsOperations:
             server_id: The id of a tool server.
             name: The name.
             x_session_id: The agent session that the request belongs to.
-            arguments: The values of the prompt's arguments.
+            arguments: The values of the prompt's arguments. A null counts as not set.
         """
         return self._session.send(Call(
             operation="get_prompt", method="POST",
@@ -247,7 +253,8 @@ class ToolsOperations:
         """
         Return the contents of a resource.
 
-        The URI is part of the path, either as it is or percent-encoded once; a URI with `?` must be encoded.
+        The URI is one of a list, or one that a tool server gave in a result, if only one server has it. It is part of the path, either
+        as it is or percent-encoded once; a URI with `?` must be encoded.
 
         Requires the scope `mcp:read`.
 
@@ -276,7 +283,7 @@ class ToolsOperations:
             query=given(q=q, limit=limit, server=server),
         ))
 
-    def get_server_openapi(self, server_id: str) -> dict[str, object]:
+    def get_server_openapi(self, server_id: str, *, x_session_id: str | Unset = UNSET) -> dict[str, object]:
         """
         Return an OpenAPI 3.1 document with one operation per tool of the server.
 
@@ -286,10 +293,12 @@ class ToolsOperations:
 
         Args:
             server_id: The id of a tool server.
+            x_session_id: The agent session that the request belongs to.
         """
         return self._session.send(Call(
             operation="get_server_openapi", method="GET",
             path=fill_path("/api/v1/mcp/servers/{server_id}/openapi.json", server_id=server_id), result=dict[str, object],
+            headers=given(**{"X-Session-ID": x_session_id}),
         ))
 
     def get_server_registry(self) -> dict[str, object]:
@@ -405,7 +414,7 @@ class ToolsOperations:
 
         Args:
             server: Only this server; without it, all servers.
-            mode: search: serve two tools that find and call all others.
+            mode: search: serve three tools that find and call all others.
         """
         return self._session.send(Call(
             operation="get_connect_guide", method="GET", path="/connect", result=models.Connect, query=given(server=server, mode=mode),
@@ -430,7 +439,7 @@ class AsyncToolsOperations:
             operation="list_servers", method="GET", path="/api/v1/mcp/servers", result=models.ServerList,
         ))
 
-    async def get_server(self, server_id: str) -> models.Server:
+    async def get_server(self, server_id: str, *, x_session_id: str | Unset = UNSET) -> models.Server:
         """
         Return a tool server with its tools and resources. Waits up to 5 seconds if the server was never listed before.
 
@@ -438,13 +447,14 @@ class AsyncToolsOperations:
 
         Args:
             server_id: The id of a tool server.
+            x_session_id: The agent session that the request belongs to.
         """
         return await self._session.send(Call(
             operation="get_server", method="GET", path=fill_path("/api/v1/mcp/servers/{server_id}", server_id=server_id),
-            result=models.Server,
+            result=models.Server, headers=given(**{"X-Session-ID": x_session_id}),
         ))
 
-    async def list_tools(self, server_id: str) -> models.ToolList:
+    async def list_tools(self, server_id: str, *, x_session_id: str | Unset = UNSET) -> models.ToolList:
         """
         List the tools of a server, each with the JSON Schema of its arguments.
 
@@ -454,13 +464,14 @@ class AsyncToolsOperations:
 
         Args:
             server_id: The id of a tool server.
+            x_session_id: The agent session that the request belongs to.
         """
         return await self._session.send(Call(
             operation="list_tools", method="GET", path=fill_path("/api/v1/mcp/servers/{server_id}/tools", server_id=server_id),
-            result=models.ToolList,
+            result=models.ToolList, headers=given(**{"X-Session-ID": x_session_id}),
         ))
 
-    async def list_resources(self, server_id: str) -> models.ResourceList:
+    async def list_resources(self, server_id: str, *, x_session_id: str | Unset = UNSET) -> models.ResourceList:
         """
         List the resources of a server. Waits up to 5 seconds if the server was never listed before.
 
@@ -468,13 +479,14 @@ class AsyncToolsOperations:
 
         Args:
             server_id: The id of a tool server.
+            x_session_id: The agent session that the request belongs to.
         """
         return await self._session.send(Call(
             operation="list_resources", method="GET", path=fill_path("/api/v1/mcp/servers/{server_id}/resources", server_id=server_id),
-            result=models.ResourceList,
+            result=models.ResourceList, headers=given(**{"X-Session-ID": x_session_id}),
         ))
 
-    async def list_resource_templates(self, server_id: str) -> models.TemplateList:
+    async def list_resource_templates(self, server_id: str, *, x_session_id: str | Unset = UNSET) -> models.TemplateList:
         """
         List the URI templates of a server's resources. Waits up to 5 seconds if the server was never listed before.
 
@@ -482,13 +494,15 @@ class AsyncToolsOperations:
 
         Args:
             server_id: The id of a tool server.
+            x_session_id: The agent session that the request belongs to.
         """
         return await self._session.send(Call(
             operation="list_resource_templates", method="GET",
             path=fill_path("/api/v1/mcp/servers/{server_id}/resource-templates", server_id=server_id), result=models.TemplateList,
+            headers=given(**{"X-Session-ID": x_session_id}),
         ))
 
-    async def list_prompts(self, server_id: str) -> models.PromptList:
+    async def list_prompts(self, server_id: str, *, x_session_id: str | Unset = UNSET) -> models.PromptList:
         """
         List the prompts of a server, each with its arguments. Waits up to 5 seconds if the server was never listed before.
 
@@ -496,10 +510,11 @@ class AsyncToolsOperations:
 
         Args:
             server_id: The id of a tool server.
+            x_session_id: The agent session that the request belongs to.
         """
         return await self._session.send(Call(
             operation="list_prompts", method="GET", path=fill_path("/api/v1/mcp/servers/{server_id}/prompts", server_id=server_id),
-            result=models.PromptList,
+            result=models.PromptList, headers=given(**{"X-Session-ID": x_session_id}),
         ))
 
     async def get_prompt(
@@ -514,7 +529,7 @@ class AsyncToolsOperations:
             server_id: The id of a tool server.
             name: The name.
             x_session_id: The agent session that the request belongs to.
-            arguments: The values of the prompt's arguments.
+            arguments: The values of the prompt's arguments. A null counts as not set.
         """
         return await self._session.send(Call(
             operation="get_prompt", method="POST",
@@ -641,7 +656,8 @@ class AsyncToolsOperations:
         """
         Return the contents of a resource.
 
-        The URI is part of the path, either as it is or percent-encoded once; a URI with `?` must be encoded.
+        The URI is one of a list, or one that a tool server gave in a result, if only one server has it. It is part of the path, either
+        as it is or percent-encoded once; a URI with `?` must be encoded.
 
         Requires the scope `mcp:read`.
 
@@ -670,7 +686,7 @@ class AsyncToolsOperations:
             query=given(q=q, limit=limit, server=server),
         ))
 
-    async def get_server_openapi(self, server_id: str) -> dict[str, object]:
+    async def get_server_openapi(self, server_id: str, *, x_session_id: str | Unset = UNSET) -> dict[str, object]:
         """
         Return an OpenAPI 3.1 document with one operation per tool of the server.
 
@@ -680,10 +696,12 @@ class AsyncToolsOperations:
 
         Args:
             server_id: The id of a tool server.
+            x_session_id: The agent session that the request belongs to.
         """
         return await self._session.send(Call(
             operation="get_server_openapi", method="GET",
             path=fill_path("/api/v1/mcp/servers/{server_id}/openapi.json", server_id=server_id), result=dict[str, object],
+            headers=given(**{"X-Session-ID": x_session_id}),
         ))
 
     async def get_server_registry(self) -> dict[str, object]:
@@ -799,7 +817,7 @@ class AsyncToolsOperations:
 
         Args:
             server: Only this server; without it, all servers.
-            mode: search: serve two tools that find and call all others.
+            mode: search: serve three tools that find and call all others.
         """
         return await self._session.send(Call(
             operation="get_connect_guide", method="GET", path="/connect", result=models.Connect, query=given(server=server, mode=mode),

@@ -26,7 +26,7 @@ class WebhooksOperations:
         self._session = session
 
     def list_webhooks(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, q: str | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET, q: str | Unset = UNSET,
     ) -> Page[models.Webhook]:
         """
         List the webhook endpoints of the workspace, newest first. A test key sees those of the sandbox.
@@ -34,13 +34,14 @@ class WebhooksOperations:
         Requires the scope `webhooks:read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             q: A part of the description or the URL.
         """
         return self._session.send_page(Call(
             operation="list_webhooks", method="GET", path="/api/v1/webhooks", result=PageBody[models.Webhook],
-            query=given(page=page, per_page=per_page, q=q),
+            query=given(cursor=cursor, page=page, per_page=per_page, q=q),
         ))
 
     def create_webhook(
@@ -178,7 +179,7 @@ class WebhooksOperations:
         ))
 
     def list_deliveries(
-        self, webhook_id: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, webhook_id: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
         status: Literal["pending", "sending", "held", "delivered", "failed", "cancelled"] | Unset = UNSET,
         state: Literal["pending", "sending", "held", "delivered", "failed", "cancelled"] | Unset = UNSET, type: str | Unset = UNSET,
         since: datetime | str | Unset = UNSET,
@@ -190,6 +191,7 @@ class WebhooksOperations:
 
         Args:
             webhook_id: The id of a webhook endpoint.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             state: The earlier name of `status`.
@@ -199,7 +201,7 @@ class WebhooksOperations:
         return self._session.send_page(Call(
             operation="list_deliveries", method="GET", path=fill_path("/api/v1/webhooks/{webhook_id}/deliveries", webhook_id=webhook_id),
             result=PageBody[models.Delivery],
-            query=given(page=page, per_page=per_page, status=status, state=state, type=type, since=since),
+            query=given(cursor=cursor, page=page, per_page=per_page, status=status, state=state, type=type, since=since),
         ))
 
     def get_delivery(self, webhook_id: str, delivery_id: str) -> models.DeliveryDetail:
@@ -256,19 +258,22 @@ class WebhooksOperations:
             body=given(since=since), accepts_key=True, idempotency_key=idempotency_key,
         ))
 
-    def list_event_types(self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET) -> Page[models.EventType]:
+    def list_event_types(
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+    ) -> Page[models.EventType]:
         """
         List the types of events that webhooks can subscribe to.
 
         Requires the scope `webhooks:read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
         """
         return self._session.send_page(Call(
             operation="list_event_types", method="GET", path="/api/v1/events", result=PageBody[models.EventType],
-            query=given(page=page, per_page=per_page),
+            query=given(cursor=cursor, page=page, per_page=per_page),
         ))
 
 
@@ -279,7 +284,7 @@ class AsyncWebhooksOperations:
         self._session = session
 
     async def list_webhooks(
-        self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET, q: str | Unset = UNSET,
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET, q: str | Unset = UNSET,
     ) -> AsyncPage[models.Webhook]:
         """
         List the webhook endpoints of the workspace, newest first. A test key sees those of the sandbox.
@@ -287,13 +292,14 @@ class AsyncWebhooksOperations:
         Requires the scope `webhooks:read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             q: A part of the description or the URL.
         """
         return await self._session.send_page(Call(
             operation="list_webhooks", method="GET", path="/api/v1/webhooks", result=PageBody[models.Webhook],
-            query=given(page=page, per_page=per_page, q=q),
+            query=given(cursor=cursor, page=page, per_page=per_page, q=q),
         ))
 
     async def create_webhook(
@@ -431,7 +437,7 @@ class AsyncWebhooksOperations:
         ))
 
     async def list_deliveries(
-        self, webhook_id: str, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        self, webhook_id: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
         status: Literal["pending", "sending", "held", "delivered", "failed", "cancelled"] | Unset = UNSET,
         state: Literal["pending", "sending", "held", "delivered", "failed", "cancelled"] | Unset = UNSET, type: str | Unset = UNSET,
         since: datetime | str | Unset = UNSET,
@@ -443,6 +449,7 @@ class AsyncWebhooksOperations:
 
         Args:
             webhook_id: The id of a webhook endpoint.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             state: The earlier name of `status`.
@@ -452,7 +459,7 @@ class AsyncWebhooksOperations:
         return await self._session.send_page(Call(
             operation="list_deliveries", method="GET", path=fill_path("/api/v1/webhooks/{webhook_id}/deliveries", webhook_id=webhook_id),
             result=PageBody[models.Delivery],
-            query=given(page=page, per_page=per_page, status=status, state=state, type=type, since=since),
+            query=given(cursor=cursor, page=page, per_page=per_page, status=status, state=state, type=type, since=since),
         ))
 
     async def get_delivery(self, webhook_id: str, delivery_id: str) -> models.DeliveryDetail:
@@ -509,17 +516,20 @@ class AsyncWebhooksOperations:
             body=given(since=since), accepts_key=True, idempotency_key=idempotency_key,
         ))
 
-    async def list_event_types(self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET) -> AsyncPage[models.EventType]:
+    async def list_event_types(
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+    ) -> AsyncPage[models.EventType]:
         """
         List the types of events that webhooks can subscribe to.
 
         Requires the scope `webhooks:read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
         """
         return await self._session.send_page(Call(
             operation="list_event_types", method="GET", path="/api/v1/events", result=PageBody[models.EventType],
-            query=given(page=page, per_page=per_page),
+            query=given(cursor=cursor, page=page, per_page=per_page),
         ))

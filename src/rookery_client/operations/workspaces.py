@@ -25,19 +25,22 @@ class WorkspacesOperations:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def list_workspaces(self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET) -> Page[models.Workspace]:
+    def list_workspaces(
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+    ) -> Page[models.Workspace]:
         """
         List the key's own workspace, or all workspaces with the scope `platform:workspaces`, oldest first.
 
         Requires a key with any scope.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
         """
         return self._session.send_page(Call(
             operation="list_workspaces", method="GET", path="/api/v1/workspaces", result=PageBody[models.Workspace],
-            query=given(page=page, per_page=per_page),
+            query=given(cursor=cursor, page=page, per_page=per_page),
         ))
 
     def create_workspace(self, *, name: str, idempotency_key: str | Unset = UNSET) -> models.Workspace:
@@ -152,19 +155,22 @@ class AsyncWorkspacesOperations:
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
 
-    async def list_workspaces(self, *, page: int | Unset = UNSET, per_page: int | Unset = UNSET) -> AsyncPage[models.Workspace]:
+    async def list_workspaces(
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+    ) -> AsyncPage[models.Workspace]:
         """
         List the key's own workspace, or all workspaces with the scope `platform:workspaces`, oldest first.
 
         Requires a key with any scope.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
         """
         return await self._session.send_page(Call(
             operation="list_workspaces", method="GET", path="/api/v1/workspaces", result=PageBody[models.Workspace],
-            query=given(page=page, per_page=per_page),
+            query=given(cursor=cursor, page=page, per_page=per_page),
         ))
 
     async def create_workspace(self, *, name: str, idempotency_key: str | Unset = UNSET) -> models.Workspace:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.access.errors import KeyRevoked
+from rookery.access.errors import KeyRevoked, KeySuspended
 from rookery.access.scopes import PRESETS
 from rookery.kernel.errors import ValidationFailed
 from tests.access.commands.command_line import CommandLine
@@ -79,7 +79,7 @@ def test_an_agent_key_is_suspended_rotated_pruned_and_deleted(cli: CommandLine) 
     key = create(cli)
     key_id = str(key["id"])
     assert cli.run_object("agent-keys", "suspend", key_id)["status"] == "Revoked"
-    assert cli.admission_error(key["key"]) is KeyRevoked
+    assert cli.admission_error(key["key"]) is KeySuspended
     assert cli.run_object("agent-keys", "resume", key_id)["status"] == "Active"
     successor = cli.run_object("agent-keys", "rotate", key_id)
     assert successor["agent_id"] == key["agent_id"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.access.errors import KeyInGrace, KeyRevoked, Unauthorised
+from rookery.access.errors import KeyInGrace, KeySuspended, Unauthorised
 from rookery.access.scopes import PRESETS
 from rookery.kernel.errors import NotFound, ValidationFailed
 from tests.access.commands.command_line import CommandLine
@@ -73,7 +73,7 @@ def test_an_api_key_is_suspended_and_resumed(cli: CommandLine) -> None:
     key = create(cli)
     key_id = str(key["id"])
     assert cli.run_object("keys", "suspend", key_id)["suspended_at"] is not None
-    assert cli.admission_error(key["plaintext_key"]) is KeyRevoked
+    assert cli.admission_error(key["plaintext_key"]) is KeySuspended
     assert [row[0] for row in cli.run_table("keys", "list", "--status", "revoked")] == [key_id]
     assert cli.run_object("keys", "resume", key_id)["suspended_at"] is None
     assert cli.admission_error(key["plaintext_key"]) is None

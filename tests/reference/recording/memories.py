@@ -34,6 +34,10 @@ async def play(recorder: Recorder) -> None:
     recalled = await recorder.send(kim, "POST /v1/brain/recall", {"query": "On which day do we ship?", **_WHERE, "top_k": 1})
     feedback = {"used": [rule["id"]]}
     await recorder.send(kim, "POST /v1/brain/recall/{recall_id}/feedback", feedback, recall_id=recalled["recall_id"])
+    recall_id = recalled["recall_id"]
+    await recorder.send(kim, "GET /v1/brain/recalls", query={"per_page": 1})
+    await recorder.send(kim, "GET /v1/brain/recalls/{recall_id}", recall_id=recall_id)
+    await recorder.send(kim, "GET /v1/brain/recalls/{recall_id}/explain", recall_id=recall_id)
     await recorder.send(kim, "GET /v1/brain/search", query={"q": "deploy Tuesdays", "org": "acme", "limit": 5})
     await recorder.send(kim, "GET /v1/brain/memories", query={"org": "acme", "tags": "deployment", "per_page": 20})
     await recorder.send(kim, "PATCH /v1/brain/memories/{memory_id}", {"tags": ["deployment", "calendar"]}, memory_id=rule["id"])

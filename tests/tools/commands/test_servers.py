@@ -91,6 +91,7 @@ def test_a_servers_json_of_the_registry_becomes_an_entry(cli: CommandLine, tmp_p
             }
         },
         "needs": {"TICKETS_KEY": "The key", "FOLDER": "Where the tickets are"},
+        "warnings": cast("JsonObject", output)["warnings"],  # npx may be missing
         "file": str(cli.file),
         "dry_run": False,
     }
@@ -442,9 +443,16 @@ def test_the_list_shows_no_secret_and_reports_faults(cli: CommandLine, monkeypat
     add_servers(cli, "--id", "a", "--", "run", "--key", "${TICKETS_KEY}")
     add_servers(cli, "--id", "b", "--", "run", "${NOT_SET_ANYWHERE}")
 
+    forwarding: JsonObject = {"forward_headers": ["X-Tenant"], "forward_meta": ["claudecode/*"], "max_concurrency": 3}
+    entries = cli.read_entries() | {"c": {"url": "https://mcp.example.org/mcp", **forwarding}}
+    cli.file.write_text(json.dumps({"mcpServers": entries}))
+
     servers = {server["id"]: server for server in cast("list[JsonObject]", cli.run_json("servers", "list", "--json"))}
     table = cli.run("servers", "list")
 
+    assert [servers[name]["max_concurrency"] for name in ("a", "c")] == [1, 3]
+    assert [servers[name]["forwards"] for name in ("a", "c")] == [[], ["X-Tenant", "_meta claudecode/*"]]
+    assert "3\tX-Tenant, _meta claudecode/*" in table.output
     assert (servers["a"]["where"], servers["a"]["fault"]) == ("run --key '${TICKETS_KEY}'", None)
     assert "NOT_SET_ANYWHERE" in str(servers["b"]["fault"])
     assert "s3cret" not in table.output
@@ -504,21 +512,40 @@ def test_the_list_shows_the_health_of_a_running_rookery(cli: CommandLine, model_
     """The list shows the health from a running Rookery, and `unknown` without one (issue 14, D-33)."""
     add_servers(cli, "--id", "used", "--", *ODD)
     add_servers(cli, "--id", "ends", "--", sys.executable, "-c", "raise SystemExit(3)")
+    add_servers(cli, "--id", "partial", "--", *ODD, "--no-prompts")
+    add_servers(cli, "--id", "empty", "--", *ODD, "--empty")
     (cli.settings.data_dir / "models").symlink_to(model_folder / "models")
     server = Server(cli.settings.data_dir)
 
     def get_health(name: str) -> str:
         return str(server.client.get(f"/api/v1/mcp/servers/{name}").json()["health"])
 
+    def list_servers() -> dict[str, JsonObject]:
+        return {str(entry["id"]): entry for entry in cast("list[JsonObject]", cli.run_json("servers", "list", "--json"))}
+
+    def list_with_reasons() -> dict[str, JsonObject]:
+        servers = list_servers()
+        return servers if all("servers check" not in str(servers[name]["says"] or "check servers") for name in reasons) else {}
+
+    reasons = ("ends", "partial", "empty")
     try:
         asyncio.run(eventually(lambda: {get_health(name) for name in ("used", "ends")} == {"online", "offline"}))
-        running = cast("list[JsonObject]", cli.run_json("servers", "list", "--json"))
+        running = asyncio.run(eventually(list_with_reasons))
+        mode = (cli.settings.data_dir / "tool-servers.json").stat().st_mode & 0o777
     finally:
         server.stop()
-    stopped = cast("list[JsonObject]", cli.run_json("servers", "list", "--json"))
+    stopped = list_servers()
 
-    assert {str(entry["id"]): entry["health"] for entry in running} == {"used": "online", "ends": "offline"}
-    assert {str(entry["id"]): entry["health"] for entry in stopped} == {"used": "unknown", "ends": "unknown"}
+    assert {name: entry["health"] for name, entry in running.items()} == {
+        "used": "online", "ends": "offline", "partial": "degraded", "empty": "online"
+    }  # fmt: skip
+    assert "exited with code 3" in str(running["ends"]["says"])
+    assert "the store of prompts is down" in str(running["partial"]["says"])
+    assert "lists no tools" in str(running["empty"]["says"])
+    assert running["used"]["says"] is None
+    assert mode == 0o600
+    assert {entry["health"] for entry in stopped.values()} == {"unknown"}
+    assert not (cli.settings.data_dir / "tool-servers.json").exists()
 
 
 def test_a_check_names_the_error_and_shows_the_last_lines(cli: CommandLine, tmp_path: Path) -> None:
@@ -535,3 +562,87 @@ def test_a_check_names_the_error_and_shows_the_last_lines(cli: CommandLine, tmp_
     assert len(lines) <= 10
     assert lines[-1].startswith("Node.js v")
     assert "broken | Node.js v" in verbose.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "sharing", "advice"),
+    [
+        (["uvx", "mcp-server-git"], "All keys of the workspace share one session.", "one at a time"),
+        (["npx", "-y", "@modelcontextprotocol/server-memory"], "one knowledge graph", "no absolute MEMORY_FILE_PATH"),
+        (["npx", "-y", "@playwright/mcp@latest"], "one browser with its pages", '"isolation": "per_key" in its entry and add "--isolated"'),
+        (["chrome-devtools-mcp", "--headless"], "one browser with its pages", '"isolation": "per_key"'),
+        (["npx.cmd", "@wonderwhy-er/desktop-commander@0.2.52"], "its terminals", '"isolation": "per_key"'),
+        (["node", "/x/node_modules/@modelcontextprotocol/server-sequential-thinking/dist/index.js"], "history of thoughts", "per_key"),
+        (["mcp-server-filesystem", "/srv/chrome-devtools-mcp"], "All keys of the workspace share one session. Calls", "one at a time"),
+        (["https://mcp.acme.example/mcp"], "All keys of the workspace share one session.", "At most 64 calls run at once in a session."),
+    ],
+)
+def test_adding_a_server_says_what_its_callers_share(cli: CommandLine, command: list[str], sharing: str, advice: str) -> None:
+    """D-31, D-34: nobody expects that one key reads the browser page of another."""
+    words = command if command[0].startswith("https:") else ["--", *command]
+    added = cast("dict[str, dict[str, str]]", cli.run_json("servers", "add", "--id", "new", "--dry-run", "--json", *words))
+    notice = next(line for line in cli.run("servers", "add", "--id", "new", *words).stderr.splitlines() if line.startswith("new: "))
+
+    assert sharing in notice
+    assert advice in notice
+    assert added.get("sharing", {}).get("new") == (notice.removeprefix("new: ") if "They share" in notice else None)
+
+
+def test_a_check_says_what_callers_share_and_which_fields_lose_state(cli: CommandLine, tmp_path: Path) -> None:
+    """D-34: the memory server loses changes that overlap, and no session separates its callers."""
+    entry = real_servers.memory(tmp_path / "graph.json")
+    other: JsonObject = {"command": entry["command"], "args": entry["args"], "isolation": "per_key"}
+    write_file(cli.file, {"mcpServers": {"memory": entry, "opened": {**entry, "max_concurrency": 8}, "other": other}})
+
+    checks = {str(check["id"]): check for check in cast("list[JsonObject]", cli.run_json("servers", "check", "--json"))}
+    printed = cli.run("servers", "check")
+
+    assert checks["memory"]["warnings"] == []
+    assert "one knowledge graph" in str(checks["memory"]["sharing"])
+    assert "one at a time" in str(checks["memory"]["concurrency"])
+    assert "max_concurrency 8 loses changes" in str(checks["opened"]["warnings"])
+    assert "isolation per_key separates nothing" in str(checks["other"]["warnings"])
+    assert "no absolute MEMORY_FILE_PATH" in str(checks["other"]["warnings"])
+    assert f"memory, opened: {checks['memory']['sharing']}" in printed.stderr
+
+
+def test_a_missing_program_is_reported_when_it_is_added(cli: CommandLine) -> None:
+    """Issue 32: the server is added all the same, because the program may come later."""
+    added = cli.run("servers", "add", "--id", "gone", "--", "no-such-program-anywhere", "${NOT_SET}")
+    moved = cli.run("servers", "add", "--id", "moved", "--", "${NO_SUCH_FOLDER}/run")
+
+    assert (added.exit_code, "gone" in cli.read_entries()) == (0, True)
+    assert "gone: The program 'no-such-program-anywhere' was not found" in added.stderr
+    assert (moved.exit_code, "was not found" in moved.stderr) == (0, False), "the place is not known yet"
+
+
+TOKEN = "a8F3k29dLq02mZp1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "places"),
+    [
+        (["--", "run", "--access-token", f"sbp_{TOKEN * 2}"], {"args: --access-token": "ACCESS_TOKEN"}),
+        (["--", "run", f"--api-key={TOKEN}"], {"args: --api-key": "API_KEY"}),
+        (["--", "run", "-e", f"BOARD_SECRET={TOKEN}"], {"args: BOARD_SECRET": "BOARD_SECRET"}),
+        (["--", "run", f"ghp_{TOKEN * 2}"], {"args": "TOKEN"}),
+        (["--env", f"BOARD_TOKEN={TOKEN}", "--", "run"], {"env.BOARD_TOKEN": "BOARD_TOKEN"}),
+        (["--env", f"ANYTHING=sk-{TOKEN}", "--", "run"], {"env.ANYTHING": "ANYTHING"}),
+        (["--header", f"Authorization: Bearer {TOKEN}", "https://h.example/mcp"], {"headers.Authorization": "TOKEN"}),
+        ([f"https://h.example/mcp?api_key={TOKEN}"], {"url: api_key": "API_KEY"}),
+        (["--", "run", "--access-token", "${BOARD_TOKEN}", "--token-file", "/run/secrets/a8F3k29dLq02", "--keyboard", TOKEN], {}),
+        (["--", "run", "--key", "/etc/ssl/private/a8F3k29d.pem", "--secret", "none", "--project", TOKEN, "--tokens", "1000000"], {}),
+        (["--env", "AUTH=disabled", "--env", "API_KEY=changeme", "--", "run", "--password-store", "https://a8F3k29dLq02.example"], {}),
+        (["--header", "Authorization: Bearer ${BOARD_TOKEN}", "https://h.example/mcp"], {}),
+    ],
+)
+def test_secrets_in_plain_text_are_reported_without_their_value(cli: CommandLine, arguments: list[str], places: dict[str, str]) -> None:
+    """Issue 32: the warning names the place and the variable to write instead. Words, paths and variables are no secrets."""
+    output = cast("dict[str, dict[str, list[str]]]", cli.run_json("servers", "add", "--json", "--id", "it", *arguments))
+    warnings = [warning for warning in output["warnings"].get("it", []) if "looks like a secret" in warning]
+
+    assert len(warnings) == len(places)
+    for warning, (place, variable) in zip(warnings, places.items(), strict=True):
+        assert warning.startswith(f"{place} looks like a secret")
+        assert f"'${{{variable}}}'" in warning
+        assert TOKEN not in warning

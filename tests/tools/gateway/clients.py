@@ -39,8 +39,8 @@ async def post_later(
     meta = {f"{_PREFIX}protocolVersion": LATER, f"{_PREFIX}clientCapabilities": capabilities}
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
     headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": LATER, "Mcp-Method": method}
-    if "name" in params:
-        headers["Mcp-Name"] = str(params["name"])
+    if subject := params.get("name") or params.get("uri"):
+        headers["Mcp-Name"] = str(subject)
     headers["Authorization"] = f"Bearer {key or gateway.keys['agent_key']}"
     async with httpx2.AsyncClient(timeout=HANG_S) as http:
         response = await http.post(gateway.url + path, json=body, headers=headers)

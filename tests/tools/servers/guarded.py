@@ -31,6 +31,7 @@ OPTIONS: Json = {
     "port": 0,
     "open": False,  # /mcp and /sse require no token
     "registers": True,  # has a registration endpoint
+    "refuses_registration": {},  # the error of /register
     "documents": False,  # accepts the URL of a metadata document as client id
     "methods": ["S256"],
     "names_issuer": True,  # RFC 9207
@@ -39,7 +40,17 @@ OPTIONS: Json = {
     "rotates": True,  # a refresh token works once
     "refuses": "",  # the error of /authorize
     "resource": "",  # the resource that /mcp announces
+    "takes": "",  # the resource that requests must name, the one of /mcp by default; none: they must name no resource
+    "checks_at": ["authorize", "authorization_code", "refresh_token"],  # where it is checked
+    "refusal": {"error": "invalid_target"},  # the error of a request with another resource, if `takes` is set
     "issuer": "",  # the issuer that the authorisation server announces
+    "issuer_path": "",  # the path of its issuer
+    "well_known": "",  # the only path of its metadata
+    "missing_status": 404,  # the status of all other well-known paths
+    "described_as": {},  # further members of both metadata documents
+    "iss": "",  # the issuer that /authorize names
+    "token_members": {},  # further members of the response of /token
+    "error_status": 400,  # the status of errors of /token
     "packed": "",  # encoding of the responses of /mcp: gzip, deflate, raw, br
     "redirect": "",  # where /mcp redirects to
     "token_status": 0,  # the error status of /token
@@ -88,8 +99,10 @@ class Handler(BaseHTTPRequestHandler):
             return self._authorize(dict(parse_qsl(parts.query)))
         if parts.path.startswith("/.well-known/oauth-protected-resource"):
             return self._describe_resource(parts.path)
-        if parts.path == "/.well-known/oauth-authorization-server":
+        if parts.path == (OPTIONS["well_known"] or "/.well-known/oauth-authorization-server"):
             return self._describe_authority()
+        if "/.well-known/" in parts.path:
+            return self._send(cast("int", OPTIONS["missing_status"]))
         if parts.path == "/redirected":
             return self._json(REDIRECTED)
         if parts.path == "/sse":
@@ -216,13 +229,15 @@ class Handler(BaseHTTPRequestHandler):
         if not OPTIONS["described"] or not path.endswith("/mcp"):
             return self._send(404)
         issuer = str(OPTIONS["issuer"] or self.origin)
-        return self._json({"resource": OPTIONS["resource"] or f"{self.origin}/mcp", "authorization_servers": [self.origin], "note": issuer})
+        named = self.origin + str(OPTIONS["issuer_path"])
+        metadata: Json = {"resource": OPTIONS["resource"] or f"{self.origin}/mcp", "authorization_servers": [named], "note": issuer}
+        return self._json({**metadata, **cast("Json", OPTIONS["described_as"])})
 
     def _describe_authority(self) -> None:
         if not OPTIONS["described"]:
             return self._send(404)
         metadata: Json = {
-            "issuer": OPTIONS["issuer"] or self.origin,
+            "issuer": OPTIONS["issuer"] or self.origin + str(OPTIONS["issuer_path"]),
             "authorization_endpoint": f"{self.origin}/authorize",
             "token_endpoint": f"{self.origin}/token",
             "scopes_supported": ["read", "write"],
@@ -232,11 +247,13 @@ class Handler(BaseHTTPRequestHandler):
         }
         if OPTIONS["registers"]:
             metadata["registration_endpoint"] = f"{self.origin}/register"
-        return self._json(metadata)
+        return self._json({**metadata, **cast("Json", OPTIONS["described_as"])})
 
     def _register(self, fields: Json) -> None:
         if not OPTIONS["registers"]:
             return self._send(404)
+        if OPTIONS["refuses_registration"]:
+            return self._json(OPTIONS["refuses_registration"], status=400)
         COUNTS["registered"] += 1
         client: Json = {**fields, "client_id": uuid.uuid4().hex}
         if fields.get("token_endpoint_auth_method") != "none":
@@ -249,18 +266,24 @@ class Handler(BaseHTTPRequestHandler):
         redirects = cast("list[str]", (client or {}).get("redirect_uris") or [query.get("redirect_uri")])
         if client is None or query.get("redirect_uri") not in redirects or query.get("code_challenge_method") != "S256":
             return self._send(400)
-        if OPTIONS["described"] and query.get("resource") != f"{self.origin}/mcp":
+        if OPTIONS["described"] and not OPTIONS["takes"] and query.get("resource") != f"{self.origin}/mcp":
             return self._send(400)
         parameters = {"state": query.get("state", "")}
         if OPTIONS["refuses"]:
             parameters["error"] = str(OPTIONS["refuses"])
+        elif self._refuses_resource(query, "authorize"):
+            parameters |= cast("dict[str, str]", OPTIONS["refusal"])
         else:
             code = uuid.uuid4().hex
             CODES[code] = query
             parameters["code"] = code
         if OPTIONS["names_issuer"]:
-            parameters["iss"] = self.origin
+            parameters["iss"] = str(OPTIONS["iss"] or self.origin + str(OPTIONS["issuer_path"]))
         return self._send(302, headers={"location": f"{query['redirect_uri']}?{urlencode(parameters)}"})
+
+    def _refuses_resource(self, fields: dict[str, str], place: str) -> bool:
+        expected = None if OPTIONS["takes"] == "none" else OPTIONS["takes"]
+        return bool(OPTIONS["takes"]) and place in cast("list[str]", OPTIONS["checks_at"]) and fields.get("resource") != expected
 
     def _client(self, client_id: str) -> Json | None:
         preregistered = cast("dict[str, str]", OPTIONS["client"])
@@ -288,6 +311,8 @@ class Handler(BaseHTTPRequestHandler):
             return self._grant(form, client_id)
 
     def _grant(self, form: dict[str, str], client_id: str) -> None:
+        if self._refuses_resource(form, form["grant_type"]):
+            return self._json(OPTIONS["refusal"], status=cast("int", OPTIONS["error_status"]))
         if form["grant_type"] == "refresh_token":
             token = form["refresh_token"]
             if REFRESH.get(token) != client_id:
@@ -300,12 +325,14 @@ class Handler(BaseHTTPRequestHandler):
             challenge = base64.urlsafe_b64encode(hashlib.sha256(form["code_verifier"].encode()).digest()).decode().rstrip("=")
             is_same = all(granted.get(name) == form.get(name) for name in ("redirect_uri", "resource"))
             if granted.get("code_challenge") != challenge or granted.get("client_id") != client_id or not is_same:
-                return self._json({"error": "invalid_grant", "error_description": "not that code"}, status=400)
+                error = {"error": "invalid_grant", "error_description": "not that code"}
+                return self._json(error, status=cast("int", OPTIONS["error_status"]))
             COUNTS["granted"] += 1
         access, refresh, lifetime_s = str(OPTIONS["token"] or uuid.uuid4().hex), uuid.uuid4().hex, cast("int", OPTIONS["expires_in"])
         ACCESS[access] = time.time() + min(lifetime_s, 10**9)
         REFRESH[refresh] = client_id
-        return self._json({"access_token": access, "token_type": "bearer", "expires_in": lifetime_s, "refresh_token": refresh})
+        answer: Json = {"access_token": access, "token_type": "bearer", "expires_in": lifetime_s, "refresh_token": refresh}
+        return self._json({**answer, **cast("Json", OPTIONS["token_members"])})
 
     def _control(self, fields: Json) -> None:
         if fields.pop("revoke", None):

@@ -65,6 +65,7 @@ TOOLS: dict[str, dict[str, object]] = {
     "wrong": {"description": "Answers no result.", "inputSchema": ANY},
     "error": {"description": "Fails politely.", "inputSchema": ANY},
     "refuse": {"description": "Fails by the protocol.", "inputSchema": ANY},
+    "reject": {"description": "Rejects its arguments by the protocol.", "inputSchema": ANY},
     "strict": {"description": "Is strict.", "inputSchema": STRICT},
     "far": {
         "description": "Refers far away.",
@@ -111,6 +112,18 @@ def write(message: object) -> None:
 def text(value: object, **extra_tools: object) -> dict[str, object]:
     """Return a tool's result of one text."""
     return {"content": [{"type": "text", "text": str(value)}], **extra_tools}
+
+
+def ask(number: int, count: int) -> str:
+    """Ask the caller of request *number* that often for a name, and return the answers as JSON."""
+    elicitation = {"message": "Who?", "requestedSchema": schema(name={"type": "string"})}
+    names = [f"{number}-{index}" for index in range(count)]
+    for request_id in names:
+        write({"jsonrpc": "2.0", "id": request_id, "method": "elicitation/create", "params": elicitation})
+    deadline = time.monotonic() + 4
+    while time.monotonic() < deadline and not ANSWERS.keys() >= set(names):
+        time.sleep(0.01)
+    return json.dumps([ANSWERS.get(request_id) for request_id in names])
 
 
 def call(  # noqa: C901, PLR0912 - a table of misdeeds
@@ -162,7 +175,8 @@ def call(  # noqa: C901, PLR0912 - a table of misdeeds
         write({"jsonrpc": "2.0", "method": "notifications/resources/list_changed"})
         return text("jotted")
     if name == "grow":
-        write({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        if "--quiet" not in FLAGS:
+            write({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         return text("grown")
     if name == "flood":
         payload: dict[str, object] = {"progressToken": token, "progress": 1, "message": "x" * 500, "level": "error", "data": "x" * 500}
@@ -177,14 +191,7 @@ def call(  # noqa: C901, PLR0912 - a table of misdeeds
     if name == "lists":
         return text(len(LISTS))
     if name == "ask":
-        elicitation = {"message": "Who?", "requestedSchema": schema(name={"type": "string"})}
-        names = [f"{number}-{index}" for index in range(int(str(arguments["count"])))]
-        for request_id in names:
-            write({"jsonrpc": "2.0", "id": request_id, "method": "elicitation/create", "params": elicitation})
-        deadline = time.monotonic() + 4
-        while time.monotonic() < deadline and not ANSWERS.keys() >= set(names):
-            time.sleep(0.01)
-        return text(json.dumps([ANSWERS.get(request_id) for request_id in names]))
+        return text(ask(number, int(str(arguments["count"]))))
     if name == "spawn":
         child = subprocess.Popen(["sleep", "3600"], start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         return text(child.pid)
@@ -199,8 +206,13 @@ def call(  # noqa: C901, PLR0912 - a table of misdeeds
     return text("ok")
 
 
-def read(uri: str) -> object:
-    """Return a resource's content, or None if it does not exist."""
+def read(number: int, uri: str) -> object:
+    """Return a resource's content, or None if it does not exist. Those whose names begin with "asked" depend on the caller's answer."""
+    if uri.startswith("demo://resource/asked"):
+        answers = ask(number, 1)
+        while uri.endswith("in-vain"):
+            time.sleep(1)
+        return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": answers}]}
     if uri == "demo://broken":
         raise RuntimeError("the disk is on fire")
     if uri in {str(resource["uri"]) for resource in RESOURCES} or uri.startswith("demo://resource/"):
@@ -226,39 +238,52 @@ def answer(number: int, method: str, params: dict[str, object]) -> None:  # noqa
         tools = [{"name": name, **rest} for name, rest in {**TOOLS, **extra_tools}.items()]
         tools += [{"name": "bad", "inputSchema": "none"}, {"name": "worse"}] if "--bad-schema" in FLAGS else []
         tools += [{"name": f"more_{number}", "inputSchema": ANY} for number in range(6000)] if "--many" in FLAGS else []
+        tools += [{"name": "long", "inputSchema": ANY, "execution": {"taskSupport": "required"}}] if "--task" in FLAGS else []
+        tools = [] if "--empty" in FLAGS else tools
         start = int(str(params.get("cursor", 0)))
         step = 1000 if "--many" in FLAGS else 8
         result = {"tools": tools[start : start + step], **({"nextCursor": str(start + step)} if start + step < len(tools) else {})}
+        if "--alternating" in FLAGS and "pid" in CALLS and len(LISTS) % 2:
+            result = {"tools": []}
     elif method == "resources/list":
-        result = {"resources": RESOURCES}
+        result = {"resources": [] if "--empty" in FLAGS else RESOURCES}
     elif method == "resources/templates/list" and "--no-templates" not in FLAGS:
-        result = {"resourceTemplates": TEMPLATES}
+        result = {"resourceTemplates": [] if "--empty" in FLAGS else TEMPLATES}
+    elif method == "prompts/list" and "--no-prompts" in FLAGS:
+        error = {"code": -32603, "message": "the store of prompts is down"}
+    elif method == "prompts/list" and "grow" in CALLS:
+        result = {"prompts": [*PROMPTS, {"name": "grown"}]}
     elif method == "prompts/list":
-        result = {"prompts": PROMPTS}
+        result = {"prompts": [] if "--empty" in FLAGS else PROMPTS}
     elif method == "prompts/get":
         who = inside(params, "arguments").get("who")
         if who is None:
             error = {"code": -32602, "message": "who is missing"}
         else:
-            message = {"role": "user", "content": {"type": "text", "text": f"Hello {who}"}}
+            greeted = ask(number, 1) if who == "?" else who
+            message = {"role": "user", "content": {"type": "text", "text": f"Hello {greeted}"}}
             result = {"description": "A greeting", "messages": [message]}
     elif method == "resources/read":
         try:
-            result = read(str(params["uri"]))
+            result = read(number, str(params["uri"]))
         except RuntimeError as failure:
             error = {"code": -32603, "message": str(failure)}
         if result is None and error is None:
             error = {"code": -32002, "message": "Resource not found"}
-    elif method == "tools/call" and params["name"] != "refuse":
+    elif method == "tools/call" and params["name"] not in {"refuse", "reject"}:
         token = inside(params, "_meta").get("progressToken")
         result = call(number, str(params["name"]), inside(params, "arguments"), token)
         if result is None:
             return
     elif method == "tools/call":
-        error = {"code": -32603, "message": "not today"}
+        error = {"code": -32603, "message": "not today"} if params["name"] == "refuse" else {"code": -32602, "message": "not these"}
     else:
         error = {"code": -32601, "message": f"unknown method {method}"}
+    if method == "tools/list" and "--no-tools" in FLAGS:
+        result, error = None, {"code": -32603, "message": "the store of tools is down"}
     write({"jsonrpc": "2.0", "id": number, **({"result": result} if error is None else {"error": error})})
+    if method == "tools/list" and "--restless" in FLAGS:
+        write({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
 
 
 def main() -> None:  # noqa: C901 - a table of flags

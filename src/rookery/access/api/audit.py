@@ -74,7 +74,7 @@ class AuditOperations:
         if workspace_id != caller.public_workspace_id:
             caller.require_scope(ALL_CHAINS_SCOPE)
         filters = query.to_filter(visible_environment(caller))
-        return ItemPage(*await self.audit.list_page(workspace_id, filters, limit=query.per_page, offset=query.offset))
+        return ItemPage(*await self.audit.list_page(workspace_id, filters, page=query.slice))
 
 
 def _present_entry(_: Caller, entry: AuditEntry) -> Mapping[str, object]:

@@ -89,8 +89,7 @@ class KeyOperations:
         environment = visible_environment(caller) or query.environment
         keys = self.keyring.list_page(
             caller.public_workspace_id,
-            limit=query.per_page,
-            offset=query.offset,
+            page=query.slice,
             environment=environment,
             status=query.status,
             text=query.q or "",
@@ -149,7 +148,7 @@ class KeyOperations:
             rows = (_present_call(caller, call) async for call in self.usage.iter_calls(workspace_id, key_id, filters))
             columns = call_columns(with_addresses=caller.has_scope(ADDRESSES_SCOPE))
             return _stream_csv_response(rows, columns, file_name=f"{key_id}-calls.csv")
-        return ItemPage(*await self.usage.list_call_page(workspace_id, key_id, filters, limit=query.per_page, offset=query.offset))
+        return ItemPage(*await self.usage.list_call_page(workspace_id, key_id, filters, page=query.slice))
 
     def present_key(self, caller: Caller, key: KeyWithUsage) -> Output:
         """Return the response with a key, without addresses if the caller may not see them."""

@@ -24,6 +24,7 @@ from rookery.access.workspaces import Workspaces
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import NotFound
 from rookery.kernel.http import ItemPage, Operation, Output
+from rookery.kernel.pages import slice_sorted
 from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import Page, PageQuery
 
@@ -70,7 +71,7 @@ class WorkspaceOperations:
             workspaces = await self.workspaces.list()
         else:
             workspaces = [await self.workspaces.get(caller.public_workspace_id)]
-        return ItemPage(workspaces[query.offset : query.offset + query.per_page], len(workspaces))
+        return ItemPage(*slice_sorted(workspaces, query.slice, lambda workspace: (workspace.id,)))
 
     async def post_workspace(self, caller: Caller, body: NewWorkspaceBody) -> Workspace:
         """Create a workspace, a tenant with its own keys, memories, plans and servers."""

@@ -17,6 +17,7 @@ from rookery.access.commands.key_services import read
 from rookery.access.models import AuditEntry, AuditFilter
 from rookery.access.operator import resolve_workspace
 from rookery.access.wiring import AccessServices
+from rookery.kernel.pages import iter_items
 from rookery.terminal.options import (
     JsonOption,
     OutputOption,
@@ -139,12 +140,8 @@ def list_(
         number = PLATFORM_CHAIN if platform else (await resolve_workspace(services, workspace)).id
 
         async def rows() -> AsyncGenerator[Fields]:
-            for offset in range(0, limit, _PAGE_SIZE):
-                entries, _ = await services.audit.list_page(number, filters, limit=min(_PAGE_SIZE, limit - offset), offset=offset)
-                for entry in entries:
-                    yield entry_to_json(entry) if in_json else _entry_row(entry)
-                if len(entries) < _PAGE_SIZE:
-                    return
+            async for entry in iter_items(partial(services.audit.list_page, number, filters), limit=limit, page_size=_PAGE_SIZE):
+                yield entry_to_json(entry) if in_json else _entry_row(entry)
 
         columns, in_table = ["when", "who", "what", "of", "id", "change"], ["when", "who", "done", "change"]
         await print_rows(rows(), columns, as_json=in_json, table_columns=in_table)

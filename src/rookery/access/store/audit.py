@@ -5,11 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import orjson
-from sqlalchemy import BigInteger, Column, Index, PrimaryKeyConstraint, Table, Text, bindparam, delete, func, select, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Index,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    bindparam,
+    column,
+    delete,
+    func,
+    literal_column,
+    select,
+    table,
+    update,
+)
 
 from rookery.access.models import AuditEntry, AuditFilter, ChainEnd
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Mapper, Row, Tx, Value, codec_for, fetch_count, metadata, upsert
+from rookery.kernel.db import KeysetList, Mapper, Row, Tx, Value, codec_for, metadata, upsert
+from rookery.kernel.pages import ListPage, PageSlice
 
 entries = Table(
     "access_audit",
@@ -98,18 +114,25 @@ _FILTERS = (
     entries.c.at >= bindparam("since"),
     entries.c.at < bindparam("until"),
 )
-_PAGE = (
-    select(entries)
-    .where(*_FILTERS)  # pyright: ignore[reportArgumentType] - each is a condition
-    .order_by(entries.c.seq.desc())
-    .limit(bindparam("limit"))
-    .offset(bindparam("offset"))
-)
-_COUNT = select(func.count().label("n")).select_from(entries).where(*_FILTERS)  # pyright: ignore[reportArgumentType] - as above
+_LIST = KeysetList(select(entries).where(*_FILTERS), entries.c.seq.desc())  # pyright: ignore[reportArgumentType] - each is a condition
 _DELETE = delete(entries).where(entries.c.workspace_id == bindparam("workspace_id"))
 _DELETE_END = delete(chain_end_rows).where(chain_end_rows.c.workspace_id == bindparam("workspace_id"))
 
+_SQLITE_TABLE = (
+    select(column("name", Text)).select_from(table("sqlite_master")).where(column("name", Text) == literal_column("'access_audit_ends'"))
+)
+_POSTGRES_TABLE = (
+    select(column("tablename", Text))
+    .select_from(table("pg_tables"))
+    .where(column("tablename", Text) == literal_column("'access_audit_ends'"), column("schemaname", Text) == func.current_schema())
+)
+
 _TIME_BOUNDS_US = (0, 2**62)
+
+
+def has_tables(tx: Tx) -> bool:
+    """Return whether the record store has an audit log. A store of another program, or of the first versions, has none."""
+    return tx.fetch_one(_SQLITE_TABLE if tx.dialect == "sqlite" else _POSTGRES_TABLE) is not None
 
 
 def lock_end(tx: Tx, workspace_id: int, *, genesis: str) -> ChainEnd:
@@ -157,7 +180,7 @@ def list_entries_from(tx: Tx, workspace_id: int, *, after_seq: int, limit: int) 
     ]
 
 
-def list_entry_page(tx: Tx, workspace_id: int, filters: AuditFilter, *, limit: int, offset: int) -> tuple[list[AuditEntry], int]:
+def list_entry_page(tx: Tx, workspace_id: int, filters: AuditFilter, *, page: PageSlice) -> ListPage[AuditEntry]:
     """Return a page of the workspace's chain, newest first, and the total."""
     params: dict[str, Value] = {
         "workspace_id": workspace_id,
@@ -168,7 +191,7 @@ def list_entry_page(tx: Tx, workspace_id: int, filters: AuditFilter, *, limit: i
         "since": _TIME_BOUNDS_US[0] if filters.since is None else to_micros(filters.since),
         "until": _TIME_BOUNDS_US[1] if filters.until is None else to_micros(filters.until),
     }
-    return ENTRIES.fetch_all(tx, _PAGE, {**params, "limit": limit, "offset": offset}), fetch_count(tx, _COUNT, params)
+    return ENTRIES.fetch_page(tx, _LIST, page, params)
 
 
 def delete_chain(tx: Tx, workspace_id: int) -> None:

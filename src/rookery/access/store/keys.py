@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, case, delete, func, insert, select, update
 
 from rookery.access.models import Environment, Key, KeyKind, KeyRestrictions, KeyStatus, KeyUsage, KeyWithUsage
-from rookery.kernel.db import Mapper, Row, Statement, Tx, Value, fetch_count, match_part, metadata, upsert
+from rookery.kernel.db import KeysetList, Mapper, Row, Statement, Tx, Value, fetch_count, match_part, metadata, upsert
+from rookery.kernel.pages import ListPage, PageSlice
 
 MAX_CANDIDATES = 4
 """Maximum keys with the same lookup that are verified. Each costs one bcrypt run."""
@@ -98,14 +99,7 @@ _STATUS = case(
 """The same rule as `Key.status`."""
 _IN_STATUS = (bindparam("status", type_=Text()) == "") | (bindparam("status", type_=Text()) == _STATUS)
 _HAS_WORDS = func.lower(keys.c.name).like(bindparam("pattern", type_=Text()), escape="\\")
-_PAGE = (
-    select(keys)
-    .where(*_IN_WORKSPACE, _IN_STATUS, _HAS_WORDS)
-    .order_by(keys.c.id.desc())
-    .limit(bindparam("limit"))
-    .offset(bindparam("offset"))
-)
-_COUNT = select(func.count().label("n")).select_from(keys).where(*_IN_WORKSPACE, _IN_STATUS, _HAS_WORDS)
+_LIST = KeysetList(select(keys).where(*_IN_WORKSPACE, _IN_STATUS, _HAS_WORDS), keys.c.id.desc())
 _BEFORE = select(keys).where(*_IN_WORKSPACE, keys.c.id < bindparam("before")).order_by(keys.c.id.desc()).limit(bindparam("limit"))
 _ACTIVE = (
     keys.c.kind == bindparam("kind"),
@@ -196,11 +190,10 @@ def list_key_page(
     *,
     at: int,
     environment: Environment | None,
-    limit: int,
-    offset: int,
+    page: PageSlice,
     status: KeyStatus | None = None,
     text: str = "",
-) -> tuple[list[KeyWithUsage], int]:
+) -> ListPage[KeyWithUsage]:
     """
     Return a page of the workspace's keys, newest first, and the total; *environment* and *status* None: no filter.
 
@@ -215,7 +208,7 @@ def list_key_page(
         "status": status.value if status else "",
         "pattern": match_part(text),
     }
-    return _fetch_keys(tx, _PAGE, {**params, "limit": limit, "offset": offset}), fetch_count(tx, _COUNT, params)
+    return _LIST.fetch(tx, page, params, _key_from_row)
 
 
 def list_keys_before(
@@ -304,7 +297,8 @@ def count_keys(tx: Tx, workspace_id: int) -> int:
 
 
 def _fetch_keys(tx: Tx, statement: Statement, params: Mapping[str, Value]) -> list[KeyWithUsage]:
-    return [
-        KeyWithUsage(key=KEYS.from_row(row), usage=_USAGE.from_row(row), digest=row.maybe_text("key_hash") or row.text("lookup"))
-        for row in tx.fetch_all(statement, params)
-    ]
+    return [_key_from_row(row) for row in tx.fetch_all(statement, params)]
+
+
+def _key_from_row(row: Row) -> KeyWithUsage:
+    return KeyWithUsage(key=KEYS.from_row(row), usage=_USAGE.from_row(row), digest=row.maybe_text("key_hash") or row.text("lookup"))

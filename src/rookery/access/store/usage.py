@@ -31,7 +31,8 @@ from rookery.access.models import AddressStats, CallFilter, KeyCall, KeyKind, Us
 from rookery.access.store.keys import former_keys, keys
 from rookery.access.store.workspaces import SERIAL_TYPE, workspaces
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Mapper, Row, Tx, Value, fetch_count, metadata, upsert
+from rookery.kernel.db import KeysetList, Mapper, Row, Tx, Value, fetch_count, metadata, upsert
+from rookery.kernel.pages import ListPage, PageSlice
 
 calls = Table(
     "access_calls",
@@ -108,10 +109,7 @@ _CALL_FILTERS = (
     (bindparam("status", type_=BigInteger()) == 0) | (calls.c.status == bindparam("status")),
     (bindparam("route", type_=Text()) == "") | (calls.c.route == bindparam("route")),
 )
-_SELECT_CALLS = (
-    select(calls).where(*_CALL_FILTERS).order_by(calls.c.at.desc(), calls.c.id.desc()).limit(bindparam("limit")).offset(bindparam("offset"))
-)
-_COUNT_CALLS = select(func.count().label("n")).select_from(calls).where(*_CALL_FILTERS)
+_CALL_LIST = KeysetList(select(calls).where(*_CALL_FILTERS), calls.c.at.desc(), calls.c.id.desc())
 _COUNT_WORKSPACE_CALLS = select(func.count().label("n")).select_from(calls).where(calls.c.workspace_id == bindparam("workspace_id"))
 _DELETE_CALLS = delete(calls).where(calls.c.workspace_id == bindparam("workspace_id"))
 _DELETE_DAYS = delete(daily_usage).where(daily_usage.c.workspace_id == bindparam("workspace_id"))
@@ -141,15 +139,14 @@ def add_usage(
     tx.execute_many(_ADD_DAY, [row for row in sums if row["workspace_id"] in existing_ids])
 
 
-def list_call_page(tx: Tx, workspace_id: int, key_id: str, filters: CallFilter, *, limit: int, offset: int) -> tuple[list[KeyCall], int]:
+def list_call_page(tx: Tx, workspace_id: int, key_id: str, filters: CallFilter, *, page: PageSlice) -> ListPage[KeyCall]:
     """Return a page of the calls of a key, newest first, and the total."""
-    params = _call_params(workspace_id, key_id, filters)
-    return CALLS.fetch_all(tx, _SELECT_CALLS, {**params, "limit": limit, "offset": offset}), fetch_count(tx, _COUNT_CALLS, params)
+    return CALLS.fetch_page(tx, _CALL_LIST, page, _call_params(workspace_id, key_id, filters))
 
 
-def list_calls(tx: Tx, workspace_id: int, key_id: str, filters: CallFilter, *, limit: int, offset: int) -> list[KeyCall]:
+def list_calls(tx: Tx, workspace_id: int, key_id: str, filters: CallFilter, *, page: PageSlice) -> ListPage[KeyCall]:
     """Return a page of the calls of a key, newest first, without the total."""
-    return CALLS.fetch_all(tx, _SELECT_CALLS, {**_call_params(workspace_id, key_id, filters), "limit": limit, "offset": offset})
+    return CALLS.fetch_page(tx, _CALL_LIST, page, _call_params(workspace_id, key_id, filters), total=0)
 
 
 def list_sums(tx: Tx, workspace_id: int, kind: KeyKind, filters: UsageFilter, by: frozenset[UsageField], *, limit: int) -> list[UsageSum]:

@@ -19,6 +19,7 @@ from rookery.agents.api.templates import TemplateApi
 from rookery.agents.wiring import AgentServices
 from rookery.kernel.http import Operation
 from rookery.kernel.http.operation_tools import OperationServer
+from rookery.kernel.working_context import WorkingContextFinder
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +27,15 @@ class AgentsApi:
     """The operations of plans, phases, tasks, templates, sessions and streams."""
 
     services: AgentServices
+    contexts: WorkingContextFinder | None = None
 
     def server(self) -> OperationServer:
         """Return the built-in MCP server `agents`. Its tools are in the order in which an agent usually needs them."""
         return OperationServer(
             [*self._session_operations(), *self._task_operations(), *self._plan_operations()],
             tool_declarations.SERVER,
-            render_text=tool_declarations.render_text,
+            compact=tool_declarations.compact_output,
+            contexts=self.contexts,
         )
 
     def operations(self) -> list[Operation]:

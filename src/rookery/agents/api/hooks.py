@@ -11,7 +11,7 @@ from rookery.agents.hooks.hook_metrics import HookMetrics
 from rookery.agents.hooks.payloads import build_answer, read_call
 from rookery.agents.models.agent_hooks import HookOutcome
 from rookery.agents.schemas.agent_hooks import HookBody, HookQuery, HookResponse, to_hook_response
-from rookery.coding_agents.hook_declarations import CLIENTS, EVENTS, REQUIRED_SCOPE, HookEvent
+from rookery.coding_agents.hook_declarations import CLIENTS, EVENTS, MAX_EVENT_BYTES, REQUIRED_SCOPE, HookEvent
 from rookery.kernel.errors import NotFound
 from rookery.kernel.http import Operation
 
@@ -45,6 +45,7 @@ class HookApi:
                 tags=("Sessions",),
                 errors=(NotFound,),
                 body_optional=True,
+                max_body_bytes=MAX_EVENT_BYTES,
                 allowed_on_full_disk=True,
                 outage_body={},
                 outage_after_s=self.deadline_s,

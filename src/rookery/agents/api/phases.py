@@ -32,6 +32,7 @@ from rookery.agents.schemas.plan_responses import (
 from rookery.agents.schemas.plans import CheckpointBody, NewPhaseBody, NewTaskBody, PhasePatch, PhaseStatusBody
 from rookery.agents.schemas.queries import ForceQuery, PhaseTasksQuery
 from rookery.kernel.http import ItemPage, Operation
+from rookery.kernel.pages import slice_anchored
 from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import PageQuery
 
@@ -80,7 +81,7 @@ class PhaseApi:
     async def get_phases(self, caller: Caller, plan: str, query: PageQuery) -> ItemPage[PhaseView]:
         """List the phases of a plan without their tasks, in their order."""
         views = await self.phases.list_phases(caller, plan, with_tasks=False)
-        return ItemPage(views[query.offset : query.offset + query.per_page], len(views))
+        return ItemPage(*slice_anchored(views, query.slice, lambda view: view.phase.id))
 
     async def post_phase(self, caller: Caller, plan: str, body: NewPhaseBody, expected: ExpectedETags) -> PhaseView:
         """Add a phase to a plan, with its tasks."""
@@ -108,7 +109,7 @@ class PhaseApi:
 
     async def get_tasks(self, caller: Caller, plan: str, phase: str, query: PhaseTasksQuery) -> ItemPage[TaskView]:
         """List the tasks of a phase, in their order."""
-        return ItemPage(*await self.tasks.list_page(caller, query.to_filter(plan, phase), limit=query.per_page, offset=query.offset))
+        return ItemPage(*await self.tasks.list_page(caller, query.to_filter(plan, phase), page=query.slice))
 
     async def post_task(self, caller: Caller, plan: str, phase: str, body: NewTaskBody, expected: ExpectedETags) -> TaskView:
         """Add a task to a phase."""

@@ -72,7 +72,7 @@ class PlanApi:
 
     async def get_plans(self, caller: Caller, query: PlansQuery) -> ItemPage[PlanView]:
         """List plans without their phases, newest first."""
-        return ItemPage(*await self.plans.list_page(caller, query.to_filter(), limit=query.per_page, offset=query.offset))
+        return ItemPage(*await self.plans.list_page(caller, query.to_filter(), page=query.slice))
 
     async def post_plan(self, caller: Caller, body: PlanBody) -> PlanView:
         """Create a plan with its phases and tasks, in one transaction."""
@@ -116,7 +116,7 @@ class PlanApi:
 
     async def get_events(self, caller: Caller, plan: str, query: PlanEventsQuery) -> ItemPage[PlanEvent]:
         """List the changes of a plan, its phases and its tasks, oldest first."""
-        return ItemPage(*await self.plans.list_events(caller, plan, after=query.after, limit=query.per_page, offset=query.offset))
+        return ItemPage(*await self.plans.list_events(caller, plan, after=query.after, page=query.slice))
 
 
 def _present_graph(_: Caller, view: PlanView) -> GraphResponse:

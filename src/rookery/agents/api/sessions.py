@@ -91,9 +91,7 @@ class SessionApi:
 
     async def get_sessions(self, caller: Caller, query: SessionsQuery) -> ItemPage[SessionView]:
         """List the sessions that the key has access to, newest first."""
-        return ItemPage(
-            *await self.sessions.records.list_page(caller, query.to_filter(), plan=query.plan, limit=query.per_page, offset=query.offset)
-        )
+        return ItemPage(*await self.sessions.records.list_page(caller, query.to_filter(), plan=query.plan, page=query.slice))
 
     async def post_session(self, caller: Caller, body: StartBody) -> StartedSession:
         """
@@ -117,7 +115,7 @@ class SessionApi:
         """List the events of a session, in the order of `seq`."""
         return ItemPage(
             *await self.sessions.records.list_events(
-                caller, session_id, after=query.after, event_type=query.to_event_type(), limit=query.per_page, offset=query.offset
+                caller, session_id, after=query.after, event_type=query.to_event_type(), page=query.slice
             )
         )
 

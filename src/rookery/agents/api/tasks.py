@@ -103,7 +103,7 @@ class TaskApi:
 
     async def get_tasks(self, caller: Caller, query: TasksQuery) -> ItemPage[TaskView]:
         """List tasks of all plans. `status=ready` lists tasks that can be claimed now, best first."""
-        return ItemPage(*await self.tasks.list_page(caller, query.to_filter(), limit=query.per_page, offset=query.offset))
+        return ItemPage(*await self.tasks.list_page(caller, query.to_filter(), page=query.slice))
 
     async def get_task(self, caller: Caller, task: str) -> TaskView:
         """Return a task with its claim, if it has one."""

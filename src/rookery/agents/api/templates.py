@@ -33,6 +33,7 @@ from rookery.agents.schemas.templates import (
 )
 from rookery.agents.templates.library import TemplateAuthor, Templates
 from rookery.kernel.http import ItemPage, Operation, Output
+from rookery.kernel.pages import slice_anchored
 from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.kernel.schema import Page, PageQuery
 
@@ -80,11 +81,7 @@ class TemplateApi:
 
     async def get_templates(self, caller: Caller, query: TemplatesQuery) -> ItemPage[StoredTemplate]:
         """List the templates shipped with Rookery and those of the workspace, ordered by slug."""
-        return ItemPage(
-            *await self.templates.list_page(
-                caller.workspace_id, category=query.category, query=query.q, limit=query.per_page, offset=query.offset
-            )
-        )
+        return ItemPage(*await self.templates.list_page(caller.workspace_id, category=query.category, query=query.q, page=query.slice))
 
     async def post_template(self, caller: Caller, body: TemplateBody) -> StoredTemplate:
         """Create a plan template in the workspace."""
@@ -109,8 +106,8 @@ class TemplateApi:
         """List the versions of a template, the current one first."""
         stored_template = await self.templates.get(caller.workspace_id, slug)
         versions = to_version_responses(stored_template, await self.templates.list_versions(caller.workspace_id, slug))
-        page = versions[query.offset : query.offset + query.per_page]
-        return ItemPage(page, len(versions), aliases={"versions": versions, "count": len(versions)})
+        page = slice_anchored(versions, query.slice, lambda version: version.version)
+        return ItemPage(*page, aliases={"versions": versions, "count": len(versions)})
 
     async def post_copy(self, caller: Caller, slug: str, body: CopyBody, expected: ExpectedETags) -> StoredTemplate:
         """Copy a template, for example one shipped with Rookery, to a new template of the workspace."""

@@ -20,6 +20,7 @@ from rookery.agents.templates.library import TemplateAuthor, Templates, compute_
 from rookery.agents.templates.render import list_unused_variables, render_template
 from rookery.agents.templates.template_files import MAX_FILE_BYTES, parse_template_file, render_template_file
 from rookery.kernel.errors import NotFound, RookeryError, ValidationFailed
+from rookery.kernel.pages import PageSlice
 from rookery.kernel.variables import parse_text
 from rookery.terminal.context import run
 from rookery.terminal.options import DryRunOption, JsonOption, WorkspaceOption, parse_pairs
@@ -58,8 +59,7 @@ def list_(context: typer.Context, *, workspace: WorkspaceOption = None, as_json:
 
     async def work(services: TemplateServices) -> Sequence[StoredTemplate]:
         owner = await resolve_workspace(services, workspace)
-        stored_templates, _ = await services.templates.list_page(owner.id, limit=_MAX_LISTED, offset=0)
-        return stored_templates
+        return (await services.templates.list_page(owner.id, page=PageSlice(_MAX_LISTED))).items
 
     rows = [_to_row(stored_template) for stored_template in _run(context, work)]
     if as_json:

@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from hashlib import sha256
 
 import structlog
 
 from rookery.access.models import Caller
 from rookery.agents.hooks.client_sessions import ClientSessions, get_project
+from rookery.agents.hooks.doubles import is_double, save_event
+from rookery.agents.hooks.past_sessions import list_past_sessions
 from rookery.agents.hooks.payloads import is_injected
+from rookery.agents.hooks.project_names import ProjectNames
 from rookery.agents.hooks.texts import build_prompt_text, build_start_text, strip_own_text
 from rookery.agents.models.agent_hooks import (
     HookCall,
@@ -35,6 +37,8 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.logs import FailureLog
+from rookery.kernel.pages import PageSlice
+from rookery.kernel.questions import extract_question
 
 MAX_MEMORIES = 5
 MIN_RELEVANCE = 0.06
@@ -45,13 +49,21 @@ The lowest relevance of a memory in a text: what the best memory of nine in ten 
 """
 
 _MAX_TASKS = 5
-_MAX_QUERY_CHARS = 2_000
 _MEMORY_DEADLINE_SHARE = 0.6
 """The share of the deadline after which the text for a start goes on without memories."""
 
 _SERVER_ERROR = 500
 _RETENTION = timedelta(days=30)
 _PLANS_SCOPE, _SESSIONS_SCOPE = "plans.read", "sessions.read"
+_ABILITIES = {
+    "brain:read": "recall memories",
+    "brain:write": "store memories",
+    _PLANS_SCOPE: "read plans and tasks",
+    "phases.write": "claim and complete tasks",
+    _SESSIONS_SCOPE: "read sessions and hand-offs",
+    "sessions.write": "write hand-offs",
+}
+"""The acts that each scope allows with the tools, for the text of a start."""
 _NOTHING = HookResult(outcome=HookOutcome.EMPTY)
 _IGNORED = HookResult(outcome=HookOutcome.IGNORED)
 _DUPLICATE = HookResult(outcome=HookOutcome.DUPLICATE)
@@ -65,7 +77,7 @@ class _StartState:
     project: HookProject | None
     session_id: str | None
     is_duplicate: bool
-    past_session: PastSession | None
+    past_sessions: Sequence[PastSession]
     tasks: Sequence[ReadyTask]
 
 
@@ -84,6 +96,7 @@ class AgentHooks:
         db: Database,
         clock: Clock,
         sessions: ClientSessions,
+        projects: ProjectNames,
         ender: SessionEnder,
         memories: MemoryFinder,
         disk: FreeSpace,
@@ -93,6 +106,7 @@ class AgentHooks:
         self._db = db
         self._clock = clock
         self._sessions = sessions
+        self._projects = projects
         self._ender = ender
         self._memories = memories
         self._disk = disk
@@ -109,6 +123,8 @@ class AgentHooks:
         """
         try:
             async with asyncio.timeout(self.deadline_s):
+                if project is not None and call.event != "end":
+                    project = await self._projects.resolve(caller, project)
                 match call.event:
                     case "session-start":
                         return await self._start(caller, call, project)
@@ -142,17 +158,21 @@ class AgentHooks:
         if target is None:
             return _IGNORED
         memories = await self._find_memories_for_start(caller, target, state)
-        context = StartContext(past_session=state.past_session, memories=memories, tasks=state.tasks)
+        context = StartContext(past_sessions=state.past_sessions, memories=memories, tasks=state.tasks)
 
         def write(tx: Tx) -> HookResult:
-            if not store.add_mark(tx, caller.workspace_id, call.session_id, store.START, call.source, at=now):
-                return _DUPLICATE
             session = self._sessions.open(tx, caller, call, target, at=now)
             if session is None:
                 return _IGNORED
-            text, shown_ids = build_start_text(context, project=target.project, session_id=session.id, now=now)
+            if is_double(tx, caller.workspace_id, call, at=now):
+                return _DUPLICATE
+            save_event(tx, caller.workspace_id, call, at=now)
+            self._sessions.record_event(tx, caller, call, at=now)
+            # The conversation may no longer contain what was given before this start.
+            store.delete_marks(tx, caller.workspace_id, call.session_id, store.MEMORY)
+            text, shown_ids = build_start_text(context, project=target, session_id=session.id, abilities=_list_abilities(caller), now=now)
             for memory_id in shown_ids:
-                store.add_mark(tx, caller.workspace_id, call.session_id, store.MEMORY, memory_id, at=now)
+                store.save_mark(tx, caller.workspace_id, call.session_id, store.MEMORY, memory_id, at=now)
             return HookResult(outcome=HookOutcome.TEXT, text=text) if text else _NOTHING
 
         self._disk.require()
@@ -161,21 +181,19 @@ class AgentHooks:
     def _load_start(self, tx: Tx, caller: Caller, call: HookCall, project: HookProject | None, now: datetime) -> _StartState:
         session = self._sessions.find(tx, caller, call.session_id)
         project = project or get_project(session)
-        starts = store.list_marks(tx, caller.workspace_id, call.session_id, store.START)
-        is_duplicate = call.source in starts
-        past_session, ready = None, list[ReadyTask]()
+        is_duplicate = is_double(tx, caller.workspace_id, call, at=now)
+        past_sessions, ready = list[PastSession](), list[ReadyTask]()
         if project is not None and not is_duplicate:
             caller.require_in_allow_lists(org=project.org, project=project.project)
-            own_ids = [] if session is None else [session.id, *([session.resumed_from] if session.resumed_from else [])]
             if caller.has_scope(_SESSIONS_SCOPE):
-                past_session = self._sessions.find_past_session(tx, caller, project, without=own_ids)
+                past_sessions = list_past_sessions(tx, caller, project, present=session)
             if caller.has_scope(_PLANS_SCOPE):
                 ready = _list_ready_tasks(tx, caller, project, now)
         return _StartState(
             project=project,
             session_id=None if session is None else session.id,
             is_duplicate=is_duplicate,
-            past_session=past_session,
+            past_sessions=past_sessions,
             tasks=ready,
         )
 
@@ -212,7 +230,7 @@ class AgentHooks:
             return _IGNORED
         memories = await self._memories.find_related(
             caller,
-            [call.prompt[:_MAX_QUERY_CHARS]],
+            [extract_question(call.prompt)],
             org=target.org,
             project=target.project,
             session_id=session_id,
@@ -223,13 +241,14 @@ class AgentHooks:
         text, shown_ids = build_prompt_text(memories, now=now)
 
         def write(tx: Tx) -> HookResult:
-            stops = store.count_marks(tx, caller.workspace_id, call.session_id, store.STOP)
-            turn = call.turn or f"{stops}:{_digest(call.prompt)}"
-            if not store.add_mark(tx, caller.workspace_id, call.session_id, store.PROMPT, turn, at=now):
+            session = self._sessions.open(tx, caller, call, target, at=now)
+            if is_double(tx, caller.workspace_id, call, at=now):
                 return _DUPLICATE
-            self._sessions.open(tx, caller, call, target, at=now)
+            save_event(tx, caller.workspace_id, call, at=now)
+            if session is not None:
+                self._sessions.record_event(tx, caller, call, at=now)
             for memory_id in shown_ids:
-                store.add_mark(tx, caller.workspace_id, call.session_id, store.MEMORY, memory_id, at=now)
+                store.save_mark(tx, caller.workspace_id, call.session_id, store.MEMORY, memory_id, at=now)
             return HookResult(outcome=HookOutcome.TEXT, text=text) if text else _NOTHING
 
         self._disk.require()
@@ -242,21 +261,18 @@ class AgentHooks:
         now = self._clock()
 
         def write(tx: Tx) -> HookResult:
-            prompts = store.count_marks(tx, caller.workspace_id, call.session_id, store.PROMPT)
-            turn = f"{call.turn or prompts}:{_digest(call.message)}"
-            if not store.add_mark(tx, caller.workspace_id, call.session_id, store.STOP, turn, at=now):
-                return _DUPLICATE
             session = self._sessions.open(tx, caller, call, project, at=now)
             if session is None:
-                raise _UnknownSession
+                return _IGNORED
+            if is_double(tx, caller.workspace_id, call, at=now):
+                return _DUPLICATE
+            save_event(tx, caller.workspace_id, call, at=now)
+            self._sessions.record_event(tx, caller, call, at=now)
             self._sessions.append_message(tx, caller, session, call, message, at=now)
             return _RECORDED
 
         self._disk.require()
-        try:
-            return await self._db.write(write)
-        except _UnknownSession:  # the mark is rolled back too
-            return _IGNORED
+        return await self._db.write(write)
 
     async def _end(self, caller: Caller, call: HookCall) -> HookResult:
         def read(tx: Tx) -> tuple[str, bool] | None:
@@ -270,7 +286,9 @@ class AgentHooks:
             return _IGNORED
         session_id, has_handoff = open_session
         status = SessionStatus.HANDED_OFF if has_handoff else SessionStatus.COMPLETED
-        await self._ender.end(caller, session_id, SessionEndRequest(status=status))
+        # People leave a session and resume it days later, so an exit finishes nothing.
+        await self._ender.end(caller, session_id, SessionEndRequest(status=status, keeps_memories=True))
+        await self._db.write(lambda tx: store.delete_marks(tx, caller.workspace_id, call.session_id, store.START), is_synced=False)
         return _RECORDED
 
 
@@ -281,17 +299,19 @@ class HookTimedOut(RookeryError):
         super().__init__(f"A hook of a coding agent took longer than {deadline_s:g} s and answered with nothing.")
 
 
-class _UnknownSession(Exception):
-    """The client's session is unknown, and the request names no project."""
+def _list_abilities(caller: Caller) -> list[str]:
+    """Return what the key of *caller* may do with the tools of Rookery, in words."""
+    return [ability for scope, ability in _ABILITIES.items() if caller.has_scope(scope)]
 
 
 def _list_ready_tasks(tx: Tx, caller: Caller, project: HookProject, now: datetime) -> list[ReadyTask]:
     access_filter = replace(PlanAccessFilter.from_caller(caller), projects=frozenset({project.project}))
     if project.org is not None:
         access_filter = replace(access_filter, orgs=frozenset({project.org}))
-    ready, _ = tasks.list_page(
-        tx, access_filter, TaskState.READY, plan_id=None, phase_id=None, session_id=None, at=now, limit=_MAX_TASKS, offset=0
+    task_page = tasks.list_page(
+        tx, access_filter, TaskState.READY, plan_id=None, phase_id=None, session_id=None, at=now, page=PageSlice(_MAX_TASKS)
     )
+    ready = task_page.items
     slugs = {plan.id: plan.slug for plan in plans.find_by_ids(tx, sorted({task.plan_id for task in ready})).values()} if ready else {}
     return [ReadyTask(id=task.id, name=task.name, plan=slugs.get(task.plan_id, "")) for task in ready]
 
@@ -299,7 +319,7 @@ def _list_ready_tasks(tx: Tx, caller: Caller, project: HookProject, now: datetim
 def _build_queries(project: HookProject, state: _StartState) -> list[str]:
     """Return the questions for memories at a start: the last session, the ready tasks, and the last work in the repository."""
     queries = list[str]()
-    past = state.past_session
+    past = state.past_sessions[0] if state.past_sessions else None
     if past is not None and past.handoff is not None:
         notes = past.handoff.notes
         queries.append("; ".join([*notes.next_steps, *notes.remaining, *notes.blockers]) or notes.summary or "")
@@ -308,8 +328,4 @@ def _build_queries(project: HookProject, state: _StartState) -> list[str]:
     queries.append("; ".join(task.name for task in state.tasks))
     branch = (project.branch or "").replace("-", " ").replace("_", " ").replace("/", " ")
     queries.append(" ".join([branch, project.commit or ""]).strip())
-    return [query[:_MAX_QUERY_CHARS] for query in queries if query.strip()]
-
-
-def _digest(text: str) -> str:
-    return sha256(text.encode()).hexdigest()[:32]
+    return [extract_question(query) for query in queries if query.strip()]

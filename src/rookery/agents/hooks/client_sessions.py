@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from rookery.access.models import Caller
-from rookery.agents.models.agent_hooks import HookCall, HookProject, PastSession
+from rookery.agents.models.agent_hooks import HookCall, HookProject
 from rookery.agents.models.sessions import (
     AgentSession,
-    HandoffOutcome,
     NewSession,
     NewSessionEvent,
     SessionEventType,
@@ -20,16 +18,13 @@ from rookery.agents.sessions.access import can_read_session, require_agent
 from rookery.agents.sessions.errors import SessionResumed
 from rookery.agents.sessions.records import SessionRecords
 from rookery.agents.sessions.start import SessionStarter
-from rookery.agents.store import handoffs, session_events
+from rookery.agents.sessions.working_context import get_holder
 from rookery.agents.store import hooks as store
 from rookery.agents.store import sessions as session_store
 from rookery.kernel.db import Tx
 
 MAX_MESSAGE_CHARS = 50_000
 """Characters of a message that are recorded, as in other events of sessions."""
-
-_MAX_PAST_SESSIONS = 5
-"""Last sessions of a project in which a hand-off or a message is looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +77,11 @@ class ClientSessions:
         store.set_session_id(tx, workspace_id, client_session, successor.id, at=at)
         return successor
 
+    def record_event(self, tx: Tx, caller: Caller, call: HookCall, *, at: datetime) -> None:
+        """Store that the agent now works on a prompt in the client's session, or has ended its turn."""
+        has_turn = call.event == "prompt"
+        store.record_event(tx, caller.workspace_id, call.session_id, get_holder(caller), has_turn=has_turn, at=at)
+
     def _start(self, tx: Tx, caller: Caller, call: HookCall, project: HookProject, at: datetime) -> AgentSession:
         request = NewSession(
             agent_type=call.client,
@@ -101,29 +101,6 @@ class ClientSessions:
             data={"hook": call.event, "client": call.client, **({} if call.turn is None else {"turn": call.turn})},
         )
         self.records.add_event(tx, caller, session.id, event, at=at)
-
-    def find_past_session(self, tx: Tx, caller: Caller, project: HookProject, *, without: Sequence[str]) -> PastSession | None:
-        """
-        Return the last session of *project* with a hand-off or a note, or None.
-
-        Args:
-            without: Ids of sessions that are left out: the present one and those that it continues.
-        """
-        latest = session_store.list_latest_of_project(tx, caller.workspace_id, project.project, limit=_MAX_PAST_SESSIONS + len(without))
-        sessions = [
-            session
-            for session in latest
-            if session.id not in without and can_read_session(caller, session) and project.org in (None, session.org)
-        ]
-        handoffs_by_session = handoffs.find_by_sessions(tx, caller.workspace_id, [session.id for session in sessions])
-        for session in sessions:
-            handoff = handoffs_by_session.get(session.id)
-            if handoff is not None and handoff.taken_how is not HandoffOutcome.IGNORED_STALE:
-                return PastSession(agent_id=session.agent_id, at=handoff.written_at, handoff=handoff)
-            note = session_events.find_last_of_type(tx, caller.workspace_id, session.id, SessionEventType.NOTE)
-            if note is not None and note.message:
-                return PastSession(agent_id=session.agent_id, at=note.created_at, handoff=None, message=note.message)
-        return None
 
 
 def get_project(session: AgentSession | None) -> HookProject | None:

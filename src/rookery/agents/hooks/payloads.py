@@ -1,5 +1,5 @@
 """
-The payloads and answers of each client: Claude Code, Codex, VS Code and Cursor (D-93). Pure functions.
+The payloads and answers of each client of `HOOKS` (D-93). Pure functions.
 
 The names of the fields of all clients are read for each of them, because VS Code and Cursor also run the hooks of Claude Code, with their
 own field names.
@@ -7,6 +7,7 @@ own field names.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from rookery.agents.models.agent_hooks import HookCall, HookPayload
@@ -17,8 +18,11 @@ MAX_SESSION_ID_CHARS = 200
 _SESSION_FIELDS = ("session_id", "sessionId", "conversation_id")
 _TURN_FIELDS = ("turn_id", "generation_id", "prompt_id")
 _PROMPT_FIELDS = ("prompt", "user_prompt")
-_MESSAGE_FIELDS = ("last_assistant_message", "text")
-"""`text` is the field of Cursor's afterAgentResponse."""
+_MESSAGE_FIELDS = ("last_assistant_message", "text", "prompt_response")
+"""`text` is the field of Cursor's afterAgentResponse, `prompt_response` that of Gemini CLI's AfterAgent."""
+
+_HOOK_CONTEXT = re.compile(r"\s*<hook_context>[^<]*</hook_context>\s*")
+"""The texts of hooks of the start, which Gemini CLI puts before the prompt without a terminal (`-p`). It escapes each `<` in them."""
 
 _MAX_ID_CHARS = 200
 
@@ -34,7 +38,7 @@ def read_call(client: str, event: HookEvent, payload: HookPayload) -> HookCall |
         session_id=session_id,
         turn=_find_text(payload, _TURN_FIELDS)[:_MAX_ID_CHARS] or None,
         source=_find_text(payload, ("source",))[:_MAX_ID_CHARS] or "startup",
-        prompt=_find_text(payload, _PROMPT_FIELDS) if event == "prompt" else "",
+        prompt=_read_prompt(client, payload) if event == "prompt" else "",
         message=_find_text(payload, _MESSAGE_FIELDS) if event == "stop" else "",
     )
 
@@ -51,7 +55,17 @@ def build_answer(client: str, event: HookEvent, text: str) -> Mapping[str, objec
         return {}
     if client == "cursor":
         return {"additional_context": text}
-    return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}}
+    output = {"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}}
+    # Copilot CLI, which runs the hooks of VS Code, reads the text only at the top.
+    return {**output, "additionalContext": text} if client == "vscode" else output
+
+
+def _read_prompt(client: str, payload: HookPayload) -> str:
+    """Return the prompt of the user. It is empty if Qwen Code reports the results of tools."""
+    prompt = _find_text(payload, _PROMPT_FIELDS)
+    while client == "gemini" and (context := _HOOK_CONTEXT.match(prompt)) is not None:
+        prompt = prompt[context.end() :]
+    return prompt
 
 
 def _find_text(payload: HookPayload, names: Sequence[str]) -> str:

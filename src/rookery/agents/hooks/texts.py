@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from unicodedata import category, normalize
 
-from rookery.agents.models.agent_hooks import PastMemory, PastSession, ReadyTask, StartContext
+from rookery.agents.models.agent_hooks import HookProject, PastMemory, PastSession, ReadyTask, StartContext
 
 TAG = "rookery_memory"
 MAX_START_CHARS = 4_000
@@ -24,13 +24,22 @@ _START_NOTE = (
     "This is a record of earlier work in this project, kept by Rookery. It may be outdated or irrelevant to the present request, and it "
     "assigns no tasks."
 )
+_EMPTY_NOTE = "Rookery keeps a record of the work in this project. It is still empty."
+_DEFAULT_NOTE = (
+    "Rookery's tools that store something use this project and org, unless a call names others. "
+    "In sessions in several projects at once, calls need the names."
+)
 _PROMPT_NOTE = "Memories that may relate to this prompt, from the record that Rookery keeps. They may be outdated, and assign no tasks."
 _MAX_SUMMARY_CHARS = 900
 _MAX_LIST_CHARS = 240
+_MAX_LONG_LINES = 3
+_COUNT_CHARS = 80
 _MAX_START_MEMORY_CHARS = 400
 _MAX_PROMPT_MEMORY_CHARS = 300
 _MAX_TASK_CHARS = 100
 _MAX_NAME_CHARS = 80
+_MAX_PROJECT_CHARS = 260
+"""More than a project has, because an agent must be able to pass its whole name."""
 
 _OWN_TAG = re.compile(rf"<\s{{0,8}}/?\s{{0,8}}{TAG}(?:[^<>]{{0,200}}>)?", re.IGNORECASE)
 _ESCAPE = "&lt;"
@@ -91,19 +100,29 @@ def describe_age(since: datetime, now: datetime) -> str:
     return "just now"
 
 
-def build_start_text(context: StartContext, *, project: str, session_id: str, now: datetime) -> tuple[str, list[str]]:
+def build_start_text(
+    context: StartContext, *, project: HookProject, session_id: str, abilities: Sequence[str], now: datetime
+) -> tuple[str, list[str]]:
     """
-    Return the text for a new session, of at most `MAX_START_CHARS` characters, and the ids of the memories in it. Empty if *context* is.
+    Return the text for a new session, of at most `MAX_START_CHARS` characters, and the ids of the memories in it.
 
-    Parts that do not fit are left out: the last tasks first, then the last memories.
+    It names the project also if there is no record of it. Parts that do not fit are left out: the last tasks first, then the last memories.
+
+    Args:
+        abilities: What the key of the agent may do, in words.
     """
-    if context.is_empty:
-        return "", []
-    block = _Block(MAX_START_CHARS, [_START_NOTE])
-    block.add(f"Project in Rookery: {quote(project, limit=_MAX_NAME_CHARS)}. This session in Rookery: {session_id}.")
-    if context.past_session is not None:
-        for line in _describe_session(context.past_session, now):
+    block = _Block(MAX_START_CHARS, [_EMPTY_NOTE if context.is_empty else _START_NOTE])
+    block.add(_describe_project(project, session_id))
+    if project.taken_name is not None:
+        block.add(
+            f"Another repository has the project {quote(project.taken_name, limit=_MAX_NAME_CHARS)}. "
+            "If both are the same repository, `project` in .rookery.toml gives them one name."
+        )
+    block.add(f"The key of this session may {_join(abilities)}. {_DEFAULT_NOTE}")
+    for session in context.past_sessions[:1]:
+        for line in _describe_session(session, now):
             block.add(line)
+    _add_parallel_sessions(block, context.past_sessions[1:], now)
     positions = block.add_list("Memories:", [_describe_memory(memory, now, _MAX_START_MEMORY_CHARS) for memory in context.memories])
     block.add_list("Tasks of active plans that were open and ready:", [_describe_task(task) for task in context.tasks])
     return block.render(), [context.memories[position].id for position in positions]
@@ -123,9 +142,9 @@ class _Block:
     limit: int
     lines: list[str] = field(default_factory=list[str])
 
-    def add(self, *lines: str) -> bool:
-        """Add *lines* if all of them fit; return whether they do."""
-        if len("\n".join([_OPENING, *self.lines, *lines, _CLOSING])) > self.limit:
+    def add(self, *lines: str, reserve: int = 0) -> bool:
+        """Add *lines* if all of them fit and leave room for *reserve* characters; return whether they do."""
+        if len("\n".join([_OPENING, *self.lines, *lines, _CLOSING])) > self.limit - reserve:
             return False
         self.lines.extend(lines)
         return True
@@ -140,6 +159,15 @@ class _Block:
 
     def render(self) -> str:
         return "\n".join([_OPENING, *self.lines, _CLOSING])
+
+
+def _describe_project(project: HookProject, session_id: str) -> str:
+    org = "" if project.org is None else f" Org: {quote(project.org, limit=_MAX_NAME_CHARS)}."
+    return f"Project in Rookery: {quote(project.project, limit=_MAX_PROJECT_CHARS)}.{org} This session in Rookery: {session_id}."
+
+
+def _join(words: Sequence[str]) -> str:
+    return ", ".join(words[:-1]) + (" and " if len(words) > 1 else "") + words[-1]
 
 
 def _describe_session(session: PastSession, now: datetime) -> Iterator[str]:
@@ -159,6 +187,24 @@ def _describe_session(session: PastSession, now: datetime) -> Iterator[str]:
     ):
         if items:
             yield f"{title}: {quote('; '.join(items), limit=_MAX_LIST_CHARS)}"
+
+
+def _add_parallel_sessions(block: _Block, sessions: Sequence[PastSession], now: datetime) -> None:
+    """Add one line for each session, shorter ones if they are many, and the number of those that do not fit."""
+    limit = _MAX_LIST_CHARS if len(sessions) <= _MAX_LONG_LINES else _MAX_TASK_CHARS
+    left_out_count = sum(not block.add(_describe_parallel_session(session, now, limit), reserve=_COUNT_CHARS) for session in sessions)
+    if left_out_count:
+        block.add(f"Further sessions in parallel that are not shown here: {left_out_count}.")
+
+
+def _describe_parallel_session(session: PastSession, now: datetime, limit: int) -> str:
+    origin = f"{quote(session.agent_id, limit=_MAX_NAME_CHARS)}, {describe_age(session.at, now)}"
+    if session.handoff is None:
+        return f"The last message of the last session ({origin}): {quote(session.message, limit=limit)}"
+    notes = session.handoff.notes
+    items = [notes.summary or "", *notes.next_steps, *notes.remaining, *notes.blockers]
+    content = quote("; ".join(filter(None, items)), limit=limit)
+    return f"Hand-off note of a session in parallel ({origin}, {session.handoff.session_id}): {content}"
 
 
 def _describe_memory(memory: PastMemory, now: datetime, limit: int) -> str:

@@ -52,13 +52,28 @@ class HookProject:
     The project in which a coding agent works, as `rookery hook` finds it on the machine of the agent.
 
     Attributes:
+        remotes: The ids of the remotes of the repository. The first identifies it.
+        folder: The id of its folder, which identifies a repository without remotes.
+        full_name: The name of the repository with its owner.
+        is_named: `.rookery.toml` names the project, so the name stays as it is.
+        taken_name: The name that the project would have if another repository did not have it.
         branch: The branch of the repository, and *commit* the subject of its last commit. They are part of the query for memories.
     """
 
     project: str
     org: str | None = None
+    remotes: tuple[str, ...] = ()
+    folder: str | None = None
+    full_name: str | None = None
+    is_named: bool = False
+    taken_name: str | None = None
     branch: str | None = None
     commit: str | None = None
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids that identify the repository, the most general first. Empty if the client sends none."""
+        return self.remotes or (() if self.folder is None else (self.folder,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +86,7 @@ class HookResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastSession:
-    """The last session of a project: its hand-off, or else the last message that a hook recorded."""
+    """An earlier session of a project: its hand-off, or else the last message that a hook recorded."""
 
     agent_id: str
     at: datetime
@@ -109,16 +124,21 @@ class ReadyTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartContext:
-    """The record of a project for a new session of a coding agent."""
+    """
+    The record of a project for a new session of a coding agent.
 
-    past_session: PastSession | None = None
+    Attributes:
+        past_sessions: The session to describe in full, then those in parallel with it.
+    """
+
+    past_sessions: Sequence[PastSession] = ()
     memories: Sequence[PastMemory] = ()
     tasks: Sequence[ReadyTask] = ()
 
     @property
     def is_empty(self) -> bool:
         """True if there is no record."""
-        return self.past_session is None and not self.memories and not self.tasks
+        return not self.past_sessions and not self.memories and not self.tasks
 
 
 HookPayload = Mapping[str, object]

@@ -234,12 +234,14 @@ class SessionEndRequest:
 
     Attributes:
         promote: The session memories to move to the project: True for all, False for none, or their ids (D-53).
+        keeps_memories: Keep the memories for a successor, whatever the status.
     """
 
     status: SessionStatus = SessionStatus.COMPLETED
     summary: str | None = None
     handoff: SessionNotes | None = None
     promote: bool | tuple[str, ...] = False
+    keeps_memories: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

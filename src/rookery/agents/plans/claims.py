@@ -14,6 +14,7 @@ from rookery.agents.errors import LeaseLost, TaskClaimed, WrongTransition
 from rookery.agents.models.plans import EventActor, Plan, PlanAccessFilter, PlanStatus, Task, TaskClaim, TaskStatus
 from rookery.agents.models.views import TaskView
 from rookery.agents.plans.plan_events import PlanEventRecorder, ReadyTaskNotifier
+from rookery.agents.plans.server_pulse import ServerPulse
 from rookery.agents.plans.transitions import (
     FORCED_LEASE_TRANSITIONS,
     LEASE_TRANSITIONS,
@@ -119,8 +120,18 @@ class Claims:
         completion_listeners: Functions called for each completed task.
     """
 
-    def __init__(self, *, db: Database, recorder: PlanEventRecorder, notifier: ReadyTaskNotifier, clock: Clock, ids: IdFactory) -> None:
+    def __init__(
+        self,
+        *,
+        db: Database,
+        recorder: PlanEventRecorder,
+        notifier: ReadyTaskNotifier,
+        pulse: ServerPulse,
+        clock: Clock,
+        ids: IdFactory,
+    ) -> None:
         self._db = db
+        self._pulse = pulse
         self._recorder = recorder
         self._notifier = notifier
         self._clock = clock
@@ -139,6 +150,7 @@ class Claims:
             PlanNotActive, PhaseClosed, TaskBlocked: Work on the task cannot start now.
             PreconditionFailed: *expected* does not match the version of the task.
         """
+        await self._pulse.require_beat()
         now, by = self._clock(), EventActor.from_caller(caller, lease_request.session_id)
 
         def write(tx: Tx) -> TaskView:
@@ -171,6 +183,7 @@ class Claims:
         """
         deadline = asyncio.get_running_loop().time() + wait_s
         while True:
+            await self._pulse.require_beat()
             wakeup = self._notifier.subscribe(caller.workspace_id)
             try:
                 outcome = await self._db.write(lambda tx: self._claim_next(tx, caller, plan_ref, lease_request, any_plan=any_plan))
@@ -194,6 +207,7 @@ class Claims:
             LeaseLost: The lease has ended, or *credential* does not match it.
         """
         _require_credential(credential)
+        await self._pulse.require_beat()
         now = self._clock()
 
         def write(tx: Tx) -> TaskView:
@@ -281,6 +295,7 @@ class Claims:
 
     async def expire_leases(self) -> int:
         """Expire overdue leases, so that read-only clients see them as expired. Return the number expired."""
+        await self._pulse.require_beat()
         swept = 0
         for _ in range(_MAX_BATCHES):
             expired_count = await self._db.write(lambda tx: self._expire_batch(tx, None, self._clock()))
@@ -384,6 +399,7 @@ class Claims:
         expected: ExpectedETags = None,
     ) -> LeaseEndResult:
         _require_credential(credential)
+        await self._pulse.require_beat()
         now, access_filter = self._clock(), PlanAccessFilter.from_caller(caller)
 
         def write(tx: Tx) -> LeaseEndResult:

@@ -26,6 +26,7 @@ from rookery.agents.store import phases, plans
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.ids import IdFactory
+from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
 
 _MAX_LISTED_PHASES = 100
@@ -55,7 +56,7 @@ class Plans:
         """Store a plan as `create` does, within the transaction *tx*. *draft* must have passed `factory.validate_size`."""
         return create_plan(tx, caller, draft, recorder=self._recorder, ids=self._ids, now=self._clock())
 
-    async def list_page(self, caller: Caller, filters: PlanFilter, *, limit: int, offset: int) -> tuple[list[PlanView], int]:
+    async def list_page(self, caller: Caller, filters: PlanFilter, *, page: PageSlice) -> ListPage[PlanView]:
         """
         Return a page of the plans, newest first, and the total count.
 
@@ -64,9 +65,9 @@ class Plans:
         """
         caller.require_in_allow_lists(org=filters.org, project=filters.project)
 
-        def read(tx: Tx) -> tuple[list[PlanView], int]:
-            page, total = plans.list_page(tx, PlanAccessFilter.from_caller(caller), filters, limit=limit, offset=offset)
-            return load_plan_views(tx, page), total
+        def read(tx: Tx) -> ListPage[PlanView]:
+            plan_page = plans.list_page(tx, PlanAccessFilter.from_caller(caller), filters, page=page)
+            return plan_page.with_items(load_plan_views(tx, plan_page.items))
 
         return await self._db.read(read)
 
@@ -84,7 +85,7 @@ class Plans:
             )
         )
 
-    async def list_events(self, caller: Caller, ref: str, *, after: int, limit: int, offset: int) -> tuple[list[PlanEvent], int]:
+    async def list_events(self, caller: Caller, ref: str, *, after: int, page: PageSlice) -> ListPage[PlanEvent]:
         """
         Return a page of the events of a plan with a seq greater than *after*, oldest first, and their total count.
 
@@ -92,9 +93,7 @@ class Plans:
             NotFound: The plan does not exist.
         """
         return await self._db.read(
-            lambda tx: plans.list_events(
-                tx, get_plan(tx, PlanAccessFilter.from_caller(caller), ref).id, after=after, limit=limit, offset=offset
-            )
+            lambda tx: plans.list_events(tx, get_plan(tx, PlanAccessFilter.from_caller(caller), ref).id, after=after, page=page)
         )
 
     async def change(self, caller: Caller, ref: str, change: PlanChange, *, expected: ExpectedETags = None) -> PlanView:

@@ -32,6 +32,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.ids import IdFactory
+from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
 
 _EVENT_NAMES = {
@@ -54,7 +55,7 @@ class Tasks:
         self._clock = clock
         self._ids = ids
 
-    async def list_page(self, caller: Caller, query: TaskFilter, *, limit: int, offset: int) -> tuple[list[TaskView], int]:
+    async def list_page(self, caller: Caller, query: TaskFilter, *, page: PageSlice) -> ListPage[TaskView]:
         """
         Return a page of the tasks that match *query*, and the total count.
 
@@ -63,10 +64,10 @@ class Tasks:
         """
         now, access_filter = self._clock(), PlanAccessFilter.from_caller(caller)
 
-        def read(tx: Tx) -> tuple[list[TaskView], int]:
+        def read(tx: Tx) -> ListPage[TaskView]:
             plan = None if query.plan is None else get_plan(tx, access_filter, query.plan)
             phase = None if plan is None or query.phase is None else get_phase(tx, plan, query.phase)
-            page, total = tasks.list_page(
+            task_page = tasks.list_page(
                 tx,
                 access_filter,
                 query.state,
@@ -74,10 +75,9 @@ class Tasks:
                 phase_id=None if phase is None else phase.id,
                 session_id=query.session_id,
                 at=now,
-                limit=limit,
-                offset=offset,
+                page=page,
             )
-            return load_task_views(tx, page, now), total
+            return task_page.with_items(load_task_views(tx, task_page.items, now))
 
         return await self._db.read(read)
 

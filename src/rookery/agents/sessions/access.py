@@ -53,12 +53,16 @@ _ACTIVITY_WRITE_INTERVAL = timedelta(minutes=5)
 """Minimum time between two writes of the last activity."""
 
 
-class OpenSessionChecker:
-    """Checks whether sessions are open."""
+class SessionFinder:
+    """A finder of sessions for other domains."""
 
     def __init__(self, *, db: Database, clock: Clock) -> None:
         self._db = db
         self._clock = clock
+
+    async def list_predecessors(self, workspace_id: int, session_id: str) -> list[str]:
+        """Return the ids of the sessions of the workspace that a session continues, the nearest first."""
+        return await self._db.lookup(lambda tx: store.list_predecessor_ids(tx, workspace_id, session_id))
 
     async def is_open(self, workspace_id: int, session_id: str) -> bool:
         """Return True if the workspace has the session and it is open. The call counts as activity in the session."""

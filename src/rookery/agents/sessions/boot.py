@@ -16,6 +16,7 @@ from rookery.agents.sessions.start import SessionStarter
 from rookery.agents.store import phases, plans, tasks
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
+from rookery.kernel.pages import PageSlice
 
 MAX_BOOT_TASKS = 10
 """Ready tasks in the context of a new session."""
@@ -60,11 +61,11 @@ class BootLoader:
                 return None, None, ()
             view = load_plan_view(tx, plan, now, with_phases=False, with_tasks=False)
             current = None if view.current_phase is None else phases.find(tx, plan.id, view.current_phase.id)
-            ready, _ = tasks.list_page(
-                tx, access_filter, TaskState.READY, plan_id=plan.id, phase_id=None, session_id=None, at=now, limit=MAX_BOOT_TASKS, offset=0
+            task_page = tasks.list_page(
+                tx, access_filter, TaskState.READY, plan_id=plan.id, phase_id=None, session_id=None, at=now, page=PageSlice(MAX_BOOT_TASKS)
             )
             phase = None if current is None else load_phase_view(tx, current, now, with_tasks=False)
-            return view, phase, tuple(load_task_views(tx, ready, now)) if ready else ()
+            return view, phase, tuple(load_task_views(tx, task_page.items, now)) if task_page.items else ()
 
         plan, phase, ready = await self._db.read(read)
         previous = await self._starter.load_previous_state(session)

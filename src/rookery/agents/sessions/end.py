@@ -11,6 +11,7 @@ from rookery.agents.events import AgentSessionEnded
 from rookery.agents.models.plans import SYSTEM_ACTOR, EventActor
 from rookery.agents.models.sessions import AgentSession, Handoff, HandoffOutcome, SessionEndRequest, SessionNotes, SessionStatus
 from rookery.agents.plans.claims import Claims
+from rookery.agents.plans.server_pulse import ServerPulse
 from rookery.agents.ports import SessionMemoryStore
 from rookery.agents.sessions.access import can_read_session, require_agent
 from rookery.agents.sessions.errors import SessionEnded
@@ -40,27 +41,39 @@ class SessionCloser:
     bus: EventBus
 
     def close(
-        self, tx: Tx, session: AgentSession, *, status: SessionStatus, actor: EventActor, at: datetime, reason: str | None = None
+        self,
+        tx: Tx,
+        session: AgentSession,
+        *,
+        status: SessionStatus,
+        actor: EventActor,
+        at: datetime,
+        reason: str | None = None,
+        keeps_memories: bool = False,
     ) -> AgentSession:
         """
         End *session* and return it. The session must be open and locked by this transaction.
 
         The leases of the session are released. Its memories are archived now or, if a successor may follow, later.
+
+        Args:
+            keeps_memories: A successor may follow, whatever the status.
         """
+        is_final = status in (SessionStatus.COMPLETED, SessionStatus.FAILED) and not keeps_memories
         ended_session = replace(
             session,
             status=status,
             end_reason=reason,
             ended_at=at,
             last_activity_at=max(session.last_activity_at, at) if actor.key_id else session.last_activity_at,
-            memories_due=self._archive_memories(tx, session, status, at),
+            memories_due=self._archive_memories(tx, session, at) if is_final else session.last_activity_at + MEMORY_GRACE_PERIOD,
             version=session.version + 1,
         )
         store.change(tx, ended_session)
         self.claims.release_session_tasks(
             tx, ended_session.workspace_id, ended_session.id, actor=actor, reason=f"the session is {reason or status.value}", now=at
         )
-        self._schedule_predecessor_memories(tx, ended_session, at)
+        self._schedule_predecessor_memories(tx, ended_session, at if is_final else ended_session.last_activity_at + MEMORY_GRACE_PERIOD)
         event = AgentSessionEnded(
             workspace_id=ended_session.workspace_id,
             session_id=ended_session.id,
@@ -72,23 +85,20 @@ class SessionCloser:
         self.bus.publish_on_commit(tx, event)
         return ended_session
 
-    def _archive_memories(self, tx: Tx, session: AgentSession, status: SessionStatus, at: datetime) -> datetime | None:
-        match status:
-            case SessionStatus.COMPLETED | SessionStatus.FAILED:
-                is_done = self.memories.archive(tx, session.workspace_id, session.id, at=at, limit=MEMORY_BATCH_SIZE)
-                return None if is_done else at
-            case _:
-                return session.last_activity_at + MEMORY_GRACE_PERIOD
+    def _archive_memories(self, tx: Tx, session: AgentSession, at: datetime) -> datetime | None:
+        is_done = self.memories.archive(tx, session.workspace_id, session.id, at=at, limit=MEMORY_BATCH_SIZE)
+        return None if is_done else at
 
-    def _schedule_predecessor_memories(self, tx: Tx, session: AgentSession, at: datetime) -> None:
-        """Schedule the archiving of the memories of the sessions that *session* continued."""
-        for session_id in {session.resumed_from, session.offered_id} - {None, session.id}:
-            predecessor = store.find_for_update(tx, session.workspace_id, session_id) if session_id else None
-            if predecessor is None or predecessor.memories_due is None:
-                continue
-            handoff = handoffs.find_by_session(tx, predecessor.workspace_id, predecessor.id)
-            if predecessor.id == session.resumed_from or (handoff is not None and handoff.taken_by == session.id):
-                store.set_memories_due(tx, predecessor.workspace_id, predecessor.id, min(at, predecessor.memories_due))
+    def _schedule_predecessor_memories(self, tx: Tx, session: AgentSession, due: datetime) -> None:
+        """Set the time to archive the memories of the sessions that *session* continued, unless they are archived."""
+        ids = store.list_predecessor_ids(tx, session.workspace_id, session.id)
+        if session.offered_id not in (None, session.id, *ids):
+            handoff = handoffs.find_by_session(tx, session.workspace_id, session.offered_id)
+            ids += [session.offered_id] if handoff is not None and handoff.taken_by == session.id else []
+        for session_id in ids:
+            predecessor = store.find_for_update(tx, session.workspace_id, session_id)
+            if predecessor is not None and predecessor.memories_due is not None:
+                store.set_memories_due(tx, predecessor.workspace_id, predecessor.id, due)
 
 
 class SessionEnder:
@@ -129,7 +139,14 @@ class SessionEnder:
                 write_handoff(tx, session, notes, at=now)
             if request.summary is not None:
                 session = replace(session, summary=request.summary)
-            return self._closer.close(tx, session, status=request.status, actor=EventActor.from_caller(caller, session.id), at=now)
+            return self._closer.close(
+                tx,
+                session,
+                status=request.status,
+                actor=EventActor.from_caller(caller, session.id),
+                at=now,
+                keeps_memories=request.keeps_memories,
+            )
 
         return await self._db.write(write)
 
@@ -145,7 +162,7 @@ class SessionEnder:
                 raise ValidationFailed(
                     {"promote": [f"{memory_id!r} is not a session memory of this session" for memory_id in unknown_ids[:10]]}
                 )
-        self._memories.promote(tx, session.workspace_id, session.id, ids=ids, org=session.org, project=session.project, at=at)
+        self._memories.promote(tx, caller, session.id, ids=ids, org=session.org, project=session.project, at=at)
 
 
 def _is_same_end(tx: Tx, session: AgentSession, request: SessionEndRequest) -> bool:
@@ -234,15 +251,22 @@ _MAX_BATCHES = 1_000
 class SessionSweeper:
     """Abandons idle sessions and archives due memories. It runs in every process; rows locked by another one are skipped."""
 
-    def __init__(self, *, db: Database, clock: Clock, memories: SessionMemoryStore, closer: SessionCloser) -> None:
+    def __init__(self, *, db: Database, clock: Clock, memories: SessionMemoryStore, closer: SessionCloser, pulse: ServerPulse) -> None:
         self._db = db
         self._clock = clock
         self._memories = memories
         self._closer = closer
+        self._pulse = pulse
 
     async def sweep(self) -> tuple[int, int]:
-        """Abandon idle sessions and archive due memories. Return the numbers of abandoned sessions and of archived batches."""
-        return await self._run_batches(self._abandon_batch), await self._run_batches(self._archive_batch)
+        """
+        Abandon idle sessions and archive due memories. Return the numbers of abandoned sessions and of archived batches.
+
+        After a gap of the server, no session is abandoned for a minute, so that agents that slept too can go on.
+        """
+        await self._pulse.require_beat()
+        abandoned_count = 0 if self._pulse.is_in_grace_period else await self._run_batches(self._abandon_batch)
+        return abandoned_count, await self._run_batches(self._archive_batch)
 
     async def _run_batches(self, work: Callable[[Tx], int]) -> int:
         swept_count = 0
@@ -264,6 +288,21 @@ class SessionSweeper:
         now = self._clock()
         due = store.list_memories_due(tx, at=now, limit=1)
         for session in due:
-            if self._memories.archive(tx, session.workspace_id, session.id, at=now, limit=MEMORY_BATCH_SIZE):
+            later = self._find_later_due(tx, session, now)
+            if later is not None:
+                store.set_memories_due(tx, session.workspace_id, session.id, later)
+            elif self._memories.archive(tx, session.workspace_id, session.id, at=now, limit=MEMORY_BATCH_SIZE):
                 store.set_memories_due(tx, session.workspace_id, session.id, None)
         return len(due)
+
+    def _find_later_due(self, tx: Tx, session: AgentSession, at: datetime) -> datetime | None:
+        """Return the time until which the successors of *session* need its memories, or None if that is past."""
+        last = session
+        for _ in range(store.MAX_PREDECESSORS):
+            successor = None if last.resumed_by is None else store.find(tx, session.workspace_id, last.resumed_by)
+            if successor is None:
+                break
+            last = successor
+        if last.is_open:
+            return at + MEMORY_GRACE_PERIOD
+        return last.memories_due if last is not session and last.memories_due is not None and last.memories_due > at else None

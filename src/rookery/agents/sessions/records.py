@@ -33,6 +33,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound
 from rookery.kernel.events import EventBus
+from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
 
 MAX_EVENTS_PER_SESSION = 100_000
@@ -68,9 +69,7 @@ class SessionRecords:
         session = store.find(tx, caller.workspace_id, session_id)
         return None if session is None or not can_read_session(caller, session) else self._load_views(tx, [session])[0]
 
-    async def list_page(
-        self, caller: Caller, filters: SessionFilter, *, plan: str | None, limit: int, offset: int
-    ) -> tuple[list[SessionView], int]:
+    async def list_page(self, caller: Caller, filters: SessionFilter, *, plan: str | None, page: PageSlice) -> ListPage[SessionView]:
         """
         Return a page of the sessions that match *filters* and that *caller* has access to, newest first, and the total count.
 
@@ -84,11 +83,11 @@ class SessionRecords:
         caller.require_in_allow_lists(org=filters.org, project=filters.project)
         filters = replace(filters, orgs=caller.orgs, projects=caller.projects)
 
-        def read(tx: Tx) -> tuple[list[SessionView], int]:
+        def read(tx: Tx) -> ListPage[SessionView]:
             access_filter = PlanAccessFilter.from_caller(caller)
             in_plan = filters if plan is None else replace(filters, plan_id=get_plan(tx, access_filter, plan).id)
-            sessions, total = store.list_page(tx, caller.workspace_id, in_plan, limit=limit, offset=offset)
-            return self._load_views(tx, sessions), total
+            session_page = store.list_page(tx, caller.workspace_id, in_plan, page=page)
+            return session_page.with_items(self._load_views(tx, session_page.items))
 
         return await self._db.read(read)
 
@@ -205,8 +204,8 @@ class SessionRecords:
         return event
 
     async def list_events(
-        self, caller: Caller, session_id: str, *, after: int, event_type: SessionEventType | None, limit: int, offset: int
-    ) -> tuple[list[SessionEvent], int]:
+        self, caller: Caller, session_id: str, *, after: int, event_type: SessionEventType | None, page: PageSlice
+    ) -> ListPage[SessionEvent]:
         """
         Return a page of the events with a seq greater than *after*, in order, and their total count.
 
@@ -214,16 +213,16 @@ class SessionRecords:
             NotFound: The session does not exist, or *caller* has no access to it.
         """
 
-        def read(tx: Tx) -> tuple[list[SessionEvent], int] | None:
+        def read(tx: Tx) -> ListPage[SessionEvent] | None:
             session = store.find(tx, caller.workspace_id, session_id)
             if session is None or not can_read_session(caller, session):
                 return None
-            return session_events.list_page(tx, caller.workspace_id, session_id, after, event_type, limit=limit, offset=offset)
+            return session_events.list_page(tx, caller.workspace_id, session_id, after, event_type, page=page)
 
-        page = await self._db.read(read)
-        if page is None:
+        event_page = await self._db.read(read)
+        if event_page is None:
             raise NotFound("session", session_id)
-        return page
+        return event_page
 
     def _load_views(self, tx: Tx, sessions: Sequence[AgentSession]) -> list[SessionView]:
         if not sessions:

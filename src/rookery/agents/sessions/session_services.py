@@ -9,6 +9,7 @@ from rookery.access.models import Caller
 from rookery.agents.models.plans import EventActor, Task
 from rookery.agents.models.sessions import HandoffOutcome
 from rookery.agents.plans.claims import Claims
+from rookery.agents.plans.server_pulse import ServerPulse
 from rookery.agents.ports import SessionKeyVerifier, SessionMemoryStore, ToolCallCounter
 from rookery.agents.sessions.boot import BootLoader
 from rookery.agents.sessions.end import SessionCloser, SessionEnder, SessionSweeper, touch_session
@@ -75,6 +76,7 @@ def build_session_services(
     tool_calls: ToolCallCounter,
     keys: SessionKeyVerifier,
     claims: Claims,
+    pulse: ServerPulse,
 ) -> SessionServices:
     """
     Return the session services. No background task is started.
@@ -92,5 +94,5 @@ def build_session_services(
         records=SessionRecords(db=db, bus=bus, clock=clock, tool_calls=tool_calls),
         ender=SessionEnder(db=db, clock=clock, memories=memories, closer=closing),
         streams=SessionStreams(db=db, bus=bus, wakeups=wakeups, keys=keys),
-        sweeper=SessionSweeper(db=db, clock=clock, memories=memories, closer=closing),
+        sweeper=SessionSweeper(db=db, clock=clock, memories=memories, closer=closing, pulse=pulse),
     )

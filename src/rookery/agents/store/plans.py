@@ -9,8 +9,9 @@ from sqlalchemy import BigInteger, ColumnElement, and_, bindparam, false, func, 
 from rookery.agents.models.drafts import PlanFilter
 from rookery.agents.models.plans import Plan, PlanAccessFilter, PlanEvent, PlanStatus
 from rookery.agents.store.tables import PLAN_EVENTS, PLANS, plan_events, plans
-from rookery.kernel.db import Tx, fetch_count, match_part
+from rookery.kernel.db import KeysetList, Tx, fetch_count, match_part
 from rookery.kernel.ids import is_uuid
+from rookery.kernel.pages import ListPage, PageSlice
 
 _c = plans.c
 _BY_ID = select(plans).where(_c.id == bindparam("ref"), _c.workspace_id == bindparam("workspace"))
@@ -32,16 +33,7 @@ _SLUG_LOCK_PREFIX = 0x736C7567 << 32
 """Namespace of these advisory locks, which PostgreSQL identifies by number."""
 
 _e = plan_events.c
-_EVENTS = (
-    select(plan_events)
-    .where(_e.plan_id == bindparam("plan"), _e.seq > bindparam("after"))
-    .order_by(_e.seq)
-    .limit(bindparam("most"))
-    .offset(bindparam("skip"))
-)
-_EVENT_COUNT = (
-    select(func.count().label("found")).select_from(plan_events).where(_e.plan_id == bindparam("plan"), _e.seq > bindparam("after"))
-)
+_EVENTS = KeysetList(select(plan_events).where(_e.plan_id == bindparam("plan"), _e.seq > bindparam("after")), _e.seq)
 _COMPLETED_TASK_EVENT = "task.completed"
 _COMPLETED_TASK_COUNTS = (
     select(_e.session_id, func.count().label("number"))
@@ -93,11 +85,10 @@ def change(tx: Tx, plan: Plan) -> None:
     tx.execute(_CHANGE, {"plan": plan.id, **PLANS.to_row(plan, _CHANGEABLE_COLUMNS)})
 
 
-def list_page(tx: Tx, access_filter: PlanAccessFilter, filters: PlanFilter, *, limit: int, offset: int) -> tuple[list[Plan], int]:
+def list_page(tx: Tx, access_filter: PlanAccessFilter, filters: PlanFilter, *, page: PageSlice) -> ListPage[Plan]:
     """Return a page of the plans that *access_filter* and *filters* include, newest first, and the total count."""
     condition = and_(access_condition(access_filter), *_filter_conditions(filters))
-    newest = select(plans).where(condition).order_by(_c.created_at.desc(), _c.id.desc())
-    return PLANS.fetch_page(tx, newest, limit=limit, offset=offset)
+    return PLANS.fetch_page(tx, KeysetList(select(plans).where(condition), _c.created_at.desc(), _c.id.desc()), page)
 
 
 def access_condition(access_filter: PlanAccessFilter) -> ColumnElement[bool]:
@@ -133,10 +124,9 @@ def add_event(tx: Tx, event: PlanEvent) -> None:
     PLAN_EVENTS.add(tx, event)
 
 
-def list_events(tx: Tx, plan_id: str, *, after: int, limit: int, offset: int) -> tuple[list[PlanEvent], int]:
+def list_events(tx: Tx, plan_id: str, *, after: int, page: PageSlice) -> ListPage[PlanEvent]:
     """Return a page of the events with a seq greater than *after*, oldest first, and their total count."""
-    params = {"plan": plan_id, "after": after}
-    return PLAN_EVENTS.fetch_all(tx, _EVENTS, params | {"most": limit, "skip": offset}), fetch_count(tx, _EVENT_COUNT, params)
+    return PLAN_EVENTS.fetch_page(tx, _EVENTS, page, {"plan": plan_id, "after": after})
 
 
 def count_completed_tasks(tx: Tx, workspace_id: int, session_ids: Sequence[str]) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import bindparam, delete, select
 
 from rookery.agents.store.hooks import client_sessions, hook_marks
+from rookery.agents.store.repositories import project_names, repositories
 from rookery.agents.store.session_tables import handoffs, session_events, sessions
 from rookery.agents.store.tables import checkpoints, dependencies, phases, plan_events, plans, tasks
 from rookery.kernel.db import Tx
@@ -14,7 +15,7 @@ _DELETES = [
     *(delete(table).where(table.c.plan_id.in_(_PLAN_IDS)) for table in (plan_events, checkpoints, dependencies, tasks, phases)),
     *(
         delete(table).where(table.c.workspace_id == bindparam("of_workspace"))
-        for table in (plans, session_events, handoffs, sessions, client_sessions, hook_marks)
+        for table in (plans, session_events, handoffs, sessions, client_sessions, hook_marks, repositories, project_names)
     ),
 ]
 

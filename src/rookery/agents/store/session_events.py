@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from sqlalchemy import and_, bindparam, func, select
+from sqlalchemy import and_, bindparam, select
 
 from rookery.agents.models.sessions import SessionEvent, SessionEventType
 from rookery.agents.store.session_tables import SESSION_EVENTS, session_events, sessions
-from rookery.kernel.db import Tx, Value, fetch_count
+from rookery.kernel.db import KeysetList, Tx, Value
+from rookery.kernel.pages import ListPage, PageSlice
 
 _c = session_events.c
 _OF_SESSION = and_(_c.session_id == bindparam("session"), _c.workspace_id + 0 == bindparam("workspace"))
 _EVENTS = select(session_events).where(_OF_SESSION, _c.seq > bindparam("after"))
 _EVENTS_OF_TYPE = _EVENTS.where(_c.type == bindparam("kind"))
-_AFTER, _AFTER_OF_TYPE = (
-    events.order_by(_c.seq).limit(bindparam("most")).offset(bindparam("skip")) for events in (_EVENTS, _EVENTS_OF_TYPE)
-)
-_COUNT, _COUNT_OF_TYPE = (events.with_only_columns(func.count()) for events in (_EVENTS, _EVENTS_OF_TYPE))
+_LIST, _LIST_OF_TYPE = (KeysetList(events, _c.seq) for events in (_EVENTS, _EVENTS_OF_TYPE))
+_AFTER = _EVENTS.order_by(_c.seq).limit(bindparam("most")).offset(bindparam("skip"))
 _LAST_OF_TYPE = select(session_events).where(_OF_SESSION, _c.type == bindparam("kind")).order_by(_c.seq.desc()).limit(1)
 _LAST_CHECKPOINT = select(session_events).where(_OF_SESSION, _c.state.is_not(None)).order_by(_c.seq.desc()).limit(1)
 _LAST_PLAN_CHECKPOINT = (
@@ -40,14 +39,13 @@ def list_after(tx: Tx, workspace_id: int, session_id: str, seq: int, *, limit: i
 
 
 def list_page(
-    tx: Tx, workspace_id: int, session_id: str, seq: int, kind: SessionEventType | None, *, limit: int, offset: int
-) -> tuple[list[SessionEvent], int]:
+    tx: Tx, workspace_id: int, session_id: str, seq: int, kind: SessionEventType | None, *, page: PageSlice
+) -> ListPage[SessionEvent]:
     """Return a page of the events with a greater seq than *seq*, in order, and their total count. A *kind* of None matches all types."""
     params: dict[str, Value] = {"workspace": workspace_id, "session": session_id, "after": seq}
     if kind is not None:
         params["kind"] = kind.value
-    page, count = (_AFTER, _COUNT) if kind is None else (_AFTER_OF_TYPE, _COUNT_OF_TYPE)
-    return SESSION_EVENTS.fetch_all(tx, page, {**params, "most": limit, "skip": offset}), fetch_count(tx, count, params)
+    return SESSION_EVENTS.fetch_page(tx, _LIST if kind is None else _LIST_OF_TYPE, page, params)
 
 
 def find_last_checkpoint(tx: Tx, workspace_id: int, session_id: str) -> SessionEvent | None:

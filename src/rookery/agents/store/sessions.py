@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import BigInteger, ColumnElement, and_, bindparam, case, or_, select, update
+from sqlalchemy import BigInteger, ColumnElement, and_, bindparam, case, literal, or_, select, update
 from sqlalchemy.sql.elements import KeyedColumnElement
 
 from rookery.agents.models.sessions import AgentSession, SessionFilter, SessionStatus
 from rookery.agents.store.session_tables import SESSIONS, sessions
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Tx, Value
+from rookery.kernel.db import KeysetList, Tx, Value
+from rookery.kernel.pages import ListPage, PageSlice
+
+MAX_PREDECESSORS = 100
+"""Sessions in a chain of resumed ones that are looked up."""
 
 _c = sessions.c
 _IS_SESSION = (_c.workspace_id == bindparam("workspace"), _c.id == bindparam("session"))
@@ -62,12 +66,17 @@ _IDLE = (
     .limit(bindparam("most"))
     .with_for_update(skip_locked=True)
 )
-_LATEST_OF_PROJECT = (
-    select(sessions)
-    .where(_c.workspace_id == bindparam("workspace"), _c.project == bindparam("project"))
-    .order_by(_c.started_at.desc(), _c.id.desc())
-    .limit(bindparam("most"))
+_links = (
+    select(_c.resumed_from.label("id"), literal(1).label("distance"))
+    .where(*_IS_SESSION, _c.resumed_from.is_not(None))
+    .cte("links", recursive=True)
 )
+_links = _links.union_all(
+    select(_c.resumed_from, _links.c.distance + 1)
+    .join(_links, _c.id == _links.c.id)
+    .where(_c.workspace_id == bindparam("workspace"), _c.resumed_from.is_not(None), _links.c.distance < bindparam("most"))
+)
+_PREDECESSORS = select(_links.c.id).order_by(_links.c.distance)
 _MEMORIES_DUE = (
     select(sessions)
     .where(_c.memories_due.is_not(None), _c.memories_due <= _NOW)
@@ -144,16 +153,16 @@ def reserve_event(
     return SESSIONS.fetch_one(tx, _RESERVE_EVENT, params)
 
 
-def list_page(tx: Tx, workspace_id: int, filters: SessionFilter, *, limit: int, offset: int) -> tuple[list[AgentSession], int]:
+def list_page(tx: Tx, workspace_id: int, filters: SessionFilter, *, page: PageSlice) -> ListPage[AgentSession]:
     """Return a page of the sessions that match *filters*, newest first, and the total count."""
     condition = and_(_c.workspace_id == workspace_id, *_filter_conditions(filters))
-    newest = select(sessions).where(condition).order_by(_c.started_at.desc(), _c.id.desc())
-    return SESSIONS.fetch_page(tx, newest, limit=limit, offset=offset)
+    return SESSIONS.fetch_page(tx, KeysetList(select(sessions).where(condition), _c.started_at.desc(), _c.id.desc()), page)
 
 
-def list_latest_of_project(tx: Tx, workspace_id: int, project: str, *, limit: int) -> list[AgentSession]:
-    """Return the sessions of a project in any org, newest first."""
-    return SESSIONS.fetch_all(tx, _LATEST_OF_PROJECT, {"workspace": workspace_id, "project": project, "most": limit})
+def list_predecessor_ids(tx: Tx, workspace_id: int, session_id: str) -> list[str]:
+    """Return the ids of the sessions that a session continues, the nearest first, at most `MAX_PREDECESSORS`."""
+    rows = tx.fetch_all(_PREDECESSORS, {"workspace": workspace_id, "session": session_id, "most": MAX_PREDECESSORS})
+    return [row.text("id") for row in rows]
 
 
 def list_idle(tx: Tx, *, at: datetime, active_timeout: timedelta, paused_timeout: timedelta, limit: int) -> list[AgentSession]:

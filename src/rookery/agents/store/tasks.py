@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
+from typing import Any, cast
 
 from sqlalchemy import ColumnElement, and_, bindparam, delete, exists, func, or_, select, update
 
@@ -13,9 +15,11 @@ from rookery.agents.store.dependencies import CLOSED_PHASE_STATUS_VALUES, OPEN_T
 from rookery.agents.store.plans import access_condition
 from rookery.agents.store.tables import TASKS, dependencies, phases, plans, tasks
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Tx, fetch_count
+from rookery.kernel.db import KeysetList, Tx, fetch_count
+from rookery.kernel.pages import ListPage, PageSlice, check_position
 
 _c = tasks.c
+_IN_PLAN = (plans.c.id, phases.c.position, _c.position, _c.id)
 _BY_ID = select(tasks).where(_c.id == bindparam("task"), _c.workspace_id == bindparam("workspace"))
 _BY_ID_LOCKED = _BY_ID.with_for_update()
 _BY_PLAN = select(tasks).where(_c.plan_id == bindparam("plan")).order_by(_c.phase_id, _c.position)
@@ -134,9 +138,8 @@ def list_page(
     phase_id: str | None,
     session_id: str | None,
     at: datetime,
-    limit: int,
-    offset: int,
-) -> tuple[list[Task], int]:
+    page: PageSlice,
+) -> ListPage[Task]:
     """
     Return a page of the tasks in *state*, and the total count. Tasks of archived plans are left out unless *plan_id* is given.
 
@@ -154,9 +157,34 @@ def list_page(
     if session_id is not None:
         conditions.append(_c.claim_session_id == session_id)
     joined = tasks.join(phases, phases.c.id == _c.phase_id).join(plans, plans.c.id == _c.plan_id)
-    in_plan = (plans.c.id, phases.c.position, _c.position)
-    order = (_c.priority, *in_plan) if state is TaskState.READY else in_plan
-    return TASKS.fetch_page(tx, select(tasks).select_from(joined).where(*conditions).order_by(*order), limit=limit, offset=offset)
+    order = (_c.priority, *_IN_PLAN) if state is TaskState.READY else _IN_PLAN
+    rows = KeysetList(select(tasks).select_from(joined).where(*conditions), *order)
+    task_page = TASKS.fetch_page(tx, rows, _locate(tx, access_filter.workspace_id, replace(page, limit=page.limit + 1), order))
+    ids = [*(task.id for task in task_page.items), ""]
+    positions = [(*position, ids[number + 1]) for number, position in enumerate(task_page.positions[: page.limit])]
+    return ListPage(task_page.items[: page.limit], task_page.total, positions, len(task_page.items) > page.limit)
+
+
+def _locate(tx: Tx, workspace_id: int, page: PageSlice, order: Sequence[ColumnElement[Any]]) -> PageSlice:
+    """
+    Return *page* with the place that its position has now.
+
+    Deleting or moving a task changes the positions of others. So a position also has the id of the task after it. The page begins with
+    that task, or after the task itself if the other one was deleted.
+    """
+    if page.after is None:
+        return page
+    *values, task_id, next_id = check_position(page.after, [*(column.type.python_type for column in order), str])
+    columns = [column.label(f"term_{number}") for number, column in enumerate(order)]
+    joined = tasks.join(phases, phases.c.id == _c.phase_id).join(plans, plans.c.id == _c.plan_id)
+    statement = select(*columns).select_from(joined).where(_c.id == bindparam("task"), _c.workspace_id == bindparam("workspace"))
+    for anchor in (str(next_id), str(task_id)):
+        row = tx.fetch_one(statement, {"task": anchor, "workspace": workspace_id})
+        if row is not None:
+            place = cast("tuple[str | int, ...]", tuple(row.values))
+            # Positions in a phase are unique: nothing is between the task before and an empty id at the position of the next one.
+            return replace(page, after=(*place[:-1], "") if anchor == next_id else place)
+    return replace(page, after=(*values, task_id))
 
 
 def _state_conditions(state: TaskState | None, at: int) -> list[ColumnElement[bool]]:

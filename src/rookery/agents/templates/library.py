@@ -25,6 +25,7 @@ from rookery.agents.templates.template_files import parse_template_file
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound, ValidationFailed
+from rookery.kernel.pages import ListPage, PageSlice, slice_sorted
 from rookery.kernel.preconditions import ExpectedETags, require_match
 
 MAX_TEMPLATES_PER_WORKSPACE = 200
@@ -67,8 +68,8 @@ class Templates:
         self._given_shipped = shipped
 
     async def list_page(
-        self, workspace_id: int, *, category: str | None = None, query: str = "", limit: int, offset: int
-    ) -> tuple[Sequence[StoredTemplate], int]:
+        self, workspace_id: int, *, category: str | None = None, query: str = "", page: PageSlice
+    ) -> ListPage[StoredTemplate]:
         """
         Return a page of templates, ordered by slug and each in its current version, and the total count.
 
@@ -84,12 +85,13 @@ class Templates:
         slugs = sorted(
             header.slug for header in (*heads, *shipped) if (category is None or header.category == category) and _matches(header, words)
         )
-        page = slugs[offset : offset + limit]
+        slug_page = slice_sorted(slugs, page, lambda slug: (slug,))
         stored_templates = await self._db.read(
-            lambda tx: store.find_by_slugs(tx, workspace_id, [slug for slug in page if slug not in self._shipped])
+            lambda tx: store.find_by_slugs(tx, workspace_id, [slug for slug in slug_page.items if slug not in self._shipped])
         )
         by_slug = {**self._shipped, **{stored_template.template.slug: stored_template for stored_template in stored_templates}}
-        return [by_slug[slug] for slug in page if slug in by_slug], len(slugs)
+        existing = [(by_slug[slug], (slug,)) for slug in slug_page.items if slug in by_slug]
+        return ListPage([item for item, _ in existing], slug_page.total, [position for _, position in existing], slug_page.has_next)
 
     async def get(self, workspace_id: int, slug: str, *, version: str | None = None) -> StoredTemplate:
         """

@@ -57,6 +57,7 @@ class FormNode:
         others: The keys of an object that the form does not show.
         item: The schema of the rows of a list.
         is_row: It is a row of a list, and cannot be absent.
+        is_filled_in: It is an argument with a default. A call that requires it fills in the default (D-34).
     """
 
     pointer: str
@@ -69,6 +70,7 @@ class FormNode:
     is_required: bool = False
     is_nullable: bool = False
     is_row: bool = False
+    is_filled_in: bool = False
     options: list[str] = field(default_factory=list[str])
     values: list[object] = field(default_factory=list[object])
     branches: list[Schema] = field(default_factory=list[Schema])
@@ -186,6 +188,7 @@ class _FormBuilder:
         node.kind = "object"
         for name, part in properties.items():
             child = FormNode(f"{node.pointer}/{escape_pointer(name)}", name, is_required=name in required)
+            child.is_filled_in = depth == 0 and "default" in self._reader.flatten(part)
             node.children.append(self.build(part, fields.get(name, MISSING), child, depth + 1))
         node.others = [name for name in fields if name not in properties]
 

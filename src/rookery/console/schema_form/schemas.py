@@ -96,7 +96,9 @@ class SchemaReader:
         return [schema]
 
     def is_nullable(self, schema: Schema) -> bool:
-        """Return whether null is one of the alternatives of a flat *schema*. In an `enum` it is an ordinary option."""
+        """Return whether a flat *schema* has null as an alternative, or is `nullable`. In an `enum` null is an ordinary option."""
+        if schema.get("nullable") is True:
+            return None not in as_list(schema.get("enum"))
         if "enum" in schema or "const" in schema:
             return False
         if "null" in as_list(schema.get("type")) and len(as_list(schema.get("type"))) > 1:

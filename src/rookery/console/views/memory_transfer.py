@@ -73,7 +73,8 @@ async def show_transfer(visit: Visit) -> Response:
 
 
 async def export_memories(visit: Visit) -> Response:
-    """Return the memories that the key may list as JSON lines, page by page."""
+    """Return the memories that the key may list as JSON lines, page by page. The audit log has an entry before the first line."""
+    await visit.record("memories.exported", {"project": visit.query("project")} if visit.query("project") else {})
     first = await visit.client.memory.list_memories(per_page=100, project=visit.query("project") or UNSET)
 
     async def iter_lines() -> AsyncGenerator[str]:

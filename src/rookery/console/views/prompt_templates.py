@@ -139,13 +139,14 @@ async def show_usage(visit: Visit) -> Response:
     days = visit.query("days") if visit.query("days") in _PERIODS else "30"
     since = datetime.now(UTC).date() - timedelta(days=int(days) - 1)
     model = visit.query("model")
-    rows, is_complete = list[models.ContentUsage](), False
-    for number in range(1, _MAX_USAGE_PAGES + 1):
-        page = await visit.client.content.list_content_usage(page=number, per_page=_USAGE_PER_PAGE, model=model or UNSET, since=since)
-        rows += page.items
-        if not page.has_next:
-            is_complete = True
+    page = await visit.client.content.list_content_usage(per_page=_USAGE_PER_PAGE, model=model or UNSET, since=since)
+    rows = [*page.items]
+    for _ in range(_MAX_USAGE_PAGES - 1):
+        if (following := await page.next()) is None:
             break
+        page = following
+        rows += page.items
+    is_complete = not page.has_next
     by_model = {name: _sum([row for row in rows if row.model == name]) for name in sorted({row.model for row in rows})}
     links = PageLinks.at(visit, visit.page_number, len(rows))
     return visit.render(

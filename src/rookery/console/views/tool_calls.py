@@ -11,8 +11,8 @@ from rookery.console.visit import PER_PAGE, PageLinks, Visit
 from rookery_client.calls import UNSET
 
 _CODES = (
-    "tool_execution_error", "tool_timeout", "server_unavailable", "result_too_large", "input_required", "invalid_arguments", "disabled",
-    "rate_limited", "client_left",
+    "tool_execution_error", "tool_timeout", "server_unavailable", "server_http_error", "result_too_large", "input_required",
+    "invalid_arguments", "disabled", "rate_limited", "client_left",
 )  # fmt: skip
 
 

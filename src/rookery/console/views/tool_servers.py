@@ -16,17 +16,26 @@ from rookery_client.generated import inputs, models
 
 _REFUSED_FORM = 422
 _ADDED = "/tools/_added/{server_id}"
+_FIELDS = (
+    "id name tagline url type headers secrets timeout_s isolation protocol use_when auth allow deny max_concurrency "
+    "forward_headers forward_meta"
+).split()
 _ISOLATIONS = (
     ("per_workspace", "one for the workspace"),
     ("shared", "one for all"),
     ("per_key", "one for each key"),
     ("per_session", "one for each agent session"),
 )
+_PROTOCOLS = (
+    ("auto", "negotiated"),
+    ("handshake", "the newest with a handshake"),
+    *((revision, revision) for revision in ("2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")),
+)
 
 
 async def show_new(visit: Visit) -> Response:
     """Show the form for a new server."""
-    return _render_form(visit, None, {"type": "http", "timeout_s": "60", "isolation": "per_workspace"}, {})
+    return _render_form(visit, None, {"type": "http", "timeout_s": "60", "isolation": "per_workspace", "protocol": "auto"}, {})
 
 
 async def add(visit: Visit) -> Response:
@@ -55,6 +64,8 @@ async def change(visit: Visit) -> Response:
     form = await visit.form()
     server = await visit.client.servers.get_added_server(visit.path("server_id"))
     fields, problems = _read_fields(form, server.tools)
+    if fields.get("max_concurrency") == server.max_concurrency:
+        fields["max_concurrency"] = UNSET  # it may be the default, which stays one
     if problems:
         return _render_form(visit, server, form.as_dict(), problems)
     secrets: dict[str, object] = {**dict.fromkeys(form.list("removed_secret")), **_read_secrets(form)}
@@ -119,9 +130,10 @@ def _render_form(visit: Visit, server: models.AddedServer | None, values: Mappin
         first, _, rest = name.partition(".")
         by_field.setdefault(first, []).extend(f"{rest}: {text}" if rest else text for text in texts)
     status = _REFUSED_FORM if errors else 200
-    names = ("id", "name", "tagline", "url", "type", "headers", "secrets", "timeout_s", "isolation", "use_when", "auth", "allow", "deny")
-    field_values = {name: values.get(name, "") for name in names}
-    return visit.render("tools/form.html", status=status, server=server, values=field_values, errors=by_field, isolations=_ISOLATIONS)
+    choices = {"isolations": _ISOLATIONS, "protocols": _PROTOCOLS}
+    return visit.render(
+        "tools/form.html", status=status, server=server, values={name: values.get(name, "") for name in _FIELDS}, errors=by_field, **choices
+    )
 
 
 def _to_values(server: models.AddedServer) -> dict[str, str]:
@@ -135,8 +147,12 @@ def _to_values(server: models.AddedServer) -> dict[str, str]:
         "headers": "\n".join(f"{name}: {value}" for name, value in (server.headers or {}).items()),
         "timeout_s": f"{server.timeout_s:g}",
         "isolation": server.isolation,
+        "protocol": server.protocol,
         "use_when": server.use_when or "",
         "auth": "oauth" if server.auth is not None else "",
+        "max_concurrency": str(server.max_concurrency),
+        "forward_headers": "\n".join(server.forward_headers),
+        "forward_meta": "\n".join(server.forward_meta),
         "allow": "\n".join(cast("list[str]", rules.get("allow") or [])),
         "deny": "\n".join(cast("list[str]", rules.get("deny") or [])),
     }
@@ -154,6 +170,7 @@ def _read_fields(form: SubmittedForm, rules: Mapping[str, object] | None = None)
     fields["url"] = form.get("url") or None
     fields["type"] = cast("Literal['http', 'sse']", form.get("type") or "http")
     fields["isolation"] = form.get("isolation") or "per_workspace"
+    fields["protocol"] = form.get("protocol") or "auto"
     fields["auth"] = _read_auth(form)
     headers: dict[str, str] = {}
     for line in form.get_text("headers").splitlines():
@@ -167,10 +184,20 @@ def _read_fields(form: SubmittedForm, rules: Mapping[str, object] | None = None)
         fields["timeout_s"] = float(form.get("timeout_s") or 60)
     except ValueError:
         problems["timeout_s"] = ["Write a number of seconds."]
+    if "max_concurrency" in form.as_dict():
+        try:
+            fields["max_concurrency"] = int(form.get("max_concurrency")) if form.get("max_concurrency") else None
+        except ValueError:
+            problems["max_concurrency"] = ["Write a number of calls."]
+    fields |= {name: _read_lines(form, name) or None for name in ("forward_headers", "forward_meta") if name in form.as_dict()}
     if form.get("has_rules"):
-        allow, deny = ([line.strip() for line in form.get_text(name).splitlines() if line.strip()] for name in ("allow", "deny"))
+        allow, deny = _read_lines(form, "allow"), _read_lines(form, "deny")
         fields["tools"] = _merge_rules(allow, deny, rules or {})
     return fields, problems
+
+
+def _read_lines(form: SubmittedForm, name: str) -> list[str]:
+    return [line.strip() for line in form.get_text(name).splitlines() if line.strip()]
 
 
 def _merge_rules(allow: list[str], deny: list[str], rules: Mapping[str, object]) -> inputs.ToolRulesBody | None:

@@ -40,6 +40,7 @@ class ServerRow:
     kind: str
     tool_count: int
     resource_count: int
+    last_error: str | None
     added: models.AddedServer | None
     calls: models.FigureGroup | None
 
@@ -176,6 +177,7 @@ def _to_row(
         kind="this workspace" if added is not None else "installation",
         tool_count=server.tool_count,
         resource_count=server.resource_count,
+        last_error=server.last_error,
         added=added,
         calls=calls,
     )

@@ -29,6 +29,7 @@ class ContentApi:
         return OperationServer(
             self._generation_operations(),
             tool_declarations.SERVER,
+            compact=tool_declarations.compact_output,
             render_text=tool_declarations.render_text,
         )
 

@@ -65,7 +65,7 @@ class BatchApi:
     async def get_batches(self, caller: Caller, query: GenerationBatchesQuery) -> ItemPage[BatchView]:
         """List the batches of the workspace, newest first."""
         tenant = ContentTenant.from_caller(caller)
-        return ItemPage(*await self.batches.list_page(tenant, limit=query.per_page, offset=query.offset, status=query.status))
+        return ItemPage(*await self.batches.list_page(tenant, page=query.slice, status=query.status))
 
     async def get_batch(self, caller: Caller, batch_id: str) -> BatchView:
         """Return a batch with the number of its generations by status."""
@@ -74,7 +74,7 @@ class BatchApi:
     async def get_batch_generations(self, caller: Caller, batch_id: str, query: PageQuery) -> ItemPage[GenerationSummary]:
         """List the generations of a batch in the order of the request, without their messages and outputs."""
         tenant = ContentTenant.from_caller(caller)
-        return ItemPage(*await self.batches.list_generations(tenant, batch_id, limit=query.per_page, offset=query.offset))
+        return ItemPage(*await self.batches.list_generations(tenant, batch_id, page=query.slice))
 
     async def post_cancel(self, caller: Caller, batch_id: str) -> BatchView:
         """Cancel all generations of a batch that have not ended."""

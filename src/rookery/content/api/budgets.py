@@ -20,6 +20,7 @@ from rookery.content.schemas import (
     to_daily_nanos,
 )
 from rookery.kernel.http import ItemPage, Operation, Output
+from rookery.kernel.pages import slice_anchored
 from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import Page
 
@@ -56,7 +57,7 @@ class BudgetApi:
     async def get_budgets(self, caller: Caller, query: BudgetsQuery) -> ItemPage[BudgetStatus]:
         """List the budget of the workspace, that of the calling key, and those of all keys with a budget of their own."""
         budgets = await self.budgets.list_budgets(ContentTenant.from_caller(caller), text=query.q or "")
-        return ItemPage(budgets[query.offset : query.offset + query.per_page], len(budgets))
+        return ItemPage(*slice_anchored(budgets, query.slice, lambda budget: budget.key_id or "workspace"))
 
     async def put_workspace_budget(self, caller: Caller, body: BudgetBody, expected: ExpectedETags) -> BudgetStatus:
         """Set the daily budget of the workspace. It covers the calls of all its keys together. Days begin at midnight in UTC."""
@@ -77,7 +78,7 @@ class BudgetApi:
     async def get_usage(self, caller: Caller, query: ContentUsageQuery) -> ItemPage[UsageView]:
         """List requests, tokens and cost by day, key and model, newest day first. Days are in UTC."""
         tenant = ContentTenant.from_caller(caller)
-        return ItemPage(*await self.budgets.list_usage(tenant, query.to_filter(), limit=query.per_page, offset=query.offset))
+        return ItemPage(*await self.budgets.list_usage(tenant, query.to_filter(), page=query.slice))
 
 
 def _present(_: Caller, status: BudgetStatus) -> Output:

@@ -100,7 +100,7 @@ class GenerationApi:
     async def get_generations(self, caller: Caller, query: GenerationsQuery) -> ItemPage[GenerationSummary]:
         """List the generations of the workspace without their messages and outputs, newest first."""
         tenant = ContentTenant.from_caller(caller)
-        return ItemPage(*await self.generations.list_page(tenant, query.to_filter(), limit=query.per_page, offset=query.offset))
+        return ItemPage(*await self.generations.list_page(tenant, query.to_filter(), page=query.slice))
 
     async def get_generation(self, caller: Caller, generation_id: str) -> Generation:
         """Return a generation with its messages and its output."""

@@ -24,6 +24,7 @@ from rookery.content.schemas import (
 )
 from rookery.kernel.errors import Conflict
 from rookery.kernel.http import ItemPage, Operation, Output
+from rookery.kernel.pages import slice_sorted
 from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import Page, PageQuery
 
@@ -61,7 +62,7 @@ class PromptTemplateApi:
     async def get_templates(self, caller: Caller, query: PromptTemplatesQuery) -> ItemPage[PromptTemplate]:
         """List the prompt templates of the workspace in their current versions, by slug."""
         tenant = ContentTenant.from_caller(caller)
-        return ItemPage(*await self.templates.list_page(tenant, limit=query.per_page, offset=query.offset, text=query.q or ""))
+        return ItemPage(*await self.templates.list_page(tenant, page=query.slice, text=query.q or ""))
 
     async def post_template(self, caller: Caller, body: NewPromptTemplateBody) -> PromptTemplate:
         """Create a prompt template as version 1. Each `{{ name }}` in its messages must be one of its variables."""
@@ -82,7 +83,7 @@ class PromptTemplateApi:
     async def get_versions(self, caller: Caller, slug: str, query: PageQuery) -> ItemPage[PromptTemplateVersion]:
         """List the versions of a prompt template, newest first. The newest 50 are stored."""
         versions = await self.templates.list_versions(ContentTenant.from_caller(caller), slug)
-        return ItemPage(versions[query.offset : query.offset + query.per_page], len(versions))
+        return ItemPage(*slice_sorted(versions, query.slice, lambda version: (version.version,), descending=True))
 
     async def post_preview(self, caller: Caller, slug: str, body: PromptPreviewBody) -> RenderedPrompt:
         """Return the messages of a prompt template with its variables filled in. Nothing is sent or stored."""

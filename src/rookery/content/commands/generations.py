@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -22,6 +23,7 @@ from rookery.content.models import (
 )
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.imports import import_lazily
+from rookery.kernel.pages import PageSlice, collect_items
 from rookery.kernel.schema import parse_model, to_json
 from rookery.terminal.json_files import read_json_file
 from rookery.terminal.options import JsonOption, WorkspaceOption, parse_day, parse_pairs, parse_time, raise_usage_error, read_text_file
@@ -112,13 +114,7 @@ def list_(
     filters = GenerationFilter(status=status, since=parse_time(since))
 
     async def work(content: ContentServices, tenant: ContentTenant) -> Sequence[GenerationSummary]:
-        rows = list[GenerationSummary]()
-        while len(rows) < limit:
-            page, _ = await content.generations.list_page(tenant, filters, limit=min(_PAGE_SIZE, limit - len(rows)), offset=len(rows))
-            if not page:
-                break
-            rows.extend(page)
-        return rows
+        return await collect_items(partial(content.generations.list_page, tenant, filters), limit=limit, page_size=_PAGE_SIZE)
 
     rows = [to_json(schemas.serialize_summary(generation)) for generation in run_with_content(context, workspace, work)]
     if as_json:
@@ -162,7 +158,7 @@ def usage(
     filters = ContentUsageFilter(since=None if day is None else day.isoformat())
 
     async def work(content: ContentServices, tenant: ContentTenant) -> Sequence[UsageView]:
-        return (await content.budgets.list_usage(tenant, filters, limit=limit, offset=0))[0]
+        return (await content.budgets.list_usage(tenant, filters, page=PageSlice(limit))).items
 
     rows = [to_json(schemas.serialize_usage(record)) for record in run_with_content(context, workspace, work)]
     if as_json:

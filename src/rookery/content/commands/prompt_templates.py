@@ -12,6 +12,7 @@ from rookery.content.commands.content_services import run_with_content
 from rookery.content.models import ContentTenant, PromptTemplate
 from rookery.kernel.errors import NotFound
 from rookery.kernel.imports import import_lazily
+from rookery.kernel.pages import PageSlice
 from rookery.kernel.schema import parse_model, to_json
 from rookery.terminal.json_files import read_json_object
 from rookery.terminal.options import JsonOption, WorkspaceOption, YesOption, confirm
@@ -45,7 +46,7 @@ def templates(context: typer.Context, *, workspace: WorkspaceOption = None, as_j
     """List the prompt templates of a workspace in their current versions."""
 
     async def work(content: ContentServices, tenant: ContentTenant) -> Sequence[PromptTemplate]:
-        return (await content.templates.list_page(tenant, limit=_MAX_LISTED, offset=0))[0]
+        return (await content.templates.list_page(tenant, page=PageSlice(_MAX_LISTED))).items
 
     rows = [_to_fields(item) for item in run_with_content(context, workspace, work)]
     if as_json:

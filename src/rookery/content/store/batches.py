@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import Text, bindparam, delete, func, or_, select, update
+from sqlalchemy import Text, bindparam, delete, or_, select, update
 
 from rookery.content.models import BatchStatus, GenerationBatch
 from rookery.content.store.tables import BATCHES, batches
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Tx, fetch_count, purge_tables
+from rookery.kernel.db import KeysetList, Tx, purge_tables
+from rookery.kernel.pages import ListPage, PageSlice
 
 _OF_WORKSPACE = batches.c.workspace_id == bindparam("of_workspace")
 _IS_ONE = (batches.c.id == bindparam("of_id"), _OF_WORKSPACE)
@@ -18,14 +19,7 @@ _STATUS = bindparam("status", type_=Text())
 _HAS_STATUS = or_(
     _STATUS == "", (_STATUS == "running") & batches.c.ended_at.is_(None), (_STATUS == "finished") & batches.c.ended_at.is_not(None)
 )
-_PAGE = (
-    select(batches)
-    .where(_OF_WORKSPACE, _HAS_STATUS)
-    .order_by(batches.c.created_at.desc(), batches.c.id.desc())
-    .limit(bindparam("at_most"))
-    .offset(bindparam("past"))
-)
-_COUNT = select(func.count().label("n")).select_from(batches).where(_OF_WORKSPACE, _HAS_STATUS)
+_LIST = KeysetList(select(batches).where(_OF_WORKSPACE, _HAS_STATUS), batches.c.created_at.desc(), batches.c.id.desc())
 _CLOSE_SOME = update(batches).where(*_IS_ONE).values(open_count=batches.c.open_count - bindparam("closed"))
 _END = update(batches).where(*_IS_ONE, batches.c.open_count <= 0, batches.c.ended_at.is_(None)).values(ended_at=bindparam("at"))
 _SELECT_OLD = select(batches.c.id).where(batches.c.ended_at < bindparam("before")).order_by(batches.c.ended_at).limit(bindparam("at_most"))
@@ -42,12 +36,10 @@ def find(tx: Tx, workspace_id: int, batch_id: str) -> GenerationBatch | None:
     return BATCHES.fetch_one(tx, _SELECT_ONE, {"of_id": batch_id, "of_workspace": workspace_id})
 
 
-def list_page(
-    tx: Tx, workspace_id: int, *, limit: int, offset: int, status: BatchStatus | None = None
-) -> tuple[list[GenerationBatch], int]:
+def list_page(tx: Tx, workspace_id: int, *, page: PageSlice, status: BatchStatus | None = None) -> ListPage[GenerationBatch]:
     """Return a page of a workspace's batches, newest first, and the total; *status* None: no filter."""
     params = {"of_workspace": workspace_id, "status": status or ""}
-    return BATCHES.fetch_all(tx, _PAGE, {**params, "at_most": limit, "past": offset}), fetch_count(tx, _COUNT, params)
+    return BATCHES.fetch_page(tx, _LIST, page, params)
 
 
 def close_generations(tx: Tx, workspace_id: int, batch_id: str, count: int, *, at: datetime) -> bool:

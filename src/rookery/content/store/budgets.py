@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import bindparam, delete, func, literal, or_, select, update
+from sqlalchemy import bindparam, delete, literal, or_, select, update
 
 from rookery.content.models import BudgetOverride, ContentUsageFilter, DailySpending, UsageRecord
 from rookery.content.store.tables import BUDGETS, SPENDING, USAGE, budgets, spending, usage
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Tx, fetch_count, purge_tables, upsert
+from rookery.kernel.db import KeysetList, Tx, purge_tables, upsert
+from rookery.kernel.pages import ListPage, PageSlice
 
 _MAX_NANOS = 2**62
 """The limit in the condition of a reservation without a limit."""
@@ -68,14 +69,7 @@ _USAGE_FILTERS = (
     usage.c.day >= bindparam("since"),
     usage.c.day <= bindparam("until"),
 )
-_USAGE_PAGE = (
-    select(usage)
-    .where(*_USAGE_FILTERS)
-    .order_by(usage.c.day.desc(), usage.c.key_id, usage.c.model)
-    .limit(bindparam("at_most"))
-    .offset(bindparam("past"))
-)
-_USAGE_COUNT = select(func.count().label("n")).select_from(usage).where(*_USAGE_FILTERS)
+_USAGE_LIST = KeysetList(select(usage).where(*_USAGE_FILTERS), usage.c.day.desc(), usage.c.key_id, usage.c.model)
 
 
 def find_budgets(tx: Tx, workspace_id: int, keys: Sequence[str]) -> dict[str, BudgetOverride]:
@@ -143,7 +137,7 @@ def add_usage(tx: Tx, record: UsageRecord) -> None:
     tx.execute(_ADD_USAGE, USAGE.to_row(record))
 
 
-def list_usage(tx: Tx, workspace_id: int, filters: ContentUsageFilter, *, limit: int, offset: int) -> tuple[list[UsageRecord], int]:
+def list_usage(tx: Tx, workspace_id: int, filters: ContentUsageFilter, *, page: PageSlice) -> ListPage[UsageRecord]:
     """Return a page of a workspace's usage, newest day first, and the total."""
     params = {
         "of_workspace": workspace_id,
@@ -153,7 +147,7 @@ def list_usage(tx: Tx, workspace_id: int, filters: ContentUsageFilter, *, limit:
         "since": filters.since or "",
         "until": filters.until or "9999-12-31",
     }
-    return USAGE.fetch_all(tx, _USAGE_PAGE, {**params, "at_most": limit, "past": offset}), fetch_count(tx, _USAGE_COUNT, params)
+    return USAGE.fetch_page(tx, _USAGE_LIST, page, params)
 
 
 purge = purge_tables(budgets, spending, usage)

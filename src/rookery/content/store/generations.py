@@ -21,8 +21,9 @@ from rookery.content.models import (
 )
 from rookery.content.store.tables import GENERATIONS, SUMMARIES, generations
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Tx, fetch_count, purge_tables
+from rookery.kernel.db import KeysetList, Tx, purge_tables
 from rookery.kernel.db.leases import Leases
+from rookery.kernel.pages import ListPage, PageSlice
 
 _OF_WORKSPACE = generations.c.workspace_id == bindparam("of_workspace")
 _IS_ONE = (generations.c.id == bindparam("of_id"), _OF_WORKSPACE)
@@ -38,18 +39,9 @@ def _equals(column: str) -> ColumnElement[bool]:
 
 _FILTER_COLUMNS = ("status", "mode", "model", "template", "key_id", "batch_id")
 _FILTERS = (_OF_WORKSPACE, *(_equals(column) for column in _FILTER_COLUMNS), generations.c.created_at >= bindparam("since"))
-_PAGE = (
-    select(*SUMMARIES.columns)
-    .where(*_FILTERS)
-    .order_by(generations.c.created_at.desc(), generations.c.id.desc())
-    .limit(bindparam("at_most"))
-    .offset(bindparam("past"))
-)
-_COUNT = select(func.count().label("n")).select_from(generations).where(*_FILTERS)
+_LIST = KeysetList(select(*SUMMARIES.columns).where(*_FILTERS), generations.c.created_at.desc(), generations.c.id.desc())
 _OF_BATCH = (_OF_WORKSPACE, generations.c.batch_id == bindparam("of_batch"))
-_BATCH_PAGE = (
-    select(*SUMMARIES.columns).where(*_OF_BATCH).order_by(generations.c.batch_index).limit(bindparam("at_most")).offset(bindparam("past"))
-)
+_BATCH_LIST = KeysetList(select(*SUMMARIES.columns).where(*_OF_BATCH), generations.c.batch_index)
 _SELECT_OPEN_OF_BATCH = (
     select(generations).where(*_OF_BATCH, generations.c.status.in_(sorted(OPEN_STATUSES))).order_by(generations.c.id).with_for_update()
 )
@@ -120,20 +112,20 @@ def find_summary(tx: Tx, workspace_id: int, generation_id: str) -> GenerationSum
     return SUMMARIES.fetch_one(tx, _SELECT_SUMMARY, {"of_id": generation_id, "of_workspace": workspace_id})
 
 
-def list_page(tx: Tx, workspace_id: int, filters: GenerationFilter, *, limit: int, offset: int) -> tuple[list[GenerationSummary], int]:
+def list_page(tx: Tx, workspace_id: int, filters: GenerationFilter, *, page: PageSlice) -> ListPage[GenerationSummary]:
     """Return a page of a workspace's generations, newest first, and the total."""
     params = {
         "of_workspace": workspace_id,
         **{f"of_{column}": getattr(filters, column) or "" for column in _FILTER_COLUMNS},
         "since": 0 if filters.since is None else to_micros(filters.since),
     }
-    return SUMMARIES.fetch_all(tx, _PAGE, {**params, "at_most": limit, "past": offset}), fetch_count(tx, _COUNT, params)
+    return SUMMARIES.fetch_page(tx, _LIST, page, params)
 
 
-def list_batch_page(tx: Tx, workspace_id: int, batch_id: str, *, limit: int, offset: int) -> list[GenerationSummary]:
-    """Return a page of a batch's generations, in the order of the request."""
-    params = {"of_workspace": workspace_id, "of_batch": batch_id, "at_most": limit, "past": offset}
-    return SUMMARIES.fetch_all(tx, _BATCH_PAGE, params)
+def list_batch_page(tx: Tx, batch: GenerationBatch, *, page: PageSlice) -> ListPage[GenerationSummary]:
+    """Return a page of a batch's generations, in the order of the request, and their number at its creation."""
+    params = {"of_workspace": batch.workspace_id, "of_batch": batch.id}
+    return SUMMARIES.fetch_page(tx, _BATCH_LIST, page, params, total=batch.total)
 
 
 def list_open_of_batch(tx: Tx, workspace_id: int, batch_id: str) -> list[Generation]:

@@ -7,7 +7,8 @@ from sqlalchemy import Text, bindparam, delete, func, or_, select, update
 from rookery.content.models import PromptTemplate, PromptTemplateVersion
 from rookery.content.store.tables import TEMPLATES, template_versions, templates
 from rookery.kernel.clock import from_micros
-from rookery.kernel.db import Tx, fetch_count, match_part, purge_tables, upsert
+from rookery.kernel.db import KeysetList, Tx, fetch_count, match_part, purge_tables, upsert
+from rookery.kernel.pages import ListPage, PageSlice
 
 _OF_WORKSPACE = templates.c.workspace_id == bindparam("of_workspace")
 _IS_ONE = (_OF_WORKSPACE, templates.c.slug == bindparam("of_slug"))
@@ -24,9 +25,8 @@ _SELECT_VERSION = select(template_versions).where(*_OF_TEMPLATE, template_versio
 _PATTERN = bindparam("pattern", type_=Text())
 _HAS_WORDS = or_(*(func.lower(column).like(_PATTERN, escape="\\") for column in (template_versions.c.slug, template_versions.c.name)))
 _MATCHES = (*_IS_CURRENT, _OF_WORKSPACE, _HAS_WORDS)
-_PAGE = select(template_versions).where(*_MATCHES).order_by(template_versions.c.slug).limit(bindparam("at_most")).offset(bindparam("past"))
+_LIST = KeysetList(select(template_versions).where(*_MATCHES), template_versions.c.slug)
 _COUNT = select(func.count().label("n")).select_from(templates).where(_OF_WORKSPACE)
-_COUNT_MATCHES = select(func.count().label("n")).select_from(template_versions).where(*_MATCHES)
 _VERSIONS = (
     select(template_versions.c.version, template_versions.c.updated_at).where(*_OF_TEMPLATE).order_by(template_versions.c.version.desc())
 )
@@ -50,7 +50,7 @@ def lock(tx: Tx, workspace_id: int, slug: str) -> bool:
     return tx.fetch_one(_LOCK, {"of_workspace": workspace_id, "of_slug": slug}) is not None
 
 
-def list_page(tx: Tx, workspace_id: int, *, limit: int, offset: int, text: str = "") -> tuple[list[PromptTemplate], int]:
+def list_page(tx: Tx, workspace_id: int, *, page: PageSlice, text: str = "") -> ListPage[PromptTemplate]:
     """
     Return a page of a workspace's templates in their current versions, by slug, and the total.
 
@@ -58,7 +58,7 @@ def list_page(tx: Tx, workspace_id: int, *, limit: int, offset: int, text: str =
         text: A part of the slug or the name, in upper or lower case.
     """
     params = {"of_workspace": workspace_id, "pattern": match_part(text)}
-    return TEMPLATES.fetch_all(tx, _PAGE, {**params, "at_most": limit, "past": offset}), fetch_count(tx, _COUNT_MATCHES, params)
+    return TEMPLATES.fetch_page(tx, _LIST, page, params)
 
 
 def count(tx: Tx, workspace_id: int) -> int:

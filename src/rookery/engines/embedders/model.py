@@ -22,6 +22,7 @@ from rookery.engines.embedders.model_files import InvalidModelError
 from rookery.engines.embedders.model_folder import CONFIG_FILE, FolderModel, file_stem
 from rookery.engines.embedders.weights import SafetensorsFile
 from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.questions import keep_ends
 from rookery.memory.models import Passage, Vector
 
 _log = structlog.stdlib.get_logger("rookery.embedder")
@@ -92,10 +93,10 @@ class EmbeddingModel:
     format: InputFormat
 
     def embed_query(self, text: str) -> Vector:
-        """Return the vector of the first window of *text*."""
+        """Return the vector of *text*. A text longer than the window loses its middle."""
         prefix = self._encode_prefix(self.format.query_prefix)
         ids, _ = self.tokenizer.encode(text)
-        return self.embed_tokens([self._wrap([*prefix, *ids][: self._content_tokens])])[0]
+        return self.embed_tokens([self._wrap([*prefix, *keep_ends(ids, self._content_tokens - len(prefix))])])[0]
 
     def split_passage(self, passage: Passage) -> list[Chunk]:
         """Return the overlapping chunks of a passage. Together they cover its whole content."""

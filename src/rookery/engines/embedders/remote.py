@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import random
 import time
@@ -22,6 +23,7 @@ from rookery.kernel.clock import parse_retry_after, utc_now
 from rookery.kernel.egress.transport import get_tls_context
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.model_service_urls import ModelServiceKind
+from rookery.kernel.questions import keep_ends
 from rookery.memory.errors import NotEmbeddable
 from rookery.memory.models import Passage, Vector
 from rookery.memory.ports import EmbedderFeature
@@ -73,8 +75,11 @@ class RetryPolicy:
 
 _PASSAGE_RETRY = RetryPolicy(max_attempts=5, timeout_s=120.0)
 _QUERY_RETRY = RetryPolicy(max_attempts=3, timeout_s=15.0)
-_SINGLE_TEXT_RETRY = RetryPolicy(max_attempts=2, timeout_s=60.0)
+_SUSPECT_RETRY = RetryPolicy(max_attempts=1, timeout_s=60.0)
 _CHECK_RETRY = RetryPolicy(max_attempts=1, timeout_s=5.0)
+
+_MAX_TEXT_ERRORS = 2
+"""Attempts of a request that the service fails with a status that a text may cause. Then a probe text shows the cause."""
 
 _MIN_SPLIT_CHARS = 64
 """Minimum length in characters at which a rejected text is split. A shorter one is not rejected for its length."""
@@ -140,7 +145,7 @@ class RemoteEmbedder:
                 raise EngineUnavailable("embedder", model_error.message) from model_error
 
     async def embed_query(self, text: str) -> Vector:
-        """Return the vector of a query. A query that is too long for the model is cut at its end."""
+        """Return the vector of a query. A query that is too long for the model loses its middle."""
         return await self._query_cache.get(text)
 
     async def embed_passages(self, passages: Sequence[Passage]) -> list[tuple[Vector, ...]]:
@@ -149,8 +154,13 @@ class RemoteEmbedder:
         batches = _batch_ranges([text for _, text in texts], max_texts=_MAX_BATCH_TEXTS[self._remote.kind])
         results_by_batch = await _gather_all([self._embed_batch([text for _, text in texts[first:last]]) for first, last in batches])
         vectors_by_passage: list[list[Vector]] = [[] for _ in passages]
+        rejected = set[int]()
         for (index, _), vectors in zip(texts, (vectors for batch in results_by_batch for vectors in batch), strict=True):
-            vectors_by_passage[index] += vectors
+            vectors_by_passage[index] += vectors or ()
+            if vectors is None:
+                rejected.add(index)
+        if rejected:
+            raise NotEmbeddable(rejected)
         return [tuple(vectors) for vectors in vectors_by_passage]
 
     async def close(self) -> None:
@@ -171,21 +181,24 @@ class RemoteEmbedder:
         return self._remote.passage_prefix + text
 
     async def _embed_query(self, query: str) -> Vector:
+        is_suspect = False
         async with self._query_slots:
             while True:
                 text = self._remote.query_prefix + query
                 try:
-                    (vector,) = await self._embed_texts([text], _QUERY_RETRY)
+                    (vector,) = await self._embed_texts([text], _SUSPECT_RETRY if is_suspect else _QUERY_RETRY)
                 except _TextRejectedError as rejection:
-                    await self._require_healthy(rejection)
+                    if not is_suspect:
+                        await self._require_healthy(rejection)
+                    is_suspect = True
                     if len(query) <= _MIN_SPLIT_CHARS:
                         raise NotEmbeddable from rejection
-                    query = query[: len(query) // 2]
+                    query = "".join(keep_ends(query, len(query) // 2))
                 else:
                     return vector
 
-    async def _embed_batch(self, texts: Sequence[str]) -> list[list[Vector]]:
-        """Return the vectors of each text: one, or more if it had to be split."""
+    async def _embed_batch(self, texts: Sequence[str]) -> list[list[Vector] | None]:
+        """Return the vectors of each text: one, or more if it had to be split. None for a text that has none."""
         async with self._passage_slots:
             try:
                 return [[vector] for vector in await self._embed_texts(texts, _PASSAGE_RETRY)]
@@ -193,22 +206,29 @@ class RemoteEmbedder:
                 await self._require_healthy(rejection)
                 return await self._embed_halves(texts)
 
-    async def _embed_halves(self, texts: Sequence[str]) -> list[list[Vector]]:
+    async def _embed_halves(self, texts: Sequence[str]) -> list[list[Vector] | None]:
         """Return the vectors of a rejected batch, computed in halves. A single text is split in two, unless it is too short for that."""
         if len(texts) > 1:
             half = len(texts) // 2
             return [*await self._embed_or_split(texts[:half]), *await self._embed_or_split(texts[half:])]
         (text,) = texts
         if len(text) <= _MIN_SPLIT_CHARS:
-            raise NotEmbeddable
+            return [None]
         half = len(text) // 2
-        return [[vector for part in (text[:half], text[half:]) for vectors in await self._embed_or_split([part]) for vector in vectors]]
+        text_vectors = list[Vector]()
+        for part in (text[:half], text[half:]):
+            (part_vectors,) = await self._embed_or_split([part])
+            if part_vectors is None:
+                return [None]
+            text_vectors += part_vectors
+        return [text_vectors]
 
-    async def _embed_or_split(self, texts: Sequence[str]) -> list[list[Vector]]:
-        try:
-            return [[vector] for vector in await self._embed_texts(texts, _SINGLE_TEXT_RETRY)]
-        except _TextRejectedError:
-            return await self._embed_halves(texts)
+    async def _embed_or_split(self, texts: Sequence[str]) -> list[list[Vector] | None]:
+        """Return the vectors of suspected texts. The service works, so there is no wait between two attempts, and only one for a batch."""
+        for _ in range(1 if len(texts) > 1 else _MAX_TEXT_ERRORS):
+            with contextlib.suppress(_TextRejectedError):
+                return [[vector] for vector in await self._embed_texts(texts, _SUSPECT_RETRY)]
+        return await self._embed_halves(texts)
 
     async def _require_healthy(self, rejection: _TextRejectedError) -> None:
         """
@@ -343,7 +363,8 @@ class _EmbeddingClient:
             if isinstance(result, np.ndarray):
                 return result
             delay_s = result.retry_after_s if result.retry_after_s is not None else backoff_s * random.uniform(0.7, 1.3)  # noqa: S311 - spreads retries
-            if attempt >= policy.max_attempts or time.monotonic() + delay_s >= deadline:
+            max_attempts = min(policy.max_attempts, _MAX_TEXT_ERRORS) if result.is_maybe_text_error else policy.max_attempts
+            if attempt >= max_attempts or time.monotonic() + delay_s >= deadline:
                 if result.is_maybe_text_error:
                     raise _TextRejectedError(result.reason)
                 raise EngineUnavailable("embedder", result.reason, retry_after_s=max(1, min(3600, math.ceil(result.retry_after_s or 5))))

@@ -15,7 +15,14 @@ from typing import TypeVar, cast
 
 import orjson
 
-from rookery.engines.texts.elastic_connection import ENGINE, ElasticConnection, ElasticRejected, ElasticServer, describe_error
+from rookery.engines.texts.elastic_connection import (
+    ENGINE,
+    ElasticConnection,
+    ElasticRejected,
+    ElasticServer,
+    describe_error,
+    require_writable,
+)
 from rookery.engines.texts.elastic_query import (
     MAPPINGS,
     ElasticQuery,
@@ -27,7 +34,7 @@ from rookery.engines.texts.elastic_query import (
 )
 from rookery.engines.texts.words import inverse_frequency
 from rookery.kernel.clock import to_micros
-from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.errors import EngineReadOnly, EngineUnavailable
 from rookery.memory.models import AccessFilter, IndexDocument, TextHit, TextQuery
 from rookery.memory.ports import TextFeature
 
@@ -42,7 +49,7 @@ _MAX_WINDOW = 10_000
 """Results that one search may skip and return together: the servers' default. Later ones are reached by `search_after`."""
 
 _MAX_EARLY_ATTEMPTS = 3
-_CONFLICT, _NOT_FOUND = 409, 404
+_FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
 
 _RELEASE_POLL_INTERVAL_S = 1.0
 _MAX_RELEASE_POLLS = 120
@@ -305,6 +312,9 @@ class ElasticTextIndex:
             if "error" not in result:
                 continue
             status = int(str(result["status"]))
+            require_writable(status, *describe_error(result["error"]))
+            if status == _FORBIDDEN:
+                raise EngineReadOnly(ENGINE, f"the server allows this login no writes ({status})")
             error = ElasticRejected(status, *describe_error(result["error"]))
             if error.is_index_missing or status not in ignored_statuses:
                 raise error

@@ -13,7 +13,7 @@ import httpx2
 import orjson
 
 from rookery.kernel.egress.transport import get_tls_context
-from rookery.kernel.errors import EngineUnavailable, WrongSettings
+from rookery.kernel.errors import EngineReadOnly, EngineUnavailable, WrongSettings
 from rookery.kernel.secret import Secret
 
 ENGINE = "texts"
@@ -27,6 +27,8 @@ _MAX_SHARDS = 1024
 
 _STATUS_NOT_FOUND, _STATUS_TOO_MANY, _STATUS_SERVER_ERROR = 404, 429, 500
 _LOGIN_STATUSES = frozenset({401, 403})
+_BLOCK_TYPE, _BLOCK_STATUSES = "cluster_block_exception", frozenset({403, 429})
+"""The refusal of a write to an index that accepts only reads. With 503, the whole cluster does not work."""
 _MISSING_INDEX_TYPES = frozenset({"index_not_found_exception", "aliases_not_found_exception"})
 
 _ADDRESS = re.compile(
@@ -110,6 +112,7 @@ class ElasticConnection:
 
         Raises:
             EngineUnavailable: The server did not answer in time, is overloaded, refused the login, or did not answer in JSON.
+            EngineReadOnly: The server accepts only reads.
             ElasticRejected: The server rejected the request as wrong.
         """
         content = body if isinstance(body, bytes) or body is None else orjson.dumps(body)
@@ -154,12 +157,14 @@ class ElasticConnection:
 
 def _read_response(response: httpx2.Response) -> dict[str, object]:
     status = response.status_code
-    if status in _LOGIN_STATUSES:
-        raise EngineUnavailable(ENGINE, f"the server refused the login or a right of it ({status})")
     try:
         content: object = orjson.loads(response.content)
     except orjson.JSONDecodeError:
         content = None
+    if isinstance(content, dict) and not response.is_success:
+        require_writable(status, *describe_error(cast("dict[str, object]", content).get("error")))
+    if status in _LOGIN_STATUSES:
+        raise EngineUnavailable(ENGINE, f"the server refused the login or a right of it ({status})")
     if not isinstance(content, dict):
         raise EngineUnavailable(ENGINE, f"the server did not answer in JSON ({status})")
     fields = cast("dict[str, object]", content)
@@ -169,6 +174,12 @@ def _read_response(response: httpx2.Response) -> dict[str, object]:
     if status == _STATUS_TOO_MANY or status >= _STATUS_SERVER_ERROR:
         raise EngineUnavailable(ENGINE, f"{error_type or status}: {reason}"[:_MAX_REASON_CHARS])
     raise ElasticRejected(status, error_type, reason)
+
+
+def require_writable(status: int, error_type: str, reason: str) -> None:
+    """Raise `EngineReadOnly` if an error means that a block on the index, such as that of a nearly full disk, allows no writes."""
+    if error_type == _BLOCK_TYPE and status in _BLOCK_STATUSES:
+        raise EngineReadOnly(ENGINE, f"{error_type}: {reason}"[:_MAX_REASON_CHARS])
 
 
 def describe_error(error: object) -> tuple[str, str]:

@@ -154,16 +154,17 @@ def build_filters(access_filter: AccessFilter) -> list[Json] | None:
 
 
 def _iter_owners(access_filter: AccessFilter) -> Iterator[Json]:
-    owners = {MemoryScope.AGENT: ("agent_id", access_filter.agent_id), MemoryScope.SESSION: ("session_id", access_filter.session_id)}
+    agent_ids = [] if access_filter.agent_id is None else [access_filter.agent_id]
+    owners = {MemoryScope.AGENT: ("agent_id", agent_ids), MemoryScope.SESSION: ("session_id", sorted(access_filter.session_ids))}
     for scope in MemoryScope:
         if access_filter.scopes is not None and scope not in access_filter.scopes:
             continue
         scope_term: Json = {"term": {"memory_scope": scope.value}}
         if scope not in owners:
             yield scope_term
-        elif owners[scope][1] is not None:
-            field, owner = owners[scope]
-            yield {"bool": {"filter": [scope_term, {"term": {field: owner}}]}}
+        elif owners[scope][1]:
+            field, owner_ids = owners[scope]
+            yield {"bool": {"filter": [scope_term, {"terms": {field: owner_ids}}]}}
 
 
 def _iter_terms(access_filter: AccessFilter) -> Iterator[tuple[str, str]]:

@@ -37,7 +37,6 @@ _PAIRED_FACTOR = 2
 """Documents whose pairs of words count, for each result of a question. Further down, a pair cannot lift a document to the top."""
 
 _SET_LOCAL = "SELECT set_config('statement_timeout', %(timeout)s, true), set_config('synchronous_commit', %(commit)s, true)"
-_SET_TIMEOUT = "SELECT set_config('statement_timeout', %(timeout)s, false)"
 
 
 class PostgresTextIndex:
@@ -154,11 +153,11 @@ class PostgresTextIndex:
         """Free the space of deleted rows for new ones. Their bytes stay in the files of the server until they are overwritten."""
 
         async def vacuum(connection: PostgresConnection) -> None:
-            await connection.execute(_SET_TIMEOUT, {"timeout": f"{_LONG_TIMEOUT_S}s"})
+            await self._pool.set_option(connection, "statement_timeout", f"{_LONG_TIMEOUT_S}s")
             try:
                 await connection.execute(postgresql_sql.VACUUM)
             finally:
-                await connection.execute(_SET_TIMEOUT, {"timeout": self._query_timeout})
+                await self._pool.set_option(connection, "statement_timeout", self._query_timeout)
 
         await self._run(vacuum)
 

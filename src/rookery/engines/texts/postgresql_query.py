@@ -158,11 +158,12 @@ def _render_owner(statement: Statement, access_filter: AccessFilter, scope: Memo
     if access_filter.scopes is not None and scope not in access_filter.scopes:
         return None
     in_scope = f"memory_scope = {statement.bind(scope.value)}"
-    owners = {MemoryScope.AGENT: ("agent_id", access_filter.agent_id), MemoryScope.SESSION: ("session_id", access_filter.session_id)}
+    agent_ids = [] if access_filter.agent_id is None else [access_filter.agent_id]
+    owners = {MemoryScope.AGENT: ("agent_id", agent_ids), MemoryScope.SESSION: ("session_id", sorted(access_filter.session_ids))}
     if scope not in owners:
         return in_scope
-    column, owner = owners[scope]
-    return None if owner is None else f"({in_scope} AND {column} = {statement.bind(owner)})"
+    column, owner_ids = owners[scope]
+    return f"({in_scope} AND {column} = ANY({statement.bind(owner_ids)}))" if owner_ids else None
 
 
 def _find(statement: Statement, terms: Sequence[Term]) -> str:

@@ -170,7 +170,7 @@ def _filter_values(access_filter: AccessFilter) -> dict[str, object]:
         "workspace_id": access_filter.workspace_id,
         "at": to_micros(access_filter.at),
         "agent_id": access_filter.agent_id,
-        "session_id": access_filter.session_id,
+        "session_ids": orjson.dumps(sorted(access_filter.session_ids)).decode(),
         "source": access_filter.source,
         "since": None if access_filter.since is None else to_micros(access_filter.since),
         "until": None if access_filter.until is None else to_micros(access_filter.until),
@@ -212,10 +212,13 @@ def _owner_parts(scope: MemoryScope, agent_id: str | None, session_id: str | Non
 
 def _iter_owners(access_filter: AccessFilter) -> Iterator[tuple[MemoryScope, _SpaceParts]]:
     """Yield the scope and owner of the memories that *access_filter* allows."""
-    owners = {MemoryScope.AGENT: access_filter.agent_id, MemoryScope.SESSION: access_filter.session_id}
     for scope in MemoryScope:
-        if owners.get(scope, "") is not None and (access_filter.scopes is None or scope in access_filter.scopes):
-            yield scope, _owner_parts(scope, access_filter.agent_id, access_filter.session_id)
+        if access_filter.scopes is not None and scope not in access_filter.scopes:
+            continue
+        if scope is MemoryScope.SESSION:
+            yield from ((scope, _owner_parts(scope, None, session_id)) for session_id in sorted(access_filter.session_ids))
+        elif scope is not MemoryScope.AGENT or access_filter.agent_id is not None:
+            yield scope, _owner_parts(scope, access_filter.agent_id, None)
 
 
 def _iter_spaces(owner: tuple[MemoryScope, _SpaceParts], access_filter: AccessFilter) -> Iterator[_SpaceParts]:

@@ -75,8 +75,8 @@ WHERE d.workspace_id = :workspace_id
 _IS_OWNED = f"""
       (d.memory_scope IN ('{MemoryScope.PROJECT}', '{MemoryScope.SHARED}')
        OR (d.memory_scope = '{MemoryScope.AGENT}' AND d.agent_id = :agent_id)
-       OR (d.memory_scope = '{MemoryScope.SESSION}' AND d.session_id = :session_id))
-"""  # contains only names of scopes
+       OR (d.memory_scope = '{MemoryScope.SESSION}' AND d.session_id IN (SELECT value FROM json_each(:session_ids))))
+"""  # noqa: S608 - contains only names of scopes
 
 _log = structlog.stdlib.get_logger("rookery.texts")
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from rookery.kernel.questions import keep_ends
 from rookery.kernel.tokenization import split_words, stem
 from rookery.memory.models import IndexDocument, TextQuery
 
@@ -70,7 +71,7 @@ def select_words(query: TextQuery) -> list[str]:
     """Return the words of *query* without duplicates and stop words, or with stop words if nothing else is left and there is no phrase."""
     distinct = list(dict.fromkeys(query.any_of))
     significant = distinct if query.keeps_stop_words else [word for word in distinct if word.casefold() not in _STOP_WORDS]
-    return (significant if significant or query.phrases else distinct)[:_MAX_WORDS]
+    return keep_ends(significant if significant or query.phrases else distinct, _MAX_WORDS)
 
 
 def pair_words(words: Sequence[str], query: TextQuery) -> list[tuple[str, str]]:
@@ -81,7 +82,7 @@ def pair_words(words: Sequence[str], query: TextQuery) -> list[tuple[str, str]]:
     """
     return [
         (first, second)
-        for first, second in pairwise(words[:_MAX_PAIRED_WORDS])
+        for first, second in pairwise(keep_ends(words, _MAX_PAIRED_WORDS))
         if not (_is_function_word(first, query) and _is_function_word(second, query))
     ]
 

@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import cast
 
-from rookery.access.models import Caller
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.errors import RookeryError, ValidationFailed
 from rookery.kernel.imports import import_in_thread
@@ -20,6 +19,7 @@ from rookery.tools.ports import (
     AuthorizationServers,
     BuiltinServer,
     Connector,
+    NegotiatedProtocols,
     RequestOptions,
     TokenProvider,
     UpstreamConnection,
@@ -36,7 +36,11 @@ _MAX_ERROR_LINES = 50
 
 
 def open(  # noqa: A001 - each engine folder has an `open`
-    builtins: Sequence[BuiltinServer], *, egress: EgressGuard | None = None, tokens: TokenProvider | None = None
+    builtins: Sequence[BuiltinServer],
+    *,
+    egress: EgressGuard | None = None,
+    tokens: TokenProvider | None = None,
+    protocols: NegotiatedProtocols | None = None,
 ) -> Mapping[ServerKind, Connector]:
     """
     Return a connector for each kind of server. The MCP SDK is imported when needed.
@@ -45,17 +49,18 @@ def open(  # noqa: A001 - each engine folder has an `open`
         builtins: Servers that run in this process.
         egress: Checks the addresses of servers that workspaces added (D-82).
         tokens: Access tokens of logins. Without it, servers that require a login cannot be reached.
+        protocols: The protocol revision of each server. Without it, every start probes the server.
     """
 
     def stdio() -> Connector:
         from rookery.engines.upstreams.process import StdioConnector
 
-        return StdioConnector()
+        return StdioConnector(protocols)
 
     def http() -> Connector:
         from rookery.engines.upstreams.http import HttpConnector
 
-        return HttpConnector(tokens, egress)
+        return HttpConnector(tokens, egress, protocols)
 
     over_http = _LazyConnector(http)
     return {"stdio": _LazyConnector(stdio), "http": over_http, "sse": over_http, "builtin": _BuiltinConnector(builtins)}
@@ -86,14 +91,18 @@ class _LazyConnector:
         *,
         on_changed: Callable[[], None],
         workspace_id: int | None = None,
-        on_stderr: Callable[[str], None] | None = None,
+        on_output: Callable[[str], None] | None = None,
+        on_process: Callable[[int], None] | None = None,
+        opener: RequestOptions | None = None,
     ) -> AsyncGenerator[UpstreamConnection]:
         """Open a session. The first one waits for the import, which runs in a thread and does not block the event loop."""
         if self._connector is None:
             self._connector = await import_in_thread(self._load)
             # Imported objects are never freed. Without this, every full garbage collection would visit them and block for 50 ms.
             gc.freeze()
-        async with self._connector.connect(server, on_changed=on_changed, workspace_id=workspace_id, on_stderr=on_stderr) as connection:
+        async with self._connector.connect(
+            server, on_changed=on_changed, workspace_id=workspace_id, on_output=on_output, on_process=on_process, opener=opener
+        ) as connection:
             yield connection
 
 
@@ -144,10 +153,12 @@ class _BuiltinConnector:
         *,
         on_changed: Callable[[], None],
         workspace_id: int | None = None,
-        on_stderr: Callable[[str], None] | None = None,
+        on_output: Callable[[str], None] | None = None,
+        on_process: Callable[[int], None] | None = None,
+        opener: RequestOptions | None = None,
     ) -> AsyncGenerator[_BuiltinConnection]:
         """Yield a connection to the built-in server with the id of *server*."""
-        del on_changed, workspace_id, on_stderr
+        del on_changed, workspace_id, on_output, on_process, opener
         builtin = self._builtins.get(server.id)
         if builtin is None:
             raise ConnectFailed(f"{server.id!r} is not a built-in server.")
@@ -165,28 +176,34 @@ class _BuiltinConnection:
         """Facts about the server. It has no process and no session of its own."""
         return ConnectionInfo(software=self._builtin.id, capabilities={"tools": {}})
 
+    @property
+    def has_subscribers(self) -> bool:
+        """Built-in servers have no resources."""
+        return False
+
     async def request(self, method: UpstreamMethod, params: JsonObject, options: RequestOptions) -> JsonObject:
         """Run a tool in the name of its caller. Built-in servers have no resources, prompts and completions."""
         if method != "tools/call":
             raise UpstreamErrorResponse(_INVALID_PARAMS, f"Built-in servers do not support {method}.")
         arguments = params.get("arguments")
         return await self._call(
-            str(params["name"]), cast("Mapping[str, object]", arguments if isinstance(arguments, Mapping) else {}), options.caller
+            str(params["name"]), cast("Mapping[str, object]", arguments if isinstance(arguments, Mapping) else {}), options
         )
 
-    async def _call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> JsonObject:
+    async def _call(self, tool: str, arguments: Mapping[str, object], options: RequestOptions) -> JsonObject:
         """Call the tool; see `BuiltinServer.call`."""
         try:
-            result = await self._builtin.call(tool, arguments, caller)
+            result = await self._builtin.call(tool, arguments, options.caller, session=options.session)
         except RookeryError as error:
             if error.status in _PASSED_STATUSES:
                 raise
             return {"content": [{"type": "text", "text": _error_text(error)}], "structuredContent": error.body(), "isError": True}
-        content = dict(result)
-        return {"content": [{"type": "text", "text": self._builtin.text(tool, content)}], "structuredContent": content, "isError": False}
+        output = self._builtin.render(tool, result, arguments)
+        return {"content": [{"type": "text", "text": output.text}], "structuredContent": dict(output.structured), "isError": False}
 
-    async def list_features(self) -> ServerFeatures:
+    async def list_features(self, opener: RequestOptions | None = None) -> ServerFeatures:
         """Return the tools in the format of the protocol. They are built in a thread, because their schemas take 0.1 s."""
+        del opener
         tools = await asyncio.to_thread(self._builtin.tools)
         return ServerFeatures(
             tools=tuple(
@@ -196,10 +213,12 @@ class _BuiltinConnection:
                     "inputSchema": dict(tool.input_schema),
                     "outputSchema": dict(tool.output_schema),
                     "annotations": {name: hint for name, hint in tool.annotations.items() if name != "title"},
+                    **({"_meta": dict(tool.meta)} if tool.meta else {}),
                 }
                 for tool in tools
             ),
             required_scopes={tool.name: tool.required_scope for tool in tools},
+            accepted_schemas={tool.name: dict(tool.accepted_schema) for tool in tools},
         )
 
     async def wait_closed(self) -> str:

@@ -66,6 +66,11 @@ class CallRouter:
         self._pending_questions = 0
         self._subscribers: dict[str, list[OnUpdate]] = {}
 
+    @property
+    def has_subscribers(self) -> bool:
+        """True while callers are subscribed to a resource."""
+        return bool(self._subscribers)
+
     def subscribe(self, uri: str, on_update: OnUpdate) -> bool:
         """Call *on_update* when the resource changes. Return whether it is the first subscriber."""
         subscribers = self._subscribers.setdefault(uri, [])

@@ -1,7 +1,7 @@
 """
 An `UpstreamConnection` over the SDK's client. Results are returned unchanged, and errors are mapped to those of `rookery.tools`.
 
-The SDK negotiates, maintains the session and receives messages. Requests are stamped by it and passed to its dispatcher without a model of
+The SDK maintains the session and receives messages. Requests are stamped by it and passed to its dispatcher without a model of
 request and result, which would take a quarter of the CPU time of a call (echo of server-everything).
 """
 
@@ -18,10 +18,10 @@ from weakref import WeakValueDictionary
 import anyio
 import mcp_types as types
 import structlog
-from anyio.abc import TaskGroup
-from mcp import Client, MCPError
+from anyio.abc import TaskGroup, TaskStatus
+from mcp import ClientSession, MCPError
 from mcp.client.session import IncomingMessage
-from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, listen
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp_types import methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -29,27 +29,53 @@ from pydantic import TypeAdapter, ValidationError
 
 from rookery.engines.upstreams import call_router, sdk
 from rookery.engines.upstreams.call_router import CallRouter
+from rookery.engines.upstreams.negotiation import Negotiation
 from rookery.engines.upstreams.sdk import (
     BROKEN_CODE,
+    STATUS_CODE,
     TOO_LARGE_CODE,
     UNREADABLE_CODE,
     UNSENT_CODE,
     RequestSender,
     Transport,
     TransportState,
+    TransportStreams,
     UnsentError,
 )
 from rookery.kernel.cancellation import wait_until_set
-from rookery.tools.errors import ConnectFailed, ConnectionLost, InvalidResult, ResultTooLarge, UpstreamError, UpstreamErrorResponse
-from rookery.tools.models import ConnectionInfo, JsonObject, Roots, ServerFeatures
+from rookery.tools.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    InvalidResult,
+    ResultTooLarge,
+    UpstreamError,
+    UpstreamErrorResponse,
+    UpstreamStatusError,
+)
+from rookery.tools.mcp_apps import select_extensions
+from rookery.tools.models import (
+    MAX_FEATURES_PER_KIND,
+    ConnectionInfo,
+    JsonObject,
+    Roots,
+    Server,
+    ServerFeatures,
+    ServerInfo,
+    SessionIsolation,
+)
 from rookery.tools.ports import OnProgress, OnUpdate, RequestOptions, UpstreamMethod
+from rookery.tools.server_info import build_server_info
 
 _log = structlog.stdlib.get_logger("rookery.tools")
 
+_NOT_FOUND = 404
 _MAX_PAGES = 100
 _MAX_ROOTS_ROUNDS = 10
 _LIST_TIMEOUT_S = 30.0
-_REASON_WAIT_S = 0.5
+"""Time-out of all pages of the tools."""
+_OTHER_LIST_TIMEOUT_S = 10.0
+"""Time-out of all pages of another list. The tools are not shown before."""
+_REASON_WAIT_S = 1.2
 _ROOTS_REQUEST_TIMEOUT_S = 1.0
 """Wait of a session's first call for the server's request for roots."""
 _ROOTS_ANSWER_TIMEOUT_S = 30.0
@@ -71,33 +97,47 @@ class McpSession:
     """One session with a server; implements `UpstreamConnection`."""
 
     def __init__(
-        self, client: Client, state: TransportState, router: CallRouter, tasks: TaskGroup, *, requests: RequestSender | None, roots: Roots
+        self,
+        session: ClientSession,
+        state: TransportState,
+        router: CallRouter,
+        tasks: TaskGroup,
+        *,
+        requests: RequestSender | None,
+        roots: Roots,
+        extensions: Mapping[str, JsonObject] | None = None,
     ) -> None:
-        self._client = client
         self._roots: Roots = roots
-        self._capabilities = call_router.set_roots_capability(_CAPABILITIES, roots)
+        announced: JsonObject = {**_CAPABILITIES, "extensions": dict(extensions)} if extensions else _CAPABILITIES
+        self._capabilities = call_router.set_roots_capability(announced, roots)
         self._tasks = tasks
-        self._session = client.session
-        self._version = client.protocol_version
+        self._session = session
+        self._version = session.protocol_version or ""
+        self._server_capabilities = session.server_capabilities or types.ServerCapabilities()
         self._is_modern = self._version in MODERN_PROTOCOL_VERSIONS
-        self._requests = requests or sdk.get_request_sender(client.session)
+        self._requests = requests or sdk.get_request_sender(session)
         self._state = state
         self._router = router
         self._listen_scopes: dict[str, anyio.CancelScope] = {}
         self._subscription_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._closed = asyncio.Event()
-        about = client.server_info
+        about = session.server_info
         self._facts = ConnectionInfo(
-            protocol_version=client.protocol_version,
+            protocol_version=self._version,
             pid=state.pid,
             software="" if about is None else f"{about.name} {about.version}".strip(),
-            capabilities=client.server_capabilities.model_dump(mode="json", by_alias=True, exclude_none=True),
+            capabilities=self._server_capabilities.model_dump(mode="json", by_alias=True, exclude_none=True),
         )
 
     @property
     def info(self) -> ConnectionInfo:
         """Facts from the negotiation."""
         return self._facts
+
+    @property
+    def has_subscribers(self) -> bool:
+        """True while callers are subscribed to a resource."""
+        return self._router.has_subscribers
 
     async def request(self, method: UpstreamMethod, params: JsonObject, options: RequestOptions) -> JsonObject:
         """Send a request and return its result; see `UpstreamConnection`."""
@@ -140,12 +180,16 @@ class McpSession:
         if not (self._router.subscribe if is_on else self._router.unsubscribe)(uri, on_update):
             return {}
         if self._is_modern:
-            # Before the stream starts, so that an immediate unsubscribe finds it.
-            if is_on:
-                self._listen_scopes[uri] = anyio.CancelScope()
-                self._tasks.start_soon(self._listen_to_resource, uri, self._listen_scopes[uri])
-            elif uri in self._listen_scopes:
+            if not is_on:
+                if uri in self._listen_scopes:
+                    self._listen_scopes.pop(uri).cancel()
+                return {}
+            try:
+                await self._start_listening(uri)
+            except BaseException:
                 self._listen_scopes.pop(uri).cancel()
+                self._router.unsubscribe(uri, on_update)
+                raise
             return {}
         try:
             await self._map_errors(lambda: self._send_request(method, {"uri": uri}, {}, self._capabilities))
@@ -155,23 +199,72 @@ class McpSession:
             raise
         return {}
 
-    async def _listen_to_resource(self, uri: str, scope: anyio.CancelScope) -> None:
-        with scope, contextlib.suppress(ListenNotSupportedError, SubscriptionLost, MCPError, ValidationError):
-            async with self._client.listen(resource_subscriptions=[uri]) as changes:
-                async for _ in changes:
-                    if not self._router.notify_updated(uri):
-                        return  # no subscriber is left
+    async def _start_listening(self, uri: str) -> None:
+        """Open the stream of changes of a resource, and return once the server has acknowledged it."""
+        scope = self._listen_scopes[uri] = anyio.CancelScope()
+        try:
+            await self._tasks.start(self._listen_to_resource, uri, scope)
+        except MCPError as error:
+            raise self._map_error(error) from error
+        except ValidationError as error:
+            raise InvalidResult(f"The server returned an invalid result: {_describe_error(error)}") from error
+        except (ListenNotSupportedError, SubscriptionLost) as error:
+            raise UpstreamErrorResponse(types.INTERNAL_ERROR, str(error)) from error
+        except RuntimeError as error:  # the session ended meanwhile
+            raise ConnectionLost(self._end_reason(), was_handled=False) from error
 
-    async def list_features(self) -> ServerFeatures:
+    async def _listen_to_resource(self, uri: str, scope: anyio.CancelScope, *, task_status: TaskStatus[None]) -> None:
+        is_acknowledged = False
+        with scope:
+            try:
+                async with listen(self._session, resource_subscriptions=[uri]) as changes:
+                    task_status.started()
+                    is_acknowledged = True
+                    async for _ in changes:
+                        if not self._router.notify_updated(uri):
+                            return  # no subscriber is left
+            except (SubscriptionLost, MCPError, ValidationError):
+                if not is_acknowledged:
+                    raise
+
+    async def list_features(self, opener: RequestOptions | None = None) -> ServerFeatures:
         """List all features; see `UpstreamConnection`."""
-        capabilities = self._client.server_capabilities
+        del opener
+        capabilities, about = self._server_capabilities, self._session.server_info
         has_resources, has_prompts = capabilities.resources is not None, capabilities.prompts is not None
+        lists: dict[str, tuple[JsonObject, ...]] = {}
+        errors: dict[str, UpstreamError] = {}
+        for kind, method, field, is_offered, limit_s in (
+            ("tools", "tools/list", "tools", True, _LIST_TIMEOUT_S),
+            ("resources", "resources/list", "resources", has_resources, _OTHER_LIST_TIMEOUT_S),
+            ("templates", "resources/templates/list", "resourceTemplates", has_resources, _OTHER_LIST_TIMEOUT_S),
+            ("prompts", "prompts/list", "prompts", has_prompts, _OTHER_LIST_TIMEOUT_S),
+        ):
+            if not is_offered:
+                continue
+            try:
+                async with asyncio.timeout(limit_s):
+                    lists[kind] = await self._list_all(method, field)
+            except ConnectionLost:
+                raise
+            except TimeoutError:
+                errors[kind] = InvalidResult(f"The server did not list its {field} within {limit_s:g} seconds.")
+            except UpstreamError as error:
+                if kind == "tools" or not error.concerns_caller:  # what this caller may not list is empty for it
+                    errors[kind] = error
+        problem = errors.get("tools")
+        if errors and (not lists or (problem is not None and (problem.concerns_caller or problem.is_throttled))):
+            raise next(iter(errors.values()))
         return ServerFeatures(
-            tools=await self._list_all("tools/list", "tools"),
-            resources=await self._list_all("resources/list", "resources") if has_resources else (),
-            templates=await self._list_all("resources/templates/list", "resourceTemplates") if has_resources else (),
-            prompts=await self._list_all("prompts/list", "prompts") if has_prompts else (),
-            instructions=self._client.instructions,
+            tools=lists.get("tools", ()),
+            resources=lists.get("resources", ()),
+            templates=lists.get("templates", ()),
+            prompts=lists.get("prompts", ()),
+            instructions=self._session.instructions,
+            info=ServerInfo()
+            if about is None
+            else build_server_info(about.title, about.description, [icon.src for icon in about.icons or ()]),
+            list_errors={kind: str(error) for kind, error in errors.items()},
         )
 
     async def wait_closed(self) -> str:
@@ -184,7 +277,9 @@ class McpSession:
         self._closed.set()
 
     def _end_reason(self) -> str:
-        return self._state.get_end_reason() or "The server closed the connection."
+        return self._state.get_end_reason() or (
+            "The server closed the connection." if self._state.is_ended() else "The session was closed."
+        )
 
     async def _ask(self, method: UpstreamMethod, params: JsonObject, options: RequestOptions) -> JsonObject:
         params = dict(params)
@@ -236,17 +331,18 @@ class McpSession:
         for _ in range(_MAX_PAGES):
             params: JsonObject = {} if cursor is None else {"cursor": cursor}
             try:
-                async with asyncio.timeout(_LIST_TIMEOUT_S):
-                    page = await self._map_errors(lambda params=params: self._send_request(method, params, {}, self._capabilities))
+                page = await self._map_errors(lambda params=params: self._send_request(method, params, {}, self._capabilities))
             except UpstreamErrorResponse as error:
                 if error.number == types.METHOD_NOT_FOUND:
                     return ()
                 raise
-            except TimeoutError:
-                raise InvalidResult(f"The server did not list its {field} within {_LIST_TIMEOUT_S:g} seconds.") from None
+            except UpstreamStatusError as error:
+                if error.status == _NOT_FOUND and field != "tools":
+                    return ()  # how some servers say that they lack a method
+                raise
             items += self._filter_valid(method, field, page)
             next_cursor = page.get("nextCursor")
-            if not isinstance(next_cursor, str) or next_cursor == cursor:
+            if not isinstance(next_cursor, str) or next_cursor == cursor or len(items) > MAX_FEATURES_PER_KIND:
                 break
             cursor = next_cursor
         return tuple(self._filter_header_tools(items) if field == "tools" and self._is_modern else items)
@@ -307,6 +403,8 @@ class McpSession:
             return ResultTooLarge(error.message)
         if error.code == UNREADABLE_CODE:
             return InvalidResult(error.message)
+        if error.code == STATUS_CODE:
+            return sdk.to_status_error(error.message, error.data)
         if error.code == UNSENT_CODE:
             self.mark_closed()
             return ConnectionLost(error.message, was_handled=False)
@@ -315,7 +413,7 @@ class McpSession:
         if error.code == types.INVALID_REQUEST and error.message.startswith(_SESSION_LOST_MESSAGES):
             self.mark_closed()
             return ConnectionLost("The session no longer exists on the server.", was_handled=False)
-        return UpstreamErrorResponse(error.code, error.message, error.data)
+        return sdk.to_error_response(error)
 
 
 @cache
@@ -343,14 +441,25 @@ def _describe_error(error: ValidationError) -> str:
 
 @contextlib.asynccontextmanager
 async def open_session(
-    transport: Transport, state: TransportState, *, on_changed: Callable[[], None], requests: RequestSender | None = None, roots: Roots = ()
+    transport: Transport,
+    state: TransportState,
+    *,
+    on_changed: Callable[[], None],
+    requests: RequestSender | None = None,
+    roots: Roots = (),
+    negotiation: Negotiation | None = None,
+    extensions: Mapping[str, JsonObject] | None = None,
 ) -> AsyncGenerator[McpSession]:
     """
-    Open a session over *transport* in the newest protocol version that both sides support.
+    Open a session over *transport* and negotiate its protocol version.
+
+    Exceptions that the caller raises inside are not changed.
 
     Args:
         requests: Sends the requests of callers, instead of the SDK's dispatcher.
         roots: Folders to announce.
+        negotiation: How to negotiate. None: with a server of unknown version.
+        extensions: The extensions to announce, with their settings; see `find_extensions`.
 
     Raises:
         ConnectFailed: The other side is not an MCP server, or has no supported protocol version.
@@ -358,6 +467,54 @@ async def open_session(
     """
     router = CallRouter(roots)
 
+    is_open = False
+    callers_error: Exception | None = None
+    try:
+        async with transport as streams, _build_client(streams, router, on_changed, roots, extensions) as client:
+            await (negotiation or Negotiation()).run(client)
+            async with anyio.create_task_group() as tasks:
+                is_open = True
+                session = McpSession(client, state, router, tasks, requests=requests, roots=roots, extensions=extensions)
+                tasks.start_soon(_mark_closed_on_end, session, state)
+                if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                    tasks.start_soon(_listen_for_changes, client, on_changed)
+                try:
+                    yield session
+                except Exception as error:  # noqa: BLE001 - raised again below
+                    callers_error = error
+                finally:
+                    session.mark_closed()
+                    router.end_subscriptions()
+                    tasks.cancel_scope.cancel()
+    except ConnectFailed:
+        raise
+    except (Exception, BaseExceptionGroup) as error:  # whatever the SDK raises, alone or in groups, ends this session
+        cause = _root_cause(error)
+        if isinstance(cause, UnsentError) or (isinstance(cause, MCPError) and cause.code == types.CONNECTION_CLOSED):
+            await _wait_for_reason(state)
+        if isinstance(cause, ConnectFailed) and not is_open:
+            raise cause from error
+        is_response = isinstance(cause, MCPError) and cause.code != types.CONNECTION_CLOSED
+        text = (is_response and str(cause)) or state.get_end_reason() or str(cause) or type(cause).__name__
+        if callers_error is None:
+            raise (ConnectionLost(text, was_handled=True) if is_open else ConnectFailed(text)) from error
+    if callers_error is not None:
+        raise callers_error
+
+
+def find_extensions(server: Server, opener: RequestOptions | None) -> Mapping[str, JsonObject]:
+    """Return the extensions that a session announces: those of its caller's client, if it serves this key alone."""
+    is_private = server.isolation in {SessionIsolation.PER_KEY, SessionIsolation.PER_SESSION}
+    return select_extensions(opener.capabilities) if is_private and opener is not None and opener.capabilities else {}
+
+
+def _build_client(
+    streams: TransportStreams,
+    router: CallRouter,
+    on_changed: Callable[[], None],
+    roots: Roots,
+    extensions: Mapping[str, JsonObject] | None,
+) -> ClientSession:
     async def handle_message(message: IncomingMessage) -> None:
         if isinstance(message, _CHANGE_NOTIFICATIONS):
             on_changed()
@@ -366,38 +523,17 @@ async def open_session(
         elif isinstance(message, types.ResourceUpdatedNotification):
             router.notify_updated(str(message.params.uri))
 
-    client = Client(
-        transport,
-        mode="auto",
+    incoming, outgoing = streams
+    return ClientSession(
+        incoming,
+        outgoing,
         message_handler=handle_message,
         client_info=_CLIENT_INFO,
-        cache=None,
         elicitation_callback=router.elicit,
         sampling_callback=router.sample,
         list_roots_callback=router.list_roots if roots else None,
+        extensions=dict(extensions) if extensions else None,
     )
-    is_open = False
-    try:
-        async with client, anyio.create_task_group() as tasks:
-            is_open = True
-            session = McpSession(client, state, router, tasks, requests=requests, roots=roots)
-            tasks.start_soon(_mark_closed_on_end, session, state)
-            if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
-                tasks.start_soon(_listen_for_changes, client, on_changed)
-            try:
-                yield session
-            finally:
-                session.mark_closed()
-                router.end_subscriptions()
-                tasks.cancel_scope.cancel()
-    except ConnectFailed:
-        raise
-    except (Exception, BaseExceptionGroup) as error:  # whatever the SDK raises, alone or in groups, ends this session
-        cause = _root_cause(error)
-        if isinstance(cause, MCPError) and cause.code == types.CONNECTION_CLOSED:
-            await _wait_for_reason(state)
-        text = state.get_end_reason() or str(cause) or type(cause).__name__
-        raise (ConnectionLost(text, was_handled=True) if is_open else ConnectFailed(text)) from error
 
 
 async def _mark_closed_on_end(session: McpSession, state: TransportState) -> None:
@@ -405,16 +541,16 @@ async def _mark_closed_on_end(session: McpSession, state: TransportState) -> Non
     session.mark_closed()
 
 
-async def _listen_for_changes(client: Client, on_changed: Callable[[], None]) -> None:
+async def _listen_for_changes(session: ClientSession, on_changed: Callable[[], None]) -> None:
     """Listen for changed lists. Newer protocol versions send them only to clients that subscribe."""
-    capabilities = client.server_capabilities
+    capabilities = session.server_capabilities or types.ServerCapabilities()
     parts = (capabilities.tools, capabilities.resources, capabilities.prompts)
     tools, resources, prompts = (part is not None and bool(part.list_changed) for part in parts)
     if not (tools or resources or prompts):
         return
     # The next refresh of the catalogue finds changes that are missed after the stream ends.
     with contextlib.suppress(ListenNotSupportedError, SubscriptionLost, MCPError, ValidationError):
-        listening = client.listen(tools_list_changed=tools, resources_list_changed=resources, prompts_list_changed=prompts)
+        listening = listen(session, tools_list_changed=tools, resources_list_changed=resources, prompts_list_changed=prompts)
         async with listening as changes:
             async for _ in changes:
                 on_changed()

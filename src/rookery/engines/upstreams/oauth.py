@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import NoReturn, TypeVar, cast
+from typing import NoReturn, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 import httpx2
@@ -25,41 +25,41 @@ import orjson
 from mcp.client.auth import OAuthFlowError, OAuthRegistrationError, PKCEParameters
 from mcp.client.auth.oauth2 import check_registration_usable
 from mcp.client.auth.utils import (
-    build_oauth_authorization_server_metadata_discovery_urls,
-    build_protected_resource_metadata_discovery_urls,
     create_client_registration_request,
-    extract_resource_metadata_from_www_auth,
     extract_scope_from_www_auth,
     get_client_metadata_scopes,
     handle_registration_response,
-    issuers_match,
 )
-from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata, OAuthToken, ProtectedResourceMetadata
-from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
-from pydantic import AnyUrl, BaseModel, ValidationError
+from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata, OAuthToken
+from pydantic import AnyUrl, ValidationError
 
 from rookery.engines.upstreams.http import build_transport
+from rookery.engines.upstreams.oauth_discovery import (
+    MAX_QUOTED_CHARS,
+    SUCCESS_STATUSES,
+    describe_invalid,
+    discover_authority,
+    discover_resource,
+    is_same_issuer,
+    read_object,
+)
 from rookery.kernel.egress import EgressGuard
 from rookery.tools.errors import ConnectFailed, LoginExpired, LoginFailed
-from rookery.tools.models import AuthorizationRequest, HttpTarget, Login, OAuthConfig, OAuthRegistration, Server
+from rookery.tools.models import ANNOUNCED_RESOURCE, AuthorizationRequest, HttpTarget, Login, OAuthConfig, OAuthRegistration, Server
+from rookery.tools.oauth_errors import add_resource_advice, describe_oauth_error
 
 _REQUEST_TIMEOUT_S = 10.0
 """Timeout of one request to an authorisation server."""
 
 _MAX_RESPONSE_BYTES = 1024 * 1024
-_MAX_QUOTED_CHARS = 200
 _MAX_TOKEN_LIFETIME_S = 10 * 365 * 86400
 _HEADER_SAFE = re.compile(r"[\x21-\x7e]+")
-_SUCCESS_STATUSES = range(200, 300)
-_SERVER_ERROR = 500
 _GRANTS = ["authorization_code", "refresh_token"]
 _FINAL_ERRORS = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
 """Errors of a token endpoint for which a retry is useless (RFC 6749, section 5.2)."""
 
 _PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
 _CLIENT_NAME = "Rookery"
-
-M = TypeVar("M", bound=BaseModel)
 
 
 class OAuthAuthorities:
@@ -74,12 +74,13 @@ class OAuthAuthorities:
         address, auth = _login_settings(server)
         async with self._open_client(server) as client:
             challenge = await client.fetch_challenge(address)
-            resource = await _discover_resource(client, challenge, address.url)
-            authority = await _discover_authority(client, resource, address.url)
-            scope = auth.scope or get_client_metadata_scopes(extract_scope_from_www_auth(challenge), resource, authority, _GRANTS)
+            uses_announced = auth.resource == ANNOUNCED_RESOURCE
+            announced = await discover_resource(client.get, challenge, address.url, uses_identifier=uses_announced)
+            authority = await discover_authority(client.get, announced, address.url)
+            required_scope = extract_scope_from_www_auth(challenge)
+            scope = auth.scope or get_client_metadata_scopes(required_scope, announced.metadata, authority, _GRANTS)
             party = await _resolve_client(client, authority, server, redirect_uri=redirect_uri, document=document, scope=scope)
-        if resource is not None:
-            party = replace(party, resource=str(resource.resource))
+        party = replace(party, resource=auth.choose_resource(announced.identifier))
         pkce, state = PKCEParameters.generate(), secrets.token_urlsafe(32)
         fields = {
             "response_type": "code",
@@ -108,7 +109,7 @@ class OAuthAuthorities:
 
     async def finish(self, server: Server, start: AuthorizationRequest, *, code: str, issuer: str | None) -> Login:
         """Exchange the code for tokens; see `AuthorizationServers`."""
-        if issuer is not None and issuer != start.party.issuer:
+        if issuer is not None and not is_same_issuer(issuer, start.party.issuer):
             raise LoginFailed("The response names another authorisation server than the one that was used; no login was created.")
         if issuer is None and start.tells_issuer:
             raise LoginFailed("The response does not name its authorisation server, which this server always does; no login was created.")
@@ -125,7 +126,9 @@ class OAuthAuthorities:
         """Renew a login with its refresh token; see `AuthorizationServers`."""
         if login.refresh_token is None:
             raise LoginExpired("The login cannot be renewed: it has no refresh token.")
-        token = await self._fetch_token(server, login.party, {"grant_type": "refresh_token", "refresh_token": login.refresh_token})
+        _, auth = _login_settings(server)
+        party = replace(login.party, resource=auth.choose_resource(login.party.resource))
+        token = await self._fetch_token(server, party, {"grant_type": "refresh_token", "refresh_token": login.refresh_token})
         return self._build_login(login.party, token, scope=login.scope, refresh_token=login.refresh_token)
 
     def _build_login(self, party: OAuthRegistration, token: OAuthToken, *, scope: str | None, refresh_token: str | None) -> Login:
@@ -154,9 +157,10 @@ class OAuthAuthorities:
                 form["client_secret"] = secret
         async with self._open_client(server) as client:
             response = await client.post(party.token_url, form, headers)
-        if response.status_code not in _SUCCESS_STATUSES:
-            _raise_refused(response, "returned no token")
-        return _parse_response(OAuthToken, response, "token response")
+        document = read_object(response)
+        if document is None or ("error" in document and "access_token" not in document):  # GitHub returns errors with status 200
+            _raise_refused(response, "returned no token", party=party)
+        return _parse_token(document, response)
 
     @asynccontextmanager
     async def _open_client(self, server: Server) -> AsyncGenerator[_BoundedClient]:
@@ -169,7 +173,7 @@ class OAuthAuthorities:
             try:
                 yield _BoundedClient(client, must_be_https=urlsplit(address.url).scheme == "https")
             except httpx2.InvalidURL as error:
-                raise LoginFailed(f"The login redirects to an invalid URL: {str(error)[:_MAX_QUOTED_CHARS]}") from error
+                raise LoginFailed(f"The login redirects to an invalid URL: {str(error)[:MAX_QUOTED_CHARS]}") from error
 
 
 class _BoundedClient:
@@ -227,62 +231,6 @@ async def _read_bounded(response: httpx2.Response) -> bytes:
     return bytes(body)
 
 
-async def _discover_resource(client: _BoundedClient, challenge: httpx2.Response, url: str) -> ProtectedResourceMetadata | None:
-    """Return the resource metadata of the server (RFC 9728); None if it has none, as before protocol 2025-06."""
-    metadata_url = extract_resource_metadata_from_www_auth(challenge) if challenge.status_code in {401, 403} else None
-    for candidate in build_protected_resource_metadata_discovery_urls(metadata_url, url):
-        response = await client.get(candidate)
-        if response.status_code >= _SERVER_ERROR:
-            raise LoginFailed(f"{response.request.url.host} returned status {response.status_code} for its resource metadata (RFC 9728).")
-        if response.status_code not in _SUCCESS_STATUSES:
-            continue
-        try:
-            metadata = ProtectedResourceMetadata.model_validate_json(response.content)
-        except ValidationError:
-            continue
-        if not check_resource_allowed(requested_resource=resource_url_from_server_url(url), configured_resource=str(metadata.resource)):
-            raise LoginFailed(
-                f"The server's metadata is for {str(metadata.resource)[:_MAX_QUOTED_CHARS]!r}; a token for that would not be valid here."
-            )
-        return metadata
-    return None
-
-
-async def _discover_authority(client: _BoundedClient, resource: ProtectedResourceMetadata | None, url: str) -> OAuthMetadata:
-    """Return the metadata of the authorisation server (RFC 8414)."""
-    parts = urlsplit(url)
-    origin = f"{parts.scheme}://{parts.netloc}"
-    issuer = None if resource is None else str(resource.authorization_servers[0])
-    expected = issuer or origin
-    for candidate in build_oauth_authorization_server_metadata_discovery_urls(issuer, url):
-        response = await client.get(candidate)
-        if response.status_code >= _SERVER_ERROR:
-            raise LoginFailed(f"{response.request.url.host} returned status {response.status_code} for its login metadata (RFC 8414).")
-        if response.status_code not in _SUCCESS_STATUSES:
-            continue
-        try:
-            metadata = OAuthMetadata.model_validate_json(response.content)
-        except ValidationError:
-            continue
-        if not issuers_match(str(metadata.issuer), expected):
-            raise LoginFailed(f"The authorisation server's issuer is {str(metadata.issuer)[:_MAX_QUOTED_CHARS]!r}, expected {expected!r}.")
-        methods = metadata.code_challenge_methods_supported
-        if methods is not None and "S256" not in methods:
-            raise LoginFailed("The authorisation server does not support PKCE with S256, which is required.")
-        return metadata
-    if issuer is not None:
-        raise LoginFailed(f"The authorisation server {issuer!r} has no login metadata (RFC 8414).")
-    # As in protocol 2025-03: three fixed paths at the server itself.
-    return OAuthMetadata.model_validate(
-        {
-            "issuer": origin,
-            "authorization_endpoint": f"{origin}/authorize",
-            "token_endpoint": f"{origin}/token",
-            "registration_endpoint": f"{origin}/register",
-        }
-    )
-
-
 async def _resolve_client(
     bounded_client: _BoundedClient, authority: OAuthMetadata, server: Server, *, redirect_uri: str, document: str | None, scope: str | None
 ) -> OAuthRegistration:
@@ -314,13 +262,13 @@ async def _resolve_client(
     response = await bounded_client.send(
         httpx2.Request("POST", request.url, headers={"content-type": "application/json"}, content=request.content)
     )
-    if response.status_code not in _SUCCESS_STATUSES:
+    if response.status_code not in SUCCESS_STATUSES:
         _raise_refused(response, "did not register Rookery as a client")
     try:
         client = await handle_registration_response(response)
         check_registration_usable(client)
     except (OAuthRegistrationError, OAuthFlowError) as error:
-        raise LoginFailed(f"{issuer} registered a client that cannot be used: {str(error)[:_MAX_QUOTED_CHARS]}") from error
+        raise LoginFailed(f"{issuer} registered a client that cannot be used: {str(error)[:MAX_QUOTED_CHARS]}") from error
     auth_method = client.token_endpoint_auth_method or ("none" if client.client_secret is None else "client_secret_basic")
     return registration(client_id=client.client_id, client_secret=client.client_secret, client_auth=auth_method)
 
@@ -332,16 +280,23 @@ def _login_settings(server: Server) -> tuple[HttpTarget, OAuthConfig]:
     return server.target, server.auth
 
 
-def _parse_response(model: type[M], response: httpx2.Response, document_name: str) -> M:
+def _parse_token(document: dict[str, object], response: httpx2.Response) -> OAuthToken:
+    """Return the token of a response. Its scopes may be a list, as Twitch returns them, and its lifetime any number or numeric text."""
+    scope, lifetime = document.get("scope"), document.get("expires_in")
+    if isinstance(scope, list):
+        document["scope"] = " ".join(str(part) for part in cast("list[object]", scope))
+    if isinstance(lifetime, float | str):
+        try:
+            document["expires_in"] = int(min(float(lifetime), _MAX_TOKEN_LIFETIME_S))
+        except (OverflowError, ValueError):
+            del document["expires_in"]
     try:
-        return model.model_validate_json(response.content)
+        return OAuthToken.model_validate(document)
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        field = "/".join(str(part) for part in problem["loc"])
-        raise LoginFailed(f"{response.request.url.host} returned an invalid {document_name}: {field}: {problem['msg']}") from None
+        raise LoginFailed(f"{response.request.url.host} returned an invalid token response: {describe_invalid(error)}") from None
 
 
-def _raise_refused(response: httpx2.Response, problem: str) -> NoReturn:
+def _raise_refused(response: httpx2.Response, problem: str, *, party: OAuthRegistration | None = None) -> NoReturn:
     """Raise the error of an authorisation server, with its own code and description if there are any (RFC 6749, section 5.2)."""
     try:
         document: object = orjson.loads(response.content)
@@ -349,8 +304,9 @@ def _raise_refused(response: httpx2.Response, problem: str) -> NoReturn:
         document = None
     fields = cast("dict[str, object]", document) if isinstance(document, dict) else {}
     code, description = fields.get("error"), fields.get("error_description")
-    reason = (
-        ": ".join(part[:_MAX_QUOTED_CHARS] for part in (code, description) if isinstance(part, str)) or f"status {response.status_code}"
-    )
+    default = "its response is no JSON object" if response.status_code in SUCCESS_STATUSES else f"status {response.status_code}"
+    reason = describe_oauth_error(code, description, default=default)
+    if party is not None:
+        reason = add_resource_advice(reason, code, description, resource=party.resource)
     kind = LoginExpired if code in _FINAL_ERRORS else LoginFailed
     raise kind(f"{response.request.url.host} {problem}: {reason}")

@@ -1,12 +1,8 @@
 """
-Servers that run as child processes: the process, its pipes as the SDK's message streams, and requests over them.
+Servers that run as child processes: the process, and its pipes as the SDK's message streams.
 
 The SDK's own stdio client is not used: its child outlives a killed parent, it reads lines of any length into memory, and it has two tasks
 with a queue each between pipe and session. Here data becomes messages where it arrives.
-
-The SDK's dispatcher creates two streams, a cancel scope, a timer and a span for each request, and models of request and result. Those take
-most of the CPU time of a call, so `JsonRpcDispatcher` sends the requests of callers. The SDK still handles its own requests and everything
-that the server sends on its own.
 """
 
 from __future__ import annotations
@@ -20,21 +16,21 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 import anyio
-import mcp_types as types
-import orjson
 import structlog
-from mcp import MCPError
 from mcp.client.stdio import get_default_environment
-from mcp.shared.dispatcher import CallOptions, ProgressFnT, coerce_request_id
 from mcp.shared.message import SessionMessage
-from mcp_types import ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
+from mcp_types import ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 
-from rookery.engines.upstreams.mcp_session import McpSession, open_session
+from rookery.engines.upstreams.input_pipe import InputPipe, open_input_pipe
+from rookery.engines.upstreams.jsonrpc_dispatcher import JsonRpcDispatcher
+from rookery.engines.upstreams.mcp_session import McpSession, find_extensions, open_session
+from rookery.engines.upstreams.negotiation import Negotiation, find_negotiated, save_negotiated
 from rookery.engines.upstreams.sdk import (
     MAX_MESSAGE_BYTES,
     MAX_UNREAD_MESSAGES,
@@ -45,10 +41,12 @@ from rookery.engines.upstreams.sdk import (
     TransportStreams,
     UnsentError,
 )
+from rookery.engines.upstreams.start_failures import StartFailures, Symptom
 from rookery.kernel.cancellation import wait_until_set
-from rookery.kernel.tracing import propagation_headers
 from rookery.tools.errors import ConnectFailed
-from rookery.tools.models import CommandTarget, JsonObject, Server
+from rookery.tools.models import CommandTarget, JsonObject, Roots, Server
+from rookery.tools.ports import NegotiatedProtocols, RequestOptions
+from rookery.tools.process_output import ProcessOutput
 
 _log = structlog.stdlib.get_logger("rookery.tools")
 
@@ -60,29 +58,29 @@ _TERM_GRACE_S = 1.0
 _INSTALL_TERM_GRACE_S = 10.0
 """Time after SIGTERM for a program that downloads the server and is still starting. If it is killed earlier, half a package is left."""
 _KILL_GRACE_S = 2.0
-_EXIT_CODE_WAIT_S = 0.3
-"""Wait for the exit code after the end of stdout."""
+_EXIT_CODE_WAIT_S = 1.0
+"""Wait for the exit code after the end of stdout. It comes within milliseconds, but on a busy machine later."""
+_STDERR_WAIT_S = 0.1
+"""Wait for the end of stderr after the exit."""
 _MAX_UNSENT_BYTES = 64 * 1024 * 1024
 """Maximum bytes that wait to be written: the largest requests of as many concurrent calls as a server accepts."""
 _MESSAGES_PER_TURN = 10
 """Messages after which other tasks run. Otherwise the reader of a flood would never yield."""
-_MAX_LOG_LINES = 40
-_MAX_LOG_LINE_CHARS = 500
+_MAX_OUTPUT_LINE_CHARS = 500
+_MAX_OUTPUT_LINE_BYTES = 64 * 1024
+"""Limit on an unfinished line of standard error, and on a line of standard output that is no message."""
+_TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+"""Pattern of the colours that some programs write."""
 _ID_NEAR_EDGE = re.compile(rb'"id"\s*:\s*("?)([A-Za-z0-9_.-]+)\1')
 _EDGE_BYTES = 200
-_EXCEPTION = re.compile(r"(?:Uncaught )?[\w.$]*(?:Error|Exception)(?: \[\w+\])?(?::|$)")
-"""Pattern of the line that names an uncaught exception in Python and JavaScript."""
-_NPM_ERROR = re.compile(r"npm (?:error|ERR!) (?!code|errno|syscall|path|A complete log)\S")
-_ERROR_WORD = re.compile(r"Error|Exception|\berror\b|\bfatal\b", re.IGNORECASE)
-_STACK_LINE = re.compile(r"at |throw |npm (?:error|ERR!) A complete log")
-"""Pattern of lines that mention an error without naming it."""
-
-_FIRST_REQUEST_ID = 1 << 30
-"""The first id of requests sent here. The SDK counts its own ids from 1."""
 
 
 class StdioConnector:
-    """A `Connector` that starts a child process for each session."""
+    """A `Connector` that starts a child process for each session; see `start_failures` for how often it starts one that fails."""
+
+    def __init__(self, protocols: NegotiatedProtocols | None = None) -> None:
+        self._protocols = protocols
+        self._failures = StartFailures()
 
     @contextlib.asynccontextmanager
     async def connect(
@@ -91,20 +89,102 @@ class StdioConnector:
         *,
         on_changed: Callable[[], None],
         workspace_id: int | None = None,
-        on_stderr: Callable[[str], None] | None = None,
+        on_output: Callable[[str], None] | None = None,
+        on_process: Callable[[int], None] | None = None,
+        opener: RequestOptions | None = None,
     ) -> AsyncGenerator[McpSession]:
         """Start the server and open a session with it."""
         del workspace_id
         if not isinstance(server.target, CommandTarget):
             msg = f"{server.id} has no command"
             raise TypeError(msg)
-        async with (
-            run_process(server.target, on_stderr) as (process, incoming, outgoing),
-            open_session(
-                _pipes(incoming, outgoing), process, on_changed=on_changed, requests=process.dispatcher, roots=server.roots
-            ) as session,
-        ):
+        stored_protocol = await find_negotiated(self._protocols, server)
+        planned = Negotiation.plan(server, stored_protocol)
+        negotiation = first = self._failures.choose(server, planned)
+        async with contextlib.AsyncExitStack() as stack:
+            start = partial(
+                _start,
+                server.target,
+                server.roots,
+                on_changed=on_changed,
+                on_output=on_output,
+                on_process=on_process,
+                extensions=find_extensions(server, opener),
+            )
+            try:
+                session = await stack.enter_async_context(start(first))
+            except _ExitedAtStart as first_failure:
+                second = first.after_exit()
+                if second is None or not first_failure.has_read_input or self._failures.is_known(server, first_failure.symptom):
+                    raise
+                if on_output is not None:
+                    on_output(f"[Rookery: started again with `{second.first}` as the first message]")
+                try:
+                    session = await stack.enter_async_context(start(second))
+                except ConnectFailed as second_failure:
+                    if isinstance(second_failure, _ExitedAtStart) and second.first != first.first:
+                        self._failures.record(server, {first.first: first_failure.symptom, second.first: second_failure.symptom})
+                    if stored_protocol is None and second.first == "initialize":
+                        raise
+                    raise first_failure from None  # the first message was most likely the right one
+                negotiation = second
+            self._failures.forget(server)
+            was_probed = first.has_probed or negotiation.has_probed
+            if was_probed or first is planned:  # else nothing shows which revision is the newest that it supports
+                negotiated = negotiation.describe(session.info)
+                await save_negotiated(self._protocols, server, stored_protocol, negotiated, was_probed=was_probed)
             yield session
+
+
+class _ExitedAtStart(ConnectFailed):
+    """The process ended before the session was open. `has_read_input`: it may have ended because of what Rookery sent."""
+
+    def __init__(self, message: str, symptom: Symptom, *, has_read_input: bool) -> None:
+        super().__init__(message)
+        self.symptom = symptom
+        self.has_read_input = has_read_input
+
+
+@contextlib.asynccontextmanager
+async def _start(
+    command: CommandTarget,
+    roots: Roots,
+    negotiation: Negotiation,
+    *,
+    on_changed: Callable[[], None],
+    on_output: Callable[[str], None] | None,
+    on_process: Callable[[int], None] | None,
+    extensions: Mapping[str, JsonObject],
+) -> AsyncGenerator[McpSession]:
+    """
+    Start *command* and open a session with it.
+
+    Raises:
+        _ExitedAtStart: The process ended before the session was open.
+        ConnectFailed: The program could not be started, or is not a server.
+    """
+    async with run_process(command, on_output) as (process, incoming, outgoing):
+        if on_process is not None and process.guard_pid is not None:
+            on_process(process.guard_pid)
+        streams, is_open = _pipes(incoming, outgoing), False
+        try:
+            async with open_session(
+                streams,
+                process,
+                on_changed=on_changed,
+                requests=process.dispatcher,
+                roots=roots,
+                negotiation=negotiation,
+                extensions=extensions,
+            ) as session:
+                process.mark_started()
+                is_open = True
+                yield session
+        except ConnectFailed as error:
+            if is_open or not process.has_closed_stdout:
+                raise
+            symptom = Symptom.describe(process.exit_code, str(error))
+            raise _ExitedAtStart(str(error), symptom, has_read_input=process.has_read_input) from error
 
 
 @contextlib.asynccontextmanager
@@ -114,19 +194,26 @@ async def _pipes(incoming: ProcessReadStream, outgoing: ProcessWriteStream) -> A
 
 class ServerProcess(asyncio.SubprocessProtocol):
     """
-    One running server. It parses stdout into messages and stores the last lines of stderr.
+    One running server. It parses stdout into messages, and stores what the server writes besides.
 
     Attributes:
         has_sent_message: The server has sent a message, so its start is complete.
+        has_closed_stdout: The server closed its stdout or exited. Rookery did not end the connection.
+        has_read_input: False if the server ended before it read anything that was sent to it. True if that is not certain.
         pid: The process id of the server itself, not of the guard process; see `TransportState`.
         dispatcher: Dispatcher of the requests that callers send.
     """
 
-    def __init__(self, secrets: tuple[str, ...], lifeline: socket.socket, on_stderr: Callable[[str], None] | None = None) -> None:
-        self._on_stderr = on_stderr
+    def __init__(
+        self, secrets: tuple[str, ...], lifeline: socket.socket, stdin: InputPipe, on_output: Callable[[str], None] | None = None
+    ) -> None:
+        self._on_output = on_output
         self._lifeline = lifeline
+        self._stdin = stdin
+        self.has_read_input = True
         self.ended = asyncio.Event()
         self.has_sent_message = False
+        self.has_closed_stdout = False
         self.pid: int | None = None
         self.messages: deque[SessionMessage] = deque()
         self.dispatcher = JsonRpcDispatcher(self)
@@ -135,14 +222,18 @@ class ServerProcess(asyncio.SubprocessProtocol):
         self._eof = asyncio.Event()
         self._partial_line = bytearray()
         self._skipped_start: bytes | None = None
-        self._log: deque[str] = deque(maxlen=_MAX_LOG_LINES)
-        self._partial_log_line = b""
-        self._writable = asyncio.Event()
-        self._writable.set()
+        self._output = ProcessOutput()
+        self._partial_error_line = b""
+        self._stderr_closed = asyncio.Event()
         self._paused = False
         self._taken_count = 0
         self._failure = ""
         self._process: asyncio.SubprocessTransport | None = None
+
+    @property
+    def guard_pid(self) -> int | None:
+        """The process id of the guard process, of which the server is a descendant."""
+        return None if self._process is None else self._process.get_pid()
 
     # Methods that asyncio calls.
 
@@ -153,23 +244,24 @@ class ServerProcess(asyncio.SubprocessProtocol):
         if fd == 1:
             self._read(data)
         else:
-            self._log_stderr(data)
+            self._read_stderr(data)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         del exc
         if fd == 1:
+            self._note_end()
+            if not self._eof.is_set() and self._skipped_start is None:
+                self._add_stray_line(bytes(self._partial_line))
             self._end()
+        elif fd == 2:
+            self._read_stderr(b"\n")
+            self._stderr_closed.set()
 
     def process_exited(self) -> None:
+        self._note_end()
         self.ended.set()
-        self._writable.set()
+        self._stdin.writable.set()
         self._end()
-
-    def pause_writing(self) -> None:
-        self._writable.clear()
-
-    def resume_writing(self) -> None:
-        self._writable.set()
 
     # Methods that the streams and the connector call.
 
@@ -179,8 +271,8 @@ class ServerProcess(asyncio.SubprocessProtocol):
         return None if self._process is None else self._process.get_returncode()
 
     def get_error_line(self) -> str:
-        """Return the stderr line that most likely names the error; empty if nothing was written."""
-        return find_error_line(self._log)
+        """Return the line that most likely names the error; empty if nothing was written."""
+        return self._output.find_error_line()
 
     def get_end_reason(self) -> str:
         """Return the exit code and the error line; see `TransportState`."""
@@ -188,37 +280,39 @@ class ServerProcess(asyncio.SubprocessProtocol):
             return self._failure
         code, error_line = self.exit_code, self.get_error_line()
         if code is None:
-            return error_line and f"The server closed the connection: {error_line}"
+            return f"The server closed the connection: {error_line}" if error_line and self.has_closed_stdout else ""
         outcome = f"was killed by signal {code - 128}" if code > 128 else f"exited with code {code}"
         return f"The server {outcome}{error_line and f': {error_line}'}"
+
+    def mark_started(self) -> None:
+        """Record that the start has succeeded."""
+        self._output.mark_started()
+        self._stdin.stop_observing()
 
     def is_ended(self) -> bool:
         """Return whether stdout is closed; see `TransportState`."""
         return self._eof.is_set()
 
     async def wait_ended(self) -> None:
-        """Wait until stdout is closed and, briefly, for the exit; see `TransportState`."""
+        """Wait until stdout is closed and, briefly, for the exit and the end of stderr; see `TransportState`."""
         await self._eof.wait()
         await wait_until_set(self.ended, timeout_s=_EXIT_CODE_WAIT_S)
+        await wait_until_set(self._stderr_closed, timeout_s=_STDERR_WAIT_S)
 
     def write_line(self, data: bytes) -> None:
         """Send one line; see `LineWriter`."""
-        stdin = self._pipe(0)
-        if stdin is None or stdin.is_closing() or self.ended.is_set():
+        if self.ended.is_set():
             raise anyio.ClosedResourceError
-        if stdin.get_write_buffer_size() > _MAX_UNSENT_BYTES:
+        if self._stdin.unsent_bytes > _MAX_UNSENT_BYTES:
             self._failure = "The server does not read its stdin."
             self._end()
             raise anyio.ClosedResourceError
-        stdin.write(data)
-        if stdin.is_closing():
-            # The other end is closed: no byte of the line was read.
-            raise anyio.ClosedResourceError
+        self._stdin.write(data)
 
     async def wait_writable(self) -> None:
         """Wait while the pipe is full."""
-        if not self._writable.is_set():
-            await self._writable.wait()
+        if not self._stdin.writable.is_set():
+            await self._stdin.writable.wait()
 
     async def next_message(self) -> SessionMessage:
         """Return the next message for the SDK. Raises `EndOfStream` after the last one."""
@@ -254,9 +348,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
 
     def close_stdin(self) -> None:
         """Close stdin, which requests the server to exit."""
-        stdin = self._pipe(0)
-        if stdin is not None:
-            stdin.close()
+        self._stdin.close()
 
     def stop_reading(self) -> None:
         """Discard further output, so that a server that writes while it exits is not blocked."""
@@ -276,9 +368,6 @@ class ServerProcess(asyncio.SubprocessProtocol):
         """Close the remaining pipes."""
         if self._process is not None:
             self._process.close()
-
-    def _pipe(self, fd: int) -> asyncio.WriteTransport | None:
-        return None if self._process is None else cast("asyncio.WriteTransport | None", self._process.get_pipe_transport(fd))
 
     def _set_reading(self, *, is_paused: bool) -> None:
         stdout = None if self._process is None else cast("asyncio.ReadTransport | None", self._process.get_pipe_transport(1))
@@ -325,6 +414,13 @@ class ServerProcess(asyncio.SubprocessProtocol):
             # deep, lone surrogates, not UTF-8) fails its request, which would otherwise wait for a minute.
             if line.lstrip()[:1] == b"{" and b'"jsonrpc"' in line and (b'"result"' in line or b'"error"' in line):
                 self._put_error(line[:_EDGE_BYTES], line[-_EDGE_BYTES:], UNREADABLE_CODE, "The server returned invalid JSON.")
+            else:
+                self._add_stray_line(line)
+
+    def _add_stray_line(self, line: bytes) -> None:
+        """Add a line of stdout that is no protocol message to the output. Unreadable messages are data, and so are long lines."""
+        if line.strip() and b'"jsonrpc"' not in line and len(line) <= _MAX_OUTPUT_LINE_BYTES:
+            self._add_output(line)
 
     def _put_error(self, start: bytes, end: bytes, code: int, message: str) -> None:
         """Fail the request whose id is near the start or the end of an unreadable line."""
@@ -341,6 +437,10 @@ class ServerProcess(asyncio.SubprocessProtocol):
             self.messages.append(message)
             self._wake()
 
+    def _note_end(self) -> None:
+        self.has_closed_stdout = True
+        self.has_read_input = self.has_read_input and self._stdin.may_have_been_read()
+
     def _end(self) -> None:
         self._eof.set()
         self._wake()
@@ -349,35 +449,24 @@ class ServerProcess(asyncio.SubprocessProtocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _log_stderr(self, data: bytes) -> None:
-        *lines, rest = (self._partial_log_line + data).split(b"\n")
-        self._partial_log_line = rest[-_MAX_LOG_LINE_CHARS:]
+    def _read_stderr(self, data: bytes) -> None:
+        *lines, rest = (self._partial_error_line + data).split(b"\n")
+        self._partial_error_line = rest[:_MAX_OUTPUT_LINE_BYTES]  # the start: the rest of a secret would not be recognised
         for line in lines:
-            text = self._redact(line[:_MAX_LOG_LINE_CHARS].decode(errors="replace").rstrip())
-            self._log.append(text.strip())
-            if self._on_stderr is not None and text:
-                self._on_stderr(text)
+            self._add_output(line)
+
+    def _add_output(self, line: bytes) -> None:
+        # Redacted before it is cut: the start of a secret would stay otherwise.
+        text = self._redact(_TERMINAL_SEQUENCE.sub("", line.decode(errors="replace")).rstrip())[:_MAX_OUTPUT_LINE_CHARS]
+        self._output.append(text.strip())
+        if self._on_output is not None and text:
+            self._on_output(text)
 
     def _redact(self, line: str) -> str:
         """Return *line* with the values of the server's environment replaced."""
         for secret in self._secrets:
             line = line.replace(secret, "***")
         return line
-
-
-def find_error_line(lines: Iterable[str]) -> str:
-    """
-    Return the line of *lines* that names the error of a program, or else the last one; empty without lines.
-
-    *lines* are the end of the program's stderr. The last line seldom names the error: Node.js ends an uncaught exception with its version,
-    npm with the path of a log.
-    """
-    non_empty_lines = [line for line in lines if line]
-    npm = [line for line in non_empty_lines if _NPM_ERROR.match(line)]
-    exception_lines = [line for line in non_empty_lines if _EXCEPTION.match(line)]
-    mentioned = [line for line in non_empty_lines if _ERROR_WORD.search(line) and not _STACK_LINE.match(line)]
-    candidates = npm[:1] or exception_lines[-1:] or mentioned[-1:] or non_empty_lines[-1:]
-    return candidates[0] if candidates else ""
 
 
 class ProcessReadStream(MessageReadStream):
@@ -419,7 +508,7 @@ class ProcessWriteStream(MessageWriteStream):
 
 @contextlib.asynccontextmanager
 async def run_process(
-    command: CommandTarget, on_stderr: Callable[[str], None] | None = None
+    command: CommandTarget, on_output: Callable[[str], None] | None = None
 ) -> AsyncGenerator[tuple[ServerProcess, ProcessReadStream, ProcessWriteStream]]:
     """
     Start *command* under a guard process. Stop all its processes on exit, within 5 seconds.
@@ -431,14 +520,15 @@ async def run_process(
     program = _find_program(command, environment)
     hidden = {*command.env.values(), *command.secrets}
     secrets = tuple(sorted({value for value in hidden if len(value) >= 6}, key=len, reverse=True))
+    stdin, stdin_end = await open_input_pipe()
     lifeline, guard_lifeline = socket.socketpair()
     loop = asyncio.get_running_loop()
     lifeline.setblocking(False)
-    with lifeline:
-        with guard_lifeline:
+    with lifeline, contextlib.closing(stdin):
+        with guard_lifeline, stdin_end:
             try:
                 _, process = await loop.subprocess_exec(
-                    lambda: ServerProcess(secrets, lifeline, on_stderr),
+                    lambda: ServerProcess(secrets, lifeline, stdin, on_output),
                     sys.executable,
                     "-I",
                     "-S",
@@ -448,6 +538,7 @@ async def run_process(
                     "--",
                     program,
                     *command.args,
+                    stdin=stdin_end.fileno(),
                     env=environment,
                     cwd=command.cwd,
                     start_new_session=True,
@@ -503,142 +594,3 @@ def _find_program(command: CommandTarget, environment: Mapping[str, str]) -> str
     if executable_path is None:
         raise ConnectFailed(f"The program {command.command!r} was not found. Install it, or correct the command.")
     return str(Path(executable_path).absolute())
-
-
-class JsonRpcDispatcher:
-    """
-    A dispatcher of pending requests.
-
-    `send_raw_request` has the signature of the SDK's dispatcher. Pass every incoming message to `handle`.
-    """
-
-    def __init__(self, writer: ServerProcess) -> None:
-        self._writer = writer
-        self._last_id = _FIRST_REQUEST_ID
-        self._pending: dict[int, asyncio.Future[JsonObject | ErrorData]] = {}
-        self._on_progress: dict[int, ProgressFnT] = {}
-        self._progress_tasks = set[asyncio.Future[None]]()
-        self._is_ended = False
-
-    async def send_raw_request(self, method: str, params: Mapping[str, object] | None, opts: CallOptions | None = None) -> JsonObject:
-        """
-        Send a request and return its result. Cancelling the caller cancels the request on the server.
-
-        Raises:
-            MCPError: The server returned an error, or the connection was closed.
-            UnsentError: The request was not sent.
-        """
-        number = self._last_id = self._last_id + 1
-        on_progress = (opts or {}).get("on_progress")
-        line = _request_line(number, method, dict(params or {}), has_progress=on_progress is not None)
-        future = self._pending[number] = asyncio.get_running_loop().create_future()
-        if on_progress is not None:
-            self._on_progress[number] = on_progress
-        try:
-            if self._is_ended:
-                raise UnsentError
-            try:
-                self._writer.write_line(line)
-            except anyio.ClosedResourceError:
-                raise UnsentError from None
-            await self._writer.wait_writable()
-            outcome = await future
-        except asyncio.CancelledError:
-            with contextlib.suppress(anyio.ClosedResourceError):
-                self._writer.write_line(_CANCELLED % number)
-            raise
-        finally:
-            del self._pending[number]
-            self._on_progress.pop(number, None)
-        if isinstance(outcome, ErrorData):
-            raise MCPError(code=outcome.code, message=outcome.message, data=outcome.data)
-        return outcome
-
-    def handle(self, message: JSONRPCMessage) -> bool:
-        """
-        Process *message* if it belongs to a request sent here, even if its caller has left. Return whether it does.
-
-        Call it in order of arrival.
-        """
-        if isinstance(message, JSONRPCNotification):
-            return message.method == "notifications/progress" and message.params is not None and self._handle_progress(message.params)
-        return self.handle_response(message)
-
-    def handle_response(self, message: JSONRPCMessage) -> bool:
-        """Process *message* like `handle`, if it is a response."""
-        if isinstance(message, JSONRPCResponse):
-            return self._resolve(message.id, message.result)
-        return isinstance(message, JSONRPCError) and self._resolve(message.id, message.error)
-
-    def end(self) -> None:
-        """Fail all pending requests, since no message can arrive any longer."""
-        self._is_ended = True
-        for future in self._pending.values():
-            if not future.done():
-                future.set_result(_CLOSED)
-        for task in self._progress_tasks:
-            task.cancel()
-
-    def _resolve(self, request_id: types.RequestId | None, outcome: JsonObject | ErrorData) -> bool:
-        number = _own_request_id(request_id)
-        if number is None:
-            return False
-        future = self._pending.get(number)
-        if future is not None and not future.done():
-            future.set_result(outcome)
-        return True
-
-    def _handle_progress(self, params: Mapping[str, object]) -> bool:
-        number = _own_request_id(params.get("progressToken"))
-        if number is None:
-            return False
-        on_progress, progress = self._on_progress.get(number), _to_float(params.get("progress"))
-        if on_progress is not None and progress is not None:
-            message = params.get("message")
-            callback = on_progress(progress, _to_float(params.get("total")), message if isinstance(message, str) else None)
-            # A separate task, so that the next message does not wait for this callback.
-            task = asyncio.ensure_future(_run_progress_callback(callback))
-            self._progress_tasks.add(task)
-            task.add_done_callback(self._progress_tasks.discard)
-        return True
-
-
-_CLOSED = ErrorData(code=types.CONNECTION_CLOSED, message="Connection closed")
-_CANCELLED = (
-    b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d,"reason":"The caller left, or the call timed out."}}\n'
-)
-
-
-def _request_line(number: int, method: str, params: JsonObject, *, has_progress: bool) -> bytes:
-    trace = propagation_headers()
-    if has_progress or trace:
-        value = params.get("_meta")
-        meta: JsonObject = {**value} if isinstance(value, Mapping) else {}
-        if has_progress:
-            meta["progressToken"] = number
-        meta.update(trace)
-        params["_meta"] = meta
-    try:
-        return orjson.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}, option=orjson.OPT_APPEND_NEWLINE)
-    except TypeError:  # such as integers above 64 bits, which orjson does not support
-        request = JSONRPCRequest(jsonrpc="2.0", id=number, method=method, params=params)
-        return request.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-
-
-def _own_request_id(request_id: object) -> int | None:
-    """Return the number of a request sent here; None for other ids. Some servers return the number as text."""
-    if isinstance(request_id, bool) or not isinstance(request_id, (int, str)):
-        return None
-    number = coerce_request_id(request_id)
-    return number if isinstance(number, int) and number > _FIRST_REQUEST_ID else None
-
-
-def _to_float(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-async def _run_progress_callback(callback: Awaitable[None]) -> None:
-    try:
-        await callback
-    except Exception:  # noqa: BLE001 - an error of a progress callback must not end the session
-        _log.exception("tools.progress_failed")

@@ -41,7 +41,6 @@ _SIZE_TTL_S = 60.0
 _DELETE_BATCH = 5_000
 _SEARCH_EFFORT = 200
 _CHUNKS_PER_MEMORY = 4
-_SET_TIMEOUT = "SELECT set_config('statement_timeout', %(limit)s, false)"
 _SEARCH_MODE = sql.SQL("SELECT set_config('hnsw.iterative_scan', 'strict_order', true), set_config('hnsw.ef_search', %(effort)s, true)")
 
 _log = structlog.stdlib.get_logger("rookery.vectors")
@@ -156,25 +155,25 @@ class PgvectorIndex:
         if not ids:
             return
 
-        async def drop(connection: Connection) -> None:
+        async def drop(connection: Connection, own_table: VersionTable) -> None:
             cursor = await connection.execute(pgvector_sql.LIST_VERSIONS)
             async with connection.transaction():
                 for (version_id,) in await cursor.fetchall():
-                    table = VersionTable(cast("int", version_id), 0)
+                    table = VersionTable(cast("int", version_id), 0, own_table.extension_schema)
                     await connection.execute(table.delete_memories(), {"workspace_id": workspace_id, "ids": sorted(ids)})
 
-        await self._run_on_table(lambda connection, _: drop(connection))
+        await self._run_on_table(drop)
 
     async def drop_version(self, workspace_id: int, version: ModelVersion) -> None:
-        async def find(connection: Connection) -> tuple[VersionTable, int] | None:
-            table = await _find_table(connection, version)
+        async def find(connection: Connection, own_table: VersionTable) -> tuple[VersionTable, int] | None:
+            table = await _find_table(connection, version, own_table.extension_schema)
             if table is None:
                 return None
             cursor = await connection.execute(table.next_put())
             ((put_id,),) = await cursor.fetchall()
             return table, cast("int", put_id)
 
-        target = await self._run_on_table(lambda connection, _: find(connection))
+        target = await self._run_on_table(find)
         if target is None:
             return
         table, put_id = target
@@ -199,11 +198,11 @@ class PgvectorIndex:
 
         async def vacuum(connection: Connection, table: VersionTable) -> None:
             async with connection.cursor() as cursor:
-                await cursor.execute(_SET_TIMEOUT, {"limit": f"{_LONG_TIMEOUT_S}s"})
+                await self._set_timeout(connection, f"{_LONG_TIMEOUT_S}s")
                 try:
                     await cursor.execute(table.vacuum())
                 finally:
-                    await cursor.execute(_SET_TIMEOUT, {"limit": f"{_STATEMENT_TIMEOUT_S}s"})
+                    await self._set_timeout(connection, f"{_STATEMENT_TIMEOUT_S}s")
 
         await self._run_on_table(vacuum)
 
@@ -217,6 +216,9 @@ class PgvectorIndex:
             return await work(connection, table)
 
         return await self._pool.run(run)
+
+    async def _set_timeout(self, connection: Connection, limit: str) -> None:
+        await self._pool.set_option(connection, "statement_timeout", limit)
 
     def _forget_table(self) -> None:
         self._table = None
@@ -265,7 +267,18 @@ class PgvectorIndex:
         """Build the index, unless another process does so."""
         started_s = time.monotonic()
 
+        async def build_behind_pooler(connection: Connection, table: VersionTable) -> bool:
+            # A lock of the session would stay with another client's session.
+            cursor = await connection.execute(table.find_index_build())
+            if await cursor.fetchone() is not None or await _has_index(connection, table):
+                return False
+            await connection.execute(table.drop_index())
+            await connection.execute(table.create_index())
+            return True
+
         async def build(connection: Connection, table: VersionTable) -> bool:
+            if self._pool.has_pooler:
+                return await build_behind_pooler(connection, table)
             cursor = await connection.execute("SELECT pg_try_advisory_lock(%(lock)s)", {"lock": pgvector_sql.SETUP_LOCK + table.version_id})
             ((is_locked,),) = await cursor.fetchall()
             if not is_locked:
@@ -273,12 +286,12 @@ class PgvectorIndex:
             try:
                 if await _has_index(connection, table):
                     return False
-                await connection.execute(_SET_TIMEOUT, {"limit": "0"})
+                await self._set_timeout(connection, "0")
                 await connection.execute(table.drop_index())
                 await connection.execute(table.create_index())
             finally:
                 await connection.execute("SELECT pg_advisory_unlock(%(lock)s)", {"lock": pgvector_sql.SETUP_LOCK + table.version_id})
-                await connection.execute(_SET_TIMEOUT, {"limit": f"{_STATEMENT_TIMEOUT_S}s"})
+                await self._set_timeout(connection, f"{_STATEMENT_TIMEOUT_S}s")
             return True
 
         try:
@@ -289,28 +302,50 @@ class PgvectorIndex:
             _log.warning("vectors.index_failed", reason=error.message)
 
 
-async def _find_table(connection: Connection, version: ModelVersion) -> VersionTable | None:
+async def _find_extension(connection: Connection) -> str | None:
+    """
+    Return the schema of pgvector; None if the database has no pgvector yet.
+
+    Raises:
+        EngineUnavailable: The role may not use the schema.
+    """
+    cursor = await connection.execute(pgvector_sql.FIND_EXTENSION)
+    row = await cursor.fetchone()
+    if row is None:
+        return None
+    schema, is_usable, role = cast("tuple[str, bool, str]", row)
+    if not is_usable:
+        grant = f'GRANT USAGE ON SCHEMA "{schema}" TO "{role}"'
+        raise EngineUnavailable(ENGINE, f"pgvector is in the schema {schema}, which the role {role} may not use; run: {grant}")
+    return schema
+
+
+async def _find_table(connection: Connection, version: ModelVersion, extension_schema: str) -> VersionTable | None:
     cursor = await connection.execute(pgvector_sql.FIND_VERSION, {"model": version.model, "dimension": version.dimension})
     row = await cursor.fetchone()
-    return None if row is None else VersionTable(cast("int", row[0]), version.dimension)
+    return None if row is None else VersionTable(cast("int", row[0]), version.dimension, extension_schema)
 
 
 async def _find_or_create_table(connection: Connection, version: ModelVersion) -> VersionTable:
+    schema = await _find_extension(connection)
     cursor = await connection.execute(pgvector_sql.FIND_VERSIONS_TABLE)
     ((exists,),) = await cursor.fetchall()
-    table = await _find_table(connection, version) if exists else None
+    table = await _find_table(connection, version, schema) if exists and schema is not None else None
     if table is not None:
         return table
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(%(lock)s)", {"lock": pgvector_sql.SETUP_LOCK})
         await connection.execute(pgvector_sql.CREATE_EXTENSION)
+        schema = await _find_extension(connection)
+        if schema is None:
+            raise EngineUnavailable(ENGINE, "the database has no extension vector")
         await connection.execute(pgvector_sql.CREATE_VERSIONS)
-        table = await _find_table(connection, version)
+        table = await _find_table(connection, version, schema)
         if table is None:
             parameters = {"model": version.model, "dimension": version.dimension}
             cursor = await connection.execute(pgvector_sql.ADD_VERSION, parameters)
             ((version_id,),) = await cursor.fetchall()
-            table = VersionTable(cast("int", version_id), version.dimension)
+            table = VersionTable(cast("int", version_id), version.dimension, schema)
             for statement in table.create():
                 await connection.execute(statement)
     return table

@@ -25,6 +25,12 @@ MAX_INDEXED_DIMENSION = 4_000
 SETUP_LOCK = 0x526F6F6B_76656374
 """The advisory lock of those who create tables and indexes."""
 
+FIND_EXTENSION = sql.SQL(
+    """
+    SELECT nspname, has_schema_privilege(pg_namespace.oid, 'USAGE'), current_user::text
+    FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'vector'
+    """
+)
 CREATE_EXTENSION = sql.SQL("CREATE EXTENSION IF NOT EXISTS vector")
 CREATE_VERSIONS = sql.SQL(
     """
@@ -41,7 +47,7 @@ ADD_VERSION = sql.SQL("INSERT INTO rookery_vector_versions (model, dimension) VA
 _CREATE_TABLE = """
 CREATE TABLE {table} (
     workspace_id bigint NOT NULL, memory_id text COLLATE "C" NOT NULL, chunk integer NOT NULL, put_id bigint NOT NULL,
-    embedding vector({dimension}) NOT NULL,
+    embedding {extension}.vector({dimension}) NOT NULL,
     org text, project text, agent_id text, session_id text, memory_scope text NOT NULL, type text NOT NULL, source text NOT NULL,
     facets text[] NOT NULL, confidence double precision NOT NULL, created_at bigint NOT NULL, expires_at bigint,
     PRIMARY KEY (workspace_id, memory_id, chunk)
@@ -56,10 +62,17 @@ _KEY_COLUMNS = frozenset({"workspace_id", "memory_id", "chunk"})
 
 @dataclass(frozen=True, slots=True)
 class VersionTable:
-    """The table of a model version."""
+    """
+    The table of a model version.
+
+    Attributes:
+        extension_schema: The schema of pgvector, which need not be in the search path: hosted PostgreSQL often has it in `extensions`. All
+            types, operators and functions of pgvector are named with it.
+    """
 
     version_id: int
     dimension: int
+    extension_schema: str
 
     @property
     def name(self) -> str:
@@ -85,7 +98,8 @@ class VersionTable:
 
     def create_index(self) -> sql.Composed:
         """Return the statement that builds the index while others write."""
-        statement = "CREATE INDEX CONCURRENTLY {index} ON {table} USING hnsw ((embedding::halfvec({dimension})) halfvec_ip_ops)"
+        statement = "CREATE INDEX CONCURRENTLY {index} ON {table} USING hnsw "
+        statement += "((embedding::{extension}.halfvec({dimension})) {extension}.halfvec_ip_ops)"
         return self._compose(statement)
 
     def drop_index(self) -> sql.Composed:
@@ -96,6 +110,10 @@ class VersionTable:
         """Return the query of whether the index is complete: a row with True or False, or no row."""
         return self._compose("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass({index_text})")
 
+    def find_index_build(self) -> sql.Composed:
+        """Return the query for a build of an index that is in progress: a row, or no row."""
+        return self._compose("SELECT 1 FROM pg_stat_progress_create_index WHERE relid = to_regclass({table_text})")
+
     def next_put(self) -> sql.Composed:
         """Return the query for the number of a write."""
         return self._compose("SELECT nextval({sequence_text}::regclass)")
@@ -104,7 +122,8 @@ class VersionTable:
         """Return the statement that writes a row, in place of an existing one."""
         names = sql.SQL(", ").join(map(sql.Identifier, _COLUMNS))
         values = sql.SQL(", ").join(
-            sql.SQL("{}::vector").format(sql.Placeholder(name)) if name == "embedding" else sql.Placeholder(name) for name in _COLUMNS
+            sql.SQL("{}::{}.vector").format(sql.Placeholder(name), self._extension) if name == "embedding" else sql.Placeholder(name)
+            for name in _COLUMNS
         )
         updates = sql.SQL(", ").join(
             sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in _COLUMNS if name not in _KEY_COLUMNS
@@ -135,7 +154,7 @@ class VersionTable:
     def fetch(self) -> sql.Composed:
         """Return the query of the vectors of given memories, by id and chunk."""
         return self._compose(
-            "SELECT memory_id, vector_send(embedding) FROM {table} "
+            "SELECT memory_id, {extension}.vector_send(embedding) FROM {table} "
             "WHERE workspace_id = %(workspace_id)s AND memory_id = ANY(%(ids)s) ORDER BY memory_id, chunk"
         )
 
@@ -154,7 +173,8 @@ class VersionTable:
     def search_exactly(self, condition: sql.Composable) -> sql.Composed:
         """Return the query of the best memories by id and similarity, computed from all rows that match."""
         return self._compose(
-            "SELECT memory_id, max(-(embedding <#> %(query)s::vector)) AS similarity FROM {table} WHERE {condition} "
+            "SELECT memory_id, max(-(embedding OPERATOR({extension}.<#>) %(query)s::{extension}.vector)) AS similarity "
+            "FROM {table} WHERE {condition} "
             "GROUP BY memory_id ORDER BY similarity DESC, memory_id LIMIT %(at_most)s",
             condition=condition,
         )
@@ -162,17 +182,25 @@ class VersionTable:
     def search_index(self, condition: sql.Composable) -> sql.Composed:
         """Return the query of the nearest rows, found by the index, with their exact similarity."""
         return self._compose(
-            "SELECT memory_id, -(embedding <#> %(query)s::vector) AS similarity FROM {table} WHERE {condition} "
-            "ORDER BY (embedding::halfvec({dimension})) <#> %(query)s::vector::halfvec({dimension}) LIMIT %(at_most)s",
+            "SELECT memory_id, -(embedding OPERATOR({extension}.<#>) %(query)s::{extension}.vector) AS similarity "
+            "FROM {table} WHERE {condition} "
+            "ORDER BY (embedding::{extension}.halfvec({dimension})) OPERATOR({extension}.<#>) "
+            "%(query)s::{extension}.vector::{extension}.halfvec({dimension}) LIMIT %(at_most)s",
             condition=condition,
         )
+
+    @property
+    def _extension(self) -> sql.Identifier:
+        return sql.Identifier(self.extension_schema)
 
     def _compose(self, statement: str, **parts: sql.Composable) -> sql.Composed:
         sequence = f"{self.name}_puts"
         return sql.SQL(statement).format(  # pyright: ignore[reportArgumentType] - the texts above
             table=sql.Identifier(self.name),
+            extension=self._extension,
             sequence=sql.Identifier(sequence),
             sequence_text=sql.Literal(sequence),
+            table_text=sql.Literal(self.name),
             index=sql.Identifier(self.index_name),
             index_text=sql.Literal(self.index_name),
             dimension=sql.Literal(self.dimension),

@@ -305,14 +305,16 @@ class QdrantIndex:
 
     async def _write(self, route: str, body: Json) -> None:
         path = f"{self._path(self._name)}/{route}?{_WRITE_OPTIONS}"
-        response = await self._connection.request("POST", path, body, timeout_s=self._write_timeout_s)
+        response = await self._connection.request("POST", path, body, timeout_s=self._write_timeout_s, is_write=True)
         self._require_completed(cast("list[Json]", response["result"]))
 
     async def _delete(self, name: str, condition: Json, *, timeout_s: float, is_repeatable: bool = True) -> None:
         """Delete the points of a filter. A missing collection has none."""
         path = f"{self._path(name)}/points/delete?{_WRITE_OPTIONS}"
         try:
-            response = await self._connection.request("POST", path, {"filter": condition}, timeout_s=timeout_s, is_repeatable=is_repeatable)
+            response = await self._connection.request(
+                "POST", path, {"filter": condition}, timeout_s=timeout_s, is_repeatable=is_repeatable, is_write=True
+            )
         except QdrantRejected as error:
             if error.status != _STATUS_NOT_FOUND:
                 raise

@@ -15,7 +15,7 @@ import orjson
 
 from rookery.kernel.clock import parse_retry_after, utc_now
 from rookery.kernel.egress.transport import get_tls_context
-from rookery.kernel.errors import EngineUnavailable, StorageFull, WrongSettings
+from rookery.kernel.errors import EngineReadOnly, EngineUnavailable, StorageFull, WrongSettings
 from rookery.kernel.secret import Secret
 
 ENGINE = "vectors"
@@ -30,7 +30,8 @@ _MAX_SHARDS = 1024
 _MAX_RETRY_AFTER_S = 3600
 
 _STATUS_TIMEOUT, _STATUS_TOO_MANY, _STATUS_SERVER_ERROR, _STATUS_FULL = 408, 429, 500, 507
-_LOGIN_STATUSES = frozenset({401, 403})
+_STATUS_FORBIDDEN = 403
+_LOGIN_STATUSES = frozenset({401, _STATUS_FORBIDDEN})
 _DISK_FULL_REASONS = ("no space left", "disk space", "out of disk")
 
 _ADDRESS = re.compile(
@@ -119,7 +120,7 @@ class QdrantConnection:
         self._client: httpx2.AsyncClient | None = None
 
     async def request(
-        self, method: str, path: str, body: object = None, *, timeout_s: float, is_repeatable: bool = True
+        self, method: str, path: str, body: object = None, *, timeout_s: float, is_repeatable: bool = True, is_write: bool = False
     ) -> dict[str, object]:
         """
         Send a request and return the JSON of the response.
@@ -128,8 +129,10 @@ class QdrantConnection:
             body: An object, sent as JSON. Arrays of numpy are lists of numbers.
             timeout_s: Total time, with the wait for a connection. qdrant-client's is a limit for each phase.
             is_repeatable: Send the request again if the server closed an idle connection at that moment.
+            is_write: The request changes points.
 
         Raises:
+            EngineReadOnly: The server forbids the write.
             EngineUnavailable: The server did not answer in time, is overloaded, refused the key, or did not answer in JSON.
             StorageFull: The disk of the server is full.
             QdrantRejected: The server rejected the request as wrong.
@@ -144,6 +147,8 @@ class QdrantConnection:
         except httpx2.HTTPError as error:
             advice = "check that it runs, and the host, the port and the protocol in ROOKERY_VECTORS"
             raise self.fail(f"cannot be reached ({type(error).__name__})", advice=advice) from error
+        if is_write and response.status_code == _STATUS_FORBIDDEN:
+            raise EngineReadOnly(ENGINE, "Qdrant refused the API key (403) for a write; set a key that may write")
         return self._read_response(response)
 
     def fail(self, text: str, *, advice: str, retry_after_s: int = 5) -> EngineUnavailable:

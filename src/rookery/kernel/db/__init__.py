@@ -10,7 +10,8 @@ SQLAlchemy's dialect of PostgreSQL at each start (25 ms).
 """
 
 from rookery.kernel.db.channel import MessageChannel
-from rookery.kernel.db.database import Database, open_channel, open_database
+from rookery.kernel.db.database import Database, describe_pooler, open_channel, open_database
+from rookery.kernel.db.keyset import KeysetList
 from rookery.kernel.db.mapper import Codec, Mapper, codec_for, encode_json
 from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.statements import Statement, Upsert, match_part, metadata, upsert
@@ -21,6 +22,7 @@ __all__ = [
     "Codec",
     "Database",
     "Dialect",
+    "KeysetList",
     "Mapper",
     "MessageChannel",
     "Row",
@@ -30,6 +32,7 @@ __all__ = [
     "Upsert",
     "Value",
     "codec_for",
+    "describe_pooler",
     "encode_json",
     "fetch_count",
     "get_transaction_hook",

@@ -92,6 +92,16 @@ def open_database(url: str, *, data_dir: Path, replica_url: str | None = None, m
     raise WrongSettings(msg)
 
 
+async def describe_pooler(url: str, *, setting: str) -> str | None:
+    """Return what a pooler in transaction mode before the PostgreSQL at *url* costs; None without a pooler or an answer."""
+    if not url.startswith(_POSTGRES_SCHEMES):
+        return None
+    from rookery.kernel.postgres_address import parse_postgres_address
+    from rookery.kernel.postgres_pooler import LOSSES, POOLER, find_transaction_pooler
+
+    return f"{POOLER}: {LOSSES}" if await find_transaction_pooler(parse_postgres_address(url, setting=setting)) else None
+
+
 def open_channel(url: str, db: Database) -> MessageChannel | None:
     """Return the channel to the other processes that share the record store *db* at *url*, or None if the store has no channel."""
     if db.dialect == "sqlite":

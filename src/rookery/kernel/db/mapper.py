@@ -17,16 +17,17 @@ from operator import attrgetter, itemgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import orjson
-from sqlalchemy import Select, Table, func, insert
+from sqlalchemy import Table, insert
 from sqlalchemy.sql import ColumnElement
 
 from rookery.kernel.clock import from_micros, to_micros
+from rookery.kernel.db.keyset import KeysetList, Params
 from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.statements import Statement
-from rookery.kernel.db.transaction import Tx, fetch_count
+from rookery.kernel.db.transaction import Tx
+from rookery.kernel.pages import ListPage, PageSlice
 
 T = TypeVar("T")
-Params = Mapping[str, Value | Sequence[Value]]
 
 
 class Codec(NamedTuple):
@@ -155,10 +156,16 @@ class Mapper(Generic[T]):
         """Return the objects of all rows, in the statement's order."""
         return [self.from_row(row) for row in tx.fetch_all(statement, params)]
 
-    def fetch_page(self, tx: Tx, statement: Select[Any], *, limit: int, offset: int) -> tuple[list[T], int]:
-        """Return a page of the objects of *statement*, and the total count."""
-        total = statement.with_only_columns(func.count(), maintain_column_froms=True).order_by(None)
-        return self.fetch_all(tx, statement.limit(limit).offset(offset)), fetch_count(tx, total)
+    def fetch_page(
+        self, tx: Tx, rows: KeysetList, page: PageSlice, params: Params | None = None, *, total: int | None = None
+    ) -> ListPage[T]:
+        """
+        Return a page of the objects of *rows*.
+
+        Raises:
+            InvalidCursor: The position of the page does not belong to such a list.
+        """
+        return rows.fetch(tx, page, params or {}, self.from_row, total=total)
 
     def add(self, tx: Tx, *items: T) -> None:
         """Insert *items*."""

@@ -12,7 +12,8 @@ from typing import Literal, NoReturn, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import psycopg
-from sqlalchemy import Connection, Executable, event
+import structlog
+from sqlalchemy import Connection, Dialect, Executable, event
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, InvalidatePoolError, OperationalError
@@ -27,6 +28,7 @@ from rookery.kernel.db.tcp_options import TCP_OPTIONS
 from rookery.kernel.db.transaction import TransactionHook, Tx, TxCallbacks, get_transaction_hook
 from rookery.kernel.errors import Conflict, EngineReadOnly, EngineUnavailable, StorageFull
 from rookery.kernel.postgres_address import add_options, describe_connection_error, parse_postgres_address
+from rookery.kernel.postgres_pooler import LOSSES, POOLER, find_transaction_pooler, is_pooler_symptom
 
 T = TypeVar("T")
 
@@ -55,6 +57,8 @@ _READ_ONLY_SQLSTATE = "25006"
 _RECONNECT_INTERVAL_S = 1.0
 """Shortest time between two replacements of all connections of a server that rejects writes."""
 
+_log = structlog.stdlib.get_logger("rookery.database")
+
 Params = Mapping[str, Value | Sequence[Value]]
 
 _UPSERTS: WeakKeyDictionary[Upsert, Executable] = WeakKeyDictionary()
@@ -63,9 +67,16 @@ _UPSERTS: WeakKeyDictionary[Upsert, Executable] = WeakKeyDictionary()
 
 @dataclass(slots=True)
 class _Progress:
-    """The number of statements that a transaction has begun."""
+    """
+    The progress of a transaction.
+
+    Attributes:
+        statement_count: The number of statements that it has begun.
+        is_committing: Its work is done, and only the commit is left. If that is cancelled, nobody knows whether it took effect.
+    """
 
     statement_count: int = 0
+    is_committing: bool = False
 
 
 class PostgresTx(TxCallbacks):
@@ -136,6 +147,8 @@ class PostgresDatabase:
     A server that rejects a write as read-only may be a standby since a failover, or have got the option that its sessions keep until they
     end. So all connections are opened again, which may lead to the primary.
 
+    Before the first transaction it looks for a pooler in transaction mode. Then, or once an error shows one, no statement is prepared.
+
     Args:
         url: Its address.
         setting: The setting that has the address, for errors.
@@ -146,6 +159,9 @@ class PostgresDatabase:
 
     def __init__(self, url: str, *, setting: str = "ROOKERY_DATABASE_URL", statement_timeout_s: int = _STATEMENT_TIMEOUT_S) -> None:
         parameters = parse_postgres_address(url, setting=setting)
+        self._parameters = parameters
+        self._has_pooler: bool | None = None
+        self._looking = asyncio.Lock()
         session = add_options(parameters, f"-c statement_timeout={statement_timeout_s}s -c timezone=UTC")
         self._statement_timeout_s = statement_timeout_s
         self._engine: AsyncEngine = create_async_engine(
@@ -157,6 +173,7 @@ class PostgresDatabase:
             hide_parameters=True,  # the text of an error may be logged
         )
         event.listen(self._engine.sync_engine, "checkout", self._replace_if_stale)
+        event.listen(self._engine.sync_engine, "do_connect", self._set_preparation)
         self._check_engine = create_async_engine(ENGINE_URL, poolclass=NullPool, connect_args={**parameters, **TCP_OPTIONS})
         self._check: asyncio.Task[None] | None = None
         self._must_reconnect = False
@@ -174,26 +191,31 @@ class PostgresDatabase:
                 return await self._run(self._engine, work, complete, is_synced=is_synced)
             except DBAPIError as error:
                 self._require_writable(error)
-                if attempt == _MAX_ATTEMPTS or _sqlstate(error) not in _RETRYABLE_SQLSTATES:
+                is_repeatable = self._note_pooler(error) or _sqlstate(error) in _RETRYABLE_SQLSTATES
+                if attempt == _MAX_ATTEMPTS or not is_repeatable:
                     _raise_mapped(error)
             await asyncio.sleep(random.uniform(0.001, 0.02) * attempt)  # noqa: S311 - jitter, not a secret
         raise AssertionError(_MAX_ATTEMPTS)  # unreachable: the last attempt returns or raises
 
     async def read(self, work: Callable[[Tx], T]) -> T:
-        try:
-            return await self._run(self._snapshot_engine, work)
-        except DBAPIError as error:
-            _raise_mapped(error)
+        return await self._read(self._snapshot_engine, work)
 
     async def read_from_replica(self, work: Callable[[Tx], T]) -> T:
         return await self.read(work)
 
     async def lookup(self, work: Callable[[Tx], T]) -> T:
-        try:
-            return await self._run(self._autocommit_engine, work)
-        except DBAPIError as error:
-            self._require_writable(error)  # a lookup may lock rows
-            _raise_mapped(error)
+        return await self._read(self._autocommit_engine, work)
+
+    async def _read(self, engine: AsyncEngine, work: Callable[[Tx], T]) -> T:
+        for attempt in range(1, _MAX_ATTEMPTS + 1):
+            try:
+                return await self._run(engine, work)
+            except DBAPIError as error:
+                if engine is self._autocommit_engine:
+                    self._require_writable(error)  # a lookup may lock rows
+                if attempt == _MAX_ATTEMPTS or not self._note_pooler(error):
+                    _raise_mapped(error)
+        raise AssertionError(_MAX_ATTEMPTS)  # unreachable: the last attempt returns or raises
 
     async def close(self) -> None:
         if self._transactions:
@@ -204,6 +226,8 @@ class PostgresDatabase:
 
     async def _run(self, engine: AsyncEngine, work: Callable[[Tx], T], hook: TransactionHook | None = None, *, is_synced: bool = True) -> T:
         """Run a transaction in a task of its own as soon as a connection is free. When cancelled while it runs, end within 2 s."""
+        if self._has_pooler is None:
+            await self._look_for_pooler()
         await self._acquire_slot()
         progress = _Progress()
         task = asyncio.create_task(
@@ -224,10 +248,45 @@ class PostgresDatabase:
         except asyncio.CancelledError:
             try:
                 await asyncio.wait({task}, timeout=_CANCEL_GRACE_S)
+                if progress.is_committing:
+                    await asyncio.wait({task}, timeout=_CANCEL_TIMEOUT_S)
             finally:
                 task.cancel()
-            await asyncio.wait({task}, timeout=_CANCEL_TIMEOUT_S)
+            if not progress.is_committing:
+                await asyncio.wait({task}, timeout=_CANCEL_TIMEOUT_S)
             raise
+
+    async def _look_for_pooler(self) -> None:
+        async with self._looking:
+            if self._has_pooler is not None:
+                return
+            is_found = await find_transaction_pooler(self._parameters)
+            if is_found is None:
+                return
+            self._has_pooler = False
+            if is_found:
+                self._record_pooler()
+
+    def _record_pooler(self) -> None:
+        if not self._has_pooler:
+            self._has_pooler = True
+            _log.warning("database.transaction_pooler", engine="database", reason=f"{POOLER}: {LOSSES}")
+
+    def _note_pooler(self, error: DBAPIError) -> bool:
+        """Return whether *error* shows a pooler. Then all connections are opened again, without prepared statements."""
+        if not is_pooler_symptom(error.orig):
+            return False
+        self._record_pooler()
+        self._must_reconnect, self._reconnected_s = True, float("-inf")
+        return True
+
+    def _set_preparation(
+        self, dialect: Dialect, entry: ConnectionPoolEntry, arguments: list[object], parameters: dict[str, object]
+    ) -> None:
+        """Set before a connection is opened whether the driver prepares its statements."""
+        del dialect, entry, arguments
+        if self._has_pooler:
+            parameters["prepare_threshold"] = None
 
     async def _acquire_slot(self) -> None:
         for limit_s in (_CHECK_AFTER_S, _POOL_TIMEOUT_S - _CHECK_AFTER_S):
@@ -331,6 +390,7 @@ def _run_work(
     tx.run_before_commit()
     if hook is not None:
         hook(tx, result)
+    progress.is_committing = True
     return tx, result
 
 
@@ -352,6 +412,8 @@ def _raise_mapped(error: DBAPIError) -> NoReturn:
     if _sqlstate(error) in _DISK_FULL_SQLSTATES:
         msg = "The disk of the PostgreSQL server is full: free some space, then try again."
         raise StorageFull(msg) from error
+    if is_pooler_symptom(error.orig):
+        raise EngineUnavailable("database", f"{POOLER}, and PostgreSQL lost a prepared statement") from error
     if isinstance(error, IntegrityError):
         msg = "An object of the same name exists already."
         raise Conflict(msg) from error

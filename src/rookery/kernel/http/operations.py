@@ -20,8 +20,11 @@ from starlette.requests import Request
 
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.http.responses import ErrorFormat
+from rookery.kernel.http.result_budgets import ResultBudget
+from rookery.kernel.pages import Position
 from rookery.kernel.preconditions import PreconditionFailed
 from rookery.kernel.schema import QueryModel
+from rookery.kernel.working_context import WorkingContext
 
 BYTES_PER_MIB = 1024 * 1024
 
@@ -29,6 +32,12 @@ T = TypeVar("T")
 
 Handler = Callable[..., Awaitable[object]]
 JsonSchema = Mapping[str, object]
+AddContext = Callable[[dict[str, object], WorkingContext], None]
+"""Adds parameters that a call omits, given those that it has."""
+
+SESSION_HEADER = "X-Session-ID"
+"""The header with the agent session that a request belongs to."""
+
 ToolEffect = Literal["reads", "creates", "updates", "destroys"]
 """The effect of a tool, for MCP's hints. All but `creates` have no further effect when they are repeated."""
 
@@ -59,12 +68,21 @@ class ItemPage(Generic[T]):
     The items on one page of a list, and the number of items on all pages.
 
     Attributes:
+        positions: The positions of the items, for cursors.
+        has_next: There are items after the last one.
         aliases: Deprecated fields of lists that had no pages at first, sent beside the fields of the page.
     """
 
     items: Sequence[T]
     total: int
+    positions: Sequence[Position] = ()
+    has_next: bool = False
     aliases: Mapping[str, object] = field(default_factory=dict[str, object])
+
+    @property
+    def end(self) -> Position | None:
+        """The position of the last item, or None if there are no items after it."""
+        return self.positions[-1] if self.has_next else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +112,15 @@ class ToolDeclaration:
         renames: The parameter of the operation, for each argument with another name.
         fixed: Parameters of the operation that the tool sets.
         defaults: Returns parameters for arguments that a call omits.
+        add_context: Adds parameters that a call omits, given the parameters and the `WorkingContext` of the caller, if one is known.
         schemas: Schemas to publish in place of those of the models, for models that need a simpler one.
         required: Arguments that the tool requires although the operation does not.
         nullable: Arguments for which null has a meaning. For the others, null counts as missing and is not published.
         items: The name of the array that holds the items, for an operation that returns an `ItemPage`.
         present: Converts the result of the handler for the tool, if its output differs from the body of the response.
         output: The model of that output.
+        budget: The budget of its results, set by the argument `max_tokens`, which the operation does not get.
+        is_always_loaded: Ask clients that load tools on demand to offer this one at once.
     """
 
     name: str
@@ -109,12 +130,15 @@ class ToolDeclaration:
     renames: Mapping[str, str] = field(default_factory=dict[str, str])
     fixed: Mapping[str, object] = field(default_factory=dict[str, object])
     defaults: Callable[..., Mapping[str, object]] | None = None
+    add_context: AddContext | None = None
     schemas: Mapping[str, JsonSchema] = field(default_factory=dict[str, JsonSchema])
     required: Sequence[str] = ()
     nullable: Sequence[str] = ()
     items: str = ""
     present: Callable[..., BaseModel | Mapping[str, object]] | None = None
     output: type[BaseModel] | None = None
+    budget: ResultBudget | None = None
+    is_always_loaded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +162,7 @@ class Operation:
         public: The route needs no key and ignores one, unless *optional_auth* is set.
         optional_auth: Check a key that is sent to a public route, and show what the key may see.
         rate_limited: Calls count against the rate limit of the key.
+        counted_by_handler: The handler decides which calls count, and counts them itself.
         idempotent: The route accepts an Idempotency-Key (D-14), as each POST that creates or sends does. Other routes ignore the header.
         repeatable: A POST without Idempotency-Key that clients may send again after a lost answer, because it only reads or
             computes, or sets again what is set. Other methods than POST and PATCH are repeatable without it.
@@ -181,6 +206,7 @@ class Operation:
     public: bool = False
     optional_auth: bool = False
     rate_limited: bool = True
+    counted_by_handler: bool = False
     idempotent: bool = False
     repeatable: bool = False
     secret_fields: Sequence[str] = ()
@@ -213,10 +239,21 @@ class Operation:
     tools: Sequence[ToolDeclaration] = ()
 
     @property
+    def list_name(self) -> str:
+        """The name to which the cursors of a list are bound, the same for its routes and tools."""
+        return self.operation_id or self.handler.__qualname__
+
+    @property
     def all_request_headers(self) -> tuple[str, ...]:
         """The request headers that the route reads."""
         takes_if_match = parse_signature(self.handler).takes_if_match
-        return (*self.request_headers, *(("If-Match",) if takes_if_match else ()))
+        session_header = (SESSION_HEADER,) if self.add_context is not None else ()
+        return (*self.request_headers, *session_header, *(("If-Match",) if takes_if_match else ()))
+
+    @property
+    def add_context(self) -> AddContext | None:
+        """Adds parameters of the session in which the caller works, for its tools and for requests that name a session."""
+        return next((tool.add_context for tool in self.tools if tool.add_context is not None), None)
 
     @property
     def all_response_headers(self) -> tuple[str, ...]:

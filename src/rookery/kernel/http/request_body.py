@@ -60,6 +60,20 @@ class ClientDisconnected(Exception):
     """The client closed the connection before the body was complete."""
 
 
+def replay_body(body: bytes, receive: Receive) -> Receive:
+    """Return *receive* of a request whose body has been read: it returns *body* first."""
+    has_sent = False
+
+    async def receive_again() -> MutableMapping[str, object]:
+        nonlocal has_sent
+        if has_sent:
+            return await receive()
+        has_sent = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive_again
+
+
 async def read_body(receive: Receive, *, limit: int, transfer: TransferLimits = _TRANSFER_LIMITS) -> bytes:
     """
     Return the whole body.

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 
 import structlog
 from pydantic import BaseModel, ValidationError
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
@@ -29,6 +30,8 @@ from rookery.kernel.http.idempotency import IdempotencyHandler, RebuildResponse,
 from rookery.kernel.http.operations import (
     CALLER_PARAMETER,
     IF_MATCH_PARAMETER,
+    SESSION_HEADER,
+    AddContext,
     ItemPage,
     Operation,
     Output,
@@ -54,7 +57,9 @@ from rookery.kernel.http.responses import (
 )
 from rookery.kernel.logs import FailureLog
 from rookery.kernel.preconditions import NotVersioned, format_etag, parse_if_match
-from rookery.kernel.schema import PageQuery, map_validation_error
+from rookery.kernel.request_context import ADMISSION
+from rookery.kernel.schema import CursorQuery, PageQuery, map_validation_error, parse_model
+from rookery.kernel.working_context import CallSession, WorkingContextFinder
 
 _log = structlog.stdlib.get_logger("rookery.http")
 
@@ -103,7 +108,14 @@ class RouteEndpoint:
     """A route as an ASGI application: admit, read, call the handler, respond, record."""
 
     def __init__(
-        self, route: Operation, path: str, guard: RequestGuard, idempotency: IdempotencyHandler | None = None, disk: DiskSpace | None = None
+        self,
+        route: Operation,
+        path: str,
+        guard: RequestGuard,
+        *,
+        idempotency: IdempotencyHandler | None = None,
+        disk: DiskSpace | None = None,
+        contexts: WorkingContextFinder | None = None,
     ) -> None:
         self.route = route
         self._disk = disk if needs_disk_space(route) else None
@@ -112,6 +124,8 @@ class RouteEndpoint:
         self._guard = guard
         self._outages = FailureLog(_log, "http.outage_hidden")
         self._signature = parse_signature(route.handler)
+        self._contexts = contexts
+        self._add_context = route.add_context
         self._list_parameters = _list_fields(self._signature.query[1]) if self._signature.query else frozenset[str]()
         self.refuses_body = self._signature.body is None and not route.request_media_types and route.method not in _SAFE_METHODS
         compares_if_match = "If-Match" in route.all_request_headers and (self._signature.takes_if_match or self._signature.requires_request)
@@ -143,6 +157,7 @@ class RouteEndpoint:
                 admission = await self._admit(scope)
                 state["caller"] = admission.caller
                 state["headers"] = admission.headers
+                state[ADMISSION] = admission
             if self._disk is not None:
                 self._disk.require()
             if self.refuses_body and _has_body(scope):
@@ -169,7 +184,8 @@ class RouteEndpoint:
                 admission.record(method=self.route.method, route=self.path, status=response.status_code, duration_ms=elapsed_ms)
 
     async def _admit(self, scope: Scope) -> AdmissionResult:
-        admission = self._guard.admit(scope, required_scope=self.route.required_scope, rate_limited=self.route.rate_limited)
+        is_counted = self.route.rate_limited and not self.route.counted_by_handler
+        admission = self._guard.admit(scope, required_scope=self.route.required_scope, rate_limited=is_counted)
         limit_s = self.route.outage_after_s
         if limit_s is None:
             return await admission
@@ -196,17 +212,15 @@ class RouteEndpoint:
         scope, signature = request.scope, self._signature
         arguments: dict[str, object] = {}
         query = cast("bytes", scope["query_string"])
+        values: Mapping[str, object] = {}
         if (query or signature.query is not None) and not self.route.ignores_query:
-            self._read_query(query, arguments)
+            values = self._read_query(query, arguments)
         if self.refuses_if_match:
             _require_unconditional(scope)
-        if signature.path_parameters:
-            path_params = cast("Mapping[str, str]", scope["path_params"])
-            for name in signature.path_parameters:
-                value = path_params[name]
-                if "\x00" in value:
-                    raise ValidationFailed({name: ["must not contain the character NUL (U+0000)"]})
-                arguments[name] = value
+        path_params = self._read_path(scope)
+        arguments |= path_params
+        if signature.query is not None and isinstance(list_query := arguments.get(signature.query[0]), CursorQuery):
+            list_query.bind(self.route.list_name, {**values, **path_params})
         if signature.body is not None:
             await self._read_body(signature.body, scope, receive, parsed_body, arguments)
         if signature.request is not None:
@@ -216,6 +230,16 @@ class RouteEndpoint:
         if signature.takes_if_match:
             arguments[IF_MATCH_PARAMETER] = parse_if_match(request.headers.getlist("if-match"))
         return arguments
+
+    def _read_path(self, scope: Scope) -> dict[str, str]:
+        """Return the values of the path parameters, by name."""
+        if not self._signature.path_parameters:
+            return {}
+        values = {name: cast("Mapping[str, str]", scope["path_params"])[name] for name in self._signature.path_parameters}
+        for name, value in values.items():
+            if "\x00" in value:
+                raise ValidationFailed({name: ["must not contain the character NUL (U+0000)"]})
+        return values
 
     async def _run(self, request: Request, arguments: Mapping[str, object]) -> Response:
         """Run the handler and return the response to its result."""
@@ -244,7 +268,7 @@ class RouteEndpoint:
             page = cast("ItemPage[object]", result)
             query = cast("PageQuery", arguments[cast("tuple[str, object]", self._signature.query)[0]])
             items = operation.to_items(caller, page.items)
-            return page_response(request, items, query=query, total=page.total, aliases=page.aliases)
+            return page_response(request, items, query=query, total=page.total, end=page.end, aliases=page.aliases)
         output = operation.to_body(caller, result)
         if not isinstance(output, Output):
             return json_response(output, status=operation.status)
@@ -267,18 +291,31 @@ class RouteEndpoint:
         if not raw and self.is_body_optional:
             raw = b"{}"
         _require_json(scope, raw)
-        parsed_body[0] = parse_json(replace_unstorable_escapes(raw) if self.route.replaces_unstorable else raw)
-        try:
-            arguments[name] = model.__pydantic_validator__.validate_python(parsed_body[0])
-        except ValidationError as error:
-            raise map_validation_error(error, model) from None
+        body = parsed_body[0] = parse_json(replace_unstorable_escapes(raw) if self.route.replaces_unstorable else raw)
+        if self._add_context is not None and isinstance(body, dict):
+            body = await self._add_session_context(self._add_context, cast("dict[str, object]", body), scope)
+        arguments[name] = parse_model(model, body)
 
-    def _read_query(self, raw: bytes, arguments: dict[str, object]) -> None:
+    async def _add_session_context(self, add_context: AddContext, body: dict[str, object], scope: Scope) -> dict[str, object]:
+        """Return *body* with the org and project of the session that the request names, as far as it names none (D-92)."""
+        session_id = body.get("session_id") or Headers(scope=scope).get(SESSION_HEADER)
+        if not isinstance(session_id, str) or self._contexts is None:
+            return body
+        caller = cast("dict[str, object]", scope["state"]).get("caller")
+        context = await self._contexts.find(caller, CallSession(session_id=session_id, is_required=True))
+        if context is None:
+            return body
+        completed_body = dict(body)
+        add_context(completed_body, context)
+        return completed_body
+
+    def _read_query(self, raw: bytes, arguments: dict[str, object]) -> Mapping[str, object]:
+        """Add the model of the query to *arguments* and return the parameters as they were sent."""
         pairs = _parse_query_string(raw)
         if self._signature.query is None:
             if pairs:
                 raise ValidationFailed({name: [NO_QUERY_MESSAGE] for name, _ in pairs})
-            return
+            return {}
         name, model = self._signature.query
         values: dict[str, object] = {}
         for key, value in pairs:
@@ -292,6 +329,7 @@ class RouteEndpoint:
             arguments[name] = model.__pydantic_validator__.validate_python(values)
         except ValidationError as error:
             raise map_validation_error(error, model) from None
+        return values
 
     def _outage_response(self, error: RookeryError) -> Response | None:
         """Return the response that hides a failure of the server from its client, for routes that have one (`Operation.outage_body`)."""
@@ -337,9 +375,11 @@ class RouteTable:
 
     Attributes:
         disk: Rejects writes while the disk is nearly full. None: not checked.
+        contexts: Finds the org and project of the session that a request names. None: nothing is filled in.
     """
 
     disk: DiskSpace | None = None
+    contexts: WorkingContextFinder | None = None
     router: PathRouter = field(default_factory=lambda: PathRouter(respond_not_found))
     endpoints_by_path: dict[str, dict[str, RouteEndpoint]] = field(default_factory=dict[str, dict[str, RouteEndpoint]])
     endpoints: list[RouteEndpoint] = field(default_factory=list[RouteEndpoint])
@@ -381,7 +421,7 @@ def mount_routes(
         if route.idempotent and (route.public or route.method != "POST"):
             msg = f"{route.method} {path} cannot take an Idempotency-Key: only a POST with a key can"
             raise ValueError(msg)
-        endpoint = RouteEndpoint(route, path, guard, idempotency, table.disk)
+        endpoint = RouteEndpoint(route, path, guard, idempotency=idempotency, disk=table.disk, contexts=table.contexts)
         methods.update((route.method, *(("HEAD",) if endpoint.answers_head else ())))
         table.endpoints.append(endpoint)
         for served in (path, f"{path}/") if route.allows_slash else (path,):

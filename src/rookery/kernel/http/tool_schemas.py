@@ -14,7 +14,9 @@ from typing import cast
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode
 
+from rookery.kernel.http.object_texts import OBJECT_OR_TEXT
 from rookery.kernel.http.operations import JsonSchema, Operation, ToolDeclaration
+from rookery.kernel.http.result_budgets import BUDGET_ARGUMENT, NEXT_CURSOR_FIELD
 from rookery.kernel.schema import SchemaGenerator
 
 _MAX_PUBLISHED_NUMBER = 1_000
@@ -29,8 +31,8 @@ Plans contain phases, which contain tasks. With all levels, the output schemas o
 
 _OBJECT: JsonSchema = {"type": "object"}
 _TEXT: JsonSchema = {"type": "string"}
+_INTEGER: JsonSchema = {"type": "integer"}
 _NULL: JsonSchema = {"type": "null"}
-_OBJECT_OR_TEXT: JsonSchema = {"anyOf": [_OBJECT, _TEXT]}
 _SIMPLE_TYPES: Sequence[JsonSchema] = (_OBJECT, _TEXT, {"type": "number"}, {"type": "boolean"})
 _ANY_VALUE: JsonSchema = {"anyOf": [*_SIMPLE_TYPES, {"type": "array", "items": {"anyOf": [*_SIMPLE_TYPES[:3]]}}]}
 """
@@ -56,6 +58,8 @@ def build_input_schema(tool: ToolDeclaration, models: Sequence[type[BaseModel]],
     for model in models:
         fields |= _read_input(model)
         required |= set(cast("list[str]", _model_schema(model, "validation").get("required", [])))
+    if tool.budget is not None:
+        fields = {**fields, BUDGET_ARGUMENT: _INTEGER}
     published = [name for name in tool.arguments if "." not in name]
     properties = {name: tool.schemas.get(name) or fields[tool.renames.get(name, name)] for name in published}
     properties = {name: schema if name in tool.nullable else _without_null(schema) for name, schema in properties.items()}
@@ -75,20 +79,18 @@ def build_output_schema(operation: Operation, tool: ToolDeclaration) -> JsonSche
     if tool.items:
         model = operation.item_model
         items = _OBJECT if model is None else _read_output(model, _MAX_OUTPUT_LEVELS - 1)
-        integer: JsonSchema = {"type": "integer"}
-        return {"type": "object", "properties": {tool.items: {"type": "array", "items": items}, "page": integer, "total": integer}}
+        fields = {tool.items: {"type": "array", "items": items}, "page": _INTEGER, "total": _INTEGER, NEXT_CURSOR_FIELD: _TEXT}
+        return {"type": "object", "properties": fields}
     model = tool.output or (operation.response_model if tool.present is None else None)
     return _OBJECT if model is None else {"type": "object", "properties": _read_output(model, _MAX_OUTPUT_LEVELS).get("properties", {})}
 
 
-def takes_json_text(schema: JsonSchema) -> bool:
-    """
-    Return whether an argument is an object with any fields, or the JSON text of one.
-
-    Some providers accept only objects with listed fields. Their clients send the text.
-    """
-    options = [option for option in cast("Sequence[JsonSchema]", schema.get("anyOf", [])) if option != _NULL]
-    return options == _OBJECT_OR_TEXT["anyOf"]
+def add_unpublished(schema: JsonSchema, tool: ToolDeclaration, models: Sequence[type[BaseModel]]) -> JsonSchema:
+    """Return the input schema of *tool* with the arguments that its models accept too. They are not published, to keep the list short."""
+    published = cast("Mapping[str, JsonSchema]", schema["properties"])
+    published_fields = {tool.renames.get(name, name) for name in published} | tool.fixed.keys()
+    others = {name: _without_null(field) for model in models for name, field in _read_input(model).items() if name not in published_fields}
+    return {**schema, "properties": {**published, **others}}
 
 
 @cache
@@ -140,7 +142,7 @@ class _SchemaReader:
     def _read_object(self, schema: JsonSchema) -> JsonSchema:
         properties = cast("Mapping[str, JsonSchema]", schema.get("properties", {}))
         if not properties:
-            return _OBJECT_OR_TEXT if self._is_input else _OBJECT
+            return OBJECT_OR_TEXT if self._is_input else _OBJECT
         if not self._is_input:
             return self._read_output_object(properties)
         fields = {name: self.read(field) for name, field in properties.items()}

@@ -11,8 +11,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from rookery.kernel.errors import RookeryError
+from rookery.kernel.http.oauth_paths import find_oauth_error
 from rookery.kernel.http.responses import RouteNotFound, error_response, set_error
-from rookery.kernel.http.routes import RouteTable
+from rookery.kernel.http.routes import RequestGuard, RouteTable
 from rookery.kernel.redaction import redact
 from rookery.kernel.suggestions import find_nearest
 
@@ -36,11 +37,20 @@ class UnknownPathHandler:
     Args:
         table: The routes of the server.
         aliases: Paths of this server by the common path that redirects to them, such as `/docs`.
+        guard: Finds out why the key of a request to a path of OAuth is refused.
         render_page: Returns the error as a page for a request of a browser; None: any other request, which gets the JSON body.
     """
 
-    def __init__(self, table: RouteTable, aliases: Mapping[str, str], *, render_page: RenderErrorPage = _render_no_page) -> None:
+    def __init__(
+        self,
+        table: RouteTable,
+        aliases: Mapping[str, str],
+        *,
+        guard: RequestGuard | None = None,
+        render_page: RenderErrorPage = _render_no_page,
+    ) -> None:
         self._table = table
+        self._guard = guard
         self._render_page = render_page
         self._aliases = {alias: path for alias, path in aliases.items() if path in table.methods_by_path}
 
@@ -48,7 +58,7 @@ class UnknownPathHandler:
         """Redirect the request, or respond with 404."""
         path = cast("str", scope["path"])
         target = self._redirect_target(scope, path)
-        response = self._not_found_response(scope, path) if target is None else _redirect_response(scope, target)
+        response = await self._not_found_response(scope, path) if target is None else _redirect_response(scope, target)
         await response(scope, receive, send)
 
     def _redirect_target(self, scope: Scope, path: str) -> str | None:
@@ -62,8 +72,8 @@ class UnknownPathHandler:
         raw = cast("bytes", scope.get("raw_path") or path.encode()).partition(b"?")[0].decode("latin-1")
         return raw.rstrip("/") if is_known else None
 
-    def _not_found_response(self, scope: Scope, path: str) -> Response:
-        error = self._build_error(path)
+    async def _not_found_response(self, scope: Scope, path: str) -> Response:
+        error = await find_oauth_error(scope, path, self._guard) or self._build_error(path)
         page = self._render_page(Request(scope), error)
         if page is None:
             return error_response(error)

@@ -57,6 +57,18 @@ class Sealer:
             raise DecryptionFailed("no secret key has been created yet")
         return self._get_key(state.key_id).seal(text, context)
 
+    async def seal_token(self, text: bytes, context: SealContext) -> bytes:
+        """
+        Encrypt *text*, which a client stores instead of this server. After a key rotation it can no longer be decrypted.
+
+        Raises:
+            DecryptionFailed: The current key is not available.
+        """
+        state = await self._db.lookup(store.get_state)
+        if state is None:
+            raise DecryptionFailed("no secret key has been created yet")
+        return self._get_key(state.key_id).seal(text, context)
+
     def open(self, sealed: bytes, context: SealContext) -> bytes:
         """
         Decrypt a value that was encrypted for *context*.

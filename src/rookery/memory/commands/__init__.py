@@ -28,7 +28,7 @@ COMMANDS = (
     ),
     CommandEntry(
         "import",
-        "Store exported memories, Markdown notes, agents' instruction files or mem0's memories. Importing twice changes nothing.",
+        "Store exported memories, Markdown notes, agents' instruction files or other programs' memories. Importing twice changes nothing.",
         "rookery.memory.commands.transfer:import_",
         170,
         "Memory",

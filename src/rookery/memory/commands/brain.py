@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from rookery.memory.commands import maintenance, training
+from rookery.memory.commands import maintenance, recall_log, training
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -15,5 +15,7 @@ app.command("prune")(maintenance.prune)
 app.command("consolidate")(maintenance.consolidate)
 app.command("backfill-org")(maintenance.backfill_org)
 app.command("forget")(maintenance.forget)
+app.command("recalls")(recall_log.recalls)
+app.command("recall-log")(recall_log.recall_log)
 app.command("training")(training.training)
 app.command("export-training")(training.export_training)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from rookery.access.operator import get_operator
 from rookery.memory.batch_runs import RunObserver, RunReport
 from rookery.memory.commands.maintenance_services import DryRunOption, ResumeOption, run_in_workspace
 from rookery.memory.commands.report_output import RunReportPrinter
@@ -19,6 +20,7 @@ from rookery.memory.maintenance.reindexing import ReindexRequest
 from rookery.terminal.options import JsonOption, WorkspaceOption, YesOption, confirm, raise_usage_error
 
 if TYPE_CHECKING:  # help texts are shown faster without it
+    from rookery.memory.memory_audit import RunAction
     from rookery.memory.wiring import MemoryServices
 
 _REINDEX_ADVICE = "Changed memories are stale: `rookery brain:reindex --stale` brings the indexes up to date."
@@ -93,9 +95,11 @@ def clean(
     request = scrubbing.CleanRequest(workspace_id=0, strip_pii=strip_pii, normalise=normalise, dry_run=dry_run, resume=resume)
 
     async def work(memory: MemoryServices, workspace_id: int, observer: RunObserver) -> RunReport:
-        return await memory.maintenance.scrubbing.run(replace(request, workspace_id=workspace_id), observer=observer)
+        return await memory.maintenance.scrubbing.run(replace(request, workspace_id=workspace_id, by=get_operator()), observer=observer)
 
-    _run(context, workspace, work, "Cleaning", dry_run=dry_run, as_json=as_json, advice=_REINDEX_ADVICE)
+    _run(
+        context, workspace, work, "Cleaning", audit=("memories.cleaned", request), dry_run=dry_run, as_json=as_json, advice=_REINDEX_ADVICE
+    )
 
 
 def prune(
@@ -133,9 +137,9 @@ def prune(
         confirm("This permanently deletes memories.", yes=yes, can_preview=True)
 
     async def work(memory: MemoryServices, workspace_id: int, observer: RunObserver) -> RunReport:
-        return await memory.maintenance.pruning.run(replace(request, workspace_id=workspace_id), observer=observer)
+        return await memory.maintenance.pruning.run(replace(request, workspace_id=workspace_id, by=get_operator()), observer=observer)
 
-    _run(context, workspace, work, "Pruning", dry_run=dry_run, as_json=as_json)
+    _run(context, workspace, work, "Pruning", audit=("memories.pruned", request), dry_run=dry_run, as_json=as_json)
 
 
 def consolidate(
@@ -157,9 +161,9 @@ def consolidate(
     )
 
     async def work(memory: MemoryServices, workspace_id: int, observer: RunObserver) -> RunReport:
-        return await memory.maintenance.consolidation.run(replace(request, workspace_id=workspace_id), observer=observer)
+        return await memory.maintenance.consolidation.run(replace(request, workspace_id=workspace_id, by=get_operator()), observer=observer)
 
-    _run(context, workspace, work, "Consolidating", dry_run=dry_run, as_json=as_json)
+    _run(context, workspace, work, "Consolidating", audit=("memories.consolidated", request), dry_run=dry_run, as_json=as_json)
 
 
 def backfill_org(
@@ -169,9 +173,18 @@ def backfill_org(
     request = backfill.BackfillRequest(workspace_id=0, dry_run=dry_run)
 
     async def work(memory: MemoryServices, workspace_id: int, observer: RunObserver) -> RunReport:
-        return await memory.maintenance.backfill.run(replace(request, workspace_id=workspace_id), observer=observer)
+        return await memory.maintenance.backfill.run(replace(request, workspace_id=workspace_id, by=get_operator()), observer=observer)
 
-    _run(context, workspace, work, "Filling in", dry_run=dry_run, as_json=as_json, advice=_REINDEX_ADVICE)
+    _run(
+        context,
+        workspace,
+        work,
+        "Filling in",
+        audit=("memories.backfilled", request),
+        dry_run=dry_run,
+        as_json=as_json,
+        advice=_REINDEX_ADVICE,
+    )
 
 
 def forget(
@@ -207,9 +220,18 @@ def forget(
         confirm("This permanently deletes memories.", yes=yes, can_preview=True)
 
     async def work(memory: MemoryServices, workspace_id: int, observer: RunObserver) -> RunReport:
-        return await memory.maintenance.forgetting.run(replace(request, workspace_id=workspace_id), observer=observer)
+        return await memory.maintenance.forgetting.run(replace(request, workspace_id=workspace_id, by=get_operator()), observer=observer)
 
-    _run(context, workspace, work, "Forgetting", dry_run=dry_run, as_json=as_json, needs_workspace=request.has_criteria)
+    _run(
+        context,
+        workspace,
+        work,
+        "Forgetting",
+        audit=("memories.forgotten", request),
+        dry_run=dry_run,
+        as_json=as_json,
+        needs_workspace=request.has_criteria,
+    )
 
 
 def _run(
@@ -218,17 +240,34 @@ def _run(
     work: Callable[[MemoryServices, int, RunObserver], Awaitable[RunReport]],
     title: str,
     *,
+    audit: tuple[RunAction, object] | None = None,
     dry_run: bool,
     as_json: bool,
     advice: str | None = None,
     needs_workspace: bool = True,
 ) -> None:
-    """Run *work* with a progress bar and print its report, with *advice* if a memory was changed."""
+    """
+    Run *work* with a progress bar and print its report, with *advice* if a memory was changed.
+
+    Args:
+        audit: The action and the request for the audit log. A dry run is not recorded.
+    """
     printer = RunReportPrinter(as_json=as_json, lists_items=dry_run, dry_run=dry_run)
 
     async def work_observed(memory: MemoryServices, workspace_id: int) -> RunReport:
         with printer.observe(title) as observer:
-            return await work(memory, workspace_id, observer)
+            if audit is None or dry_run:
+                return await work(memory, workspace_id, observer)
+            action, request = audit
+            return await memory.audit.run(
+                get_operator(), workspace_id, action, _list_options(request), lambda: work(memory, workspace_id, observer)
+            )
 
     report = run_in_workspace(context, workspace, work_observed, needs_workspace=needs_workspace)
     printer.print_report(report, advice=advice if report.counts.get("changed") else None)
+
+
+def _list_options(request: object) -> Mapping[str, object]:
+    """Return the options of *request* that differ between runs of one command in a workspace."""
+    names = cast("Mapping[str, object]", vars(type(request))["__dataclass_fields__"])
+    return {name: getattr(request, name) for name in names if name not in {"workspace_id", "by", "dry_run", "resume"}}

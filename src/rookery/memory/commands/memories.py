@@ -13,6 +13,7 @@ from rich.text import Text
 from rookery.access.models import Caller
 from rookery.access.operator import make_operator_caller, resolve_workspace
 from rookery.access.workspaces import Workspaces
+from rookery.kernel.pages import PageSlice
 from rookery.kernel.running_server import find_server
 from rookery.kernel.schema import ResponseModel, parse_model, to_json
 from rookery.memory.recall import Recall
@@ -159,9 +160,7 @@ def search(
     search_query = parse_model(SearchQuery, {name: value for name, value in options.items() if value is not None})
 
     async def work(memory: MemoryCommandServices, caller: Caller) -> ResponseModel:
-        result = await memory.search.find(
-            caller, search_query.q, search_query.to_filter(), limit=search_query.limit, offset=search_query.offset
-        )
+        result = await memory.search.find(caller, search_query.q, search_query.to_filter(), page=PageSlice(search_query.limit))
         return memory.serializer.serialize_search(caller, result)
 
     response = _run(context, workspace, work)

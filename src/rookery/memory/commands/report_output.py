@@ -39,6 +39,7 @@ class RunReportPrinter:
     lists_items: bool
     dry_run: bool
     item_count: int = 0
+    change_count: int = 0
     listed_items: list[RunItem] = field(default_factory=list[RunItem])
 
     @contextmanager
@@ -57,7 +58,7 @@ class RunReportPrinter:
         """Print the report. Exit with code 1 if a memory failed or the run stopped early."""
         fields = _report_fields(report)
         if self.dry_run:
-            fields |= {"successes": 0, "would_be_done": self.item_count, "dry_run": True}
+            fields |= {"successes": 0, "would_be_done": self.change_count, "dry_run": True}
         if self.as_json:
             text = json.dumps(fields)
             _write(f"], {text[1:]}\n" if self.lists_items else text + "\n")
@@ -69,10 +70,12 @@ class RunReportPrinter:
     def print_item(self, item: RunItem) -> None:
         """Print the action on a memory, done or proposed."""
         self.item_count += 1
+        self.change_count += item.action != "keep apart"
         if not self.lists_items:
             return
         if self.as_json:
-            fields = {"id": item.id, "action": item.action, "why": item.why, **({"into": item.into} if item.into else {})}
+            others = {"into": item.into, "apart_from": item.apart_from}
+            fields = {"id": item.id, "action": item.action, "why": item.why} | {name: other for name, other in others.items() if other}
             _write((", " if self.item_count > 1 else "") + json.dumps(fields, ensure_ascii=False))
         elif not sys.stdout.isatty():
             _write("\t".join((item.id, _format_action(item), item.why.replace("\t", " ").replace("\n", " "))) + "\n")
@@ -80,9 +83,13 @@ class RunReportPrinter:
             self.listed_items.append(item)
 
     def _print_text(self, report: RunReport, fields: Mapping[str, object], advice: str | None) -> None:
+        for warning in report.warnings:
+            _write(f"warning: {warning}\n")
+        if report.recognised:
+            _write(f"recognised: {report.recognised}\n")
         if not sys.stdout.isatty():
             counts = "".join(f", {self._format_name(name)} {number}" for name, number in report.counts.items())
-            outcome = f"would be done {self.item_count}" if self.dry_run else f"successes {report.successes}, failures {report.failures}"
+            outcome = f"would be done {self.change_count}" if self.dry_run else f"successes {report.successes}, failures {report.failures}"
             start = f"total {report.total}, {outcome}"
             _write(f"{start}{counts}, duration {report.duration_s:.1f} s\n")
         else:
@@ -105,7 +112,7 @@ class RunReportPrinter:
                 _write(f"These are the first {len(self.listed_items):,} of {self.item_count:,}; use a pipe or --json to get all.\n")
         closing = Table(show_header=False)
         for name, value in fields.items():
-            if name not in {"stopped", "dry_run"}:
+            if name not in {"stopped", "dry_run", "recognised", "warnings"}:
                 closing.add_row(self._format_name(name), f"{value:,}" if isinstance(value, int) else Text(str(value)))
         console.print(closing)
 
@@ -120,12 +127,16 @@ def _report_fields(report: RunReport) -> dict[str, object]:
         "successes": report.successes,
         "failures": report.failures,
         **report.counts,
+        **({"recognised": report.recognised} if report.recognised else {}),
+        **({"warnings": list(report.warnings)} if report.warnings else {}),
         "duration_s": round(report.duration_s, 3),
         "stopped": report.stopped,
     }
 
 
 def _format_action(item: RunItem) -> str:
+    if item.apart_from:
+        return f"{item.action} from {item.apart_from}"
     return f"{item.action} into {item.into}" if item.into else item.action
 
 

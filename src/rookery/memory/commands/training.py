@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar
 
 import typer
 
+from rookery.access.operator import get_operator
 from rookery.kernel.clock import format_iso
 from rookery.kernel.counted_nouns import format_count
 from rookery.memory.commands.maintenance_services import run_in_workspace
@@ -42,8 +43,8 @@ def training(
 
     async def work(memory: MemoryServices, workspace_id: int) -> tuple[TrainingStatus, int]:
         if on or off:
-            await memory.training.set_enabled(workspace_id, is_enabled=on)
-        deleted_count = await memory.training.delete_all(workspace_id) if forget else 0
+            await memory.training.set_enabled(workspace_id, is_enabled=on, by=get_operator())
+        deleted_count = await memory.training.delete_all(workspace_id, by=get_operator()) if forget else 0
         return await memory.training.get_status(workspace_id), deleted_count
 
     status, deleted_count = run_in_workspace(context, workspace, work)
@@ -68,7 +69,7 @@ def export_training(
     async def work(memory: MemoryServices, workspace_id: int, file: TextIO | None) -> int:
         total, written_count = (await memory.training.get_status(workspace_id)).example_count, 0
         with show_progress("Exporting", total) as bar:
-            async for page in memory.training.iter_pages(workspace_id):
+            async for page in memory.training.iter_pages(workspace_id, by=get_operator()):
                 for example in page:
                     print(json.dumps(_to_json(example, finders), ensure_ascii=False), file=file)
                 written_count += len(page)

@@ -5,26 +5,30 @@ from __future__ import annotations
 import gzip
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, cast
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
 
+from rookery.access.models import SYSTEM_ACTOR
+from rookery.access.operator import get_operator
 from rookery.kernel.clock import utc_now
 from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.errors import RookeryError, ValidationFailed
 from rookery.memory.batch_runs import RunReport
 from rookery.memory.commands.maintenance_services import DryRunOption, ResumeOption, run_in_workspace
 from rookery.memory.commands.report_output import RunReportPrinter
-from rookery.memory.models import MemoryScope
+from rookery.memory.models import MemoryScope, read_fields
 from rookery.memory.transfer import exporting, importing
 from rookery.memory.transfer.formats import ImportSource, create_note_folder, open_source
 from rookery.memory.transfer.items import TYPE_PATTERN, TYPE_RULE, ImportFormat, ImportOverrides, NoteSplit
 from rookery.memory.transfer.jsonl import JsonlDestination
+from rookery.memory.transfer.label_mappings import LabelMapping, parse_mapping
 from rookery.terminal.options import JsonOption, WorkspaceOption, raise_usage_error
 
 if TYPE_CHECKING:  # help texts are shown faster without it
@@ -71,8 +75,16 @@ def export(
     printer = RunReportPrinter(as_json=as_json, lists_items=False, dry_run=False)
 
     async def work(memory: MemoryServices, workspace_id: int, target: exporting.ExportDestination) -> RunReport:
+        of_workspace = replace(request, workspace_id=workspace_id)
+        options = {**read_fields(request, ("org", "project", "agent_id", "type", "includes_archived", "strip_pii")), "format": form}
         with printer.observe("Exporting") as observer:
-            return await memory.transfer.exporter.run(replace(request, workspace_id=workspace_id), target, observer=observer)
+            return await memory.audit.run(
+                get_operator(),
+                workspace_id,
+                "memories.exported",
+                options,
+                lambda: memory.transfer.exporter.run(of_workspace, target, observer=observer),
+            )
 
     try:
         with _open_destination(out, form) as target:
@@ -100,7 +112,25 @@ def import_(
     type: Type = None,
     scope: Scope = None,
     tag: Annotated[list[str] | None, typer.Option(help="Add this tag to all memories; may be repeated.", show_default=False)] = None,
-    form: Annotated[ImportFormat, typer.Option("--format", help="The format; detected by default.")] = "auto",
+    mappings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map", help="Move a user, agent, project or tag: user:bo=agent:bo, user:*=agent:*; may be repeated.", show_default=False
+        ),
+    ] = None,
+    form: Annotated[
+        ImportFormat, typer.Option("--from", "--format", help="The program or format that wrote the source; detected by default.")
+    ] = "auto",
+    companion: Annotated[
+        Path | None,
+        typer.Option("--with", help="A second file of the program: history.db of mem0, memory.db of basic-memory.", show_default=False),
+    ] = None,
+    timezone: Annotated[
+        str | None, typer.Option(help="The zone of times that have none, such as Europe/Berlin.", show_default=False)
+    ] = None,
+    on_conflict: Annotated[
+        Literal["keep", "newer"], typer.Option(help="Keep the stored memory, or take the newer one, if a memory was changed in the source.")
+    ] = "keep",
     by: Annotated[NoteSplit, typer.Option(help="One memory per note, or one per section.")] = "note",
     dedupe: Annotated[bool, typer.Option("--dedupe", help="Skip memories whose content exists in the same space.")] = False,
     new_ids: Annotated[bool, typer.Option("--new-ids", help="Store copies with new ids.")] = False,
@@ -112,7 +142,7 @@ def import_(
     resume: ResumeOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Store exported memories, Markdown notes, agents' instruction files or mem0's memories. Importing twice changes nothing."""
+    """Store exported memories, Markdown notes, agents' instruction files or other programs' memories. Importing twice changes nothing."""
     if type is not None and TYPE_PATTERN.fullmatch(type) is None:
         raise_usage_error(f"{type!r} is not a valid type; {TYPE_RULE}.")
     overrides = ImportOverrides(
@@ -122,12 +152,14 @@ def import_(
         type=type,
         memory_scope=None if scope is None else MemoryScope(scope),
         tags=tuple(name.lower() for name in tag or ()),
+        mappings=_parse_mappings(mappings or ()),
     )
     request = importing.ImportRequest(
         workspace_id=0,
         overrides=overrides,
         dedupe=dedupe,
         new_ids=new_ids,
+        takes_newer=on_conflict == "newer",
         strip_pii=strip_pii,
         is_quiet=quiet,
         dry_run=dry_run,
@@ -136,16 +168,33 @@ def import_(
     path = None if source == _STANDARD_STREAM else source
     if resume and (path is None or path.is_dir()):
         raise_usage_error("--resume works only with a file. Without it, the same command skips memories that are already stored.")
-    import_source = ImportSource(path=path, standard_input=sys.stdin.buffer, import_format=form, split_by=by, default_time=utc_now())
+    import_source = ImportSource(
+        path=path,
+        standard_input=sys.stdin.buffer,
+        import_format=form,
+        split_by=by,
+        default_time=utc_now(),
+        timezone=None if timezone is None else _parse_zone(timezone),
+        companion=companion,
+    )
     # Listed in every run, not only a dry run: the memories that were not stored, and why.
     printer = RunReportPrinter(as_json=as_json, lists_items=True, dry_run=dry_run)
 
     async def work(memory: MemoryServices, workspace_id: int) -> RunReport:
-        of_workspace = replace(request, workspace_id=workspace_id)
+        of_workspace = replace(request, workspace_id=workspace_id, by=get_operator())
         resumable = replace(of_workspace, run=_run_name(import_source, of_workspace))
         with open_source(import_source) as items, printer.observe("Importing") as observer:
             async with memory.training.run_in_background():
-                return await memory.transfer.importer.run(resumable, items, observer=observer)
+                if dry_run:
+                    return await memory.transfer.importer.run(resumable, items, observer=observer)
+                options = {"source": source.name, "format": form, "dedupe": dedupe, "new_ids": new_ids, "strip_pii": strip_pii}
+                return await memory.audit.run(
+                    get_operator(),
+                    workspace_id,
+                    "memories.imported",
+                    {**read_fields(overrides, ("org", "project", "agent_id", "type", "memory_scope", "tags")), **options},
+                    lambda: memory.transfer.importer.run(resumable, items, observer=observer),
+                )
 
     try:
         report = run_in_workspace(context, workspace, work)
@@ -154,13 +203,28 @@ def import_(
     printer.print_report(report)
 
 
+def _parse_mappings(texts: Sequence[str]) -> tuple[LabelMapping, ...]:
+    try:
+        return tuple(parse_mapping(text) for text in texts)
+    except ValueError as error:
+        raise_usage_error(f"{error}.")
+
+
+def _parse_zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (OSError, ValueError, ZoneInfoNotFoundError):
+        raise_usage_error(f"{name!r} is not a time zone; use a name such as Europe/Berlin or UTC.")
+
+
 def _run_name(source: ImportSource, request: importing.ImportRequest) -> str | None:
     """Return a name that identifies the file, its version and the options, for --resume. None if the source is not a file."""
     if source.path is None or not source.path.is_file():
         return None
     status = source.path.stat()
-    options = replace(request, dry_run=False, resume=False)
-    identity = f"{source.path.resolve()}\0{status.st_size}\0{status.st_mtime_ns}\0{source.import_format}\0{source.split_by}\0{options}"
+    options = replace(request, dry_run=False, resume=False, by=SYSTEM_ACTOR)
+    version = f"{source.path.resolve()}\0{status.st_size}\0{status.st_mtime_ns}"
+    identity = "\0".join(map(str, (version, source.import_format, source.split_by, source.timezone, source.companion, options)))
     return f"import {request.workspace_id} {blake2b(os.fsencode(identity), digest_size=12).hexdigest()}"
 
 

@@ -6,8 +6,10 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from rookery.access.models import SYSTEM_ACTOR, Actor
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
+from rookery.memory.authorship import Author
 from rookery.memory.batch_runs import SILENT, RunItem, RunObserver, RunReport
 from rookery.memory.maintenance.batch_runner import BatchRun, BatchRunner, batch_reader
 from rookery.memory.models import Memory
@@ -22,10 +24,11 @@ _MAX_CACHED_PROJECTS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillRequest:
-    """The parameters of a backfill."""
+    """The parameters of a backfill. *by* becomes the author of the changes."""
 
     workspace_id: int
     dry_run: bool = False
+    by: Actor = SYSTEM_ACTOR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +54,7 @@ class Backfill:
                     memory_orgs.append((memory, org))
             changed_ids = {memory.id for memory, _ in memory_orgs}
             if memory_orgs and not request.dry_run:
-                changed_ids = await self.db.write(lambda tx: self._write(tx, memory_orgs))
+                changed_ids = await self.db.write(lambda tx: self._write(tx, memory_orgs, by=Author.from_actor(request.by)))
             for memory, org in memory_orgs:
                 if memory.id in changed_ids:
                     counts["changed"] += 1
@@ -71,12 +74,12 @@ class Backfill:
                 orgs.popitem(last=False)
         return orgs[project]
 
-    def _write(self, tx: Tx, memory_orgs: Sequence[tuple[Memory, str]]) -> set[str]:
+    def _write(self, tx: Tx, memory_orgs: Sequence[tuple[Memory, str]], *, by: Author) -> set[str]:
         now, changed_ids = self.clock(), set[str]()
         for memory, org in memory_orgs:
             current = records.lock_memory(tx, memory.workspace_id, memory.id)
             if current is not None and current.org is None and current.project == memory.project:
-                records.update_memory(tx, current, next_version(current, replace(current, org=org), at=now))
+                records.update_memory(tx, current, next_version(current, replace(current, org=org), by=by, at=now))
                 changed_ids.add(current.id)
         return changed_ids
 

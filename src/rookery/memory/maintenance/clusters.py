@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import mul
 from struct import unpack
+from typing import NamedTuple
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
@@ -13,6 +14,7 @@ from rookery.memory.batch_runs import BATCH_SIZE
 from rookery.memory.merging import Merge, merge_memories, merge_sort_key, space_key
 from rookery.memory.models import Memory, Vector
 from rookery.memory.ports import VectorComparison, VectorIndex
+from rookery.memory.statements import Distinction, find_distinction
 from rookery.memory.store import records
 
 _NEIGHBOUR_LIMIT, _MAX_NEIGHBOURS = 32, 512
@@ -23,6 +25,14 @@ _PRELOADED_NEIGHBOURS = 8
 
 _MAX_CLIMB_STEPS = 64
 """Maximum steps from a memory to a more trusted similar one. In practice it takes fewer."""
+
+
+class KeptApart(NamedTuple):
+    """A memory that is similar to a more trusted one and states something else."""
+
+    memory_id: str
+    primary_id: str
+    distinction: Distinction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +54,7 @@ class ClusterFinder:
     A finder of clusters, one batch of memories at a time.
 
     A memory is returned in one cluster at most, even if that cluster is not merged. So a run does the same as its dry run, and a memory
-    that others were merged into is not changed again by that run.
+    that others were merged into is not changed again by that run. Memories that state different things are never in one cluster.
 
     Args:
         run: The run id of the merges.
@@ -76,6 +86,7 @@ class ClusterFinder:
         self._neighbours: dict[str, Sequence[str]] = {}
         self._memories: dict[str, Memory | None] = {}
         self._vectors_by_id: dict[str, tuple[Vector, ...]] = {}
+        self._kept_apart: dict[str, KeptApart] = {}
         comparison.exclude(self._excluded_ids)
 
     async def find_candidates(self, ids: Sequence[str]) -> list[list[str]]:
@@ -126,6 +137,10 @@ class ClusterFinder:
             clusters.append(cluster)
         return clusters
 
+    def list_kept_apart(self) -> list[KeptApart]:
+        """Return the memories that were in no cluster, although they are similar to another one, each with the first such."""
+        return [item for item in self._kept_apart.values() if item.memory_id not in self._excluded_ids]
+
     async def _build_cluster(self, top: Memory) -> Cluster | None:
         similar = await self._find_similar(top)
         for _ in range(_MAX_CLIMB_STEPS):
@@ -133,7 +148,7 @@ class ClusterFinder:
             if best.id == top.id:
                 break
             top, similar = best, await self._find_similar(best)
-        others = sorted(similar, key=merge_sort_key)
+        others = self._select_same(top, sorted(similar, key=merge_sort_key))
         merges = tuple(merge_memories(top, others, run=self._run)[1])
         if not merges:
             return None
@@ -151,7 +166,25 @@ class ClusterFinder:
         await self._load_memories({memory.id, *neighbours})
         candidates = [other for other in self._list_mergeable(neighbours) if space_key(other) == space_key(memory)]
         vectors = self._vectors_by_id.get(memory.id, ())
-        return [other for other in candidates if _min_similarity(vectors, self._vectors_by_id.get(other.id, ())) > self._threshold]
+        similar = [other for other in candidates if _min_similarity(vectors, self._vectors_by_id.get(other.id, ())) > self._threshold]
+        return [other for other in similar if not self._is_kept_apart(memory, other)]
+
+    def _select_same(self, top: Memory, others: Sequence[Memory]) -> list[Memory]:
+        """Return those of *others* that state nothing else than each other: two additions to *top* may contradict."""
+        contents, same = [top.content], list[Memory]()
+        for other in others:
+            if other.content in contents or not any(self._is_kept_apart(member, other) for member in same):
+                same.append(other)
+                contents.append(other.content)
+        return same
+
+    def _is_kept_apart(self, memory: Memory, other: Memory) -> bool:
+        distinction = find_distinction(memory.content, other.content)
+        if distinction is not None:
+            primary, less_trusted = sorted((memory, other), key=merge_sort_key)
+            ordered = distinction if primary is memory else distinction.reverse()
+            self._kept_apart.setdefault(less_trusted.id, KeptApart(less_trusted.id, primary.id, ordered))
+        return distinction is not None
 
     async def _load_neighbours(self, ids: Collection[str]) -> None:
         similar_ids = await self._comparison.find_similar(ids, threshold=self._threshold, limit=_NEIGHBOUR_LIMIT)

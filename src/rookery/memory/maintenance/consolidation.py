@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 
+from rookery.access.models import SYSTEM_ACTOR, Actor
 from rookery.kernel.clock import Clock
 from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.db import Database, Tx
@@ -14,19 +14,18 @@ from rookery.kernel.errors import OUTAGES
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.jobs import JobQueue
+from rookery.memory.authorship import Author
 from rookery.memory.batch_runs import BATCH_SIZE, SILENT, RunItem, RunObserver, RunReport
 from rookery.memory.indexing import EMBED_JOB, Indexer
 from rookery.memory.maintenance.batch_runner import BatchRun, BatchRunner
 from rookery.memory.maintenance.clusters import Cluster, ClusterFinder, is_mergeable
 from rookery.memory.merging import Merge, contains_merge, merge_memories
 from rookery.memory.ports import OpenComparison, SpaceRow, VectorIndex
-from rookery.memory.records import archive_memory, revert_merges
+from rookery.memory.records import archive_memory, next_version, revert_merges
 from rookery.memory.store import maintenance, merges, records
 from rookery.memory.store.maintenance import MemoryIdRow, MemorySelection
 
 DEFAULT_THRESHOLD = 0.92
-
-_MIN_TIME_STEP = timedelta(microseconds=1)
 
 _LISTED_MEMORIES = 4096
 _COMPARE_BATCH_SIZE = 2048
@@ -45,6 +44,7 @@ class ConsolidationRequest:
     Attributes:
         threshold: Exclusive minimum cosine similarity of a memory and the one that it is merged into.
         resume: Continue an interrupted run.
+        by: The author of the merged memories.
     """
 
     workspace_id: int
@@ -53,6 +53,12 @@ class ConsolidationRequest:
     threshold: float = DEFAULT_THRESHOLD
     dry_run: bool = False
     resume: bool = False
+    by: Actor = SYSTEM_ACTOR
+
+    @property
+    def author(self) -> Author:
+        """The author of the merged memories."""
+        return Author.from_actor(self.by)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,8 +85,8 @@ class Consolidation:
     """
     The merge of similar memories, by their stored vectors. Safe while a server runs.
 
-    A memory is merged into the most trusted similar one, and never through a chain of similar memories. Memories that expire and
-    memories whose vectors are stale are left out. Memories added meanwhile are left to the next run.
+    A memory is merged into the most trusted similar one that states nothing else, and never through a chain of similar memories. Memories
+    that expire and memories whose vectors are stale are left out. Memories added meanwhile are left to the next run.
     """
 
     def __init__(
@@ -142,13 +148,21 @@ class Consolidation:
                 observer=run.observer,
                 before=prepare,
             )
+        kept_apart = [item for finder in finders for item in finder.list_kept_apart()]
+        for item in kept_apart:
+            run.observer.on_item(RunItem(id=item.memory_id, action="keep apart", why=str(item.distinction), apart_from=item.primary_id))
         processed = result.total if result.stopped is None else result.successes
         return RunReport(
             total=result.total,
             successes=max(processed - run.failure_count, 0),
             failures=run.failure_count,
             duration_s=result.duration_s,
-            counts={"clusters": run.cluster_count, "merged": run.merged_count, "left_out": max(live_count - result.total, 0)},
+            counts={
+                "clusters": run.cluster_count,
+                "merged": run.merged_count,
+                "kept_apart": len(kept_apart),
+                "left_out": max(live_count - result.total, 0),
+            },
             stopped=result.stopped,
         )
 
@@ -216,8 +230,7 @@ class Consolidation:
             merged_memory, planned_merges = merge_memories(top, [memory for memory in cluster.others if memory.id in unchanged], run=run.id)
             all_merges += planned_merges
             if merged_memory != top:
-                updated_at = max(self._clock(), top.updated_at + _MIN_TIME_STEP)
-                records.update_memory(tx, top, replace(merged_memory, updated_at=updated_at, index_failed_at=None))
+                records.update_memory(tx, top, next_version(top, merged_memory, by=run.request.author, at=self._clock()))
                 self._jobs.enqueue(tx, EMBED_JOB, workspace_id=top.workspace_id, payload={"memory_id": top.id})
         merges.add(tx, all_merges)
         return all_merges
@@ -249,14 +262,14 @@ class Consolidation:
             )
             indexed = set(await self._vectors.fetch(workspace_id, ids))
         except OUTAGES:
-            await self._db.write(lambda tx: self._revert_merges(tx, planned_merges))
+            await self._db.write(lambda tx: self._revert_merges(tx, planned_merges, by=run.request.author))
             raise
-        done_merges = await self._db.write(lambda tx: self._archive(tx, workspace_id, planned_merges, indexed_ids=indexed))
+        done_merges = await self._db.write(lambda tx: self._archive(tx, run.request, planned_merges, indexed_ids=indexed))
         run.failure_count += len(planned_merges) - len(done_merges)
         return done_merges
 
-    def _archive(self, tx: Tx, workspace_id: int, planned_merges: Sequence[Merge], *, indexed_ids: set[str]) -> list[Merge]:
-        now = self._clock()
+    def _archive(self, tx: Tx, request: ConsolidationRequest, planned_merges: Sequence[Merge], *, indexed_ids: set[str]) -> list[Merge]:
+        now, workspace_id = self._clock(), request.workspace_id
         ids = {merge.primary_id for merge in planned_merges} | {merge.memory_id for merge in planned_merges}
         locked_memories = {memory_id: records.lock_memory(tx, workspace_id, memory_id) for memory_id in sorted(ids)}
         done_merges, undone = list[Merge](), list[Merge]()
@@ -273,10 +286,11 @@ class Consolidation:
                     records.update_memory(tx, primary, replace(primary, supersedes_id=other.id))
             else:
                 undone.append(merge)
-        self._revert_merges(tx, undone)
+        self._revert_merges(tx, undone, by=request.author)
         return done_merges
 
-    def _revert_merges(self, tx: Tx, merges_to_revert: Sequence[Merge]) -> None:
+    def _revert_merges(self, tx: Tx, merges_to_revert: Sequence[Merge], *, by: Author) -> None:
         """Restore the old text of the primaries of *merges_to_revert*."""
         for primary_id in dict.fromkeys(merge.primary_id for merge in merges_to_revert):
-            revert_merges(tx, self._jobs, [merge for merge in merges_to_revert if merge.primary_id == primary_id], at=self._clock())
+            of_primary = [merge for merge in merges_to_revert if merge.primary_id == primary_id]
+            revert_merges(tx, self._jobs, of_primary, by=by, at=self._clock())

@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from rookery.access.models import SYSTEM_ACTOR, Actor
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.events import EventBus
 from rookery.kernel.jobs import JobQueue
+from rookery.memory.authorship import Author
 from rookery.memory.batch_runs import SILENT, RunItem, RunObserver, RunReport
 from rookery.memory.events import MemoryDeleted
 from rookery.memory.indexing import Indexer
@@ -19,7 +21,7 @@ from rookery.memory.maintenance.batch_runner import BatchRun, BatchRunner, batch
 from rookery.memory.maintenance.erasure import DELETED_TEXT, Erasure
 from rookery.memory.models import Memory
 from rookery.memory.records import delete_memory, remove_from_primaries
-from rookery.memory.store import feedback, records
+from rookery.memory.store import feedback, recall_log, records
 from rookery.memory.store.maintenance import MemorySelection
 
 
@@ -30,6 +32,7 @@ class ForgetRequest:
 
     Attributes:
         ids: Only these; empty for all that match the other criteria.
+        by: The author of the memories from which merged text is removed.
         erase_traces: Erase all data deleted so far from files, not only these memories. Without criteria, do only this.
     """
 
@@ -41,6 +44,7 @@ class ForgetRequest:
     session_id: str | None = None
     erase_traces: bool = False
     dry_run: bool = False
+    by: Actor = SYSTEM_ACTOR
 
     @property
     def has_criteria(self) -> bool:
@@ -78,7 +82,7 @@ class Forgetting:
         async def work(batch: Sequence[Memory]) -> None:
             forgotten: Sequence[tuple[str, str | None]] = [(memory.id, None) for memory in batch]
             if not request.dry_run:
-                forgotten = await self.db.write(lambda tx: self._write(tx, batch))
+                forgotten = await self.db.write(lambda tx: self._write(tx, batch, by=Author.from_actor(request.by)))
                 # Removed at once, because no server may be running. If an engine is down, the jobs do it later.
                 with contextlib.suppress(*OUTAGES):
                     await self.indexer.delete(request.workspace_id, [memory_id for memory_id, _ in forgotten])
@@ -99,7 +103,13 @@ class Forgetting:
         async def erase() -> str | None:
             if request.erase_traces and not request.dry_run:
                 await self.db.write(lambda tx: self.erasure.add_pending(tx, DELETED_TEXT))
-            return None if request.dry_run else await self.erasure.run()
+            if request.dry_run:
+                return None
+            if not request.ids:
+                names = ("org", "project", "agent_id", "session_id")
+                criteria = {name: getattr(request, name) for name in names}
+                await self.db.write(lambda tx: recall_log.clear(tx, request.workspace_id, **criteria))
+            return await self.erasure.run()
 
         batch_run = BatchRun(name=f"forget {request.workspace_id}", selection=selection)
         read = batch_reader(selection) if request.has_criteria else _read_nothing
@@ -108,14 +118,14 @@ class Forgetting:
             counts["absent"] = len(set(request.ids)) - report.successes
         return replace(report, total=report.total if request.has_criteria else 0, counts=dict(counts))
 
-    def _write(self, tx: Tx, batch: Sequence[Memory]) -> list[tuple[str, str | None]]:
+    def _write(self, tx: Tx, batch: Sequence[Memory], *, by: Author) -> list[tuple[str, str | None]]:
         """Delete the memories. Return their ids, each with that of a memory in which its text remains."""
         now, forgotten = self.clock(), list[tuple[str, str | None]]()
         for candidate in batch:
             memory = records.lock_memory(tx, candidate.workspace_id, candidate.id)
             if memory is None:
                 continue
-            left_in = remove_from_primaries(tx, self.jobs, memory, at=now)
+            left_in = remove_from_primaries(tx, self.jobs, memory, by=by, at=now)
             feedback.delete_feedback(tx, memory.workspace_id, memory.id)
             delete_memory(tx, self.jobs, self.bus, memory, MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now))
             self.erasure.add_pending(tx, DELETED_TEXT)

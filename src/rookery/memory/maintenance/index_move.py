@@ -23,9 +23,9 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.copy_log import CopyLog
 from rookery.kernel.db import Database
 from rookery.kernel.errors import Conflict
-from rookery.memory.errors import NotEmbeddable
 from rookery.memory.indexing import build_document, build_passage
 from rookery.memory.models import AccessFilter, EmbeddedDocument, Memory, TextQuery, Vector
+from rookery.memory.passages import embed_each
 from rookery.memory.ports import Embedder, TextIndex, VectorIndex
 from rookery.memory.store import index_moves as store
 from rookery.memory.store import indexing
@@ -117,14 +117,8 @@ class MovedVectors:
         """Return the vectors of *memories*, without those that cannot be embedded."""
         if not memories:
             return {}
-        try:
-            vectors = await self.embedder.embed_passages([build_passage(memory) for memory in memories])
-        except NotEmbeddable:
-            if len(memories) == 1:
-                return {}
-            half = len(memories) // 2
-            return {**await self._embed(memories[:half]), **await self._embed(memories[half:])}
-        return {memory.id: chunks for memory, chunks in zip(memories, vectors, strict=True)}
+        vectors = await embed_each(self.embedder, [build_passage(memory) for memory in memories])
+        return {memory.id: chunks for memory, chunks in zip(memories, vectors, strict=True) if chunks is not None}
 
     async def drop(self, workspace_id: int, ids: Collection[str]) -> None:
         """Delete the vectors of *ids*."""

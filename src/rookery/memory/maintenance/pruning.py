@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 
+from rookery.access.models import SYSTEM_ACTOR, Actor
 from rookery.kernel.clock import Clock
 from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.db import Database, Tx
@@ -41,6 +42,7 @@ class PruneRequest:
         deduplicate: Of memories with the same content in the same space, keep only the most trusted one.
         unused: Prune unused memories, which are otherwise only reported as candidates.
         delete: Delete instead of archive.
+        by: The actor, for the audit log.
     """
 
     workspace_id: int
@@ -50,6 +52,7 @@ class PruneRequest:
     unused: bool = False
     delete: bool = False
     dry_run: bool = False
+    by: Actor = SYSTEM_ACTOR
 
     @property
     def has_criteria(self) -> bool:

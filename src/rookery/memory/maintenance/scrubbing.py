@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
+from rookery.access.models import SYSTEM_ACTOR, Actor
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.events import EventBus
-from rookery.memory.batch_runs import SILENT, RunItem, RunObserver, RunReport
+from rookery.memory.authorship import Author
+from rookery.memory.batch_runs import BATCH_SIZE, SILENT, RunItem, RunObserver, RunReport
 from rookery.memory.events import MemoryRedacted
 from rookery.memory.indexing import Indexer
 from rookery.memory.maintenance.batch_runner import BatchRun, BatchRunner, batch_reader
@@ -21,20 +23,22 @@ from rookery.memory.maintenance.cleaning.redaction import PiiFinder, clean_tags,
 from rookery.memory.maintenance.erasure import CLEANED_TEXT, Erasure
 from rookery.memory.metadata import Metadata
 from rookery.memory.models import Memory
+from rookery.memory.recall_records import RecallRecord
 from rookery.memory.records import next_version
-from rookery.memory.store import records
+from rookery.memory.store import recall_log, records
 from rookery.memory.store.maintenance import MemorySelection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanRequest:
-    """The parameters of a cleaning; at least one of *strip_pii* and *normalise* must be set."""
+    """The parameters of a cleaning; at least one of *strip_pii* and *normalise* must be set. *by* becomes the author of the changes."""
 
     workspace_id: int
     strip_pii: bool = False
     normalise: bool = False
     dry_run: bool = False
     resume: bool = False
+    by: Actor = SYSTEM_ACTOR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +79,7 @@ class Scrubbing:
                 return
             results = [result for _, result in unclean]
             if not request.dry_run:
-                results = await self.db.write(lambda tx: self._write(tx, unclean, clean, is_stripped=request.strip_pii))
+                results = await self.db.write(lambda tx: self._write(tx, request, unclean, clean))
                 with contextlib.suppress(*OUTAGES):  # then the re-index updates the words too
                     live_memories = [result.memory for result in results if result.memory.archived_at is None]
                     await self.indexer.index(live_memories, words_only=True)
@@ -89,20 +93,42 @@ class Scrubbing:
         batch_run = BatchRun(name=name, selection=selection, resume=request.resume, is_resumable=not request.dry_run)
 
         async def finish() -> str | None:
-            return await self.erasure.run() if request.strip_pii and not request.dry_run else None
+            if not request.strip_pii or request.dry_run:
+                return None
+            if cleaned := await self._clean_questions(request.workspace_id, finders):
+                counts["questions"] = cleaned
+            return await self.erasure.run()
 
         return await self.runner.run(batch_run, batch_reader(selection), work, observer=observer, counts=counts, after_all=finish)
+
+    async def _clean_questions(self, workspace_id: int, finders: Sequence[PiiFinder]) -> int:
+        """Redact the stored questions of recalls. Return the number of recalls that were changed."""
+        after, count = "", 0
+
+        def clean_batch(tx: Tx, start: str) -> tuple[str | None, int]:
+            rows = recall_log.list_with_query(tx, workspace_id, after=start, limit=BATCH_SIZE)
+            changed = [clean_row for row in rows if (clean_row := _redact_questions(row, finders)) != row]
+            recall_log.save_queries(tx, changed)
+            if changed:
+                self.erasure.add_pending(tx, CLEANED_TEXT)
+            return rows[-1].id if rows else None, len(changed)
+
+        while True:
+            last, changed_count = await self.db.write(lambda tx, start=after: clean_batch(tx, start))
+            count += changed_count
+            if last is None:
+                return count
+            after = last
 
     def _write(
         self,
         tx: Tx,
+        request: CleanRequest,
         unclean: Sequence[tuple[Memory, CleanResult]],
         clean_memory_again: Callable[[Memory], CleanResult],
-        *,
-        is_stripped: bool,
     ) -> list[CleanResult]:
         """Clean the memories in their current state, under row locks, so that concurrent changes are not undone."""
-        now, results = self.clock(), list[CleanResult]()
+        now, author, results = self.clock(), Author.from_actor(request.by), list[CleanResult]()
         for read, result_of_read in unclean:
             current = records.lock_memory(tx, read.workspace_id, read.id)
             if current is None:
@@ -110,9 +136,9 @@ class Scrubbing:
             result = result_of_read if current == read else clean_memory_again(current)
             if result.memory == current:
                 continue
-            memory = next_version(current, result.memory, at=now)
+            memory = next_version(current, result.memory, by=author, at=now)
             records.update_memory(tx, current, memory)
-            if is_stripped:
+            if request.strip_pii:
                 self.erasure.add_pending(tx, CLEANED_TEXT)
                 self.bus.publish_on_commit(tx, MemoryRedacted(workspace_id=current.workspace_id, memory_id=current.id, at=now))
             results.append(replace(result, memory=memory))
@@ -134,6 +160,18 @@ def clean_memory(memory: Memory, finders: Sequence[PiiFinder], *, normalise: boo
         content, source, tags = texts[0].text, texts[1].text, tuple(dict.fromkeys(redacted.text for redacted in texts[2:]))
         metadata = cast("Metadata", _redact_json(metadata, finders, counts))
     return CleanResult(memory=replace(memory, content=content, source=source, tags=tags, metadata=metadata), counts=+counts)
+
+
+def _redact_questions(record: RecallRecord, finders: Sequence[PiiFinder]) -> RecallRecord:
+    """Return *record* with its question and keywords redacted."""
+    logged, query_record = record.request, record.query_record
+    if logged is not None:
+        keywords = tuple(redact(word, finders).text for word in logged.request.keywords)
+        request = replace(logged.request, query=redact(logged.request.query, finders).text, keywords=keywords)
+        record = replace(record, request=replace(logged, request=request))
+    if query_record is not None:
+        record = replace(record, query_record=replace(query_record, query=redact(query_record.query, finders).text))
+    return record
 
 
 def _redact_json(value: object, finders: Sequence[PiiFinder], counts: Counter[str]) -> object:

@@ -7,10 +7,12 @@ from dataclasses import fields, replace
 from typing import Annotated, ClassVar, Literal, cast
 from unicodedata import category
 
+import orjson
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from rookery.kernel.ids import is_uuid
-from rookery.kernel.schema import ItemsOf, PageQuery, QueryModel, RequestModel, Timestamp
+from rookery.kernel.pages import PageSlice
+from rookery.kernel.schema import CursorQuery, ItemsOf, PageQuery, QueryModel, RequestModel, Timestamp
 from rookery.memory.access_filter import ALL_AGENTS
 from rookery.memory.memory_map import MAX_POINTS
 from rookery.memory.metadata import (
@@ -36,6 +38,7 @@ from rookery.memory.models import (
 )
 
 MAX_CONTENT_CHARS = 50_000
+MAX_QUERY_CHARS = 2_000
 MAX_BATCH_SIZE = 500
 MAX_FORGET_IDS = 100
 MAX_BATCH_BYTES = 10 * 1024 * 1024
@@ -47,6 +50,15 @@ _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})
 
 ScopeName = Literal["project", "agent", "session", "shared"]
 StateName = Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"]
+
+
+def _validate_query_length(query: str) -> str:
+    if len(query) > MAX_QUERY_CHARS:
+        message = (
+            f"must have at most {MAX_QUERY_CHARS:,} characters, not {len(query):,}: send the question alone, without the text around it"
+        )
+        raise ValueError(message)
+    return query
 
 
 def _validate_not_blank(text: str) -> str:
@@ -190,7 +202,12 @@ MetadataFilter = Annotated[
     ),
     AfterValidator(_validate_pairs),
 ]
-QueryText = Annotated[str, Field(min_length=1, max_length=2000), AfterValidator(_validate_not_blank)]
+QueryText = Annotated[
+    str,
+    Field(min_length=1, json_schema_extra={"maxLength": MAX_QUERY_CHARS}),
+    AfterValidator(_validate_query_length),
+    AfterValidator(_validate_not_blank),
+]
 WaitMs = Annotated[int, Field(ge=0, le=5000, description="Maximum milliseconds to wait for indexing before the response.")]
 Keyword = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_validate_not_blank)]
 MemoryId = Annotated[str, AfterValidator(_validate_uuid)]
@@ -398,7 +415,7 @@ class FilterQuery(SpaceQuery):
     @model_validator(mode="before")
     @classmethod
     def _gather_metadata(cls, values: object) -> object:
-        """Collect the query parameters `metadata.key=value` and `metadata[key]=value` into one object."""
+        """Collect the query parameters `metadata.key=value` and `metadata[key]=value` into one object, and parse `metadata={…}`."""
         if not isinstance(values, dict):
             return values
         fields, pairs = dict[str, object](), dict[str, object]()
@@ -407,6 +424,8 @@ class FilterQuery(SpaceQuery):
                 pairs[name.removeprefix("metadata.")] = value
             elif name.startswith("metadata[") and name.endswith("]") and len(name) > len("metadata[]"):
                 pairs[name.removeprefix("metadata[").removesuffix("]")] = value
+            elif name == "metadata" and isinstance(value, str) and value.lstrip().startswith("{"):
+                pairs |= _parse_object(value)
             else:
                 fields[name] = value
         return fields | {"metadata": pairs} if pairs else fields
@@ -416,14 +435,22 @@ class FilterQuery(SpaceQuery):
         return _build_filter(self, None if self.memory_scope is None else frozenset({MemoryScope(self.memory_scope)}))
 
 
-class SearchQuery(FilterQuery):
+class SearchQuery(FilterQuery, CursorQuery):
     """A full-text search."""
+
+    offset_fields: ClassVar[frozenset[str]] = frozenset({"offset"})
+    size_field: ClassVar[str] = "limit"
 
     hints: ClassVar[Mapping[str, str]] = {"query": "q", "text": "q", "search": "q", "top_k": "limit", "per_page": "limit", "k": "limit"}
 
     q: Annotated[QueryText, Field(description='Words, a "quoted phrase", -excluded.')]
     limit: Annotated[int, Field(ge=1, le=100, description="Maximum number of hits.")] = 20
     offset: Annotated[int, Field(ge=0, le=100_000, description="The number of hits to skip.")] = 0
+
+    @property
+    def slice(self) -> PageSlice:
+        """The part of the hits that the page has."""
+        return PageSlice(self.limit, self.offset, self.position)
 
 
 class MapQuery(FilterQuery):
@@ -474,6 +501,14 @@ class MemoriesQuery(FilterQuery, PageQuery):
     def to_state(self) -> MemoryState | None:
         """Return the requested state."""
         return None if self.state is None else MemoryState(self.state)
+
+
+def _parse_object(text: str) -> Mapping[str, object]:
+    try:
+        return cast("Mapping[str, object]", orjson.loads(text))
+    except orjson.JSONDecodeError:
+        msg = 'metadata is not valid JSON; send metadata.user_id=u_17, or metadata={"user_id": "u_17"}'
+        raise ValueError(msg) from None
 
 
 def _build_filter(body: BaseModel, scopes: frozenset[MemoryScope] | None = None) -> MemoryFilter:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
-from rookery.access.models import Caller
+from rookery.access.models import ActorKind, Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.schema import OMITTED_IF_NONE, Links, Meta, OmittedIfNone, ResponseModel, Timestamp, enum_schema
+from rookery.memory.authorship import Author
 from rookery.memory.memory_map import MemoryMapResult
 from rookery.memory.models import (
     MEMORY_FIELDS,
@@ -42,12 +43,30 @@ def round_score(number: float) -> float:
 Score = Annotated[float, AfterValidator(round_score)]
 
 
+class AuthorResponse(ResponseModel):
+    """
+    The author of a memory or of a change.
+
+    Attributes:
+        kind: `api` or `agent`: a key of this kind; `operator`: the command line; `system`: a timer.
+        name: The name that the key had then, or the operator's login.
+        agent_id: The agent of the key, or the agent that the request named.
+    """
+
+    kind: ActorKind
+    key_id: str | None
+    name: str
+    agent_id: str | None
+    session_id: str | None
+
+
 class MemoryBaseResponse(ResponseModel):
     """
     A memory without its content and metadata.
 
-    *superseded_by* names the memory that replaced this one, or that it was merged into. *archived_reason* is `merged` in the second
-    case, and null if the memory was archived on request.
+    *created_by* and *updated_by* are null for a memory from before Rookery recorded authors. *superseded_by* names the memory that
+    replaced this one, or that it was merged into. *archived_reason* is `merged` in the second case, and null if the memory was archived on
+    request.
     """
 
     id: str
@@ -72,6 +91,8 @@ class MemoryBaseResponse(ResponseModel):
     state: Annotated[str, enum_schema(MemoryState)]
     created_at: Timestamp
     updated_at: Timestamp
+    created_by: AuthorResponse | None
+    updated_by: AuthorResponse | None
 
 
 class MemoryResponse(MemoryBaseResponse):
@@ -158,16 +179,28 @@ class RanksResponse(ResponseModel):
 
 
 class ScorePartsResponse(ResponseModel):
-    """The parts of a score, which add up to it: meaning, words, the neighbours in the session, and the keywords of the request."""
+    """
+    The parts of a score, which add up to it: meaning, words, the neighbours in the session, and the keywords of the request.
+
+    Attributes:
+        repeated: The reduction of a repeated memory that had a higher score than the one before it; less than 0.
+    """
 
     meaning: Score
     words: Score
     neighbours: Score
     keywords: Score
+    repeated: Annotated[Score | None, OMITTED_IF_NONE] = None
 
 
 class ExplanationResponse(ResponseModel):
-    """The explanation of a memory's rank (D-42). *highlight* is a part of its content as HTML, with words of the question in `mark`."""
+    """
+    The explanation of a memory's rank (D-42).
+
+    Attributes:
+        is_repeated: True if a better memory differs from it by numbers and dates only, which costs it rank.
+        highlight: A part of its content as HTML, with words of the question in `mark`.
+    """
 
     place: int
     relevance: Score
@@ -181,6 +214,7 @@ class ExplanationResponse(ResponseModel):
     decay: Score
     effective_confidence: Score
     parts: ScorePartsResponse
+    is_repeated: Annotated[bool | None, OMITTED_IF_NONE] = None
     highlight: str
 
 
@@ -209,6 +243,7 @@ class RecalledMemory(ResponseModel):
         score: The value that ranks the memories; comparable within one answer.
         relevance: The probability that the memory answers the question, in 0..1; comparable between answers.
         similarity: The cosine similarity of question and memory, if both were compared.
+        similar: The number of memories that differ from it by numbers and dates only and are not in this answer, because they rank lower.
         context: Its neighbours in the session, if the request has *context*.
     """
 
@@ -230,6 +265,7 @@ class RecalledMemory(ResponseModel):
     effective_confidence: float
     created_at: Timestamp
     updated_at: Timestamp
+    similar: Annotated[int | None, OMITTED_IF_NONE] = None
     context: Annotated[ContextResponse | None, OMITTED_IF_NONE] = None
     explain: Annotated[ExplanationResponse | None, OMITTED_IF_NONE] = None
 
@@ -239,8 +275,8 @@ class DroppedMemoryResponse(ResponseModel):
     A memory that a recall did not return, though the key may read it.
 
     Attributes:
-        rule: `top_k`: better ones took all places. `min_relevance`: it is less relevant. `max_tokens`: it did not fit. `filter`: *filters*
-            reject it.
+        rule: `top_k`: better ones took all places. `similar`: so they did, and a better one differs by numbers and dates only.
+            `min_relevance`: it is less relevant. `max_tokens`: it did not fit. `filter`: *filters* reject it.
         score: The value that would rank it; for the rule `filter`, without the filters.
         excerpt: The start of its content.
     """
@@ -306,6 +342,7 @@ class SearchResponse(ResponseModel):
     hits: list[SearchHitResponse]
     total: int
     took_ms: int
+    next_cursor: Annotated[str | None, Field(description="The `cursor` of the next page; null on the last page.")] = None
 
 
 class CountResponse(ResponseModel):
@@ -397,6 +434,7 @@ class MemoryBootResponse(ResponseModel):
 _EXCERPT_CHARS = 300
 _BASE_FIELDS = tuple(name for name in MemoryBaseResponse.model_fields if name in MEMORY_FIELDS)
 _BOOT_FIELDS = tuple(MemoryBootResponse.model_fields)
+_AUTHOR_FIELDS = tuple(AuthorResponse.model_fields)
 _NEIGHBOUR_FIELDS = tuple(NeighbourResponse.model_fields)
 
 _RECALLED_FIELDS = tuple(name for name in RecalledMemory.model_fields if name in MEMORY_FIELDS)
@@ -465,7 +503,12 @@ class MemorySerializer:
             )
             for hit in result.hits
         ]
-        return SearchResponse.model_construct(hits=hits, total=result.total, took_ms=round(result.took_ms))
+        return SearchResponse.model_construct(
+            hits=hits,
+            total=result.total,
+            took_ms=round(result.took_ms),
+            next_cursor=result.cursors[-1] if result.has_next and result.cursors else None,
+        )
 
     def _all_fields(self, caller: Caller, memory: Memory) -> dict[str, object]:
         return {**self._base_fields(caller, memory), "content": memory.content, "metadata": memory.metadata}
@@ -477,12 +520,18 @@ class MemorySerializer:
         return {
             **read_fields(memory, _BASE_FIELDS),
             "workspace_id": caller.public_workspace_id,
+            "created_by": _serialize_author(memory.created_by),
+            "updated_by": _serialize_author(memory.updated_by),
             "memory_scope": memory.memory_scope.value,
             "effective_confidence": round_score(memory.confidence * decay),
             "archived_reason": ArchivedReason.MERGED.value if is_merged else None,
             "indexed": state is MemoryState.INDEXED,
             "state": state.value,
         }
+
+
+def _serialize_author(author: Author | None) -> AuthorResponse | None:
+    return None if author is None else AuthorResponse.model_construct(None, **read_fields(author, _AUTHOR_FIELDS))
 
 
 def _recalled_fields(hit: RecallHit) -> dict[str, object]:
@@ -493,6 +542,7 @@ def _recalled_fields(hit: RecallHit) -> dict[str, object]:
         "relevance": round_score(hit.relevance),
         "similarity": None if hit.similarity is None else round_score(hit.similarity),
         "effective_confidence": round_score(hit.effective_confidence),
+        "similar": hit.similar_count or None,
         "context": None if hit.context is None else _serialize_context(hit.context),
     }
 
@@ -513,7 +563,8 @@ def _serialize_explanation(hit: RecallHit) -> ExplanationResponse:
         hit,
         ranks=ranks,
         scope=hit.memory.memory_scope,
-        parts=ScorePartsResponse.from_parts(explanation.parts),
+        parts=ScorePartsResponse.from_parts(explanation.parts, repeated=explanation.parts.repeated or None),
+        is_repeated=explanation.is_repeated or None,
         highlight=explanation.highlight or "",
     )
 

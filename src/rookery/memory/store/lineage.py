@@ -18,10 +18,10 @@ def get_lineage(tx: Tx, workspace_id: int, memory_id: str) -> list[Memory | Tomb
         return []
     chain: list[Memory | Tombstone] = [current]
     while len(chain) < _MAX_STEPS and (before := chain[0].supersedes_id) is not None:
-        tombstone = get_tombstone(tx, workspace_id, before)
-        if tombstone is None or any(memory.id == tombstone.id for memory in chain):
+        previous = _get_version(tx, workspace_id, before)  # an imported version keeps its text, archived
+        if previous is None or any(memory.id == previous.id for memory in chain):
             break
-        chain.insert(0, tombstone)
+        chain.insert(0, previous)
     known_ids = {memory.id for memory in chain}
     while len(known_ids) < _MAX_STEPS and (after := chain[-1].superseded_by) is not None and after not in known_ids:
         following = _get_version(tx, workspace_id, after)

@@ -13,7 +13,8 @@ from typing import TypeVarTuple
 from sqlalchemy import ColumnElement, Select, and_, false, func, literal, or_, select, true
 
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Mapper, Tx, fetch_count
+from rookery.kernel.db import KeysetList, Mapper, Tx, fetch_count
+from rookery.kernel.pages import ListPage, PageSlice
 from rookery.memory.models import AccessFilter, ConfidenceRow, Memory, MemoryScope, MemoryState, NameCount, OrgCount
 from rookery.memory.store.rows import MEMORIES
 from rookery.memory.store.tables import IS_LIVE, LIVE_INDEX, memories, memory_labels, memory_tags
@@ -97,7 +98,7 @@ def _owner_condition(access_filter: AccessFilter) -> ColumnElement[bool]:
     elif access_filter.agent_id is not None and MemoryScope.AGENT in scopes:
         owner_conditions[MemoryScope.AGENT] = c.agent_id == access_filter.agent_id
     if access_filter.session_id is not None and MemoryScope.SESSION in scopes:
-        owner_conditions[MemoryScope.SESSION] = c.session_id == access_filter.session_id
+        owner_conditions[MemoryScope.SESSION] = c.session_id.in_(sorted(access_filter.session_ids))
     alternatives = [and_(c.memory_scope == scope.value, condition) for scope, condition in owner_conditions.items()]
     if common_scopes:
         alternatives.append(c.memory_scope.in_(sorted(common_scopes)))
@@ -133,18 +134,18 @@ def state_condition(state: MemoryState | None, *, model: str) -> ColumnElement[b
             return and_(~archived, ~failed, ~pending, ~stale)
 
 
-def list_page(
-    tx: Tx, access_filter: AccessFilter, state: MemoryState | None, *, model: str, limit: int, offset: int
-) -> tuple[list[Memory], int]:
+def list_page(tx: Tx, access_filter: AccessFilter, state: MemoryState | None, *, model: str, page: PageSlice) -> ListPage[Memory]:
     """Return one page of the memories that *access_filter* allows, newest first, and their total number."""
     condition = and_(visibility_condition(access_filter), state_condition(state, model=model))
     counting = select(func.count().label("found")).select_from(memories).where(condition)
-    listing = select(*MEMORIES.columns).where(condition).order_by(*_NEWEST_FIRST).limit(limit).offset(offset)
+    listing = select(*MEMORIES.columns).where(condition)
     is_covered = state is None and _is_covered_by_index(access_filter)
     total = fetch_count(tx, _with_live_index(counting) if is_covered else counting)
     # A small result is sorted faster than it is found by a scan of all memories, newest first.
     statement = _with_live_index(listing) if is_covered and total <= _MAX_SORTED_PAGE else listing
-    return MEMORIES.fetch_all(tx, statement) if offset < total else [], total
+    if page.after is None and page.offset >= total:
+        return ListPage([], total)
+    return MEMORIES.fetch_page(tx, KeysetList(statement, *_NEWEST_FIRST), page, total=total)
 
 
 def _is_covered_by_index(access_filter: AccessFilter) -> bool:

@@ -1,4 +1,4 @@
-"""Recalls of the last 30 days, kept for feedback (D-17, D-47)."""
+"""Recalls, kept for feedback (D-17, D-47) and for the log of recalls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy import bindparam, delete, or_, select, update
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Tx, upsert
 from rookery.memory.recall_records import RecallRecord
-from rookery.memory.store import training
+from rookery.memory.store import recall_log, training
 from rookery.memory.store.rows import RECALLS
 from rookery.memory.store.tables import memories, recalls
 
@@ -37,11 +37,12 @@ def add(tx: Tx, recalls_to_add: Sequence[RecallRecord]) -> None:
     """
     Store *recalls_to_add*, and the time of recall of their memories. Idempotent.
 
-    The query is stored only if the workspace records training examples (D-57).
+    The query is stored only if the workspace records training examples (D-57), and the request only if it keeps a log of recalls.
     """
     enabled = training.filter_enabled(tx, {recall.workspace_id for recall in recalls_to_add})
+    excluded = recall_log.filter_excluded(tx, {recall.workspace_id for recall in recalls_to_add})
     rows = [recall if recall.workspace_id in enabled else replace(recall, query_record=None) for recall in recalls_to_add]
-    tx.execute_many(_ADD, [RECALLS.to_row(recall) for recall in rows])
+    tx.execute_many(_ADD, [RECALLS.to_row(_remove_request(recall) if recall.workspace_id in excluded else recall) for recall in rows])
     last = {(recall.workspace_id, memory_id): recall.created_at for recall in recalls_to_add for memory_id in recall.memory_ids}
     tx.execute_many(
         _MARK_RECALLED,
@@ -50,6 +51,10 @@ def add(tx: Tx, recalls_to_add: Sequence[RecallRecord]) -> None:
             for (workspace_id, memory_id), at in last.items()
         ],
     )
+
+
+def _remove_request(recall: RecallRecord) -> RecallRecord:
+    return replace(recall, request=None, org=None, project=None, agent_id=None, session_id=None)
 
 
 def get_recall(tx: Tx, workspace_id: int, recall_id: str) -> RecallRecord | None:

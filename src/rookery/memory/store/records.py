@@ -37,7 +37,7 @@ _DUPLICATES = (
     .order_by(memories.c.created_at, memories.c.id)
     .limit(MAX_DUPLICATES)
 )
-_FIXED_COLUMNS = {"id", "workspace_id", "agent_id", "session_id", "memory_scope", "created_at", "recalled_at"}
+_FIXED_COLUMNS = {"id", "workspace_id", "agent_id", "session_id", "memory_scope", "created_at", "created_by", "recalled_at"}
 _UPDATED_COLUMNS = [column.name for column in memories.c if column.name not in _FIXED_COLUMNS]
 _UPDATE = update(memories).where(*_IS_MEMORY)
 _DELETE = delete(memories).where(*_IS_MEMORY)

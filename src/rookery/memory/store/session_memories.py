@@ -19,7 +19,7 @@ _LOCK_BY_ID = (
     .order_by(memories.c.id)
     .with_for_update()
 )
-_MOVED_COLUMNS = ("org", "project", "memory_scope", "fingerprint", "updated_at")
+_MOVED_COLUMNS = ("org", "project", "memory_scope", "fingerprint", "updated_at", "updated_by")
 _MOVE = (
     update(memories)
     .where(memories.c.workspace_id == bindparam("workspace"), memories.c.id == bindparam("memory"))

@@ -35,6 +35,8 @@ memories = Table(
     Column("content_at", BigInteger, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
+    Column("created_by", Text),
+    Column("updated_by", Text),
 )
 """The memories. `fingerprint` covers content, space and workspace: equal values are duplicates. `recalled_at` is exact to a day (D-47)."""
 
@@ -116,10 +118,28 @@ recalls = Table(
     Column("memory_ids", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("asked", Text),
+    Column("request", Text),
+    Column("org", Text),
+    Column("project", Text),
+    Column("agent_id", Text),
+    Column("session_id", Text),
 )
-"""Recalls. `asked` holds a `RecallQueryRecord`; it is null unless the workspace records training examples (D-57)."""
+"""
+Recalls. `asked` holds a `RecallQueryRecord`; it is null unless the workspace records training examples (D-57).
+
+`request` holds a `LoggedRequest`. It and the columns after it are null if the workspace keeps no log of recalls.
+"""
+
+recall_log_exclusions = Table(
+    "recall_log_exclusions",
+    metadata,
+    Column("workspace_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("since", BigInteger, nullable=False),
+)
+"""Workspaces that keep no log of recalls."""
 
 Index("ix_recalls_created_at", recalls.c.created_at)
+Index("ix_recalls_workspace_id", recalls.c.workspace_id, recalls.c.id)
 
 recall_feedback = Table(
     "recall_feedback",

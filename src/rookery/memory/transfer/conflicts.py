@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import blake2b
+from typing import Any
 
 from rookery.kernel.clock import format_iso
 from rookery.kernel.counted_nouns import format_count
@@ -16,15 +17,16 @@ from rookery.memory.models import EXPORTED_FIELDS, Memory, Tombstone
 from rookery.memory.store import records, transfer
 from rookery.memory.store.rows import fingerprint
 from rookery.memory.store.transfer import TransferRecord
-from rookery.memory.transfer.items import ImportedMemory, ImportItem, RejectedItem
+from rookery.memory.transfer.items import ImportedMemory, ImportItem, RejectedItem, truncate
 
 _AUTHOR_FIELDS = ("org", "project", "agent_id", "session_id", "memory_scope", "type", "content")
 """Fields that identify a memory from another tool. The other fields have defaults and may have changed in the store since."""
 
-_ALL_FIELDS = (*_AUTHOR_FIELDS, *(name for name in EXPORTED_FIELDS if name != "id" and name not in _AUTHOR_FIELDS))
-"""Fields that identify an exported memory. The time of its last recall is not one of them."""
+_ALL_FIELDS = (*_AUTHOR_FIELDS, *(name for name in EXPORTED_FIELDS if name not in ("id", "created_by", "updated_by", *_AUTHOR_FIELDS)))
+"""Fields that identify an exported memory. Who wrote it and the time of its last recall are not among them."""
 
 _LINEAGE_FIELDS = ("supersedes_id", "superseded_by")
+_MAX_SHOWN_CHARS = 60
 _MAX_CHAIN_STEPS = 1_000
 """Maximum steps along a lineage, so that no file can block an import."""
 
@@ -43,11 +45,13 @@ class ImportBatch:
     The rows that a batch writes.
 
     Attributes:
+        changed_memories: The new values of stored memories, by id.
         tombstones: Tombstones to store. *ended_tombstones* are those of stored memories, which are deleted.
         ids_by_fingerprint: The ids of new memories by fingerprint.
     """
 
     memories: dict[str, TransferRecord] = field(default_factory=dict[str, TransferRecord])
+    changed_memories: dict[str, Memory] = field(default_factory=dict[str, Memory])
     tombstones: dict[str, Tombstone] = field(default_factory=dict[str, Tombstone])
     ended_tombstones: dict[str, Tombstone] = field(default_factory=dict[str, Tombstone])
     merges: dict[str, Merge] = field(default_factory=dict[str, Merge])
@@ -81,6 +85,7 @@ class ConflictResolver:
     A resolver that decides on the items of one batch, in order.
 
     Args:
+        takes_newer: Replace stored memories that another program changed later.
         dry_run_state: The items that earlier batches of a dry run would have stored; None outside a dry run.
         room: Maximum number of memories to store. The first memory beyond it sets `is_full` and is not added to the batch.
     """
@@ -94,6 +99,7 @@ class ConflictResolver:
         at: datetime,
         dedupe: bool,
         room: int,
+        takes_newer: bool = False,
         dry_run_state: DryRunState | None = None,
     ) -> None:
         contents = [item.content for item in items]
@@ -104,6 +110,7 @@ class ConflictResolver:
         self._workspace_id = workspace_id
         self._at = at
         self._dedupe = dedupe
+        self._takes_newer = takes_newer
         self._is_dry_run = dry_run_state is not None
         self._dry_run_state = dry_run_state or DryRunState()
         self._existing = transfer.get_transfer_records(tx, ids)
@@ -164,7 +171,7 @@ class ConflictResolver:
                 return _ID_TAKEN
             changed_fields = _changed_fields(existing.memory, memory, _ALL_FIELDS if imported_memory.is_exact else _AUTHOR_FIELDS)
             if changed_fields:
-                return "conflict", "conflicts", f"it is already stored with another {', '.join(changed_fields)}"
+                return self._decide_changed(existing.memory, imported_memory, changed_fields)
             return "skip", "unchanged", "it is already stored"
         digest = self._dry_run_state.digests.get(memory.id)
         if digest is None:
@@ -172,6 +179,21 @@ class ConflictResolver:
         if digest == _digest(memory):
             return "skip", "unchanged", "it occurred earlier in the source"
         return "conflict", "conflicts", "it occurred earlier in the source with other values"
+
+    def _decide_changed(
+        self, existing: Memory, imported_memory: ImportedMemory, changed_fields: Sequence[str]
+    ) -> tuple[RunAction, str, str]:
+        """Decide on a memory whose stored values differ."""
+        memory = self.batch.changed_memories.get(existing.id, existing)
+        is_newer = imported_memory.memory.updated_at > memory.updated_at
+        reason = f"it is already stored with another {', '.join(changed_fields)}"
+        if not self._takes_newer or memory.id in self.batch.memories:
+            advice = "; the one in the source is newer, and --on-conflict newer takes it" if is_newer else ""
+            return "conflict", "conflicts", reason + advice
+        if not is_newer:
+            return "skip", "unchanged", "the stored one was changed later"
+        self.batch.changed_memories[memory.id] = _take_newer(memory, imported_memory)
+        return "change", "changed", f"the source has a newer {', '.join(changed_fields)}"
 
     def _find_duplicate(self, memory: Memory) -> str | None:
         """Return the id of a memory with the same content in the same space."""
@@ -251,6 +273,20 @@ _LINEAGE_CYCLE: tuple[RunAction, str, str] = (
 _ID_TAKEN: tuple[RunAction, str, str] = ("conflict", "conflicts", "its id is already used; add --new-ids to store a copy with a new id")
 
 
+def _take_newer(existing: Memory, imported_memory: ImportedMemory) -> Memory:
+    """Return the stored memory with the values of a newer one. Feedback and archiving stay; its indexes are outdated."""
+    memory = imported_memory.memory
+    if imported_memory.is_exact:
+        values: dict[str, Any] = {name: getattr(memory, name) for name in _ALL_FIELDS if name not in _LINEAGE_FIELDS}
+    else:
+        names = (*_AUTHOR_FIELDS, "tags", "metadata", "source", "expires_at", "updated_at")
+        values = {name: getattr(memory, name) for name in names}
+        values["content_at"] = existing.content_at if memory.content == existing.content else memory.updated_at
+        values["supersedes_id"] = memory.supersedes_id or existing.supersedes_id
+    values |= dict.fromkeys(("indexed_at", "indexed_model", "index_failed_at")) | {"archived_at": existing.archived_at}
+    return replace(existing, **values)
+
+
 def _changed_fields(existing: Memory, imported: Memory, names: Sequence[str]) -> list[str]:
     return [name for name in names if getattr(existing, name) != getattr(imported, name)]
 
@@ -261,4 +297,12 @@ def _digest(memory: Memory) -> bytes:
 
 def _describe(memory: Memory) -> str:
     space = "/".join(name for name in (memory.org, memory.project) if name)
-    return f"{memory.type}{f' of {space}' if space else ''}, {format_count(len(memory.content), 'character')}"
+    size = format_count(len(memory.content), "character")
+    return f"{memory.type}{f' of {space}' if space else ''}, {size}: {_first_words(memory.content)}"
+
+
+def _first_words(content: str) -> str:
+    """Return the beginning of a text on one line, so that a reader recognises it."""
+    words = " ".join(content[: 4 * _MAX_SHOWN_CHARS].split())
+    words = "".join(char if char.isprintable() else "�" for char in words)
+    return truncate(words, _MAX_SHOWN_CHARS)

@@ -12,13 +12,14 @@ import zlib
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from io import BufferedReader, RawIOBase
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from rookery.memory.transfer import jsonl, mem0
+from rookery.memory.transfer import jsonl
 from rookery.memory.transfer.exporting import ExportDestination
+from rookery.memory.transfer.foreign_files import read_database, read_json
 from rookery.memory.transfer.items import (
     BOM,
     ImportFormat,
@@ -29,7 +30,12 @@ from rookery.memory.transfer.items import (
     field_error,
     iter_lines,
 )
+from rookery.memory.transfer.sources.source import SourceContext
+from rookery.memory.transfer.sqlite_files import ERRORS as SQLITE_ERRORS
+from rookery.memory.transfer.sqlite_files import MAGIC as SQLITE_MAGIC
+from rookery.memory.transfer.sqlite_files import open_sqlite
 
+_NOTE_FORMATS = ("markdown", "agents-md", "claude-code", "basic-memory")
 _NOTE_SUFFIXES = (".md", ".markdown")
 _HEAD_BYTES = 512
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -46,7 +52,9 @@ class ImportSource:
     Attributes:
         path: A file or a folder; None for *standard_input*.
         split_by: One memory per note, or one per section.
-        default_time: The creation time of memories that have none.
+        default_time: The creation time of memories of standard input that have none. In a file, it is the file's last change.
+        timezone: The zone of times that have none; None for the one that the program is known to write.
+        companion: A second file of the same program, with what the first one lacks.
     """
 
     path: Path | None
@@ -54,6 +62,8 @@ class ImportSource:
     import_format: ImportFormat = "auto"
     split_by: NoteSplit = "note"
     default_time: datetime
+    timezone: tzinfo | None = None
+    companion: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +91,14 @@ def create_note_folder(path: Path) -> ExportDestination:
 def _read_notes(source: ImportSource, folder: Path, progress: ReadProgress, *, file: Path | None = None) -> Iterator[ImportItem]:
     from rookery.memory.transfer import notes
 
-    selection = notes.NoteSelection(folder=folder, file=file, import_format=source.import_format, split_by=source.split_by)
+    selection = notes.NoteSelection(
+        folder=folder,
+        file=file,
+        import_format=source.import_format,
+        split_by=source.split_by,
+        timezone=source.timezone,
+        companion=source.companion,
+    )
     return notes.read_items(selection, progress)
 
 
@@ -101,6 +118,9 @@ def open_source(import_source: ImportSource) -> Generator[ImportStream]:
                 items = _iter_folder(import_source, path, progress)
             elif path is not None and _is_note(import_source, path):
                 items = _read_notes(import_source, path.parent, progress, file=path)
+            elif path is not None and _is_sqlite(path):
+                database = open_files.enter_context(open_sqlite(path))
+                items = read_database(database, _build_context(import_source, progress), import_source.import_format)
             elif path is not None:
                 items = _iter_stream(import_source, open_files.enter_context(path.open("rb")), progress, open_files)
             else:
@@ -109,16 +129,35 @@ def open_source(import_source: ImportSource) -> Generator[ImportStream]:
                 items = _iter_stream(import_source, stream, progress, open_files)
         except _READ_ERRORS as error:
             raise field_error("file", f"{path} cannot be read: {error.strerror if isinstance(error, OSError) else error}") from error
+        except SQLITE_ERRORS as error:
+            raise field_error("file", f"{path} cannot be read as a SQLite file: {error}") from error
         yield ImportStream(progress, items)
 
 
 def _is_note(source: ImportSource, path: Path) -> bool:
-    return source.import_format in ("markdown", "agents-md") or (source.import_format == "auto" and path.suffix.lower() in _NOTE_SUFFIXES)
+    return source.import_format in _NOTE_FORMATS or (source.import_format == "auto" and path.suffix.lower() in _NOTE_SUFFIXES)
+
+
+def _is_sqlite(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
+
+
+def _build_context(source: ImportSource, progress: ReadProgress) -> SourceContext:
+    path = source.path
+    is_file = path is not None and path.is_file()
+    return SourceContext(
+        progress=progress,
+        file_name="standard input" if path is None else path.name,
+        default_time=datetime.fromtimestamp(path.stat().st_mtime, tz=UTC) if path is not None and is_file else source.default_time,
+        timezone=source.timezone,
+        companion=source.companion,
+    )
 
 
 def _iter_stream(source: ImportSource, stream: BinaryIO, progress: ReadProgress, open_files: ExitStack) -> Iterator[ImportItem]:
-    if source.import_format in ("markdown", "agents-md"):
-        raise field_error("format", f"{source.import_format} cannot be read from standard input; name a file or a folder")
+    if source.import_format in _NOTE_FORMATS:
+        raise field_error("from", f"{source.import_format} cannot be read from standard input; name a file or a folder")
     head = _peek(stream)
     is_plain = True
     if head.startswith(_ZIP_MAGIC):
@@ -135,12 +174,16 @@ def _iter_stream(source: ImportSource, stream: BinaryIO, progress: ReadProgress,
         head = _peek(stream)
     first = head.removeprefix(BOM).lstrip()
     if first and not first.startswith((b"{", b"[")):
-        raise field_error("file", "the file is neither JSON nor JSON lines; notes need a name that ends in .md, or --format markdown")
+        if head.startswith(SQLITE_MAGIC):
+            raise field_error("file", "a SQLite file cannot be read from standard input or an archive; name the unpacked file")
+        raise field_error(
+            "file", "the file is neither JSON, JSON lines nor a SQLite file; notes need a name that ends in .md, or --from markdown"
+        )
     is_rookery_export = source.import_format == "jsonl" or (
         source.import_format == "auto" and f'"{jsonl.HEADER}"'.encode() in head.split(b"\n")[0]
     )
     if not is_rookery_export:
-        return mem0.read_items(stream, progress, at=source.default_time)
+        return read_json(stream, _build_context(source, progress), source.import_format)
     if is_plain and source.path is not None and source.path.is_file():
         progress.total = _count_lines(source.path)
     return jsonl.read_items(iter_lines(stream, progress))
@@ -161,6 +204,6 @@ def _count_lines(path: Path) -> int:
 
 
 def _iter_folder(source: ImportSource, folder: Path, progress: ReadProgress) -> Iterator[ImportItem]:
-    if source.import_format in ("jsonl", "mem0"):
-        raise field_error("format", f"{source.import_format} needs a file, but {folder} is a folder")
+    if source.import_format not in ("auto", *_NOTE_FORMATS):
+        raise field_error("from", f"{source.import_format} needs a file, but {folder} is a folder")
     return _read_notes(source, folder, progress)

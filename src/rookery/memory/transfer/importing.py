@@ -14,11 +14,14 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import TypeVar
 
+from rookery.access.models import SYSTEM_ACTOR, Actor
 from rookery.kernel.clock import Clock, format_iso
+from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import OUTAGES, Conflict, EngineUnavailable, RookeryError, StorageFull
 from rookery.kernel.events import EventBus
 from rookery.kernel.jobs import JobQueue
+from rookery.memory.authorship import Author
 from rookery.memory.batch_runs import SILENT, RunCheckpoint, RunObserver, RunReport
 from rookery.memory.capacity import Capacity
 from rookery.memory.errors import MemoriesFull
@@ -38,6 +41,7 @@ from rookery.memory.transfer.items import (
     ImportItem,
     ImportOverrides,
     ImportReader,
+    ReadProgress,
     RejectedItem,
     copy_id,
     derive_id,
@@ -53,7 +57,7 @@ BATCH_SIZE = 200
 _MAX_TRIES = 3
 """Attempts to write a batch. Another import may store the same ids first; the next attempt detects them."""
 
-_COUNT_NAMES = ("imported", "unchanged", "duplicates", "expired", "tombstones", "ended", "conflicts", "refused")
+_COUNT_NAMES = ("imported", "changed", "unchanged", "duplicates", "expired", "tombstones", "ended", "conflicts", "refused")
 _FAILURE_COUNT_NAMES = ("conflicts", "refused")
 
 
@@ -71,7 +75,9 @@ class ImportRequest:
     Attributes:
         dedupe: Skip memories whose content exists in the same space.
         new_ids: Store copies with new ids, for a store where the old ids are used.
+        takes_newer: Replace a stored memory by a version of its file that was changed later.
         strip_pii: Redact personal data and secrets.
+        by: The author of memories from other tools. Memories of Rookery keep the authors that the file names.
         is_quiet: Publish no events: no webhooks are sent and no training examples are recorded.
         dry_run: Only report the decisions.
         resume: Continue an interrupted run.
@@ -82,11 +88,13 @@ class ImportRequest:
     overrides: ImportOverrides = field(default_factory=ImportOverrides)
     dedupe: bool = False
     new_ids: bool = False
+    takes_newer: bool = False
     strip_pii: bool = False
     is_quiet: bool = False
     dry_run: bool = False
     resume: bool = False
     run: str | None = None
+    by: Actor = SYSTEM_ACTOR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +163,8 @@ class MemoryImport:
             failures=failures,
             duration_s=self.timer() - started_s,
             counts=dict(counts),
+            recognised=reader.progress.recognised,
+            warnings=_list_warnings(reader.progress),
             stopped=None if stop_reason is None else _describe_stop(stop_reason, batch, request),
         )
 
@@ -180,10 +190,11 @@ class MemoryImport:
             dry_run_state.add(result.batch)
             return result
         batch_result = await self._write_with_retries(request, batch, room=room, done=done)
-        new = batch_result.batch.memories
+        new = [record.memory for record in batch_result.batch.memories.values()]
         self.capacity.add_imported(request.workspace_id, len(new))
         try:
-            await self.indexer.index([record.memory for record in new.values() if record.memory.archived_at is None], words_only=True)
+            memories = [*new, *batch_result.batch.changed_memories.values()]
+            await self.indexer.index([memory for memory in memories if memory.archived_at is None], words_only=True)
         except OUTAGES:
             return batch_result  # the record is stored, and its job writes the full-text index too (D-51)
         return batch_result
@@ -200,7 +211,14 @@ class MemoryImport:
         self, tx: Tx, request: ImportRequest, batch: Sequence[ImportItem], dry_run_state: DryRunState | None, *, room: int
     ) -> _BatchResult:
         resolver = ConflictResolver(
-            tx, batch, workspace_id=request.workspace_id, at=self.clock(), dedupe=request.dedupe, dry_run_state=dry_run_state, room=room
+            tx,
+            batch,
+            workspace_id=request.workspace_id,
+            at=self.clock(),
+            dedupe=request.dedupe,
+            takes_newer=request.takes_newer,
+            dry_run_state=dry_run_state,
+            room=room,
         )
         decisions, processed = list[ImportDecision](), 0
         for item in batch:
@@ -223,6 +241,8 @@ class MemoryImport:
             if record.memory.archived_at is None:
                 self.jobs.enqueue(tx, EMBED_IMPORTED_JOB, workspace_id=request.workspace_id, payload={"memory_id": record.id})
             self._announce(tx, request, MemoryStored(workspace_id=request.workspace_id, memory=record.memory, at=now))
+        for memory_id, new in rows.changed_memories.items():
+            self._change(tx, request, memory_id, new)
         for tombstone in rows.ended_tombstones.values():
             memory = records.lock_memory(tx, request.workspace_id, tombstone.id)
             if memory is not None and records.delete_memory(tx, memory, at=tombstone.ended_at, superseded_by=tombstone.superseded_by):
@@ -232,6 +252,15 @@ class MemoryImport:
             name, processed = request.run, done + batch_result.processed
             runs.save_checkpoint(tx, RunCheckpoint(name=name, workspace_id=request.workspace_id, cursor="", done=processed, at=now))
         return batch_result
+
+    def _change(self, tx: Tx, request: ImportRequest, memory_id: str, new: Memory) -> None:
+        """Replace a stored memory by *new*, and enqueue its indexing. A change by someone else since then has precedence."""
+        old = records.lock_memory(tx, request.workspace_id, memory_id)
+        if old is None or old.updated_at >= new.updated_at:
+            return
+        records.update_memory(tx, old, new)
+        if new.archived_at is None:
+            self.jobs.enqueue(tx, EMBED_IMPORTED_JOB, workspace_id=request.workspace_id, payload={"memory_id": memory_id})
 
     def _announce(self, tx: Tx, request: ImportRequest, event: MemoryStored | MemoryDeleted | MemorySuperseded) -> None:
         if not request.is_quiet:
@@ -252,6 +281,12 @@ def _end_event(tombstone: Tombstone) -> MemoryDeleted | MemorySuperseded:
     return MemorySuperseded(
         workspace_id=tombstone.workspace_id, memory_id=tombstone.id, superseded_by=tombstone.superseded_by, at=tombstone.ended_at
     )
+
+
+def _list_warnings(progress: ReadProgress) -> tuple[str, ...]:
+    """Return the warnings, and how many more there are."""
+    more = progress.warning_count - len(progress.warnings)
+    return (*progress.warnings, *([f"and {format_count(more, 'more warning')}"] if more else []))
 
 
 def _describe_stop(stop_reason: str, batch: Sequence[ImportItem], request: ImportRequest) -> str:
@@ -289,6 +324,9 @@ def _map_memory(request: ImportRequest, imported_memory: ImportedMemory, finders
     memory = request.overrides.apply_to(
         replace(imported_memory.memory, workspace_id=request.workspace_id, tags=normalize_tags(imported_memory.memory.tags))
     )
+    if not imported_memory.is_exact:
+        author = Author.from_actor(request.by)
+        memory = replace(memory, created_by=author, updated_by=author)
     if finders:
         memory = clean_memory(memory, finders, normalise=False).memory
     validate_memory(memory)
@@ -296,6 +334,8 @@ def _map_memory(request: ImportRequest, imported_memory: ImportedMemory, finders
         memory = replace(memory, id=derive_id(request.workspace_id, memory, imported_memory.identity))
     else:
         memory = _copy_ids(request, memory, "id", "supersedes_id", "superseded_by")
+    if imported_memory.supersedes is not None:
+        memory = replace(memory, supersedes_id=derive_id(request.workspace_id, memory, imported_memory.supersedes))
     return replace(imported_memory, memory=memory)
 
 

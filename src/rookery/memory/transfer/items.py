@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime
 from hashlib import blake2b
-from typing import Any, BinaryIO, Literal, Protocol, TypeVar, cast, get_type_hints
+from typing import Any, BinaryIO, Literal, Protocol, TypeVar, cast, get_args, get_type_hints
 from uuid import UUID
 
 import orjson
 
+from rookery.access.models import ActorKind
 from rookery.kernel.clock import format_iso, parse_iso, to_micros
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.ids import is_uuid
+from rookery.memory.authorship import Author
 from rookery.memory.merging import MAX_CONTENT_CHARS, MAX_TAGS, Merge
 from rookery.memory.metadata import Metadata, validate_metadata
 from rookery.memory.models import EXPORTED_FIELDS, Memory, MemoryScope, Tombstone
 from rookery.memory.records import require_owner
 from rookery.memory.store.transfer import TransferRecord
+from rookery.memory.transfer.label_mappings import LabelMapping
 
 T = TypeVar("T")
 
-ImportFormat = Literal["auto", "jsonl", "markdown", "mem0", "agents-md"]
+ImportFormat = Literal[
+    "auto", "jsonl", "markdown", "agents-md", "mem0", "mcp-memory-service", "server-memory", "basic-memory", "langgraph", "claude-code",
+    "mempalace", "graphiti", "memori", "open-webui", "letta",
+]  # fmt: skip
+"""The names of `--from`. `jsonl` is Rookery's own export."""
+
 NoteSplit = Literal["note", "section"]
 
 NO_WORKSPACE_ID = 0
@@ -39,10 +47,15 @@ TYPE_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 TYPE_RULE = "a type has 1 to 64 lower-case letters, digits, `_` and `-`, the first one a letter"
 """`TYPE_PATTERN` in words, for errors."""
 
+MAX_LISTED_WARNINGS = 1_000
+"""Maximum warnings that a report lists. Memory use does not depend on the number of memories."""
+
 MAX_TAG_CHARS = 128
 MAX_NAME_CHARS = 100
 MAX_PROJECT_CHARS = 255
 _MAX_RUN_CHARS = 200
+_MAX_AUTHOR_CHARS = 255
+_AUTHOR_KINDS = get_args(ActorKind)
 _MAX_SHOWN_CHARS = 40
 
 _UUID_VERSION_TIME = 7
@@ -63,12 +76,14 @@ class ImportedMemory:
     Attributes:
         identity: The values that identify a memory without an id of Rookery in its source. The same text from the same place gets the
             same id, so that repeated imports store it once. None if the memory has an id.
+        supersedes: The identity of the memory that this one replaced; None if that memory has an id, or this one replaced nothing.
         is_exact: True if all fields are those of a store. Otherwise only the author's fields count, and the others are defaults.
     """
 
     memory: Memory
     recalled_at: datetime | None = None
     identity: tuple[str, ...] | None = None
+    supersedes: tuple[str, ...] | None = None
     is_exact: bool = False
 
 
@@ -90,10 +105,25 @@ class ImportItem:
 
 @dataclass(slots=True)
 class ReadProgress:
-    """The number of lines, entries or files read, and their total, 0 if unknown."""
+    """
+    The number of lines, entries or files read, and their total, 0 if unknown.
+
+    Attributes:
+        recognised: The program that wrote the source, and the form of its file.
+        warnings: The first warnings, each with its place. *warning_count* counts all.
+    """
 
     done: int = 0
     total: int = 0
+    recognised: str | None = None
+    warnings: list[str] = field(default_factory=list[str])
+    warning_count: int = 0
+
+    def warn(self, place: str, message: str) -> None:
+        """Add a warning: a value at *place* could not be used, and its memory is imported without it."""
+        self.warning_count += 1
+        if len(self.warnings) < MAX_LISTED_WARNINGS:
+            self.warnings.append("".join(char if char.isprintable() else "�" for char in f"{place}: {message}"))
 
 
 class ImportReader(Protocol):
@@ -107,7 +137,12 @@ class ImportReader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOverrides:
-    """Values that replace those of all imported memories; None keeps the original."""
+    """
+    Values that replace those of all imported memories; None keeps the original.
+
+    Attributes:
+        mappings: Changes of owners, projects and tags, made before the other values are set.
+    """
 
     org: str | None = None
     project: str | None = None
@@ -115,9 +150,12 @@ class ImportOverrides:
     type: str | None = None
     memory_scope: MemoryScope | None = None
     tags: tuple[str, ...] = ()
+    mappings: tuple[LabelMapping, ...] = ()
 
     def apply_to(self, memory: Memory) -> Memory:
         """Return *memory* with the overrides. *tags* are added to its own."""
+        for mapping in self.mappings:
+            memory = mapping.apply_to(memory)
         values = {name: getattr(self, name) for name in ("org", "project", "agent_id", "type", "memory_scope")}
         tags = tuple(dict.fromkeys((*memory.tags, *self.tags)))
         return replace(memory, tags=tags, **{name: value for name, value in values.items() if value is not None})
@@ -138,7 +176,7 @@ class FieldReader:
         if value is None:
             raise field_error(name, "is missing")
         if not isinstance(value, types) or (isinstance(value, bool) and types is not bool):
-            raise field_error(name, f"must be {expected}, not {_describe(value)}")
+            raise field_error(name, f"must be {expected}, not {describe_value(value)}")
         return value
 
     def text(self, name: str) -> str:
@@ -153,7 +191,7 @@ class FieldReader:
         """Return a required UUID, in lower case."""
         text = self.text(name).lower()
         if not is_uuid(text):
-            raise field_error(name, f"must be a UUID, not {_describe(text)}")
+            raise field_error(name, f"must be a UUID, not {describe_value(text)}")
         return text
 
     def maybe_uuid(self, name: str) -> str | None:
@@ -164,7 +202,7 @@ class FieldReader:
         """Return a required number from 0 to 1."""
         value = self._read(name, (int, float), "a number")
         if not 0 <= value <= 1:
-            raise field_error(name, f"must be from 0 to 1, not {_describe(value)}")
+            raise field_error(name, f"must be from 0 to 1, not {describe_value(value)}")
         return float(value)
 
     def count(self, name: str) -> int:
@@ -172,7 +210,7 @@ class FieldReader:
         expected = f"an integer from 0 to {MAX_CONTENT_CHARS:,}"
         value = self._read(name, int, expected)
         if not 0 <= value <= MAX_CONTENT_CHARS:
-            raise field_error(name, f"must be {expected}, not {_describe(value)}")
+            raise field_error(name, f"must be {expected}, not {describe_value(value)}")
         return value
 
     def flag(self, name: str) -> bool:
@@ -196,9 +234,9 @@ class FieldReader:
         try:
             moment = parse_iso(cast("str", value))
         except (AttributeError, TypeError, ValueError) as error:
-            raise field_error(name, f"must be an ISO 8601 time, not {_describe(value)}") from error
-        if not _FIRST_MICROS <= to_micros(moment) <= _LAST_MICROS:
-            raise field_error(name, f"{_describe(value)} is out of range; times must be in the years 1 to 9999")
+            raise field_error(name, f"must be an ISO 8601 time, not {describe_value(value)}") from error
+        if not is_storable_moment(moment):
+            raise field_error(name, f"{describe_value(value)} is out of range; times must be in the years 1 to 9999")
         return moment
 
     def texts(self, name: str) -> tuple[str, ...]:
@@ -215,11 +253,24 @@ class FieldReader:
             raise field_error(name, "must have only strings as keys")
         return cast("dict[str, object]", value)
 
+    def maybe_author(self, name: str) -> Author | None:
+        """Return an author, or None if it is missing."""
+        if not self.has(name):
+            return None
+        row = FieldReader(self.maybe_object(name))
+        kind = row.text("kind")
+        if kind not in _AUTHOR_KINDS:
+            raise field_error(name, f"kind must be one of {', '.join(_AUTHOR_KINDS)}, not {describe_value(kind)}")
+        key_id, author_name, agent_id, session_id = (row.maybe_text(field) for field in ("key_id", "name", "agent_id", "session_id"))
+        for text in (key_id, author_name, agent_id, session_id):
+            _validate_name(name, text or "-", max_chars=_MAX_AUTHOR_CHARS)
+        return Author(kind=cast("ActorKind", kind), key_id=key_id, name=author_name or "", agent_id=agent_id, session_id=session_id)
+
     def scope(self, name: str) -> MemoryScope:
         """Return a required scope."""
         value = self._values.get(name)
         if not isinstance(value, str) or value not in _SCOPES:
-            raise field_error(name, f"must be one of {', '.join(_SCOPES)}, not {_describe(value)}")
+            raise field_error(name, f"must be one of {', '.join(_SCOPES)}, not {describe_value(value)}")
         return _SCOPES[value]
 
 
@@ -232,6 +283,7 @@ _READERS: Mapping[object, Callable[[FieldReader, str], object]] = {
     tuple[str, ...]: FieldReader.texts,
     Metadata: FieldReader.maybe_object,
     MemoryScope: FieldReader.scope,
+    Author | None: FieldReader.maybe_author,
 }
 _FIELD_TYPES = get_type_hints(Memory)
 _NOT_NAMES = {"id", "type", "supersedes_id", "superseded_by"}
@@ -268,6 +320,8 @@ def _to_json_value(value: object) -> object:
         return format_iso(value)
     if isinstance(value, tuple):
         return list(cast("tuple[object, ...]", value))
+    if isinstance(value, Author):
+        return asdict(value)
     return value.value if isinstance(value, MemoryScope) else value
 
 
@@ -298,7 +352,7 @@ def validate_memory(memory: Memory) -> None:
     if len(memory.content) > MAX_CONTENT_CHARS:
         raise field_error("content", f"must have at most {MAX_CONTENT_CHARS:,} characters, not {len(memory.content):,}")
     if TYPE_PATTERN.fullmatch(memory.type) is None:
-        raise field_error("type", f"{_describe(memory.type)} is not a valid type; {TYPE_RULE}")
+        raise field_error("type", f"{describe_value(memory.type)} is not a valid type; {TYPE_RULE}")
     if len(memory.tags) > MAX_TAGS:
         raise field_error("tags", f"must have at most {MAX_TAGS} items, not {len(memory.tags)}")
     for tag in memory.tags:
@@ -313,6 +367,11 @@ def validate_memory(memory: Memory) -> None:
     except ValueError as error:
         raise field_error("metadata", str(error)) from error
     require_owner(memory)
+
+
+def is_storable_moment(moment: datetime) -> bool:
+    """Return whether a time is far enough from the ends of the calendar to be converted between zones."""
+    return _FIRST_MICROS <= to_micros(moment) <= _LAST_MICROS
 
 
 def validate_run(text: str) -> str:
@@ -342,7 +401,8 @@ def _validate_storable(text: str) -> None:
         raise field_error("content", "must not contain the character NUL (U+0000)")
 
 
-def _describe(value: object) -> str:
+def describe_value(value: object) -> str:
+    """Return a value for an error, shortened."""
     text = repr(value) if isinstance(value, str | int | float | bool) or value is None else f"a {type(value).__name__}"
     return text if len(text) <= _MAX_SHOWN_CHARS else text[:_MAX_SHOWN_CHARS] + "…"
 

@@ -11,21 +11,20 @@ import re
 import textwrap
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
-from typing import Any, Protocol, cast
 
 import yaml
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from mdit_py_plugins.front_matter import front_matter_plugin
 
 from rookery.kernel.errors import RookeryError
 from rookery.memory.merging import MAX_CONTENT_CHARS, MAX_TAGS, Merge
 from rookery.memory.metadata import to_json
 from rookery.memory.models import Memory, MemoryScope, Tombstone
 from rookery.memory.store.transfer import TransferRecord
+from rookery.memory.transfer.front_matter import FrontMatter, load_front_matter, read_front_matter
 from rookery.memory.transfer.items import (
     MAX_NAME_CHARS,
     MAX_PROJECT_CHARS,
@@ -43,6 +42,20 @@ from rookery.memory.transfer.items import (
     to_fields,
     truncate,
 )
+from rookery.memory.transfer.lenient import LenientReader, Warn, fit_memory
+from rookery.memory.transfer.markdown_documents import (
+    Heading,
+    MarkdownDocument,
+    Section,
+    build_parser,
+    parse_document,
+    split_document,
+    split_section,
+    split_text,
+)
+from rookery.memory.transfer.sources import basic_memory, claude_code, mempalace
+from rookery.memory.transfer.sources.basic_memory import NoteTimes
+from rookery.memory.transfer.sources.note import ParsedNote, iter_front_tags, iter_hashtags
 
 NOTE_SUFFIXES = (".md", ".markdown")
 AGENT_FILE_NAMES = frozenset({"claude.md", "agents.md", "claude.local.md", "gemini.md", "copilot-instructions.md"})
@@ -53,21 +66,12 @@ _MAX_STATEMENT_CHARS = MAX_CONTENT_CHARS - 2_000
 """Maximum length of a statement of an instruction file, with room for its headings."""
 
 _MAX_NOTE_BYTES = 8 * 1024 * 1024
-_MAX_FRONT_MATTER_BYTES = 64 * 1024
 _MAX_TITLE_CHARS = 1_000
-_MAX_NUMBER_CHARS = 40
 _MAX_SLUG_CHARS = 60
 _READ_HIDDEN_FOLDERS = (".claude", ".github")
 _NO_NAME_FOLDER = "none"
-_YAML_ERRORS = (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""Errors that PyYAML raises for a value that does not match its tag, and its own errors."""
-
 _ROOKERY_HEADER = "---\nrookery: 1\n"
 _FRONT_MATTER_END = "\n---\n\n"
-_HASHTAG = re.compile(r"(?:^|(?<=[\s(]))#([\w/-]*[^\W\d_][\w/-]*)")
-"""A hashtag as in Obsidian: not of digits only."""
-
-_TAG_SEPARATOR = re.compile(r"[,\s]+")
 _BULLET = re.compile(r"\s*[-*+]\s+(?:\[[ xX]\]\s+)?")
 _COMMENT = re.compile(r"\s*<!--.*-->\s*", re.DOTALL)
 _NON_WORD = re.compile(r"[^\w]+")
@@ -83,12 +87,17 @@ class NoteSelection:
         folder: The folder that names of notes are relative to.
         file: The only note to read; None for all notes of the folder.
         split_by: One memory per note, or one per section.
+        timezone: The zone of times that have none; None if the caller named none.
+        companion: The database of basic-memory, which has the times of its notes.
     """
 
     folder: Path
     file: Path | None = None
     import_format: ImportFormat = "auto"
     split_by: NoteSplit = "note"
+    timezone: tzinfo | None = None
+    companion: Path | None = None
+    times: NoteTimes = field(default_factory=NoteTimes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,15 +151,38 @@ def read_items(selection: NoteSelection, progress: ReadProgress) -> Iterator[Imp
     Raises:
         ValidationFailed: No note was found.
     """
-    paths = [selection.file] if selection.file else [path for path in _iter_files(selection.folder) if _is_selected(selection, path)]
+    paths = [selection.file] if selection.file else _select_notes(selection, progress)
     if not paths:
         raise field_error("folder", f"{selection.folder} has no notes (*.md) to import")
+    if selection.companion is not None:
+        selection = replace(selection, times=basic_memory.read_times(selection.companion, progress, selection.timezone))
     progress.total = len(paths)
     return _read_all(selection, paths, progress)
 
 
 def _is_selected(selection: NoteSelection, path: Path) -> bool:
     return _is_agent_file(path) or (selection.import_format != "agents-md" and path.suffix.lower() in NOTE_SUFFIXES)
+
+
+def _select_notes(selection: NoteSelection, progress: ReadProgress) -> list[Path]:
+    """
+    Return the notes of the folder, without the indexes that other programs keep beside their memories.
+
+    Raises:
+        ValidationFailed: The folder is an export from which memories cannot be restored.
+    """
+    paths = [path for path in _iter_files(selection.folder) if _is_selected(selection, path)]
+    if selection.import_format in ("markdown", "agents-md"):
+        return paths
+    if selection.import_format == "auto" and mempalace.is_markdown_export(selection.folder):
+        raise field_error("folder", mempalace.EXPORT_REFUSAL)
+    if basic_memory.is_exported_folder(paths):
+        progress.recognised = "an OKF export of basic-memory"
+        paths = [path for path in paths if path.name.lower() not in basic_memory.GENERATED_NAMES]
+    indexed_folders = {path.parent for path in paths if claude_code.has_mark(path) or claude_code.is_memory_folder(path.parent)}
+    if selection.import_format == "claude-code":
+        indexed_folders |= {path.parent for path in paths}
+    return [path for path in paths if not (path.name.lower() == claude_code.INDEX_NAME and path.parent in indexed_folders)]
 
 
 def _is_agent_file(path: Path) -> bool:
@@ -179,7 +211,7 @@ def _read_all(selection: NoteSelection, paths: Sequence[Path], progress: ReadPro
         is_for_agents = selection.import_format == "agents-md" or (selection.import_format == "auto" and _is_agent_file(path))
         try:
             note = _read_file(path, name)
-            memories = list(_iter_conventions(note, parser)) if is_for_agents else _parse_note(note, parser, selection.split_by)
+            memories = list(_iter_conventions(note, parser)) if is_for_agents else _parse_note(note, parser, selection, progress)
             yield from [ImportItem(location=name, content=memory) for memory in memories]
         except RookeryError as error:
             yield ImportItem(location=name, content=RejectedItem(reason=error.message))
@@ -219,19 +251,44 @@ def _render_note(record: TransferRecord) -> str:
     return f"---\n{text}---\n\n{record.memory.content}\n"
 
 
-def _parse_note(note: _Note, parser: MarkdownIt, split_by: NoteSplit) -> Sequence[ImportedMemory]:
+def _parse_note(note: _Note, parser: MarkdownIt, selection: NoteSelection, progress: ReadProgress) -> Sequence[ImportedMemory]:
     if note.text.startswith(_ROOKERY_HEADER):
-        front_matter, _, body = note.text.removeprefix("---\n").partition(_FRONT_MATTER_END)
-        return [from_fields(FieldReader(_parse_front_matter(front_matter) or dict[str, object]()), body.removesuffix("\n"))]
+        text, _, body = note.text.removeprefix("---\n").partition(_FRONT_MATTER_END)
+        try:
+            fields = load_front_matter(text) or dict[str, object]()
+        except ValueError as error:
+            raise field_error("front matter", str(error)) from error
+        return [from_fields(FieldReader(fields), body.removesuffix("\n"))]
     document = parse_document(note.text, parser)
-    front: Mapping[str, object] | None = {} if document.front_matter is None else _parse_front_matter(document.front_matter)
+    front = FrontMatter() if document.front_matter is None else read_front_matter(document.front_matter)
     if front is None:
         # Text between two horizontal rules, not front matter.
-        document, front = parse_document("\n" + note.text, parser), {}
-    template = _build_template(note, document, front)
+        document, front = parse_document("\n" + note.text, parser), FrontMatter()
+    for line, problem in front.problems:
+        progress.warn(f"{note.name}, line {line}", problem)
+
+    def warn(name: str, message: str) -> None:
+        progress.warn(f"{note.name}, line {front.lines.get(name, 1)}", f"{name}: {message}")
+
+    row = LenientReader(front.fields, warn, zone=selection.timezone or UTC)
+    parsed = ParsedNote(
+        name=note.name, title=note.title, path=note.path, modified_at=note.modified_at, document=document, row=row, warn=warn
+    )
+    kind = selection.import_format
+    if kind == "auto" and mempalace.is_markdown_room(note.text):
+        raise field_error("note", mempalace.EXPORT_REFUSAL)
+    if kind == "claude-code" or (kind == "auto" and claude_code.is_memory(parsed)):
+        progress.recognised = progress.recognised or "the memory folder of Claude Code"
+        return [claude_code.read(parsed)]
+    if kind == "basic-memory" or (kind == "auto" and basic_memory.is_note(parsed)):
+        progress.recognised = progress.recognised or "notes of basic-memory"
+        memories = basic_memory.read(parsed, selection.times)
+        if memories:
+            return memories
+    template = _build_template(note, document, row, warn)
     return [
         ImportedMemory(memory=replace(template, content=text), identity=("note", note.name, text))
-        for text in _split_texts(note, document, front, split_by)
+        for text in _split_texts(note, document, front.fields, selection.split_by)
     ]
 
 
@@ -248,13 +305,11 @@ def _split_texts(note: _Note, document: MarkdownDocument, front: Mapping[str, ob
     return ["\n\n".join([*map(str, top), text]) for text in texts]
 
 
-def _build_template(note: _Note, document: MarkdownDocument, front: Mapping[str, object]) -> Memory:
+def _build_template(note: _Note, document: MarkdownDocument, row: LenientReader, warn: Warn) -> Memory:
     """Return a memory with the fields that all memories of the note share, without content."""
-    row = FieldReader(front)
     created_at = _first_moment(row, "created_at", "created", "date") or note.modified_at
-    scope_name = "memory_scope" if "memory_scope" in front else "scope"
-    tags = (*_iter_front_tags(front), *(tag for section in document.sections for tag in _iter_hashtags(section.tokens)))
-    return new_memory(
+    tags = (*iter_front_tags(row), *(tag for section in document.sections for tag in iter_hashtags(section.tokens)))
+    memory = new_memory(
         content="",
         at=max(_first_moment(row, "updated_at", "updated", "modified") or created_at, created_at),
         created_at=created_at,
@@ -262,73 +317,17 @@ def _build_template(note: _Note, document: MarkdownDocument, front: Mapping[str,
         project=row.maybe_text("project"),
         agent_id=row.maybe_text("agent_id") or row.maybe_text("agent"),
         session_id=row.maybe_text("session_id"),
-        memory_scope=row.scope(scope_name) if row.has(scope_name) else MemoryScope.PROJECT,
+        memory_scope=row.maybe_scope("memory_scope") or row.maybe_scope("scope") or MemoryScope.PROJECT,
         type=row.maybe_text("type") or _NOTE_TYPE,
         tags=tuple(dict.fromkeys(tag.lower() for tag in tags if 0 < len(tag) <= MAX_TAG_CHARS))[:MAX_TAGS],
-        confidence=row.number("confidence") if row.has("confidence") else _CONFIDENCE,
+        confidence=_CONFIDENCE if (confidence := row.maybe_number("confidence")) is None else confidence,
         source=row.maybe_text("source") or note.name[-MAX_NAME_CHARS:],
         metadata=row.maybe_object("metadata"),
     )
+    return fit_memory(memory, warn, default_type=_NOTE_TYPE)
 
 
-class _YamlEvents(Protocol):
-    """A method of PyYAML's parser that its type stubs lack."""
-
-    def check_event(self, kind: type[yaml.Event], /) -> bool: ...
-
-
-class _FrontMatterLoader(yaml.SafeLoader):
-    """
-    A loader of front matter with time and memory linear in its length.
-
-    It rejects aliases, by which a few lines expand to billions of fields.
-    """
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if cast("_YamlEvents", self).check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases are not allowed in front matter")
-        return super().compose_node(parent, index)
-
-    def compose_scalar_node(self, anchor: dict[Any, yaml.Node]) -> yaml.ScalarNode:
-        node = super().compose_scalar_node(anchor)
-        if len(node.value) > _MAX_NUMBER_CHARS and node.tag.endswith(":int"):
-            node.tag = "tag:yaml.org,2002:str"  # such a number cannot be compared or printed
-        return node
-
-
-def _parse_front_matter(front: str) -> Mapping[str, object] | None:
-    """Return the fields of the front matter. None if it is YAML without fields."""
-    if len(front) > _MAX_FRONT_MATTER_BYTES:
-        raise field_error("front matter", f"has more than {_MAX_FRONT_MATTER_BYTES // 1024} KiB")
-    try:
-        value: object = yaml.load(front, _FrontMatterLoader)  # noqa: S506 - a safe loader, and stricter
-    except _YAML_ERRORS as error:
-        raise field_error("front matter", f"is not valid YAML: {' '.join(str(error).split())[:200]}") from error
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        return None
-    return {name: value for name, value in cast("dict[object, object]", value).items() if isinstance(name, str)}
-
-
-def _iter_front_tags(front: Mapping[str, object]) -> Iterator[str]:
-    """Yield the tags of the front matter: a list, or a text separated by spaces or commas. A leading # is removed."""
-    for name in ("tags", "tag"):
-        value = front.get(name)
-        items = cast("list[object]", value) if isinstance(value, list) else _TAG_SEPARATOR.split(value) if isinstance(value, str) else []
-        for item in items:
-            if isinstance(item, str | int | float | date) and not isinstance(item, bool):
-                yield str(item).strip().lstrip("#")
-
-
-def _iter_hashtags(tokens: Sequence[Token]) -> Iterator[str]:
-    for token in tokens:
-        for child in token.children or ():
-            if child.type == "text":
-                yield from _HASHTAG.findall(child.content)
-
-
-def _first_moment(row: FieldReader, *names: str) -> datetime | None:
+def _first_moment(row: LenientReader, *names: str) -> datetime | None:
     return next((moment for name in names if (moment := row.maybe_moment(name)) is not None), None)
 
 
@@ -404,129 +403,3 @@ def _iter_bullets(document: MarkdownDocument, tokens: Sequence[Token]) -> Iterat
 def _with_headings(path: Sequence[str], text: str) -> str:
     gap = "\n\n" if "\n" in text else " "
     return f"{' – '.join(path)}:{gap}{text}"[:MAX_CONTENT_CHARS] if path else text
-
-
-@dataclass(frozen=True, slots=True)
-class Heading:
-    """A heading: its level, from 1, and its text."""
-
-    level: int
-    text: str
-
-    def __str__(self) -> str:
-        return f"{'#' * self.level} {self.text}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """
-    The lines from a heading, inclusive, to the next heading of any level.
-
-    Attributes:
-        ancestors: The headings above it, outermost first.
-        heading: Its own heading; None for the text before the first heading.
-        tokens: Its Markdown tokens without the heading.
-    """
-
-    ancestors: tuple[Heading, ...]
-    heading: Heading | None
-    start_line: int
-    stop_line: int
-    tokens: tuple[Token, ...]
-
-    @property
-    def path(self) -> tuple[Heading, ...]:
-        """All its headings, its own last."""
-        return self.ancestors if self.heading is None else (*self.ancestors, self.heading)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MarkdownDocument:
-    """A Markdown text: its lines, its front matter as written (None if it has none), and its sections in order."""
-
-    lines: Sequence[str]
-    front_matter: str | None
-    sections: Sequence[Section]
-
-    def section_text(self, section: Section) -> str:
-        """Return the text of a section, without empty lines around it."""
-        return "\n".join(self.lines[section.start_line : section.stop_line]).strip("\n")
-
-
-def build_parser() -> MarkdownIt:
-    """Return a stateless parser for CommonMark with tables and front matter."""
-    return MarkdownIt("commonmark").enable("table").use(front_matter_plugin)
-
-
-def parse_document(text: str, parser: MarkdownIt) -> MarkdownDocument:
-    """Return *text*, parsed into sections."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    tokens = parser.parse(text)
-    lines = text.split("\n")
-    front, body_line = None, 0
-    if tokens and tokens[0].type == "front_matter":
-        front, body_line = tokens[0].content, (tokens[0].map or [0, 0])[1]
-        tokens = tokens[1:]
-    starts = [index for index, token in enumerate(tokens) if token.type == "heading_open" and token.level == 0 and token.map]
-    sections = list[Section]()
-    first_stop = _start_line(tokens[starts[0]]) if starts else len(lines)
-    preamble = tuple(tokens[: starts[0]] if starts else tokens)
-    if preamble:
-        sections.append(Section(ancestors=(), heading=None, start_line=body_line, stop_line=first_stop, tokens=preamble))
-    above = list[Heading]()
-    for start, next_start in zip(starts, [*starts[1:], None], strict=False):
-        heading = Heading(int(tokens[start].tag[1:]), tokens[start + 1].content.replace("\n", " ").strip())
-        above = [ancestor for ancestor in above if ancestor.level < heading.level]
-        sections.append(
-            Section(
-                ancestors=tuple(above),
-                heading=heading,
-                start_line=_start_line(tokens[start]),
-                stop_line=len(lines) if next_start is None else _start_line(tokens[next_start]),
-                tokens=tuple(tokens[start + 3 : next_start]),
-            )
-        )
-        above.append(heading)
-    return MarkdownDocument(lines=lines, front_matter=front, sections=sections)
-
-
-def split_document(document: MarkdownDocument, *, max_chars: int) -> list[str]:
-    """
-    Return the text in pieces of at most *max_chars* characters, split at headings into as few pieces as possible.
-
-    A piece that begins under headings repeats them. A section that is too long by itself is split between paragraphs.
-    """
-    if not document.sections:
-        return []
-    document_text = "\n".join(document.lines[document.sections[0].start_line :]).strip("\n")
-    if len(document_text) <= max_chars:
-        return [document_text] if document_text.strip() else []
-    parts, room = list[str](), 0
-    for section in document.sections:
-        text = document.section_text(section)
-        if parts and len(text) + 2 <= room:
-            parts[-1] += "\n\n" + text
-        else:
-            parts += split_section(document, section, max_chars=max_chars)
-        room = max_chars - len(parts[-1]) if parts else 0
-    return parts
-
-
-def split_section(document: MarkdownDocument, section: Section, *, max_chars: int) -> list[str]:
-    """Return a section with the headings above it, in pieces of at most *max_chars* characters; usually one."""
-    above = "".join(f"{heading}\n" for heading in section.ancestors)[: max_chars // 2]
-    return [above + piece for piece in split_text(document.section_text(section), max_chars - len(above))]
-
-
-def split_text(text: str, max_chars: int) -> list[str]:
-    """Split *text* into pieces of at most *max_chars* characters: between paragraphs, else lines, else words, else anywhere."""
-    parts = list[str]()
-    while len(text) > max_chars:
-        position = next((at for gap in ("\n\n", "\n", " ") if (at := text.rfind(gap, max(1, max_chars // 4), max_chars)) > 0), max_chars)
-        parts.append(text[:position].rstrip())
-        text = text[position:].lstrip("\n")
-    return [piece for piece in (*parts, text) if piece.strip()]
-
-
-def _start_line(token: Token) -> int:
-    return token.map[0] if token.map else 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.http import Operation
-from rookery.kernel.http.operation_tools import OperationServer
+from rookery.kernel.http.operation_tools import OperationServer, drop_empty_fields
 from rookery.notifications import tool_declarations
 from rookery.notifications.api.campaigns import CampaignApi
 from rookery.notifications.api.deliveries import NotificationLogApi
@@ -29,7 +29,7 @@ class NotificationApi:
         return OperationServer(
             CampaignApi(self.services.campaigns, self.clock).operations(),
             tool_declarations.SERVER,
-            render_text=tool_declarations.render_text,
+            compact=drop_empty_fields,
         )
 
     def operations(self) -> list[Operation]:

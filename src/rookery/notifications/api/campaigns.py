@@ -88,8 +88,7 @@ class CampaignApi:
             status=query.status,
             text=query.q,
             test_of=query.test_of,
-            limit=query.per_page,
-            offset=query.offset,
+            page=query.slice,
         )
         return ItemPage(*page)
 

@@ -58,7 +58,7 @@ class NotificationLogApi:
     async def get_deliveries(self, caller: Caller, campaign: str, query: NotificationsQuery) -> ItemPage[NotificationDelivery]:
         """List the deliveries of a campaign: one for each channel of each subscriber of its audience."""
         tenant, filters = Tenant.from_caller(caller), query.to_filter()
-        return ItemPage(*await self.log.list_page(tenant, campaign, filters, limit=query.per_page, offset=query.offset))
+        return ItemPage(*await self.log.list_page(tenant, campaign, filters, page=query.slice))
 
     async def get_delivery(self, caller: Caller, campaign: str, delivery: str) -> NotificationDetails:
         """Return a delivery with every attempt."""
@@ -71,7 +71,7 @@ class NotificationLogApi:
         The messages of test keys are stored here and not sent. For a live key the list is empty.
         """
         tenant = Tenant.from_caller(caller)
-        return ItemPage(*await self.log.list_outbox(tenant, limit=query.per_page, offset=query.offset))
+        return ItemPage(*await self.log.list_outbox(tenant, page=query.slice))
 
     async def delete_outbox(self, caller: Caller) -> None:
         """Delete all messages of the outbox."""

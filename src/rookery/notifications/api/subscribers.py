@@ -81,7 +81,7 @@ class SubscriberApi:
     async def get_subscribers(self, caller: Caller, query: SubscribersQuery) -> ItemPage[SubscriberView]:
         """List subscribers, newest first."""
         tenant = Tenant.from_caller(caller)
-        return ItemPage(*await self.subscribers.list_page(tenant, query.to_filter(), limit=query.per_page, offset=query.offset))
+        return ItemPage(*await self.subscribers.list_page(tenant, query.to_filter(), page=query.slice))
 
     async def post_subscriber(self, caller: Caller, body: NewSubscriberBody) -> SubscriberView:
         """Create a subscriber. URLs are checked by the same rules as each delivery."""

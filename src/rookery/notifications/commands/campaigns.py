@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Annotated, cast
 
 import typer
@@ -13,6 +14,7 @@ from rookery.access.models import Tenant
 from rookery.kernel import schema
 from rookery.kernel.clock import utc_now
 from rookery.kernel.counted_nouns import format_count
+from rookery.kernel.pages import collect_items
 from rookery.notifications.campaigns import Campaigns
 from rookery.notifications.commands import subscribers
 from rookery.notifications.commands.notification_services import NotificationCommandServices, run_with_notifications
@@ -56,14 +58,8 @@ def list_(
     """List campaigns, newest first."""
 
     async def work(services: NotificationCommandServices, tenant: Tenant) -> Sequence[CampaignView]:
-        rows = list[CampaignView]()
-        while len(rows) < limit:
-            size = min(_PAGE_SIZE, limit - len(rows))
-            page, _ = await services.campaigns.list_page(tenant, status=status, text=None, test_of=None, limit=size, offset=len(rows))
-            if not page:
-                break
-            rows.extend(page)
-        return rows
+        fetch = partial(services.campaigns.list_page, tenant, status=status, text=None, test_of=None)
+        return await collect_items(fetch, limit=limit, page_size=_PAGE_SIZE)
 
     rows = [schema.to_json(serialize_campaign(view)) for view in run_with_notifications(context, workspace, work)]
     if as_json:
@@ -251,13 +247,7 @@ def send_test(
 async def _list_deliveries(
     services: NotificationCommandServices, tenant: Tenant, campaign: str, filters: NotificationFilter, limit: int
 ) -> Sequence[NotificationDelivery]:
-    rows = list[NotificationDelivery]()
-    while len(rows) < limit:
-        page, _ = await services.log.list_page(tenant, campaign, filters, limit=min(_PAGE_SIZE, limit - len(rows)), offset=len(rows))
-        if not page:
-            break
-        rows.extend(page)
-    return rows
+    return await collect_items(partial(services.log.list_page, tenant, campaign, filters), limit=limit, page_size=_PAGE_SIZE)
 
 
 def _print_deliveries(items: Sequence[NotificationDelivery], *, as_json: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncGenerator, Generator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -13,6 +14,7 @@ import typer
 from rookery.access.models import Tenant
 from rookery.kernel import schema
 from rookery.kernel.counted_nouns import format_count
+from rookery.kernel.pages import collect_items
 from rookery.notifications.commands.notification_services import NotificationCommandServices, run_with_notifications
 from rookery.notifications.messages import ChannelType
 from rookery.notifications.models import (
@@ -54,14 +56,7 @@ def list_(
     filters = SubscriberFilter(tag=tag, channel=channel, status=status, text=query)
 
     async def work(services: NotificationCommandServices, tenant: Tenant) -> Sequence[SubscriberView]:
-        rows = list[SubscriberView]()
-        while len(rows) < limit:
-            size = min(_PAGE_SIZE, limit - len(rows))
-            page, _ = await services.subscribers.list_page(tenant, filters, limit=size, offset=len(rows))
-            if not page:
-                break
-            rows.extend(page)
-        return rows
+        return await collect_items(partial(services.subscribers.list_page, tenant, filters), limit=limit, page_size=_PAGE_SIZE)
 
     views = run_with_notifications(context, workspace, work)
     rows = [schema.to_json(serialize_subscriber(view)) for view in views]

@@ -25,7 +25,8 @@ from sqlalchemy import (
 )
 
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Dialect, Tx, fetch_count, purge_tables
+from rookery.kernel.db import Dialect, KeysetList, Tx, fetch_count, purge_tables
+from rookery.kernel.pages import ListPage, PageSlice
 from rookery.notifications.models import (
     Audience,
     Campaign,
@@ -98,8 +99,8 @@ def find(tx: Tx, workspace_id: int, campaign_id: str, *, lock: bool = False) -> 
 
 
 def list_page(
-    tx: Tx, workspace_id: int, *, status: CampaignStatus | None, text: str | None, test_of: str | None, limit: int, offset: int
-) -> tuple[list[Campaign], int]:
+    tx: Tx, workspace_id: int, *, status: CampaignStatus | None, text: str | None, test_of: str | None, page: PageSlice
+) -> ListPage[Campaign]:
     """Return a page of campaigns, newest first, and the total. Tests are listed only with *test_of*."""
     statement = select(campaigns).where(campaigns.c.workspace_id == workspace_id)
     statement = statement.where(campaigns.c.test_of.is_(None) if test_of is None else campaigns.c.test_of == test_of)
@@ -107,7 +108,7 @@ def list_page(
         statement = statement.where(campaigns.c.status == status.value)
     if text is not None:
         statement = statement.where(func.lower(campaigns.c.name).contains(text.lower(), autoescape=True))
-    return CAMPAIGNS.fetch_page(tx, statement.order_by(campaigns.c.id.desc()), limit=limit, offset=offset)
+    return CAMPAIGNS.fetch_page(tx, KeysetList(statement, campaigns.c.id.desc()), page)
 
 
 def update_campaign(tx: Tx, campaign: Campaign) -> None:

@@ -8,7 +8,8 @@ from datetime import datetime
 from sqlalchemy import bindparam, delete, or_, select
 
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Tx, purge_tables
+from rookery.kernel.db import KeysetList, Tx, purge_tables
+from rookery.kernel.pages import ListPage, PageSlice
 from rookery.notifications.models import (
     NotificationAttempt,
     NotificationDelivery,
@@ -27,6 +28,7 @@ _ATTEMPTS = (
     .where(attempts.c.workspace_id == bindparam("of_workspace"), attempts.c.delivery_id == bindparam("of_delivery"))
     .order_by(attempts.c.number)
 )
+_OUTBOX_LIST = KeysetList(select(outbox).where(outbox.c.workspace_id == bindparam("of_workspace")), outbox.c.id.desc())
 _CLEAR_OUTBOX = delete(outbox).where(outbox.c.workspace_id == bindparam("of_workspace"))
 _SELECT_OLD_OUTBOX = select(outbox.c.id).where(outbox.c.created_at < bindparam("before")).limit(bindparam("at_most"))
 _DELETE_OUTBOX = delete(outbox).where(outbox.c.id.in_(bindparam("ids", expanding=True)))
@@ -39,8 +41,8 @@ def find(tx: Tx, workspace_id: int, campaign_id: str, delivery_id: str) -> Notif
 
 
 def list_page(
-    tx: Tx, workspace_id: int, campaign_id: str, filters: NotificationFilter, *, limit: int, offset: int
-) -> tuple[list[NotificationDelivery], int]:
+    tx: Tx, workspace_id: int, campaign_id: str, filters: NotificationFilter, *, page: PageSlice
+) -> ListPage[NotificationDelivery]:
     """Return a page of a campaign's deliveries in the order of their ids, and the total."""
     statement = select(*DELIVERIES.columns).where(deliveries.c.campaign_id == campaign_id, deliveries.c.workspace_id == workspace_id)
     if filters.state is not None:
@@ -52,7 +54,7 @@ def list_page(
             subscribers.c.workspace_id == workspace_id, subscribers.c.external_id == filters.subscriber
         )
         statement = statement.where(or_(deliveries.c.subscriber_id == filters.subscriber, deliveries.c.subscriber_id.in_(by_external_id)))
-    return DELIVERIES.fetch_page(tx, statement.order_by(deliveries.c.id), limit=limit, offset=offset)
+    return DELIVERIES.fetch_page(tx, KeysetList(statement, deliveries.c.id), page)
 
 
 def list_attempts(tx: Tx, workspace_id: int, delivery_id: str) -> list[NotificationAttempt]:
@@ -65,10 +67,9 @@ def add_to_outbox(tx: Tx, messages: Sequence[OutboxMessage]) -> None:
     OUTBOX.add(tx, *messages)
 
 
-def list_outbox(tx: Tx, workspace_id: int, *, limit: int, offset: int) -> tuple[list[OutboxMessage], int]:
+def list_outbox(tx: Tx, workspace_id: int, *, page: PageSlice) -> ListPage[OutboxMessage]:
     """Return a page of the outbox, newest first, and the total."""
-    statement = select(outbox).where(outbox.c.workspace_id == workspace_id).order_by(outbox.c.id.desc())
-    return OUTBOX.fetch_page(tx, statement, limit=limit, offset=offset)
+    return OUTBOX.fetch_page(tx, _OUTBOX_LIST, page, {"of_workspace": workspace_id})
 
 
 def clear_outbox(tx: Tx, workspace_id: int) -> int:

@@ -9,7 +9,8 @@ from typing import Any
 from sqlalchemy import BindParameter, Select, bindparam, delete, exists, func, insert, literal, or_, select, update
 
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Tx, purge_tables
+from rookery.kernel.db import KeysetList, Tx, purge_tables
+from rookery.kernel.pages import ListPage, PageSlice
 from rookery.notifications.models import (
     ChannelStatus,
     NotificationState,
@@ -89,10 +90,10 @@ def resolve_refs(tx: Tx, workspace_id: int, refs: Sequence[str]) -> dict[str, st
     return ids
 
 
-def list_page(tx: Tx, workspace_id: int, filters: SubscriberFilter, *, limit: int, offset: int) -> tuple[list[SubscriberView], int]:
+def list_page(tx: Tx, workspace_id: int, filters: SubscriberFilter, *, page: PageSlice) -> ListPage[SubscriberView]:
     """Return a page of subscribers, newest first, and the total."""
-    rows, total = SUBSCRIBERS.fetch_page(tx, _filter(workspace_id, filters).order_by(subscribers.c.id.desc()), limit=limit, offset=offset)
-    return add_channels(tx, rows), total
+    subscriber_page = SUBSCRIBERS.fetch_page(tx, KeysetList(_filter(workspace_id, filters), subscribers.c.id.desc()), page)
+    return subscriber_page.with_items(add_channels(tx, subscriber_page.items))
 
 
 def list_after(tx: Tx, workspace_id: int, after_id: str, *, limit: int) -> list[SubscriberView]:

@@ -37,7 +37,7 @@ def list_operations(services: ToolServices, settings: Settings, clock: Clock) ->
     )
     listing = ListingApi(catalogue, services.resources, services.serializer)
     aliases = [replace(operation, path=f"/mcp{operation.path}") for operation in calls if operation.path == "/tools/call"]
-    added_servers = WorkspaceServerApi(services.workspace_servers, catalogue, sessions, services.checker)
+    added_servers = WorkspaceServerApi(services.workspace_servers, catalogue, sessions, services.checker, services.kill_switch)
     return [
         (TOOLS_PREFIX, [*listing.operations(), *calls, *discovery.api_operations()]),
         ("", [*discovery.host_operations(), *aliases, *logins.host_operations()]),

@@ -9,6 +9,7 @@ from typing import Any
 from rookery.access.models import Caller
 from rookery.kernel.errors import PermissionDenied
 from rookery.kernel.http import ItemPage, Operation
+from rookery.kernel.schema import PageQuery
 from rookery.tools.calling.analytics import CallAnalytics, CallReport
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.errors import ServerNotFound, ToolNotFound
@@ -75,7 +76,7 @@ class AnalyticsApi:
     async def get_calls(self, caller: Caller, query: ToolCallListQuery) -> ItemPage[CallRecord]:
         """List the tool calls of the workspace, newest first."""
         filters = _to_filter(caller, query)
-        return ItemPage(*await self.analytics.list_calls(caller, filters, limit=query.per_page, offset=query.offset))
+        return ItemPage(*await self.analytics.list_calls(caller, filters, page=query.slice))
 
     async def get_call(self, caller: Caller, id: str) -> CallRecord:
         """Return the record of one tool call. Its arguments are included if the operator stores them."""
@@ -83,7 +84,7 @@ class AnalyticsApi:
 
 
 def _to_filter(caller: Caller, query: CallRangeQuery, **path: str) -> ToolCallFilter:
-    fields: dict[str, Any] = {**query.model_dump(exclude={"by", "limit", "page", "per_page"}), **path}
+    fields: dict[str, Any] = {**query.model_dump(exclude={"by", "limit", *PageQuery.model_fields}), **path}
     return ToolCallFilter(workspace_id=caller.workspace_id, **fields)
 
 

@@ -27,13 +27,14 @@ from rookery.kernel.http.prefer_header import PREFER_HEADER, PREFERENCE_APPLIED_
 from rookery.kernel.http.request_body import InvalidJson
 from rookery.kernel.http.responses import set_error
 from rookery.kernel.http.routes import NO_QUERY_MESSAGE
-from rookery.tools.api.listing import READ_SCOPE, SERVER_ERRORS, build_deprecation_headers, get_session_id
+from rookery.tools.api.listing import READ_SCOPE, SERVER_ERRORS, build_deprecation_headers, to_call_options
+from rookery.tools.call_options import CallOptions
 from rookery.tools.calling.results import describe_failure
 from rookery.tools.calling.streaming import RunningCall
-from rookery.tools.calling.tool_call import CallOptions
 from rookery.tools.calling.tool_runner import ToolRunner
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.errors import (
+    AmbiguousName,
     ArgumentsInvalid,
     CallInvalid,
     ResourceFailed,
@@ -62,7 +63,9 @@ _STREAMS_DESCRIPTION = (
     "Do not repeat a failed call blindly: the tool may have acted."
 )
 
-_FAILED_DESCRIPTION = "The call failed: `tool_execution_error`, `tool_timeout`, `server_unavailable` or `result_too_large`."
+_FAILED_DESCRIPTION = (
+    "The call failed: `tool_execution_error`, `tool_timeout`, `server_unavailable`, `server_http_error` or `result_too_large`."
+)
 
 _operation = partial(Operation, tags=("Execution",))
 
@@ -85,7 +88,8 @@ class ToolCallApi:
                        description=_STREAMS_DESCRIPTION, media_types=("text/event-stream",),
                        responses={500: DocumentedResponse(description=_FAILED_DESCRIPTION, model=ToolCallResponse)},
                        request_headers=("X-Session-ID", "Cache-Control", "Prefer"),
-                       response_headers=("X-Rookery-Cache", "Age", "Deprecation", "Sunset", "Preference-Applied"),
+                       response_headers=("X-Rookery-Cache", "Age", "Deprecation", "Sunset", "Preference-Applied",
+                                         "Retry-After"),
                        errors=(ArgumentsInvalid, CallInvalid, ToolDisabled, PermissionDenied, TestKeyRefused, ServerNotFound, ToolNotFound,
                                SessionNotOpen, ServerBusy))  # fmt: skip
         return [
@@ -96,25 +100,26 @@ class ToolCallApi:
             _operation(method="GET", path="/resources/{uri:path}", handler=self.get_resource, required_scope=READ_SCOPE,
                        response_model=ResourceResponse, operation_id="read_resource", summary="Read a resource",
                        map_error=_map_resource_error, request_headers=("X-Session-ID",),
-                       errors=(*SERVER_ERRORS, SessionNotOpen, ResourceFailed, ServerUnavailable, ServerBusy)),
+                       errors=(*SERVER_ERRORS, AmbiguousName, SessionNotOpen, ResourceFailed, ServerUnavailable, ServerBusy)),
         ]  # fmt: skip
 
     async def post_call(self, caller: Caller, request: Request, body: ToolCallRequest) -> Response:
         """Call the tool that the body names. `input_responses` and `request_state` answer an earlier request for input."""
-        options = replace(_to_call_options(request), input_responses=body.input_responses, request_state=body.request_state)
+        options = replace(to_call_options(request), input_responses=body.input_responses, request_state=body.request_state)
         return await self._call(caller, request, body.server, body.tool, body.arguments or {}, options)
 
     async def post_tool(self, caller: Caller, request: Request, server_id: str, tool: str, body: ToolArguments) -> Response:
         """Call the tool that the path names."""
-        return await self._call(caller, request, server_id, tool, body.root, _to_call_options(request))
+        return await self._call(caller, request, server_id, tool, body.root, to_call_options(request))
 
     async def get_resource(self, caller: Caller, request: Request, uri: str) -> Mapping[str, object]:
         """
         Return the contents of a resource.
 
-        The URI is part of the path, either as it is or percent-encoded once; a URI with `?` must be encoded.
+        The URI is one of a list, or one that a tool server gave in a result, if only one server has it. It is part of the path, either as
+        it is or percent-encoded once; a URI with `?` must be encoded.
         """
-        content = await self.resources.read(caller, uri, options=CallOptions(session_id=get_session_id(request)))
+        content = await self.resources.read(caller, uri, options=to_call_options(request))
         return {"uri": uri, "content": content}
 
     async def _call(  # noqa: PLR0917 - in the order of a call's parts
@@ -132,6 +137,8 @@ class ToolCallApi:
         if outcome.cache is not None:
             headers["X-Rookery-Cache"] = outcome.cache
             headers["Age"] = str(int(outcome.age_s))
+        if outcome.retry_after_s is not None:
+            headers["Retry-After"] = str(outcome.retry_after_s)
         status = 200 if outcome.error is None else 500
         if _is_tool_error(outcome) and _prefers_200(request):
             status, headers[PREFERENCE_APPLIED_HEADER] = 200, f"{_TOOL_ERRORS_PREFERENCE}=200"
@@ -172,11 +179,6 @@ def _prefers_200(request: Request) -> bool:
     return find_preference(request.headers.getlist(PREFER_HEADER), _TOOL_ERRORS_PREFERENCE) == "200"
 
 
-def _to_call_options(request: Request) -> CallOptions:
-    headers = request.headers
-    return CallOptions(session_id=get_session_id(request), headers=headers, no_cache="no-cache" in headers.get("cache-control", "").lower())
-
-
 async def _iter_events(running: RunningCall, call_fields: Mapping[str, object]) -> AsyncGenerator[bytes]:
     """Yield the events of D-34: `progress` and `log` as they arrive, then `result`, or `error` for a late rejection."""
     try:
@@ -206,7 +208,9 @@ def _to_json(outcome: CallOutcome) -> JsonObject:
     if outcome.code is not None:
         content["code"] = outcome.code
     if outcome.error is not None:
-        content["message"] = describe_failure(outcome.code or "", outcome.server.id, outcome.tool, outcome.error)
+        content["message"] = describe_failure(outcome)
+    if outcome.retry_after_s is not None:
+        content["retry_after"] = outcome.retry_after_s
     return content
 
 

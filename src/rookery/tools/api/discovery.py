@@ -13,9 +13,10 @@ from starlette.responses import Response
 from rookery.access.models import Caller
 from rookery.kernel.errors import NotFound
 from rookery.kernel.http import DocumentedResponse, Operation, Output, json_response
-from rookery.tools.api.listing import READ_SCOPE, SERVER_ERRORS, build_deprecation_headers
+from rookery.tools.api.listing import READ_SCOPE, SERVER_ERRORS, build_deprecation_headers, to_call_options
 from rookery.tools.api.pages import HtmlPages, wants_html
 from rookery.tools.catalogue import Catalogue
+from rookery.tools.discovery.catalogue_size import SEARCH_QUERY
 from rookery.tools.discovery.client_guides import KEY_COMMANDS, KEY_VARIABLE, SetupTarget, list_setups
 from rookery.tools.discovery.documents import Discovery, ServerListing
 from rookery.tools.discovery.documents import get_version as version_here
@@ -33,6 +34,7 @@ from rookery.tools.schemas import (
     ToolSearchQuery,
     ToolSearchResponse,
 )
+from rookery.tools.server_info import complete_server
 
 _CARD_MEDIA_TYPE = "application/mcp-server-card+json"
 _operation = partial(Operation, method="GET", tags=("Discovery",))
@@ -63,7 +65,7 @@ class DiscoveryApi:
                       summary="Find tools by meaning and by word"),
             operation(path="/servers/{server_id}/openapi.json", handler=self.get_openapi, response_model=OpenApi,
                       operation_id="get_server_openapi", summary="Describe a server's tools in OpenAPI 3.1",
-                      response_headers=("Deprecation", "Sunset")),
+                      request_headers=("X-Session-ID",), response_headers=("Deprecation", "Sunset")),
         ]  # fmt: skip
 
     def host_operations(self) -> list[Operation]:
@@ -101,16 +103,18 @@ class DiscoveryApi:
         took_ms = round((time.perf_counter() - started) * 1000)
         return ToolSearchResponse(query=query.q, tools=tools, count=len(tools), took_ms=took_ms)
 
-    async def get_openapi(self, caller: Caller, server_id: str) -> Output:
+    async def get_openapi(self, caller: Caller, request: Request, server_id: str) -> Output:
         """
         Return an OpenAPI 3.1 document with one operation per tool of the server.
 
         Waits up to 5 seconds if the server was never listed before.
         """
         server = self.catalogue.get_server(caller, server_id)
-        await self.catalogue.wait_listed(server)
-        tools = [tool.definition for tool in self.catalogue.list_tools(caller, server)]
-        document = OpenApi(build_openapi(server, tools, address=self.api, version=version_here()))
+        options = to_call_options(request)
+        await self.catalogue.wait_listed(server, caller, options)
+        tools = [tool.definition for tool in self.catalogue.list_tools(caller, server, options.session_id)]
+        described = complete_server(server, self.catalogue.get_features(server, caller, options.session_id))
+        document = OpenApi(build_openapi(described, tools, address=self.api, version=version_here()))
         return Output(body=document, headers=build_deprecation_headers(self.catalogue, server))
 
     async def get_registry(self, caller: Caller | None) -> JsonObject:
@@ -186,7 +190,7 @@ class DiscoveryApi:
         url = self.discovery.get_mcp_url(query.server) + ("" if query.mode is None else f"?mode={query.mode}")
         target = SetupTarget(name=query.server or "rookery", url=url, api=self.api, server=query.server)
         setups = list_setups(target)
-        search_url = f"{self.discovery.get_mcp_url(query.server)}?mode=search"
+        search_url = f"{self.discovery.get_mcp_url(query.server)}{SEARCH_QUERY}"
         if wants_html(request):
             return self.pages.render(
                 "connect.html",

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from rookery.access.models import Caller
 from rookery.kernel.errors import PermissionDenied
 from rookery.kernel.http import Operation, Output
-from rookery.tools.calling.tool_call import CallOptions
+from rookery.tools.call_options import CallOptions
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.errors import PromptFailed, PromptNotFound, ServerBusy, ServerNotFound, ServerUnavailable, SessionNotOpen, ToolDisabled
 from rookery.tools.models import DEPRECATION_PERIOD, Server, ServerStatus
@@ -49,6 +49,7 @@ class ListingApi:
         """Return the operations, with paths relative to the prefix."""
         one = "/servers/{server_id}"
         listing = partial(_operation, method="GET", errors=SERVER_ERRORS)
+        listing = partial(listing, request_headers=("X-Session-ID",))
         dated = partial(listing, response_headers=("Deprecation", "Sunset"))
         return [
             _operation(method="GET", path="/servers", handler=self.get_servers, response_model=ServerList,
@@ -77,65 +78,73 @@ class ListingApi:
         """
         return ServerList.from_listings(self.serializer.discovery.list_servers(caller))
 
-    async def get_server(self, caller: Caller, server_id: str) -> Output:
+    async def get_server(self, caller: Caller, request: Request, server_id: str) -> Output:
         """Return a tool server with its tools and resources. Waits up to 5 seconds if the server was never listed before."""
-        with_health = caller.has_scope("servers:read")
-        return await self._respond(
-            caller, server_id, lambda server: self.serializer.serialize_server(caller, server, with_health=with_health)
-        )
+        with_health, options = caller.has_scope("servers:read"), to_call_options(request)
 
-    async def get_tools(self, caller: Caller, server_id: str) -> Output:
+        def present(server: Server) -> ServerResponse:
+            return self.serializer.serialize_server(caller, server, with_health=with_health, session_id=options.session_id)
+
+        return await self._respond(caller, server_id, options, present)
+
+    async def get_tools(self, caller: Caller, request: Request, server_id: str) -> Output:
         """
         List the tools of a server, each with the JSON Schema of its arguments.
 
         Waits up to 5 seconds if the server was never listed before.
         """
+        options = to_call_options(request)
 
         def present(server: Server) -> ToolList:
-            tools = [tool.definition for tool in self.catalogue.list_tools(caller, server)]
+            tools = [tool.definition for tool in self.catalogue.list_tools(caller, server, options.session_id)]
             return ToolList(server=server.id, tools=tools, count=len(tools))
 
-        return await self._respond(caller, server_id, present)
+        return await self._respond(caller, server_id, options, present)
 
-    async def get_resources(self, caller: Caller, server_id: str) -> Output:
+    async def get_resources(self, caller: Caller, request: Request, server_id: str) -> Output:
         """List the resources of a server. Waits up to 5 seconds if the server was never listed before."""
+        options = to_call_options(request)
 
         def present(server: Server) -> ResourceList:
-            resources = self.resources.list_resources(server, caller)
+            resources = self.resources.list_resources(server, caller, options.session_id)
             return ResourceList(server=server.id, resources=resources, count=len(resources))
 
-        return await self._respond(caller, server_id, present)
+        return await self._respond(caller, server_id, options, present)
 
-    async def get_templates(self, caller: Caller, server_id: str) -> TemplateList:
+    async def get_templates(self, caller: Caller, request: Request, server_id: str) -> TemplateList:
         """List the URI templates of a server's resources. Waits up to 5 seconds if the server was never listed before."""
-        templates = self.resources.list_templates(server := await self._wait_listed(caller, server_id))
+        options = to_call_options(request)
+        server = await self._wait_listed(caller, server_id, options)
+        templates = self.resources.list_templates(server, caller, options.session_id)
         return TemplateList(server=server.id, resource_templates=templates, count=len(templates))
 
-    async def get_prompts(self, caller: Caller, server_id: str) -> PromptList:
+    async def get_prompts(self, caller: Caller, request: Request, server_id: str) -> PromptList:
         """List the prompts of a server, each with its arguments. Waits up to 5 seconds if the server was never listed before."""
-        prompts = self.catalogue.get_features(server := await self._wait_listed(caller, server_id)).prompts
+        options = to_call_options(request)
+        server = await self._wait_listed(caller, server_id, options)
+        prompts = self.catalogue.get_features(server, caller, options.session_id).prompts
         return PromptList(server=server.id, prompts=list(prompts), count=len(prompts))
 
     async def post_prompt(self, caller: Caller, request: Request, server_id: str, name: str, body: PromptRequest) -> PromptResponse:
         """Return the messages of a prompt, filled in by its server with the arguments of the body."""
         server = self.catalogue.get_server(caller, server_id)
-        options = CallOptions(session_id=get_session_id(request))
-        result = await self.resources.get_prompt(caller, server, name, body.arguments, options=options)
-        description, messages = result.get("description"), result.get("messages")
+        result = await self.resources.get_prompt(caller, server, name, body.arguments, options=to_call_options(request))
+        description, messages, meta = result.get("description"), result.get("messages"), result.get("_meta")
         return PromptResponse(
             server=server.id,
             prompt=name,
             description=description if isinstance(description, str) else None,
             messages=cast("list[object]", messages if isinstance(messages, list) else []),
+            meta=cast("dict[str, object]", meta) if isinstance(meta, dict) else None,
         )
 
-    async def _respond(self, caller: Caller, server_id: str, present: Callable[[Server], BaseModel]) -> Output:
-        server = await self._wait_listed(caller, server_id)
+    async def _respond(self, caller: Caller, server_id: str, options: CallOptions, present: Callable[[Server], BaseModel]) -> Output:
+        server = await self._wait_listed(caller, server_id, options)
         return Output(body=present(server), headers=build_deprecation_headers(self.catalogue, server))
 
-    async def _wait_listed(self, caller: Caller, server_id: str) -> Server:
+    async def _wait_listed(self, caller: Caller, server_id: str, options: CallOptions) -> Server:
         server = self.catalogue.get_server(caller, server_id)
-        await self.catalogue.wait_listed(server, caller)
+        await self.catalogue.wait_listed(server, caller, options)
         return server
 
 
@@ -148,6 +157,11 @@ def build_deprecation_headers(catalogue: Catalogue, server: Server) -> Mapping[s
     return {"Deprecation": f"@{int(since.timestamp())}", "Sunset": format_datetime(sunset, usegmt=True)}
 
 
-def get_session_id(request: Request) -> str | None:
-    """Return the agent session of the request (D-38), or None."""
-    return request.headers.get("x-session-id") or None
+def to_call_options(request: Request) -> CallOptions:
+    """Return the options in the headers of a request: the agent session (D-38), headers to forward (D-31), and use of the cache."""
+    headers = request.headers
+    return CallOptions(
+        session_id=headers.get("x-session-id") or None,
+        headers=headers,
+        no_cache="no-cache" in headers.get("cache-control", "").lower(),
+    )

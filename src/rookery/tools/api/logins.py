@@ -35,7 +35,6 @@ CLIENT_METADATA_PATH = "/oauth/client.json"
 
 _MAX_FORM_BYTES = 16 * 1024
 _MAX_FORM_FIELDS = 20
-_MAX_ERROR_LENGTH = 300
 
 _FAILURES = {status: DocumentedResponse(description="The login failed.", media_types=("text/html",)) for status in (400, 409, 422, 503)}
 
@@ -149,11 +148,9 @@ class LoginApi:
             return _render_unknown()
         if not query.code:
             await self.logins.find_pending(pending_login.start.state, consume=True)
-            reason = query.error_description or query.error or "it gave no reason"
+            reason = pending_login.describe_refusal({"error": query.error, "error_description": query.error_description})
             return _render_page(
-                "Not logged in",
-                f"The authorisation server of {pending_login.server_name} rejected the login: {reason[:_MAX_ERROR_LENGTH]}",
-                status=400,
+                "Not logged in", f"The authorisation server of {pending_login.server_name} rejected the login: {reason}", status=400
             )
         text = (
             f"The key {pending_login.by.name!r} requested this login. With your consent, its workspace on this Rookery uses "

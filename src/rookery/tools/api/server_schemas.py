@@ -8,7 +8,7 @@ from typing import Annotated, Literal, cast
 from pydantic import AliasPath, BeforeValidator, Field
 
 from rookery.kernel.schema import RequestModel, ResponseModel, Timestamp, enum_schema
-from rookery.tools.models import HealthStatus, JsonObject, ServerStatus
+from rookery.tools.models import HealthStatus, JsonObject, ServerProtocol, ServerStatus
 from rookery.tools.schemas import TextOrNull
 
 _MAX_ITEMS = 64
@@ -25,7 +25,7 @@ ENTRY_FIELDS = ("url", "headers", "command", "args", "env", "cwd", "tools", "aut
 
 SERVER_FIELDS = (
     "name", "tagline", "description", "icon", "status", "use_when", "related_servers", "enabled", "sandbox", "isolation", "replicas",
-    "lifecycle", "idle_s", "timeout_s", "max_concurrency", "forward_headers", "start_timeout_s", "deprecated_at", "sunset_at",
+    "lifecycle", "idle_s", "timeout_s", "forward_headers", "forward_meta", "start_timeout_s", "protocol", "deprecated_at", "sunset_at",
 )  # fmt: skip
 """Fields of a response that show the server, with the defaults of fields that the entry omits."""
 
@@ -44,12 +44,19 @@ class ToolRulesBody(RequestModel):
 
 
 class OAuthBody(RequestModel):
-    """OAuth settings of a client that was registered by hand."""
+    """OAuth settings: a client that was registered by hand, and what to request."""
 
     type: Literal["oauth"] = "oauth"
     client_id: Line | None = None
     client_secret: Annotated[Line | None, Field(description="Refers to one of `secrets` as ${NAME}.")] = None
-    scope: Line | None = None
+    scope: Annotated[Line | Lines | None, Field(description="The scopes to request; by default those that the server announces.")] = None
+    resource: Annotated[
+        Line | None,
+        Field(
+            description="The resource to request tokens for (RFC 8707): an absolute URI without a fragment. "
+            "null: none is sent, as Entra ID requires. Omitted: the one that the server announces."
+        ),
+    ] = None
 
 
 class RootBody(RequestModel):
@@ -98,8 +105,22 @@ class _ServerFields(RequestModel):
     ] = None
     idle_s: Annotated[float | None, Field(ge=0.1, description="Idle seconds after which a session is closed; null: never.")] = None
     timeout_s: Annotated[float | None, Field(ge=0.1, le=600, description="Time-out of a call in seconds; 60 by default.")] = None
-    max_concurrency: Annotated[int | None, Field(ge=1, le=10_000, description="Concurrent calls in a session; 64 by default.")] = None
+    max_concurrency: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=10_000,
+            description="Concurrent calls of any kind in a session. By default 64; those of a command that may change something run one "
+            "at a time.",
+        ),
+    ] = None
     forward_headers: Annotated[Lines | None, Field(description="Names of headers of the caller that are sent on with a call.")] = None
+    forward_meta: Annotated[
+        Lines | None,
+        Field(
+            description="Keys of `_meta` in a message of an MCP client that are sent on with it, such as `claudecode/*`; none by default."
+        ),
+    ] = None
     tools: Annotated[ToolRulesBody | None, Field(description="Which tools are offered, with their time-outs and caches.")] = None
     auth: Annotated[
         Literal["oauth"] | OAuthBody | None, Field(description="oauth, or its settings, if the server requires a login by OAuth.")
@@ -111,6 +132,13 @@ class _ServerFields(RequestModel):
     deprecated_at: Annotated[Line | None, Field(description="Date of deprecation; null: the date on which the status changed.")] = None
     sunset_at: Annotated[Line | None, Field(description="Planned date of removal, at least six months after deprecated_at.")] = None
     start_timeout_s: Annotated[float | None, Field(ge=1, le=600, description="Time-out of a start in seconds.")] = None
+    protocol: Annotated[
+        Literal["auto", "handshake", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"] | None,
+        Field(
+            description="The protocol revision in which the server is addressed; auto: negotiated and remembered (default); handshake: "
+            "the newest one that begins with `initialize`."
+        ),
+    ] = None
 
     def to_entry(self) -> JsonObject:
         """Return the given fields, in the form of a file's entry."""
@@ -166,10 +194,12 @@ class AddedServerResponse(ResponseModel):
     timeout_s: float
     max_concurrency: int
     forward_headers: Sequence[str]
+    forward_meta: Sequence[str]
     tools: dict[str, object] | None = None
     auth: object = None
     roots: object = None
     start_timeout_s: float | None = None
+    protocol: Annotated[str, enum_schema(ServerProtocol)]
     deprecated_at: Timestamp | None = None
     sunset_at: Timestamp | None = None
     health: Annotated[str, enum_schema(HealthStatus)]
@@ -188,8 +218,11 @@ class CheckResponse(ResponseModel):
     error: str | None = None
     advice: str | None = None
     warnings: Sequence[str]
+    sharing: Annotated[str, Field(description="The callers that share a session with it, and what they share, in a sentence.")]
+    concurrency: Annotated[str, Field(description="The number of calls that run at once in one session, in a sentence.")]
     software: Annotated[TextOrNull, Field(validation_alias=AliasPath("info", "software"))] = None
     era: Annotated[str | None, Field(validation_alias=AliasPath("info", "protocol_version"))] = None
-    tools: Annotated[list[str], Field(validation_alias="tool_names")]
+    tools: Annotated[list[str], Field(validation_alias="tool_names", description="The names of the tools that callers see.")]
+    hidden_tools: Annotated[Sequence[str], Field(description="The names of its tools that Rookery cannot run.")]
     took_ms: Annotated[int, BeforeValidator(round)]
-    stderr: Annotated[Sequence[str], Field(description="The last lines that its process wrote to standard error.")]
+    stderr: Annotated[Sequence[str], Field(description="The first and the last lines that its process wrote to standard error.")]

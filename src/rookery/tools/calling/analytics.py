@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from rookery.access.models import Caller
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound
+from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.workspace_turns import WorkspaceTurns
 from rookery.tools.calling.call_buffer import CallBuffer
 from rookery.tools.catalogue_tool import is_tool_allowed
@@ -62,7 +63,7 @@ class CallAnalytics:
     async def was_called(self, caller: Caller, server: str, tool: str) -> bool:
         """Return whether a call record of this tool exists that the key may see."""
         filters = ToolCallFilter(workspace_id=caller.workspace_id, server=server, tool=tool)
-        return bool((await self.list_calls(caller, filters, limit=1, offset=0))[0])
+        return bool((await self.list_calls(caller, filters, page=PageSlice(1))).items)
 
     async def get_call(self, caller: Caller, call_id: str) -> CallRecord:
         """
@@ -77,10 +78,10 @@ class CallAnalytics:
             raise NotFound("tool call", call_id)
         return call
 
-    async def list_calls(self, caller: Caller, filters: ToolCallFilter, *, limit: int, offset: int) -> tuple[list[CallRecord], int]:
+    async def list_calls(self, caller: Caller, filters: ToolCallFilter, *, page: PageSlice) -> ListPage[CallRecord]:
         """Return one page of matching calls, latest first, and the total number of matches."""
         await self._buffer.flush()
-        return await self._db.read(lambda tx: store.list_calls(tx, _restrict_to_caller(tx, caller, filters), limit=limit, offset=offset))
+        return await self._db.read(lambda tx: store.list_calls(tx, _restrict_to_caller(tx, caller, filters), page=page))
 
 
 def _restrict_to_caller(tx: Tx, caller: Caller, filters: ToolCallFilter) -> ToolCallFilter:

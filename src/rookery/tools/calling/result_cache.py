@@ -15,13 +15,12 @@ from rookery.tools.calling.tool_call import ToolCall
 from rookery.tools.catalogue_tool import CatalogueTool
 from rookery.tools.models import BuiltinTarget, Server, SessionIsolation
 from rookery.tools.servers.header_forwarding import select_forwarded_headers
+from rookery.tools.servers.meta_forwarding import select_affecting_meta
 
 _MAX_CACHE_BYTES = 64 * 1024 * 1024
 """Limit on the size of all cached results together."""
 _MAX_RESULT_BYTES = 1024 * 1024
 """Limit on one cached result. A few larger ones would evict all others."""
-_IGNORED_META_KEYS = frozenset({"traceparent", "tracestate", "baggage", "io.modelcontextprotocol/logLevel"})
-"""Keys of a message's `_meta` that do not affect its result."""
 _ENTRY_OVERHEAD_BYTES = 500
 """Memory of an entry in addition to its result, in bytes."""
 
@@ -85,7 +84,8 @@ class ResultCache:
             if pending is not None:
                 outcome = await asyncio.shield(pending)
                 if isinstance(outcome, ToolCallFailed):
-                    raise ToolCallFailed(outcome.code, outcome.error, outcome.result)
+                    failure = ToolCallFailed(outcome.code, outcome.error, outcome.result, retry_after_s=outcome.retry_after_s)
+                    raise failure from outcome.__cause__
                 if outcome is not None:
                     return CacheLookup(result=outcome, age_s=0.0, is_hit=True)
                 # The other call was rejected or cancelled, or its result cannot be shared. Make this call separately.
@@ -170,5 +170,5 @@ def _to_cache_key(call: ToolCall) -> Hashable:
         case SessionIsolation.PER_SESSION:
             session_scope = (caller.workspace_id, caller.key_id, call.options.session_id)
     headers = tuple(sorted(select_forwarded_headers(server, call.options.headers).items()))
-    meta = {name: value for name, value in (call.options.meta or {}).items() if name not in _IGNORED_META_KEYS}
+    meta = select_affecting_meta(server, call.options.meta)
     return server.key, id(server), session_scope, headers, call.tool, json.dumps([call.arguments, meta], sort_keys=True, default=dict)

@@ -12,14 +12,15 @@ from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.disk_space import DiskSpace
 from rookery.kernel.errors import NotInAllowList, RookeryError
 from rookery.kernel.ids import IdFactory, uuid7
+from rookery.tools.call_options import DEFAULT_CALL_OPTIONS, CallOptions
 from rookery.tools.calling.call_buffer import CallBuffer
 from rookery.tools.calling.execution import execute
 from rookery.tools.calling.redaction import redact_arguments, redact_error, redact_text
 from rookery.tools.calling.result_cache import CacheLookup, ResultCache, is_cacheable
 from rookery.tools.calling.results import ToolCallFailed, ToolResult, parse_result, to_json
-from rookery.tools.calling.tool_call import DEFAULT_CALL_OPTIONS, CallOptions, ToolCall
+from rookery.tools.calling.tool_call import ToolCall
 from rookery.tools.catalogue import Catalogue
-from rookery.tools.catalogue_tool import CatalogueTool, is_tool_allowed, is_tool_disabled
+from rookery.tools.catalogue_tool import TASK_REASON, CatalogueTool, is_tool_allowed, is_tool_disabled
 from rookery.tools.errors import (
     ConnectFailed,
     ServerNotFound,
@@ -31,6 +32,7 @@ from rookery.tools.errors import (
 )
 from rookery.tools.models import BuiltinTarget, CallOutcome, CallRecord, JsonObject, UpstreamProtocolError
 from rookery.tools.ports import AgentSessionChecker, ToolCallLimiter
+from rookery.tools.recent_links import RecentLinks
 from rookery.tools.servers.kill_switch import KillSwitch
 from rookery.tools.servers.registry import is_server_allowed
 from rookery.tools.supervision.session_pool import SessionPool
@@ -50,6 +52,7 @@ class ToolRunner:
         sessions: SessionPool,
         buffer: CallBuffer,
         limits: ToolCallLimiter,
+        links: RecentLinks,
         *,
         cache: ResultCache | None = None,
         agent_sessions: AgentSessionChecker | None = None,
@@ -63,6 +66,7 @@ class ToolRunner:
         Create the runner.
 
         Args:
+            links: Remembers the links of results, which `ResourceReader` reads.
             agent_sessions: None: every session id is accepted and recorded.
             keep_arguments: Store redacted arguments in call records.
             disk_space: Rejects built-in tools that write while the disk is nearly full (D-17).
@@ -76,6 +80,7 @@ class ToolRunner:
         self._kill_switch = kill_switch
         self._keep_arguments = keep_arguments
         self._disk_space = disk_space
+        self._links = links
         self._clock = clock
         self._ids = ids
 
@@ -114,7 +119,7 @@ class ToolRunner:
             self._catalogue.get_server(caller, server_id)  # raises if the server is disabled or not allowed for this key
             outcome = await self._execute(call)
         except BaseException as error:
-            if self._catalogue.find_tool(server, tool_name) is not None:
+            if self._find_tool(call) is not None:
                 self._record(call, code=_get_error_code(error))
             raise
         self._record(call, outcome, code=outcome.code)
@@ -124,7 +129,7 @@ class ToolRunner:
         try:
             if self._kill_switch is not None:
                 await self._kill_switch.require_enabled(call.caller, call.server.id, call.tool)
-            tool = self._catalogue.find_tool(call.server, call.tool) or await self._find_unlisted_tool(call)
+            tool = self._find_tool(call) or await self._find_unlisted_tool(call)
             _require_callable(call, tool)
             if (
                 self._disk_space is not None
@@ -133,12 +138,15 @@ class ToolRunner:
             ):
                 self._disk_space.require()
             await self._require_open_session(call)
-            tool.argument_validator.validate(call.arguments)
+            arguments = tool.argument_validator.validate(call.arguments)
+            if arguments is not call.arguments:
+                call = replace(call, arguments=arguments)
             await self._limits.spend_tool_limit(call.caller, call.server.id, tool.name)
-            if not is_cacheable(call, tool):
-                return _to_outcome(call, await self._run(call, tool), None)
-            lookup = await self._cache.get_or_fetch(call, tool, lambda: self._run(call, tool))
-            return _to_outcome(call, lookup.result, lookup)
+            lookup = await self._cache.get_or_fetch(call, tool, lambda: self._run(call, tool)) if is_cacheable(call, tool) else None
+            result = await self._run(call, tool) if lookup is None else lookup.result
+            if result.links:
+                self._links.record(call.caller, call.server, result.links)
+            return _to_outcome(call, result, lookup)
         except ToolCallFailed as failed:
             return CallOutcome(
                 server=call.server,
@@ -148,6 +156,7 @@ class ToolRunner:
                 error=failed.error[:_MAX_ERROR_LENGTH],
                 code=failed.code,
                 protocol_error=_to_protocol_error(failed),
+                retry_after_s=failed.retry_after_s,
             )
 
     async def _run(self, call: ToolCall, tool: CatalogueTool) -> ToolResult:
@@ -174,20 +183,28 @@ class ToolRunner:
             raise ToolNotFound(server.id, name[:_MAX_TOOL_NAME_LENGTH])
         if server.fault is not None:
             raise ToolCallFailed("server_unavailable", server.fault)
-        if not self._catalogue.is_known(server):
+        session_id = call.options.session_id
+        if not self._catalogue.is_known(server, call.caller, session_id):
             try:
-                await self._sessions.get_session(server, call.caller, call.options.session_id).get_connection()
+                await self._sessions.get_session(server, call.caller, session_id).get_connection(call.to_request_options())
             except ConnectFailed as failed:
-                raise ToolCallFailed("server_unavailable", str(failed)) from failed
-        await self._catalogue.refresh_for_unknown_tool(server)
-        tool = self._catalogue.find_tool(server, name)
+                raise ToolCallFailed("server_unavailable", str(failed), retry_after_s=failed.retry_after_s) from failed
+        await self._catalogue.refresh_for_unknown_tool(server, call.caller, call.options)
+        tool = self._find_tool(call)
         if tool is not None:
             return tool
-        if not self._catalogue.is_known(server):
-            health_state = self._sessions.get_health_state(server, call.caller.workspace_id)
-            raise ToolCallFailed("server_unavailable", health_state.last_error or "The server did not list its tools.")
+        features = self._catalogue.get_features(server, call.caller, session_id)
+        if isinstance(server.target, BuiltinTarget) and not self._catalogue.is_known(server):
+            raise ToolCallFailed("server_unavailable", "The server did not list its tools.")
+        if not self._catalogue.is_known(server, call.caller, session_id) or "tools" in features.list_errors:
+            # The server runs, but does not say which tools it has. It may still have this one, and validates the arguments itself.
+            return CatalogueTool({"name": name}, None)
         _require_allowed(call)
-        raise ToolNotFound(server.id, name, [listed_tool.name for listed_tool in self._catalogue.list_tools(call.caller, server)])
+        listed_tools = self._catalogue.list_tools(call.caller, server, session_id)
+        raise ToolNotFound(server.id, name, [listed_tool.name for listed_tool in listed_tools])
+
+    def _find_tool(self, call: ToolCall) -> CatalogueTool | None:
+        return self._catalogue.find_tool(call.server, call.tool, call.caller, call.options.session_id)
 
     async def _require_open_session(self, call: ToolCall) -> None:
         session_id = call.options.session_id
@@ -269,9 +286,7 @@ def _require_callable(call: ToolCall, tool: CatalogueTool) -> None:
     if is_tool_disabled(server, tool.name):
         raise ToolDisabled(f"The tool {tool.name!r} of {server.id!r} is disabled by the operator.")
     if tool.needs_task:
-        raise ToolDisabled(
-            f"{server.id}/{tool.name} runs only as a task (execution.taskSupport is required), which Rookery does not support."
-        )
+        raise ToolDisabled(f"{server.id}/{tool.name} {TASK_REASON}.")
     if tool.required_scope is not None:
         call.caller.require_scope(tool.required_scope)
     if call.caller.environment == TEST and not server.sandbox and not tool.is_read_only:

@@ -65,8 +65,7 @@ def login(
                     await asyncio.to_thread(webbrowser.open, pending_login.start.url)
             fields = await answers.wait(pending_login.start.state, wait_s)
             if "code" not in fields:
-                reason = fields.get("error_description") or fields.get("error") or "it gave no reason"
-                raise LoginFailed(f"The authorisation server rejected the login: {reason[:300]}")
+                raise LoginFailed(f"The authorisation server rejected the login: {pending_login.describe_refusal(fields)}")
             await logins.finish(server, pending_login, code=fields["code"], issuer=fields.get("iss"))
         result = await platform.tools.checker.check(server, workspace_id=owner or None)
         return {

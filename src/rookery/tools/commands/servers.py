@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +16,18 @@ from urllib.parse import urlsplit
 
 import typer
 
-from rookery.access.operator import get_operator, resolve_workspace
+from rookery.access.operator import get_operator, make_operator_caller, resolve_workspace
 from rookery.kernel.errors import RookeryError
 from rookery.terminal.context import get_settings
 from rookery.terminal.options import DryRunOption, JsonOption, YesOption, confirm, parse_pairs, raise_usage_error
 from rookery.terminal.output import Fields, print_json, print_list, print_notice
+from rookery.tools.call_options import CallOptions
 from rookery.tools.commands import login
+from rookery.tools.commands.check_output import check_to_fields, print_checked, print_slow_output
+from rookery.tools.commands.file_change_audit import record_file_change
 from rookery.tools.commands.tool_services import ToolPlatform, run_with_platform
 from rookery.tools.models import JsonObject, Server
-from rookery.tools.servers.entries import RESERVED_IDS, SERVER_ID_PATTERN
+from rookery.tools.servers.entries import RESERVED_IDS, SERVER_ID_PATTERN, VARIABLE_PATTERN
 from rookery.tools.servers.entry_import import (
     ImportedEntry,
     UnsupportedConfig,
@@ -32,10 +37,14 @@ from rookery.tools.servers.entry_import import (
     unread_projects,
 )
 from rookery.tools.servers.file_edits import edit_entries, read_entries
+from rookery.tools.servers.health_file import ReportedHealth
+from rookery.tools.servers.literal_secrets import find_literal_secrets
 from rookery.tools.servers.server_state import fetch_health, find_start_fault
 from rookery.tools.servers.servers_file import InvalidServersFile, ServersFile, parse_servers_file, read_servers_file
+from rookery.tools.session_sharing import describe_concurrency, describe_sharing, find_sharing_faults, find_stateful_server
 
 if TYPE_CHECKING:
+    from rookery.kernel.config import Settings
     from rookery.tools.servers.server_check import ServerCheckResult
 
 app = typer.Typer(no_args_is_help=True)
@@ -44,8 +53,10 @@ _MAX_CONCURRENT_CHECKS = 4
 _DOCUMENT_SUFFIXES = frozenset({".json", ".jsonc", ".json5", ".toml", ".yaml", ".yml"})
 _MAX_SHOWN_PROJECTS = 5
 _MAX_FILE_BYTES = 4 * 1024 * 1024
-_COLUMNS = ("id", "kind", "status", "health", "where", "workspaces", "says")
-_CHECK_COLUMNS = ("id", "ok", "tools", "took_ms", "says", "advice")
+_COLUMNS = ("id", "kind", "status", "health", "where", "workspaces", "says", "max_concurrency", "forwards")
+_TABLE_COLUMNS = ("id", "health", "says", "where", "kind", "status", "workspaces", "max_concurrency", "forwards")
+"""The columns of a terminal, most important first."""
+_UNKNOWN = ReportedHealth(health="unknown")
 
 WorkspaceOption = Annotated[
     str | None,
@@ -62,12 +73,12 @@ def list_(context: typer.Context, *, workspace: WorkspaceOption = None, as_json:
     """
     List the servers of servers.json, or those that a workspace added.
 
-    The command starts no server. `health` is the state that a running Rookery reports at /servers.
+    The command starts no server. `health` and its reason are those of the running Rookery on the data folder.
     If none runs, `health` is offline for a server that cannot start, and unknown otherwise. `rookery servers check` tests a server.
     """
     servers = _list_servers(context, workspace)
     live = fetch_health(get_settings(context).data_dir) if workspace is None else {}
-    rows = [_to_fields(listed_server, live.get(listed_server.server.id, "unknown")) for listed_server in servers]
+    rows = [_to_fields(listed_server, live.get(listed_server.server.id, _UNKNOWN)) for listed_server in servers]
     for warning in _read_file(get_settings(context).servers_file).warnings if workspace is None else ():
         if not any(
             warning == f"{listed_server.key}: {listed_server.server.fault}" for listed_server in servers
@@ -76,7 +87,7 @@ def list_(context: typer.Context, *, workspace: WorkspaceOption = None, as_json:
     if as_json:
         print_json(rows)
     elif rows:
-        print_list(rows, _COLUMNS)
+        print_list(rows, _COLUMNS, table_columns=_TABLE_COLUMNS)
     else:
         print_notice("There are no servers. Add one with `rookery servers add`.")
 
@@ -124,7 +135,7 @@ def add(
     if not accepted_entries:
         raise _CommandFailed("; ".join(f"{name}: {reason}" for name, reason in refusals.items()) or f"{source[0]} contains no servers.")
     if not dry_run:
-        _edit_file(path, {entry.id: entry.entry for entry in accepted_entries})
+        _edit_file(get_settings(context), {entry.id: entry.entry for entry in accepted_entries})
     _print_added(accepted_entries, refusals, path, dry_run=dry_run, as_json=as_json)
     if refusals:
         raise typer.Exit(1)
@@ -149,7 +160,7 @@ def remove(
     if not dry_run:
         confirm(f"Remove the server {server_id!r}?", yes=yes)
         if workspace is None:
-            _edit_file(get_settings(context).servers_file, {matches[0].key: None})
+            _edit_file(get_settings(context), {matches[0].key: None})
         else:
 
             async def work(platform: ToolPlatform) -> None:
@@ -169,6 +180,10 @@ def check(
     ids: Annotated[list[str] | None, typer.Argument(help="Ids of the servers; default: all.", show_default=False)] = None,
     *,
     workspace: WorkspaceOption = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(help="'Name: value' of a caller, sent to servers whose entry forwards it; repeatable.", show_default=False),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the last lines that each server wrote to standard error.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -181,19 +196,23 @@ def check(
     if not selected and not as_json:
         print_notice("There are no servers. Add one with `rookery servers add`.")
     slots = asyncio.Semaphore(_MAX_CONCURRENT_CHECKS)
+    shows_output = not as_json and sys.stderr.isatty()
+    options = CallOptions(headers={name.lower(): value for name, value in parse_pairs(header or (), ":", "--header").items()})
 
     async def check_one(platform: ToolPlatform, server: Server) -> ServerCheckResult:
         async with slots:
-            return await platform.tools.checker.check(server)
+            opener = options.to_request_options(server, make_operator_caller(server.owner or 0), on_progress=None)
+            with print_slow_output(server.id) if shows_output else contextlib.nullcontext() as on_output:
+                return await platform.tools.checker.check(server, opener=opener, on_output=on_output)
 
     async def work(platform: ToolPlatform) -> list[ServerCheckResult]:
         return await asyncio.gather(*(check_one(platform, listed_server.server) for listed_server in selected))
 
     checked = run_with_platform(context, work, create=workspace is None) if selected else []
     if as_json:
-        print_json([_check_to_fields(result) for result in checked])
+        print_json([check_to_fields(result) for result in checked])
     else:
-        _print_checked(checked, verbose=verbose)
+        print_checked(checked, verbose=verbose)
     if any(result.error is not None for result in checked):
         raise typer.Exit(1)
 
@@ -242,7 +261,7 @@ def _read_entries(path: Path) -> JsonObject:
         raise _CommandFailed(str(error)) from None
 
 
-def _edit_file(path: Path, changes: Mapping[str, JsonObject | None]) -> None:
+def _edit_file(settings: Settings, changes: Mapping[str, JsonObject | None]) -> None:
     def change(entries: JsonObject) -> None:
         for key, entry in changes.items():
             if entry is None:
@@ -250,10 +269,14 @@ def _edit_file(path: Path, changes: Mapping[str, JsonObject | None]) -> None:
             else:
                 entries[key] = entry
 
+    path = settings.servers_file
     try:
         edit_entries(path, change)
     except InvalidServersFile as error:
         raise _CommandFailed(str(error)) from None
+    reason = record_file_change(settings, get_operator(), path)
+    if reason is not None:
+        print_notice(f"The audit log has no entry of this change yet: {reason} The next start of the server adds one.")
 
 
 def _parse_source(
@@ -331,18 +354,47 @@ class _AnyEnvironment(dict[str, str]):
 
 def _print_added(entries: Sequence[ImportedEntry], refusals: Mapping[str, str], path: Path, *, dry_run: bool, as_json: bool) -> None:
     unset = {name: description for entry in entries for name, description in entry.required_variables.items() if name not in os.environ}
+    sharing = {entry.id: _describe_sharing(entry) for entry in entries}
+    warnings = {entry.id: texts for entry in entries if (texts := _find_warnings(entry))}
     if as_json:
-        fields = {"added": {entry.id: entry.entry for entry in entries}, "needs": unset, "file": str(path), "dry_run": dry_run}
-        print_json({**fields, "refused": dict(refusals)} if refusals else fields)
+        added = {entry.id: entry.entry for entry in entries}
+        fields = {"added": added, "needs": unset, "warnings": warnings, "file": str(path), "dry_run": dry_run}
+        optional = {"refused": dict(refusals), "sharing": {name: text for name, (text, is_known) in sharing.items() if is_known}}
+        print_json({**fields, **{name: value for name, value in optional.items() if value}})
         return
     for entry in entries:
         print(f"{'Would add' if dry_run else 'Added'} {entry.id}: {_describe_location(entry.entry)}")  # noqa: T201 - the command's output
+        print_notice(f"{entry.id}: {sharing[entry.id][0]}")
+        for warning in warnings.get(entry.id, ()):
+            print_notice(f"{entry.id}: {warning}")
     for name, description in unset.items():
         print_notice(f"Set the environment variable {name} where Rookery runs" + (f": {description}" if description else "."))
     for name, reason in refusals.items():
         print_notice(f"Not added: {name}: {reason}")
     if not dry_run:
         print_notice(f"Test it with: rookery servers check {' '.join(shlex.quote(entry.id) for entry in entries)}")
+
+
+def _describe_sharing(entry: ImportedEntry) -> tuple[str, bool]:
+    """Return who shares the server's sessions and how many calls run at once, and whether it is known to keep state."""
+    document = parse_servers_file(json.dumps({"mcpServers": {entry.id: entry.entry}}).encode(), _AnyEnvironment())
+    (server,) = document.servers.values()
+    faults = "".join(f" Warning: {fault}." for fault in find_sharing_faults(server))
+    return f"{describe_sharing(server)} {describe_concurrency(server)}{faults}", find_stateful_server(server) is not None
+
+
+def _find_warnings(entry: ImportedEntry) -> list[str]:
+    """Return why the server cannot start here, and which secrets the entry has as plain text."""
+    environment = _AnyEnvironment(os.environ)
+    document = parse_servers_file(json.dumps({"mcpServers": {entry.id: entry.entry}}).encode(), environment)
+    places = f"{entry.entry.get('command')} {entry.entry.get('cwd')}"
+    is_known = all(name in os.environ for name in VARIABLE_PATTERN.findall(places))
+    faults = [find_start_fault(server, environment) for server in document.servers.values()] if is_known else []
+    return [fault for fault in faults if fault is not None] + [
+        f"{secret.place} looks like a secret, and the file has it as plain text. Write '${{{secret.variable}}}' instead, "
+        f"and set {secret.variable} where Rookery runs."
+        for secret in find_literal_secrets(entry.entry)
+    ]
 
 
 def _describe_location(entry: Mapping[str, object]) -> str:
@@ -353,7 +405,7 @@ def _describe_location(entry: Mapping[str, object]) -> str:
     return shlex.join(words)
 
 
-def _to_fields(listed_server: _ListedServer, live: str) -> Fields:
+def _to_fields(listed_server: _ListedServer, live: ReportedHealth) -> Fields:
     server = listed_server.server
     reason = find_start_fault(server, os.environ)
     return {
@@ -362,59 +414,27 @@ def _to_fields(listed_server: _ListedServer, live: str) -> Fields:
         if server.fault is None or listed_server.entry.get("command")
         else str(listed_server.entry.get("type") or "http"),
         "status": server.status if server.enabled else "switched off",
-        "health": live if live != "unknown" or reason is None else "offline",
+        "health": live.health if live.health != "unknown" or reason is None else "offline",
         "where": _describe_location(listed_server.entry),
         "workspaces": "all" if server.workspaces is None and server.owner is None else sorted(server.workspaces or {server.owner or 0}),
         "fault": server.fault,
+        "max_concurrency": server.change_limit,
+        "forwards": [*server.forward_headers, *(f"_meta {key}" for key in server.forward_meta)],
         "says": _explain(server.id, live, reason),
     }
 
 
-def _explain(server_id: str, live: str, reason: str | None) -> str | None:
+def _explain(server_id: str, live: ReportedHealth, reason: str | None) -> str | None:
     """Return the reason for the health *live*, or the command that shows it; None if the server works or nothing is known."""
-    if live in {"unknown", "offline"} and reason is not None:
+    if live.health in {"unknown", "offline"} and reason is not None:
         return reason
-    if live in {"offline", "degraded"}:
-        return f"For the reason: rookery servers check {server_id}"
-    return f"Log in: rookery servers login {server_id}" if live == "needs_login" else None
-
-
-def _check_to_fields(result: ServerCheckResult) -> Fields:
-    return {
-        "id": result.server_id,
-        "ok": result.error is None,
-        "error": result.error,
-        "advice": result.advice,
-        "warnings": list(result.warnings),
-        "software": result.info.software or None,
-        "era": result.info.protocol_version,
-        "tools": result.tool_names,
-        "resources": len(result.features.resources),
-        "prompts": len(result.features.prompts),
-        "took_ms": round(result.took_ms),
-        "stderr": list(result.stderr),
-    }
-
-
-def _print_checked(results: Sequence[ServerCheckResult], *, verbose: bool) -> None:
-    rows = [
-        {
-            "id": result.server_id,
-            "ok": result.error is None,
-            "tools": len(result.features.tools),
-            "took_ms": round(result.took_ms),
-            "says": result.error or ", ".join(result.tool_names[:8]) + (" …" if len(result.tool_names) > 8 else ""),
-            "advice": result.advice,
-        }
-        for result in results
-    ]
-    if rows:
-        print_list(rows, _CHECK_COLUMNS)
-    for result in results:
-        for warning in result.warnings:
-            print_notice(f"{result.server_id}: {warning}")
-        for line in result.stderr if verbose else ():
-            print_notice(f"{result.server_id} | {line}")
+    if live.health in {"offline", "degraded"}:
+        return live.reason or f"For the reason: rookery servers check {server_id}"
+    if live.health == "needs_login":
+        return live.reason or f"Log in: rookery servers login {server_id}"
+    if live.health == "unknown" and live.reason is not None:
+        return live.reason  # it has been starting for some time
+    return "It lists no tools, resources or prompts." if live.health == "online" and live.feature_count == 0 else None
 
 
 login.register(app)

@@ -26,7 +26,21 @@ KEY_COMMANDS = (
 """Commands that create a key and read it into the variable without a trace in the shell's history."""
 
 ClientId: TypeAlias = Literal[
-    "claude-code", "cursor", "vscode", "codex", "claude-desktop", "windsurf", "gemini", "zed", "curl", "python", "javascript"
+    "claude-code",
+    "cursor",
+    "vscode",
+    "codex",
+    "claude-desktop",
+    "windsurf",
+    "gemini",
+    "zed",
+    "opencode",
+    "qwen-code",
+    "copilot",
+    "cline",
+    "curl",
+    "python",
+    "javascript",
 ]
 
 CLIENTS: tuple[ClientId, ...] = get_args(ClientId)
@@ -81,6 +95,11 @@ _HTTP_ENTRIES: Mapping[ClientId, tuple[str, str, JsonObject]] = {
     "windsurf": ("serverUrl", _BEARER_OF_ENV, {}),
     "gemini": ("httpUrl", _BEARER, {}),
     "zed": ("url", f"Bearer {KEY_PLACEHOLDER}", {}),
+    # Without it, opencode answers a refused key by a login with OAuth, which Rookery does not offer for keys.
+    "opencode": ("url", f"Bearer {{env:{KEY_VARIABLE}}}", {"type": "remote", "oauth": False}),
+    "qwen-code": ("httpUrl", _BEARER, {}),
+    "copilot": ("url", _BEARER, {"type": "http", "tools": ["*"]}),
+    "cline": ("url", f"Bearer {KEY_PLACEHOLDER}", {"type": "streamableHttp"}),
 }
 """By client: the field of the URL, the authorization header in the client's variable syntax, and the preceding fields."""
 
@@ -96,7 +115,8 @@ def build_client_entry(client: ClientId, target: SetupTarget) -> JsonObject:
         msg = f"{client} has no JSON file"
         raise ValueError(msg)
     field, authorization, before = _HTTP_ENTRIES[client]
-    return {**before, field: target.url, "headers": {"Authorization": authorization}}
+    entry: JsonObject = {**before, field: target.url, "headers": {"Authorization": authorization}}
+    return {"transport": entry} if client == "cline" else entry
 
 
 VSCODE_INPUT: JsonObject = {"type": "promptString", "id": "rookery-key", "description": "A key of Rookery", "password": True}
@@ -172,7 +192,8 @@ def list_setups(target: SetupTarget) -> list[SetupGuide]:
                    text=_render_file("vscode", target, section="servers", before={"inputs": [VSCODE_INPUT]}),
                    note="In the workspace's folder. VS Code asks for the key at first use and stores it in the system's secret store."),
         SetupGuide(client="codex", name="Codex", file="~/.codex/config.toml", language="toml", text=build_codex_table(target),
-                   note=_EXPORT),
+                   note=f"{_EXPORT} The background server of Codex keeps the variables of its first start, so rookery connect codex "
+                   "--write puts the key into a file instead."),
         SetupGuide(client="claude-desktop", name="Claude Desktop", file="claude_desktop_config.json", language="json",
                    text=_render_file("claude-desktop", target),
                    note="Settings, Developer, Edit Config opens the file. It needs Node.js, whose npx runs the bridge mcp-remote. "
@@ -185,6 +206,16 @@ def list_setups(target: SetupTarget) -> list[SetupGuide]:
         SetupGuide(client="zed", name="Zed", file="~/.config/zed/settings.json", language="json",
                    text=_render_file("zed", target, section="context_servers"),
                    note=f"Add it to the settings (zed: open settings). Replace {KEY_PLACEHOLDER} by your key, or let rookery connect zed "
+                   f"--write create one: {_PLAIN_TEXT}"),
+        SetupGuide(client="opencode", name="opencode", file="~/.config/opencode/opencode.json", language="json",
+                   text=_render_file("opencode", target, section="mcp"), note=f"Or opencode.json in the project's folder. {_EXPORT}"),
+        SetupGuide(client="qwen-code", name="Qwen Code", file="~/.qwen/settings.json", language="json",
+                   text=_render_file("qwen-code", target), note=f"Or .qwen/settings.json in the project's folder. {_EXPORT}"),
+        SetupGuide(client="copilot", name="Copilot CLI", file="~/.copilot/mcp-config.json", language="json",
+                   text=_render_file("copilot", target), note=f"Or .github/mcp.json in the project's folder. {_EXPORT}"),
+        SetupGuide(client="cline", name="Cline", file="~/.cline/data/settings/cline_mcp_settings.json", language="json",
+                   text=_render_file("cline", target),
+                   note=f"The file of Cline's terminal program. Replace {KEY_PLACEHOLDER} by your key, or let rookery connect cline "
                    f"--write create one: {_PLAIN_TEXT}"),
         SetupGuide(client="curl", name="curl", file=None, language="sh", text=_render_curl(target),
                    note=f"Plain HTTP, without MCP. The key comes from {KEY_VARIABLE} through a pipe, so that process lists do not "

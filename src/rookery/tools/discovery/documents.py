@@ -12,9 +12,11 @@ from urllib.parse import urlsplit
 from rookery.access.models import Caller
 from rookery.kernel.clock import format_iso
 from rookery.tools.catalogue import Catalogue
-from rookery.tools.catalogue_tool import is_tool_disabled
+from rookery.tools.catalogue_tool import list_tool_names
 from rookery.tools.errors import ServerNotFound
-from rookery.tools.models import HealthStatus, JsonObject, Server, ServerStatus
+from rookery.tools.models import BuiltinTarget, HealthStatus, JsonObject, Server, ServerFeatures, ServerStatus
+from rookery.tools.server_info import complete_server, shorten
+from rookery.tools.servers.health_file import ReportedHealth, shorten_reason
 from rookery.tools.supervision.session_pool import SessionPool
 
 REGISTRY_VERSION = "1.0"
@@ -24,6 +26,8 @@ PROTOCOL_VERSIONS = ("2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26")
 _CARD_SCHEMA_URL = "https://static.modelcontextprotocol.io/schemas/v2/server-card.schema.json"
 _ENTRY_SCHEMA_URL = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 _REGISTRY_META = "io.modelcontextprotocol.registry/official"
+_REASON_SCOPE = "servers:read"
+"""The scope to read why a server does not work (D-12)."""
 _NO_WORKSPACE = 0
 """No workspace has this number. It selects the health that is not specific to a workspace."""
 _MAX_SHORT_LENGTH = 100
@@ -38,7 +42,9 @@ class ServerListing:
     One server as a caller may see it, with the number of its features.
 
     Attributes:
+        server: What its entry does not say is filled in from what the server says about itself.
         related: The related servers of its entry that the caller sees too.
+        last_error: The reason of its health, in one line, if the caller may read it.
     """
 
     server: Server
@@ -48,6 +54,7 @@ class ServerListing:
     resource_count: int
     prompt_count: int
     changed_at: datetime | None
+    last_error: str | None = None
 
     @property
     def capabilities(self) -> list[str]:
@@ -73,6 +80,7 @@ class Discovery:
         self._catalogue = catalogue
         self._sessions = sessions
         self._address = mcp_address
+        self._tool_counts: dict[str, tuple[Server, ServerFeatures, int]] = {}
         self.organization = organization
 
     def list_servers(self, caller: Caller | None) -> list[ServerListing]:
@@ -99,6 +107,30 @@ class Discovery:
             if listing.server.id == server_id:
                 return listing
         raise ServerNotFound(server_id, [listing.server.id for listing in self.list_servers(caller)])
+
+    def report_health(self) -> dict[str, ReportedHealth]:
+        """Return the health of the servers of the file, by id, with its reason: for the operator, so also of private servers."""
+        reports: dict[str, ReportedHealth] = {}
+        for server in self._catalogue.list_shared_servers():
+            if isinstance(server.target, BuiltinTarget):
+                continue
+            state, features = self._sessions.get_shown_health(server, _NO_WORKSPACE), self._catalogue.get_features(server)
+            tool_count = self._count_tools(server, features)
+            reports[server.id] = ReportedHealth(
+                health=state.health.value,
+                reason=shorten_reason(state.last_error),
+                tool_count=tool_count,
+                feature_count=tool_count + len(features.resources) + len(features.templates) + len(features.prompts),
+            )
+        self._tool_counts = {server_id: self._tool_counts[server_id] for server_id in reports}
+        return reports
+
+    def _count_tools(self, server: Server, features: ServerFeatures) -> int:
+        """Return the number of listed tools. It is counted again only for another entry or another list."""
+        counted = self._tool_counts.get(server.id)
+        if counted is None or counted[0] is not server or counted[1] is not features:
+            counted = self._tool_counts[server.id] = (server, features, len(list_tool_names(server, features)))
+        return counted[2]
 
     def get_mcp_url(self, server_id: str | None = None) -> str:
         """Return the MCP URL of one server, or of all servers together."""
@@ -210,18 +242,17 @@ class Discovery:
 
     def _to_listing(self, caller: Caller | None, server: Server, visible_ids: Collection[str]) -> ServerListing:
         features = self._catalogue.get_features(server, caller)
-        if caller is None:
-            tool_count = sum(not is_tool_disabled(server, str(tool.get("name", ""))) for tool in features.tools)
-        else:
-            tool_count = len(self._catalogue.list_tools(caller, server))
+        state = self._sessions.get_shown_health(server, _NO_WORKSPACE if caller is None else caller.workspace_id)
         return ServerListing(
-            server=server,
+            # Instructions are for agents that use the server, so that visitors without a key do not see them.
+            server=complete_server(server, features, has_instructions=caller is not None),
             related=tuple(related_id for related_id in server.related_servers if related_id in visible_ids),
-            health=self._sessions.get_health_state(server, _NO_WORKSPACE if caller is None else caller.workspace_id).health,
-            tool_count=tool_count,
+            health=state.health,
+            last_error=shorten_reason(state.last_error) if caller is not None and caller.has_scope(_REASON_SCOPE) else None,
+            tool_count=len(list_tool_names(server, features)) if caller is None else len(self._catalogue.list_tools(caller, server)),
             resource_count=len(features.resources),
             prompt_count=len(features.prompts),
-            changed_at=self._catalogue.changed_at(server),
+            changed_at=self._catalogue.changed_at(server, caller),
         )
 
 
@@ -232,8 +263,4 @@ def get_version() -> str:
 
 def _shorten_description(server: Server) -> str:
     """Return a description of 1 to 100 characters, truncated between words."""
-    text = " ".join((server.tagline or server.description or server.name).split())
-    if len(text) <= _MAX_SHORT_LENGTH:
-        return text
-    cut = text[: _MAX_SHORT_LENGTH - 1].rsplit(" ", 1)[0]
-    return f"{cut[: _MAX_SHORT_LENGTH - 1]}…"
+    return shorten(server.tagline or server.description or server.name, _MAX_SHORT_LENGTH)

@@ -6,14 +6,9 @@ from collections.abc import Sequence
 from typing import cast
 from urllib.parse import quote
 
-from rookery.tools.gateway_names import map_gateway_names
+from rookery.tools.discovery.embedded_schemas import SchemaEmbedder, to_json_pointer
+from rookery.tools.gateway_names import MAX_NAME_LENGTH, map_gateway_names
 from rookery.tools.models import JsonObject, Server
-
-_DATA_KEYWORDS = frozenset({"const", "default", "enum", "example", "examples"})
-"""Keywords whose values are data, so that "$ref" in them is not a reference."""
-
-_NAME_MAPS = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
-"""Keywords whose value maps names to schemas: a property may be called `default` or `$ref`."""
 
 _ERROR_SCHEMA: JsonObject = {
     "type": "object",
@@ -34,7 +29,8 @@ _FAILURE_SCHEMA: JsonObject = {
         "server": {"type": "string"},
         "tool": {"type": "string"},
         "error": {"type": "string", "description": "The tool's error text."},
-        "code": {"enum": ["tool_execution_error", "tool_timeout", "server_unavailable", "result_too_large"]},
+        "code": {"enum": ["tool_execution_error", "tool_timeout", "server_unavailable", "server_http_error", "result_too_large"]},
+        "retry_after": {"type": "integer", "description": "Seconds to wait, as in Retry-After."},
         "duration_ms": {"type": "integer"},
         "result": {"type": "object"},
     },
@@ -58,11 +54,12 @@ def build_openapi(server: Server, tools: Sequence[JsonObject], *, address: str, 
         version: The version of this API.
     """
     paths: JsonObject = {}
+    embedder = SchemaEmbedder()
     by_name = {str(tool.get("name", "")): tool for tool in tools}
-    for gateway_name, name in map_gateway_names(server.id, by_name).items():
+    for gateway_name, name in map_gateway_names(server.id, by_name, MAX_NAME_LENGTH).items():
         # Braces in a path would be parsed as a parameter.
         path = f"/servers/{server.id}/tools/{quote(name, safe='')}"
-        paths[path] = {"post": _build_operation(server, by_name[name], path, gateway_name)}
+        paths[path] = {"post": _build_operation(server, by_name[name], path, gateway_name, embedder)}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -85,13 +82,13 @@ def build_openapi(server: Server, tools: Sequence[JsonObject], *, address: str, 
     }
 
 
-def _build_operation(server: Server, tool: JsonObject, path: str, gateway_name: str) -> JsonObject:
+def _build_operation(server: Server, tool: JsonObject, path: str, gateway_name: str, embedder: SchemaEmbedder) -> JsonObject:
     annotations = tool.get("annotations")
     hints = cast("JsonObject", annotations if isinstance(annotations, dict) else {})
     title = tool.get("title") or hints.get("title")
     description, name = tool.get("description"), str(tool.get("name", ""))
-    input_schema = _embed_schema(
-        tool.get("inputSchema"), at=_to_json_pointer("paths", path, "post", "requestBody", "content", "application/json", "schema")
+    input_schema = embedder.embed(
+        tool.get("inputSchema"), at=to_json_pointer("paths", path, "post", "requestBody", "content", "application/json", "schema")
     )
     operation: JsonObject = {
         "operationId": gateway_name,
@@ -102,7 +99,7 @@ def _build_operation(server: Server, tool: JsonObject, path: str, gateway_name: 
         "responses": {
             "200": {
                 "description": "The tool's result.",
-                "content": {"application/json": {"schema": _build_response_schema(tool, path)}},
+                "content": {"application/json": {"schema": _build_response_schema(tool, path, embedder)}},
             },
             **{status: _build_error_response(text, "Refusal") for status, text in _ERROR_DESCRIPTIONS.items()},
             "500": _build_error_response("The tool failed, or its server could not be reached.", "Failure"),
@@ -115,7 +112,7 @@ def _build_operation(server: Server, tool: JsonObject, path: str, gateway_name: 
     return operation
 
 
-def _build_response_schema(tool: JsonObject, path: str) -> JsonObject:
+def _build_response_schema(tool: JsonObject, path: str, embedder: SchemaEmbedder) -> JsonObject:
     location = ("paths", path, "post", "responses", "200", "content", "application/json", "schema", *_STRUCTURED_CONTENT_PATH)
     result: JsonObject = {
         "type": "object",
@@ -125,7 +122,7 @@ def _build_response_schema(tool: JsonObject, path: str) -> JsonObject:
         },
     }
     if isinstance(tool.get("outputSchema"), dict):
-        cast("JsonObject", result["properties"])["structuredContent"] = _embed_schema(tool["outputSchema"], at=_to_json_pointer(*location))
+        cast("JsonObject", result["properties"])["structuredContent"] = embedder.embed(tool["outputSchema"], at=to_json_pointer(*location))
     return {
         "type": "object",
         "required": ["success", "server", "tool", "duration_ms"],
@@ -141,54 +138,3 @@ def _build_response_schema(tool: JsonObject, path: str) -> JsonObject:
 
 def _build_error_response(text: str, name: str) -> JsonObject:
     return {"description": text, "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}}
-
-
-def _embed_schema(schema: object, *, at: str) -> JsonObject:
-    """
-    Return a tool's schema unchanged, except that local references are prefixed with its location in the document.
-
-    The standard would allow an `$id` instead, which leaves the schema unchanged. Common validators and generators ignore it
-    and resolve `#/$defs/…` from the root of the document.
-
-    Args:
-        at: The JSON pointer of its location.
-    """
-    if not isinstance(schema, dict):
-        return {"type": "object"}
-    fields = cast("JsonObject", schema)
-    return fields if "$id" in fields or not _has_local_reference(fields) else cast("JsonObject", _rebase_references(fields, at))
-
-
-def _has_local_reference(part: object, *, is_name_map: bool = False) -> bool:
-    if isinstance(part, dict):
-        fields = cast("JsonObject", part)
-        return (not is_name_map and _is_local_reference(fields.get("$ref"))) or any(
-            _has_local_reference(item, is_name_map=not is_name_map and key in _NAME_MAPS)
-            for key, item in fields.items()
-            if is_name_map or key not in _DATA_KEYWORDS
-        )
-    return isinstance(part, list) and any(_has_local_reference(item) for item in cast("list[object]", part))
-
-
-def _rebase_references(part: object, at: str, *, is_name_map: bool = False) -> object:
-    if isinstance(part, dict):
-        fields = cast("JsonObject", part)
-        moved = {
-            key: item
-            if not is_name_map and key in _DATA_KEYWORDS
-            else _rebase_references(item, at, is_name_map=not is_name_map and key in _NAME_MAPS)
-            for key, item in fields.items()
-        }
-        if not is_name_map and _is_local_reference(fields.get("$ref")):
-            moved["$ref"] = f"#{at}{cast('str', fields['$ref'])[1:]}"
-        return moved
-    return [_rebase_references(item, at) for item in cast("list[object]", part)] if isinstance(part, list) else part
-
-
-def _is_local_reference(reference: object) -> bool:
-    return isinstance(reference, str) and (reference == "#" or reference.startswith("#/"))
-
-
-def _to_json_pointer(*names: str) -> str:
-    """Return a JSON pointer as a URI fragment (RFC 6901, section 6)."""
-    return "".join("/" + quote(name.replace("~", "~0").replace("/", "~1"), safe="~$") for name in names)

@@ -53,7 +53,9 @@ class ToolSearch:
         self._similarity = similarity
         self._documents: dict[str, _ServerDocuments] = {}
 
-    async def find(self, caller: Caller, query: str, limit: int = 10, server: str | None = None) -> list[ToolMatch]:
+    async def find(
+        self, caller: Caller, query: str, limit: int = 10, server: str | None = None, session_id: str | None = None
+    ) -> list[ToolMatch]:
         """
         Return at most *limit* tools that *caller* may see and that match *query*, best first. It never waits for an upstream.
 
@@ -61,6 +63,7 @@ class ToolSearch:
             query: A need in plain language, words, or a tool's name.
             limit: 1 to 50.
             server: Only tools of this server.
+            session_id: The agent session of the request; see `Catalogue.list_tools`.
 
         Raises:
             RookeryError: *server* does not exist, is disabled, or is not allowed for this key.
@@ -70,9 +73,10 @@ class ToolSearch:
         documents: list[ToolDocument] = []
         for candidate_server in servers:
             server_documents = self._get_documents(candidate_server)
-            for tool in self._catalogue.list_tools(caller, candidate_server):
+            for tool in self._catalogue.list_tools(caller, candidate_server, session_id):
                 candidates.append((candidate_server, tool))
-                documents.append(server_documents[tool.name])
+                document = server_documents.get(tool.name)  # None: the tool exists only in the caller's session
+                documents.append(document or build_tool_document(candidate_server, tool.definition))
         if not candidates:
             return []
         word_scores = score_by_words(query, documents)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 import mcp_types as types
 import structlog
@@ -12,20 +14,28 @@ from mcp import MCPError
 from mcp.server.connection import Connection
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated, ServerEvent, ToolsListChanged
+from starlette.requests import Request
 
+from rookery.access.guard import get_caller
 from rookery.access.models import Caller
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.logs import FailureLog
+from rookery.tools.call_options import CallOptions
 from rookery.tools.catalogue import Catalogue
+from rookery.tools.feature_lists import FeatureChange
 from rookery.tools.gateway.catalogue_views import GatewayView
-from rookery.tools.gateway.mcp_requests import HandlerContext, McpRequest, get_client_connection, get_mcp_request
-from rookery.tools.models import Server, ServerFeatures
+from rookery.tools.gateway.eviction import EvictionRefused, select_evicted
+from rookery.tools.gateway.list_changes import CanSeeTool, ListChanges
+from rookery.tools.gateway.mcp_requests import HandlerContext, McpRequest, get_client_connection, get_mcp_request, get_view
+from rookery.tools.models import Server
 from rookery.tools.ports import GatewayKeyVerifier, OnUpdate
 from rookery.tools.resources import ResourceReader
 
 _log = structlog.stdlib.get_logger("rookery.tools")
 
 MAX_SUBSCRIPTIONS_PER_CLIENT = 100
+_RENEWAL_TIMEOUT_S = 5.0
+"""Wait of the end of a subscription for a renewal of it that is under way."""
 _RETRY_DELAYS_S = (1.0, 5.0, 30.0)
 """Delays before attempts to subscribe again after an upstream session ended. After the last one, the subscription is given up."""
 MAX_STREAMS_PER_KEY = 50
@@ -44,6 +54,8 @@ class ResourceSubscription:
     Attributes:
         client_uri: The URI in the client's view.
         upstream_uri: The server's own URI.
+        options: The headers of the client's last request about it. Every request for the subscription forwards them.
+        is_renewing: A request that renews it is under way.
     """
 
     mcp_request: McpRequest
@@ -51,7 +63,9 @@ class ResourceSubscription:
     client_uri: str
     upstream_uri: str
     on_update: OnUpdate
+    options: CallOptions
     retry_task: asyncio.Task[None] | None = None
+    is_renewing: bool = False
 
 
 class ResourceSubscriptions:
@@ -72,36 +86,45 @@ class ResourceSubscriptions:
             server = resources.get_server(mcp_request.caller, view.server_id)
             upstream_uri = uri
         else:
-            server = resources.find_server_by_uri(mcp_request.caller, uri)
-            upstream_uri = resources.to_upstream_uri(server, uri, mcp_request.caller)
+            target = await resources.uris.resolve(mcp_request.caller, uri, mcp_request.to_list_options())
+            server, upstream_uri = target.server, target.candidates[0]
 
         def on_update(updated: str | None) -> None:
             notify(uri)  # also at the end of the session, because changes until the next subscription would be missed
             if updated is None:
                 watch.retry_task = asyncio.create_task(self._resubscribe(watch))
 
-        watch = ResourceSubscription(mcp_request, server, uri, upstream_uri, on_update)
-        await resources.subscribe(mcp_request.caller, server, upstream_uri, on_update)
+        watch = ResourceSubscription(mcp_request, server, uri, upstream_uri, on_update, mcp_request.to_list_options())
+        await resources.subscribe(mcp_request.caller, server, upstream_uri, on_update, options=watch.options)
         return watch
 
     async def unsubscribe(self, watch: ResourceSubscription) -> None:
         """End the subscription. A failure is logged."""
         if watch.retry_task is not None:
+            if watch.is_renewing:  # else the server would keep a subscription whose answer nobody reads
+                await asyncio.wait({watch.retry_task}, timeout=_RENEWAL_TIMEOUT_S)
             watch.retry_task.cancel()
         try:
-            await self._resources.subscribe(watch.mcp_request.caller, watch.server, watch.upstream_uri, watch.on_update, is_on=False)
+            await self._resources.subscribe(
+                watch.mcp_request.caller, watch.server, watch.upstream_uri, watch.on_update, is_on=False, options=watch.options
+            )
         except RookeryError as error:
             _log.info("gateway.unsubscribe_failed", server=watch.server.id, reason=error.message)
 
     async def _resubscribe(self, watch: ResourceSubscription) -> None:
         for delay_s in _RETRY_DELAYS_S:
             await asyncio.sleep(delay_s)
+            watch.is_renewing = True
             try:
-                await self._resources.subscribe(watch.mcp_request.caller, watch.server, watch.upstream_uri, watch.on_update)
+                await self._resources.subscribe(
+                    watch.mcp_request.caller, watch.server, watch.upstream_uri, watch.on_update, options=watch.options
+                )
             except RookeryError as error:
                 _log.info("gateway.resubscribe_failed", server=watch.server.id, reason=error.message)
             else:
                 return
+            finally:
+                watch.is_renewing = False
 
 
 def _require_capacity(count: int) -> None:
@@ -125,6 +148,7 @@ class _LegacySession:
     connection: Connection
     subscriptions: dict[str, ResourceSubscription] = field(default_factory=dict[str, ResourceSubscription])
     pending_events: dict[ServerEvent, None] = field(default_factory=dict[ServerEvent, None])
+    list_changes: ListChanges | None = None
     is_sending: bool = False
     subscription_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -135,7 +159,9 @@ class _EventStream:
     def __init__(self, caller: Caller, view: GatewayView) -> None:
         self.caller = caller
         self.view = view
+        self.opened_at = time.monotonic()
         self.handler = ListenHandler(self)
+        self.list_changes: ListChanges | None = None
         self._listeners: list[Callable[[ServerEvent], None]] = []
 
     async def publish(self, event: ServerEvent) -> None:
@@ -146,6 +172,11 @@ class _EventStream:
         """Send an event to the stream. The handler drops events that the client did not subscribe to."""
         for listener in self._listeners:
             listener(event)
+
+    def send_all(self, events: list[ServerEvent]) -> None:
+        """Send several events to the stream."""
+        for event in events:
+            self.send(event)
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
         """Add the stream's listener, and return a function that removes it."""
@@ -193,9 +224,22 @@ class ChangeNotifier:
     def add_session(self, ctx: HandlerContext) -> None:
         """Register a new session until it ends."""
         mcp_request = get_mcp_request(ctx)
-        session = _LegacySession(mcp_request.caller, mcp_request.view, get_client_connection(ctx))
+        self._add_session(mcp_request.caller, mcp_request.view, get_client_connection(ctx))
+
+    def add_revived_session(self, request: Request, connection: Connection) -> None:
+        """Register a session that *request* revives."""
+        self._add_session(get_caller(request), get_view(request), connection)
+
+    def announce_all(self, connection: Connection) -> None:
+        """Announce all lists as changed to a client whose session was revived. Changes before that were not announced."""
+        for session in self._sessions:
+            if session.connection is connection and not session.view.is_search:
+                self._queue_events(session, [ToolsListChanged(), ResourcesListChanged(), PromptsListChanged()])
+
+    def _add_session(self, caller: Caller, view: GatewayView, connection: Connection) -> None:
+        session = _LegacySession(caller, view, connection)
         self._sessions.add(session)
-        session.connection.exit_stack.push_async_callback(self._on_session_end, session)
+        connection.exit_stack.push_async_callback(self._on_session_end, session)
 
     async def subscribe(self, mcp_request: McpRequest, uri: str) -> None:
         """
@@ -206,7 +250,9 @@ class ChangeNotifier:
         """
         session = self._get_session(mcp_request)
         async with session.subscription_lock:  # concurrent requests must not exceed the limit
-            if uri not in session.subscriptions:
+            if uri in session.subscriptions:
+                session.subscriptions[uri].options = mcp_request.to_list_options()
+            else:
                 _require_capacity(len(session.subscriptions))
                 session.subscriptions[uri] = await self._subscriptions.subscribe(
                     mcp_request, uri, lambda updated_uri: self._queue_events(session, [ResourceUpdated(updated_uri)])
@@ -216,6 +262,7 @@ class ChangeNotifier:
         """Cancel a session's subscription to a resource. No effect without a subscription."""
         watch = self._get_session(mcp_request).subscriptions.pop(uri, None)
         if watch is not None:
+            watch.options = mcp_request.to_list_options()
             await self._subscriptions.unsubscribe(watch)
 
     def _get_session(self, mcp_request: McpRequest) -> _LegacySession:
@@ -227,22 +274,15 @@ class ChangeNotifier:
 
     async def _on_session_end(self, session: _LegacySession) -> None:
         self._sessions.discard(session)
+        if session.list_changes is not None:
+            session.list_changes.close()
         for watch in session.subscriptions.values():
             await self._subscriptions.unsubscribe(watch)
 
     async def listen(self, ctx: HandlerContext, params: types.SubscriptionsListenRequestParams) -> types.SubscriptionsListenResult:
         """Serve a stream of a modern client until it disconnects."""
         mcp_request = get_mcp_request(ctx)
-        if sum(stream.caller.key_id == mcp_request.caller.key_id for stream in self._streams) >= MAX_STREAMS_PER_KEY:
-            raise MCPError(types.INTERNAL_ERROR, f"This key has {MAX_STREAMS_PER_KEY} open streams, the maximum. Close one first.")
-        if (
-            sum(stream.caller.public_workspace_id == mcp_request.caller.public_workspace_id for stream in self._streams)
-            >= MAX_STREAMS_PER_WORKSPACE
-        ):
-            raise MCPError(
-                types.INTERNAL_ERROR,
-                f"The keys of this workspace have {MAX_STREAMS_PER_WORKSPACE} open streams, the maximum. Close one first.",
-            )
+        self._make_room(mcp_request.caller)
         stream = _EventStream(mcp_request.caller, mcp_request.view)
         self._streams.add(stream)
         watches: list[ResourceSubscription] = []
@@ -260,18 +300,47 @@ class ChangeNotifier:
                 self._send_tasks.add(task := asyncio.create_task(self._subscriptions.unsubscribe(watch)))
                 task.add_done_callback(self._send_tasks.discard)
             self._streams.discard(stream)
+            if stream.list_changes is not None:
+                stream.list_changes.close()
 
-    def _on_change(self, server: Server, before: ServerFeatures | None, after: ServerFeatures | None) -> None:
-        events = _list_events(before or ServerFeatures(), after or ServerFeatures())
-        if not events:
-            return
+    def _make_room(self, caller: Caller) -> None:
+        """
+        Close the oldest stream at each limit that is reached. Its client gets the final message of the protocol, and may listen again.
+
+        Raises:
+            MCPError: All these streams have been opened in the last minute.
+        """
+        of_key = [stream for stream in self._streams if stream.caller.key_id == caller.key_id]
+        if len(of_key) >= MAX_STREAMS_PER_KEY:
+            self._close_oldest(of_key, f"This key has {MAX_STREAMS_PER_KEY} open streams, the maximum.")
+        of_workspace = [stream for stream in self._streams if stream.caller.public_workspace_id == caller.public_workspace_id]
+        if len(of_workspace) >= MAX_STREAMS_PER_WORKSPACE:
+            self._close_oldest(of_workspace, f"The keys of this workspace have {MAX_STREAMS_PER_WORKSPACE} open streams, the maximum.")
+
+    def _close_oldest(self, streams: Iterable[_EventStream], problem: str) -> None:
+        try:
+            oldest = select_evicted({stream: stream.opened_at for stream in streams}, time.monotonic())
+        except EvictionRefused as error:
+            message = f"{problem} Close one, or try again in {error.retry_after_s} s."
+            raise MCPError(types.INTERNAL_ERROR, message, {"retry_after": error.retry_after_s}) from error
+        oldest.handler.close()
+        self._streams.discard(oldest)
+
+    def _on_change(self, change: FeatureChange) -> None:
         for stream in tuple(self._streams):
-            if self._is_concerned(stream.caller, stream.view, server):
-                for event in events:
-                    stream.send(event)
+            if self._is_concerned(stream, change):
+                if stream.list_changes is None:
+                    stream.list_changes = ListChanges(self._build_filter(stream), stream.send_all)
+                stream.list_changes.add(change)
         for session in tuple(self._sessions):
-            if self._is_concerned(session.caller, session.view, server):
-                self._queue_events(session, events)
+            if self._is_concerned(session, change):
+                if session.list_changes is None:
+                    session.list_changes = ListChanges(self._build_filter(session), partial(self._queue_events, session))
+                session.list_changes.add(change)
+
+    def _build_filter(self, client: _LegacySession | _EventStream) -> CanSeeTool:
+        """Return the filter of the tools that a client sees. Its caller has the rights of now."""
+        return lambda server, tool: self._catalogue.can_see_tool(client.caller, server, tool)
 
     def _queue_events(self, session: _LegacySession, events: list[ServerEvent]) -> None:
         session.pending_events.update(dict.fromkeys(events))
@@ -316,12 +385,13 @@ class ChangeNotifier:
         if session_id is not None and self.end_session is not None:
             await self.end_session(session_id)
 
-    def _is_concerned(self, caller: Caller, view: GatewayView, server: Server) -> bool:
+    def _is_concerned(self, client: _LegacySession | _EventStream, change: FeatureChange) -> bool:
+        view, server = client.view, change.server
         if view.is_search:
-            return False  # the two tools of search mode never change
+            return False  # the tools of search mode never change
         if view.server_id not in {None, server.id}:
             return False
-        return self._catalogue.is_visible_to(caller, server)
+        return self._catalogue.is_visible_to(client.caller, server) and self._catalogue.concerns(change, client.caller, view.session_id)
 
 
 async def _send_events(session: _LegacySession) -> None:
@@ -346,14 +416,3 @@ async def _send_events(session: _LegacySession) -> None:
     finally:
         session.pending_events.clear()
         session.is_sending = False
-
-
-def _list_events(before: ServerFeatures, after: ServerFeatures) -> list[ServerEvent]:
-    events: list[ServerEvent] = []
-    if before.tools != after.tools:
-        events.append(ToolsListChanged())
-    if (before.resources, before.templates) != (after.resources, after.templates):
-        events.append(ResourcesListChanged())
-    if before.prompts != after.prompts:
-        events.append(PromptsListChanged())
-    return events

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
@@ -21,9 +22,11 @@ from mcp import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from pydantic import RootModel, ValidationError
 
+from rookery.access.models import Caller
 from rookery.kernel.server_group import ServerGroup
-from rookery.tools.calling.tool_call import CallOptions
+from rookery.tools.call_options import CallOptions
 from rookery.tools.errors import UpstreamErrorResponse
+from rookery.tools.gateway.eviction import EvictionRefused, select_evicted, select_of_largest
 from rookery.tools.gateway.forwarding import WAITING_STATE_PREFIX
 from rookery.tools.gateway.mcp_requests import McpRequest
 from rookery.tools.models import JsonObject
@@ -36,8 +39,9 @@ _MAX_INPUT_REQUESTS = 10
 """Limit on rounds of input for one call."""
 _INPUT_TIMEOUT_S = 300.0
 """Time that a call waits for the client's input: for its next request (modern) or its response (legacy)."""
-_MAX_WAITING_CALLS = 1000
-_MAX_WAITING_CALLS_PER_KEY = 32
+MAX_WAITING_CALLS = 1000
+MAX_WAITING_CALLS_PER_WORKSPACE = 250
+MAX_WAITING_CALLS_PER_KEY = 32
 
 _REQUEST_TYPES: dict[str, type[types.ElicitRequest | types.CreateMessageRequest | types.ListRootsRequest]] = {
     "elicitation/create": types.ElicitRequest,
@@ -67,6 +71,7 @@ class _WaitingCall:
     requests: asyncio.Queue[_InputRequest] = field(default_factory=asyncio.Queue[_InputRequest])
     open_requests: dict[str, _InputRequest] = field(default_factory=dict[str, _InputRequest])
     expiry: asyncio.TimerHandle | None = None
+    waiting_since: float = 0.0
     request_count: int = 0
 
 
@@ -169,6 +174,7 @@ class InputRequestBroker:
             waiting_call.open_requests[input_request.name] = input_request
         state = WAITING_STATE_PREFIX + self._group.mark_owner(secrets.token_urlsafe(24))
         self._waiting[state] = waiting_call
+        waiting_call.waiting_since = time.monotonic()
         waiting_call.expiry = asyncio.get_running_loop().call_later(_INPUT_TIMEOUT_S, self._expire, state)
         requests = {
             name: {"method": input_request.method, "params": input_request.params}
@@ -178,19 +184,40 @@ class InputRequestBroker:
 
     async def _request_input(self, waiting_call: _WaitingCall, method: str, params: JsonObject) -> JsonObject:
         _require_capability(waiting_call.mcp_request, method)
-        own_count = sum(
-            other_call.mcp_request.caller.key_id == waiting_call.mcp_request.caller.key_id for other_call in self._waiting.values()
-        )
-        if (
-            len(self._waiting) >= _MAX_WAITING_CALLS
-            or own_count >= _MAX_WAITING_CALLS_PER_KEY
-            or waiting_call.request_count >= _MAX_INPUT_REQUESTS
-        ):
-            raise UpstreamErrorResponse(types.INTERNAL_ERROR, "Too many calls wait for input from their clients. Try again later.")
+        if waiting_call.request_count >= _MAX_INPUT_REQUESTS:
+            raise UpstreamErrorResponse(types.INTERNAL_ERROR, f"This call has requested input {_MAX_INPUT_REQUESTS} times, the maximum.")
+        self._make_room(waiting_call.mcp_request.caller)
         waiting_call.request_count += 1
         input_request = _InputRequest(f"request-{waiting_call.request_count}", method, params, asyncio.get_running_loop().create_future())
         waiting_call.requests.put_nowait(input_request)
         return await input_request.answer
+
+    def _make_room(self, caller: Caller) -> None:
+        """
+        Cancel a waiting call at each limit that is reached: of the key, of the workspace, or of the process.
+
+        Raises:
+            UpstreamErrorResponse: The calls that could give way have all waited for less than a minute.
+        """
+        now = time.monotonic()
+        waiting_since = {state: call.waiting_since for state, call in self._waiting.items()}
+        workspaces = {state: call.mcp_request.caller.public_workspace_id for state, call in self._waiting.items()}
+        keys = {
+            state: self._waiting[state].mcp_request.caller.key_id
+            for state, workspace_id in workspaces.items()
+            if workspace_id == caller.public_workspace_id
+        }
+        of_key = {state: waiting_since[state] for state, key_id in keys.items() if key_id == caller.key_id}
+        try:
+            if len(of_key) >= MAX_WAITING_CALLS_PER_KEY:
+                self._expire(select_evicted(of_key, now))
+            elif len(keys) >= MAX_WAITING_CALLS_PER_WORKSPACE:
+                self._expire(select_of_largest(keys, caller.key_id, waiting_since, now))
+            elif len(workspaces) >= MAX_WAITING_CALLS:
+                self._expire(select_of_largest(workspaces, caller.public_workspace_id, waiting_since, now))
+        except EvictionRefused as error:
+            message = f"Too many calls wait for input from their clients. Try again in {error.retry_after_s} s."
+            raise UpstreamErrorResponse(types.INTERNAL_ERROR, message, {"retry_after": error.retry_after_s}) from error
 
     def _resume(self, mcp_request: McpRequest, options: CallOptions) -> _WaitingCall:
         """Pass the client's responses to the waiting call. The call must belong to the same key and view."""
@@ -221,7 +248,11 @@ class InputRequestBroker:
 
     def _expire(self, state: str) -> None:
         waiting_call = self._waiting.pop(state, None)
-        if waiting_call is not None and waiting_call.task is not None:
+        if waiting_call is None:
+            return
+        if waiting_call.expiry is not None:
+            waiting_call.expiry.cancel()
+        if waiting_call.task is not None:
             waiting_call.task.cancel()
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from starlette.types import Receive, Scope, Send
 
+from rookery.kernel.http.request_body import replay_body
 from rookery.kernel.imports import import_in_thread
 from rookery.kernel.server_group import ServerGroup
 from rookery.tools.calling.tool_runner import ToolRunner
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.discovery.tool_search import ToolSearch
 from rookery.tools.gateway.catalogue_views import CatalogueViews
-from rookery.tools.ports import GatewayKeyVerifier
+from rookery.tools.gateway.client_forms import ClientForms
+from rookery.tools.gateway.session_ids import ClientSessionIds
+from rookery.tools.gateway_names import DEFAULT_NAME_LENGTH
+from rookery.tools.ports import BuiltinServer, GatewayKeyVerifier
 from rookery.tools.resources import ResourceReader
 
 if TYPE_CHECKING:
@@ -35,16 +40,21 @@ class Gateway:
         resources: ResourceReader,
         search: ToolSearch,
         keys: GatewayKeyVerifier,
+        session_ids: ClientSessionIds,
         group: ServerGroup,
+        builtins: Sequence[BuiltinServer] = (),
+        max_name_length: int = DEFAULT_NAME_LENGTH,
     ) -> None:
         self.catalogue = catalogue
         self._group = group
         self._forwarder: RequestForwarder | None = None
         self._keys = keys
+        self._session_ids = session_ids
         self._calls = calls
         self._resources = resources
         self._search = search
-        self._views = CatalogueViews(catalogue, resources)
+        self._forms = ClientForms(builtins)
+        self._views = CatalogueViews(catalogue, resources, max_name_length)
         self._owner: asyncio.Task[None] | None = None
         self._protocol: asyncio.Future[ProtocolServer] | None = None
         self._stopping = asyncio.Event()
@@ -59,8 +69,10 @@ class Gateway:
         if self._group.count > 1:
             forwarder = await self._get_forwarder()
             owner = forwarder.find_owner(scope, body)
-            if owner is not None and await forwarder.forward(owner, scope, body, receive, send):
-                return
+            if owner is not None:
+                if await forwarder.forward(owner, scope, body, receive, send):
+                    return
+                receive = replay_body(body or b"", receive)  # the forwarder has read it, to notice that the client leaves
         await self._serve_here(scope, receive, send)
 
     async def serve_forwarded(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -127,6 +139,8 @@ class Gateway:
             resources=self._resources,
             views=self._views,
             search_mode=SearchModeTools(self._views, self._search),
+            forms=self._forms,
             notifier=ChangeNotifier(self.catalogue, ResourceSubscriptions(self._resources), self._keys),
+            session_ids=self._session_ids,
             group=self._group,
         )

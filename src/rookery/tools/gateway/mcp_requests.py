@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias, cast
 
 import mcp_types as types
@@ -14,8 +14,11 @@ from starlette.requests import Request
 
 from rookery.access.guard import get_caller
 from rookery.access.models import Caller
-from rookery.tools.calling.tool_call import CallOptions
+from rookery.tools.call_options import CallOptions
+from rookery.tools.calling.results import PROTOCOL_META_PREFIX
 from rookery.tools.gateway.catalogue_views import VIEW_STATE_KEY, GatewayView
+from rookery.tools.gateway.client_session_ids import list_client_sessions
+from rookery.tools.mcp_apps import select_extensions
 from rookery.tools.models import JsonObject
 
 HandlerContext: TypeAlias = ServerRequestContext[None, Request]
@@ -26,8 +29,6 @@ _MAX_UNREAD_BYTES = 256 * 1024
 """Limit on notification bytes of one call that wait for a slow client. Further notifications are dropped."""
 _NOTICE_OVERHEAD_BYTES = 1024
 """Bytes that a waiting notification takes in addition to its text."""
-_PROTOCOL_META_PREFIX = "io.modelcontextprotocol/"
-"""Prefix of the `_meta` keys that apply to one connection only: revision, software, capabilities."""
 
 
 @dataclass(slots=True)
@@ -51,15 +52,35 @@ class McpRequest:
 
     @property
     def capabilities(self) -> JsonObject:
-        """The capabilities that the client declares."""
+        """The capabilities that the client declares, without the extensions that Rookery does not pass on."""
         declared = self.ctx.session.client_capabilities
-        return {} if declared is None else declared.model_dump(mode="json", by_alias=True, exclude_none=True)
+        if declared is None:
+            return {}
+        capabilities = declared.model_dump(mode="json", by_alias=True, exclude_none=True)
+        extensions = select_extensions(capabilities)
+        others = {name: value for name, value in capabilities.items() if name != "extensions"}
+        return {**others, "extensions": extensions} if extensions else others
+
+    @property
+    def client_name(self) -> str:
+        """The name of the client's software; empty if it did not say."""
+        params = self.ctx.session.client_params
+        return "" if params is None else params.client_info.name
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of the client's HTTP request, by lower-case name."""
+        return dict(_get_http_request(self.ctx).headers)
+
+    def to_list_options(self) -> CallOptions:
+        """Return the options with which a session is opened and listed for the request: its agent session and its headers."""
+        return CallOptions(session_id=self.view.session_id, headers=self.headers, capabilities=self.capabilities)
 
     def to_call_options(self) -> CallOptions:
         """Return the call options that the request contains."""
         request, params = _get_http_request(self.ctx), self.ctx.params or {}
         meta = cast("Mapping[str, object]", params.get("_meta") or {})
-        passed = {name: value for name, value in meta.items() if not name.startswith(_PROTOCOL_META_PREFIX) and name != "progressToken"}
+        passed = {name: value for name, value in meta.items() if not name.startswith(PROTOCOL_META_PREFIX) and name != "progressToken"}
         level = self._get_log_level(meta)
         if level is not None:
             passed[types.LOG_LEVEL_META_KEY] = level
@@ -68,10 +89,11 @@ class McpRequest:
             session_id=request.headers.get("x-session-id") or None,
             on_progress=self.send_progress if "progressToken" in meta else None,
             on_log=None if level is None else self.send_log,
-            headers=dict(request.headers),
+            headers=self.headers,
             capabilities=self.capabilities,
             input_responses=cast("JsonObject", responses) if isinstance(responses, dict) else None,
             request_state=state if isinstance(state, str) else None,
+            client_sessions=list_client_sessions(meta),
             meta=passed or None,
         )
 
@@ -113,8 +135,14 @@ class McpRequest:
 def get_mcp_request(ctx: HandlerContext) -> McpRequest:
     """Return the request of *ctx*, with the caller and view that the guard and the route stored."""
     request = _get_http_request(ctx)
+    return McpRequest(caller=get_caller(request), view=get_view(request), ctx=ctx)
+
+
+def get_view(request: Request) -> GatewayView:
+    """Return the view that the route stored, with the agent session of the request."""
     view = cast("Mapping[str, object]", request.scope["state"]).get(VIEW_STATE_KEY)
-    return McpRequest(caller=get_caller(request), view=view if isinstance(view, GatewayView) else GatewayView(), ctx=ctx)
+    served_view = view if isinstance(view, GatewayView) else GatewayView()
+    return replace(served_view, session_id=request.headers.get("x-session-id") or None)
 
 
 def get_client_connection(ctx: HandlerContext) -> Connection:

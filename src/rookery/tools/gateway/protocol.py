@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from typing import TypeVar, cast
 
 import mcp_types as types
 from mcp import MCPError
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext
-from mcp.server.auth.provider import AccessToken
 from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.server.lowlevel.server import NotificationOptions
-from mcp.server.streamable_http import StreamableHTTPServerTransport
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
@@ -28,27 +24,46 @@ from rookery.access.models import Caller
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.request_context import CURRENT_REQUEST
 from rookery.kernel.server_group import ServerGroup
-from rookery.tools.calling.tool_call import CallOptions
+from rookery.tools.call_options import CallOptions
 from rookery.tools.calling.tool_runner import ToolRunner
-from rookery.tools.errors import TooManySessions
 from rookery.tools.gateway.catalogue_views import VIEW_STATE_KEY, CatalogueViews, GatewayView
 from rookery.tools.gateway.change_notifications import ChangeNotifier
+from rookery.tools.gateway.client_forms import ClientForms
+from rookery.tools.gateway.client_sessions import ClientSessionManager, build_user
 from rookery.tools.gateway.input_requests import InputRequestBroker
 from rookery.tools.gateway.mcp_requests import HandlerContext, McpRequest, get_mcp_request
-from rookery.tools.gateway.protocol_results import raise_protocol_error, rewrite_result_uris, rewrite_uri, to_error_result, to_tool_result
-from rookery.tools.gateway.search_mode import CALL_TOOL, FIND_TOOL, INPUT_SCHEMAS, SEARCH_MODE_TOOLS, SearchModeTools, parse_call
+from rookery.tools.gateway.protocol_results import (
+    LinkRenamer,
+    build_failure_result,
+    raise_protocol_error,
+    rename_result_links,
+    to_error_result,
+    to_tool_result,
+)
+from rookery.tools.gateway.search_mode import (
+    CALL_READ_ONLY_TOOL,
+    CALL_TOOL,
+    CALLING_TOOLS,
+    FIND_TOOL,
+    INPUT_SCHEMAS,
+    SEARCH_MODE_TOOLS,
+    SearchModeTools,
+    parse_call,
+)
+from rookery.tools.gateway.session_ids import ClientSessionIds
+from rookery.tools.gateway.unknown_fields import keep_unknown_fields, record_result
+from rookery.tools.gateway.unset_arguments import drop_unset_arguments
 from rookery.tools.models import JsonObject
+from rookery.tools.models import Server as ToolServer
 from rookery.tools.resources import ResourceReader
+from rookery.tools.server_info import INSTRUCTIONS_TEMPLATE
 
 P = TypeVar("P", bound=BaseModel)
 _ListItems = Callable[[Caller, GatewayView], Iterable[JsonObject]]
 
-MAX_BODY_BYTES = 4 * 1024 * 1024
-MAX_SESSIONS = 1000
-MAX_SESSIONS_PER_KEY = 100
-MAX_SESSIONS_PER_WORKSPACE = 250
-_IDLE_TIMEOUT_S = 1800.0
 _LIST_TTL_MS = 5000
+_MAX_COMPLETIONS = 100
+"""Limit of the protocol."""
 _LIST_METHODS: tuple[CacheableMethod, ...] = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
 _WRITE_SCOPE = "mcp:write"
 
@@ -63,22 +78,18 @@ class ProtocolServer:
         resources: ResourceReader,
         views: CatalogueViews,
         search_mode: SearchModeTools,
+        forms: ClientForms,
         notifier: ChangeNotifier,
+        session_ids: ClientSessionIds,
         group: ServerGroup,
     ) -> None:
         self._calls, self._resources, self._views = calls, resources, views
-        self._search_mode, self._notifier = search_mode, notifier
+        self._search_mode, self._notifier, self._forms = search_mode, notifier, forms
         self._input_requests = InputRequestBroker(group)
         self._server = self._build_server()
-        self._clients = ClientSessionManager(
-            app=self._server,
-            session_idle_timeout=_IDLE_TIMEOUT_S,
-            max_sessions=MAX_SESSIONS,
-            max_request_body_size=MAX_BODY_BYTES,
-            # The edge middleware checks hosts; the route checks origins.
-            security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
-        )
-        self._clients.mark_owner = group.mark_owner
+        self._clients = ClientSessionManager(self._server, session_ids, group)
+        self._clients.on_revival = self._notifier.add_revived_session
+        self._clients.on_stream = self._notifier.announce_all
 
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
@@ -131,7 +142,7 @@ class ProtocolServer:
         self._add_handler(server, "completion/complete", types.CompleteRequestParams, self._complete)
         self._add_handler(server, "logging/setLevel", types.SetLevelRequestParams, self._set_level)
         server.add_request_handler("server/discover", types.RequestParams, self._discover)
-        server.middleware.append(self._handle_initialize)
+        server.middleware += [self._handle_initialize, drop_unset_arguments, keep_unknown_fields]
         return server
 
     def _add_handler(
@@ -141,6 +152,7 @@ class ProtocolServer:
 
         async def complete(ctx: HandlerContext, typed: P) -> HandlerResult:
             result = await handler(ctx, typed)
+            record_result(result)
             return {"resultType": "complete", **result} if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else result
 
         server.add_request_handler(method, params, complete)
@@ -152,6 +164,7 @@ class ProtocolServer:
     ) -> JsonObject:
         del params
         mcp_request = await self._get_request(ctx)
+        await self._views.wait_all_listed(mcp_request.caller, mcp_request.view, mcp_request.to_list_options())
         return _to_list_result(method, field, list_items(mcp_request.caller, mcp_request.view), ctx.protocol_version)
 
     def _list_tools(self, caller: Caller, view: GatewayView) -> Iterable[JsonObject]:
@@ -191,24 +204,33 @@ class ProtocolServer:
 
     async def _call_tool(self, ctx: HandlerContext, params: types.CallToolRequestParams) -> JsonObject:
         mcp_request = await self._get_request(ctx)
-        name, arguments = params.name, dict(params.arguments or {})
+        name, arguments, calling_tool = params.name, dict(params.arguments or {}), ""
         try:
             if mcp_request.view.is_search and name == FIND_TOOL:
+                await self._views.wait_all_listed(mcp_request.caller, mcp_request.view, mcp_request.to_list_options())
                 return await self._search_mode.find_tools(mcp_request, arguments)
             mcp_request.caller.require_scope(_WRITE_SCOPE)
             if mcp_request.view.is_search:
-                if name != CALL_TOOL:
+                if name not in CALLING_TOOLS:
                     raise MCPError(
                         types.INVALID_PARAMS,
-                        f"Unknown tool {name!r}. Search mode has {FIND_TOOL} and {CALL_TOOL}; call {name!r} through {CALL_TOOL}.",
+                        f"Unknown tool {name!r}. Search mode has {FIND_TOOL}, {CALL_TOOL} and {CALL_READ_ONLY_TOOL}; "
+                        f"call {name!r} through {CALL_TOOL}.",
                     )
-                name, arguments = parse_call(arguments)
-            view = GatewayView(server_id=mcp_request.view.server_id)
+                calling_tool, (name, arguments) = name, parse_call(arguments)
+            view = replace(mcp_request.view, is_search=False)
             item = self._views.resolve_tool(mcp_request.caller, view, name)
+            if calling_tool == CALL_READ_ONLY_TOOL and not self._views.is_read_only(mcp_request.caller, view, item):
+                text = (
+                    f"{name} is not listed as read-only. Use a name that {FIND_TOOL} returned with readOnlyHint, or {CALL_TOOL}, "
+                    "which the user may have to approve."
+                )
+                return build_failure_result(text, {"error": "not_read_only"})
 
             async def send(options: CallOptions) -> JsonObject:
                 outcome = await self._calls.call(mcp_request.caller, item.server.id, item.name, arguments, options=options)
-                return to_tool_result(outcome, rewrite_links=view.server_id is None)
+                result = to_tool_result(outcome, rename_link=self._build_link_renamer(mcp_request, outcome.server))
+                return self._forms.adapt_result(outcome.server, outcome.tool, result, mcp_request.client_name)
 
             return await self._input_requests.run(mcp_request, send)
         except RookeryError as error:
@@ -223,10 +245,7 @@ class ProtocolServer:
                 return await resources.read_from_server(
                     mcp_request.caller, self._views.list_servers(mcp_request.caller, mcp_request.view)[0], uri, options=options
                 )
-            server = resources.find_server_by_uri(mcp_request.caller, uri)
-            result = await resources.read_from_server(mcp_request.caller, server, uri, options=options)
-            contents = cast("list[JsonObject] | None", result.get("contents"))
-            return result if contents is None else {**result, "contents": [rewrite_uri(server.id, content) for content in contents]}
+            return await resources.read_any(mcp_request.caller, uri, options=options)
 
         with _map_errors(mcp_request, uri):
             return await self._input_requests.run(mcp_request, send)
@@ -247,7 +266,8 @@ class ProtocolServer:
         async def send(options: CallOptions) -> JsonObject:
             server, name = self._views.resolve_prompt(mcp_request.caller, mcp_request.view, params.name)
             result = await self._resources.get_prompt(mcp_request.caller, server, name, params.arguments or {}, options=options)
-            return rewrite_result_uris(server.id, result) if mcp_request.view.server_id is None else result
+            rename_link = self._build_link_renamer(mcp_request, server)
+            return result if rename_link is None else rename_result_links(server.id, result, rename_link)
 
         with _map_errors(mcp_request):
             return await self._input_requests.run(mcp_request, send)
@@ -260,9 +280,17 @@ class ProtocolServer:
             if isinstance(reference, types.PromptReference):
                 server, name = self._views.resolve_prompt(mcp_request.caller, mcp_request.view, reference.name)
                 ref: JsonObject = {"type": "ref/prompt", "name": name}
+            elif mcp_request.view.server_id is None and reference.uri == INSTRUCTIONS_TEMPLATE:
+                ids = [
+                    server_id
+                    for server_id in self._views.list_instructed_ids(mcp_request.caller)
+                    if server_id.startswith(params.argument.value)
+                ]
+                return {"completion": {"values": ids[:_MAX_COMPLETIONS], "total": len(ids), "hasMore": len(ids) > _MAX_COMPLETIONS}}
             elif mcp_request.view.server_id is None:
-                server = resources.find_server_by_uri(mcp_request.caller, reference.uri)
-                ref = {"type": "ref/resource", "uri": resources.to_upstream_template(server, reference.uri)}
+                target = await resources.uris.resolve_template(mcp_request.caller, reference.uri, options)
+                server = target.server
+                ref = {"type": "ref/resource", "uri": target.candidates[0]}
             else:
                 server = self._views.list_servers(mcp_request.caller, mcp_request.view)[0]
                 ref = {"type": "ref/resource", "uri": reference.uri}
@@ -272,14 +300,21 @@ class ProtocolServer:
         with _map_errors(mcp_request):
             return await self._input_requests.run(mcp_request, send)
 
+    def _build_link_renamer(self, mcp_request: McpRequest, server: ToolServer) -> LinkRenamer | None:
+        """Return how links in results of *server* are named in this view. None: as the server names them."""
+        if mcp_request.view.server_id is not None:
+            return None
+        return self._resources.uris.build_link_renamer(mcp_request.caller, server, mcp_request.view.session_id)
+
     async def _set_level(self, ctx: HandlerContext, params: types.SetLevelRequestParams) -> JsonObject:
         get_mcp_request(ctx).set_log_level(params.level)
         return {}
 
     async def _get_request(self, ctx: HandlerContext) -> McpRequest:
         mcp_request = get_mcp_request(ctx)
-        with _map_errors(mcp_request):
-            await self._views.wait_listed(mcp_request.caller, mcp_request.view)
+        if mcp_request.view.server_id is not None:
+            with _map_errors(mcp_request):
+                await self._views.wait_listed(mcp_request.caller, mcp_request.view, mcp_request.to_list_options)
         return mcp_request
 
     def _get_input_schema(self, gateway_name: str) -> JsonObject | None:
@@ -331,59 +366,3 @@ def _is_known_to_version(method: str, field: str, item: JsonObject, version: str
 
 _LIST_RESULT_FIELDS: JsonObject = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
 """List fields that the modern era requires. The SDK adds them to the result."""
-
-
-class ClientSessionManager(StreamableHTTPSessionManager):
-    """
-    A session manager that binds sessions to their key and path, and limits sessions per key and workspace.
-
-    The limits are checked here and not in the `initialize` handler. By then the SDK has stored a session, and keeps it for
-    half an hour even if the request is rejected.
-
-    Attributes:
-        mark_owner: Adds the number of this process to the id of a new session.
-    """
-
-    mark_owner: Callable[[str], str]
-
-    async def end_session(self, session_id: str) -> None:
-        """End a session whose key is no longer valid."""
-        transport = self._server_instances.get(session_id)
-        if transport is not None:
-            await self._discard_session(session_id, transport)
-
-    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
-        if requestor is not None:
-            workspace, _, key = requestor["client_id"].partition("/")
-            owners = [context["client_id"].partition("/") for context in self._session_owners.values()]
-            if sum(owner[2] == key for owner in owners) >= MAX_SESSIONS_PER_KEY:
-                raise TooManySessions(
-                    f"This key has {MAX_SESSIONS_PER_KEY} open MCP sessions, the maximum. End one (DELETE) or let it idle out."
-                )
-            if sum(owner[0] == workspace for owner in owners) >= MAX_SESSIONS_PER_WORKSPACE:
-                raise TooManySessions(
-                    f"The keys of this workspace have {MAX_SESSIONS_PER_WORKSPACE} open MCP sessions, the maximum. End some (DELETE)."
-                )
-        transport = super()._admit_session(requestor)
-        if transport is None:
-            raise TooManySessions(f"Rookery has {MAX_SESSIONS} open MCP sessions, the maximum. Try again in 60 s.")
-        self._mark_owner(transport)
-        return transport
-
-    def _mark_owner(self, transport: StreamableHTTPServerTransport) -> None:
-        """Add the number of this process to the id that the SDK has given a new session."""
-        random_id = transport.mcp_session_id
-        assert random_id is not None  # noqa: S101 - only stateless transports have none
-        session_id = self.mark_owner(random_id)
-        if session_id == random_id:
-            return
-        transport.mcp_session_id = session_id
-        self._server_instances[session_id] = self._server_instances.pop(random_id)
-        if random_id in self._session_owners:
-            self._session_owners[session_id] = self._session_owners.pop(random_id)
-
-
-def build_user(caller: Caller, view: GatewayView) -> AuthenticatedUser:
-    """Return the identity that binds a session to its key and path. Requests of other identities do not find the session."""
-    owner = f"{caller.public_workspace_id}/{caller.key_id}"
-    return AuthenticatedUser(AccessToken(token=caller.key_id, client_id=owner, scopes=[], subject=str(view)))

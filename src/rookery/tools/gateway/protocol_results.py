@@ -3,42 +3,47 @@
 from __future__ import annotations
 
 import json
-from typing import NoReturn, cast
+from collections.abc import Callable
+from typing import NoReturn, TypeAlias, cast
 
 import mcp_types as types
 import orjson
 from mcp import MCPError
 
 from rookery.kernel.errors import NotFound, RookeryError
-from rookery.tools.errors import PromptNotFound, ServerNotFound, ToolNotFound, UpstreamErrorResponse
-from rookery.tools.gateway_names import to_gateway_uri
+from rookery.tools.errors import AmbiguousName, PromptNotFound, ServerNotFound, ToolNotFound, UpstreamErrorResponse
+from rookery.tools.gateway.failure_results import build_failure_result
+from rookery.tools.mcp_apps import rename_interfaces
 from rookery.tools.models import CallOutcome, JsonObject
+
+LinkRenamer: TypeAlias = Callable[[str], str]
 
 _RESOURCE_NOT_FOUND = -32002
 """The error code of the legacy era. The modern era uses "invalid params"."""
 
-_ERROR_META_KEY = "rookery/error"
-"""The `_meta` key that holds the HTTP API's error body of a rejected call, for programs."""
 
-
-def to_tool_result(outcome: CallOutcome, *, rewrite_links: bool) -> JsonObject:
+def to_tool_result(outcome: CallOutcome, *, rename_link: LinkRenamer | None) -> JsonObject:
     """
     Return an outcome as a tool result. A failure becomes an error result that the model reads.
 
     Args:
-        rewrite_links: Replace the URIs in it by gateway URIs.
+        rename_link: Returns the URI of a link in this view. None: links stay unchanged.
 
     Raises:
         MCPError: The upstream returned a JSON-RPC error, which is forwarded.
     """
     if outcome.protocol_error is not None:
-        raise MCPError(outcome.protocol_error.number, outcome.protocol_error.message, outcome.protocol_error.data)
+        protocol_error = outcome.protocol_error
+        raise MCPError(protocol_error.number, protocol_error.message, _add_retry_after(protocol_error.data, outcome.retry_after_s))
     if outcome.result is not None:
         result = _parse_content(outcome.result)
         if outcome.code == "input_required":
             return {**result, "resultType": "input_required"}
-        return rewrite_result_uris(outcome.server.id, result) if rewrite_links else result
-    return build_failure_result(outcome.error or "The tool failed without an error message.", {"error": outcome.code})
+        return result if rename_link is None else rename_result_links(outcome.server.id, result, rename_link)
+    detail: JsonObject = {"error": outcome.code}
+    if outcome.retry_after_s is not None:
+        detail["retry_after"] = outcome.retry_after_s
+    return build_failure_result(outcome.error or "The tool failed without an error message.", detail)
 
 
 def to_error_result(error: RookeryError, *, is_search: bool) -> JsonObject:
@@ -55,55 +60,61 @@ def to_error_result(error: RookeryError, *, is_search: bool) -> JsonObject:
         if is_search:
             return build_failure_result(f"{error.message} Use a name that find_tool returned.", error.body())
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {error.message}", error.body()) from error
+    if isinstance(error, AmbiguousName) and not is_search:
+        raise MCPError(types.INVALID_PARAMS, error.message, error.body()) from error
     return build_failure_result(error.message, error.body())
-
-
-def build_failure_result(text: str, detail: JsonObject) -> JsonObject:
-    """Return an error result with *text*, for a failure without a result of the tool."""
-    return {"content": [{"type": "text", "text": text}], "isError": True, "_meta": {_ERROR_META_KEY: detail}}
 
 
 def raise_protocol_error(error: RookeryError, *, is_modern: bool, uri: str | None = None) -> NoReturn:
     """Raise *error* as a protocol error, for requests other than tool calls. *uri*: the requested resource."""
     if isinstance(error.__cause__, UpstreamErrorResponse):
         upstream_error = error.__cause__
-        raise MCPError(upstream_error.number, str(upstream_error), upstream_error.data) from error
+        data = _add_retry_after(upstream_error.data, upstream_error.retry_after_s)
+        raise MCPError(upstream_error.number, str(upstream_error), data) from error
     if isinstance(error, (NotFound, PromptNotFound, ServerNotFound)):
         is_resource = isinstance(error, NotFound) and uri is not None
         data = {"uri": uri} if is_resource else error.body()
         raise MCPError(_RESOURCE_NOT_FOUND if is_resource and not is_modern else types.INVALID_PARAMS, error.message, data) from error
+    if isinstance(error, AmbiguousName):
+        raise MCPError(types.INVALID_PARAMS, error.message, error.body()) from error
     code = types.INTERNAL_ERROR if error.status >= 500 else types.INVALID_REQUEST
     raise MCPError(code, error.message, error.body()) from error
 
 
-def rewrite_result_uris(server_id: str, result: JsonObject) -> JsonObject:
-    """Return a tool or prompt result with gateway URIs, so that the caller can read linked resources."""
-    fields = dict(result)
+def _add_retry_after(data: object, retry_after_s: int | None) -> object:
+    """Return the data of the server's error with its Retry-After, unless the data is something else than an object."""
+    if retry_after_s is None or not (data is None or isinstance(data, dict)):
+        return data
+    return {**cast("JsonObject", data or {}), "retry_after": retry_after_s}
+
+
+def rename_result_links(server_id: str, result: JsonObject, rename_link: LinkRenamer) -> JsonObject:
+    """Return a tool or prompt result with the URIs of this view, so that the caller can read linked resources."""
+    fields = dict(rename_interfaces(server_id, result))
     if isinstance(fields.get("content"), list):
-        fields["content"] = [_rewrite_block(server_id, block) for block in cast("list[object]", fields["content"])]
+        fields["content"] = [_rename_block_links(block, rename_link) for block in cast("list[object]", fields["content"])]
     if isinstance(fields.get("messages"), list):
         fields["messages"] = [
-            {**message, "content": _rewrite_block(server_id, message.get("content"))}
+            {**message, "content": _rename_block_links(message.get("content"), rename_link)}
             for message in cast("list[JsonObject]", fields["messages"])
         ]
     return fields
 
 
-def _rewrite_block(server_id: str, block: object) -> object:
+def _rename_block_links(block: object, rename_link: LinkRenamer) -> object:
     if not isinstance(block, dict):
         return block
     content = cast("JsonObject", block)
     if content.get("type") == "resource_link":
-        return rewrite_uri(server_id, content)
+        return _rename_link(content, rename_link)
     if content.get("type") == "resource" and isinstance(content.get("resource"), dict):
-        return {**content, "resource": rewrite_uri(server_id, cast("JsonObject", content["resource"]))}
+        return {**content, "resource": _rename_link(cast("JsonObject", content["resource"]), rename_link)}
     return content
 
 
-def rewrite_uri(server_id: str, item: JsonObject) -> JsonObject:
-    """Return *item* with its URI replaced by the gateway URI."""
+def _rename_link(item: JsonObject, rename_link: LinkRenamer) -> JsonObject:
     uri = item.get("uri")
-    return {**item, "uri": to_gateway_uri(server_id, uri)} if isinstance(uri, str) else item
+    return {**item, "uri": rename_link(uri)} if isinstance(uri, str) else item
 
 
 def _parse_content(content: bytes) -> JsonObject:

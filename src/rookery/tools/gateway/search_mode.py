@@ -1,22 +1,31 @@
-"""Search mode: two tools in place of all, for catalogues too large for a context window (D-36)."""
+"""
+Search mode: three tools in place of all, for catalogues too large for a context window (D-36).
+
+call_tool may call any tool, so clients that ask before each call ask for it, and those that never ask refuse it. call_read_only_tool is
+marked as read-only and calls only tools that are.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
 from typing import cast
 
-import orjson
 from pydantic import Field
 
 from rookery.kernel.http import ToolDeclaration
 from rookery.kernel.http.tool_schemas import build_input_schema
 from rookery.kernel.schema import RequestModel, SchemaGenerator
 from rookery.tools.arguments import ArgumentValidator
+from rookery.tools.calling.results import to_json
 from rookery.tools.discovery.tool_search import ToolSearch
-from rookery.tools.gateway.catalogue_views import CatalogueViews, GatewayView
+from rookery.tools.gateway.catalogue_views import CatalogueViews
+from rookery.tools.gateway.client_forms import shows_both_forms
 from rookery.tools.gateway.mcp_requests import McpRequest
 from rookery.tools.models import JsonObject
 
-FIND_TOOL, CALL_TOOL = "find_tool", "call_tool"
+FIND_TOOL, CALL_TOOL, CALL_READ_ONLY_TOOL = "find_tool", "call_tool", "call_read_only_tool"
+CALLING_TOOLS = frozenset({CALL_TOOL, CALL_READ_ONLY_TOOL})
 
 
 class FindToolArguments(RequestModel):
@@ -28,17 +37,22 @@ class FindToolArguments(RequestModel):
 
 
 class CallToolArguments(RequestModel):
-    """The arguments of call_tool."""
+    """The arguments of call_tool and call_read_only_tool."""
 
     name: str = Field(min_length=1, max_length=256)
     arguments: dict[str, object] = Field(default_factory=dict[str, object])
 
 
-_ARGUMENTS: dict[str, type[RequestModel]] = {FIND_TOOL: FindToolArguments, CALL_TOOL: CallToolArguments}
+_ARGUMENTS: dict[str, type[RequestModel]] = {
+    FIND_TOOL: FindToolArguments,
+    CALL_TOOL: CallToolArguments,
+    CALL_READ_ONLY_TOOL: CallToolArguments,
+}
 _DECLARATIONS = (
     ToolDeclaration(
         name=FIND_TOOL,
-        description="Find tools for a need, best first, each with its inputSchema. Call them with call_tool.",
+        description="Find tools for a need, best first, each with its inputSchema. Call those with readOnlyHint with "
+        "call_read_only_tool, and the others with call_tool.",
         effect="reads",
         arguments={
             "query": "A description of what you need.",
@@ -56,7 +70,15 @@ _DECLARATIONS = (
         },
         schemas={"arguments": {"type": "object"}},
     ),
+    ToolDeclaration(
+        name=CALL_READ_ONLY_TOOL,
+        description="Call a tool returned by find_tool whose annotations have readOnlyHint. Other tools are refused.",
+        effect="reads",
+        arguments={"name": "", "arguments": ""},
+        schemas={"arguments": {"type": "object"}},
+    ),
 )
+_TITLES = {FIND_TOOL: "Find a tool", CALL_TOOL: "Call a tool", CALL_READ_ONLY_TOOL: "Call a read-only tool"}
 INPUT_SCHEMAS: dict[str, JsonObject] = {
     name: model.model_json_schema(schema_generator=SchemaGenerator) for name, model in _ARGUMENTS.items()
 }
@@ -65,7 +87,7 @@ INPUT_SCHEMAS: dict[str, JsonObject] = {
 SEARCH_MODE_TOOLS: tuple[JsonObject, ...] = tuple(
     {
         "name": tool.name,
-        "title": tool.name.replace("_", " a ").capitalize(),
+        "title": _TITLES[tool.name],
         "description": tool.description,
         "inputSchema": build_input_schema(tool, [_ARGUMENTS[tool.name]], {}),
         **({"annotations": {"readOnlyHint": True}} if tool.effect == "reads" else {}),
@@ -88,30 +110,32 @@ class SearchModeTools:
         Raises:
             ArgumentsInvalid: The arguments do not match find_tool's schema.
         """
-        ArgumentValidator(INPUT_SCHEMAS[FIND_TOOL]).validate(arguments)
-        view = GatewayView(server_id=mcp_request.view.server_id)
-        server = mcp_request.view.server_id or cast("str | None", arguments.get("server"))
-        limit = cast("int", arguments.get("limit", 5))
-        matches = await self._search.find(mcp_request.caller, cast("str", arguments["query"]), limit, server)
+        completed = _get_validator(FIND_TOOL).validate(arguments)
+        view = replace(mcp_request.view, is_search=False)
+        server = mcp_request.view.server_id or cast("str | None", completed.get("server"))
+        limit = int(cast("float", completed.get("limit", 5)))  # 3.0 is an integer in JSON Schema
+        matches = await self._search.find(mcp_request.caller, cast("str", completed["query"]), limit, server, view.session_id)
         tools = [
-            {**match.tool.definition, "name": self._views.get_gateway_name(view, match.server, match.tool.name), "server": match.server.id}
+            {**self._views.describe_tool(mcp_request.caller, view, match.server, match.tool.definition), "server": match.server.id}
             for match in matches
         ]
-        # The text is for the model's context window: an outputSchema is often longer than all other fields, and only programs use it.
+        # An outputSchema is often longer than all other fields, and a model does not need it.
         texts = [{name: value for name, value in tool.items() if name != "outputSchema"} for tool in tools]
-        return {
-            "content": [{"type": "text", "text": orjson.dumps({"tools": texts}).decode()}],
-            "structuredContent": {"tools": tools},
-            "isError": False,
-        }
+        result: JsonObject = {"content": [{"type": "text", "text": to_json({"tools": texts}).decode()}], "isError": False}
+        return result if shows_both_forms(mcp_request.client_name) else {**result, "structuredContent": {"tools": tools}}
 
 
 def parse_call(arguments: JsonObject) -> tuple[str, JsonObject]:
     """
-    Return the name and the arguments of the tool that call_tool is to call.
+    Return the name and the arguments of the tool that call_tool or call_read_only_tool is to call.
 
     Raises:
         ArgumentsInvalid: The arguments do not match call_tool's schema.
     """
-    ArgumentValidator(INPUT_SCHEMAS[CALL_TOOL]).validate(arguments)
-    return cast("str", arguments["name"]), cast("JsonObject", arguments.get("arguments") or {})
+    completed = _get_validator(CALL_TOOL).validate(arguments)
+    return cast("str", completed["name"]), cast("JsonObject", completed.get("arguments") or {})
+
+
+@cache
+def _get_validator(tool: str) -> ArgumentValidator:
+    return ArgumentValidator(INPUT_SCHEMAS[tool], is_builtin=True)

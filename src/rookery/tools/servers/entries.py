@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from rookery.kernel.suggestions import find_nearest, suggest
 from rookery.tools.models import (
+    ANNOUNCED_RESOURCE,
     BUILTIN_IDS,
     CALLER_ROOTS,
     DEPRECATION_PERIOD,
@@ -23,13 +24,14 @@ from rookery.tools.models import (
     Root,
     Roots,
     Server,
+    ServerProtocol,
     ServerStatus,
     ServerTarget,
     SessionIsolation,
     SessionLifecycle,
     ToolRules,
 )
-from rookery.tools.servers.header_forwarding import find_forwarding_fault
+from rookery.tools.servers.header_forwarding import HEADER_NAME, find_forwarding_fault
 
 SERVER_ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 """A valid server id (D-30)."""
@@ -41,7 +43,6 @@ VARIABLE_PATTERN = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _VARIABLE_WITH_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):-([^}]*)\}")
 """A variable with a default, as in Claude Code's files."""
 
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]?|[\x21-\x7e][\t\x20-\x7e]*[\x21-\x7e]")
 
 _MAX_TIMEOUT_S = 600.0
@@ -51,11 +52,13 @@ _MAX_ROOTS = 64
 
 _KNOWN_FIELDS = (
     "command args env cwd url headers type name tagline description icon status use_when related_servers enabled private sandbox "
-    "workspaces isolation replicas lifecycle idle_s timeout_s start_timeout_s tools max_concurrency forward_headers auth roots "
-    "deprecated_at sunset_at"
+    "workspaces isolation replicas lifecycle idle_s timeout_s start_timeout_s protocol tools max_concurrency forward_headers forward_meta "
+    "auth roots deprecated_at sunset_at"
 ).split()
 _TOOL_RULE_FIELDS = ["allow", "deny", "timeouts", "cache_s"]
-_AUTH_FIELDS = ["type", "client_id", "client_secret", "scope"]
+_AUTH_FIELDS = ["type", "client_id", "client_secret", "scope", "resource"]
+_ABSOLUTE_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9._~:/?@!$&'()*+,;=%\[\]-]+")
+"""An absolute URI (RFC 3986, section 4.3), which has no fragment."""
 _FOREIGN_FIELDS = frozenset(
     "disabled disabledTools autoApprove alwaysAllow transport timeout note notes trust envFile inputs gallery".split()
 )
@@ -130,8 +133,11 @@ class ServerEntry:
             idle_s=self._get_idle_timeout(default.idle_s),
             timeout_s=self._get_number("timeout_s", default.timeout_s, minimum=0.1, maximum=_MAX_TIMEOUT_S),
             rules=self._get_rules(),
-            max_concurrency=int(self._get_number("max_concurrency", default.max_concurrency, minimum=1, maximum=10_000, integer_only=True)),
+            max_concurrency=None
+            if self._fields.get("max_concurrency") is None
+            else int(self._get_number("max_concurrency", 0, minimum=1, maximum=10_000, integer_only=True)),
             forward_headers=self._get_forward_headers(),
+            forward_meta=self._get_texts("forward_meta"),
             auth=self._get_auth(),
             roots=self._get_roots(),
             deprecated_at=self._get_datetime("deprecated_at"),
@@ -139,6 +145,7 @@ class ServerEntry:
             start_timeout_s=None
             if self._fields.get("start_timeout_s") is None
             else self._get_number("start_timeout_s", 0, minimum=1, maximum=_MAX_TIMEOUT_S),
+            protocol=default.protocol if self._fields.get("protocol") is None else self._get_enum("protocol", ServerProtocol),
         )
 
     def _get_datetime(self, name: str) -> datetime | None:
@@ -209,11 +216,13 @@ class ServerEntry:
         if raw is None or raw == "oauth":
             return None if raw is None else OAuthConfig()
         if not isinstance(raw, dict):
-            raise self._invalid("auth", f'must be "oauth" or an object with type, client_id, client_secret, scope, not {raw!r}.')
+            raise self._invalid("auth", f'must be "oauth" or an object with {", ".join(_AUTH_FIELDS)}, not {raw!r}.')
         fields = cast("dict[str, object]", raw)
         for name in fields:
             if name not in _AUTH_FIELDS:
-                raise InvalidServerEntry(f"unknown field auth.{name}; allowed are {', '.join(_AUTH_FIELDS)}.", field="auth")
+                nearest = find_nearest(name, _AUTH_FIELDS)
+                hint = f"; did you mean auth.{nearest}?" if nearest else f"; allowed are {', '.join(_AUTH_FIELDS)}."
+                raise InvalidServerEntry(f"unknown field auth.{name}{hint}", field="auth")
         reader = ServerEntry(fields, self._environment, prefix="auth.")
         if fields.get("type", "oauth") != "oauth":
             raise InvalidServerEntry(f'auth.type must be "oauth", not {fields["type"]!r}.', field="auth")
@@ -223,8 +232,28 @@ class ServerEntry:
         return OAuthConfig(
             client_id=None if client_id is None else self._substitute(client_id, "auth.client_id"),
             client_secret=None if client_secret is None else self._substitute(client_secret, "auth.client_secret"),
-            scope=reader._get_text("scope"),
+            scope=reader._get_scope(),
+            resource=reader._get_resource(),
         )
+
+    def _get_scope(self) -> str | None:
+        """Return the scopes, written as a text or as a list."""
+        if isinstance(self._fields.get("scope"), list):
+            return " ".join(self._get_texts("scope")) or None
+        return self._get_text("scope")
+
+    def _get_resource(self) -> str | None:
+        """Return the resource to request tokens for: a URI, None for null, or the announced one if the field is missing."""
+        if "resource" not in self._fields:
+            return ANNOUNCED_RESOURCE
+        text = self._get_text("resource")
+        if text is None:
+            return None
+        resource = self._substitute(text, "auth.resource")
+        if not _ABSOLUTE_URI.fullmatch(resource):
+            expected = "must be an absolute URI without a fragment, such as https://example.com/mcp, or null to send none"
+            raise self._invalid("resource", f"{expected}, not {text!r}.")
+        return resource
 
     def _get_idle_timeout(self, default: float | None) -> float | None:
         """Return the idle seconds after which a session is closed. null means never."""
@@ -257,7 +286,7 @@ class ServerEntry:
 
     def _parse_header(self, name: str, text: str) -> str:
         value = self._substitute(text, f"headers.{name}")
-        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+        if not HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
             raise self._invalid(f"headers.{name}", "is invalid: a name has letters, digits and dashes, a value one line of ASCII.")
         return value
 

@@ -14,6 +14,7 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from rookery.tools.models import JsonObject
+from rookery.tools.program_names import find_program_word
 from rookery.tools.servers.client_entries import (
     UnsupportedConfig,
     convert_client_entries,
@@ -37,10 +38,6 @@ _GENERIC_AFFIX = re.compile(r"^(?:mcp[-_]server[-_]|server[-_]|mcp[-_])|(?:[-_]m
 _NON_ID_CHARACTERS = re.compile(r"[^A-Za-z0-9]+")
 _GENERIC_HOST_PARTS = frozenset("www mcp api com co org net gov ac".split())
 """Common parts of host names, which do not identify a server."""
-
-_RUNNER_NAMES = frozenset(
-    "npx uvx uv bunx pnpm yarn docker podman node deno bun python python3 py sh bash env dnx run dlx tool exec -m".split()
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +73,8 @@ def entry_from_command(command_line: Sequence[str], *, env: Mapping[str, str] | 
         entry["args"] = list(command_line[1:])
     if env:
         entry["env"] = dict(env)
-    specific_words = [word for word in command_line if word not in _RUNNER_NAMES and not word.startswith("-")]
-    specific_words = [word for word in specific_words if PurePath(word).name not in _RUNNER_NAMES] or [PurePath(command_line[0]).name]
-    return ImportedEntry(id=_to_server_id(_strip_generic_parts(specific_words[0])), entry=entry, required_variables={})
+    program = _to_server_id(_strip_generic_parts(find_program_word(command_line)))
+    return ImportedEntry(id=program, entry=entry, required_variables={})
 
 
 def entries_from_document(text: str, *, name: str, folder: PurePath | None = None) -> tuple[list[ImportedEntry], dict[str, str]]:

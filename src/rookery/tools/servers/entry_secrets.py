@@ -54,11 +54,19 @@ def find_plaintext_secrets(entry: JsonObject) -> list[str]:
 def find_exposed_secrets(entry: JsonObject) -> dict[str, str]:
     """Return the fields that must not contain a secret, with the reason. Their values are visible to others."""
     auth = entry.get("auth")
-    client_id = cast("dict[str, object]", auth).get("client_id") if isinstance(auth, dict) else None
-    if isinstance(client_id, str) and VARIABLE_PATTERN.search(client_id) is not None:
-        return {"auth.client_id": "is visible in the login URL: write the value itself, without ${NAME}"}
-    return {}
+    fields = cast("dict[str, object]", auth) if isinstance(auth, dict) else {}
+    visible_fields = {name: fields.get(name) for name in ("client_id", "resource")}
+    return {
+        f"auth.{name}": "is visible in the login URL: write the value itself, without ${NAME}"
+        for name, value in visible_fields.items()
+        if isinstance(value, str) and VARIABLE_PATTERN.search(value) is not None
+    }
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether a header, variable or option of this name has a secret as its value."""
+    return _SECRET_NAME.search(name) is not None
 
 
 def _is_plaintext_secret(name: str, value: object) -> bool:
-    return isinstance(value, str) and bool(value) and _SECRET_NAME.search(name) is not None and VARIABLE_PATTERN.search(value) is None
+    return isinstance(value, str) and bool(value) and is_secret_name(name) and VARIABLE_PATTERN.search(value) is None

@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from urllib.parse import parse_qsl, urlsplit
 
-from rookery.tools.models import Server
+from rookery.tools.models import HttpTarget, Server
 
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
+HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 """A token as defined in RFC 9110."""
 
 _RENAME_SEPARATOR = re.compile(r"\s+as\s+", re.IGNORECASE)
@@ -37,6 +38,9 @@ _MCP_PREFIX = "mcp-"
 
 _ROOKERY_KEY = re.compile(r"(?:sk_(?:live|test)|ak)_[A-Za-z0-9]{32}")
 
+_LOGIN_NAME = re.compile(r"auth|login|key|token|secret|cookie|credential|session|jwt|passw", re.IGNORECASE)
+"""Names of headers and query parameters that carry a login."""
+
 _NO_HEADERS: Mapping[str, str] = {}
 
 
@@ -51,16 +55,62 @@ def select_forwarded_headers(server: Server, headers: Mapping[str, str]) -> Mapp
     forwarded: dict[str, str] = {}
     for source, target in _list_allowed_pairs(server.forward_headers):
         value = headers.get(source)
-        if value is not None and _ROOKERY_KEY.search(value) is None and not (server.auth is not None and target == "authorization"):
+        if value is not None and not has_rookery_key(value) and not (server.auth is not None and target == "authorization"):
             forwarded[target] = value
     return forwarded
+
+
+def describe_caller_login(server: Server) -> str:
+    """Return how callers log in at a server that accepts only the login in their headers."""
+    names = " or ".join(list_caller_names(server))
+    return f"The server requires the login of a caller. Send it in the header {names}; the first such request lists the tools."
+
+
+def list_caller_names(server: Server, forwarded: Iterable[str] | None = None) -> list[str]:
+    """Return the caller's own names, as the entry spells them, of the *forwarded* headers; None: of all that are allowed."""
+    names: list[str] = []
+    for item in server.forward_headers:
+        _, target = _parse_names(item)
+        if find_forwarding_fault(item) is None and (forwarded is None or target in forwarded):
+            names.append(_RENAME_SEPARATOR.split(item.strip(), maxsplit=1)[0])
+    return list(dict.fromkeys(names))
+
+
+def has_own_login(server: Server, address: HttpTarget, forwarded: Iterable[str] = ()) -> bool:
+    """Return whether the entry itself carries a login: `auth`, a header that none of *forwarded* replaces, or one in its URL."""
+    replaced = set(forwarded)
+    return (
+        server.auth is not None
+        or any(name.lower() not in replaced and is_login_header(address, name, value) for name, value in address.headers.items())
+        or _has_login_in_url(address)
+    )
+
+
+def forwards_login(server: Server, address: HttpTarget, forwarded: Mapping[str, str]) -> bool:
+    """Return whether *forwarded* headers of a caller carry a login, by their names here or at the caller, or by their values."""
+    names = list_caller_names(server, forwarded)
+    return any(_LOGIN_NAME.search(name) for name in names) or any(
+        is_login_header(address, name, value) for name, value in forwarded.items()
+    )
+
+
+def is_login_header(address: HttpTarget, name: str, value: str) -> bool:
+    """Return whether a header carries a login: by its name, or because its value contains a secret of the entry."""
+    return _LOGIN_NAME.search(name) is not None or _has_secret(address, value)
+
+
+def has_rookery_key(text: str) -> bool:
+    """Return whether *text* contains a key of Rookery, which no tool server may get."""
+    return _ROOKERY_KEY.search(text) is not None
 
 
 def find_forwarding_fault(name: str) -> str | None:
     """Return why *name*, an item of `forward_headers`, can never be forwarded, or None if it can."""
     source, target = _parse_names(name)
     for header in (source, target):
-        if _HEADER_NAME.fullmatch(header) is None:
+        if any(mark in header for mark in "*?["):
+            return f"{name!r} is no name of a header: write each name in full. Only `forward_meta` takes globs."
+        if HEADER_NAME.fullmatch(header) is None:
             return f"{name!r} is neither a header name nor 'Name as Other-Name'."
         if header in _NEVER_FORWARDED:
             return f"{header!r} applies to one connection and is never forwarded."
@@ -86,6 +136,20 @@ def _list_allowed_pairs(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 def _iter_allowed_pairs(names: Iterable[str]) -> Iterable[tuple[str, str]]:
     return (_parse_names(name) for name in names if find_forwarding_fault(name) is None)
+
+
+def _has_secret(address: HttpTarget, text: str) -> bool:
+    return any(secret and secret in text for secret in address.secrets)
+
+
+def _has_login_in_url(address: HttpTarget) -> bool:
+    parts = urlsplit(address.url)
+    return (
+        parts.username is not None
+        or any(_LOGIN_NAME.search(name) for name, _ in parse_qsl(parts.query))
+        or _has_secret(address, parts.query)
+        or _has_secret(address, parts.path)
+    )
 
 
 def _parse_names(name: str) -> tuple[str, str]:

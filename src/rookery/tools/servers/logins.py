@@ -27,6 +27,7 @@ from rookery.kernel.errors import RookeryError
 from rookery.kernel.sealing import SealContext, Sealer
 from rookery.tools.errors import ConnectFailed, LoginExpired, LoginFailed, LoginNotSupported
 from rookery.tools.models import ALL_WORKSPACES, AuthorizationRequest, HttpTarget, Login, OAuthRegistration, Server, SessionIsolation
+from rookery.tools.oauth_errors import add_resource_advice, describe_oauth_error
 from rookery.tools.ports import AuthorizationServers
 from rookery.tools.store import logins as store
 from rookery.tools.store import servers as revisions
@@ -62,6 +63,12 @@ class PendingLogin:
     server_name: str
     workspace_id: int
     by: Actor
+
+    def describe_refusal(self, fields: Mapping[str, str]) -> str:
+        """Return why the authorisation server refused, from the parameters of its response, with advice on the entry."""
+        code, description = fields.get("error"), fields.get("error_description")
+        reason = describe_oauth_error(code, description, default="it gave no reason")
+        return add_resource_advice(reason, code, description, resource=self.start.party.resource)
 
 
 _TokenKey = tuple[str, str, int | None, bool]
@@ -129,12 +136,14 @@ class Logins:
 
         Raises:
             LoginNotSupported: The server's entry has no OAuth settings.
-            LoginFailed: The authorisation server was not found, or rejects Rookery as a client.
+            LoginFailed: The entry has a fault, or the authorisation server was not found or rejects Rookery as a client.
         """
-        if server.auth is None or not isinstance(server.target, HttpTarget):
-            raise LoginNotSupported(f'The server {server.id!r} needs no login: its entry does not have "auth": "oauth".')
         if server.fault is not None:
             raise LoginFailed(f"The entry of {server.id!r} cannot be used: {server.fault}")
+        if not isinstance(server.target, HttpTarget):
+            raise LoginNotSupported(f"The server {server.id!r} has no login by OAuth: its entry has no `url`.")
+        if server.auth is None:
+            raise LoginNotSupported(f'The server {server.id!r} needs no login: its entry does not have "auth": "oauth".')
         if workspace_id != ALL_WORKSPACES and server.owner is None and server.isolation is SessionIsolation.SHARED:
             raise LoginFailed(f"All workspaces share {server.id!r}, so only the operator can log in: `rookery servers login`.")
         await self._sealer.start()  # commands do not start it earlier; do not request a login that cannot be stored

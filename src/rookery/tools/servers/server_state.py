@@ -6,6 +6,7 @@ import os
 import shutil
 import urllib.request
 from collections.abc import Mapping
+from dataclasses import replace
 from http.client import HTTPException
 from pathlib import Path
 from typing import cast
@@ -14,6 +15,7 @@ import orjson
 
 from rookery.kernel.running_server import find_server
 from rookery.tools.models import CommandTarget, Server
+from rookery.tools.servers.health_file import ReportedHealth, read_health_file
 
 _HEALTH_TIMEOUT_S = 3.0
 _MAX_HEALTH_BYTES = 4 * 1024 * 1024
@@ -35,18 +37,32 @@ def find_start_fault(server: Server, environment: Mapping[str, str]) -> str | No
     return None
 
 
-def fetch_health(folder: Path) -> dict[str, str]:
+def fetch_health(folder: Path) -> dict[str, ReportedHealth]:
     """
-    Return the health of each tool server, by id, that the Rookery on a data folder publishes without a key.
+    Return the health of each tool server, by id, in the Rookery that runs on a data folder; empty if none runs.
 
-    Empty if none runs, or if it requires a key, as in production. No key is sent, because the address comes from a file in the
-    folder and another program may listen there now. Over HTTPS the certificate must be valid for that address.
+    It is the health that Rookery publishes without a key, with the reason from the file in the folder. In production, where it
+    requires a key, it is the health of the file. No key is sent, because the address comes from a file in the folder and another
+    program may listen there now. Over HTTPS the certificate must be valid for that address.
     """
     running = find_server(folder)
     if running is None:
         return {}
+    file_reports = read_health_file(folder)
+    published = _fetch_published_health(running.url)
+    return file_reports | {server_id: _with_details(report, file_reports.get(server_id)) for server_id, report in published.items()}
+
+
+def _with_details(published: ReportedHealth, in_file: ReportedHealth | None) -> ReportedHealth:
+    """Return the published health with what only the file has, if both are of the same state. The file follows within a second."""
+    if in_file is None or in_file.health != published.health:
+        return published
+    return replace(published, reason=in_file.reason, feature_count=in_file.feature_count)
+
+
+def _fetch_published_health(url: str) -> dict[str, ReportedHealth]:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    request = urllib.request.Request(f"{running.url}/servers", headers={"Accept": "application/json"})  # noqa: S310 - it spoke HTTP to find_server
+    request = urllib.request.Request(f"{url}/servers", headers={"Accept": "application/json"})  # noqa: S310 - it spoke HTTP to find_server
     try:
         with opener.open(request, timeout=_HEALTH_TIMEOUT_S) as response:
             document = cast("object", orjson.loads(response.read(_MAX_HEALTH_BYTES)))
@@ -54,10 +70,10 @@ def fetch_health(folder: Path) -> dict[str, str]:
         return {}
     servers_value = cast("dict[str, object]", document).get("servers") if isinstance(document, dict) else None
     servers = cast("list[object]", servers_value) if isinstance(servers_value, list) else []
-    health: dict[str, str] = {}
+    health: dict[str, ReportedHealth] = {}
     for server in servers:
         fields = cast("dict[str, object]", server) if isinstance(server, dict) else {}
-        name, state = fields.get("id"), fields.get("health")
+        name, state, tool_count = fields.get("id"), fields.get("health"), fields.get("tool_count")
         if isinstance(name, str) and isinstance(state, str):
-            health[name] = state
+            health[name] = ReportedHealth(health=state, tool_count=tool_count if isinstance(tool_count, int) else None)
     return health

@@ -8,7 +8,8 @@ from typing import Any, Literal, TypeAlias, get_args
 from sqlalchemy import ColumnElement, and_, case, func, or_, select
 
 from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db import Row, Tx, fetch_count
+from rookery.kernel.db import KeysetList, Row, Tx, fetch_count
+from rookery.kernel.pages import ListPage, PageSlice
 from rookery.tools.models import CallRecord, CallStats, FailureCode, ToolCallFilter
 from rookery.tools.store.calls import CALLS, tool_calls
 
@@ -60,11 +61,10 @@ def list_called_tools(tx: Tx, filters: ToolCallFilter) -> list[tuple[str, str]]:
     return [(row.text("server_id"), row.text("tool")) for row in rows]
 
 
-def list_calls(tx: Tx, filters: ToolCallFilter, *, limit: int, offset: int) -> tuple[list[CallRecord], int]:
+def list_calls(tx: Tx, filters: ToolCallFilter, *, page: PageSlice) -> ListPage[CallRecord]:
     """Return one page of calls, latest first, and the total number."""
     conditions = _filter_conditions(filters)
-    statement = select(tool_calls).where(*conditions).order_by(_c.called_at.desc(), _c.id.desc())
-    return CALLS.fetch_page(tx, statement, limit=limit, offset=offset)
+    return CALLS.fetch_page(tx, KeysetList(select(tool_calls).where(*conditions), _c.called_at.desc(), _c.id.desc()), page)
 
 
 def count_groups(tx: Tx, filters: ToolCallFilter, group_by: CallGroupBy) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from dataclasses import asdict
 from datetime import datetime
 from typing import cast
 
@@ -11,7 +12,7 @@ from sqlalchemy import BigInteger, Column, Table, Text, bindparam, delete, selec
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Codec, Mapper, Tx, metadata, upsert
-from rookery.tools.models import FeatureSnapshot, JsonObject, ServerFeatures
+from rookery.tools.models import FEATURE_KINDS, FeatureSnapshot, JsonObject, ServerFeatures, ServerInfo
 from rookery.tools.store.servers import increment_revision
 
 tool_catalogue = Table(
@@ -23,22 +24,26 @@ tool_catalogue = Table(
     Column("seen_at", BigInteger, nullable=False),
 )
 
-_LISTS = ("tools", "resources", "templates", "prompts")
-
 
 def _decode_features(text: str) -> ServerFeatures:
     content = cast("dict[str, object]", json.loads(text))
+    lists = {kind: tuple(cast("list[JsonObject]", content.get(kind) or [])) for kind in FEATURE_KINDS}
     return ServerFeatures(
-        **{name: tuple(cast("list[JsonObject]", content.get(name) or [])) for name in _LISTS},
+        tools=lists["tools"],
+        resources=lists["resources"],
+        templates=lists["templates"],
+        prompts=lists["prompts"],
         required_scopes=cast("dict[str, str]", content.get("needs") or {}),
         instructions=cast("str | None", content.get("instructions")),
+        info=ServerInfo(**cast("dict[str, str]", content.get("info") or {})),
     )
 
 
 def _encode_features(features: ServerFeatures) -> str:
-    lists: dict[str, object] = {name: getattr(features, name) for name in _LISTS}
+    lists: dict[str, object] = {name: getattr(features, name) for name in FEATURE_KINDS}
     # Not orjson, because schemas may contain integers beyond 64 bits.
-    return json.dumps({**lists, "needs": features.required_scopes, "instructions": features.instructions})
+    info = {name: value for name, value in asdict(features.info).items() if value}
+    return json.dumps({**lists, "needs": features.required_scopes, "instructions": features.instructions, "info": info})
 
 
 SNAPSHOTS = Mapper(

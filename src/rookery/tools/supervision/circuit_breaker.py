@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
+
+from rookery.kernel.sentences import end_sentence
+from rookery.tools.models import DEFAULT_START_TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +20,7 @@ class SupervisionTimeouts:
         probe_timeout_s: Time within which a server must answer a probe after a call timed out.
         initial_backoff_s: Back-off after the second consecutive failure, doubled by each further one. The first has none.
         max_backoff_s: Maximum of the doubled back-off.
-        queue_timeout_s: Maximum time that a call waits for a slot.
+        start_timeout_backoff_s: Minimum back-off after a start that timed out.
         max_caller_wait_s: The longest back-off that a caller waits for. A longer one is returned as an error at once.
         stable_after_s: A session open for this long, or an answered call, ends a series of failures.
         max_failures: Failures within `failure_window_s` that open the breaker, regardless of answered calls in between.
@@ -25,11 +29,11 @@ class SupervisionTimeouts:
         max_open_duration_s: Maximum of the doubled open duration.
     """
 
-    connect_timeout_s: float = 30.0
+    connect_timeout_s: float = DEFAULT_START_TIMEOUT_S
     probe_timeout_s: float = 15.0
-    queue_timeout_s: float = 30.0
     initial_backoff_s: float = 0.2
     max_backoff_s: float = 30.0
+    start_timeout_backoff_s: float = 30.0
     max_caller_wait_s: float = 1.0
     stable_after_s: float = 10.0
     max_failures: int = 10
@@ -62,8 +66,12 @@ class CircuitBreaker:
         """Record an answered call, which ends a series of failures. It does not close the breaker: some servers crash after each answer."""
         self._consecutive_failures = 0
 
-    def record_failure(self, now: float, open_for_s: float | None) -> float:
-        """Record a failure of a session that was open for *open_for_s* (None: never opened). Return the seconds until the next attempt."""
+    def record_failure(self, now: float, open_for_s: float | None, *, is_timeout: bool = False) -> float:
+        """
+        Record a failure of a session that was open for *open_for_s* (None: never opened). Return the seconds until the next attempt.
+
+        After the time-out of a start (*is_timeout*) they are at least `start_timeout_backoff_s`, so that callers do not wait for the next.
+        """
         timing = self._timeouts
         if open_for_s is not None and open_for_s >= timing.stable_after_s:
             self._consecutive_failures = 0
@@ -72,7 +80,7 @@ class CircuitBreaker:
             self._failures.clear()
         self._consecutive_failures += 1
         self._failures.append(now)
-        delay = self._compute_delay(now)
+        delay = max(self._compute_delay(now), self._timeouts.start_timeout_backoff_s if is_timeout else 0.0)
         self.not_before = now + delay
         return delay
 
@@ -86,7 +94,12 @@ class CircuitBreaker:
             return 0.0
         return min(timing.initial_backoff_s * 2.0 ** min(self._consecutive_failures - 2, 16), timing.max_backoff_s)
 
-    def describe_retry(self, now: float) -> str:
-        """Return a sentence with the time until the next attempt, for error messages."""
-        retry = f"the next attempt is in {max(self.not_before - now, 1):.0f} s."
-        return f"It keeps failing, so attempts are paused: {retry}" if self.trip_count else retry.capitalize()
+    def compute_retry_s(self, now: float) -> int:
+        """Return the whole seconds until the next attempt; at least 1."""
+        return max(math.ceil(self.not_before - now), 1)
+
+    def describe_retry(self, reason: str, now: float) -> str:
+        """Return the message of a call that does not wait for the next attempt: the *reason* of the last failure, and the time."""
+        retry = f"the next attempt is in {self.compute_retry_s(now)} s."
+        sentence = f"It keeps failing, so attempts are paused: {retry}" if self.trip_count else retry.capitalize()
+        return f"{end_sentence(reason)} {sentence}" if reason else sentence

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.events import EventBus
-from rookery.tools.errors import ConnectFailed, ServerBusy
+from rookery.tools.errors import ConnectFailed, ServerBusy, StartTimedOut
 from rookery.tools.events import ServerHealthChanged
-from rookery.tools.models import HealthStatus, Server, ServerKind, SessionIsolation, SessionLifecycle
+from rookery.tools.models import HealthStatus, Server, ServerKind, SessionIsolation, SessionLifecycle, has_own_lists
 from rookery.tools.ports import Connector, UpstreamConnection
 from rookery.tools.supervision.circuit_breaker import CircuitBreaker, SupervisionTimeouts
 from rookery.tools.supervision.health import HealthState, HealthTracker, ServerHealth
+from rookery.tools.supervision.start_limit import StartLimit
 from rookery.tools.supervision.upstream_session import UpstreamSession
 
 _CLOSE_TIMEOUT_S = 5.0
@@ -43,7 +45,17 @@ class _SessionGroup:
 
     breaker: CircuitBreaker
     workspace_id: int | None
+    holder: str | None
     replicas: list[UpstreamSession] = field(default_factory=list[UpstreamSession])
+
+
+@dataclass(frozen=True, slots=True)
+class _StartTimeout:
+    """A start for the list of a server's features that timed out. New holders do not try again before `not_before`."""
+
+    server: Server
+    not_before: float
+    error: str
 
 
 class SessionPool:
@@ -58,7 +70,9 @@ class SessionPool:
         clock: Clock = utc_now,
         max_per_workspace: int = MAX_SESSIONS_PER_WORKSPACE_AND_SERVER,
         max_with_own_servers: int = MAX_SESSIONS_WITH_OWN_SERVERS,
+        start_limit: StartLimit | None = None,
     ) -> None:
+        self.start_limit = start_limit or StartLimit()
         self.open_listeners: list[Callable[[UpstreamSession, UpstreamConnection], None]] = []
         self.change_listeners: list[Callable[[UpstreamSession], None]] = []
         """Called in the event loop with each opened session, and with each whose features changed. They must not block."""
@@ -70,6 +84,7 @@ class SessionPool:
         self._max_per_workspace = max_per_workspace
         self._max_with_own_servers = max_with_own_servers
         self._groups: dict[str, dict[str, _SessionGroup]] = {}
+        self._start_timeouts: dict[str, _StartTimeout] = {}
         self._draining: set[UpstreamSession] = set()
         self._clock = clock
         self._health = HealthTracker(clock)
@@ -102,7 +117,7 @@ class SessionPool:
         Raises:
             ServerBusy: The workspace has reached its limit of sessions with the server, and all are in use.
         """
-        holder = _get_holder(server, caller, session_id)
+        holder = get_holder(server, caller, session_id)
         group = self._groups.get(server.key, {}).get(holder)
         if group is not None and server.replicas == 1 and group.replicas:
             (session,) = group.replicas
@@ -112,7 +127,7 @@ class SessionPool:
 
     def get_spare(self, server: Server) -> UpstreamSession:
         """Return a session to list the server's features with: an existing one, or a spare one without a holder."""
-        if server.auth is None:
+        if server.auth is None and not server.forward_headers:
             for session in self.list_sessions(server.key):
                 if _accepts_calls(session, server) and not session.last_error:
                     return session
@@ -130,6 +145,7 @@ class SessionPool:
         for session in self.list_sessions(server_key):
             self._drain(session)
         self._health.forget(server_key)
+        self._start_timeouts.pop(server_key, None)
 
     def close_agent_session(self, workspace_id: int, session_id: str) -> None:
         """Close the sessions of one agent session of a workspace (D-38)."""
@@ -145,6 +161,24 @@ class SessionPool:
         if server.fault is not None:
             return HealthState(health=HealthStatus.OFFLINE, last_error=server.fault)
         return self._health.get_state(server, workspace_id)
+
+    def get_shown_health(self, server: Server, workspace_id: int) -> HealthState:
+        """
+        Return the health of the server as it is shown to *workspace_id*.
+
+        While its first session opens, or all are closed and one opens, the reason says for how long and what its process wrote. Without
+        it, a server that waits for something would show nothing until the time-out of its start.
+        """
+        state = self.get_health_state(server, workspace_id)
+        if state.health not in {HealthStatus.UNKNOWN, HealthStatus.ONLINE}:
+            return state
+        sessions = [session for session in self.list_sessions(server.key) if session.workspace_id in {None, workspace_id}]
+        if any(session.is_open for session in sessions):
+            return state
+        for session in sessions:
+            if note := session.describe_start():
+                return replace(state, last_error=note, stderr=_list_shown_output(session))
+        return state
 
     def get_server_health(self, server: Server, workspace_id: int) -> ServerHealth:
         """Return the health of the sessions that serve a workspace: its own and the shared ones."""
@@ -216,24 +250,30 @@ class SessionPool:
             if by_holder.get(holder) is group:
                 return group
         spare = by_holder.get(_SPARE_HOLDER)
-        # A session uses the login it was opened with, so a session with a login is not handed to another holder.
         if (
             holder != _SPARE_HOLDER
             and spare is not None
-            and server.auth is None
+            and _can_hand_over_spare(server)
             and all(_accepts_calls(replica, server) for replica in spare.replicas)
         ):
             del by_holder[_SPARE_HOLDER]
-            spare.workspace_id = workspace_id
+            spare.workspace_id, spare.holder = workspace_id, holder
             for session in spare.replicas:
-                session.workspace_id = workspace_id
+                session.workspace_id, session.holder = workspace_id, holder
             by_holder[holder] = spare
             return spare
         if self._count_free(server, workspace_id) <= 0:
             self._evict_idle(server, workspace_id)
-        group = _SessionGroup(CircuitBreaker(self._timeouts), workspace_id)
+        group = _SessionGroup(CircuitBreaker(self._timeouts), workspace_id, None if holder == _SPARE_HOLDER else holder)
+        if (timeout := self._find_start_timeout(server)) is not None:
+            group.breaker.not_before = timeout.not_before
         self._groups.setdefault(server.key, {})[holder] = group
         return group
+
+    def _find_start_timeout(self, server: Server) -> _StartTimeout | None:
+        """Return the last start for the server's features if it timed out and its back-off has not passed."""
+        timeout = self._start_timeouts.get(server.key)
+        return timeout if timeout is not None and timeout.server is server and timeout.not_before > time.monotonic() else None
 
     def _count_free(self, server: Server, workspace_id: int | None) -> int:
         """Return the number of sessions that a workspace may still open. Only the entry limits shared sessions."""
@@ -270,8 +310,12 @@ class SessionPool:
             on_opened=self._on_opened,
             on_down=self._on_down,
             on_changed=self._on_changed,
+            start_limit=self.start_limit,
             workspace_id=group.workspace_id,
+            holder=group.holder,
         )
+        if (timeout := self._find_start_timeout(server)) is not None:
+            session.last_error = timeout.error
         group.replicas.append(session)
         self._tasks.create_task(self._run(session), name=f"tools-session-{server.key}")
         return session
@@ -307,6 +351,7 @@ class SessionPool:
     def _on_opened(self, session: UpstreamSession, connection: UpstreamConnection) -> None:
         if session in self._draining:
             return
+        self._start_timeouts.pop(session.server.key, None)
         self.record_health(session.server, HealthStatus.ONLINE, workspace_id=session.workspace_id)
         for listener in self.open_listeners:
             listener(session, connection)
@@ -314,24 +359,50 @@ class SessionPool:
     def _on_down(self, session: UpstreamSession, failure: ConnectFailed) -> None:
         if session in self._draining:
             return  # the session belongs to a former entry, so its failure does not affect the current server
+        if failure.concerns_caller:
+            return  # nothing is wrong with the server
         self.failure_counts[session.server.id] += 1
+        spare = self._groups.get(session.server.key, {}).get(_SPARE_HOLDER)
+        if isinstance(failure, StartTimedOut) and spare is not None and session in spare.replicas:
+            self._start_timeouts[session.server.key] = _StartTimeout(session.server, session.breaker.not_before, str(failure))
         others = [other for other in self.list_sessions(session.server.key) if other is not session and other.is_open]
         own_sessions = [other for other in others if other.workspace_id in {None, session.workspace_id}]
         down = HealthStatus.NEEDS_LOGIN if failure.needs_login else HealthStatus.OFFLINE
         health, overall = (
             HealthStatus.DEGRADED if live_sessions and not failure.needs_login else down for live_sessions in (own_sessions, others)
         )
-        # The output of a session that all workspaces share may contain data of another workspace. It is only in the log.
-        stderr = () if session.server.isolation is SessionIsolation.SHARED and session.server.owner is None else tuple(session.stderr)
-        self.record_health(session.server, health, str(failure), workspace_id=session.workspace_id, overall=overall, stderr=stderr)
+        self.record_health(
+            session.server,
+            health,
+            str(failure),
+            workspace_id=session.workspace_id,
+            overall=overall,
+            stderr=_list_shown_output(session),
+        )
 
     def _on_changed(self, session: UpstreamSession) -> None:
         for listener in self.change_listeners:
             listener(session)
 
 
+def _list_shown_output(session: UpstreamSession) -> tuple[str, ...]:
+    """Return the output of a process. That of a session that all workspaces share may have data of another one; it is only in the log."""
+    is_shared = session.server.isolation is SessionIsolation.SHARED and session.server.owner is None
+    return () if is_shared else tuple(session.output)
+
+
 def _accepts_calls(session: UpstreamSession, server: Server) -> bool:
     return session.server is server and not session.is_stopping
+
+
+def _can_hand_over_spare(server: Server) -> bool:
+    """
+    Return whether a session that was opened without a caller may become a caller's.
+
+    A session uses the login that it was opened with. One of a single key announces the extensions of the client of this key.
+    """
+    is_private = server.isolation in {SessionIsolation.PER_KEY, SessionIsolation.PER_SESSION}
+    return server.auth is None and not server.forward_headers and not (is_private and server.lifecycle is SessionLifecycle.LAZY)
 
 
 def _get_login_workspace(server: Server, caller: Caller) -> int | None:
@@ -341,7 +412,8 @@ def _get_login_workspace(server: Server, caller: Caller) -> int | None:
     return caller.workspace_id
 
 
-def _get_holder(server: Server, caller: Caller, session_id: str | None) -> str:
+def get_holder(server: Server, caller: Caller, session_id: str | None) -> str:
+    """Return the name of the holder of a caller's session with *server*: its workspace, key or agent session, as `isolation` says."""
     match server.isolation:
         case SessionIsolation.SHARED:
             return ""
@@ -351,6 +423,15 @@ def _get_holder(server: Server, caller: Caller, session_id: str | None) -> str:
             return f"key:{caller.key_id}"
         case SessionIsolation.PER_SESSION:
             return f"key:{caller.key_id}" if session_id is None else _session_holder(caller.workspace_id, session_id, caller.key_id)
+
+
+def get_list_holder(server: Server, caller: Caller, session_id: str | None) -> str | None:
+    """Return the holder of the lists that *caller* sees. None: all callers see the same lists."""
+    if not has_own_lists(server):
+        return None
+    if server.forward_headers and server.isolation is not SessionIsolation.PER_SESSION:
+        return f"key:{caller.key_id}"
+    return get_holder(server, caller, session_id)
 
 
 def _session_holder(workspace_id: int, session_id: str, key_id: str) -> str:

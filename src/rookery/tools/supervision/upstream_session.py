@@ -11,11 +11,16 @@ from collections.abc import AsyncGenerator, Callable, Generator
 import structlog
 
 from rookery.kernel.cancellation import wait_until_set
-from rookery.tools.errors import ConnectFailed, ServerBusy, UpstreamError
+from rookery.tools.errors import ConnectFailed, StartTimedOut, UpstreamError
 from rookery.tools.models import Server, SessionLifecycle
-from rookery.tools.ports import Connector, UpstreamConnection
+from rookery.tools.ports import Connector, RequestOptions, UpstreamConnection
+from rookery.tools.process_output import ProcessOutput, describe_start, describe_start_timeout
+from rookery.tools.session_sharing import find_state_folder
+from rookery.tools.supervision.call_queue import CallQueue, CallSlot
 from rookery.tools.supervision.circuit_breaker import CircuitBreaker, SupervisionTimeouts
 from rookery.tools.supervision.health import SessionHealth, SessionState
+from rookery.tools.supervision.start_limit import PendingStart, StartLimit
+from rookery.tools.supervision.state_lock import StateLock
 
 __all__ = ["SupervisionTimeouts", "UpstreamSession"]
 
@@ -23,12 +28,12 @@ _log = structlog.stdlib.get_logger("rookery.tools")
 
 _DRAIN_TIMEOUT_S = 60.0
 """Time that the running calls of a retired session may still take."""
-_MAX_QUEUED_PER_SLOT = 4
-"""Queued calls per slot. Further calls are rejected (D-34, server_busy)."""
+_MIN_IDLE_CHECK_S = 0.1
+"""Minimum seconds between checks whether a session in use is idle."""
 _MAX_SILENT_PROBES = 2
 """Unanswered probes that are tolerated while calls run, because the server may be busy with them."""
-MAX_STDERR_LINES = 10
-"""Lines of a server's standard error that are kept to explain a failure."""
+_MIN_SHOWN_START_S = 2.0
+"""Time after which a start is shown with what the server wrote. Most servers are ready before."""
 _MAX_RECORDED_DURATIONS = 256
 """The number of last calls whose durations are kept."""
 
@@ -39,12 +44,13 @@ class UpstreamSession:
 
     Attributes:
         workspace_id: The workspace whose login it uses and that may see its health. None: no single workspace.
+        holder: The holder that it belongs to, by the server's isolation. None: no caller has used it yet.
         breaker: The back-off and circuit breaker, shared by the replicas of one holder.
         last_error: The reason of the last failure or end; empty after the session was opened.
-        stderr: The last lines that the server's process wrote to standard error since its last start.
+        output: What the server's process wrote since its last start, besides protocol messages.
         restarts: The number of times it was reopened after a failure.
-        in_flight: The number of running calls.
         used_at: The time of the last use, of a monotonic clock.
+        opener: The last caller whose forwarded headers the server accepted. None: it was opened without a caller.
     """
 
     def __init__(
@@ -57,27 +63,35 @@ class UpstreamSession:
         on_opened: Callable[[UpstreamSession, UpstreamConnection], None],
         on_down: Callable[[UpstreamSession, ConnectFailed], None],
         on_changed: Callable[[UpstreamSession], None],
+        start_limit: StartLimit,
         workspace_id: int | None = None,
+        holder: str | None = None,
     ) -> None:
         self.server = server
         self.workspace_id = workspace_id
+        self.holder = holder
         self.breaker = breaker
         self.last_error = ""
-        self.stderr: deque[str] = deque(maxlen=MAX_STDERR_LINES)
+        self.output = ProcessOutput()
         self.restarts = 0
-        self.in_flight = 0
         self.opened_at: float | None = None
         self._connector = connector
+        self._start_limit = start_limit
+        self._awaits_start = False
         self._timeouts = timeouts
         self._on_opened = on_opened
         self._on_down = on_down
         self._on_changed = on_changed
         self._connection: UpstreamConnection | None = None
         self._pending_open: asyncio.Future[UpstreamConnection | ConnectFailed] | None = None
+        self.opener: RequestOptions | None = None
+        self._next_opener: RequestOptions | None = None
+        self._awaits_caller = False
         self._open_requested = asyncio.Event()
         self._stopping = asyncio.Event()
         self._draining: asyncio.TimerHandle | None = None
         self._reopen_requested = asyncio.Event()
+        self._reopen_reason = ""
         self._is_suspect = asyncio.Event()
         self._has_failed = False
         self.used_at = time.monotonic()
@@ -85,7 +99,11 @@ class UpstreamSession:
         self._silent_probes = 0
         self._durations_ms: deque[float] = deque(maxlen=_MAX_RECORDED_DURATIONS)
         self._connect_timeout: asyncio.Timeout | None = None
-        self._queue: deque[asyncio.Future[None]] = deque()
+        self._connecting_since = 0.0
+        folder = find_state_folder(server) if server.change_limit == 1 else None
+        self._changes = CallQueue(server.id, server.change_limit, None if folder is None else StateLock(folder))
+        self._reads = self._changes if server.change_limit == server.call_limit else CallQueue(server.id, server.call_limit)
+        self._queues = (self._reads,) if self._changes is self._reads else (self._reads, self._changes)
 
     @property
     def current_connection(self) -> UpstreamConnection | None:
@@ -105,12 +123,22 @@ class UpstreamSession:
     @property
     def is_idle(self) -> bool:
         """True if no call runs and none waits for the session to open."""
-        return self.in_flight == self._hold_count == 0 and self._pending_open is None
+        return self.load == self._hold_count == 0 and self._pending_open is None
+
+    @property
+    def in_flight(self) -> int:
+        """The number of running calls."""
+        return sum(queue.in_flight for queue in self._queues)
+
+    @property
+    def queued(self) -> int:
+        """The number of calls that wait for a slot."""
+        return sum(queue.queued for queue in self._queues)
 
     @property
     def load(self) -> int:
         """The number of running and queued calls."""
-        return self.in_flight + len(self._queue)
+        return self.in_flight + self.queued
 
     def get_health(self) -> SessionHealth:
         """Return the health of the session."""
@@ -121,7 +149,7 @@ class UpstreamSession:
             "open"
             if connection is not None
             else "opening"
-            if self._connect_timeout is not None
+            if self._connect_timeout is not None or self._awaits_start
             else "waiting"
             if remaining_s > 0
             else "closed"
@@ -135,19 +163,29 @@ class UpstreamSession:
             restarts=self.restarts,
             last_error=self.last_error,
             in_flight=self.in_flight,
-            queued=len(self._queue),
+            queued=self.queued,
             retry_s=remaining_s if state == "waiting" else None,
             durations_ms=tuple(self._durations_ms),
         )
+
+    def describe_start(self) -> str:
+        """Return a note on a start that takes longer than two seconds, else an empty text."""
+        elapsed_s = 0.0 if self._connect_timeout is None else time.monotonic() - self._connecting_since
+        if elapsed_s < _MIN_SHOWN_START_S:
+            return ""
+        return describe_start(elapsed_s, self.output, is_process=self.server.kind == "stdio")
 
     def request_open(self) -> None:
         """Request that the session is opened in the background."""
         self.used_at = time.monotonic()
         self._open_requested.set()
 
-    async def get_connection(self) -> UpstreamConnection:
+    async def get_connection(self, opener: RequestOptions | None = None) -> UpstreamConnection:
         """
         Return the open connection, opening it first if necessary.
+
+        Args:
+            opener: The caller who needs it, whose forwarded headers open the session. None: it is opened without a caller.
 
         Raises:
             ConnectFailed: This attempt failed, or the session is in back-off after a failed attempt.
@@ -159,59 +197,59 @@ class UpstreamSession:
             raise ConnectFailed("The server is being stopped.")
         now = time.monotonic()
         if self.breaker.not_before - now > self._timeouts.max_caller_wait_s:
-            raise ConnectFailed(f"{self.last_error} {self.breaker.describe_retry(now)}".lstrip())
-        if self._pending_open is None:
-            self._pending_open = asyncio.get_running_loop().create_future()
-        self._open_requested.set()
-        outcome = await asyncio.shield(self._pending_open)
+            raise self._pause(ConnectFailed(self.last_error), now)
+        is_own_attempt = self._pending_open is None
+        outcome = await self._wait_opened(opener)
+        if isinstance(outcome, ConnectFailed) and outcome.concerns_caller and not is_own_attempt:
+            outcome = await self._wait_opened(opener)  # the login of another caller, or none, was rejected
         if isinstance(outcome, ConnectFailed):
-            raise ConnectFailed(str(outcome), needs_login=outcome.needs_login)
+            raise outcome.with_message(str(outcome))
         return outcome
 
+    async def _wait_opened(self, opener: RequestOptions | None) -> UpstreamConnection | ConnectFailed:
+        """Join the attempt to open the session, or request one in the name of *opener*."""
+        if self._pending_open is None:
+            self._pending_open = asyncio.get_running_loop().create_future()
+            self._next_opener = opener
+        self._open_requested.set()
+        with contextlib.nullcontext() if opener is None else self._start_limit.prefer_for_call(self.server.key):
+            return await asyncio.shield(self._pending_open)
+
     @contextlib.asynccontextmanager
-    async def slot(self) -> AsyncGenerator[None]:
+    async def slot(self, owner: str = "", *, is_read_only: bool = False, timeout_s: float | None = None) -> AsyncGenerator[CallSlot]:
         """
-        Hold one of the server's call slots; wait in a queue if none is free.
+        Hold one of the session's call slots; wait in a queue if none is free.
+
+        Args:
+            owner: The key of the caller. Keys take turns.
+            is_read_only: The call changes nothing. If the session runs changing calls one at a time, it runs beside them.
+            timeout_s: How long the call may wait. None: the server's time-out of a call.
 
         Raises:
             ServerBusy: The queue is full, or no slot became free in time.
         """
-        if self.in_flight >= self.server.max_concurrency:
-            if len(self._queue) >= self.server.max_concurrency * _MAX_QUEUED_PER_SLOT:
-                raise ServerBusy(self.server.id)
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._queue.append(waiter)
-            try:
-                async with asyncio.timeout(self._timeouts.queue_timeout_s):
-                    await waiter
-            except BaseException as error:
-                if waiter.done() and not waiter.cancelled():
-                    self._release_slot()
-                with contextlib.suppress(ValueError):
-                    self._queue.remove(waiter)
-                if isinstance(error, TimeoutError):
-                    raise ServerBusy(self.server.id) from None
-                raise
-        else:
-            self.in_flight += 1
-        started = time.perf_counter()
+        queue = self._reads if is_read_only else self._changes
         try:
-            yield
+            slot = await queue.acquire(owner, self.server.timeout_s if timeout_s is None else timeout_s)
+        except BaseException:
+            self._stop_if_drained()
+            raise
+        try:
+            yield slot
         finally:
-            self._durations_ms.append((time.perf_counter() - started) * 1000)
+            self._durations_ms.append((time.monotonic() - slot.started) * 1000)
             self.used_at = time.monotonic()
-            self._release_slot()
+            slot.close()
             self._stop_if_drained()
 
     @contextlib.contextmanager
     def keep_open(self) -> Generator[None]:
-        """Prevent the session from being closed as idle, without taking a call slot."""
+        """Keep the session open while it is listed. That takes no call slot, and is no use of the session."""
         self._hold_count += 1
         try:
             yield
         finally:
             self._hold_count -= 1
-            self.used_at = time.monotonic()
             self._stop_if_drained()
 
     def mark_healthy(self) -> None:
@@ -223,10 +261,11 @@ class UpstreamSession:
         """Probe whether the server still answers, because a call timed out."""
         self._is_suspect.set()
 
-    def mark_failed(self, connection: UpstreamConnection) -> None:
-        """Discard *connection*; further calls wait for a new one. Reports about an older connection have no effect."""
+    def mark_failed(self, connection: UpstreamConnection, reason: str) -> None:
+        """Discard *connection* because of *reason*; further calls wait for a new one. Reports about an older connection have no effect."""
         if self._connection is connection:
             self._connection = None
+            self._reopen_reason = reason
             self._reopen_requested.set()
 
     def drain(self) -> None:
@@ -257,17 +296,8 @@ class UpstreamSession:
             self._resolve_pending_open(ConnectFailed("The server is being stopped."))
 
     def _stop_if_drained(self) -> None:
-        if self._draining is not None and self.in_flight == self._hold_count == 0:
+        if self._draining is not None and self.load == self._hold_count == 0:
             self.stop()
-
-    def _release_slot(self) -> None:
-        """Pass the slot to the first waiter, or free it."""
-        while self._queue:
-            waiter = self._queue.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
-        self.in_flight -= 1
 
     def _resolve_pending_open(self, outcome: UpstreamConnection | ConnectFailed) -> None:
         attempt, self._pending_open = self._pending_open, None
@@ -276,7 +306,10 @@ class UpstreamSession:
 
     async def _wait_wanted(self) -> bool:
         """Wait for a request to open and for the end of the back-off. Return False if the session is to end instead."""
-        if self.server.lifecycle is SessionLifecycle.LAZY and not await wait_until_set(self._open_requested, timeout_s=self.server.idle_s):
+        is_lazy = self.server.lifecycle is SessionLifecycle.LAZY
+        if (is_lazy or self._awaits_caller) and not await wait_until_set(
+            self._open_requested, timeout_s=self.server.idle_s if is_lazy else None
+        ):
             return False
         while (delay := self.breaker.not_before - time.monotonic()) > 0 and not self._stopping.is_set():
             await wait_until_set(self._stopping, timeout_s=delay)
@@ -284,10 +317,15 @@ class UpstreamSession:
 
     async def _open_and_serve(self) -> None:
         """Open the connection, keep it while it is usable, and close it."""
+        start = self._start_limit.request(self.server.key) if self.server.kind == "stdio" else None
+        if start is not None and not await self._wait_admitted(start):
+            return
         started = time.monotonic()
+        opener, self._next_opener = self._next_opener, None
         limit_s = self.server.effective_start_timeout_s or self._timeouts.connect_timeout_s
+        self._connecting_since = started
         self._reopen_requested.clear()
-        self.stderr.clear()
+        self.output.clear()
         try:
             async with contextlib.AsyncExitStack() as stack:
                 try:
@@ -296,19 +334,21 @@ class UpstreamSession:
                             self.server,
                             on_changed=lambda: self._on_changed(self),
                             workspace_id=self.workspace_id,
-                            on_stderr=self.stderr.append,
+                            on_output=self.output.append,
+                            on_process=None if start is None else start.set_pid,
+                            opener=opener,
                         )
                         connection = await stack.enter_async_context(context)
                 except TimeoutError:
                     if self._stopping.is_set():
                         return
-                    raise ConnectFailed(
-                        f"The server did not answer within {limit_s:g} s of its start (`start_timeout_s` in its entry)."
-                    ) from None
+                    raise StartTimedOut(describe_start_timeout(limit_s, self.output)) from None
                 finally:
                     self._connect_timeout = None
+                    if start is not None:
+                        start.end()
                 started = time.monotonic()
-                self._on_open(connection)
+                self._on_open(connection, opener)
                 reason = await self._wait_end(connection)
                 self._connection = None
         except UpstreamError as error:
@@ -323,9 +363,34 @@ class UpstreamSession:
             self._connection = None
             self.opened_at = None
 
-    def _on_open(self, connection: UpstreamConnection) -> None:
+    async def _wait_admitted(self, start: PendingStart) -> bool:
+        """Wait until the server's process may start. Return False if the session was stopped meanwhile."""
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        self._awaits_start = True
+        try:
+            await asyncio.wait({start.admitted, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            start.end()
+            raise
+        finally:
+            self._awaits_start = False
+            stopping.cancel()
+        if self._stopping.is_set():
+            start.end()
+        return not self._stopping.is_set()
+
+    def note_caller(self, opener: RequestOptions) -> None:
+        """Record a caller whose request the server accepted: lists without a caller have the headers of the last one."""
+        if self.server.forward_headers and opener.headers:
+            self.opener = RequestOptions(caller=opener.caller, headers=opener.headers, capabilities=opener.capabilities)
+
+    def _on_open(self, connection: UpstreamConnection, opener: RequestOptions | None) -> None:
         self._connection = connection
+        self._awaits_caller, self.opener = False, None
+        if opener is not None:
+            self.note_caller(opener)
         self.opened_at = time.monotonic()
+        self.output.mark_started()
         self.restarts += self._has_failed
         self.last_error, self._has_failed = "", False
         self._open_requested.clear()
@@ -341,17 +406,18 @@ class UpstreamSession:
         try:
             while True:
                 idle_s = self.server.idle_s
-                timeout_s = None if idle_s is None else max(self.used_at + idle_s - time.monotonic(), 0.01)
+                timeout_s = None if idle_s is None else max(self.used_at + idle_s - time.monotonic(), _MIN_IDLE_CHECK_S)
                 done, _ = await asyncio.wait({closed, reopening, stopping, silent}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
                 if closed in done:
                     return closed.result()
                 if reopening in done:
-                    return "The session was closed after a failure."
+                    return self._reopen_reason
                 if stopping in done:
                     return ""
                 if silent in done:
                     return "The server stopped answering, so its session was closed."
-                if idle_s is not None and self.in_flight == self._hold_count == 0 and time.monotonic() - self.used_at >= idle_s:
+                is_used = self.load > 0 or self._hold_count > 0 or connection.has_subscribers
+                if idle_s is not None and not is_used and time.monotonic() - self.used_at >= idle_s:
                     self.stop()
                     return ""
         finally:
@@ -379,9 +445,19 @@ class UpstreamSession:
             except UpstreamError:
                 self._silent_probes = 0  # the server answered, or the session ended and is handled elsewhere
 
+    def _pause(self, failed: ConnectFailed, now: float) -> ConnectFailed:
+        """Return the error of a call that does not wait for the next attempt, with the time until then."""
+        retry_after_s = max(self.breaker.compute_retry_s(now), failed.retry_after_s or 0)
+        return failed.with_message(self.breaker.describe_retry(str(failed), now), retry_after_s=retry_after_s)
+
     def _on_failure(self, error: UpstreamError, started: float) -> None:
         now, was_opened = time.monotonic(), self.opened_at is not None
-        delay = self.breaker.record_failure(now, now - started if was_opened else None)
+        if error.concerns_caller and not was_opened:
+            self._open_requested.clear()
+            self._awaits_caller = True
+            self._resolve_pending_open(ConnectFailed(str(error), concerns_caller=True))
+            return
+        delay = self.breaker.record_failure(now, now - started if was_opened else None, is_timeout=isinstance(error, StartTimedOut))
         self._has_failed = self._has_failed or was_opened
         self.last_error = str(error)
         _log.warning(
@@ -390,12 +466,11 @@ class UpstreamSession:
             error=self.last_error,
             retry_s=round(delay, 1),
             trips=self.breaker.trip_count,
-            stderr=list(self.stderr),
+            stderr=list(self.output),
         )
         failed = error if isinstance(error, ConnectFailed) else ConnectFailed(self.last_error)
         if not was_opened or delay > self._timeouts.max_caller_wait_s:
             # Callers that waited for this attempt receive its error. After a crash, callers wait for the next attempt if it is soon.
             self._open_requested.clear()
-            message = f"{self.last_error} {self.breaker.describe_retry(now)}" if was_opened else self.last_error
-            self._resolve_pending_open(ConnectFailed(message, needs_login=failed.needs_login))
+            self._resolve_pending_open(self._pause(failed, now) if delay > self._timeouts.max_caller_wait_s else failed)
         self._on_down(self, failed)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from rookery.kernel.imports import import_lazily
+from rookery.kernel.pages import collect_items
 from rookery.terminal.options import JsonOption, WorkspaceOption, parse_time
 from rookery.terminal.output import print_fields, print_json, print_list, print_notice, print_record
 from rookery.webhooks.commands.webhook_services import WebhookCommandServices, WebhookIdArgument, run_with_webhooks
@@ -80,15 +82,8 @@ def deliveries(
     filters = DeliveryFilter(state=state, type=type, since=parse_time(since))
 
     async def work(webhooks: WebhookCommandServices, tenant: WebhookTenant) -> Sequence[Delivery]:
-        rows = list[Delivery]()
-        while len(rows) < limit:
-            deliveries, _ = await webhooks.deliveries.list_page(
-                tenant, webhook_id, filters, limit=min(_PAGE_SIZE, limit - len(rows)), offset=len(rows)
-            )
-            if not deliveries:
-                break
-            rows.extend(deliveries)
-        return rows
+        fetch = partial(webhooks.deliveries.list_page, tenant, webhook_id, filters)
+        return await collect_items(fetch, limit=limit, page_size=_PAGE_SIZE)
 
     rows = [schema.to_json(schemas.DeliveryResponse.from_parts(delivery)) for delivery in run_with_webhooks(context, workspace, work)]
     if as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ import typer
 from rookery.kernel.clock import utc_now
 from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.imports import import_lazily
+from rookery.kernel.pages import collect_items
 from rookery.kernel.secret import Secret
 from rookery.terminal.options import (
     DryRunOption,
@@ -53,12 +55,7 @@ def list_(context: typer.Context, *, workspace: WorkspaceOption = None, as_json:
     """List the endpoints of a workspace, newest first."""
 
     async def work(webhooks: WebhookCommandServices, tenant: WebhookTenant) -> Sequence[WebhookEndpoint]:
-        endpoints, total = await webhooks.endpoints.list_page(tenant, limit=_PAGE_SIZE, offset=0)
-        rows = list(endpoints)
-        while len(rows) < total and endpoints:
-            endpoints, total = await webhooks.endpoints.list_page(tenant, limit=_PAGE_SIZE, offset=len(rows))
-            rows.extend(endpoints)
-        return rows
+        return await collect_items(partial(webhooks.endpoints.list_page, tenant), page_size=_PAGE_SIZE)
 
     endpoints = run_with_webhooks(context, workspace, work)
     if as_json:

@@ -8,7 +8,8 @@ from datetime import datetime
 from sqlalchemy import bindparam, func, literal, or_, select, update
 
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Tx, fetch_count
+from rookery.kernel.db import KeysetList, Tx, fetch_count
+from rookery.kernel.pages import ListPage, PageSlice
 from rookery.webhooks.models import RESENDABLE_STATES, Attempt, Delivery, DeliveryFilter, DeliveryState
 from rookery.webhooks.store.tables import ATTEMPTS, DELIVERIES, attempts, deliveries, endpoints
 
@@ -22,14 +23,7 @@ _FILTERS = (
     or_(bindparam("of_type") == literal(""), deliveries.c.event_type == bindparam("of_type")),
     deliveries.c.created_at >= bindparam("since"),
 )
-_PAGE = (
-    select(deliveries)
-    .where(*_FILTERS)
-    .order_by(deliveries.c.created_at.desc(), deliveries.c.id.desc())
-    .limit(bindparam("at_most"))
-    .offset(bindparam("past"))
-)
-_COUNT = select(func.count().label("n")).select_from(deliveries).where(*_FILTERS)
+_LIST = KeysetList(select(deliveries).where(*_FILTERS), deliveries.c.created_at.desc(), deliveries.c.id.desc())
 _OPEN_DELIVERIES = (
     select(literal(1).label("one"))
     .where(
@@ -88,9 +82,7 @@ def find(tx: Tx, workspace_id: int, endpoint_id: str, delivery_id: str) -> Deliv
     return DELIVERIES.fetch_one(tx, _SELECT_ONE, {"of_workspace": workspace_id, "of_endpoint": endpoint_id, "of_id": delivery_id})
 
 
-def list_page(
-    tx: Tx, workspace_id: int, endpoint_id: str, filters: DeliveryFilter, *, limit: int, offset: int
-) -> tuple[list[Delivery], int]:
+def list_page(tx: Tx, workspace_id: int, endpoint_id: str, filters: DeliveryFilter, *, page: PageSlice) -> ListPage[Delivery]:
     """Return a page of an endpoint's deliveries, newest first, and the total."""
     params = {
         "of_workspace": workspace_id,
@@ -99,7 +91,7 @@ def list_page(
         "of_type": filters.type or "",
         "since": 0 if filters.since is None else to_micros(filters.since),
     }
-    return DELIVERIES.fetch_all(tx, _PAGE, {**params, "at_most": limit, "past": offset}), fetch_count(tx, _COUNT, params)
+    return DELIVERIES.fetch_page(tx, _LIST, page, params)
 
 
 def count_open(tx: Tx, workspace_id: int, *, limit: int) -> int:

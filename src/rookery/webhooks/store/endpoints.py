@@ -7,8 +7,9 @@ from datetime import datetime
 from sqlalchemy import Text, bindparam, delete, func, or_, select, update
 
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Tx, fetch_count, match_part, purge_tables
+from rookery.kernel.db import KeysetList, Tx, fetch_count, match_part, purge_tables
 from rookery.kernel.events import EventType
+from rookery.kernel.pages import ListPage, PageSlice
 from rookery.webhooks.models import DisabledReason, Subscription, WebhookEndpoint
 from rookery.webhooks.store.tables import ENDPOINTS, SUBSCRIPTIONS, endpoints
 
@@ -19,8 +20,7 @@ _COUNT = select(func.count().label("n")).select_from(endpoints).where(_OF_WORKSP
 _PATTERN = bindparam("pattern", type_=Text())
 _HAS_WORDS = or_(*(func.lower(column).like(_PATTERN, escape="\\") for column in (endpoints.c.description, endpoints.c.url)))
 _MATCHES = (_OF_WORKSPACE, _HAS_WORDS)
-_PAGE = select(endpoints).where(*_MATCHES).order_by(endpoints.c.id.desc()).limit(bindparam("at_most")).offset(bindparam("past"))
-_COUNT_MATCHES = select(func.count().label("n")).select_from(endpoints).where(*_MATCHES)
+_LIST = KeysetList(select(endpoints).where(*_MATCHES), endpoints.c.id.desc())
 # A key-share lock: it prevents deleting an endpoint until the new deliveries are committed, but lets the dispatcher update its
 # statistics (PostgreSQL; SQLite has a single writer).
 _SELECT_SUBSCRIPTIONS = (
@@ -53,7 +53,7 @@ def count(tx: Tx, workspace_id: int) -> int:
     return fetch_count(tx, _COUNT, {"of_workspace": workspace_id})
 
 
-def list_page(tx: Tx, workspace_id: int, *, limit: int, offset: int, text: str = "") -> tuple[list[WebhookEndpoint], int]:
+def list_page(tx: Tx, workspace_id: int, *, page: PageSlice, text: str = "") -> ListPage[WebhookEndpoint]:
     """
     Return a page of a workspace's endpoints, newest first, and the total.
 
@@ -61,7 +61,7 @@ def list_page(tx: Tx, workspace_id: int, *, limit: int, offset: int, text: str =
         text: A part of the description or the URL, in upper or lower case.
     """
     params = {"of_workspace": workspace_id, "pattern": match_part(text)}
-    return ENDPOINTS.fetch_all(tx, _PAGE, {**params, "at_most": limit, "past": offset}), fetch_count(tx, _COUNT_MATCHES, params)
+    return ENDPOINTS.fetch_page(tx, _LIST, page, params)
 
 
 def list_subscriptions(tx: Tx, workspace_id: int) -> list[Subscription]:

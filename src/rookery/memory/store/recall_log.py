@@ -1,0 +1,119 @@
+"""The log of recalls: the rows of `recalls` that have a request, and the workspaces that keep no log."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, and_, bindparam, delete, or_, select, update
+
+from rookery.kernel.clock import from_micros, to_micros
+from rookery.kernel.db import Tx, upsert
+from rookery.memory.recall_records import FeedbackVerdict, RecallLogFilter, RecallRecord, RecallViewer
+from rookery.memory.store.rows import RECALLS
+from rookery.memory.store.tables import recall_feedback, recall_log_exclusions, recalls
+
+_EXCLUDED = select(recall_log_exclusions.c.workspace_id).where(recall_log_exclusions.c.workspace_id.in_(bindparam("ids", expanding=True)))
+_SINCE = select(recall_log_exclusions.c.since).where(recall_log_exclusions.c.workspace_id == bindparam("workspace"))
+_EXCLUDE = upsert(recall_log_exclusions, index_elements=["workspace_id"])
+_INCLUDE = delete(recall_log_exclusions).where(recall_log_exclusions.c.workspace_id == bindparam("workspace"))
+_CLEARED = {"request": None, "org": None, "project": None, "agent_id": None, "session_id": None}
+_CLEAR = update(recalls).where(recalls.c.workspace_id == bindparam("workspace"), recalls.c.request.is_not(None)).values(_CLEARED)
+_FEEDBACK = select(recall_feedback.c.recall_id, recall_feedback.c.memory_id, recall_feedback.c.used).where(
+    recall_feedback.c.workspace_id == bindparam("workspace"), recall_feedback.c.recall_id.in_(bindparam("ids", expanding=True))
+)
+
+
+def filter_excluded(tx: Tx, workspace_ids: Collection[int]) -> set[int]:
+    """Return those of *workspace_ids* that keep no log."""
+    return {row.integer("workspace_id") for row in tx.fetch_all(_EXCLUDED, {"ids": sorted(workspace_ids)})} if workspace_ids else set()
+
+
+def get_excluded_since(tx: Tx, workspace_id: int) -> datetime | None:
+    """Return the time since when the workspace keeps no log. None if it keeps one."""
+    row = tx.fetch_one(_SINCE, {"workspace": workspace_id})
+    return None if row is None else from_micros(row.integer("since"))
+
+
+def exclude(tx: Tx, workspace_id: int, *, at: datetime) -> int:
+    """Stop the log of the workspace and clear the logged requests. Return their number."""
+    tx.execute(_EXCLUDE, {"workspace_id": workspace_id, "since": to_micros(at)})
+    return tx.execute(_CLEAR, {"workspace": workspace_id})
+
+
+def include(tx: Tx, workspace_id: int) -> None:
+    """Start the log of the workspace again."""
+    tx.execute(_INCLUDE, {"workspace": workspace_id})
+
+
+def clear(tx: Tx, workspace_id: int, *, org: str | None, project: str | None, agent_id: str | None, session_id: str | None) -> int:
+    """Clear the logged requests that name all of these, at least one. Return their number."""
+    values = {"org": org, "project": project, "agent_id": agent_id, "session_id": session_id}
+    conditions = [recalls.c[name] == value for name, value in values.items() if value is not None]
+    if not conditions:
+        return 0
+    statement = update(recalls).where(recalls.c.workspace_id == workspace_id, recalls.c.request.is_not(None), *conditions)
+    return tx.execute(statement.values({**_CLEARED, "asked": None}))
+
+
+def list_with_query(tx: Tx, workspace_id: int, *, after: str, limit: int) -> list[RecallRecord]:
+    """Return the next recalls of the workspace by id whose question is stored."""
+    has_query = or_(recalls.c.request.is_not(None), recalls.c.asked.is_not(None))
+    statement = select(recalls).where(recalls.c.workspace_id == workspace_id, recalls.c.id > after, has_query)
+    return RECALLS.fetch_all(tx, statement.order_by(recalls.c.id).limit(limit))
+
+
+def save_queries(tx: Tx, changed: Sequence[RecallRecord]) -> None:
+    """Replace the stored questions of recalls."""
+    for record in changed:
+        tx.execute(update(recalls).where(recalls.c.id == record.id).values(RECALLS.to_row(record, only=("request", "asked"))))
+
+
+def list_recalls(tx: Tx, viewer: RecallViewer, filters: RecallLogFilter, *, before_id: str | None, limit: int) -> list[RecallRecord]:
+    """Return the logged recalls that *viewer* may see and *filters* select, newest first, those before the id *before_id*."""
+    c = recalls.c
+    conditions = [_visibility_condition(viewer), c.request.is_not(None)]
+    for name in ("key_id", "agent_id", "session_id", "org", "project"):
+        value = getattr(filters, name)
+        if value is not None:
+            conditions.append(c[name] == value)
+    if filters.memory_id is not None:
+        conditions.append(c.memory_ids.contains(f'"{filters.memory_id}"', autoescape=True))
+    if filters.since is not None:
+        conditions.append(c.created_at >= to_micros(filters.since))
+    if filters.until is not None:
+        conditions.append(c.created_at < to_micros(filters.until))
+    if before_id is not None:
+        conditions.append(c.id < before_id)
+    return RECALLS.fetch_all(tx, select(recalls).where(*conditions).order_by(c.id.desc()).limit(limit))
+
+
+def get_recall(tx: Tx, viewer: RecallViewer, recall_id: str) -> RecallRecord | None:
+    """Return a logged recall that *viewer* may see."""
+    return RECALLS.fetch_one(
+        tx, select(recalls).where(_visibility_condition(viewer), recalls.c.id == recall_id, recalls.c.request.is_not(None))
+    )
+
+
+def get_feedback(tx: Tx, workspace_id: int, recall_ids: Sequence[str]) -> dict[tuple[str, str], FeedbackVerdict]:
+    """Return the feedback on recalls, by recall and memory."""
+    rows = tx.fetch_all(_FEEDBACK, {"workspace": workspace_id, "ids": recall_ids}) if recall_ids else []
+    return {
+        (row.text("recall_id"), row.text("memory_id")): FeedbackVerdict.USED if row.integer("used") else FeedbackVerdict.IGNORED
+        for row in rows
+    }
+
+
+def _visibility_condition(viewer: RecallViewer) -> ColumnElement[bool]:
+    c = recalls.c
+    own = c.key_id == viewer.key_id
+    if not viewer.sees_other_keys:
+        return and_(c.workspace_id == viewer.workspace_id, own)
+    others: list[ColumnElement[bool]] = []
+    if viewer.orgs is not None:
+        others.append(c.org.in_(sorted(viewer.orgs)))
+    if viewer.projects is not None:
+        others.append(c.project.in_(sorted(viewer.projects)))
+    if viewer.agent_id is not None:
+        others.append(or_(c.agent_id.is_(None), c.agent_id == viewer.agent_id))
+    return and_(c.workspace_id == viewer.workspace_id, or_(own, and_(*others)) if others else c.workspace_id == viewer.workspace_id)

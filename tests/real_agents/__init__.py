@@ -1,0 +1,1 @@
+"""Real agents, frameworks and bridges of others against Rookery: `make agents`."""

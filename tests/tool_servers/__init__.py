@@ -1,0 +1,1 @@
+"""Real tool servers of others, alone and behind Rookery: `make tool-servers`."""
