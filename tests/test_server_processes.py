@@ -230,29 +230,35 @@ async def test_limits_and_idempotency_are_exact_over_all_processes(server: Serve
     assert len(set(await asyncio.gather(*(remember() for _ in range(12))))) == 1
 
 
-async def test_processes_that_share_a_memory_file_lose_no_entity(tmp_path: Path, model_folder: Path) -> None:
-    """D-34: each process has a memory server of its own, which rewrites the file of all, so their calls take turns."""
-    file = tmp_path / "graph.json"
+async def test_processes_whose_tool_servers_rewrite_one_file_lose_no_change(tmp_path: Path, model_folder: Path) -> None:
+    """D-34: each process has a session of its own with a program, so their calls take turns, whether its state is known or not."""
+    graph, notes = tmp_path / "graph.json", tmp_path / "notes.txt"
     lend_model(model_folder, tmp_path)
-    (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": {"memory": real_servers.memory(file)}}), encoding="utf-8")
+    rewriting = {"command": sys.executable, "args": ["-I", "-S", str(SERVERS / "rewriting.py"), str(notes)]}
+    entries = {"memory": real_servers.memory(graph), "rewriting": rewriting}
+    (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
     with run_server(tmp_path, workers="2") as running:
 
-        async def create(number: int) -> int:
+        async def create(server: str, number: int) -> int:
             entity = {"name": f"rook-{number}", "entityType": "bird", "observations": ["is social"]}
-            body = {"server": "memory", "tool": "create_entities", "arguments": {"entities": [entity]}}
+            call = {"tool": "create_entities", "arguments": {"entities": [entity]}}
+            if server == "rewriting":
+                call = {"tool": "note", "arguments": {"text": f"rook-{number}"}}
             async with _connect(running) as http:
-                return (await http.post("/api/v1/mcp/tools/call", json=body)).status_code
+                return (await http.post("/api/v1/mcp/tools/call", json={"server": server, **call})).status_code
 
         async def have_both_called() -> bool:
-            assert await create(0) == 200
+            assert await create("memory", 0) == 200
             samples = await _scrape(running)
             return all(_count_requests(samples, "/api/v1/mcp/tools/call", number) for number in ("1", "2"))
 
         await eventually(lambda: len(_list_processes(running)) == 2)
         await eventually(have_both_called)
-        assert await asyncio.gather(*(create(number) for number in range(100))) == [200] * 100
-    names = {json.loads(line)["name"] for line in file.read_text(encoding="utf-8").splitlines()}
-    assert names == {f"rook-{number}" for number in range(100)}
+        calls = [create(server, number) for number in range(100) for server in entries]
+        assert await asyncio.gather(*calls) == [200] * 200
+    expected = {f"rook-{number}" for number in range(100)}
+    assert {json.loads(line)["name"] for line in graph.read_text(encoding="utf-8").splitlines()} == expected
+    assert set(notes.read_text(encoding="utf-8").splitlines()) == expected
 
 
 async def test_a_process_that_dies_is_replaced_and_a_stop_ends_all(tmp_path: Path, model_folder: Path) -> None:

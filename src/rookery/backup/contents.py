@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rookery.kernel.data_folder import JOURNAL_FOLDER, RESTORE_FOLDER, SERVER_FILE, SETTINGS_FILE, TOOL_HEALTH_FILE
+from rookery.kernel.data_folder import CALL_LOCKS_FOLDER, JOURNAL_FOLDER, RESTORE_FOLDER, SERVER_FILE, SETTINGS_FILE, TOOL_HEALTH_FILE
 
 RECORDS_FILE = "records.db"
 
@@ -30,6 +30,7 @@ EXCLUDED_FILES: Mapping[str, str] = {
     "models": "created again by the embedder",
     "first-run.json": "the first keys in plain text",
     "server.log": "a log",
+    CALL_LOCKS_FOLDER: "locks of the running processes",
     JOURNAL_FOLDER: "what the running processes are sending",
     SERVER_FILE: "the address of the running server",
     TOOL_HEALTH_FILE: "the health of the tool servers in the running server",

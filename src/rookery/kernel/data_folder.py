@@ -23,6 +23,9 @@ SETTINGS_FILE = "rookery.toml"
 JOURNAL_FOLDER = "sends"
 """The folder in which each process writes the notifications that it is sending."""
 
+CALL_LOCKS_FOLDER = "call-locks"
+"""The folder of the files by which server processes take turns in calls to tool servers."""
+
 _OWNER_ONLY_MODE = 0o700
 _FORBIDDEN_MODE_BITS = 0o027
 """Forbidden access of other users. A group may have read access, as PostgreSQL allows for its data folder."""

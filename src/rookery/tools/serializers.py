@@ -27,6 +27,7 @@ class ServerSerializer:
     sessions: SessionPool
     resources: ResourceReader
     discovery: Discovery
+    process_count: int
 
     def serialize_server(self, caller: Caller, server: Server, *, with_health: bool, session_id: str | None = None) -> ServerResponse:
         """Return a server with its features. *with_health* adds the state of its sessions, including process ids."""
@@ -36,7 +37,7 @@ class ServerSerializer:
             **dict(summary),
             "description": listing.server.description,
             "isolation": server.isolation.value,
-            "sharing": describe_sharing(server),
+            "sharing": describe_sharing(server, process_count=self.process_count),
             "concurrency": describe_concurrency(server),
             "instructions": self.catalogue.get_features(server, caller, session_id).instructions,
             "seen_at": self.catalogue.seen_at(server, caller),

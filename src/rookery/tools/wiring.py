@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Protocol
 
 from rookery.access.wiring import AccessServices
+from rookery.kernel.data_folder import CALL_LOCKS_FOLDER
 from rookery.kernel.disk_space import DiskSpace
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.runtime import Runtime
@@ -48,6 +49,7 @@ from rookery.tools.store import logins as login_store
 from rookery.tools.store import negotiated_protocols as protocol_store
 from rookery.tools.store import recent_links as link_store
 from rookery.tools.supervision.session_pool import SessionPool
+from rookery.tools.supervision.state_lock import CallLocks
 
 
 class ConnectorFactory(Protocol):
@@ -110,7 +112,9 @@ class ToolServices:
 
     @cached_property
     def sessions(self) -> SessionPool:
-        return SessionPool(self._connectors, clock=self._runtime.clock, bus=self._runtime.bus)
+        settings = self._runtime.settings
+        locks = CallLocks(settings.data_dir / CALL_LOCKS_FOLDER) if settings.workers > 1 else None
+        return SessionPool(self._connectors, clock=self._runtime.clock, bus=self._runtime.bus, call_locks=locks)
 
     @cached_property
     def registry(self) -> ServerRegistry:
@@ -225,8 +229,8 @@ class ToolServices:
 
     @cached_property
     def checker(self) -> ServerChecker:
-        return ServerChecker(self._connectors, on_features=self.catalogue.store_checked)
+        return ServerChecker(self._connectors, on_features=self.catalogue.store_checked, process_count=self._runtime.settings.workers)
 
     @cached_property
     def serializer(self) -> ServerSerializer:
-        return ServerSerializer(self.catalogue, self.sessions, self.resources, self.discovery)
+        return ServerSerializer(self.catalogue, self.sessions, self.resources, self.discovery, process_count=self._runtime.settings.workers)

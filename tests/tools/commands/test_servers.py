@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -573,6 +574,12 @@ def test_a_check_names_the_error_and_shows_the_last_lines(cli: CommandLine, tmp_
         (["chrome-devtools-mcp", "--headless"], "one browser with its pages", '"isolation": "per_key"'),
         (["npx.cmd", "@wonderwhy-er/desktop-commander@0.2.52"], "its terminals", '"isolation": "per_key"'),
         (["node", "/x/node_modules/@modelcontextprotocol/server-sequential-thinking/dist/index.js"], "history of thoughts", "per_key"),
+        (["docker", "run", "-i", "--rm", "mcp/memory"], "one knowledge graph", "its container has no volume"),
+        (["docker", "run", "-i", "mcp/playwright"], "one browser with its pages", '"isolation": "per_key"'),
+        (["bash", "-c", "npx -y @modelcontextprotocol/server-memory"], "one knowledge graph", "no absolute MEMORY_FILE_PATH"),
+        (["env", "A=1", "npx", "@modelcontextprotocol/server-puppeteer"], "one browser with its pages", '"isolation": "per_key"'),
+        (["npx", "@executeautomation/playwright-mcp-server"], "one browser with its pages", '"isolation": "per_key" in its entry to'),
+        (["npx", "@browsermcp/mcp@latest"], "the browser of the person", "a second process of it ends the first"),
         (["mcp-server-filesystem", "/srv/chrome-devtools-mcp"], "All keys of the workspace share one session. Calls", "one at a time"),
         (["https://mcp.acme.example/mcp"], "All keys of the workspace share one session.", "At most 64 calls run at once in a session."),
     ],
@@ -604,6 +611,27 @@ def test_a_check_says_what_callers_share_and_which_fields_lose_state(cli: Comman
     assert "isolation per_key separates nothing" in str(checks["other"]["warnings"])
     assert "no absolute MEMORY_FILE_PATH" in str(checks["other"]["warnings"])
     assert f"memory, opened: {checks['memory']['sharing']}" in printed.stderr
+
+
+def test_variables_of_the_command_line_name_the_file_of_a_server(cli: CommandLine, tmp_path: Path) -> None:
+    """Issue 32: `env A=1 npx …` sets the same variable as the entry's `env`."""
+    words = ["env", f"MEMORY_FILE_PATH={tmp_path / 'graph.json'}", "npx", "-y", "@modelcontextprotocol/server-memory"]
+
+    assert "Warning" not in cli.run("servers", "add", "--id", "memory", "--", *words).stderr
+
+
+def test_several_server_processes_are_named_where_state_is_shared(cli: CommandLine) -> None:
+    """Issue 32: each process of `serve --workers` starts its own browser."""
+    write_file(cli.file, {"mcpServers": {"everything": real_servers.everything(), "git": {"command": "uvx", "args": ["mcp-server-git"]}}})
+    words = ["--dry-run", "--id", "new", "--", "npx", "@modelcontextprotocol/server-puppeteer"]
+
+    cli.settings = replace(cli.settings, workers=2)
+    added = cli.run("servers", "add", *words).stderr
+    checks = cast("list[JsonObject]", cli.run_json("servers", "check", "everything", "--json"))
+
+    assert "All keys of the workspace share one session in each of the 2 server processes." in added
+    assert "Warning: each of the 2 server processes keeps one browser" in added
+    assert "each of the 2 server processes keeps the resources" in str(checks[0]["warnings"])
 
 
 def test_a_missing_program_is_reported_when_it_is_added(cli: CommandLine) -> None:

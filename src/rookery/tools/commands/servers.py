@@ -136,7 +136,8 @@ def add(
         raise _CommandFailed("; ".join(f"{name}: {reason}" for name, reason in refusals.items()) or f"{source[0]} contains no servers.")
     if not dry_run:
         _edit_file(get_settings(context), {entry.id: entry.entry for entry in accepted_entries})
-    _print_added(accepted_entries, refusals, path, dry_run=dry_run, as_json=as_json)
+    sharing = {entry.id: _describe_sharing(entry, get_settings(context).workers) for entry in accepted_entries}
+    _print_added(accepted_entries, refusals, sharing, path, dry_run=dry_run, as_json=as_json)
     if refusals:
         raise typer.Exit(1)
 
@@ -352,9 +353,16 @@ class _AnyEnvironment(dict[str, str]):
         return "https://x"  # valid as a URL, too
 
 
-def _print_added(entries: Sequence[ImportedEntry], refusals: Mapping[str, str], path: Path, *, dry_run: bool, as_json: bool) -> None:
+def _print_added(
+    entries: Sequence[ImportedEntry],
+    refusals: Mapping[str, str],
+    sharing: Mapping[str, tuple[str, bool]],
+    path: Path,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     unset = {name: description for entry in entries for name, description in entry.required_variables.items() if name not in os.environ}
-    sharing = {entry.id: _describe_sharing(entry) for entry in entries}
     warnings = {entry.id: texts for entry in entries if (texts := _find_warnings(entry))}
     if as_json:
         added = {entry.id: entry.entry for entry in entries}
@@ -375,12 +383,14 @@ def _print_added(entries: Sequence[ImportedEntry], refusals: Mapping[str, str], 
         print_notice(f"Test it with: rookery servers check {' '.join(shlex.quote(entry.id) for entry in entries)}")
 
 
-def _describe_sharing(entry: ImportedEntry) -> tuple[str, bool]:
+def _describe_sharing(entry: ImportedEntry, process_count: int) -> tuple[str, bool]:
     """Return who shares the server's sessions and how many calls run at once, and whether it is known to keep state."""
-    document = parse_servers_file(json.dumps({"mcpServers": {entry.id: entry.entry}}).encode(), _AnyEnvironment())
+    document = parse_servers_file(json.dumps({"mcpServers": {entry.id: entry.entry}}).encode(), _AnyEnvironment(os.environ))
     (server,) = document.servers.values()
-    faults = "".join(f" Warning: {fault}." for fault in find_sharing_faults(server))
-    return f"{describe_sharing(server)} {describe_concurrency(server)}{faults}", find_stateful_server(server) is not None
+    faults = "".join(f" Warning: {fault}." for fault in find_sharing_faults(server, process_count=process_count))
+    return f"{describe_sharing(server, process_count=process_count)} {describe_concurrency(server)}{faults}", find_stateful_server(
+        server
+    ) is not None
 
 
 def _find_warnings(entry: ImportedEntry) -> list[str]:

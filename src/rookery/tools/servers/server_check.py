@@ -81,17 +81,20 @@ class ServerChecker:
         connectors: Mapping[ServerKind, Connector],
         *,
         timeout_s: float = CHECK_TIMEOUT_S,
+        process_count: int = 1,
         on_features: Callable[[Server, ServerFeatures], Awaitable[None]] | None = None,
     ) -> None:
         """
         Create the checker.
 
         Args:
+            process_count: The number of server processes of Rookery on this machine.
             on_features: Receives the features of each server that was listed successfully.
         """
         self._on_features = on_features
         self._connectors = connectors
         self._timeout_s = timeout_s
+        self._process_count = process_count
         self._running: Counter[int | None] = Counter()
 
     async def check(
@@ -129,7 +132,8 @@ class ServerChecker:
                     on_output(line)
 
             result = await self._check(server, workspace_id, output, add_line, opener)
-            return replace(result, stderr=tuple(output), sharing=describe_sharing(server), concurrency=describe_concurrency(server))
+            sharing = describe_sharing(server, process_count=self._process_count)
+            return replace(result, stderr=tuple(output), sharing=sharing, concurrency=describe_concurrency(server))
         finally:
             self._running[checker] -= 1
             self._running += Counter()  # drops zero counts
@@ -166,7 +170,7 @@ class ServerChecker:
             await self._on_features(server, features)
         return ServerCheckResult(
             server_id=server.id,
-            warnings=tuple(_find_warnings(server, features)),
+            warnings=(*_find_warnings(server, features), *find_sharing_faults(server, process_count=self._process_count)),
             tool_names=list_tool_names(server, features),
             hidden_tools=[str(tool.get("name", "")) for tool in features.tools if requires_task(tool)],
             info=info,
@@ -216,7 +220,7 @@ def _find_warnings(server: Server, features: ServerFeatures) -> list[str]:
     names = [*(rules.allow or ()), *rules.deny, *rules.timeouts_s, *rules.cache_s]
     unknown_names = [name for name in names if not any(mark in name for mark in "*?[") and name not in name_counts]
     warnings += [f"its entry names the tool {name!r}, which does not exist" for name in dict.fromkeys(unknown_names)]
-    return warnings + find_sharing_faults(server)
+    return warnings
 
 
 def _find_tool_faults(tool: JsonObject) -> list[str]:

@@ -47,8 +47,7 @@ class CallQueue:
         Create the queue.
 
         Args:
-            lock: Held during each call, for a server whose state is a file that other processes of it change, too. A paused call
-                does not hold it.
+            lock: Held during each call, for a server whose state other processes of it change, too. A paused call does not hold it.
         """
         self.in_flight = 0
         self.queued = 0
@@ -87,7 +86,7 @@ class CallQueue:
             except BaseException as error:
                 slot.close()
                 if isinstance(error, TimeoutError):
-                    raise self._reject(f"another process of it changed its file for {timeout_s:g} s.") from None
+                    raise self._reject(f"another process of it ran calls for {timeout_s:g} s.") from None
                 raise
         return slot
 

@@ -20,6 +20,7 @@ from rookery.tools.ports import Connector, UpstreamConnection
 from rookery.tools.supervision.circuit_breaker import CircuitBreaker, SupervisionTimeouts
 from rookery.tools.supervision.health import HealthState, HealthTracker, ServerHealth
 from rookery.tools.supervision.start_limit import StartLimit
+from rookery.tools.supervision.state_lock import CallLocks
 from rookery.tools.supervision.upstream_session import UpstreamSession
 
 _CLOSE_TIMEOUT_S = 5.0
@@ -71,6 +72,7 @@ class SessionPool:
         max_per_workspace: int = MAX_SESSIONS_PER_WORKSPACE_AND_SERVER,
         max_with_own_servers: int = MAX_SESSIONS_WITH_OWN_SERVERS,
         start_limit: StartLimit | None = None,
+        call_locks: CallLocks | None = None,
     ) -> None:
         self.start_limit = start_limit or StartLimit()
         self.open_listeners: list[Callable[[UpstreamSession, UpstreamConnection], None]] = []
@@ -79,6 +81,7 @@ class SessionPool:
         self.failure_counts = Counter[str]()
         """Failed sessions and failed attempts to open one since the start, by server id."""
         self._connectors = connectors
+        self._call_locks = call_locks
         self._timeouts = timeouts or SupervisionTimeouts()
         self._bus = bus or EventBus()
         self._max_per_workspace = max_per_workspace
@@ -311,6 +314,7 @@ class SessionPool:
             on_down=self._on_down,
             on_changed=self._on_changed,
             start_limit=self.start_limit,
+            call_locks=self._call_locks,
             workspace_id=group.workspace_id,
             holder=group.holder,
         )

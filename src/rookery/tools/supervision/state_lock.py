@@ -1,11 +1,14 @@
-"""A lock on the file in which a tool server keeps its state, among all sessions and all Rookery processes of a machine (D-34)."""
+"""Locks by which the Rookery processes of a machine take turns in calls that change the state of a tool server (D-34)."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
+import hashlib
 import os
 import time
+from pathlib import Path
 
 _POLL_INTERVAL_S = 0.005
 _YIELD_S = 0.02
@@ -15,18 +18,18 @@ _CONTENTION_WINDOW_S = 5.0
 
 class StateLock:
     """
-    An advisory lock on the folder of the file. It leaves nothing behind, and ends with the process that holds it.
+    An advisory lock on a file or a folder. It leaves nothing behind, and ends with the process that holds it.
 
     One object serves one session. The sessions of one process exclude each other, too.
     """
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
+    def __init__(self, path: str | Path) -> None:
+        self._path = path
         self._contended_until = 0.0
 
     async def acquire(self, timeout_s: float) -> int | None:
         """
-        Wait for the lock. Return a descriptor, which `release` takes; None if the folder cannot be locked.
+        Wait for the lock. Return a descriptor, which `release` takes; None if the path cannot be locked.
 
         Raises:
             TimeoutError: Others held it for that long.
@@ -34,9 +37,9 @@ class StateLock:
         if time.monotonic() < self._contended_until:
             await asyncio.sleep(_YIELD_S)
         try:
-            descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+            descriptor = os.open(self._path, os.O_RDONLY)
         except OSError:
-            return None  # the server reports that it cannot use the folder
+            return None  # a missing folder, which the server reports
         try:
             async with asyncio.timeout(timeout_s):
                 while not self._try(descriptor):
@@ -61,3 +64,23 @@ class StateLock:
     def release(descriptor: int) -> None:
         """Give the lock back."""
         os.close(descriptor)
+
+
+class CallLocks:
+    """
+    Locks of the server processes that share a data folder, for programs that any of them starts.
+
+    Each process has a session of its own with such a program. Two of them that rewrite one file would lose changes.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def create_lock(self, server_key: str, holder: str | None) -> StateLock:
+        """Return the lock of the sessions of *holder* with a server in all processes. It is a file, which is created once."""
+        name = hashlib.sha256(f"{server_key}\n{holder or ''}".encode()).hexdigest()[:32]
+        path = self._folder / name
+        with contextlib.suppress(OSError):  # a call goes on without a lock if there is no place for it
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            path.touch(mode=0o600)
+        return StateLock(path)

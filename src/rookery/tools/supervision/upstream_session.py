@@ -12,7 +12,7 @@ import structlog
 
 from rookery.kernel.cancellation import wait_until_set
 from rookery.tools.errors import ConnectFailed, StartTimedOut, UpstreamError
-from rookery.tools.models import Server, SessionLifecycle
+from rookery.tools.models import CommandTarget, Server, SessionIsolation, SessionLifecycle
 from rookery.tools.ports import Connector, RequestOptions, UpstreamConnection
 from rookery.tools.process_output import ProcessOutput, describe_start, describe_start_timeout
 from rookery.tools.session_sharing import find_state_folder
@@ -20,7 +20,7 @@ from rookery.tools.supervision.call_queue import CallQueue, CallSlot
 from rookery.tools.supervision.circuit_breaker import CircuitBreaker, SupervisionTimeouts
 from rookery.tools.supervision.health import SessionHealth, SessionState
 from rookery.tools.supervision.start_limit import PendingStart, StartLimit
-from rookery.tools.supervision.state_lock import StateLock
+from rookery.tools.supervision.state_lock import CallLocks, StateLock
 
 __all__ = ["SupervisionTimeouts", "UpstreamSession"]
 
@@ -36,6 +36,18 @@ _MIN_SHOWN_START_S = 2.0
 """Time after which a start is shown with what the server wrote. Most servers are ready before."""
 _MAX_RECORDED_DURATIONS = 256
 """The number of last calls whose durations are kept."""
+
+
+def _find_lock(server: Server, holder: str | None, call_locks: CallLocks | None) -> StateLock | None:
+    """Return the lock that a call which may change something holds among processes; None if other processes do not matter."""
+    if server.change_limit > 1 or not isinstance(server.target, CommandTarget):
+        return None
+    folder = find_state_folder(server)
+    if folder is not None:
+        return StateLock(folder)
+    # A session of a client stays in one process.
+    is_in_one_process = server.isolation is SessionIsolation.PER_SESSION
+    return None if call_locks is None or is_in_one_process else call_locks.create_lock(server.key, holder)
 
 
 class UpstreamSession:
@@ -64,6 +76,7 @@ class UpstreamSession:
         on_down: Callable[[UpstreamSession, ConnectFailed], None],
         on_changed: Callable[[UpstreamSession], None],
         start_limit: StartLimit,
+        call_locks: CallLocks | None = None,
         workspace_id: int | None = None,
         holder: str | None = None,
     ) -> None:
@@ -100,8 +113,7 @@ class UpstreamSession:
         self._durations_ms: deque[float] = deque(maxlen=_MAX_RECORDED_DURATIONS)
         self._connect_timeout: asyncio.Timeout | None = None
         self._connecting_since = 0.0
-        folder = find_state_folder(server) if server.change_limit == 1 else None
-        self._changes = CallQueue(server.id, server.change_limit, None if folder is None else StateLock(folder))
+        self._changes = CallQueue(server.id, server.change_limit, _find_lock(server, holder, call_locks))
         self._reads = self._changes if server.change_limit == server.call_limit else CallQueue(server.id, server.call_limit)
         self._queues = (self._reads,) if self._changes is self._reads else (self._reads, self._changes)
 
