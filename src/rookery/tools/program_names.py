@@ -268,8 +268,8 @@ class _Runner:
 _PYTHON_RUNNER = _Runner(valued=frozenset({"-X", "-W", "--check-hash-based-pycs"}), modules=frozenset({"-m"}), scripts=frozenset({"-c"}))
 _UV_OPTION_NAMES = (
     "with with-editable with-requirements python directory project index index-url extra-index-url default-index env-file extra group "
-    "cache-dir config-file constraints overrides refresh-package link-mode resolution prerelease find-links python-preference exclude-newer "
-    "no-binary-package no-build-package"
+    "cache-dir config-file constraints overrides refresh-package link-mode resolution prerelease find-links python-preference "
+    "exclude-newer no-binary-package no-build-package"
 )
 _UV_OPTIONS = frozenset({"-p", "-i", "-c", "-f", *(f"--{name}" for name in _UV_OPTION_NAMES.split())})
 _NPM_OPTIONS = frozenset({"--prefix", "-w", "--workspace", "--registry", "--userconfig", "--cache", "--loglevel"})
