@@ -347,6 +347,20 @@ async def test_a_server_that_asks_to_wait_gets_no_other_first_message(  # noqa: 
     assert check.advice == "The server is there, but takes no requests now. Check it again later."
 
 
+async def test_no_session_is_opened_before_the_time_that_a_server_asked_for(start: Start, refusing: RefusingServer) -> None:
+    """Retry-After at the opening holds for the next attempt too; calls until then say how long, and send nothing (D-32)."""
+    refusing.refuse("server/discover", "initialize", status=503, body="back at noon", Retry_After="90")
+    tools = await start({"it": refusing.make_entry()})
+    first = await call(tools, "write", server="it")
+    requests = len(refusing.control())
+    second = await call(tools, "write", server="it")
+
+    for outcome in (first, second):
+        assert "back at noon" in str(outcome.error)
+        assert outcome.retry_after_s in range(80, 91)
+    assert len(refusing.control()) == requests
+
+
 async def test_a_refused_list_gives_its_reason(start: Start, refusing: RefusingServer) -> None:
     """A server whose tools were never listed shows the reason, and calls go through: it validates the arguments itself (D-33)."""
     refusing.refuse("tools/list", status=500, body="no database")

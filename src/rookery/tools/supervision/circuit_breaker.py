@@ -27,6 +27,7 @@ class SupervisionTimeouts:
         failure_window_s: A session open for this long resets the breaker.
         open_duration_s: Time for which the breaker stays open, doubled each time that the probe after it fails too.
         max_open_duration_s: Maximum of the doubled open duration.
+        max_retry_after_s: Maximum of the delay that a server may ask for (`Retry-After`).
     """
 
     connect_timeout_s: float = DEFAULT_START_TIMEOUT_S
@@ -40,6 +41,7 @@ class SupervisionTimeouts:
     failure_window_s: float = 60.0
     open_duration_s: float = 30.0
     max_open_duration_s: float = 120.0
+    max_retry_after_s: float = 600.0
 
 
 class CircuitBreaker:
@@ -66,11 +68,14 @@ class CircuitBreaker:
         """Record an answered call, which ends a series of failures. It does not close the breaker: some servers crash after each answer."""
         self._consecutive_failures = 0
 
-    def record_failure(self, now: float, open_for_s: float | None, *, is_timeout: bool = False) -> float:
+    def record_failure(
+        self, now: float, open_for_s: float | None, *, is_timeout: bool = False, retry_after_s: float | None = None
+    ) -> float:
         """
         Record a failure of a session that was open for *open_for_s* (None: never opened). Return the seconds until the next attempt.
 
         After the time-out of a start (*is_timeout*) they are at least `start_timeout_backoff_s`, so that callers do not wait for the next.
+        They are at least what the server asked for, *retry_after_s*, up to `max_retry_after_s`.
         """
         timing = self._timeouts
         if open_for_s is not None and open_for_s >= timing.stable_after_s:
@@ -80,7 +85,8 @@ class CircuitBreaker:
             self._failures.clear()
         self._consecutive_failures += 1
         self._failures.append(now)
-        delay = max(self._compute_delay(now), self._timeouts.start_timeout_backoff_s if is_timeout else 0.0)
+        requested = min(retry_after_s or 0.0, timing.max_retry_after_s)
+        delay = max(self._compute_delay(now), timing.start_timeout_backoff_s if is_timeout else 0.0, requested)
         self.not_before = now + delay
         return delay
 

@@ -469,7 +469,12 @@ class UpstreamSession:
             self._awaits_caller = True
             self._resolve_pending_open(ConnectFailed(str(error), concerns_caller=True))
             return
-        delay = self.breaker.record_failure(now, now - started if was_opened else None, is_timeout=isinstance(error, StartTimedOut))
+        delay = self.breaker.record_failure(
+            now,
+            now - started if was_opened else None,
+            is_timeout=isinstance(error, StartTimedOut),
+            retry_after_s=error.retry_after_s,
+        )
         self._has_failed = self._has_failed or was_opened
         self.last_error = str(error)
         _log.warning(
