@@ -68,18 +68,22 @@ async def test_the_log_is_filtered_by_key_agent_session_project_memory_and_time(
 
 
 async def test_pages_neither_repeat_nor_lose_a_recall_while_others_are_made(instance: Instance) -> None:
-    """The cursor is the id of the last entry."""
+    """The pages are like those of every list."""
     made = [str((await _recall(instance.admin, f"Question {number}?"))["recall_id"]) for number in range(5)]
     seen, cursor = list[str](), ""
     for _ in range(10):
         page = (await instance.admin.get(f"{RECALLS}?per_page=2{cursor}")).json()
         seen += [entry["id"] for entry in page["data"]]
         await _recall(instance.admin, "Meanwhile?")
-        if page["next_cursor"] is None:
+        if page["meta"]["next_cursor"] is None:
             break
-        cursor = f"&cursor={page['next_cursor']}"
+        cursor = f"&cursor={page['meta']['next_cursor']}"
 
     assert seen == made[::-1]
+    first = (await instance.admin.get(f"{RECALLS}?per_page=2")).json()
+    assert (first["meta"]["total"], first["links"]["prev"]) == (8, None)
+    second = (await instance.admin.get(f"{RECALLS}?per_page=2&page=2")).json()
+    assert second["data"] == (await instance.admin.get(f"{RECALLS}?per_page=2&cursor={first['meta']['next_cursor']}")).json()["data"]
 
 
 async def test_a_key_sees_its_own_recalls_and_with_audit_read_those_within_its_rights(instance: Instance) -> None:
