@@ -217,3 +217,19 @@ async def test_cleaning_masks_secrets_in_logged_questions_and_forgetting_deletes
 
     assert [entry["query"] for entry in cleaned] == [QUESTION, "What did [email] say about herons?"]
     assert [entry["query"] for entry in remaining] == [QUESTION]
+
+
+async def test_forgetting_a_memory_deletes_the_questions_that_repeat_it(instance: Instance) -> None:
+    """A prompt that said what to remember is a copy of the memory."""
+    memory = await instance.admin.remember("The safe opens with 4711. It stands in the cellar.")
+    for question in ("Remember this! The safe opens with 4711.", "the safe  opens with 4711?", "How does the safe open?"):
+        await _recall(instance.admin, question)
+    assert len(await _list(instance.admin)) == 3  # they are written with a delay
+    forgetting = instance.rookery.memory.maintenance.forgetting
+    request = ForgetRequest(workspace_id=instance.workspace_id, ids=(str(memory["id"]),))
+    await forgetting.run(replace(request, dry_run=True))
+    after_dry_run = await _list(instance.admin)
+    await forgetting.run(request)
+
+    assert len(after_dry_run) == 3
+    assert [entry["query"] for entry in await _list(instance.admin)] == ["How does the safe open?"]

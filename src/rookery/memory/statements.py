@@ -164,6 +164,11 @@ def split_sentences(line: str) -> list[str]:
     return [*sentences, line[start:]]
 
 
+def list_sentences(text: str) -> list[str]:
+    """Return the sentences of *text* in the form in which equal ones are equal."""
+    return _keys(_split_pieces(text))
+
+
 def extract_new_sentences(content: str, other: str) -> str:
     """
     Return the sentences of *other* that *content* lacks, line by line. White space and the case of words are ignored.

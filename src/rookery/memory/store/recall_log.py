@@ -57,6 +57,12 @@ def clear(tx: Tx, workspace_id: int, *, org: str | None, project: str | None, ag
     return tx.execute(statement.values({**_CLEARED, "asked": None}))
 
 
+def clear_ids(tx: Tx, workspace_id: int, recall_ids: Sequence[str]) -> int:
+    """Clear the logged requests of these recalls, and their questions. Return their number."""
+    statement = update(recalls).where(recalls.c.workspace_id == workspace_id, recalls.c.id.in_(recall_ids))
+    return tx.execute(statement.values({**_CLEARED, "asked": None})) if recall_ids else 0
+
+
 def list_with_query(tx: Tx, workspace_id: int, *, after: str, limit: int) -> list[RecallRecord]:
     """Return the next recalls of the workspace by id whose question is stored."""
     has_query = or_(recalls.c.request.is_not(None), recalls.c.asked.is_not(None))
