@@ -229,13 +229,21 @@ def _continues(before: str, after: str) -> bool:
     return word is not None and _ORDINAL.search(before) is not None and (word[0].islower() or fold_text(word[0]) in DATE_WORDS)
 
 
-def _split_pieces(text: str) -> list[_Piece]:
+def _split_pieces(text: str) -> Sequence[_Piece]:
+    """Return the sentences of *text*. A consolidation compares each text with many others."""
+    return (_split_cached if len(text) <= _MAX_CACHED_CHARS else _split_text)(text)
+
+
+def _split_text(text: str) -> Sequence[_Piece]:
     pieces = list[_Piece]()
     for number, line in enumerate(text.splitlines()):
         for sentence in split_sentences(line):
             if key := _normalize_sentence(sentence):
                 pieces.append(_Piece(key, sentence, number))
     return pieces
+
+
+_split_cached = lru_cache(maxsize=_CACHE_SIZE)(_split_text)
 
 
 def _normalize_sentence(sentence: str) -> str:
