@@ -304,3 +304,26 @@ def _requests(cases: st.SearchStrategy[_Case], max_examples: int) -> list[_Prepa
 
 def _bytes(text: str | bytes) -> bytes:
     return text if isinstance(text, bytes) else text.encode("latin-1", "replace")
+
+
+@pytest.mark.parametrize("blank", [" ", "\u200b\t"])
+@pytest.mark.parametrize(
+    ("path", "fields", "names"),
+    [
+        ("/v1/brain/remember", {"content": "x"}, ["content", "org", "project", "agent_id", "session_id", "source"]),
+        ("/v1/brain/recall", {"query": "x"}, ["query", "org", "project", "agent_id", "session_id"]),
+        ("/v1/plans", {"title": "x"}, ["title", "org", "project"]),
+        ("/v1/sessions", {"agent_type": "x"}, ["agent_type", "agent_id", "org", "project"]),
+        ("/v1/content/templates", {"slug": "x", "messages": [{"role": "user", "content": "x"}]}, ["name"]),
+        ("/api/v1/api-keys", {"name": "x", "scopes": ["brain:read"]}, ["name"]),
+        ("/api/v1/agent-keys", {"name": "x", "permissions": ["brain:read"]}, ["name"]),
+        ("/api/v1/workspaces", {"name": "x"}, ["name"]),
+    ],
+)
+async def test_a_name_has_a_visible_character(
+    instance: Instance, path: str, fields: dict[str, object], names: list[str], blank: str
+) -> None:
+    """Nobody finds again what a name of spaces stands for (issue 34)."""
+    for name in names:
+        response = await instance.admin.post(path, {**fields, name: blank})
+        assert (response.status_code, list(response.json()["errors"])) == (422, [name]), response.text

@@ -128,6 +128,13 @@ async def _history(instance: Instance) -> Listed:
     return await _fill(Listed(caller=instance.admin, path=f"/v1/brain/memories/{last[0]}/history", add=add))
 
 
+async def _recalls(instance: Instance) -> Listed:
+    async def add(number: int) -> object:
+        return await _create(instance.admin, "/v1/brain/recall", {"query": f"Where is heron {number}?", "project": "walk"})
+
+    return await _fill(Listed(caller=instance.admin, path="/v1/brain/recalls?project=walk", add=add))
+
+
 async def _servers(instance: Instance) -> Listed:
     async def add(number: int) -> object:
         body: Json = {"id": f"server-{number * 7 % 100:02}", "url": "http://127.0.0.1:9/mcp", "enabled": False}
@@ -440,6 +447,7 @@ GROUPS: Mapping[str, Mapping[str, Callable[[Instance], Awaitable[Listed]]]] = {
         "search_memories": _search,
         "get_agent_context": _agent_memories,
         "get_memory_history": _history,
+        "list_recalls": _recalls,
     },
     "tools": {"list_added_servers": _servers, "list_tool_calls": _tool_calls},
     "plans": {

@@ -90,6 +90,8 @@ async def test_new_memories_are_found_by_the_index_that_accepts_writes(engine: s
             assert await eventually(is_found)
             contents, notice = await _recall(instance, _LACKING_MODES[engine])
             assert (new in contents, notice) == (False, _NOTICES[engine])
+            searched = (await instance.admin.get("/v1/brain/search?q=gulls")).json()
+            assert searched.get("notice") == (_NOTICES[engine] if engine == "texts" else None)
             assert await _get_state(instance, engine) == ("degraded", _REASON)
             finding = await _diagnose(instance, engine)
             assert (finding.grade, finding.says) == ("problem", _REASON)

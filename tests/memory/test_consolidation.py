@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.kernel.db import Database
-from rookery.memory import merging
+from rookery.memory import merging, statements
 from rookery.memory.batch_runs import RunItem, RunObserver, RunReport
 from rookery.memory.maintenance.consolidation import ConsolidationRequest
 from rookery.memory.models import (
@@ -304,7 +304,7 @@ def test_a_merge_loses_no_sentence_and_is_undone_in_any_order(contents: list[tup
     primary, others = memories[0], memories[1:]
     merged, merges = merging.merge_memories(primary, others, run="one")
 
-    assert all(merging.extract_new_sentences(merged.content, other.content) == "" for other in others)
+    assert all(statements.extract_new_sentences(merged.content, other.content) == "" for other in others)
     assert all(merging.contains_merge(merged, merge) for merge in merges)
     assert merging.merge_memories(merged, others, run="two")[0] == merged
     random_source.shuffle(merges)
@@ -332,6 +332,24 @@ async def test_statements_that_differ_are_kept_apart_and_listed_with_the_reason(
         "they differ in a name: 'Herons' and 'Storks'",
     }
     assert await _are_live(rig, primary, *additions, reworded) == [True, False, True, True]
+
+
+async def test_equal_statements_about_different_users_are_kept_apart(rig: MemoryRig) -> None:
+    """A merge would hide one of them from filters by metadata, or show it to the other user (issue 34)."""
+    of_kim = await rig.remember(BASE, confidence=0.9, metadata={"user_id": "kim", "mem0_id": "a1"}, tags=("user:kim",))
+    copy = await rig.remember(BASE, confidence=0.8, metadata={"user_id": "kim", "mem0_id": "b2"}, tags=("user:kim", "new"))
+    of_ana = await rig.remember(BASE, confidence=0.7, metadata={"user_id": "ana"}, tags=("user:kim",))
+    tagged = await rig.remember(BASE, confidence=0.6, metadata={"user_id": "kim"}, tags=("user:ana",))
+    await rig.run_jobs()
+
+    report, items = await _consolidate(rig)
+
+    assert report.counts == {"clusters": 1, "merged": 1, "kept_apart": 2, "left_out": 0}
+    assert {item.why for item in items if item.action == "keep apart"} == {
+        """they differ in metadata: 'user_id="kim"' and 'user_id="ana"'""",
+        "they differ in a tag: 'user:kim' and 'user:ana'",
+    }
+    assert await _are_live(rig, of_kim, copy, of_ana, tagged) == [True, False, True, True]
 
 
 async def test_a_run_does_not_merge_the_result_of_its_own_merge(rig: MemoryRig) -> None:

@@ -12,11 +12,13 @@ import orjson
 import pytest
 
 from rookery.kernel.errors import ValidationFailed
+from rookery.memory.transfer.formats import open_source
 from rookery.memory.transfer.front_matter import read_front_matter
 from rookery.memory.transfer.importing import ImportRequest
+from rookery.memory.transfer.items import ImportedMemory, RejectedItem
 from tests.memory.makers import MemoryRig
 from tests.memory.sqlite_sources import BASIC_MEMORY, write_database
-from tests.memory.transfers import Transfers, nonzero_counts, read_memories, read_warnings
+from tests.memory.transfers import Transfers, make_source, nonzero_counts, read_memories, read_warnings
 
 MTIME = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
@@ -246,3 +248,18 @@ def test_an_export_of_basic_memory_gives_the_same_memories_as_its_notes(tmp_path
     notes = _write(tmp_path / "notes", {"sites/North pier.md": PIER})
 
     assert read_memories(export) == read_memories(notes)
+
+
+def test_a_note_in_utf_16_is_read_by_its_mark(tmp_path: Path) -> None:
+    """Editors of Windows write it. Bytes that are no text are rejected with a reason."""
+    (tmp_path / "a.md").write_bytes("Der Käfer sitzt.".encode("utf-16"))
+    (tmp_path / "b.md").write_bytes(b"\xff\xd8\xff\xe0\x00\x10JFIF")
+    (tmp_path / "c.md").write_bytes(b"\xff\xfeodd")
+
+    with open_source(make_source(tmp_path)) as entries:
+        contents = [entry.content for entry in entries]
+
+    assert [content.memory.content for content in contents if isinstance(content, ImportedMemory)] == ["# a\n\nDer Käfer sitzt."]
+    assert [content.reason.partition(" at ")[0] for content in contents if isinstance(content, RejectedItem)] == [
+        "the file is not valid UTF-8"
+    ] * 2

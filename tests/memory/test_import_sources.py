@@ -61,6 +61,19 @@ def _by_content(memories: Sequence[Memory]) -> dict[str, Memory]:
     return {memory.content: memory for memory in memories}
 
 
+# All programs
+
+
+def test_what_python_writes_as_json_costs_no_memory() -> None:
+    """NaN, half of a letter beyond U+FFFF and NUL are in one field; all other texts are whole."""
+    document = """{"results": [{"memory": "Herons \\ud83d nest \\ud83d\\ude00.", "score": NaN}, {"memory": "Cranes\\u0000 turn."}]}"""
+    lines = document.removeprefix('{"results": [').removesuffix("]}").replace("}, {", "}\n{")
+
+    for source in (document.encode(), lines.encode(), document.encode("utf-16")):
+        assert [memory.content for memory in read_memories(source)] == ["Herons \ufffd nest \U0001f600.", "Cranes turn."]
+    assert [memory.metadata for memory in read_memories(document.encode())] == [{}, {}]
+
+
 # mem0
 
 
@@ -246,6 +259,22 @@ def test_the_export_of_mcp_memory_service_has_times_in_seconds() -> None:
     assert new.supersedes == old.identity == ("mcp-memory-service", "b2")
     assert [memory.archived_at is None for memory in read_memories(orjson.dumps(export))] == [True, False]
     assert read_memories(orjson.dumps(export))[0].created_at == datetime.fromtimestamp(1_790_000_003.5, tz=UTC)
+
+
+async def test_damaged_versions_of_mcp_memory_service_cost_only_their_links(rig: MemoryRig) -> None:
+    """Two that name each other as the newer one, one that names itself, and one without a hash are all imported, once."""
+    links = {"a1": "b2", "b2": "a1", "c3": "c3", "d4": "none"}
+    memories: list[dict[str, object]] = [
+        {"content": f"Version {name}.", "content_hash": name, "created_at": 1_790_000_000, "metadata": {"superseded_by": newer}}
+        for name, newer in links.items()
+    ]
+    source = orjson.dumps({"export_metadata": {}, "memories": [*memories, {"content": "No hash.", "created_at": 1_790_000_000}]})
+    transfers = Transfers(rig)
+
+    first, _ = await transfers.import_source(source)
+    second, _ = await transfers.import_source(source)
+
+    assert (nonzero_counts(first), nonzero_counts(second)) == ({"imported": 5}, {"unchanged": 5})
 
 
 # LangGraph

@@ -105,6 +105,21 @@ async def test_a_duplicate_stays_if_another_criterion_archives_the_better_one(ri
     assert await _are_archived(rig, better, recent) == [True, False]
 
 
+async def test_equal_texts_about_different_users_are_no_duplicates(rig: MemoryRig) -> None:
+    """Metadata and tags such as `user:kim` say whom a memory is about; the id from another program does not (issue 34)."""
+    of_kim = await rig.remember("dark mode", confidence=0.9, metadata={"user_id": "kim", "mem0_id": "a1"})
+    copy = await rig.remember("dark mode", confidence=0.8, metadata={"user_id": "kim", "mem0_id": "b2"})
+    of_ana = await rig.remember("dark mode", confidence=0.7, metadata={"user_id": "ana"})
+    tagged = [await rig.remember("light mode", tags=(tag, "display")) for tag in ("user:kim", "user:ana")]
+    request = replace(NO_CRITERIA, deduplicate=True)
+
+    planned = await _prune(rig, replace(request, dry_run=True))
+    counts, items = await _prune(rig, request)
+
+    assert (counts["archived"], items) == (1, planned[1])
+    assert await _are_archived(rig, of_kim, copy, of_ana, *tagged) == [False, True, False, False, False]
+
+
 async def test_a_duplicate_stays_if_the_better_one_is_archived_during_the_run(rig: MemoryRig) -> None:
     """One memory of each text stays, also when a batch has several texts (issue)."""
     pairs = [(await rig.remember(text, confidence=0.9), await rig.remember(text, confidence=0.8)) for text in ("heron", "crane", "stork")]

@@ -68,18 +68,22 @@ async def test_the_log_is_filtered_by_key_agent_session_project_memory_and_time(
 
 
 async def test_pages_neither_repeat_nor_lose_a_recall_while_others_are_made(instance: Instance) -> None:
-    """The cursor is the id of the last entry."""
+    """The pages are like those of every list."""
     made = [str((await _recall(instance.admin, f"Question {number}?"))["recall_id"]) for number in range(5)]
     seen, cursor = list[str](), ""
     for _ in range(10):
         page = (await instance.admin.get(f"{RECALLS}?per_page=2{cursor}")).json()
         seen += [entry["id"] for entry in page["data"]]
         await _recall(instance.admin, "Meanwhile?")
-        if page["next_cursor"] is None:
+        if page["meta"]["next_cursor"] is None:
             break
-        cursor = f"&cursor={page['next_cursor']}"
+        cursor = f"&cursor={page['meta']['next_cursor']}"
 
     assert seen == made[::-1]
+    first = (await instance.admin.get(f"{RECALLS}?per_page=2")).json()
+    assert (first["meta"]["total"], first["links"]["prev"]) == (8, None)
+    second = (await instance.admin.get(f"{RECALLS}?per_page=2&page=2")).json()
+    assert second["data"] == (await instance.admin.get(f"{RECALLS}?per_page=2&cursor={first['meta']['next_cursor']}")).json()["data"]
 
 
 async def test_a_key_sees_its_own_recalls_and_with_audit_read_those_within_its_rights(instance: Instance) -> None:
@@ -213,3 +217,19 @@ async def test_cleaning_masks_secrets_in_logged_questions_and_forgetting_deletes
 
     assert [entry["query"] for entry in cleaned] == [QUESTION, "What did [email] say about herons?"]
     assert [entry["query"] for entry in remaining] == [QUESTION]
+
+
+async def test_forgetting_a_memory_deletes_the_questions_that_repeat_it(instance: Instance) -> None:
+    """A prompt that said what to remember is a copy of the memory."""
+    memory = await instance.admin.remember("The safe opens with 4711. It stands in the cellar.")
+    for question in ("Remember this! The safe opens with 4711.", "the safe  opens with 4711?", "How does the safe open?"):
+        await _recall(instance.admin, question)
+    assert len(await _list(instance.admin)) == 3  # they are written with a delay
+    forgetting = instance.rookery.memory.maintenance.forgetting
+    request = ForgetRequest(workspace_id=instance.workspace_id, ids=(str(memory["id"]),))
+    await forgetting.run(replace(request, dry_run=True))
+    after_dry_run = await _list(instance.admin)
+    await forgetting.run(request)
+
+    assert len(after_dry_run) == 3
+    assert [entry["query"] for entry in await _list(instance.admin)] == ["How does the safe open?"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rookery.memory.statements import Difference, find_distinction
+from rookery.memory.statements import Difference, extract_new_sentences, find_distinction
 
 TEMPLATES = {
     "ar": ("يعمل الخادم {name} على المنفذ {number}", "لا يعمل الخادم {name} على المنفذ {number}"),
@@ -101,6 +101,31 @@ def test_a_text_with_all_statements_of_another_says_the_same(sentence: str, firs
         ("端口是三千", "端口是三千五百", Difference.VALUE),
         ("ポート4100を使う", "ポート4107を使う", Difference.VALUE),
         ("배포를 한다", "배포를 안 한다", Difference.NEGATION),
+        ("The link has 100 Mb a second.", "The link has 100 MB a second.", Difference.VALUE),
+        ("The key is valid for 5 M.", "The key is valid for 5 m.", Difference.VALUE),
+        ("Contact US sales first.", "Contact us sales first.", Difference.VALUE),
+        ('The pipe is 5" wide.', "The pipe is 5' wide.", Difference.VALUE),
+        ("Run tar -x on it.", "Run tar x on it.", Difference.VALUE),
+        ("Run rm build/* first.", "Run rm build/ first.", Difference.VALUE),
+        ("Deploy if !dirty is set.", "Deploy if dirty is set.", Difference.NEGATION),
+        ("Users dont deploy.", "Users deploy.", Difference.NEGATION),
+        ("Users donʼt deploy.", "Users do deploy.", Difference.NEGATION),  # noqa: RUF001 - an apostrophe of some keyboards
+        ("We use Postgres?", "We use Postgres.", Difference.QUESTION),
+        ("Herr Müller zahlt.", "Herr Muller zahlt.", Difference.NAME),
+        ("El año es largo.", "El ano es largo.", Difference.WORD),
+        ("दिन अच्छा है", "दान अच्छा है", Difference.WORD),
+        ("He approves refunds.", "She approves the refunds.", Difference.WORD),
+        ("All servers run Linux.", "Some of the servers run Linux.", Difference.WORD),
+        ("Send it to Bob.", "Send it from the Bob.", Difference.WORD),
+        ("The port was 5432.", "This is the port 5432.", Difference.WORD),
+        ("Billing depends on search.", "Search depends on the billing.", Difference.ORDER),
+        ("Move files from staging to production.", "Move the files from production to staging.", Difference.ORDER),
+        ("Der Termin ist am 3. Mai. Die Feier ist am 4. Juni.", "Der Termin ist am 3. Juni. Die Feier ist am 4. Mai.", Difference.VALUE),
+        ("Ask Mr. Lee. Pay Mrs. Kim.", "Ask Mr. Kim. Pay Mrs. Lee.", Difference.NAME),
+        ("Is A up? Yes. Is B up? No.", "Is A up? No. Is B up? Yes.", Difference.NAME),
+        ("# Staging\ndebug on\n# Production\ndebug off", "# Staging\ndebug off\n# Production\ndebug on", Difference.ORDER),
+        ("# Staging\ndebug on\n# Production\ndebug on", "# Staging\ndebug on\n# Production\ndebug off", Difference.WORD),
+        ("name: Ann\nport: 80\nname: Bob\nport: 81", "name: Ann\nport: 81\nname: Bob\nport: 80", Difference.ORDER),
     ],
 )
 def test_a_distinction_names_what_differs(content: str, other: str, difference: Difference) -> None:
@@ -122,9 +147,27 @@ def test_a_distinction_names_what_differs(content: str, other: str, difference: 
         ("The heron nests here", "The heron nests here in the old oak"),
         ("`make check` runs all checks", "'make check' runs all checks."),
         ("", "The heron nests."),
+        ("# Staging\ndebug on", "# Staging\ndebug on\n# Production\ndebug on"),
+        ("It opens at 9 AM.", "It opens at 9 am."),
+        ("Café Müller", "Cafe\u0301 Mu\u0308ller"),
+        ("Ann, Bob own it", "Ann and Bob own it"),
     ],
 )
 def test_the_same_statement_in_another_form_is_no_distinction(content: str, other: str) -> None:
     """These are still merged (D-52)."""
     assert find_distinction(content, other) is None
     assert find_distinction(other, content) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "other", "new"),
+    [
+        ("It nests. It sings.", "It sings! It flies.", "It flies."),
+        ("# Staging\ndebug on", "# Staging\ndebug on\n# Production\ndebug on", "# Production\ndebug on"),
+        ("# Staging\ndebug on\n# Production\ndebug on", "# Staging\ndebug on", ""),
+        ("Is it up? Yes.", "Is it new? Yes.", "Is it new? Yes."),
+    ],
+)
+def test_a_merge_adds_each_sentence_with_those_that_it_depends_on(content: str, other: str, new: str) -> None:
+    """A line below a heading, or an answer, says nothing alone (D-52)."""
+    assert extract_new_sentences(content, other) == new

@@ -217,3 +217,16 @@ async def _make_workspace(folder: Path) -> None:
     platform = build_rookery(Settings(data_dir=folder, bcrypt_cost=4))
     async with platform.open_for_command():
         await platform.access.workspaces.create("main", by=OPERATOR)
+
+
+def test_a_dry_run_counts_only_what_the_import_would_store(platform: Platform, tmp_path: Path) -> None:
+    """Memories that are stored already, that are refused or that conflict are no change (issue 34). A blank owner is wrong usage."""
+    source = tmp_path / "mem.jsonl"
+    source.write_bytes(b'{"memory": "The crane lifts 9 t."}\n{"memory": ""}\n')
+    first = json.loads(platform.run("import", str(source), "--dry-run", "--json").stdout)
+    platform.run("import", str(source))
+    second = json.loads(platform.run("import", str(source), "--dry-run", "--json").stdout)
+    blank = [platform.run("import", str(source), option, " ").exit_code for option in ("--org", "--project", "--agent", "--tag")]
+
+    assert (first["would_be_done"], second["would_be_done"], second["unchanged"], second["refused"]) == (1, 0, 1, 1)
+    assert blank == [2] * 4

@@ -52,6 +52,7 @@ async def output(caller: Caller, server: str, tool: str, **arguments: object) ->
         (["array"], "two words", ["two words"]),
         (["array"], "a, b,c", ["a", "b", "c"]),
         (["array"], "a,", UNREADABLE),
+        (["array"], "null", UNREADABLE),
         (["array"], "Build it, and test it", UNREADABLE),
         (["array"], "- a\n- b", UNREADABLE),
         (["array"], "[a, b]", UNREADABLE),
@@ -65,10 +66,19 @@ def test_only_a_text_with_one_meaning_is_read(types: list[str], text: str, value
 
 
 @pytest.mark.parametrize(
-    ("text", "tags"), [('["pier","crane"]', ["pier", "crane"]), ("pier", ["pier"]), ("pier, crane", ["pier", "crane"]), ("", [])]
+    ("text", "tags"),
+    [
+        ('["pier","crane"]', ["pier", "crane"]),
+        ("pier", ["pier"]),
+        ("pier, crane", ["pier", "crane"]),
+        ("", []),
+        ("null", []),
+        ("None", []),
+        (" ", []),
+    ],
 )
 async def test_a_list_may_be_its_text(instance: Instance, text: str, tags: list[str]) -> None:
-    """M21: its JSON, words with commas, one word, and an empty text for a list that was not set."""
+    """M21: its JSON, words with commas, one word, and an empty text or "null" for a list that was not set."""
     stored = await output(instance.admin, "brain", "remember", content="Pier 3 has a crane.", tags=text)
 
     assert (await instance.admin.get(f"/v1/brain/memories/{stored['id']}")).json()["tags"] == tags
@@ -77,7 +87,7 @@ async def test_a_list_may_be_its_text(instance: Instance, text: str, tags: list[
 async def test_numbers_booleans_and_enums_in_lists_may_be_texts(instance: Instance) -> None:
     """M21: also an argument that is accepted without being published, such as `explain`."""
     await instance.admin.remember("Pier 3 has a crane.", project="harbour")
-    fields = {"top_k": "1", "include_scopes": "project", "explain": "true", "min_confidence": "0.1"}
+    fields = {"top_k": "1", "min_relevance": "null", "org": " ", "include_scopes": "project", "explain": "true", "min_confidence": "0.1"}
 
     found = await output(instance.admin, "brain", "recall", query="Which pier has a crane?", **fields)
 

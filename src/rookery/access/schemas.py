@@ -20,7 +20,7 @@ from rookery.access.key_fields import (
 from rookery.access.keyring import DEFAULT_GRACE_HOURS, MAX_GRACE_HOURS
 from rookery.access.models import AuditFilter, CallFilter, Environment, KeyRestrictions, KeyStatus, Tier, UsageField, UsageFilter
 from rookery.access.scopes import PRESETS
-from rookery.kernel.schema import PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.schema import NotBlank, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
 
 _CHANGE_NAMES = {"scopes": "grants", "permissions": "grants", "rate_limit_tier": "tier"}
 """The names of fields in `KeyChanges`, where they differ from those of a body."""
@@ -42,11 +42,11 @@ NameList = Annotated[list[str], BeforeValidator(_split_names)]
 TierName = Literal["free", "pro", "business", "enterprise"]
 PresetName = Literal["agent", "reader", "planner", "notifier"]
 Preset = Annotated[PresetName | None, Field(description="Permissions to add: those of agent, reader, planner or notifier.")]
-Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH, description="The purpose of the key.", examples=["CI"])]
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH, description="The purpose of the key.", examples=["CI"]), NotBlank]
 Grants = Annotated[
     list[str], Field(max_length=MAX_LIST_ITEMS, description="For example brain:read, mcp:*, *:read or *.", examples=[["brain:read"]])
 ]
-Names = Annotated[list[str], Field(max_length=MAX_LIST_ITEMS)]
+Names = Annotated[list[Annotated[str, NotBlank]], Field(max_length=MAX_LIST_ITEMS)]
 ToolLimits = Annotated[dict[str, int], Field(max_length=MAX_LIST_ITEMS, description="Calls per minute, by server/tool pattern.")]
 RateLimit = Annotated[int, Field(ge=1, le=MAX_RATE_PER_MINUTE, description="Requests per minute.")]
 Expiry = Annotated[Timestamp | None, Field(description="Null: the key never expires.")]
@@ -224,7 +224,9 @@ class AddressesBody(RequestModel):
 class NewWorkspaceBody(RequestModel):
     """The body to create or rename a workspace."""
 
-    name: Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH, description="A unique name without a slash.", examples=["acme"])]
+    name: Annotated[
+        str, Field(min_length=1, max_length=MAX_NAME_LENGTH, description="A unique name without a slash.", examples=["acme"]), NotBlank
+    ]
 
 
 class KeysQuery(PageQuery):

@@ -30,7 +30,7 @@ from rookery.content.models import (
 from rookery.content.prices import from_amount, to_amount
 from rookery.content.requests import MAX_MESSAGES, MAX_PROMPT_CHARS
 from rookery.kernel.placeholders import NAME_PATTERN
-from rookery.kernel.schema import OMITTED_IF_NONE, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.schema import OMITTED_IF_NONE, NotBlank, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
 from rookery.kernel.template_variables import TemplateValue, TemplateVariable, VariableType
 from rookery.kernel.variables import MAX_PATTERN_LENGTH
 
@@ -371,7 +371,7 @@ class PromptVariableBody(RequestModel):
 class PromptTemplateFields(RequestModel):
     """A template without its slug. `{{ name }}` in a message is replaced by the variable `name`."""
 
-    name: Annotated[str, Field(min_length=1, max_length=200, description="The name of the template.", examples=["Release note"])]
+    name: Annotated[str, Field(min_length=1, max_length=200, description="The name of the template.", examples=["Release note"]), NotBlank]
     description: Annotated[str, Field(max_length=2_000, description="When to use it.")] = ""
     variables: Annotated[
         dict[Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")], PromptVariableBody],

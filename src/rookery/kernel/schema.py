@@ -13,9 +13,11 @@ from datetime import datetime
 from enum import StrEnum
 from functools import cache
 from typing import Annotated, ClassVar, Generic, Self, TypeGuard, TypeVar, cast, get_args
+from unicodedata import category
 
 import orjson
 from pydantic import (
+    AfterValidator,
     AliasPath,
     BaseModel,
     BeforeValidator,
@@ -41,6 +43,22 @@ M = TypeVar("M", bound=BaseModel)
 
 _MAX_PAGE_NUMBER = 10_000_000
 _MISSING = object()
+
+
+_INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})
+"""Unicode categories of white space, controls and characters without width. A text of only these is blank."""
+
+
+def require_not_blank(text: str) -> str:
+    """Return *text*. Raise ValueError if all its characters are invisible."""
+    if all(category(char) in _INVISIBLE_CATEGORIES for char in text):
+        msg = "must not be blank"
+        raise ValueError(msg)
+    return text
+
+
+NotBlank = AfterValidator(require_not_blank)
+"""Rejects a text without a visible character, where the text is content or names something."""
 
 
 def _parse_timestamp(value: object) -> object:

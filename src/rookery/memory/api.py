@@ -33,7 +33,7 @@ from rookery.memory.memory_map import MemoryMap
 from rookery.memory.models import BootMemories, Draft, Memory, RecallMode, RememberResult, SearchResult, Tombstone
 from rookery.memory.recall import Recall
 from rookery.memory.recall_log import RecallLog
-from rookery.memory.recall_records import FeedbackResult
+from rookery.memory.recall_records import FeedbackResult, LoggedRecall
 from rookery.memory.records import Records
 from rookery.memory.remember import Remember, RememberOutcome
 from rookery.memory.schemas.recall_log import (
@@ -42,6 +42,7 @@ from rookery.memory.schemas.recall_log import (
     RecallReplayResponse,
     RecallsQuery,
     RecallsResponse,
+    present_logged,
     serialize_logged,
     serialize_replay,
 )
@@ -150,8 +151,8 @@ class MemoryApi:
             _operation(method="POST", path="/recall/{recall_id}/feedback", handler=self.post_feedback,
                        required_scope=WRITE_SCOPE, response_model=FeedbackResponse, operation_id="send_recall_feedback",
                        summary="Send feedback on a recall", tools=(tool_declarations.FEEDBACK,), repeatable=True),
-            _operation(method="GET", path="/recalls", handler=self.get_recalls, required_scope=READ_SCOPE, response_model=RecallsResponse,
-                       operation_id="list_recalls", summary="List recalls, newest first"),
+            _operation(method="GET", path="/recalls", handler=self.get_recalls, present=present_logged, required_scope=READ_SCOPE,
+                       response_model=RecallsResponse, operation_id="list_recalls", summary="List recalls, newest first"),
             _operation(method="GET", path="/recalls/{recall_id}", handler=self.get_recall, required_scope=READ_SCOPE,
                        response_model=LoggedRecallResponse, operation_id="get_recall", summary="Show a recall"),
             _operation(method="GET", path="/recalls/{recall_id}/explain", handler=self.get_recall_explanation, required_scope=READ_SCOPE,
@@ -232,15 +233,9 @@ class MemoryApi:
         """
         return await self.feedback.record(caller, _normalize_id(recall_id), used=body.used or (), ignored=body.ignored or ())
 
-    async def get_recalls(self, caller: Caller, query: RecallsQuery) -> RecallsResponse:
-        """
-        List the recalls of the key; with `audit:read` also those of other keys, within the key's orgs, projects and agent.
-
-        A page follows the one before by `cursor`, so that new recalls neither repeat nor hide an entry.
-        """
-        cursor = None if query.cursor is None else _normalize_id(query.cursor)
-        logged, next_cursor = await self.recall_log.list_recalls(caller, query.to_filter(), before_id=cursor, limit=query.per_page)
-        return RecallsResponse(data=[serialize_logged(entry) for entry in logged], next_cursor=next_cursor)
+    async def get_recalls(self, caller: Caller, query: RecallsQuery) -> ItemPage[LoggedRecall]:
+        """List the recalls of the key; with `audit:read` also those of other keys, within the key's orgs, projects and agent."""
+        return ItemPage(*await self.recall_log.list_page(caller, query.to_filter(), page=query.slice))
 
     async def get_recall(self, caller: Caller, recall_id: str) -> LoggedRecallResponse:
         """Return one recall: the question, the filters, the returned memories with their ranks, and the feedback on them."""

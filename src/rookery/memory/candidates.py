@@ -32,8 +32,11 @@ interval -0.5 to 2.0), that of agents' memories 2.5 points lower (0.8 to 4.6).
 A neighbour that no index returned joins the candidates. Without that, recall of single turns was 3 points lower.
 """
 
-_NO_NEW_TEXTS_NOTICE = "New memories are found by meaning only: the full-text index {state}"
-_NO_NEW_VECTORS_NOTICE = "New memories are found by words only: the vector index {state}"
+_LACKING_NOTICES = {
+    "texts": "New memories are found by meaning only: the full-text index {state}",
+    "vectors": "New memories are found by words only: the vector index {state}",
+}
+"""The notice for each index that accepts only reads."""
 
 T = TypeVar("T")
 
@@ -96,13 +99,10 @@ class RecallQuery:
     def report_refusals(self, writes: EngineWrites) -> None:
         """Add to the notice which of the searched indexes accept only reads, and so lack new memories."""
         searched = [
-            ("texts", self.has_texts and self.mode != "semantic", _NO_NEW_TEXTS_NOTICE),
-            ("vectors", self.index is not None, _NO_NEW_VECTORS_NOTICE),
+            *(["texts"] if self.has_texts and self.mode != "semantic" else []),
+            *(["vectors"] if self.index is not None else []),
         ]
-        for engine, is_searched, text in searched:
-            state = writes.describe(engine)
-            if is_searched and state is not None:
-                self.notice = " ".join(filter(None, (self.notice, text.format(state=state))))
+        self.notice = " ".join(filter(None, (self.notice, describe_refusals(writes, searched)))) or None
 
     def drop_texts(self, error: EngineUnavailable) -> None:
         """
@@ -115,6 +115,12 @@ class RecallQuery:
             raise error
         self.has_texts, self.mode = False, "semantic"
         self.notice = _NO_TEXTS_NOTICE.format(engine=_ENGINE_NAMES[error.engine], reason=error.reason)
+
+
+def describe_refusals(writes: EngineWrites, engines: Sequence[str]) -> str | None:
+    """Return which of the searched *engines* accept only reads, and so lack new memories, or None."""
+    states = ((engine, writes.describe(engine)) for engine in engines)
+    return " ".join(_LACKING_NOTICES[engine].format(state=state) for engine, state in states if state is not None) or None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -167,4 +167,11 @@ class MemoryCore:
     @cached_property
     def search(self) -> MemorySearch:
         runtime, ports = self._runtime, self._ports
-        return MemorySearch(db=runtime.db, texts=ports.texts, sessions=ports.sessions, breaker=self._breakers.texts, clock=runtime.clock)
+        return MemorySearch(
+            db=runtime.db,
+            texts=ports.texts,
+            sessions=ports.sessions,
+            breaker=self._breakers.texts,
+            writes=self._breakers.writes,
+            clock=runtime.clock,
+        )

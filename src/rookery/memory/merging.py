@@ -6,15 +6,28 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import blake2b
+from typing import Protocol
 
+import orjson
+
+from rookery.memory.metadata import FOREIGN_IDS, Metadata
 from rookery.memory.models import Memory
-from rookery.memory.statements import normalize_sentence, split_sentences
+from rookery.memory.statements import Difference, Distinction, extract_new_sentences, find_distinction
 
 MAX_CONTENT_CHARS = 50_000
 MAX_TAGS = 100
 """The limits of `remember` (D-40): a merged memory must be storable."""
 
 _SEPARATOR = "\n\n"
+
+
+class Labelled(Protocol):
+    """An item with metadata and tags."""
+
+    @property
+    def metadata(self) -> Metadata: ...
+    @property
+    def tags(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +63,42 @@ def space_key(memory: Memory) -> tuple[object, ...]:
     """Return the fields that memories must share to be merged (D-52)."""
     scope = memory.memory_scope
     return memory.workspace_id, memory.org, memory.project, scope, memory.agent_id, memory.session_id, memory.type
+
+
+def find_memory_distinction(memory: Memory, other: Memory) -> Distinction | None:
+    """Return how two memories differ in what they state and of whom, or None if they may be merged."""
+    return (memory.content != other.content and find_distinction(memory.content, other.content)) or find_subject_distinction(memory, other)
+
+
+def find_subject_distinction(item: Labelled, other: Labelled) -> Distinction | None:
+    """
+    Return how two items differ in what says whom or what they are about, or None.
+
+    That is metadata, such as `user_id`, and the value of a tag such as `user:kim`, if both have one. The ids that memories had in other
+    programs are no difference.
+    """
+    for name in sorted((item.metadata.keys() | other.metadata.keys()) - FOREIGN_IDS):
+        value, other_value = _format_field(item.metadata, name), _format_field(other.metadata, name)
+        if value != other_value:
+            return Distinction(Difference.METADATA, value, other_value)
+    groups, other_groups = _group_tags(item.tags), _group_tags(other.tags)
+    for name in groups.keys() & other_groups.keys():
+        if groups[name] != other_groups[name]:
+            return Distinction(Difference.TAG, ", ".join(sorted(groups[name])), ", ".join(sorted(other_groups[name])))
+    return None
+
+
+def _format_field(metadata: Metadata, name: str) -> str:
+    return f"{name}={orjson.dumps(metadata[name], option=orjson.OPT_SORT_KEYS).decode()}" if name in metadata else ""
+
+
+def _group_tags(tags: Sequence[str]) -> dict[str, set[str]]:
+    groups = dict[str, set[str]]()
+    for tag in tags:
+        name, colon, value = tag.partition(":")
+        if colon and value:
+            groups.setdefault(name, set()).add(tag)
+    return groups
 
 
 def merge_memories(primary: Memory, others: Sequence[Memory], *, run: str) -> tuple[Memory, list[Merge]]:
@@ -93,22 +142,6 @@ def remove_merged_text(primary: Memory, merges: Iterable[Merge]) -> Memory:
 def contains_merge(primary: Memory, merge: Merge) -> bool:
     """Return whether *primary* still contains the text that *merge* added."""
     return merge.length == 0 or _find_block(primary.content, merge) is not None
-
-
-def extract_new_sentences(content: str, other: str) -> str:
-    """Return the sentences of *other* that *content* lacks, line by line. White space and the case of words are ignored."""
-    sentences = {normalize_sentence(piece) for line in content.splitlines() for piece in split_sentences(line)}
-    lines = list[str]()
-    for line in other.splitlines():
-        new = list[str]()
-        for piece in split_sentences(line):
-            normalized = normalize_sentence(piece)
-            if normalized and normalized not in sentences:
-                sentences.add(normalized)
-                new.append(piece)
-        if new:
-            lines.append(" ".join(new))
-    return "\n".join(lines).strip()
 
 
 def _find_block(content: str, merge: Merge) -> range | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import blake2b
+from typing import Literal, get_args
 
 import orjson
 
@@ -21,6 +22,23 @@ MAX_FILTER_VALUE_CHARS = 1_000
 _DIGEST_BYTES = 12
 
 Metadata = Mapping[str, object]
+
+ForeignId = Literal[
+    "basic_memory_id",
+    "claude_code_id",
+    "graphiti_id",
+    "langgraph_id",
+    "letta_id",
+    "mcp_memory_service_id",
+    "mem0_id",
+    "memori_id",
+    "mempalace_id",
+    "open_webui_id",
+    "server_memory_id",
+]
+"""The key of the id that an imported memory had in its program."""
+
+FOREIGN_IDS: frozenset[str] = frozenset(get_args(ForeignId))
 
 
 def validate_metadata(metadata: Metadata) -> None:

@@ -568,6 +568,7 @@ class SearchResult:
         positions: The positions of the hits, for cursors.
         has_next: There are hits after the last one.
         cursors: The cursors after each of the hits, in the form of the request.
+        notice: What the result lacks, and why.
     """
 
     hits: tuple[SearchHit, ...]
@@ -576,6 +577,7 @@ class SearchResult:
     positions: Sequence[Position] = ()
     has_next: bool = False
     cursors: Sequence[str] = ()
+    notice: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -9,6 +10,7 @@ from rookery.access.models import Actor, Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound
+from rookery.kernel.pages import ListPage, PageSlice
 from rookery.memory.access_filter import ADMIN_SCOPE, build_access_filter, can_read
 from rookery.memory.continued_sessions import add_continued_sessions
 from rookery.memory.feedback import RecallBuffer
@@ -48,11 +50,9 @@ class RecallLog:
     audit: MemoryAudit
     sessions: SessionLookup
 
-    async def list_recalls(
-        self, caller: Caller, filters: RecallLogFilter, *, before_id: str | None, limit: int
-    ) -> tuple[list[LoggedRecall], str | None]:
+    async def list_page(self, caller: Caller, filters: RecallLogFilter, *, page: PageSlice) -> ListPage[LoggedRecall]:
         """
-        Return at most *limit* recalls, newest first, and the id to continue before. None: there are no more.
+        Return a page of recalls, newest first.
 
         Raises:
             NotInAllowList: The filter names an org or a project outside the key's lists.
@@ -60,12 +60,11 @@ class RecallLog:
         caller.require_in_allow_lists(org=filters.org, project=filters.project)
         await self.buffer.flush()
 
-        def read(tx: Tx) -> list[LoggedRecall]:
-            rows = recall_log.list_recalls(tx, _to_viewer(caller), filters, before_id=before_id, limit=limit + 1)
-            return _add_feedback(tx, rows)
+        def read(tx: Tx) -> ListPage[LoggedRecall]:
+            record_page = recall_log.list_recalls(tx, _to_viewer(caller), filters, page=page)
+            return record_page.with_items(_add_feedback(tx, record_page.items))
 
-        logged = await self.db.read(read)
-        return logged[:limit], logged[limit - 1].record.id if len(logged) > limit else None
+        return await self.db.read(read)
 
     async def get(self, caller: Caller, recall_id: str) -> LoggedRecall:
         """
@@ -147,7 +146,7 @@ def _to_viewer(caller: Caller) -> RecallViewer:
     )
 
 
-def _add_feedback(tx: Tx, rows: list[RecallRecord]) -> list[LoggedRecall]:
+def _add_feedback(tx: Tx, rows: Sequence[RecallRecord]) -> list[LoggedRecall]:
     feedback = recall_log.get_feedback(tx, rows[0].workspace_id, [row.id for row in rows]) if rows else {}
     return [
         LoggedRecall(record=row, request=row.request, feedback=tuple(feedback.get((row.id, memory_id)) for memory_id in row.memory_ids))

@@ -11,8 +11,10 @@ from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
 from rookery.kernel.engine_breakers import EngineBreaker
+from rookery.kernel.engine_writes import EngineWrites
 from rookery.kernel.pages import InvalidCursor, ListPage, PageSlice, Position, check_position
 from rookery.memory.access_filter import build_access_filter
+from rookery.memory.candidates import describe_refusals
 from rookery.memory.concurrency import gather_pair
 from rookery.memory.continued_sessions import add_continued_sessions
 from rookery.memory.models import (
@@ -56,12 +58,14 @@ class MemorySearch:
 
     Attributes:
         breaker: The circuit breaker of the full-text index.
+        writes: Knows whether the full-text index accepts only reads.
     """
 
     db: Database
     texts: TextIndex
     sessions: SessionLookup
     breaker: EngineBreaker
+    writes: EngineWrites
     clock: Clock
     timer: Callable[[], float] = time.perf_counter
 
@@ -94,6 +98,7 @@ class MemorySearch:
             took_ms=(self.timer() - started_s) * 1000,
             positions=[(ids[number + 1], ids[number], ranked_hits.ranks[number]) for number in range(len(hits))],
             has_next=len(ranked_hits.hits) > page.limit,
+            notice=describe_refusals(self.writes, ["texts"]),
         )
 
     async def _collect_hits(self, query: TextQuery, access_filter: AccessFilter, page: PageSlice) -> _RankedHits:

@@ -7,13 +7,13 @@ Clients send null for arguments that were not set, and some schemas require argu
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias, cast
 
 import jsonschema_rs
 
 from rookery.kernel.schema_cost import resolve_reference
-from rookery.tools.text_arguments import UNREADABLE, read_text
+from rookery.tools.text_arguments import UNREADABLE, UNSET_TEXTS, read_text
 
 MAX_ERRORS = 50
 _MAX_ROUNDS = 4
@@ -110,7 +110,8 @@ class ArgumentCompleter:
                 return None
             default = _MISSING if path or (kind.property,) in filled else self._find_default(error.schema_path, kind.property)
             return None if default is _MISSING else {(kind.property,): default}
-        if path and self._is_removable(path, arguments, filled):
+        is_other_type = isinstance(kind, jsonschema_rs.ValidationErrorKind.Type)
+        if path and self._is_removable(path, arguments, filled, unset_texts=UNSET_TEXTS if is_other_type else frozenset()):
             return {path: _MISSING}
         if self._is_builtin and isinstance(kind, jsonschema_rs.ValidationErrorKind.Type) and isinstance(error.instance, str):
             value = read_text(error.instance, kind.types, takes_words=self._takes_words(error, path))
@@ -145,14 +146,15 @@ class ArgumentCompleter:
             return False  # the union may have numbers too
         return any(option.get("type") == "string" for option in (items, *options))
 
-    def _is_removable(self, path: _Path, arguments: Mapping[str, object], filled: set[_Path]) -> bool:
-        """Return whether the value at *path* is a null of an object, or an empty text, that may be removed."""
+    def _is_removable(self, path: _Path, arguments: Mapping[str, object], filled: set[_Path], *, unset_texts: Collection[str]) -> bool:
+        """Return whether the value at *path* is a null of an object, an empty text, or one of *unset_texts*, and may be removed."""
         if path in filled or (len(path) > 1 and not self._is_builtin):
             return False
         parent, value = cast("object", None), cast("object", arguments)
         for part in path:
             parent, value = value, cast("Mapping[object, object]", value)[part]
-        is_empty = self._is_builtin and not self._is_destructive and isinstance(value, str) and not value.strip()
+        is_text = self._is_builtin and not self._is_destructive and isinstance(value, str)
+        is_empty = is_text and (not str(value).strip() or str(value).strip().lower() in unset_texts)
         return (value is None or is_empty) and isinstance(parent, Mapping)
 
     def _list_unexpected(self, error: jsonschema_rs.ValidationError, arguments: Mapping[str, object]) -> list[str]:

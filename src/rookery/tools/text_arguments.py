@@ -15,6 +15,9 @@ import orjson
 UNREADABLE = object()
 """The text has no certain meaning for the expected types."""
 
+UNSET_TEXTS = frozenset({"null", "none", "undefined"})
+"""Texts that stand for an argument that is not set, where its type is not a text. They are no words of a list."""
+
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,2})?")
 _BOOLEANS: Mapping[str, bool] = {"true": True, "false": False}
@@ -46,7 +49,7 @@ def _read_list(text: str, *, takes_words: bool) -> object:
     value = _parse_json(text)
     if isinstance(value, list):
         return cast("list[object]", value)
-    if not takes_words or not text or "\n" in text:
+    if not takes_words or not text or "\n" in text or text.lower() in UNSET_TEXTS:
         return UNREADABLE
     if text.startswith(_JSON_STARTS):
         return [value] if isinstance(value, str) else UNREADABLE

@@ -1226,13 +1226,6 @@ class RecalledMemory(Model):
     explain: Explanation | None = None
 
 
-class Recalls(Model):
-    """A page of the log of recalls, newest first. *next_cursor* is null on the last page."""
-
-    data: list[LoggedRecall]
-    next_cursor: str | None
-
-
 class Remember(Model):
     """The stored memory, and the ids of others with the same content in the same space."""
 
@@ -1405,13 +1398,14 @@ class ScoringModel(Model):
 
 
 class Search(Model):
-    """The result of a search."""
+    """The result of a search. *notice* says that new memories are missing, if the index accepts only reads."""
 
     hits: list[SearchHit]
     total: int
     took_ms: int
     next_cursor: str | None = None
     """The `cursor` of the next page; null on the last page."""
+    notice: str | None = None
 
 
 class Segment(Model):
@@ -2298,7 +2292,6 @@ __all__ = [
     "RecallFilters",
     "RecallReplay",
     "RecalledMemory",
-    "Recalls",
     "Remember",
     "RenderedMessage",
     "RenderedPrompt",

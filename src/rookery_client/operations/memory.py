@@ -214,18 +214,19 @@ class MemoryOperations:
         ))
 
     def list_recalls(
-        self, *, key_id: str | Unset = UNSET, agent_id: str | Unset = UNSET, session_id: str | Unset = UNSET,
-        org: str | Unset = UNSET, project: str | Unset = UNSET, memory_id: str | Unset = UNSET, since: datetime | str | Unset = UNSET,
-        until: datetime | str | Unset = UNSET, cursor: str | Unset = UNSET, per_page: int | Unset = UNSET,
-    ) -> models.Recalls:
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET, key_id: str | Unset = UNSET,
+        agent_id: str | Unset = UNSET, session_id: str | Unset = UNSET, org: str | Unset = UNSET, project: str | Unset = UNSET,
+        memory_id: str | Unset = UNSET, since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET,
+    ) -> Page[models.LoggedRecall]:
         """
         List the recalls of the key; with `audit:read` also those of other keys, within the key's orgs, projects and agent.
-
-        A page follows the one before by `cursor`, so that new recalls neither repeat nor hide an entry.
 
         Requires the scope `brain:read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
+            page: The number of the page, from 1.
+            per_page: The number of items on a page.
             key_id: Only recalls of this key.
             agent_id: Only recalls for this agent.
             session_id: Only recalls in this session.
@@ -234,14 +235,12 @@ class MemoryOperations:
             memory_id: Only recalls that returned this memory.
             since: Only recalls at or after this time.
             until: Only recalls before this time.
-            cursor: Continue after this recall: `next_cursor` of the page before.
-            per_page: The number of recalls on a page.
         """
-        return self._session.send(Call(
-            operation="list_recalls", method="GET", path="/v1/brain/recalls", result=models.Recalls,
+        return self._session.send_page(Call(
+            operation="list_recalls", method="GET", path="/v1/brain/recalls", result=PageBody[models.LoggedRecall],
             query=given(
-                key_id=key_id, agent_id=agent_id, session_id=session_id, org=org, project=project, memory_id=memory_id, since=since,
-                until=until, cursor=cursor, per_page=per_page,
+                cursor=cursor, page=page, per_page=per_page, key_id=key_id, agent_id=agent_id, session_id=session_id, org=org,
+                project=project, memory_id=memory_id, since=since, until=until,
             ),
         ))
 
@@ -758,18 +757,19 @@ class AsyncMemoryOperations:
         ))
 
     async def list_recalls(
-        self, *, key_id: str | Unset = UNSET, agent_id: str | Unset = UNSET, session_id: str | Unset = UNSET,
-        org: str | Unset = UNSET, project: str | Unset = UNSET, memory_id: str | Unset = UNSET, since: datetime | str | Unset = UNSET,
-        until: datetime | str | Unset = UNSET, cursor: str | Unset = UNSET, per_page: int | Unset = UNSET,
-    ) -> models.Recalls:
+        self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET, key_id: str | Unset = UNSET,
+        agent_id: str | Unset = UNSET, session_id: str | Unset = UNSET, org: str | Unset = UNSET, project: str | Unset = UNSET,
+        memory_id: str | Unset = UNSET, since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET,
+    ) -> AsyncPage[models.LoggedRecall]:
         """
         List the recalls of the key; with `audit:read` also those of other keys, within the key's orgs, projects and agent.
-
-        A page follows the one before by `cursor`, so that new recalls neither repeat nor hide an entry.
 
         Requires the scope `brain:read`.
 
         Args:
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
+            page: The number of the page, from 1.
+            per_page: The number of items on a page.
             key_id: Only recalls of this key.
             agent_id: Only recalls for this agent.
             session_id: Only recalls in this session.
@@ -778,14 +778,12 @@ class AsyncMemoryOperations:
             memory_id: Only recalls that returned this memory.
             since: Only recalls at or after this time.
             until: Only recalls before this time.
-            cursor: Continue after this recall: `next_cursor` of the page before.
-            per_page: The number of recalls on a page.
         """
-        return await self._session.send(Call(
-            operation="list_recalls", method="GET", path="/v1/brain/recalls", result=models.Recalls,
+        return await self._session.send_page(Call(
+            operation="list_recalls", method="GET", path="/v1/brain/recalls", result=PageBody[models.LoggedRecall],
             query=given(
-                key_id=key_id, agent_id=agent_id, session_id=session_id, org=org, project=project, memory_id=memory_id, since=since,
-                until=until, cursor=cursor, per_page=per_page,
+                cursor=cursor, page=page, per_page=per_page, key_id=key_id, agent_id=agent_id, session_id=session_id, org=org,
+                project=project, memory_id=memory_id, since=since, until=until,
             ),
         ))
 

@@ -41,6 +41,8 @@ class SessionsOperations:
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             plan: The id or slug of the plan.
+            org: The organisation namespace.
+            project: The project within the org.
         """
         return self._session.send_page(Call(
             operation="list_sessions", method="GET", path="/api/agent/sessions", result=PageBody[models.Session],
@@ -334,6 +336,8 @@ class AsyncSessionsOperations:
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             plan: The id or slug of the plan.
+            org: The organisation namespace.
+            project: The project within the org.
         """
         return await self._session.send_page(Call(
             operation="list_sessions", method="GET", path="/api/agent/sessions", result=PageBody[models.Session],

@@ -6,7 +6,6 @@ In a PATCH, null clears a field. In other requests, null means the default.
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal, cast
 
 import orjson
@@ -23,22 +22,14 @@ from rookery.agents.models.drafts import (
 )
 from rookery.agents.models.plans import MAX_PHASES_PER_PLAN, MAX_TASKS_PER_PLAN, Criterion, PhaseStatus, PlanStatus, TaskStatus
 from rookery.agents.plans.plan_builder import MAX_SLUG_LENGTH
-from rookery.kernel.schema import RequestModel
+from rookery.kernel.schema import NotBlank, RequestModel
 
 MAX_TEXT_LENGTH = 20_000
 MAX_METADATA_BYTES = 16 * 1024
 MAX_RESULT_BYTES = 64 * 1024
 MAX_TTL_S = 24 * 60 * 60
 
-_NON_BLANK = re.compile(r"\S")
 _BYTES_PER_KIB = 1024
-
-
-def _require_not_blank(text: str) -> str:
-    if _NON_BLANK.search(text) is None:
-        msg = "must not be blank"
-        raise ValueError(msg)
-    return text
 
 
 def _require_size(max_bytes: int, value: object) -> None:
@@ -67,7 +58,7 @@ def _from_text(value: object) -> object:
     return {"text": value} if isinstance(value, str) else value
 
 
-Title = Annotated[str, Field(min_length=1, max_length=255, description="The name, for people."), AfterValidator(_require_not_blank)]
+Title = Annotated[str, Field(min_length=1, max_length=255, description="The name, for people."), NotBlank]
 Slug = Annotated[
     str,
     Field(
@@ -79,18 +70,16 @@ Slug = Annotated[
 ]
 Text = Annotated[str, Field(max_length=MAX_TEXT_LENGTH, description="A text in Markdown.")]
 Reason = Annotated[str, Field(min_length=1, max_length=2000, description="The reason, for the list of events.")]
-Org = Annotated[str, Field(min_length=1, max_length=100, description="The organisation namespace.", examples=["acme"])]
-Project = Annotated[str, Field(min_length=1, max_length=255, description="The project within the org.", examples=["web"])]
+Org = Annotated[str, Field(min_length=1, max_length=100, description="The organisation namespace.", examples=["acme"]), NotBlank]
+Project = Annotated[str, Field(min_length=1, max_length=255, description="The project within the org.", examples=["web"]), NotBlank]
 Metadata = Annotated[dict[str, object], AfterValidator(_limit_metadata), Field(description="A JSON object of your own, at most 16 KiB.")]
 Result = Annotated[object, AfterValidator(_limit_result), Field(description="The result of the work: any JSON, at most 64 KiB.")]
 Key = Annotated[str, Field(min_length=1, max_length=100, description="A short name within this request, for use in depends_on.")]
 Ref = Annotated[str, Field(min_length=1, max_length=255)] | Annotated[int, Field(ge=1, le=MAX_TASKS_PER_PLAN)]
-ErrorText = Annotated[
-    str, Field(min_length=1, max_length=MAX_TEXT_LENGTH, description="What went wrong."), AfterValidator(_require_not_blank)
-]
+ErrorText = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_LENGTH, description="What went wrong."), NotBlank]
 Priority = Annotated[int, Field(ge=0, le=4, description="From 0, the most urgent, to 4, the least urgent.")]
 Position = Annotated[int, Field(ge=1, le=MAX_TASKS_PER_PLAN, description="The position, from 1. Later items move down.")]
-SessionId = Annotated[str, Field(min_length=1, max_length=100, description="The session in which the work is done.")]
+SessionId = Annotated[str, Field(min_length=1, max_length=100, description="The session in which the work is done."), NotBlank]
 Token = Annotated[str, Field(min_length=1, max_length=100, description="The claim_token that the claim returned.")]
 Ttl = Annotated[int, Field(ge=1, le=MAX_TTL_S, description="The duration of the lease in seconds, from now.")]
 Force = Annotated[bool, Field(description="Skip the checks that would reject the change. The event records it.")]
@@ -122,7 +111,7 @@ def _to_model(value: object) -> object:
 class CriterionBody(RequestModel):
     """An acceptance criterion. A string is an unchecked criterion."""
 
-    text: Annotated[str, Field(min_length=1, max_length=2000), AfterValidator(_require_not_blank)]
+    text: Annotated[str, Field(min_length=1, max_length=2000), NotBlank]
     checked: bool = False
 
 
@@ -305,9 +294,7 @@ class PhaseStatusBody(RequestModel):
 class CheckpointBody(RequestModel):
     """A note on the progress of a phase."""
 
-    note: Annotated[
-        str, Field(min_length=1, max_length=MAX_TEXT_LENGTH, description="What has been reached."), AfterValidator(_require_not_blank)
-    ]
+    note: Annotated[str, Field(min_length=1, max_length=MAX_TEXT_LENGTH, description="What has been reached."), NotBlank]
     context: Metadata | None = None
 
 

@@ -26,7 +26,7 @@ from rookery.agents.schemas.plan_responses import (
     to_plan_response,
     to_task_response,
 )
-from rookery.agents.schemas.plans import NotNull, optional_field, read_fields
+from rookery.agents.schemas.plans import NotNull, Org, Project, optional_field, read_fields
 from rookery.agents.schemas.session_events import (
     HandoffNotesInput,
     HandoffResponse,
@@ -64,12 +64,8 @@ class StartBody(RequestModel):
     agent_type: Annotated[AgentType, Field(description="The kind of agent, such as claude-code. Default: its agent_id.")] | None = None
     agent_id: AgentId | None = None
     plan: PlanReference | None = None
-    org: Annotated[str, Field(min_length=1, max_length=100, description="Only for a session without a plan, which has its own.")] | None = (
-        None
-    )
-    project: (
-        Annotated[str, Field(min_length=1, max_length=255, description="Only for a session without a plan, which has its own.")] | None
-    ) = None
+    org: Annotated[Org, Field(description="Only for a session without a plan, which has its own.")] | None = None
+    project: Annotated[Project, Field(description="Only for a session without a plan, which has its own.")] | None = None
     goal: Goal | None = None
     context: Object | None = None
     takeover: Annotated[bool, Field(description="End the open session of the agent on the plan, and continue from it.")] = False
@@ -158,8 +154,8 @@ class SessionsQuery(PageQuery):
     status: SessionStatusName | None = None
     agent_id: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     plan: PlanReference | None = None
-    org: Annotated[str, Field(min_length=1, max_length=100)] | None = None
-    project: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+    org: Org | None = None
+    project: Project | None = None
 
     def to_filter(self) -> SessionFilter:
         """Return the filter without the plan, which must be looked up."""

@@ -22,7 +22,7 @@ from rookery.agents.schemas.plans import Text as PlanText
 from rookery.agents.templates.render import find_faults, render_sample_plan
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.placeholders import NAME_PATTERN
-from rookery.kernel.schema import Links, Meta, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp, map_validation_error
+from rookery.kernel.schema import Links, Meta, NotBlank, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp, map_validation_error
 from rookery.kernel.template_variables import TemplateValue
 from rookery.kernel.variables import MAX_PATTERN_LENGTH
 
@@ -30,13 +30,6 @@ SLUG_PATTERN = r"^[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?$"
 MAX_TEMPLATE_BYTES = 256 * 1024
 
 _MAX_LINE_LENGTH, _MAX_PROSE_LENGTH = 1_000, 50_000
-
-
-def _require_not_blank(text: str) -> str:
-    if not text.strip():
-        msg = "must not be blank"
-        raise ValueError(msg)
-    return text
 
 
 def _from_name(value: object) -> object:
@@ -71,7 +64,7 @@ Version = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$", description="A version
 Category = Annotated[
     str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$", description="The category, a filter of lists.", examples=["engineering"])
 ]
-Line = Annotated[str, Field(min_length=1, max_length=_MAX_LINE_LENGTH), AfterValidator(_require_not_blank)]
+Line = Annotated[str, Field(min_length=1, max_length=_MAX_LINE_LENGTH), NotBlank]
 Prose = Annotated[str, Field(max_length=_MAX_PROSE_LENGTH)]
 VariableName = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
 Values = Annotated[

@@ -229,9 +229,9 @@ class _OperationTool:
         return self._to_output(caller, result, handler_arguments)
 
     def _drop_empty_texts(self, parameters: dict[str, object], caller: object) -> dict[str, object]:
-        """Return *parameters* without the optional ones that are an empty text where none is valid: models send these for "not set"."""
+        """Return *parameters* without the optional ones that are a blank text where none is valid: models send these for "not set"."""
         required = {self._tool.renames.get(name, name) for name in cast("list[str]", self.definition.input_schema.get("required", ()))}
-        empty = {name for name, value in parameters.items() if value == "" and name not in required}
+        empty = {name for name, value in parameters.items() if isinstance(value, str) and not value.strip() and name not in required}
         if not empty:
             return parameters
         try:

@@ -168,6 +168,8 @@ def search(
         print_json(response)
     else:
         _print_memories(cast("Sequence[Fields]", response["hits"]))
+        if response.get("notice"):
+            print_notice(str(response["notice"]))
 
 
 def _run(

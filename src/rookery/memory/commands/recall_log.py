@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,9 +11,10 @@ import typer
 from rookery.access.operator import get_operator, make_operator_caller
 from rookery.kernel.clock import format_iso
 from rookery.kernel.counted_nouns import format_count
+from rookery.kernel.pages import iter_items
 from rookery.kernel.schema import parse_model, to_json
 from rookery.memory.commands.maintenance_services import run_in_workspace
-from rookery.memory.schemas.recall_log import RecallsQuery, RecallsResponse, serialize_logged
+from rookery.memory.schemas.recall_log import LoggedRecallResponse, RecallsQuery, serialize_logged
 from rookery.terminal.options import JsonOption, WorkspaceOption, YesOption, confirm, raise_usage_error
 from rookery.terminal.output import print_json, print_list, print_notice
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:  # help texts are shown faster without it
     from datetime import datetime
 
     from rookery.memory.wiring import MemoryServices
+
+_PAGE_SIZE = 100
 
 
 def recalls(
@@ -31,26 +35,25 @@ def recalls(
     session: Annotated[str | None, typer.Option(help="Only recalls in this session.", show_default=False)] = None,
     project: Annotated[str | None, typer.Option(help="Only recalls in this project.", show_default=False)] = None,
     memory: Annotated[str | None, typer.Option(help="Only recalls that returned this memory.", show_default=False)] = None,
-    limit: Annotated[int, typer.Option(help="Maximum number of recalls.", min=1, max=100)] = 20,
+    limit: Annotated[int, typer.Option(help="Maximum number of recalls.", min=1)] = 20,
     as_json: JsonOption = False,
 ) -> None:
     """List the newest recalls of a workspace: time, key, question and number of memories."""
-    options = {"key_id": key, "agent_id": agent, "session_id": session, "project": project, "memory_id": memory, "per_page": limit}
+    options = {"key_id": key, "agent_id": agent, "session_id": session, "project": project, "memory_id": memory}
     query = parse_model(RecallsQuery, {name: value for name, value in options.items() if value is not None})
 
-    async def work(services: MemoryServices, workspace_id: int) -> RecallsResponse:
-        caller = make_operator_caller(workspace_id)
-        logged, cursor = await services.recall_log.list_recalls(caller, query.to_filter(), before_id=None, limit=query.per_page)
-        return RecallsResponse(data=[serialize_logged(entry) for entry in logged], next_cursor=cursor)
+    async def work(services: MemoryServices, workspace_id: int) -> list[LoggedRecallResponse]:
+        fetch = partial(services.recall_log.list_page, make_operator_caller(workspace_id), query.to_filter())
+        return [serialize_logged(entry) async for entry in iter_items(fetch, limit=limit, page_size=_PAGE_SIZE)]
 
-    page = run_in_workspace(context, workspace, work)
+    entries = run_in_workspace(context, workspace, work)
     if as_json:
-        print_json(to_json(page)["data"])
-    elif page.data:
+        print_json([to_json(entry) for entry in entries])
+    elif entries:
         rows = [
             {"id": entry.id, "at": format_iso(entry.created_at), "key": entry.key_name, "query": " ".join(entry.query.split()),
              "memories": len(entry.memories)}
-            for entry in page.data
+            for entry in entries
         ]  # fmt: skip
         print_list(rows, ["at", "key", "memories", "query", "id"])
     else:

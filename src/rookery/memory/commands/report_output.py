@@ -14,12 +14,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from rookery.memory.batch_runs import RunItem, RunObserver, RunReport
+from rookery.memory.batch_runs import RunAction, RunItem, RunObserver, RunReport
 
 _MAX_LISTED_ITEMS = 20
 """Maximum memories listed on a terminal. A pipe, and `--json`, get all."""
 
 _COLUMNS = ("memory", "action", "reason")
+
+_REPORTING_ACTIONS: frozenset[RunAction] = frozenset({"keep apart", "candidate", "skip", "conflict", "refuse"})
+"""The actions that change nothing."""
 
 _CHANGE_COUNTS = frozenset({"archived", "changed", "deleted", "imported", "merged"})
 """The counts of changes. The text of a dry run says that they would be made."""
@@ -70,7 +73,7 @@ class RunReportPrinter:
     def print_item(self, item: RunItem) -> None:
         """Print the action on a memory, done or proposed."""
         self.item_count += 1
-        self.change_count += item.action != "keep apart"
+        self.change_count += item.action not in _REPORTING_ACTIONS
         if not self.lists_items:
             return
         if self.as_json:

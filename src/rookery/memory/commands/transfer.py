@@ -145,6 +145,9 @@ def import_(
     """Store exported memories, Markdown notes, agents' instruction files or other programs' memories. Importing twice changes nothing."""
     if type is not None and TYPE_PATTERN.fullmatch(type) is None:
         raise_usage_error(f"{type!r} is not a valid type; {TYPE_RULE}.")
+    for option, names in {"--org": [org], "--project": [project], "--agent": [agent], "--tag": tag or []}.items():
+        if any(name is not None and not name.strip() for name in names):
+            raise_usage_error(f"{option} must not be blank.")
     overrides = ImportOverrides(
         org=org,
         project=project,

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
 from rookery.memory.batch_runs import BATCH_SIZE
-from rookery.memory.merging import Merge, merge_memories, merge_sort_key, space_key
+from rookery.memory.merging import Merge, find_memory_distinction, merge_memories, merge_sort_key, space_key
 from rookery.memory.models import Memory, Vector
 from rookery.memory.ports import VectorComparison, VectorIndex
-from rookery.memory.statements import Distinction, find_distinction
+from rookery.memory.statements import Distinction
 from rookery.memory.store import records
 
 _NEIGHBOUR_LIMIT, _MAX_NEIGHBOURS = 32, 512
@@ -171,15 +171,16 @@ class ClusterFinder:
 
     def _select_same(self, top: Memory, others: Sequence[Memory]) -> list[Memory]:
         """Return those of *others* that state nothing else than each other: two additions to *top* may contradict."""
-        contents, same = [top.content], list[Memory]()
-        for other in others:
-            if other.content in contents or not any(self._is_kept_apart(member, other) for member in same):
+        same, contents = list[Memory](), {(top.content, top.tags)}
+        for other in others:  # each of them states the same as *top*, also by its metadata
+            is_copy = (other.content, other.tags) in contents
+            if is_copy or not any(self._is_kept_apart(member, other) for member in same):
                 same.append(other)
-                contents.append(other.content)
+                contents.add((other.content, other.tags))
         return same
 
     def _is_kept_apart(self, memory: Memory, other: Memory) -> bool:
-        distinction = find_distinction(memory.content, other.content)
+        distinction = find_memory_distinction(memory, other)
         if distinction is not None:
             primary, less_trusted = sorted((memory, other), key=merge_sort_key)
             ordered = distinction if primary is memory else distinction.reverse()

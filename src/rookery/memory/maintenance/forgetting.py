@@ -6,6 +6,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 from rookery.access.models import SYSTEM_ACTOR, Actor
 from rookery.kernel.clock import Clock
@@ -14,15 +15,22 @@ from rookery.kernel.errors import OUTAGES
 from rookery.kernel.events import EventBus
 from rookery.kernel.jobs import JobQueue
 from rookery.memory.authorship import Author
-from rookery.memory.batch_runs import SILENT, RunItem, RunObserver, RunReport
+from rookery.memory.batch_runs import BATCH_SIZE, SILENT, RunItem, RunObserver, RunReport
 from rookery.memory.events import MemoryDeleted
 from rookery.memory.indexing import Indexer
 from rookery.memory.maintenance.batch_runner import BatchRun, BatchRunner, batch_reader
 from rookery.memory.maintenance.erasure import DELETED_TEXT, Erasure
 from rookery.memory.models import Memory
+from rookery.memory.recall_records import RecallRecord
 from rookery.memory.records import delete_memory, remove_from_primaries
+from rookery.memory.statements import list_sentences
 from rookery.memory.store import feedback, recall_log, records
 from rookery.memory.store.maintenance import MemorySelection
+
+_MIN_SENTENCE_SPACES = 2
+"""Spaces of a sentence that says something alone: "Yes." and "It works." are in many texts."""
+
+_DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +86,10 @@ class Forgetting:
     async def run(self, request: ForgetRequest, *, observer: RunObserver = SILENT) -> RunReport:
         """Delete the memories, or list them in a dry run."""
         counts: Counter[str] = Counter({"deleted": 0})
+        sentences = set[bytes]()
 
         async def work(batch: Sequence[Memory]) -> None:
+            sentences.update(digest for memory in batch for digest in _digest_sentences(memory.content))
             forgotten: Sequence[tuple[str, str | None]] = [(memory.id, None) for memory in batch]
             if not request.dry_run:
                 forgotten = await self.db.write(lambda tx: self._write(tx, batch, by=Author.from_actor(request.by)))
@@ -109,6 +119,8 @@ class Forgetting:
                 names = ("org", "project", "agent_id", "session_id")
                 criteria = {name: getattr(request, name) for name in names}
                 await self.db.write(lambda tx: recall_log.clear(tx, request.workspace_id, **criteria))
+            if sentences:
+                await self._clear_questions(request.workspace_id, sentences)
             return await self.erasure.run()
 
         batch_run = BatchRun(name=f"forget {request.workspace_id}", selection=selection)
@@ -117,6 +129,19 @@ class Forgetting:
         if request.ids:
             counts["absent"] = len(set(request.ids)) - report.successes
         return replace(report, total=report.total if request.has_criteria else 0, counts=dict(counts))
+
+    async def _clear_questions(self, workspace_id: int, sentences: set[bytes]) -> None:
+        """Clear the logged questions that repeat one of *sentences*, such as a prompt that said what to remember."""
+        after: str | None = ""
+
+        def clear_batch(tx: Tx, start: str) -> str | None:
+            rows = recall_log.list_with_query(tx, workspace_id, after=start, limit=BATCH_SIZE)
+            repeating = [row.id for row in rows if any(not sentences.isdisjoint(_digest_sentences(text)) for text in _list_questions(row))]
+            recall_log.clear_ids(tx, workspace_id, repeating)
+            return rows[-1].id if rows else None
+
+        while after is not None:
+            after = await self.db.write(lambda tx, start=after: clear_batch(tx, start))
 
     def _write(self, tx: Tx, batch: Sequence[Memory], *, by: Author) -> list[tuple[str, str | None]]:
         """Delete the memories. Return their ids, each with that of a memory in which its text remains."""
@@ -136,3 +161,15 @@ class Forgetting:
 def _read_nothing(_: Tx, __: str) -> Sequence[Memory]:
     """Return no memories."""
     return ()
+
+
+def _digest_sentences(text: str) -> list[bytes]:
+    """Return digests of the sentences of *text* that say something alone."""
+    sentences = list_sentences(text)
+    whole = [sentence for sentence in sentences if len(sentences) == 1 or sentence.count(" ") >= _MIN_SENTENCE_SPACES]
+    return [blake2b(sentence.removesuffix("?").encode(), digest_size=_DIGEST_BYTES).digest() for sentence in whole]
+
+
+def _list_questions(record: RecallRecord) -> list[str]:
+    questions = [record.request.request.query] if record.request is not None else []
+    return questions + ([record.query_record.query] if record.query_record is not None else [])

@@ -21,11 +21,12 @@ from rookery.memory.events import MemoryDeleted
 from rookery.memory.indexing import Indexer
 from rookery.memory.maintenance.batch_runner import BatchRun, BatchRunner
 from rookery.memory.maintenance.erasure import DELETED_TEXT, Erasure
+from rookery.memory.merging import find_subject_distinction
 from rookery.memory.models import Memory
 from rookery.memory.ranking import DEFAULT_HALF_LIFE_DAYS, HALF_LIVES_DAYS, decay_factor
 from rookery.memory.records import archive_memory, delete_memory
 from rookery.memory.store import maintenance, records
-from rookery.memory.store.maintenance import MemorySelection, PruneRow
+from rookery.memory.store.maintenance import DuplicateRow, MemorySelection, PruneRow
 
 UNUSED_MIN_AGE = timedelta(days=180)
 UNUSED_MAX_CONFIDENCE = 0.3
@@ -132,9 +133,7 @@ class Pruning:
             removals = list[_Removal]()
             for _, group in groupby(duplicates, key=lambda row: row.fingerprint):
                 remaining = [row for row in group if not self._reason(request, row, selection.at or self._clock())]
-                removals += [
-                    _Removal(row=row, reason=f"a duplicate of {remaining[0].id}", duplicate_of=remaining[0].id) for row in remaining[1:]
-                ]
+                removals += _list_duplicates(remaining)
             for start in range(0, len(removals), BATCH_SIZE):
                 await self._remove(request, removals[start : start + BATCH_SIZE], counts, observer)
             after = fingerprints[-1]
@@ -165,7 +164,7 @@ class Pruning:
             if memory is None or memory.archived_at is not None or _has_changed(memory, removal.row):
                 continue
             original = locked_memories[removal.duplicate_of] if removal.duplicate_of else None
-            if removal.duplicate_of and (original is None or original.archived_at is not None or original.content != memory.content):
+            if removal.duplicate_of and (original is None or original.archived_at is not None or not _is_copy(memory, original)):
                 continue
             if request.delete:
                 event = MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now)
@@ -197,6 +196,22 @@ class Pruning:
 
     def _effective_confidence(self, row: PruneRow, now: datetime) -> float:
         return row.confidence * decay_factor(now - row.content_at, self._half_lives_days.get(row.type, DEFAULT_HALF_LIFE_DAYS))
+
+
+def _list_duplicates(rows: Sequence[DuplicateRow]) -> list[_Removal]:
+    """Return the removals of all but the first of those of *rows*, which have the same content, that are about the same."""
+    removals, originals = list[_Removal](), list[DuplicateRow]()
+    for row in rows:
+        original = next((candidate for candidate in originals if find_subject_distinction(candidate, row) is None), None)
+        if original is None:
+            originals.append(row)
+        else:
+            removals.append(_Removal(row=row, reason=f"a duplicate of {original.id}", duplicate_of=original.id))
+    return removals
+
+
+def _is_copy(memory: Memory, original: Memory) -> bool:
+    return memory.content == original.content and find_subject_distinction(memory, original) is None
 
 
 def _has_changed(memory: Memory, row: PruneRow) -> bool:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rookery.kernel.schema import QueryModel, ResponseModel, Timestamp
+from rookery.access.models import Caller
+from rookery.kernel.schema import Links, Meta, PageQuery, QueryModel, ResponseModel, Timestamp
 from rookery.memory.models import RecallMode, read_fields
 from rookery.memory.recall_records import AbsenceReason, FeedbackVerdict, LoggedRecall, RecallLogFilter, RecallReplay
 from rookery.memory.schemas.requests import MemoryId
@@ -15,8 +16,8 @@ from rookery.memory.schemas.responses import MemorySerializer, RecallResponse, S
 _Name = Annotated[str, Field(min_length=1, max_length=255)]
 
 
-class RecallsQuery(QueryModel):
-    """Filters of the log of recalls, and the place to continue from."""
+class RecallsQuery(PageQuery):
+    """Filters of the log of recalls."""
 
     key_id: Annotated[_Name, Field(description="Only recalls of this key.")] | None = None
     agent_id: Annotated[_Name, Field(description="Only recalls for this agent.")] | None = None
@@ -26,8 +27,6 @@ class RecallsQuery(QueryModel):
     memory_id: Annotated[MemoryId, Field(description="Only recalls that returned this memory.")] | None = None
     since: Annotated[Timestamp | None, Field(description="Only recalls at or after this time.")] = None
     until: Annotated[Timestamp | None, Field(description="Only recalls before this time.")] = None
-    cursor: Annotated[MemoryId, Field(description="Continue after this recall: `next_cursor` of the page before.")] | None = None
-    per_page: Annotated[int, Field(ge=1, le=100, description="The number of recalls on a page.")] = 15
 
     def to_filter(self) -> RecallLogFilter:
         """Return the filter."""
@@ -98,10 +97,11 @@ class LoggedRecallResponse(ResponseModel):
 
 
 class RecallsResponse(ResponseModel):
-    """A page of the log of recalls, newest first. *next_cursor* is null on the last page."""
+    """A page of the log of recalls, newest first."""
 
     data: list[LoggedRecallResponse]
-    next_cursor: str | None
+    links: Links
+    meta: Meta
 
 
 class MemoryVerdictResponse(ResponseModel):
@@ -132,6 +132,12 @@ class RecallReplayResponse(ResponseModel):
     logged: LoggedRecallResponse
     now: RecallResponse
     memory: MemoryVerdictResponse | None
+
+
+def present_logged(caller: Caller, logged: LoggedRecall) -> LoggedRecallResponse:
+    """Return an entry of the log, the same for each caller that may see it."""
+    del caller
+    return serialize_logged(logged)
 
 
 def serialize_logged(logged: LoggedRecall) -> LoggedRecallResponse:

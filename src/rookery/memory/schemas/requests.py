@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Annotated, ClassVar, Literal, cast
-from unicodedata import category
 
 import orjson
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from rookery.kernel.ids import is_uuid
 from rookery.kernel.pages import PageSlice
-from rookery.kernel.schema import CursorQuery, ItemsOf, PageQuery, QueryModel, RequestModel, Timestamp
+from rookery.kernel.schema import CursorQuery, ItemsOf, NotBlank, PageQuery, QueryModel, RequestModel, Timestamp
 from rookery.memory.access_filter import ALL_AGENTS
 from rookery.memory.memory_map import MAX_POINTS
 from rookery.memory.metadata import (
@@ -45,9 +44,6 @@ MAX_BATCH_BYTES = 10 * 1024 * 1024
 
 _MAX_EXPIRY_H = 87_600
 _FILTER_FIELDS = frozenset(column.name for column in fields(MemoryFilter))
-_INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})
-"""Unicode categories of white space, controls and characters without width. A text of only these is blank."""
-
 ScopeName = Literal["project", "agent", "session", "shared"]
 StateName = Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"]
 
@@ -59,13 +55,6 @@ def _validate_query_length(query: str) -> str:
         )
         raise ValueError(message)
     return query
-
-
-def _validate_not_blank(text: str) -> str:
-    if all(category(char) in _INVISIBLE_CATEGORIES for char in text):
-        msg = "must not be blank"
-        raise ValueError(msg)
-    return text
 
 
 def _validate_uuid(text: str) -> str:
@@ -157,9 +146,7 @@ _RECALL_FIELD_HINTS: Mapping[str, str] = {
     "search_mode": "mode",
 }
 
-Content = Annotated[
-    str, Field(min_length=1, max_length=MAX_CONTENT_CHARS, description="The text to remember."), AfterValidator(_validate_not_blank)
-]
+Content = Annotated[str, Field(min_length=1, max_length=MAX_CONTENT_CHARS, description="The text to remember."), NotBlank]
 Type = Annotated[
     str,
     Field(
@@ -170,17 +157,19 @@ Type = Annotated[
         examples=["decision"],
     ),
 ]
-Org = Annotated[str, Field(min_length=1, max_length=100, description="The organisation namespace.", examples=["acme"])]
-Project = Annotated[str, Field(min_length=1, max_length=255, description="The project within the org.", examples=["web"])]
-AgentId = Annotated[str, Field(min_length=1, max_length=100, description="The agent that the memory belongs to; the key's own by default.")]
-SessionId = Annotated[str, Field(min_length=1, max_length=100, description="The session that the memory belongs to.")]
-Tag = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_validate_not_blank)]
+Org = Annotated[str, Field(min_length=1, max_length=100, description="The organisation namespace.", examples=["acme"]), NotBlank]
+Project = Annotated[str, Field(min_length=1, max_length=255, description="The project within the org.", examples=["web"]), NotBlank]
+AgentId = Annotated[
+    str, Field(min_length=1, max_length=100, description="The agent that the memory belongs to; the key's own by default."), NotBlank
+]
+SessionId = Annotated[str, Field(min_length=1, max_length=100, description="The session that the memory belongs to."), NotBlank]
+Tag = Annotated[str, Field(min_length=1, max_length=128), NotBlank]
 Tags = Annotated[list[Tag], Field(max_length=100, description="Converted to lower case; duplicates are removed.")]
 Confidence = Annotated[float, Field(ge=0, le=1, description="The author's certainty, 0 to 1.")]
 MinConfidence = Annotated[float, Field(ge=0, le=1, description="Only memories with at least this effective confidence, 0 to 1.")]
 Since = Annotated[Timestamp | None, Field(description="Only memories created at or after this time.")]
 Until = Annotated[Timestamp | None, Field(description="Only memories created before this time.")]
-Source = Annotated[str, Field(min_length=1, max_length=100, description="The origin of the memory.")]
+Source = Annotated[str, Field(min_length=1, max_length=100, description="The origin of the memory."), NotBlank]
 Scope = Annotated[ScopeName, Field(description="Visibility: the project, only the agent, the session, or the whole org (shared).")]
 Hours = Annotated[float, Field(gt=0, le=_MAX_EXPIRY_H, description="Hours until the memory expires and is deleted.")]
 Metadata = Annotated[
@@ -206,10 +195,10 @@ QueryText = Annotated[
     str,
     Field(min_length=1, json_schema_extra={"maxLength": MAX_QUERY_CHARS}),
     AfterValidator(_validate_query_length),
-    AfterValidator(_validate_not_blank),
+    NotBlank,
 ]
 WaitMs = Annotated[int, Field(ge=0, le=5000, description="Maximum milliseconds to wait for indexing before the response.")]
-Keyword = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_validate_not_blank)]
+Keyword = Annotated[str, Field(min_length=1, max_length=200), NotBlank]
 MemoryId = Annotated[str, AfterValidator(_validate_uuid)]
 
 

@@ -337,12 +337,13 @@ class SearchHitResponse(MemoryResponse):
 
 
 class SearchResponse(ResponseModel):
-    """The result of a search (spec 4.3)."""
+    """The result of a search (spec 4.3). *notice* says that new memories are missing, if the index accepts only reads."""
 
     hits: list[SearchHitResponse]
     total: int
     took_ms: int
     next_cursor: Annotated[str | None, Field(description="The `cursor` of the next page; null on the last page.")] = None
+    notice: OmittedIfNone = None
 
 
 class CountResponse(ResponseModel):
@@ -508,6 +509,7 @@ class MemorySerializer:
             total=result.total,
             took_ms=round(result.took_ms),
             next_cursor=result.cursors[-1] if result.has_next and result.cursors else None,
+            notice=result.notice,
         )
 
     def _all_fields(self, caller: Caller, memory: Memory) -> dict[str, object]:

@@ -10,8 +10,9 @@ from sqlalchemy import ColumnElement, and_, func, or_, select, true
 
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Mapper, Tx, fetch_count
+from rookery.memory.metadata import Metadata
 from rookery.memory.models import Memory
-from rookery.memory.store.rows import MEMORIES
+from rookery.memory.store.rows import MEMORIES, METADATA
 from rookery.memory.store.tables import memories
 
 
@@ -50,7 +51,16 @@ class PruneRow:
     fingerprint: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DuplicateRow(PruneRow):
+    """The fields of a memory that decide which of several with the same content may go."""
+
+    metadata: Metadata
+    tags: tuple[str, ...]
+
+
 PRUNE_ROWS = Mapper(PruneRow, memories)
+DUPLICATE_ROWS = Mapper(DuplicateRow, memories, codecs={"metadata": METADATA})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +115,12 @@ def list_repeated_fingerprints(tx: Tx, selection: MemorySelection, *, after: str
     return [row.text("fingerprint") for row in tx.fetch_all(statement)]
 
 
-def list_duplicates(tx: Tx, selection: MemorySelection, fingerprints: Sequence[str]) -> list[PruneRow]:
+def list_duplicates(tx: Tx, selection: MemorySelection, fingerprints: Sequence[str]) -> list[DuplicateRow]:
     """Return the memories of each fingerprint, the one to keep first: highest confidence, then oldest, then lowest id."""
     c = memories.c
     order = (c.fingerprint, c.confidence.desc(), c.created_at, c.id)
-    statement = select(*PRUNE_ROWS.columns).where(_condition(selection), c.fingerprint.in_(fingerprints)).order_by(*order)
-    return PRUNE_ROWS.fetch_all(tx, statement)
+    statement = select(*DUPLICATE_ROWS.columns).where(_condition(selection), c.fingerprint.in_(fingerprints)).order_by(*order)
+    return DUPLICATE_ROWS.fetch_all(tx, statement)
 
 
 def find_single_org(tx: Tx, workspace_id: int, project: str) -> str | None:

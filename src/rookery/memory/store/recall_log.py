@@ -8,7 +8,8 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, and_, bindparam, delete, or_, select, update
 
 from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db import Tx, upsert
+from rookery.kernel.db import KeysetList, Tx, upsert
+from rookery.kernel.pages import ListPage, PageSlice
 from rookery.memory.recall_records import FeedbackVerdict, RecallLogFilter, RecallRecord, RecallViewer
 from rookery.memory.store.rows import RECALLS
 from rookery.memory.store.tables import recall_feedback, recall_log_exclusions, recalls
@@ -56,6 +57,12 @@ def clear(tx: Tx, workspace_id: int, *, org: str | None, project: str | None, ag
     return tx.execute(statement.values({**_CLEARED, "asked": None}))
 
 
+def clear_ids(tx: Tx, workspace_id: int, recall_ids: Sequence[str]) -> int:
+    """Clear the logged requests of these recalls, and their questions. Return their number."""
+    statement = update(recalls).where(recalls.c.workspace_id == workspace_id, recalls.c.id.in_(recall_ids))
+    return tx.execute(statement.values({**_CLEARED, "asked": None})) if recall_ids else 0
+
+
 def list_with_query(tx: Tx, workspace_id: int, *, after: str, limit: int) -> list[RecallRecord]:
     """Return the next recalls of the workspace by id whose question is stored."""
     has_query = or_(recalls.c.request.is_not(None), recalls.c.asked.is_not(None))
@@ -69,8 +76,8 @@ def save_queries(tx: Tx, changed: Sequence[RecallRecord]) -> None:
         tx.execute(update(recalls).where(recalls.c.id == record.id).values(RECALLS.to_row(record, only=("request", "asked"))))
 
 
-def list_recalls(tx: Tx, viewer: RecallViewer, filters: RecallLogFilter, *, before_id: str | None, limit: int) -> list[RecallRecord]:
-    """Return the logged recalls that *viewer* may see and *filters* select, newest first, those before the id *before_id*."""
+def list_recalls(tx: Tx, viewer: RecallViewer, filters: RecallLogFilter, *, page: PageSlice) -> ListPage[RecallRecord]:
+    """Return a page of the logged recalls that *viewer* may see and *filters* select, newest first."""
     c = recalls.c
     conditions = [_visibility_condition(viewer), c.request.is_not(None)]
     for name in ("key_id", "agent_id", "session_id", "org", "project"):
@@ -83,9 +90,7 @@ def list_recalls(tx: Tx, viewer: RecallViewer, filters: RecallLogFilter, *, befo
         conditions.append(c.created_at >= to_micros(filters.since))
     if filters.until is not None:
         conditions.append(c.created_at < to_micros(filters.until))
-    if before_id is not None:
-        conditions.append(c.id < before_id)
-    return RECALLS.fetch_all(tx, select(recalls).where(*conditions).order_by(c.id.desc()).limit(limit))
+    return RECALLS.fetch_page(tx, KeysetList(select(recalls).where(*conditions), c.id.desc()), page)
 
 
 def get_recall(tx: Tx, viewer: RecallViewer, recall_id: str) -> RecallRecord | None:

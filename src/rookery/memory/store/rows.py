@@ -91,11 +91,12 @@ def _encode_recall_id(recall_id: str | None) -> str:
     return recall_id or ""
 
 
+METADATA = Codec((str, NoneType), _decode_metadata, _encode_metadata)
 _AUTHOR = Codec((str,), decode_author, encode_author)
 MEMORIES = Mapper(
     Memory,
     memories,
-    codecs={"metadata": Codec((str, NoneType), _decode_metadata, _encode_metadata), "created_by": _AUTHOR, "updated_by": _AUTHOR},
+    codecs={"metadata": METADATA, "created_by": _AUTHOR, "updated_by": _AUTHOR},
 )
 TOMBSTONES = Mapper(Tombstone, tombstones)
 MERGES = Mapper(Merge, merges)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, cast
 
@@ -121,9 +122,29 @@ def _reject_file(reason: str) -> ImportItem:
 
 
 def _parse_json(text: bytes) -> tuple[object, str]:
-    """Return the value, or None and what is wrong."""
+    """
+    Return the value, or None and what is wrong.
+
+    Python writes NaN, and halves of letters beyond U+FFFF, which no other reader of JSON accepts. NaN is null here, and such a half is
+    U+FFFD.
+    """
     try:
-        document: object = orjson.loads(text)
+        return cast("object", orjson.loads(text)), ""
     except orjson.JSONDecodeError as error:
-        return None, f"{error.msg} at line {error.lineno}, character {error.colno}"
-    return document, ""
+        problem = f"{error.msg} at line {error.lineno}, character {error.colno}"
+    try:
+        document = cast("object", json.loads(text.decode(), parse_constant=lambda _: None))
+        return _replace_half_letters(document), ""
+    except (ValueError, RecursionError):
+        return None, problem
+
+
+def _replace_half_letters(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_replace_half_letters(item) for item in cast("list[object]", value)]
+    if isinstance(value, dict):
+        fields = cast("dict[str, object]", value)
+        return {str(_replace_half_letters(name)): _replace_half_letters(item) for name, item in fields.items()}
+    return value

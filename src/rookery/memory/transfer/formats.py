@@ -13,15 +13,16 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
-from io import BufferedReader, RawIOBase
+from io import BufferedReader, BytesIO, RawIOBase
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from rookery.memory.transfer import jsonl
 from rookery.memory.transfer.exporting import ExportDestination
-from rookery.memory.transfer.foreign_files import read_database, read_json
+from rookery.memory.transfer.foreign_files import MAX_DOCUMENT_BYTES, read_database, read_json
 from rookery.memory.transfer.items import (
     BOM,
+    UTF_16_MARKS,
     ImportFormat,
     ImportItem,
     NoteSplit,
@@ -172,6 +173,9 @@ def _iter_stream(source: ImportSource, stream: BinaryIO, progress: ReadProgress,
     if head.startswith(_GZIP_MAGIC):
         stream, is_plain = _to_buffered_reader(open_files.enter_context(gzip.GzipFile(fileobj=stream))), False
         head = _peek(stream)
+    if head.startswith(UTF_16_MARKS):
+        stream, is_plain = _decode_utf_16(stream), False
+        head = _peek(stream)
     first = head.removeprefix(BOM).lstrip()
     if first and not first.startswith((b"{", b"[")):
         if head.startswith(SQLITE_MAGIC):
@@ -192,6 +196,14 @@ def _iter_stream(source: ImportSource, stream: BinaryIO, progress: ReadProgress,
 def _peek(stream: BinaryIO) -> bytes:
     """Return the first bytes of *stream* without consuming them."""
     return cast("BufferedReader", stream).peek(_HEAD_BYTES)[:_HEAD_BYTES]
+
+
+def _decode_utf_16(stream: BinaryIO) -> BinaryIO:
+    """Return a document in UTF-16, which a redirection of Windows PowerShell writes, in UTF-8."""
+    content = stream.read(MAX_DOCUMENT_BYTES + 1)
+    if len(content) > MAX_DOCUMENT_BYTES:
+        raise field_error("file", f"it is in UTF-16 and has more than {MAX_DOCUMENT_BYTES // (1024 * 1024)} MiB; convert it to UTF-8")
+    return _to_buffered_reader(BytesIO(content.decode("utf-16", errors="replace").encode(errors="replace")))
 
 
 def _to_buffered_reader(raw: object) -> BinaryIO:

@@ -172,8 +172,11 @@ class LenientReader(FieldReader):
 def fit_memory(memory: Memory, warn: Warn, *, default_type: str) -> Memory:
     """Return *memory* with optional fields that Rookery can store; what does not fit is reported and left out or shortened."""
     names = {name: _fit_name(name, getattr(memory, name), limit, warn) for name, limit in _NAME_LIMITS.items()}
+    if "\0" in memory.content:
+        warn("content", "has the character NUL, which cannot be stored; it was left out")
     return replace(
         memory,
+        content=memory.content.replace("\0", ""),
         **{**names, "source": names["source"] or memory.source},
         type=_fit_type(memory.type, warn, default_type),
         tags=_fit_tags(memory.tags, warn),

@@ -29,6 +29,7 @@ from rookery.memory.transfer.items import (
     MAX_NAME_CHARS,
     MAX_PROJECT_CHARS,
     MAX_TAG_CHARS,
+    UTF_16_MARKS,
     FieldReader,
     ImportedMemory,
     ImportFormat,
@@ -228,12 +229,17 @@ def _read_file(path: Path, name: str) -> _Note:
         status = path.stat()
         if status.st_size > _MAX_NOTE_BYTES:
             raise RookeryError(f"the file has more than {_MAX_NOTE_BYTES // (1024 * 1024)} MiB, the maximum of a note")
-        text, modified_at = path.read_bytes().decode("utf-8-sig"), datetime.fromtimestamp(status.st_mtime, tz=UTC)
-    except UnicodeDecodeError as error:
-        raise RookeryError(f"the file is not valid UTF-8 at byte {error.start}") from error
+        content, modified_at = path.read_bytes(), datetime.fromtimestamp(status.st_mtime, tz=UTC)
     except (OSError, OverflowError, ValueError) as error:
         raise RookeryError(f"the file cannot be read: {error.strerror if isinstance(error, OSError) else error}") from error
-    return _Note(path=path, name=name, title=_printable_name(path.stem), modified_at=modified_at, text=text)
+    return _Note(path=path, name=name, title=_printable_name(path.stem), modified_at=modified_at, text=_decode(content))
+
+
+def _decode(content: bytes) -> str:
+    try:
+        return content.decode("utf-16" if content.startswith(UTF_16_MARKS) else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise RookeryError(f"the file is not valid UTF-8 at byte {error.start}") from error
 
 
 def _slug(text: str) -> str:

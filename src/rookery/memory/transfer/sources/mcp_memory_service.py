@@ -61,7 +61,7 @@ def _read_entries(entries: Iterable[SourceEntry], context: SourceContext) -> Ite
     previous = dict[str, str]()
     for row in rows:
         newer, older = _get_newer_hash(row), str(row.get("content_hash"))
-        if newer in agents and agents[newer] == agents[older]:
+        if newer in agents and agents[newer] == agents[older] and not _has_version(previous, older, newer):
             previous[newer] = older
     return read_each(track(all_entries, context), context, lambda row, values, location: [_parse(row, values, location, context, previous)])
 
@@ -79,7 +79,7 @@ def _read_database(database: ForeignDatabase, context: SourceContext) -> Iterato
 def _parse(row: LenientReader, values: Mapping[str, object], location: str, context: SourceContext, previous: _Versions) -> ImportedMemory:
     warn = context.warn_at(location)
     content = require_text(values.get("content"), "content")
-    content_hash = require_text(values.get("content_hash"), "content_hash")
+    content_hash = row.name("content_hash")
     metadata = row.maybe_object("metadata")
     store, confidence, version = row.name("store"), row.maybe_number("confidence"), values.get("version")
     created_at = row.maybe_moment("created_at") or row.maybe_moment("created_at_iso") or context.default_time
@@ -102,17 +102,25 @@ def _parse(row: LenientReader, values: Mapping[str, object], location: str, cont
         at=updated_at,
         created_at=created_at,
     )
-    older = previous.get(content_hash)
+    older = None if content_hash is None else previous.get(content_hash)
     return to_imported(
         ForeignMemory(
             memory=memory,
             default_type=_DEFAULT_TYPE,
-            identity=(content_hash,),
+            identity=(content_hash or content,),
             supersedes=None if older is None or older == content_hash else (older,),
         ),
         NAME,
         warn,
     )
+
+
+def _has_version(previous: _Versions, newest: str, version: str) -> bool:
+    """Return whether *version* is *newest* or one before it. A damaged file may name each of two as the newer one."""
+    current: str | None = newest
+    while current is not None and current != version:
+        current = previous.get(current)
+    return current == version
 
 
 def _get_newer_hash(values: Mapping[str, object]) -> str | None:

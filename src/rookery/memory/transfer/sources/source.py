@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from rookery.kernel.errors import RookeryError
+from rookery.memory.metadata import ForeignId
 from rookery.memory.models import Memory
 from rookery.memory.transfer.items import ImportedMemory, ImportFormat, ImportItem, ReadProgress, RejectedItem, new_memory
 from rookery.memory.transfer.lenient import LenientReader, Warn, fit_memory
@@ -173,6 +174,6 @@ def is_list_of(value: object, *names: str) -> bool:
     return bool(items) and has_keys(items[0], *names)
 
 
-def with_id(metadata: Mapping[str, object], name: str, foreign_id: object) -> dict[str, object]:
+def with_id(metadata: Mapping[str, object], name: ForeignId, foreign_id: object) -> dict[str, object]:
     """Return the metadata with the id that the memory had in its program, first."""
     return {name: foreign_id, **metadata} if foreign_id not in (None, "") else dict(metadata)
