@@ -7,18 +7,11 @@ from dataclasses import replace
 
 from rookery.content.chat import Completion, Delta
 from rookery.content.errors import ProviderError, ProviderResponseInvalid, ProviderUnavailable, StreamInterrupted
-from rookery.engines.text_generators.answers import AcceptedRequest
+from rookery.engines.text_generators.answers import CUT_FINISH_REASON, AcceptedRequest
+from rookery.engines.text_generators.failures import MAX_EXCERPT_CHARS, ProviderFailure, excerpt, parse_failure
 from rookery.engines.text_generators.http_client import BodyReadError, ProviderResponse, build_error
-from rookery.engines.text_generators.replies import (
-    MAX_EXCERPT_CHARS,
-    ChatReply,
-    ErrorReplyError,
-    InvalidReplyError,
-    ProviderFailure,
-    excerpt,
-    parse_chunk,
-    parse_failure,
-)
+from rookery.engines.text_generators.reasoning import ReasoningSplitter, SplitAnswer, split_at_lone_closing
+from rookery.engines.text_generators.replies import ChatReply, ErrorReplyError, InvalidReplyError, parse_chunk
 from rookery.engines.text_generators.sse import EventTooLargeError, ServerSentEvent, ServerSentEventParser
 from rookery.kernel.secret import Secret
 
@@ -29,19 +22,34 @@ _DONE = b"[DONE]"
 
 class StreamedAnswer:
     """
-    The pieces of an answer, and the completion after the last one.
+    The pieces of an answer and of its reasoning, and the completion after the last one.
 
     The answer is complete when the provider has named its finish reason, or has sent `[DONE]`, which some providers omit.
+
+    Args:
+        begins_in_reasoning: The model's answers are known to begin in a block of reasoning whose start is in the template of its prompt.
     """
 
-    def __init__(self, response: ProviderResponse, accepted: AcceptedRequest, key: Secret | None, *, max_bytes: int) -> None:
+    def __init__(
+        self,
+        response: ProviderResponse,
+        accepted: AcceptedRequest,
+        key: Secret | None,
+        *,
+        max_bytes: int,
+        begins_in_reasoning: bool = False,
+    ) -> None:
         self._response = response
         self._accepted = accepted
         self._key = key
         self._max_chars = max_bytes
         self._parser = ServerSentEventParser(max_event_bytes=_MAX_EVENT_BYTES)
+        self._splitter = ReasoningSplitter(
+            expects_json=accepted.request.response_schema is not None, begins_in_reasoning=begins_in_reasoning
+        )
         self._pieces: list[str] = []
-        self._chars = 0
+        self._reasoning: list[str] = []
+        self._chars = self._answer_chars = 0
         self._refusal = ""
         self._last = ChatReply()
         self._start = b""
@@ -54,34 +62,48 @@ class StreamedAnswer:
                 part = await self._response.read()
             except BodyReadError as error:
                 if self._last.finish_reason is not None:
-                    return  # the answer itself is complete
+                    break  # the answer itself is complete
                 raise self._build_error(str(error)) from None
             self._start += part[: MAX_EXCERPT_CHARS - len(self._start)]
-            try:
-                events = self._parser.feed(part) if part else self._parser.finish()
-            except EventTooLargeError:
-                raise self._build_error("an event of the stream is too large", is_invalid=True) from None
+            events = self._parse(part)
             for event in events:
-                if text := self._add(event):
-                    yield Delta(text)
+                if (delta := self._add(event)) is not None:
+                    yield delta
                 if self._is_done:
-                    return
-            if not part:
+                    break
+            if not part and not self._is_done:
                 if self._last.finish_reason is None:
                     raise self._build_end_error()
-                return
+                break
+        rest = self._add_parts(self._splitter.finish(is_cut=self._last.finish_reason == CUT_FINISH_REASON))
+        if rest is not None:
+            yield rest
 
-    def build_completion(self) -> Completion:
-        """Return the completion after the last piece. Raises `ProviderResponseInvalid` if the answer is empty."""
-        return self._accepted.build_completion(self._build_reply())
+    def _parse(self, part: bytes) -> list[ServerSentEvent]:
+        try:
+            return self._parser.feed(part) if part else self._parser.finish()
+        except EventTooLargeError:
+            raise self._build_error("an event of the stream is too large", is_invalid=True) from None
 
-    def _add(self, event: ServerSentEvent) -> str:
-        """Store what *event* adds, and return its text."""
+    def build_completion(self, answer: SplitAnswer) -> Completion:
+        """Return the completion of *answer*, as `split` returns it. Raises `ProviderResponseInvalid` if the answer is empty."""
+        return self._accepted.build_completion(self._build_reply(), answer)
+
+    def split(self) -> SplitAnswer:
+        """Return the answer and its reasoning after the last piece."""
+        reasoning = self._splitter.reasoning
+        if field := "".join(self._reasoning).strip():
+            reasoning = f"{field}\n\n{reasoning}" if reasoning else field
+        answer = split_at_lone_closing("".join(self._pieces), reasoning=reasoning)
+        return replace(answer, begins_in_reasoning=answer.begins_in_reasoning or self._splitter.had_lone_closing)
+
+    def _add(self, event: ServerSentEvent) -> Delta | None:
+        """Store what *event* adds, and return it; None if it adds no text."""
         if event.data.strip() == _DONE:
             self._is_done = True
-            return ""
+            return None
         if not event.data.strip():
-            return ""
+            return None
         try:
             chunk = parse_chunk(event.data, self._key)
         except ErrorReplyError as error:
@@ -93,18 +115,29 @@ class StreamedAnswer:
         self._refusal += chunk.refusal[: MAX_EXCERPT_CHARS - len(self._refusal)]
         self._last = ChatReply(
             finish_reason=chunk.finish_reason or self._last.finish_reason,
-            usage=chunk.usage or self._last.usage,
+            usage=self._last.usage if chunk.usage is None else chunk.usage.merge(self._last.usage),
             model=chunk.model or self._last.model,
         )
-        self._chars += len(chunk.text)
+        self._chars += len(chunk.text) + len(chunk.reasoning)
         if self._chars > self._max_chars:
+            self._answer_chars += len(chunk.text)
             raise self._build_error("the answer is too large", is_invalid=True)
-        if chunk.text:
-            self._pieces.append(chunk.text)
-        return chunk.text
+        if chunk.reasoning:
+            self._reasoning.append(chunk.reasoning)
+        if not chunk.text:
+            return Delta("", chunk.reasoning) if chunk.reasoning else None
+        split = self._splitter.feed(chunk.text)
+        return self._add_parts(Delta(split.text, chunk.reasoning + split.reasoning) if chunk.reasoning else split)
+
+    def _add_parts(self, delta: Delta) -> Delta | None:
+        if delta.text:
+            self._pieces.append(delta.text)
+            self._answer_chars += len(delta.text)
+        return delta if delta.text or delta.reasoning else None
 
     def _build_reply(self) -> ChatReply:
-        return replace(self._last, text="".join(self._pieces), refusal=self._refusal)
+        reasoning = [*self._reasoning, self._splitter.reasoning, self._splitter.unfinished]
+        return replace(self._last, text="".join(self._pieces), reasoning="".join(reasoning), refusal=self._refusal)
 
     def _build_end_error(self) -> ProviderError:
         """Return the error of a body that ended before the answer did."""
@@ -114,14 +147,14 @@ class StreamedAnswer:
 
     def _build_reported_error(self, failure: ProviderFailure) -> ProviderError:
         if not self._pieces:
-            return build_error(failure)
+            return build_error(failure, self._key)
         return self._build_error(f"the provider reported an error: {failure.message or failure.status}")
 
     def _build_error(self, reason: str, *, is_invalid: bool = False) -> ProviderError:
-        """Return the error for *reason*, which counts the characters that were passed on."""
+        """Return the error for *reason*, which counts the characters of the answer that were passed on."""
         usage = self._accepted.compute_usage(self._build_reply())
         if self._pieces:
-            return StreamInterrupted(reason, received_chars=self._chars, usage=usage)
+            return StreamInterrupted(reason, received_chars=self._answer_chars, usage=usage)
         if is_invalid:
             return ProviderResponseInvalid(reason, excerpt=excerpt(self._start, self._key))
         return ProviderUnavailable(reason, usage=usage)  # the provider may charge for the input
