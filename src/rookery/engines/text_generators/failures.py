@@ -183,7 +183,7 @@ def _find_message(value: object, depth: int = 0) -> str:
     """Return the words of an error: a text, those of the best field of an object, or those of the items of a list."""
     if isinstance(value, str):
         return _unwrap(value, depth) if value.strip().lower() not in _NONE_TEXTS else ""
-    if depth > _MAX_DEPTH:
+    if depth > _MAX_DEPTH or not value:
         return ""
     if isinstance(value, list):
         parts = [_find_message(item, depth + 1) for item in cast("list[object]", value)[:_MAX_LISTED_ERRORS]]
@@ -193,8 +193,7 @@ def _find_message(value: object, depth: int = 0) -> str:
     location = fields.get("loc")
     if message and isinstance(location, list):
         return f"{'.'.join(str(part) for part in cast('list[object]', location))}: {message}"
-    raw = _as_object(fields.get("metadata")).get("raw")
-    details = _find_raw_message(raw)
+    details = _find_message(_as_object(fields.get("metadata")).get("raw"), depth + 1)  # the error that a proxy quotes whole
     return f"{message}: {details}" if message and details and details not in message else message or details
 
 
@@ -206,11 +205,6 @@ def _unwrap(text: str, depth: int) -> str:
         return _find_message(cast("object", orjson.loads(text)), depth + 1) or text
     except orjson.JSONDecodeError:
         return text
-
-
-def _find_raw_message(raw: object) -> str:
-    """Return the words of the error that a proxy quotes whole, as a text or as JSON."""
-    return _find_message(raw, _MAX_DEPTH - 3)
 
 
 def _has_sentence(value: object) -> bool:
