@@ -69,7 +69,8 @@ def parse_completion(body: bytes, key: Secret | None) -> ChatReply:
     choice = _as_object(cast("list[object]", choices)[0])
     _require_no_error(choice, key)
     message = _as_object(choice.get("message"))
-    if not message:
+    is_empty = "message" not in choice and isinstance(choice.get("finish_reason"), str)  # Google's, if all tokens went into reasoning
+    if not message and not is_empty:
         raise InvalidReplyError("its first choice has no message")
     text, reasoning = _parse_message(message)
     return ChatReply(
