@@ -218,7 +218,7 @@ def _describe(exchange: Exchange) -> tuple[str, str, str]:
 def _describe_outcome(outcome: Outcome) -> str:
     parts = [f"→ `{change}`" for change in outcome.resent]
     if outcome.error:
-        code, _, message = outcome.error.partition(": ")
+        code, message = outcome.error.split(": ", 2)[::2]
         parts.append(f"`{code}`: {shorten(message)}")
         if outcome.retry_after_s is not None:
             parts.append(f"again in {outcome.retry_after_s} s")

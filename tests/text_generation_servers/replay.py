@@ -17,6 +17,9 @@ from tests.text_generation_servers.exchanges import Exchange, Outcome
 
 MODEL = "ok"
 PROMPT = "How high is Lyon?"
+_LATER_ANSWER = '{"stars": 4, "v": 0}'
+"""The answer to a changed request with a schema."""
+
 _SHOWN_CHARS = 160
 
 
@@ -24,7 +27,8 @@ async def play(service: ChatService, exchange: Exchange) -> Outcome:
     """Return what a new generator does with the answer of *exchange*. A changed request gets a usual answer."""
     service.requests.clear()
     service.queue.clear()
-    service.queue += [_send(exchange), *[answer()] * 5]
+    later = answer(_LATER_ANSWER if "schema" in exchange.request else None)
+    service.queue += [_send(exchange), *[later] * 5]
     provider = parse_url(service.url(), setting="ROOKERY_GENERATION")
     generator = OpenAiTextGenerator(provider, retries=RetryBounds(max_attempts=1))
     outcome, request = Outcome(), _build_request(exchange)

@@ -31,7 +31,6 @@ STARS: Json = {
     "type": "object",
     "properties": {"stars": {"type": "integer", "minimum": 1, "maximum": 5}},
     "required": ["stars"],
-    "additionalProperties": False,
 }
 _TRUE_SCHEMA: Json = {**STARS, "properties": {"v": True, "stars": {"type": "integer"}}}
 _TALL_PROMPT = "heron " * 4000
@@ -71,7 +70,7 @@ _LONE_END = r'root ::= "The user asks for the height.\n</think>\n\nLyon is 173 m
 
 LLAMA_CASES = (
     Case(name="an answer"),
-    Case(name="an answer, streamed", request={"stream": True}),
+    Case(name="an answer, streamed", request={"stream": True, "max_tokens": 12}),
     Case(name="a schema", request={"schema": STARS}),
     Case(name="a schema, streamed", request={"schema": STARS, "stream": True}),
     Case(name="a schema with `true` in it", request={"schema": _TRUE_SCHEMA}),
@@ -81,7 +80,6 @@ LLAMA_CASES = (
     Case(name="only the end of a block", extra={"grammar": _LONE_END, "max_tokens": 60}),
     Case(name="only the end of a block, streamed", request={"stream": True}, extra={"grammar": _LONE_END, "max_tokens": 60}),
     Case(name="the same prompt again", extra={"cache_prompt": True}),
-    Case(name="the same prompt again, streamed", request={"stream": True}, extra={"cache_prompt": True}),
     Case(name="cut at one token", request={"max_tokens": 1}),
     Case(name="a prompt that is too long", prompt=_TALL_PROMPT),
     Case(name="a prompt that is too long, streamed", prompt=_TALL_PROMPT, request={"stream": True}),
@@ -90,14 +88,23 @@ LLAMA_CASES = (
 )
 
 
+_LOST_TOTAL = "LiteLLM makes the total of a stream from its parts, so the tokens that only the total had are lost on the way"
+_NO_STREAM = "Portkey 1.15.2 fails with every stream on Node.js 24, so no other stream was tried"
+
+
 def _list_proxy_cases() -> Iterator[Case]:
     for name in SCRIPTS:
+        comment = _LOST_TOTAL if name == "reasoning-in-total" else ""
         fields: Json = {"temperature": 0.2} if name == "no-temperature" else {"schema": STARS} if name == "invalid-schema" else {}
         yield Case(name=name, model=name, request=fields)
-        yield Case(name=f"{name}, streamed", model=name, request={**fields, "stream": True})
+        yield Case(name=f"{name}, streamed", model=name, request={**fields, "stream": True}, comment=comment)
 
 
 PROXY_CASES = tuple(_list_proxy_cases())
+PORTKEY_CASES = (
+    *(case for case in PROXY_CASES if not case.request.get("stream")),
+    Case(name="plain, streamed", model="plain", request={"stream": True}, comment=_NO_STREAM),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +188,7 @@ SERVERS = (
         version="1.15.2",
         lock="package-lock.json",
         is_proxy=True,
-        cases=PROXY_CASES,
+        cases=PORTKEY_CASES,
     ),
 )
 

@@ -55,25 +55,24 @@ class AcceptedRequest:
             ProviderResponseInvalid: It has no text.
         """
         usage = self.compute_usage(reply)
-        text = answer.text
+        text, reasoning = answer.text, answer.reasoning.strip()
         if not text.strip():
-            text = self._find_answer_in_reasoning(answer.reasoning)
+            text = self._find_answer_in_reasoning(reasoning)
+            reasoning = "" if text == reasoning else reasoning
             if not text:
-                raise ProviderResponseInvalid(
-                    _describe_empty(reply, answer.reasoning), excerpt=reply.refusal[:MAX_EXCERPT_CHARS], usage=usage
-                )
+                raise ProviderResponseInvalid(_describe_empty(reply, reasoning), excerpt=reply.refusal[:MAX_EXCERPT_CHARS], usage=usage)
         return Completion(
             text=text,
             finish_reason=reply.finish_reason,
             usage=usage,
             model=reply.model or self.request.model,
             schema_mode=self.schema_mode,
-            reasoning=answer.reasoning.strip(),
+            reasoning=reasoning,
         )
 
     def _find_answer_in_reasoning(self, reasoning: str) -> str:
         """Return the JSON that a provider has put into the reasoning in place of the content, as some do with a schema; else nothing."""
-        if self.request.response_schema is None or not reasoning.strip():
+        if self.request.response_schema is None or not reasoning:
             return ""
         try:
             return ResponseSchema(self.request.response_schema).extract(reasoning)
@@ -99,7 +98,7 @@ def build_mismatch_error(completion: Completion, mismatch: AnswerMismatch) -> Re
 def _describe_empty(reply: ChatReply, reasoning: str) -> str:
     if reply.refusal:
         return "the model declines to answer"
-    emptiness = "it has reasoning and no answer" if reasoning.strip() else "it is empty"
+    emptiness = "it has reasoning and no answer" if reasoning else "it is empty"
     match reply.finish_reason:
         case "length":
             return f"{emptiness} and was cut at its maximum of tokens, so max_tokens may be too small"

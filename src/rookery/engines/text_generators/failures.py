@@ -172,7 +172,7 @@ def _list_places(value: object) -> Iterable[Mapping[str, object]]:
                 return
         return
     fields = _as_object(value)
-    for name in ("error", "errors"):
+    for name in ("error", "errors", "0"):
         if inner := fields.get(name):
             yield from _list_places(inner)
     if fields:
@@ -190,6 +190,9 @@ def _find_message(value: object, depth: int = 0) -> str:
         return "; ".join(dict.fromkeys(part for part in parts if part))
     fields = _as_object(value)
     message = next((text for name in _MESSAGE_NAMES if (text := _find_message(fields.get(name), depth + 1))), "")
+    if not message:  # one proxy makes an object with the keys 0, 1, … of a list
+        places = (value for value in fields.values() if not isinstance(value, str))
+        message = next((text for place in places if (text := _find_message(place, depth + 1))), "")
     location = fields.get("loc")
     if message and isinstance(location, list):
         return f"{'.'.join(str(part) for part in cast('list[object]', location))}: {message}"

@@ -159,8 +159,8 @@ def _parse_message(message: Mapping[str, object]) -> tuple[str, str]:
     """Return the text and the reasoning of a message or of a delta."""
     content = message.get("content")
     text, reasoning = (_clean(content), "") if isinstance(content, str) else _parse_parts(content)
-    if len(message) > 1:
-        reasoning = reasoning or _find_reasoning(message)
+    if not reasoning and (not text or len(message) > 1):
+        reasoning = _find_reasoning(message)
     return text, reasoning
 
 
