@@ -85,9 +85,10 @@ async def generator(service: ChatService, clock: SteppedClock) -> AsyncIterator[
     await opened.close()
 
 
-async def read(generator: OpenAiTextGenerator, **fields: Any) -> tuple[str, str, Completion]:
+async def read(generator: OpenAiTextGenerator, **fields: object) -> tuple[str, str, Completion]:
     """Return the streamed pieces of the answer and of the reasoning, and the completion."""
-    events = [event async for event in generator.stream(make_request(**fields))]
+    request = make_request(**fields)  # pyright: ignore[reportArgumentType] - of the model and the text there are none
+    events = [event async for event in generator.stream(request)]
     deltas = [event for event in events if isinstance(event, Delta)]
     assert isinstance(events[-1], Completion)
     return "".join(delta.text for delta in deltas), "".join(delta.reasoning for delta in deltas), events[-1]
