@@ -75,7 +75,7 @@ async def test_the_reasoning_is_beside_the_answer(content: Instance, provider: C
 
 
 async def test_a_generation_without_reasoning_has_no_such_fields(content: Instance) -> None:
-    """What most models never have is in no response."""
+    """Fields that most models never have are in no response."""
     record = (await content.admin.post(GENERATIONS, {"prompt": "Hello"})).json()
 
     assert set(record["output"]) == {"text", "json"}

@@ -87,7 +87,7 @@ async def generator(service: ChatService, clock: SteppedClock) -> AsyncIterator[
 
 async def read(generator: OpenAiTextGenerator, **fields: object) -> tuple[str, str, Completion]:
     """Return the streamed pieces of the answer and of the reasoning, and the completion."""
-    request = make_request(**fields)  # pyright: ignore[reportArgumentType] - of the model and the text there are none
+    request = make_request(**fields)  # pyright: ignore[reportArgumentType] - without the model and the text
     events = [event async for event in generator.stream(request)]
     deltas = [event for event in events if isinstance(event, Delta)]
     assert isinstance(events[-1], Completion)
@@ -152,7 +152,7 @@ async def test_only_the_end_of_a_block_ends_the_reasoning_too(service: ChatServi
 
 
 async def test_a_model_that_no_longer_begins_in_reasoning_streams_again(service: ChatService, generator: OpenAiTextGenerator) -> None:
-    """What was learned from one answer holds back no later one for good."""
+    """A feature that was learned from one answer holds back no later one for good."""
     service.queue += [stream_text(f"{REASONING}</think>{ANSWER}"), stream_text(ANSWER), stream_text(ANSWER)]
     await read(generator)
     assert (await read(generator))[0] == ANSWER
@@ -257,7 +257,7 @@ async def test_marks_inside_an_answer_stay(service: ChatService, generator: Open
     ],
 )
 def test_a_sentence_around_json_costs_no_second_call(text: str, extracted: str | None) -> None:
-    """Issue 35: the object at the end counts, or the only one; two of which neither is at the end are none."""
+    """Issue 35: the object at the end counts, or the only one."""
     schema = ResponseSchema(SCHEMA)
     if extracted is None:
         with pytest.raises(AnswerMismatch, match="it is not JSON"):

@@ -38,7 +38,7 @@ _VARYING = (
     (re.compile(r'"timings": ?\{[^}]*\}'), '"timings":{}'),
     (re.compile(r'"system_fingerprint": ?"[^"]+"'), '"system_fingerprint":"b1"'),
 )
-"""What differs in each run and says nothing."""
+"""Parts that differ in each run and say nothing."""
 
 
 def main() -> int:

@@ -19,7 +19,7 @@ What servers and proxies with OpenAI's `/v1/chat/completions` answer, and what [
 it. The answers of {titles} were recorded from the programs themselves, on {days}; behind the proxies is a scripted service that answers as
 providers do. Answers marked as documented are written by hand after the provider's public documentation: no account was used.
 
-`make text-generation-servers` runs the programs, records them anew, plays each answer to Rookery, and writes this page. A test plays all
+`make text-generation-servers` runs the programs, records them again, plays each answer to Rookery, and writes this page. A test plays all
 of them in each change of Rookery.
 """
 

@@ -27,7 +27,7 @@ def service() -> Iterator[ChatService]:
 
 @pytest.mark.parametrize(("server", "exchange"), _EXCHANGES, ids=[f"{server.id}: {exchange.name}" for server, exchange in _EXCHANGES])
 async def test_rookery_does_with_an_answer_what_the_record_says(service: ChatService, server: ServerExchanges, exchange: Exchange) -> None:
-    """`make text-generation-servers ARGS=--outcomes` writes the record anew; its difference shows what a change of Rookery does."""
+    """`make text-generation-servers ARGS=--outcomes` writes the record again; its difference shows what a change of Rookery does."""
     assert await play(service, exchange) == exchange.outcome, server.title
 
 

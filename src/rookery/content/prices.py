@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
 from rookery.content.chat import MAX_SCHEMA_ATTEMPTS, MESSAGE_OVERHEAD_TOKENS, ChatMessage, TokenUsage
-from rookery.kernel.config import ModelPrices
 
 NANOS_PER_UNIT = 1_000_000_000
 """Billionths in one unit of currency. A price of 1 per million tokens is 1,000 billionths per token."""
@@ -37,7 +36,7 @@ class PriceList:
             input has the price of other input.
     """
 
-    def __init__(self, prices: ModelPrices) -> None:
+    def __init__(self, prices: Sequence[tuple[str, int, int] | tuple[str, int, int, int]]) -> None:
         self._by_model = {
             model: ModelPrice(input_nanos=input_nanos, output_nanos=output_nanos, cached_nanos=cached[0] if cached else input_nanos)
             for model, input_nanos, output_nanos, *cached in prices

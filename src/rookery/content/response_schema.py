@@ -30,7 +30,7 @@ _MAX_SEARCHES = 200
 _BRACKET = re.compile(r"[{\[]")
 _DECODER = json.JSONDecoder()
 _AFTER_ANSWER = re.compile(r"\s*(?:```|</answer>|<\|[a-z_]+\|>)?\s*", re.IGNORECASE)
-"""What may follow the JSON at the end of an answer."""
+"""The text that may follow the JSON at the end of an answer."""
 
 
 class AnswerMismatch(Exception):

@@ -245,7 +245,7 @@ class GenerationOutput(ResponseModel):
     reasoning: Annotated[
         str | None,
         OMITTED_IF_NONE,
-        Field(description="What the model wrote before its answer, if it shows it, at most 100,000 characters."),
+        Field(description="The text that the model wrote before its answer, if it shows it, at most 100,000 characters."),
     ] = None
 
 

@@ -653,7 +653,7 @@ class GenerationOutput(Model):
     json_: object | None = Field(default=None, alias="json")
     """The answer as a JSON value, if the request has a schema."""
     reasoning: str | None = None
-    """What the model wrote before its answer, if it shows it, at most 100,000 characters."""
+    """The text that the model wrote before its answer, if it shows it, at most 100,000 characters."""
 
 
 class GenerationTemplate(Model):

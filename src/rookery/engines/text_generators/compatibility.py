@@ -208,7 +208,7 @@ def _drop(features: ModelFeatures, parts: OptionalParts, part: Part, failure: Pr
 
 class FeatureMemory:
     """
-    What is known of models: the features that they lack, each until `MEMORY_S` after it was learned.
+    The features that models lack, each until `MEMORY_S` after it was learned.
 
     Args:
         clock: Returns seconds that only grow.
@@ -227,8 +227,8 @@ class FeatureMemory:
         if request.response_schema is not None:
             keys["schema_mode"] = (request.model, "schema_mode", _hash_schema(request.response_schema))
         now_s = self._clock()
-        known = {name: fact[0] for name, key in keys.items() if (fact := self._facts.get(key)) is not None and now_s < fact[1]}
-        return replace(_ALL_FEATURES, **known) if known else _ALL_FEATURES
+        values = {name: fact[0] for name, key in keys.items() if (fact := self._facts.get(key)) is not None and now_s < fact[1]}
+        return replace(_ALL_FEATURES, **values) if values else _ALL_FEATURES
 
     def store(self, request: ChatRequest, features: ModelFeatures, part: Part) -> None:
         """Store that the model of *request* takes *part* only as *features* have it."""

@@ -47,7 +47,7 @@ _MESSAGE_NAMES = (
 """Fields with the words of an error, the best first."""
 
 _DELAY_NAMES = ("retry_after", "retryAfter", "retry_after_seconds", "retry_after_s", "retryDelay")
-_TRY_AGAIN = re.compile(
+_RETRY_WORDS = re.compile(
     r"(?:try again|retry(?: again)?) (?:in|after) (?P<delay>\d[\w.]*)(?:\s*(?P<unit>ms|milliseconds?|s|sec|seconds?|m|min|minutes?)\b)?",
     re.IGNORECASE,
 )
@@ -250,12 +250,12 @@ def _find_delay(places: Iterable[Mapping[str, object]]) -> float | None:
 
 def _parse_words_delay(message: str) -> float | None:
     """Return the delay of words such as `Please try again in 1m2.5s`."""
-    found = _TRY_AGAIN.search(message)
-    if found is None:
+    words = _RETRY_WORDS.search(message)
+    if words is None:
         return None
-    unit = (found["unit"] or "").lower()
+    unit = (words["unit"] or "").lower()
     suffix = "ms" if unit.startswith(("ms", "mill")) else "m" if unit.startswith("m") else "s" if unit else ""
-    return parse_duration(found["delay"].rstrip(".") + suffix)
+    return parse_duration(words["delay"].rstrip(".") + suffix)
 
 
 def _as_object(value: object) -> Mapping[str, object]:

@@ -126,7 +126,7 @@ class ReasoningSplitter:
 
     @property
     def unfinished(self) -> str:
-        """What has arrived and belongs to no finished block and to no answer yet."""
+        """The text that has arrived and belongs to no finished block and to no answer yet."""
         return "".join(self._block) + self._pending
 
     def feed(self, piece: str) -> Delta:
@@ -145,8 +145,7 @@ class ReasoningSplitter:
                 case _State.UNDECIDED:
                     is_open = self._search_lone_closing()
                 case _State.ANSWER:
-                    held = _HELD_CHARS if self._form is not None else 0
-                    end = max(0, len(self._pending) - held)
+                    end = max(0, len(self._pending) - (_HELD_CHARS if self._form is not None else 0))
                     texts.append(self._pending[:end])
                     self._pending, is_open = self._pending[end:], False
         return Delta("".join(texts), "".join(reasoning))

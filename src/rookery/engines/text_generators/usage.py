@@ -109,9 +109,11 @@ def _fill(input_tokens: int, output_tokens: int, total: int, reasoning: int, est
     visible = estimate.output_tokens - estimate.reasoning_tokens
     estimated_output = visible + max(reasoning, estimate.reasoning_tokens)
     if not input_tokens and not output_tokens:
-        known = estimate.input_tokens + estimated_output
+        estimated_total = estimate.input_tokens + estimated_output
         input_tokens = (
-            min(estimate.input_tokens, total * estimate.input_tokens // max(1, known)) if total < known else estimate.input_tokens
+            min(estimate.input_tokens, total * estimate.input_tokens // max(1, estimated_total))
+            if total < estimated_total
+            else estimate.input_tokens
         )
         return input_tokens, total - input_tokens, True
     return max(input_tokens, estimate.input_tokens), max(output_tokens, estimated_output), True
