@@ -16,7 +16,7 @@ Json = dict[str, Any]
 @dataclass(kw_only=True)
 class Outcome:
     """
-    What Rookery does with an answer.
+    The outcome of an answer in Rookery.
 
     Attributes:
         resent: The change of each further request, such as `json_object`.

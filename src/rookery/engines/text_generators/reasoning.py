@@ -125,13 +125,18 @@ class ReasoningSplitter:
         return "\n\n".join(block for text in self._finished if (block := text.strip()))
 
     @property
+    def is_in_answer(self) -> bool:
+        """True if all text from here is the answer as it is."""
+        return self._state is _State.ANSWER and self._form is None
+
+    @property
     def unfinished(self) -> str:
         """The text that has arrived and belongs to no finished block and to no answer yet."""
         return "".join(self._block) + self._pending
 
     def feed(self, piece: str) -> Delta:
         """Return what *piece* adds to the answer and to the reasoning; both may be empty."""
-        if self._state is _State.ANSWER and self._form is None:
+        if self.is_in_answer:
             return Delta(piece)
         self._pending += piece
         texts, reasoning = list[str](), list[str]()

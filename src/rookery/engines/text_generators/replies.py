@@ -102,13 +102,16 @@ def parse_chunk(data: bytes, key: Secret | None) -> ChatReply:
         return ChatReply(usage=usage, model=model)
     choice = _as_object(cast("list[object]", choices)[0])
     _require_no_error(choice, key)
-    text, reasoning = _parse_message(_as_object(choice.get("delta")))
+    if usage is None and "usage" in choice:
+        usage = parse_usage(choice["usage"])
+    delta = _as_object(choice.get("delta"))
+    text, reasoning = _parse_message(delta)
     return ChatReply(
         text=text,
         reasoning=reasoning,
-        refusal=_as_text(_as_object(choice.get("delta")).get("refusal")),
+        refusal=_as_text(delta.get("refusal")),
         finish_reason=_parse_name(choice.get("finish_reason")),
-        usage=usage if usage is not None else parse_usage(choice.get("usage")),
+        usage=usage,
         model=model,
     )
 
@@ -140,11 +143,10 @@ def _require_no_error(choice: Mapping[str, object], key: Secret | None) -> None:
 
 def _find_usage(chunk: Mapping[str, object]) -> ReportedUsage | None:
     """Return the usage of a chunk, which one provider has in an object of its own."""
-    usage = parse_usage(chunk.get("usage"))
-    if usage is not None:
-        return usage
-    vendor = chunk.get("x_groq")
-    return None if vendor is None else parse_usage(_as_object(vendor).get("usage"))
+    usage = parse_usage(chunk["usage"]) if "usage" in chunk else None
+    if usage is None and "x_groq" in chunk:
+        return parse_usage(_as_object(chunk["x_groq"]).get("usage"))
+    return usage
 
 
 def _parse_json_with_invalid_characters(body: bytes) -> object:
@@ -158,7 +160,12 @@ def _parse_json_with_invalid_characters(body: bytes) -> object:
 def _parse_message(message: Mapping[str, object]) -> tuple[str, str]:
     """Return the text and the reasoning of a message or of a delta."""
     content = message.get("content")
-    text, reasoning = (_clean(content), "") if isinstance(content, str) else _parse_parts(content)
+    if isinstance(content, str):
+        text, reasoning = _clean(content), ""
+        if text and len(message) == 1:
+            return text, reasoning
+    else:
+        text, reasoning = _parse_parts(content)
     if not reasoning and (not text or len(message) > 1):
         reasoning = _find_reasoning(message)
     return text, reasoning

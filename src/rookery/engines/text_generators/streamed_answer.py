@@ -13,6 +13,7 @@ from rookery.engines.text_generators.http_client import BodyReadError, ProviderR
 from rookery.engines.text_generators.reasoning import ReasoningSplitter, SplitAnswer, split_at_lone_closing
 from rookery.engines.text_generators.replies import ChatReply, ErrorReplyError, InvalidReplyError, parse_chunk
 from rookery.engines.text_generators.sse import EventTooLargeError, ServerSentEvent, ServerSentEventParser
+from rookery.engines.text_generators.usage import ReportedUsage
 from rookery.kernel.secret import Secret
 
 _MAX_EVENT_BYTES = 1024 * 1024
@@ -51,7 +52,9 @@ class StreamedAnswer:
         self._reasoning: list[str] = []
         self._chars = self._answer_chars = 0
         self._refusal = ""
-        self._last = ChatReply()
+        self._finish_reason: str | None = None
+        self._usage: ReportedUsage | None = None
+        self._model: str | None = None
         self._start = b""
         self._is_done = False
 
@@ -61,7 +64,7 @@ class StreamedAnswer:
             try:
                 part = await self._response.read()
             except BodyReadError as error:
-                if self._last.finish_reason is not None:
+                if self._finish_reason is not None:
                     break  # the answer itself is complete
                 raise self._build_error(str(error)) from None
             self._start += part[: MAX_EXCERPT_CHARS - len(self._start)]
@@ -72,10 +75,10 @@ class StreamedAnswer:
                 if self._is_done:
                     break
             if not part and not self._is_done:
-                if self._last.finish_reason is None:
+                if self._finish_reason is None:
                     raise self._build_end_error()
                 break
-        rest = self._add_parts(self._splitter.finish(is_cut=self._last.finish_reason == CUT_FINISH_REASON))
+        rest = self._add_parts(self._splitter.finish(is_cut=self._finish_reason == CUT_FINISH_REASON))
         if rest is not None:
             yield rest
 
@@ -104,30 +107,38 @@ class StreamedAnswer:
             return None
         if not event.data.strip():
             return None
+        chunk = self._parse_chunk(event)
+        if chunk.refusal:
+            self._refusal += chunk.refusal[: MAX_EXCERPT_CHARS - len(self._refusal)]
+        if chunk.usage is not None:
+            self._usage = chunk.usage.merge(self._usage)
+        self._finish_reason = chunk.finish_reason or self._finish_reason
+        self._model = chunk.model or self._model
+        text, reasoning = chunk.text, chunk.reasoning
+        self._chars += len(text) + len(reasoning)
+        if self._chars > self._max_chars:
+            self._answer_chars += len(text)
+            raise self._build_error("the answer is too large", is_invalid=True)
+        if reasoning:
+            self._reasoning.append(reasoning)
+        elif text and self._splitter.is_in_answer:
+            self._pieces.append(text)
+            self._answer_chars += len(text)
+            return Delta(text)
+        if not text:
+            return Delta("", reasoning) if reasoning else None
+        split = self._splitter.feed(text)
+        return self._add_parts(Delta(split.text, reasoning + split.reasoning) if reasoning else split)
+
+    def _parse_chunk(self, event: ServerSentEvent) -> ChatReply:
         try:
-            chunk = parse_chunk(event.data, self._key)
+            return parse_chunk(event.data, self._key)
         except ErrorReplyError as error:
             raise self._build_reported_error(error.failure) from None
         except InvalidReplyError as error:
             if event.type == "error":
                 raise self._build_reported_error(parse_failure(_UNKNOWN_ERROR_STATUS, event.data, self._key)) from None
             raise self._build_error(f"a chunk is invalid: {error}", is_invalid=True) from None
-        self._refusal += chunk.refusal[: MAX_EXCERPT_CHARS - len(self._refusal)]
-        self._last = ChatReply(
-            finish_reason=chunk.finish_reason or self._last.finish_reason,
-            usage=self._last.usage if chunk.usage is None else chunk.usage.merge(self._last.usage),
-            model=chunk.model or self._last.model,
-        )
-        self._chars += len(chunk.text) + len(chunk.reasoning)
-        if self._chars > self._max_chars:
-            self._answer_chars += len(chunk.text)
-            raise self._build_error("the answer is too large", is_invalid=True)
-        if chunk.reasoning:
-            self._reasoning.append(chunk.reasoning)
-        if not chunk.text:
-            return Delta("", chunk.reasoning) if chunk.reasoning else None
-        split = self._splitter.feed(chunk.text)
-        return self._add_parts(Delta(split.text, chunk.reasoning + split.reasoning) if chunk.reasoning else split)
 
     def _add_parts(self, delta: Delta) -> Delta | None:
         if delta.text:
@@ -137,11 +148,18 @@ class StreamedAnswer:
 
     def _build_reply(self) -> ChatReply:
         reasoning = [*self._reasoning, self._splitter.reasoning, self._splitter.unfinished]
-        return replace(self._last, text="".join(self._pieces), reasoning="".join(reasoning), refusal=self._refusal)
+        return ChatReply(
+            text="".join(self._pieces),
+            reasoning="".join(reasoning),
+            refusal=self._refusal,
+            finish_reason=self._finish_reason,
+            usage=self._usage,
+            model=self._model,
+        )
 
     def _build_end_error(self) -> ProviderError:
         """Return the error of a body that ended before the answer did."""
-        if self._last == ChatReply() and not self._pieces:  # no chunk at all
+        if self._finish_reason is self._usage is self._model is None and not self._pieces:  # no chunk at all
             return ProviderResponseInvalid("it is not a stream of chunks", excerpt=excerpt(self._start, self._key))
         return self._build_error("the provider closed the stream")
 

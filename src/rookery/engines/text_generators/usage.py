@@ -124,16 +124,18 @@ def _greater(one: int | None, other: int | None) -> int | None:
 
 
 def _find_count(fields: Mapping[str, object], names: tuple[str, ...]) -> int | None:
-    counts = (_parse_count(fields.get(name)) for name in names)
-    return next((count for count in counts if count is not None), None)
+    for name in names:
+        if name in fields and (count := _parse_count(fields[name])) is not None:
+            return count
+    return None
 
 
 def _find_detail(fields: Mapping[str, object], groups: tuple[str, ...], names: tuple[str, ...]) -> int | None:
     """Return a number of the details, or one beside the other numbers."""
-    for place in (*(_as_object(fields.get(group)) for group in groups), fields):
-        if place and (count := _find_count(place, names)):
+    for group in groups:
+        if (details := fields.get(group)) and (count := _find_count(_as_object(details), names)):
             return count
-    return None
+    return _find_count(fields, names)
 
 
 def _parse_count(value: object) -> int | None:
