@@ -48,7 +48,8 @@ def answer_with_reasoning(text: str = ANSWER, usage: Json = USAGE) -> Script:
 def stream_with_reasoning() -> Script:
     """Return a script that streams a block of reasoning, and the answer."""
     event = build_event({"id": "1", "choices": [], "usage": USAGE})
-    return stream_parts([build_event(build_chunk(f"<think>{REASONING}</think>")), *build_events(usage=False, done=False), event])
+    first = build_event(build_chunk(f"<think>{REASONING}</think>{ANSWER[:4]}"))
+    return stream_parts([first, *build_events(ANSWER[4:], usage=False, done=False), event])
 
 
 def parse_events(body: str) -> list[tuple[str, Json]]:

@@ -70,6 +70,33 @@ class UnsuccessfulEnd:
     generation: Generation
 
 
+class _Pieces:
+    """The pieces of a streamed answer, to charge and to store those that have arrived if the rest does not."""
+
+    def __init__(self, *, passes_reasoning: bool) -> None:
+        self._passes_reasoning = passes_reasoning
+        self._texts: list[str] = []
+        self._reasoning: list[str] = []
+
+    @property
+    def text(self) -> str:
+        return "".join(self._texts)
+
+    @property
+    def reasoning(self) -> str:
+        return "".join(self._reasoning)
+
+    def add(self, delta: Delta) -> Delta | None:
+        """Store a piece; return the part that is passed on, if there is one."""
+        self._texts.append(delta.text)
+        if not delta.reasoning:
+            return delta
+        self._reasoning.append(delta.reasoning)
+        if self._passes_reasoning:
+            return delta
+        return Delta(delta.text) if delta.text else None
+
+
 class GenerationRunner:
     """
     Runs generations.
@@ -160,7 +187,7 @@ class GenerationRunner:
 
         If the reader leaves, the provider's connection is closed and the generation is stored as cancelled.
         """
-        started, texts, reasoning = time.perf_counter(), list[str](), list[str]()
+        started, pieces = time.perf_counter(), _Pieces(passes_reasoning=self._stores_reasoning)
         outcome: GenerationOutcome | None = None
         parts = self._get_generator(generation).stream(generation.to_request(timeout_s=self._timeout_s))
         stored: Generation | None = None
@@ -169,21 +196,19 @@ class GenerationRunner:
                 try:
                     while (part := await _read_part(parts, call)) is not None:
                         if isinstance(part, Delta):
-                            texts.append(part.text)
-                            reasoning.append(part.reasoning)
-                            if part.text or self._stores_reasoning:
-                                yield part
+                            if (piece := pieces.add(part)) is not None:
+                                yield piece
                         else:
                             outcome = make_success(part, started)
                 except asyncio.CancelledError:
-                    outcome = make_cancelled(generation, "".join(texts), started, reasoning="".join(reasoning))
+                    outcome = make_cancelled(generation, pieces.text, started, reasoning=pieces.reasoning)
                     if not call.absorb_cancellation():
                         raise
                 except GeneratorExit:
-                    outcome = make_cancelled(generation, "".join(texts), started, reasoning="".join(reasoning))
+                    outcome = make_cancelled(generation, pieces.text, started, reasoning=pieces.reasoning)
                     raise
                 except Exception as error:  # noqa: BLE001 - stored with the generation, and logged if it is not the provider's
-                    outcome = replace(make_failure(to_rookery_error(error, generation), started), text="".join(texts) or None)
+                    outcome = replace(make_failure(to_rookery_error(error, generation), started), text=pieces.text or None)
         finally:
             await run_to_end(parts.aclose())
             if outcome is not None:
