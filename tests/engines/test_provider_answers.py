@@ -509,6 +509,7 @@ DELAYS: list[tuple[dict[str, str], float | None]] = [
     ({"x-ratelimit-reset-requests": "7s"}, 7),
     ({"x-ratelimit-reset-requests": "1s", "x-ratelimit-reset-tokens": "6m0s"}, 360),
     ({"x-ratelimit-reset-requests": "6m0s", "x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "17ms"}, 0.017),
+    ({"x-ratelimit-remaining-requests": "499", "x-ratelimit-reset-requests": "2m59.56s"}, None),
     ({"llm_provider-x-ratelimit-reset-tokens": "7s"}, 7),
     ({"anthropic-ratelimit-tokens-reset": "AT+9"}, 9),
     ({"x-ratelimit-reset": "EPOCH+9"}, 9),

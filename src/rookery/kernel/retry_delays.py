@@ -81,6 +81,10 @@ def _find_reset(fields: list[tuple[str, str]], now: datetime) -> float | None:
     for name, value in fields:
         if name == "ratelimit" and (reset := _STRUCTURED_RESET.search(value)) is not None:
             return float(reset[1])
-    resets = {name: seconds for name, value in fields if _RESET_NAME.search(name) and (seconds := _parse_delay(value, now)) is not None}
-    exhausted = [seconds for name, seconds in resets.items() if parse_duration(values.get(name.replace("reset", "remaining"), "")) == 0]
-    return max(exhausted or resets.values(), default=None)
+    exhausted, unknown = list[float](), list[float]()
+    for name, value in fields:
+        seconds = _parse_delay(value, now) if _RESET_NAME.search(name) else None
+        remaining = parse_duration(values.get(name.replace("reset", "remaining"), ""))
+        if seconds is not None and not remaining:
+            (unknown if remaining is None else exhausted).append(seconds)
+    return max(exhausted or unknown, default=None)

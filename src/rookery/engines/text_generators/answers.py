@@ -12,7 +12,7 @@ from rookery.engines.text_generators.reasoning import SplitAnswer, split_reasoni
 from rookery.engines.text_generators.replies import ChatReply
 from rookery.engines.text_generators.usage import compute_usage
 
-CUT_FINISH_REASON = "length"
+_CUT_FINISH_REASONS = frozenset({"length", "max_tokens"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class AcceptedRequest:
 
     def split(self, reply: ChatReply) -> SplitAnswer:
         """Return the answer of a whole *reply* and its reasoning, from its field or from the text."""
-        split = split_reasoning(reply.text, is_cut=reply.finish_reason == CUT_FINISH_REASON)
+        split = split_reasoning(reply.text, is_cut=is_cut(reply.finish_reason))
         return split if not reply.reasoning else replace(split, reasoning=_join(reply.reasoning, split.reasoning))
 
     def build_completion(self, reply: ChatReply, answer: SplitAnswer) -> Completion:
@@ -87,10 +87,15 @@ def _join(*texts: str) -> str:
     return "\n\n".join(text for text in texts if text)
 
 
+def is_cut(finish_reason: str | None) -> bool:
+    """Return whether the answer ended because the model had reached its maximum of tokens."""
+    return finish_reason is not None and finish_reason.lower() in _CUT_FINISH_REASONS
+
+
 def build_mismatch_error(completion: Completion, mismatch: AnswerMismatch) -> ResponseSchemaMismatch:
     """Return the error for *completion*, which does not match its schema."""
     reason = str(mismatch)
-    if completion.finish_reason == CUT_FINISH_REASON:
+    if is_cut(completion.finish_reason):
         reason += "; it was cut at its maximum of tokens, so max_tokens may be too small"
     return ResponseSchemaMismatch(reason, excerpt=completion.text[:MAX_EXCERPT_CHARS], attempts=completion.attempts, usage=completion.usage)
 
@@ -99,10 +104,6 @@ def _describe_empty(reply: ChatReply, reasoning: str) -> str:
     if reply.refusal:
         return "the model declines to answer"
     emptiness = "it has reasoning and no answer" if reasoning else "it is empty"
-    match reply.finish_reason:
-        case "length":
-            return f"{emptiness} and was cut at its maximum of tokens, so max_tokens may be too small"
-        case "content_filter":
-            return "the provider's content filter removed it"
-        case _:
-            return emptiness
+    if is_cut(reply.finish_reason):
+        return f"{emptiness} and was cut at its maximum of tokens, so max_tokens may be too small"
+    return "the provider's content filter removed it" if reply.finish_reason == "content_filter" else emptiness

@@ -255,7 +255,8 @@ class ProviderClient:
         """Return or raise the meaning of a response whose status is not 200."""
         status, key = response.status_code, self._provider.key
         body = await _read_error_body(response, min(deadline, asyncio.get_running_loop().time() + self._timeouts.connect_s))
-        _log.warning("generation.request_failed", status=status, response=excerpt(body, key))
+        text = excerpt(body, key)
+        _log.warning("generation.request_failed", status=status, response=redact_parts(text, key) if status == _UNAUTHORIZED else text)
         if status < _BAD_REQUEST:
             raise ProviderResponseInvalid(f"its status is {status}; the address in ROOKERY_GENERATION may be wrong")
         failure = parse_failure(status, body, key)

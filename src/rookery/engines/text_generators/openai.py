@@ -13,7 +13,7 @@ import structlog
 from rookery.content.chat import MAX_SCHEMA_ATTEMPTS, NO_USAGE, ChatRequest, Completion, Delta
 from rookery.content.errors import ProviderError, ProviderResponseInvalid, ProviderUnavailable
 from rookery.content.response_schema import AnswerMismatch, ResponseSchema
-from rookery.engines.text_generators.answers import CUT_FINISH_REASON, AcceptedRequest, build_mismatch_error
+from rookery.engines.text_generators.answers import AcceptedRequest, build_mismatch_error, is_cut
 from rookery.engines.text_generators.compatibility import FeatureMemory, ModelFeatures, OptionalParts, Part, reduce_features
 from rookery.engines.text_generators.failures import excerpt
 from rookery.engines.text_generators.http_client import (
@@ -93,7 +93,7 @@ class OpenAiTextGenerator:
             try:
                 return replace(completion, text=schema.extract(completion.text))
             except AnswerMismatch as mismatch:
-                if attempt == MAX_SCHEMA_ATTEMPTS or completion.finish_reason == CUT_FINISH_REASON:
+                if attempt == MAX_SCHEMA_ATTEMPTS or is_cut(completion.finish_reason):
                     raise build_mismatch_error(completion, mismatch) from None
                 _log.info("generation.schema_mismatch", attempt=attempt, mode=completion.schema_mode)
                 correction = build_correction(request, completion.text, str(mismatch))

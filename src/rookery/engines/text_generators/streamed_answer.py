@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rookery.content.chat import Completion, Delta
 from rookery.content.errors import ProviderError, ProviderResponseInvalid, ProviderUnavailable, StreamInterrupted
-from rookery.engines.text_generators.answers import CUT_FINISH_REASON, AcceptedRequest
+from rookery.engines.text_generators.answers import AcceptedRequest, is_cut
 from rookery.engines.text_generators.failures import MAX_EXCERPT_CHARS, ProviderFailure, excerpt, parse_failure
 from rookery.engines.text_generators.http_client import BodyReadError, ProviderResponse, build_error
 from rookery.engines.text_generators.reasoning import ReasoningSplitter, SplitAnswer, split_at_lone_closing
@@ -78,7 +78,7 @@ class StreamedAnswer:
                 if self._finish_reason is None:
                     raise self._build_end_error()
                 break
-        rest = self._add_parts(self._splitter.finish(is_cut=self._finish_reason == CUT_FINISH_REASON))
+        rest = self._add_parts(self._splitter.finish(is_cut=is_cut(self._finish_reason)))
         if rest is not None:
             yield rest
 
