@@ -49,7 +49,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # pyright says when a newer one exists, and asks the network for it.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help install serve demo test check lint fix test-engines test-engines-long conformance engine-table tool-servers agents others-memories bench lock dev upstreams test-clients docs browser pictures viewers examples client dist test-dist test-installers sbom check-deploy test-image contract train-scoring eval-scoring
+.PHONY: help install serve demo test check lint fix test-engines test-engines-long conformance engine-table tool-servers agents others-memories text-generation-servers bench lock dev upstreams test-clients docs browser pictures viewers examples client dist test-dist test-installers sbom check-deploy test-image contract train-scoring eval-scoring
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -107,6 +107,10 @@ agents: $(DEV) ## Run real agents and frameworks with a scripted model, and writ
 # Each is optional, and is installed into .venv/others-memories by the run itself.
 others-memories: $(DEV) ## Import what real memory programs wrote, and write docs/reference/others-memories.md; some by ARGS="mem0 langgraph"
 	@exec $(BIN)/python -m tests.others_memories $(ARGS)
+
+# Both proxies are installed into .venv/text-generation-servers by the run itself; llama.cpp's server is that of the tests.
+text-generation-servers: $(DEV) $(LLAMA) ## Record what real servers of language models answer, and write docs/reference/text-generation-servers.md; some by ARGS="litellm"
+	@exec $(BIN)/python -m tests.text_generation_servers $(ARGS)
 
 test-clients: $(CLIENTS) $(TYPESCRIPT) ## Generate clients from the API description in TypeScript, Python and Go, compile and use them
 	@exec $(BIN)/python -m tests.clients $(ARGS)
@@ -190,6 +194,7 @@ lock: $(DEV) ## Write the locks anew from pyproject.toml; UPGRADE=--upgrade for 
 	for name in mem0 mcp-memory-service langgraph mempalace graphiti memori; do \
 	    $(AGENTS_COMPILE) tests/others_memories/$$name.in --output-file tests/others_memories/$$name.lock || exit 1; \
 	done
+	$(AGENTS_COMPILE) tests/text_generation_servers/litellm.in --output-file tests/text_generation_servers/litellm.lock
 	$(subst pyproject.toml --group home,distribution/sbom.in,$(COMPILE)) --output-file distribution/sbom.lock
 	$(subst pyproject.toml --group home,tests/clients/python.in,$(COMPILE)) --output-file tests/clients/python.lock
 	$(subst pyproject.toml --group home,tests/deploy/python.in,$(COMPILE)) --output-file tests/deploy/python.lock

@@ -100,6 +100,7 @@ RUN_ELSEWHERE = {
     "reference/tool-servers": "tests.tool_servers writes it from a run",
     "reference/agents": "tests.real_agents writes it from a run",
     "reference/others-memories": "tests.others_memories writes it from a run",
+    "reference/text-generation-servers": "tests.text_generation_servers writes it from its record",
     "reference/ai-detection": "a model card, which `make eval-scoring` writes",
     "reference/sycophancy": "a model card",
 }

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 import httpx2
 import pytest
 
-from tests.chat_service import ANSWER, ChatService, run_chat_service, split_words
+from tests.chat_service import ANSWER, ChatService, build_chunk, build_event, hang, run_chat_service, split_words, stream_parts
 from tests.content.conftest import BATCHES, GENERATIONS
 from tests.deadlines import HANG_S
 from tests.processes import Server, get_environment, run_rookery, run_server
@@ -107,6 +107,18 @@ def test_a_client_that_leaves_a_stream_cancels_the_call(server: Server, provider
     assert ANSWER.startswith(str(record["output"]["text"]))
     assert record["usage"]["is_estimated"] is True
     assert _get(server, "/v1/content/budgets")["data"][0]["reserved"] == 0.0
+
+
+def test_a_client_that_leaves_within_the_reasoning_is_charged_for_it(server: Server, provider: ChatService) -> None:
+    """Issue 35: the provider charges what it has written, also before the first piece of the answer."""
+    delta = {"content": None, "reasoning_content": "x" * 400}
+    provider.queue.append(stream_parts([build_event(build_chunk(choices=[{"index": 0, "delta": delta}]))], then=hang))
+    with _open_stream(server) as stream:
+        (_, start), (name, piece) = islice(stream, 2)
+
+    record = _wait_for(lambda: _find_status(server, start["id"], "cancelled"))
+    assert (name, piece["text"]) == ("reasoning", "x" * 400)
+    assert (record["usage"]["output_tokens"], record["usage"]["reasoning_tokens"], record["output"]) == (100, 100, None)
 
 
 def test_a_client_that_leaves_a_call_cancels_it(server: Server, provider: ChatService) -> None:

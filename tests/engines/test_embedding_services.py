@@ -245,9 +245,10 @@ async def test_temporary_failures_are_retried(open_embedder: OpenEmbedder, servi
     assert service.texts == [HERON, HERON]
 
 
-async def test_a_long_retry_after_is_passed_to_the_caller(open_embedder: OpenEmbedder, service: EmbeddingService) -> None:
+@pytest.mark.parametrize("name", ["Retry-After", "llm_provider-retry-after"])
+async def test_a_long_retry_after_is_passed_to_the_caller(open_embedder: OpenEmbedder, service: EmbeddingService, name: str) -> None:
     """The jobs of this kind pause for that time (D-51)."""
-    service.permanent_fault = Fault(status=429, headers={"Retry-After": "120"})
+    service.permanent_fault = Fault(status=429, headers={name: "120"})
     embedder = open_embedder()
     for call in (embedder.embed_query(HERON), embedder.embed_passages(make_passages(HERON))):
         with pytest.raises(EngineUnavailable) as error:

@@ -56,6 +56,19 @@ async def test_a_real_model_follows_a_schema(generator: TextGenerator) -> None:
     assert (completion.schema_mode, completion.attempts) == ("json_schema", 1)
 
 
+async def test_a_schema_that_a_real_server_rejects_degrades_no_other(address: str, close_at_end: CloseAtEnd) -> None:
+    """Issue 35: llama.cpp converts no `true` to a grammar. The next schema is sent strictly again."""
+    generator = close_at_end(text_generators.open(address))
+    stars = {"type": "object", "properties": {"stars": {"type": "integer", "minimum": 1, "maximum": 5}}, "required": ["stars"]}
+    strict = {**stars, "additionalProperties": False}
+    odd = {"type": "object", "properties": {"v": True}}
+    odd_completion = await generator.complete(make_request(generator.model, response_schema=odd, max_tokens=200))
+    completions = [await generator.complete(make_request(generator.model, response_schema=strict, max_tokens=60)) for _ in range(2)]
+
+    assert odd_completion.schema_mode == "json_object"
+    assert [(completion.schema_mode, completion.attempts) for completion in completions] == [("json_schema", 1)] * 2
+
+
 async def test_a_real_server_rejects_what_it_cannot_do(address: str, generator: TextGenerator, close_at_end: CloseAtEnd) -> None:
     """Issue 18: its own words are passed on; nothing is repeated."""
     with pytest.raises(ProviderRefused, match="exceeds the available context size"):

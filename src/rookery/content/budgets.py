@@ -306,6 +306,8 @@ def make_usage_record(generation: Generation, usage: TokenUsage, *, cost_nanos: 
         cancelled=int(has_ended and generation.status is GenerationStatus.CANCELLED),
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+        cached_tokens=usage.cached_tokens,
         cost_nanos=cost_nanos,
     )
 

@@ -41,6 +41,9 @@ PlanRetry = Callable[[Generation, RookeryError], Callable[[Tx], None] | None]
 CANCELLED, CLIENT_DISCONNECTED, INTERRUPTED = "cancelled", "client_disconnected", "interrupted"
 _WORKSPACE_DELETED_MESSAGE = "The workspace was deleted before the answer was complete."
 _DISCONNECTED_MESSAGE = "The client closed the connection before the answer was complete, so the call was cancelled."
+MAX_REASONING_CHARS = 100_000
+"""Characters of the reasoning that are stored."""
+
 _LEASE_MARGIN = timedelta(seconds=60)
 """Time after the time limit of a call until another process treats it as abandoned."""
 
@@ -67,6 +70,33 @@ class UnsuccessfulEnd:
     generation: Generation
 
 
+class _Pieces:
+    """The pieces of a streamed answer, to charge and to store those that have arrived if the rest does not."""
+
+    def __init__(self, *, passes_reasoning: bool) -> None:
+        self._passes_reasoning = passes_reasoning
+        self._texts: list[str] = []
+        self._reasoning: list[str] = []
+
+    @property
+    def text(self) -> str:
+        return "".join(self._texts)
+
+    @property
+    def reasoning(self) -> str:
+        return "".join(self._reasoning)
+
+    def add(self, delta: Delta) -> Delta | None:
+        """Store a piece; return the part that is passed on, if there is one."""
+        self._texts.append(delta.text)
+        if not delta.reasoning:
+            return delta
+        self._reasoning.append(delta.reasoning)
+        if self._passes_reasoning:
+            return delta
+        return Delta(delta.text) if delta.text else None
+
+
 class GenerationRunner:
     """
     Runs generations.
@@ -76,6 +106,7 @@ class GenerationRunner:
         get_scorer: Returns the scorer of outputs.
         worker_id: The id of this process in leases.
         timeout_s: Time limit of a call with all its attempts.
+        stores_reasoning: The reasoning of models is stored and passed on.
     """
 
     def __init__(
@@ -91,6 +122,7 @@ class GenerationRunner:
         clock: Clock,
         worker_id: str,
         timeout_s: float,
+        stores_reasoning: bool,
     ) -> None:
         self._db = db
         self._budgets = budgets
@@ -102,6 +134,7 @@ class GenerationRunner:
         self._clock = clock
         self._worker_id = worker_id
         self._timeout_s = timeout_s
+        self._stores_reasoning = stores_reasoning
 
     def begin(self, tx: Tx, generation: Generation, now: datetime) -> Generation:
         """
@@ -154,7 +187,7 @@ class GenerationRunner:
 
         If the reader leaves, the provider's connection is closed and the generation is stored as cancelled.
         """
-        started, texts = time.perf_counter(), list[str]()
+        started, pieces = time.perf_counter(), _Pieces(passes_reasoning=self._stores_reasoning)
         outcome: GenerationOutcome | None = None
         parts = self._get_generator(generation).stream(generation.to_request(timeout_s=self._timeout_s))
         stored: Generation | None = None
@@ -163,19 +196,19 @@ class GenerationRunner:
                 try:
                     while (part := await _read_part(parts, call)) is not None:
                         if isinstance(part, Delta):
-                            texts.append(part.text)
-                            yield part
+                            if (piece := pieces.add(part)) is not None:
+                                yield piece
                         else:
                             outcome = make_success(part, started)
                 except asyncio.CancelledError:
-                    outcome = make_cancelled(generation, "".join(texts), started)
+                    outcome = make_cancelled(generation, pieces.text, started, reasoning=pieces.reasoning)
                     if not call.absorb_cancellation():
                         raise
                 except GeneratorExit:
-                    outcome = make_cancelled(generation, "".join(texts), started)
+                    outcome = make_cancelled(generation, pieces.text, started, reasoning=pieces.reasoning)
                     raise
                 except Exception as error:  # noqa: BLE001 - stored with the generation, and logged if it is not the provider's
-                    outcome = replace(make_failure(to_rookery_error(error, generation), started), text="".join(texts) or None)
+                    outcome = replace(make_failure(to_rookery_error(error, generation), started), text=pieces.text or None)
         finally:
             await run_to_end(parts.aclose())
             if outcome is not None:
@@ -241,6 +274,8 @@ class GenerationRunner:
     ) -> Generation:
         """Score the output if its request asked for it, then store and count the outcome of the call, as `end` does."""
         self._metrics.record_call(outcome)
+        if not self._stores_reasoning:
+            outcome = replace(outcome, reasoning=None)
         if generation.wants_score and outcome.status is GenerationStatus.SUCCEEDED:
             outcome = replace(outcome, score=await self._score(generation, outcome.text or ""))
 
@@ -274,6 +309,8 @@ def _sum_usage(generation: Generation, usage: TokenUsage | None, cost_nanos: int
     return {
         "input_tokens": (generation.input_tokens or 0) + usage.input_tokens,
         "output_tokens": (generation.output_tokens or 0) + usage.output_tokens,
+        "reasoning_tokens": generation.reasoning_tokens + usage.reasoning_tokens,
+        "cached_tokens": generation.cached_tokens + usage.cached_tokens,
         "is_estimated": generation.is_estimated or usage.is_estimated,
         "cost_nanos": generation.cost_nanos if cost_nanos is None else (generation.cost_nanos or 0) + cost_nanos,
     }
@@ -286,6 +323,7 @@ def _finish(generation: Generation, outcome: GenerationOutcome, *, cost_nanos: i
         **_sum_usage(generation, outcome.usage, cost_nanos),
         status=outcome.status,
         output=outcome.text,
+        reasoning=outcome.reasoning,
         score=outcome.score,
         provider_model=outcome.provider_model,
         schema_mode=outcome.schema_mode,
@@ -302,13 +340,19 @@ def _finish(generation: Generation, outcome: GenerationOutcome, *, cost_nanos: i
     )
 
 
-def make_cancelled(generation: Generation, text: str, started: float) -> GenerationOutcome:
+def make_cancelled(generation: Generation, text: str, started: float, *, reasoning: str = "") -> GenerationOutcome:
     """
     Return the outcome of a call that was cut off.
 
     The provider reports no usage for it, but charges the prompt and what it has written, so both are estimated.
     """
-    usage = TokenUsage(input_tokens=estimate_input_tokens(generation.messages), output_tokens=estimate_tokens(text), is_estimated=True)
+    reasoning_tokens = estimate_tokens(reasoning)
+    usage = TokenUsage(
+        input_tokens=estimate_input_tokens(generation.messages),
+        output_tokens=estimate_tokens(text) + reasoning_tokens,
+        reasoning_tokens=reasoning_tokens,
+        is_estimated=True,
+    )
     return GenerationOutcome(
         status=GenerationStatus.CANCELLED,
         latency_ms=_elapsed_ms(started),
@@ -326,6 +370,7 @@ def make_success(completion: Completion, started: float) -> GenerationOutcome:
         latency_ms=_elapsed_ms(started),
         usage=completion.usage,
         text=completion.text,
+        reasoning=completion.reasoning[:MAX_REASONING_CHARS] or None,
         finish_reason=completion.finish_reason,
         provider_model=completion.model,
         schema_mode=completion.schema_mode,

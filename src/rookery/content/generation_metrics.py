@@ -19,7 +19,7 @@ class GenerationMetrics:
             bounds=_BOUNDS_S,
         )
         self._tokens = metrics.add_counter(
-            "rookery_generation_tokens_total", "Tokens of calls, by direction: input or output.", "direction"
+            "rookery_generation_tokens_total", "Tokens of calls, by direction: input or output, which includes reasoning.", "direction"
         )
 
     def record_call(self, outcome: GenerationOutcome) -> None:

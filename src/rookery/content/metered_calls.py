@@ -72,6 +72,8 @@ class MeteredCalls:
         """
         Return the answer of the provider's own model to *messages*.
 
+        A model that accepts no *temperature* is called without one: nobody else can change that of an internal call.
+
         Raises:
             GenerationNotConfigured: No provider is set.
             BudgetExhausted, ModelNotPriced: As `Budgets.reserve`. Nothing was sent.
@@ -95,7 +97,8 @@ class MeteredCalls:
         reservation = await self._reserve(tenant, call, timeout_s)
         started = time.perf_counter()
         try:
-            completion = await generator.complete(call.to_request(timeout_s=timeout_s))
+            request = replace(call.to_request(timeout_s=timeout_s), is_temperature_optional=True)
+            completion = await generator.complete(request)
         except asyncio.CancelledError:
             await run_to_end(self._settle(call, reservation, make_cancelled(call, "", started)))
             raise

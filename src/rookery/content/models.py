@@ -104,6 +104,7 @@ class GenerationSummary:
         batch_index: The position in the batch, from 0.
         retry_of: The failed generation that this one repeats.
         provider_model: The model as the provider names it.
+        reasoning_tokens, cached_tokens: The parts of the output that is reasoning, and of the input that the provider had in its cache.
         cost_nanos: The cost in billionths of the currency; None: the model has no price, or nothing was used.
         reserved_nanos: The part of the daily budget that is reserved while the call runs, on the day *reserved_on*.
         attempts: Number of answers that were requested from the provider.
@@ -132,6 +133,8 @@ class GenerationSummary:
     finish_reason: str | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
+    reasoning_tokens: int = 0
+    cached_tokens: int = 0
     is_estimated: bool = False
     cost_nanos: int | None = None
     reserved_nanos: int = 0
@@ -159,12 +162,14 @@ class Generation(GenerationSummary):
     A generation with its messages and its output. With a schema, the output is JSON.
 
     Attributes:
+        reasoning: What the model wrote before its answer, if it shows it and the operator stores it.
         score: The scores of the output, if *wants_score* and it is complete, as `POST /v1/score/content` returns them.
     """
 
     messages: tuple[ChatMessage, ...]
     response_schema: JsonObject | None = None
     output: str | None = None
+    reasoning: str | None = None
     wants_score: bool = False
     score: JsonObject | None = None
 
@@ -193,6 +198,7 @@ class GenerationOutcome:
     latency_ms: float
     usage: TokenUsage | None = None
     text: str | None = None
+    reasoning: str | None = None
     finish_reason: str | None = None
     provider_model: str | None = None
     schema_mode: SchemaMode | None = None
@@ -241,6 +247,8 @@ class BatchView:
     counts: Mapping[str, int]
     input_tokens: int
     output_tokens: int
+    reasoning_tokens: int
+    cached_tokens: int
     is_estimated: bool
     cost_nanos: int
 
@@ -380,6 +388,8 @@ class UsageRecord:
     cancelled: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    reasoning_tokens: int = 0
+    cached_tokens: int = 0
     cost_nanos: int = 0
 
 

@@ -42,7 +42,9 @@ class TextGenerator(Protocol):
 
     def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Completion]:
         """
-        Yield the pieces of the answer as they arrive, then exactly one `Completion`, whose text is all pieces together.
+        Yield the pieces of the answer and of its reasoning as they arrive, then exactly one `Completion`.
+
+        Its text is all pieces of the answer together, unless only the end of the answer shows that its start was reasoning.
 
         Nothing is requested again after the first piece. So an answer with a schema has one attempt, which is validated at its end.
 

@@ -20,10 +20,11 @@ _BYTES_PER_TOKEN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPrice:
-    """The price of a model, in billionths per token."""
+    """The price of a model, in billionths per token; *cached_nanos* is that of input that the provider had in its cache."""
 
     input_nanos: int
     output_nanos: int
+    cached_nanos: int
 
 
 class PriceList:
@@ -31,12 +32,14 @@ class PriceList:
     The prices of the operator's settings.
 
     Args:
-        prices: The name of a model, and its prices of input and output tokens in billionths.
+        prices: The name of a model, and its prices of input, output and cached input tokens in billionths. Without the last one, cached
+            input has the price of other input.
     """
 
-    def __init__(self, prices: Sequence[tuple[str, int, int]]) -> None:
+    def __init__(self, prices: Sequence[tuple[str, int, int] | tuple[str, int, int, int]]) -> None:
         self._by_model = {
-            model: ModelPrice(input_nanos=input_nanos, output_nanos=output_nanos) for model, input_nanos, output_nanos in prices
+            model: ModelPrice(input_nanos=input_nanos, output_nanos=output_nanos, cached_nanos=cached[0] if cached else input_nanos)
+            for model, input_nanos, output_nanos, *cached in prices
         }
 
     def find(self, model: str) -> ModelPrice | None:
@@ -46,7 +49,8 @@ class PriceList:
 
 def compute_cost(price: ModelPrice, usage: TokenUsage) -> int:
     """Return the cost of *usage* in billionths."""
-    return usage.input_tokens * price.input_nanos + usage.output_tokens * price.output_nanos
+    full_tokens = usage.input_tokens - usage.cached_tokens
+    return full_tokens * price.input_nanos + usage.cached_tokens * price.cached_nanos + usage.output_tokens * price.output_nanos
 
 
 def compute_max_cost(price: ModelPrice, messages: Iterable[ChatMessage], *, max_tokens: int, has_schema: bool) -> int:

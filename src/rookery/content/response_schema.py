@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 
 import jsonschema_rs
@@ -20,6 +21,16 @@ _MAX_REGEX_BYTES = 1 << 20
 
 _FENCED_BLOCK = re.compile(r"```[A-Za-z]*[ \t]*\r?\n(.*?)\r?\n?[ \t]*```", re.DOTALL)
 """A code block of Markdown, in which models often put JSON."""
+
+
+_MAX_SEARCHED_CHARS = 200_000
+_MAX_SEARCHES = 200
+"""Bounds of the search for JSON in a text: its last characters, and the brackets in them that may begin a value."""
+
+_BRACKET = re.compile(r"[{\[]")
+_DECODER = json.JSONDecoder()
+_AFTER_ANSWER = re.compile(r"\s*(?:```|</answer>|<\|[a-z_]+\|>)?\s*", re.IGNORECASE)
+"""The text that may follow the JSON at the end of an answer."""
 
 
 class AnswerMismatch(Exception):
@@ -49,7 +60,9 @@ class ResponseSchema:
 
     def extract(self, answer: str) -> str:
         """
-        Return the JSON of *answer*, which is the answer itself or its only code block.
+        Return the JSON of *answer*: the answer itself, its only code block, or an object or array that matches the schema in its text.
+
+        In a text with several, it is the one at its end.
 
         Raises:
             AnswerMismatch: It is not JSON, or does not match the schema.
@@ -58,6 +71,8 @@ class ResponseSchema:
         try:
             value: object = orjson.loads(text)
         except orjson.JSONDecodeError as error:
+            if (embedded := self._find_embedded(answer)) is not None:
+                return embedded
             raise AnswerMismatch(f"it is not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from None
         if is_too_complex(self.schema, value):
             raise AnswerMismatch(f"it needs more than {MAX_STEPS:,} evaluations of subschemas, so it was not validated")
@@ -68,6 +83,41 @@ class ResponseSchema:
             for error in islice(self._validator.iter_errors(value), MAX_LISTED_ERRORS)
         ]
         raise AnswerMismatch("; ".join(errors))
+
+    def _find_embedded(self, answer: str) -> str | None:
+        """Return the matching object or array at the end of *answer*, or the only one if text without brackets follows it."""
+        if self._validator.is_valid("a text"):  # any text matches, so that brackets in it mean nothing
+            return None
+        text = answer[-_MAX_SEARCHED_CHARS:]
+        values = [(start, end) for start, end in _list_json(text) if self._matches(text[start:end])]
+        if not values:
+            return None
+        start, end = values[-1]
+        is_last = _AFTER_ANSWER.fullmatch(text, end) is not None
+        return text[start:end] if is_last or (len(values) == 1 and _BRACKET.search(text, end) is None) else None
+
+    def _matches(self, text: str) -> bool:
+        try:
+            value: object = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return False
+        return not is_too_complex(self.schema, value) and self._validator.is_valid(value)
+
+
+def _list_json(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the start and the end of each object and array in *text* that is in no other."""
+    position = 0
+    for _ in range(_MAX_SEARCHES):
+        bracket = _BRACKET.search(text, position)
+        if bracket is None:
+            return
+        position = bracket.end()
+        try:
+            _, end = _DECODER.raw_decode(text, bracket.start())
+        except (ValueError, RecursionError):
+            continue
+        yield bracket.start(), end
+        position = end
 
 
 def _extract_json(answer: str) -> str:

@@ -242,13 +242,26 @@ class GenerationOutput(ResponseModel):
     json_: Annotated[object, Field(serialization_alias="json", description="The answer as a JSON value, if the request has a schema.")] = (
         None
     )
+    reasoning: Annotated[
+        str | None,
+        OMITTED_IF_NONE,
+        Field(description="The text that the model wrote before its answer, if it shows it, at most 100,000 characters."),
+    ] = None
 
 
 class GenerationTokens(ResponseModel):
     """The tokens that all calls of the generation used."""
 
     input_tokens: int
-    output_tokens: int
+    output_tokens: Annotated[int, Field(description="The billed tokens of the answer and of the reasoning.")]
+    reasoning_tokens: Annotated[
+        int | None, OMITTED_IF_NONE, Field(description="The part of the output tokens that is reasoning, if the provider reports it.")
+    ] = None
+    cached_tokens: Annotated[
+        int | None,
+        OMITTED_IF_NONE,
+        Field(description="The part of the input tokens that the provider had in its cache, if it reports it."),
+    ] = None
     is_estimated: Annotated[bool, Field(description="The provider did not report all of it, so it was computed from the texts.")]
 
 
@@ -497,12 +510,14 @@ class ContentUsageResponse(ResponseModel):
     failed: int
     cancelled: int
     input_tokens: int
-    output_tokens: int
+    output_tokens: Annotated[int, Field(description="The billed tokens of answers and of reasoning.")]
+    reasoning_tokens: Annotated[int, Field(description="The part of the output tokens that is reasoning, as far as providers report it.")]
+    cached_tokens: Annotated[int, Field(description="The part of the input tokens from caches of providers, as far as they report it.")]
     cost: float
 
 
 class DeltaEvent(ResponseModel):
-    """A piece of the answer."""
+    """A piece of the answer, or of the reasoning."""
 
     text: str
 
@@ -532,7 +547,7 @@ def serialize_generation(generation: Generation) -> GenerationResponse:
 
 def serialize_batch(view: BatchView) -> GenerationBatchResponse:
     """Return a batch with its counts."""
-    tokens = GenerationTokens(input_tokens=view.input_tokens, output_tokens=view.output_tokens, is_estimated=view.is_estimated)
+    tokens = _serialize_tokens(view, view.input_tokens, view.output_tokens)
     return GenerationBatchResponse.from_parts(
         view.batch,
         status="running" if view.batch.ended_at is None else "finished",
@@ -580,7 +595,7 @@ def _common_fields(generation: GenerationSummary) -> Mapping[str, object]:
     input_tokens, output_tokens, code = generation.input_tokens, generation.output_tokens, generation.error_code
     usage = None
     if input_tokens is not None and output_tokens is not None:
-        usage = GenerationTokens(input_tokens=input_tokens, output_tokens=output_tokens, is_estimated=generation.is_estimated)
+        usage = _serialize_tokens(generation, input_tokens, output_tokens)
     template = None
     if generation.template is not None and generation.template_version is not None:
         template = GenerationTemplate(slug=generation.template, version=generation.template_version)
@@ -596,10 +611,20 @@ def _common_fields(generation: GenerationSummary) -> Mapping[str, object]:
     }
 
 
+def _serialize_tokens(source: GenerationSummary | BatchView, input_tokens: int, output_tokens: int) -> GenerationTokens:
+    return GenerationTokens(
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        reasoning_tokens=source.reasoning_tokens or None,
+        cached_tokens=source.cached_tokens or None,
+        is_estimated=source.is_estimated,
+    )
+
+
 def _serialize_output(generation: Generation) -> GenerationOutput:
     text = generation.output or ""
     is_json = generation.response_schema is not None and generation.status is GenerationStatus.SUCCEEDED
-    return GenerationOutput(text=text, json_=orjson.loads(text) if is_json else None)
+    return GenerationOutput(text=text, json_=orjson.loads(text) if is_json else None, reasoning=generation.reasoning)
 
 
 def _to_optional_amount(nanos: int | None) -> float | None:

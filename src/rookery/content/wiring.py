@@ -85,6 +85,7 @@ class ContentServices:
             clock=runtime.clock,
             worker_id=make_worker_id(runtime.ids()),
             timeout_s=runtime.settings.generation_timeout_s,
+            stores_reasoning=runtime.settings.generation_reasoning,
         )
 
     @cached_property

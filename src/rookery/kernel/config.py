@@ -29,7 +29,10 @@ D = TypeVar("D")
 _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 _BASE_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 _CONTACT = re.compile(r"mailto:[!-?A-~]+@[!-?A-~]+|https://[!-~]+")
-_PRICE = re.compile(r"([!-<>-~]{1,200})=([0-9]{1,6}(?:\.[0-9]{1,3})?)/([0-9]{1,6}(?:\.[0-9]{1,3})?)")
+ModelPrices = tuple[tuple[str, int, int] | tuple[str, int, int, int], ...]
+"""Models with their prices of input, output and, optionally, cached input tokens, in billionths per token."""
+
+_PRICE = re.compile(r"([!-<>-~]{1,200})=([0-9]{1,6}(?:\.[0-9]{1,3})?)/([0-9]{1,6}(?:\.[0-9]{1,3})?)(?:/([0-9]{1,6}(?:\.[0-9]{1,3})?))?")
 _AMOUNT = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?")
 _HALF_LIFE = re.compile(r"([a-z][a-z0-9_-]{0,63})=(?:([1-9][0-9]{0,5})|never)")
 
@@ -88,17 +91,24 @@ def _parse_half_lives(raw: object) -> tuple[tuple[str, int | None], ...]:
     return tuple((match[1], int(match[2]) if match[2] else None) for match in matches if match)
 
 
-def _parse_prices(raw: object) -> tuple[tuple[str, int, int], ...]:
+def _parse_prices(raw: object) -> ModelPrices:
     """Return prices in billionths per token: a price of 1 per million tokens is 1,000 billionths."""
     matches = [_PRICE.fullmatch(part) for part in _parse_list(raw)]
     if None in matches:
-        msg = "must be models with their prices per million input and output tokens, such as gpt-5-mini=0.25/2,*=1/3"
+        msg = "must be models with their prices per million input, output and cached input tokens, such as gpt-5-mini=0.25/2/0.025,*=1/3"
         raise ValueError(msg)
-    prices = [(match[1], int(Decimal(match[2]) * 1000), int(Decimal(match[3]) * 1000)) for match in matches if match]
-    if len({model for model, _, _ in prices}) < len(prices):
+    prices = [_to_price(match) for match in matches if match]
+    if len({price[0] for price in prices}) < len(prices):
         msg = "must not name a model twice"
         raise ValueError(msg)
     return tuple(prices)
+
+
+def _to_price(match: re.Match[str]) -> tuple[str, int, int] | tuple[str, int, int, int]:
+    input_nanos, output_nanos = int(Decimal(match[2]) * 1000), int(Decimal(match[3]) * 1000)
+    if match[4] is None:
+        return match[1], input_nanos, output_nanos
+    return match[1], input_nanos, output_nanos, int(Decimal(match[4]) * 1000)
 
 
 def _parse_daily_budget(raw: object) -> int:
@@ -214,8 +224,11 @@ class Settings:
     )
     console: bool = _setting(_parse_bool, True, "Serve the console at /console, and lead browsers there from /.")
     api_docs_enabled: bool | None = _setting(_parse_bool, None, "Serve /api/docs; by default true, except in production.")
-    generation_prices: tuple[tuple[str, int, int], ...] = _setting(
-        _parse_prices, (), "Prices of models per million input and output tokens, such as `gpt-5-mini=0.25/2,*=1/3`; * is any other model."
+    generation_prices: ModelPrices = _setting(
+        _parse_prices,
+        (),
+        "Prices of models per million input and output tokens, and of input from the provider's cache, which is by default that of input: "
+        "`gpt-5-mini=0.25/2/0.025,*=1/3`; * is any other model.",
     )
     generation_daily_budget: int | None = _setting(
         _parse_daily_budget, None, "What a workspace may spend on generations per day, in the currency of the prices; by default no limit."
@@ -228,6 +241,9 @@ class Settings:
     )
     generation_timeout_s: int = _setting(_int_parser(1, 3600), 120, "Maximum seconds of a generation, with all its attempts.")
     generation_concurrency: int = _setting(_int_parser(1, 64), 4, "Queued generations that one process runs at the same time.")
+    generation_reasoning: bool = _setting(
+        _parse_bool, True, "Store the reasoning of models with their answers, and show it as `output.reasoning`."
+    )
     generation_days: int = _setting(_int_parser(1, 3650), 30, "Days until a generation with its messages and its output is deleted.")
     organization: str = _setting(_parse_text, "Rookery", "The name of the operator on discovery pages.")
     allowed_hosts: tuple[str, ...] = _setting(_parse_list, (), "Additional host names that the server accepts; * accepts any.")

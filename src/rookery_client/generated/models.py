@@ -431,6 +431,11 @@ class ContentUsage(Model):
     cancelled: int
     input_tokens: int
     output_tokens: int
+    """The billed tokens of answers and of reasoning."""
+    reasoning_tokens: int
+    """The part of the output tokens that is reasoning, as far as providers report it."""
+    cached_tokens: int
+    """The part of the input tokens from caches of providers, as far as they report it."""
     cost: float
 
 
@@ -647,6 +652,8 @@ class GenerationOutput(Model):
     """The answer as text. With a schema: its JSON."""
     json_: object | None = Field(default=None, alias="json")
     """The answer as a JSON value, if the request has a schema."""
+    reasoning: str | None = None
+    """The text that the model wrote before its answer, if it shows it, at most 100,000 characters."""
 
 
 class GenerationTemplate(Model):
@@ -661,6 +668,11 @@ class GenerationTokens(Model):
 
     input_tokens: int
     output_tokens: int
+    """The billed tokens of the answer and of the reasoning."""
+    reasoning_tokens: int | None = None
+    """The part of the output tokens that is reasoning, if the provider reports it."""
+    cached_tokens: int | None = None
+    """The part of the input tokens that the provider had in its cache, if it reports it."""
     is_estimated: bool
     """The provider did not report all of it, so it was computed from the texts."""
 

@@ -88,8 +88,9 @@ class ContentOperations:
 
         `queued` returns at once with 202. Read the generation later, or subscribe to `generation.*` events.
 
-        `stream` returns server-sent events: `start` with the generation, `delta` with each piece of the answer as `text`, and `done`
-        with the generation at its end, whatever its status. Nothing is requested from the provider again after the first piece.
+        `stream` returns server-sent events: `start` with the generation, `delta` with each piece of the answer as `text`, `reasoning`
+        with each piece of the reasoning before it, if the model shows it, and `done` with the generation at its end, whatever its
+        status. Nothing is requested from the provider again after the first piece.
 
         Requires the scope `content.write`.
 
@@ -628,8 +629,9 @@ class AsyncContentOperations:
 
         `queued` returns at once with 202. Read the generation later, or subscribe to `generation.*` events.
 
-        `stream` returns server-sent events: `start` with the generation, `delta` with each piece of the answer as `text`, and `done`
-        with the generation at its end, whatever its status. Nothing is requested from the provider again after the first piece.
+        `stream` returns server-sent events: `start` with the generation, `delta` with each piece of the answer as `text`, `reasoning`
+        with each piece of the reasoning before it, if the model shows it, and `done` with the generation at its end, whatever its
+        status. Nothing is requested from the provider again after the first piece.
 
         Requires the scope `content.write`.
 

@@ -43,7 +43,11 @@ async function read(form, controller, show, find) {
         find("link").href = form.dataset.generation + data.id;
         find("link").hidden = false;
         show("The model writes…");
-      } else if (field("event") === "delta") find("text").append(data.text);
+      } else if (field("event") === "reasoning") show("The model reasons…");
+      else if (field("event") === "delta") {
+        if (!find("text").hasChildNodes()) show("The model writes…");
+        find("text").append(data.text);
+      }
       else if (field("event") === "done") {
         done = true;
         show(data.error ? `${data.status}: ${data.error.message}` : `${data.status}, ${data.usage?.output_tokens ?? 0} output tokens`);

@@ -101,6 +101,7 @@ async def show_generation(visit: Visit) -> Response:
         messages=cut_messages(generation.messages),
         answer=_cut("", text if value is None else to_json(value)),
         is_json=value is not None,
+        reasoning=None if output is None or not output.reasoning else _cut("", output.reasoning),
         schema=None if generation.schema_ is None else _cut("", to_json(generation.schema_)),
         metadata=_cut("", to_json(generation.metadata)) if generation.metadata else None,
         score=await _read_score(visit, generation.id) if text.strip() else None,

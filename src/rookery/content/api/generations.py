@@ -41,8 +41,9 @@ _MODES_DESCRIPTION = (
     "`sync` waits for the answer. If the client disconnects, the call is cancelled. An error of the provider is the response, with the "
     "`generation_id` of the failed generation.\n\n"
     "`queued` returns at once with 202. Read the generation later, or subscribe to `generation.*` events.\n\n"
-    "`stream` returns server-sent events: `start` with the generation, `delta` with each piece of the answer as `text`, and `done` with "
-    "the generation at its end, whatever its status. Nothing is requested from the provider again after the first piece."
+    "`stream` returns server-sent events: `start` with the generation, `delta` with each piece of the answer as `text`, `reasoning` with "
+    "each piece of the reasoning before it, if the model shows it, and `done` with the generation at its end, whatever its status. Nothing "
+    "is requested from the provider again after the first piece."
 )
 
 
@@ -137,9 +138,13 @@ class GenerationApi:
             yield _encode("start", serialize_generation(generation))
             is_read = True
             async for part in parts:
-                yield (
-                    _encode("delta", DeltaEvent(text=part.text)) if isinstance(part, Delta) else _encode("done", serialize_generation(part))
-                )
+                if not isinstance(part, Delta):
+                    yield _encode("done", serialize_generation(part))
+                    continue
+                if part.reasoning:
+                    yield _encode("reasoning", DeltaEvent(text=part.reasoning))
+                if part.text:
+                    yield _encode("delta", DeltaEvent(text=part.text))
         finally:
             await parts.aclose()
             if not is_read:  # the client left before the call began, so the stream stored nothing

@@ -84,7 +84,7 @@ def generate(
         async for part in content.generations.stream(generation):
             if isinstance(part, Generation):
                 generation = part
-            else:
+            elif part.text:
                 print_text(part.text)
         print()  # noqa: T201 - the command's output
         return generation

@@ -56,7 +56,7 @@ _SELECT_OLD_DAYS = (
 )
 _DELETE_DAY = delete(spending).where(*_IS_DAY)
 
-_SUMS = ("requests", "succeeded", "failed", "cancelled", "input_tokens", "output_tokens", "cost_nanos")
+_SUMS = ("requests", "succeeded", "failed", "cancelled", "input_tokens", "output_tokens", "reasoning_tokens", "cached_tokens", "cost_nanos")
 _ADD_USAGE = upsert(
     usage,
     index_elements=["workspace_id", "day", "key_id", "model"],

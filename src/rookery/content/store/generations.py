@@ -51,6 +51,8 @@ _BATCH_TOTALS = (
         func.count().label("n"),
         cast(func.coalesce(func.sum(generations.c.input_tokens), 0), BigInteger).label("input_tokens"),
         cast(func.coalesce(func.sum(generations.c.output_tokens), 0), BigInteger).label("output_tokens"),
+        cast(func.coalesce(func.sum(generations.c.reasoning_tokens), 0), BigInteger).label("reasoning_tokens"),
+        cast(func.coalesce(func.sum(generations.c.cached_tokens), 0), BigInteger).label("cached_tokens"),
         cast(func.coalesce(func.sum(generations.c.cost_nanos), 0), BigInteger).label("cost_nanos"),
         func.max(generations.c.is_estimated).label("is_estimated"),
     )
@@ -142,6 +144,8 @@ def view_batch(tx: Tx, batch: GenerationBatch) -> BatchView:
         counts=counts,
         input_tokens=sum(row.integer("input_tokens") for row in rows),
         output_tokens=sum(row.integer("output_tokens") for row in rows),
+        reasoning_tokens=sum(row.integer("reasoning_tokens") for row in rows),
+        cached_tokens=sum(row.integer("cached_tokens") for row in rows),
         is_estimated=any(row.integer("is_estimated") for row in rows),
         cost_nanos=sum(row.integer("cost_nanos") for row in rows),
     )

@@ -19,11 +19,12 @@ import structlog
 from rookery.engines.embedders import RemoteModel
 from rookery.engines.embedders.inputs import QueryCache, approximate_tokens, split_tokens
 from rookery.engines.embedders.service_protocols import InvalidResponseError, Rows, build_request, parse_model_name, parse_response
-from rookery.kernel.clock import parse_retry_after, utc_now
+from rookery.kernel.clock import utc_now
 from rookery.kernel.egress.transport import get_tls_context
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.model_service_urls import ModelServiceKind
 from rookery.kernel.questions import keep_ends
+from rookery.kernel.retry_delays import find_retry_delay
 from rookery.memory.errors import NotEmbeddable
 from rookery.memory.models import Passage, Vector
 from rookery.memory.ports import EmbedderFeature
@@ -448,7 +449,7 @@ class _EmbeddingClient:
         if status in _RETRYABLE_STATUSES:
             return _RetryableFailure(
                 f"the service returned status {status}",
-                retry_after_s=parse_retry_after(response.headers.get("retry-after"), utc_now()),
+                retry_after_s=find_retry_delay(response.headers.multi_items(), status, utc_now()),
                 is_maybe_text_error=is_maybe_text_error,
             )
         if is_maybe_text_error:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -22,11 +23,14 @@ from rookery.content.errors import (
     ProviderResponseInvalid,
     ProviderUnavailable,
 )
+from rookery.engines.text_generators.compatibility import find_named_part
+from rookery.engines.text_generators.failures import ProviderFailure, excerpt, parse_failure, redact_parts
 from rookery.engines.text_generators.provider import Provider
-from rookery.engines.text_generators.replies import ProviderFailure, excerpt, parse_failure
-from rookery.kernel.clock import parse_retry_after, utc_now
+from rookery.kernel.clock import utc_now
 from rookery.kernel.egress.transport import get_tls_context
 from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.retry_delays import find_retry_delay
+from rookery.kernel.secret import Secret
 
 MAX_ERROR_BYTES = 64 * 1024
 """Bytes of an error's body that are read."""
@@ -34,7 +38,7 @@ MAX_ERROR_BYTES = 64 * 1024
 _MAX_RETRY_AFTER_S = 86_400
 _MIN_WAIT_S = 0.01
 _OK, _BAD_REQUEST, _SERVER_ERROR = 200, 400, 500
-_UNAUTHORIZED, _RATE_LIMITED = 401, 429
+_UNAUTHORIZED, _RATE_LIMITED, _INTERNAL_ERROR = 401, 429, 500
 _ACCESS_STATUSES = frozenset({401, 402, 403})
 _RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
 _PERMANENT_SERVER_ERRORS = frozenset({501, 505})
@@ -42,6 +46,9 @@ _PERMANENT_SERVER_ERRORS = frozenset({501, 505})
 
 _QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "account_deactivated"})
 """Codes of a 429 that waiting does not solve."""
+
+_QUOTA_WORDS = re.compile(r"insufficient_quota|exceeded your current quota|billing|insufficient (?:credits|balance)", re.IGNORECASE)
+"""Words for the same in a 429 whose code a proxy has replaced. They count only if the provider names no delay."""
 
 _log = structlog.stdlib.get_logger("rookery.generation")
 
@@ -167,11 +174,12 @@ class ProviderClient:
             proxy=_find_proxy(provider.base_url),
         )
 
-    async def post(self, body: bytes, *, streams: bool, deadline: float) -> ProviderResponse:
+    async def post(self, body: bytes, *, model: str, streams: bool, deadline: float) -> ProviderResponse:
         """
         Post *body* to `/chat/completions` and return the response as soon as its headers are there. The caller closes it.
 
         Args:
+            model: The model that *body* names.
             streams: The answer arrives in pieces, so its first byte has a bound of its own.
             deadline: When the request ends, on the clock of the event loop.
 
@@ -187,7 +195,7 @@ class ProviderClient:
         delay_s, attempt = self._retries.min_delay_s, 0
         while True:
             attempt += 1
-            result = await self._try(body, deadline, streams=streams)
+            result = await self._try(body, deadline, model=model, streams=streams)
             if isinstance(result, ProviderResponse):
                 return result
             wait_s = result.retry_after_s if result.retry_after_s is not None else delay_s * random.uniform(0.7, 1.3)  # noqa: S311 - spreads retries
@@ -223,7 +231,7 @@ class ProviderClient:
         self._is_closed = True
         await self._transport.aclose()
 
-    async def _try(self, body: bytes, deadline: float, *, streams: bool) -> ProviderResponse | _RetryableFailure:
+    async def _try(self, body: bytes, deadline: float, *, model: str, streams: bool) -> ProviderResponse | _RetryableFailure:
         self._require_open()
         headers = {"content-type": "application/json", "accept": "text/event-stream" if streams else "application/json", **self._headers}
         request = httpx2.Request("POST", self._url, headers=headers, content=body, extensions=self._extensions)
@@ -241,20 +249,24 @@ class ProviderClient:
             return _RetryableFailure(ProviderUnavailable(_describe_connection_error(error)))
         if response.status_code == _OK:
             return ProviderResponse(response, deadline=deadline, first_byte_s=first_byte_s, idle_s=self._timeouts.idle_s)
-        return await self._read_failure(response, deadline)
+        return await self._read_failure(response, deadline, model)
 
-    async def _read_failure(self, response: httpx2.Response, deadline: float) -> _RetryableFailure:
+    async def _read_failure(self, response: httpx2.Response, deadline: float, model: str) -> _RetryableFailure:
         """Return or raise the meaning of a response whose status is not 200."""
         status, key = response.status_code, self._provider.key
         body = await _read_error_body(response, min(deadline, asyncio.get_running_loop().time() + self._timeouts.connect_s))
-        _log.warning("generation.request_failed", status=status, response=excerpt(body, key))
+        text = excerpt(body, key)
+        _log.warning("generation.request_failed", status=status, response=redact_parts(text, key) if status == _UNAUTHORIZED else text)
         if status < _BAD_REQUEST:
             raise ProviderResponseInvalid(f"its status is {status}; the address in ROOKERY_GENERATION may be wrong")
         failure = parse_failure(status, body, key)
-        retry_after_s = _parse_retry_after(response)
-        error = build_error(failure, retry_after_s)
+        if (delay_s := find_retry_delay(response.headers.multi_items(), status, utc_now())) is not None:
+            failure = replace(failure, retry_after_s=delay_s)
+        if status == _INTERNAL_ERROR and find_named_part(failure, model=model) not in {None, "other"}:
+            raise RequestRefusedError(failure)
+        error = build_error(failure, key)
         if isinstance(error, (ProviderUnavailable, ProviderRateLimited)):
-            return _RetryableFailure(error, retry_after_s=retry_after_s)
+            return _RetryableFailure(error, retry_after_s=failure.retry_after_s)
         if isinstance(error, ProviderAccessDenied):
             raise error
         raise RequestRefusedError(failure)
@@ -277,21 +289,29 @@ def _find_proxy(url: str) -> str | None:
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
-def build_error(failure: ProviderFailure, retry_after_s: float | None = None) -> ProviderError:
-    """Return the error of the port for *failure*."""
-    status = failure.status
-    header_s = DEFAULT_RETRY_AFTER_S if retry_after_s is None else max(1, min(_MAX_RETRY_AFTER_S, math.ceil(retry_after_s)))
+def build_error(failure: ProviderFailure, key: Secret | None) -> ProviderError:
+    """Return the error of the port for *failure*; *key* is the operator's, no part of which may be shown."""
+    status, delay_s = failure.status, failure.retry_after_s
+    retry_after_s = DEFAULT_RETRY_AFTER_S if delay_s is None else max(1, min(_MAX_RETRY_AFTER_S, math.ceil(delay_s)))
     message = failure.message or f"status {status}"
-    if status == _UNAUTHORIZED:
-        return ProviderAccessDenied(status, "it rejects the configured key")  # its own words may quote a part of the key
-    if status in _ACCESS_STATUSES or failure.code in _QUOTA_CODES:
+    if status == _UNAUTHORIZED or (status == _BAD_REQUEST and failure.names_wrong_key):
+        return ProviderAccessDenied(status, _describe_wrong_key(failure, key))
+    is_over_quota = status == _RATE_LIMITED and delay_s is None and _QUOTA_WORDS.search(message) is not None
+    if status in _ACCESS_STATUSES or failure.code in _QUOTA_CODES or is_over_quota:
         return ProviderAccessDenied(status, message)
     if status == _RATE_LIMITED:
-        return ProviderRateLimited(message, retry_after_s=header_s)
+        return ProviderRateLimited(message, retry_after_s=retry_after_s)
     if status in _RETRYABLE_STATUSES or (status >= _SERVER_ERROR and status not in _PERMANENT_SERVER_ERRORS):
         reason = f"the provider answered with status {status}" + (f": {failure.message}" if failure.message else "")
-        return ProviderUnavailable(reason, retry_after_s=header_s, provider_status=status)
+        return ProviderUnavailable(reason, retry_after_s=retry_after_s, provider_status=status)
     return ProviderRefused(status, message)
+
+
+def _describe_wrong_key(failure: ProviderFailure, key: Secret | None) -> str:
+    """Return whose key is rejected, and the words of the provider without any part of a key."""
+    reason = "the service behind it rejects the key that it has for it" if failure.is_of_upstream else "it rejects the configured key"
+    words = redact_parts(failure.message, key)
+    return f"{reason}: {words}" if words else reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,12 +336,6 @@ async def _read_error_body(response: httpx2.Response, until: float) -> bytes:
     finally:
         await response.aclose()
     return bytes(body[:MAX_ERROR_BYTES])
-
-
-def _parse_retry_after(response: httpx2.Response) -> float | None:
-    """Return the seconds of `Retry-After`, or of `retry-after-ms`, which OpenAI and Azure send too."""
-    milliseconds = parse_retry_after(response.headers.get("retry-after-ms"), utc_now())
-    return parse_retry_after(response.headers.get("retry-after"), utc_now()) if milliseconds is None else milliseconds / 1000
 
 
 def _describe_connection_error(error: Exception) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import asdict, replace
 
@@ -13,8 +13,9 @@ import structlog
 from rookery.content.chat import MAX_SCHEMA_ATTEMPTS, NO_USAGE, ChatRequest, Completion, Delta
 from rookery.content.errors import ProviderError, ProviderResponseInvalid, ProviderUnavailable
 from rookery.content.response_schema import AnswerMismatch, ResponseSchema
-from rookery.engines.text_generators.answers import CUT_FINISH_REASON, AcceptedRequest, build_mismatch_error
-from rookery.engines.text_generators.compatibility import FeatureMemory, OptionalParts, reduce_features
+from rookery.engines.text_generators.answers import AcceptedRequest, build_mismatch_error, is_cut
+from rookery.engines.text_generators.compatibility import FeatureMemory, ModelFeatures, OptionalParts, Part, reduce_features
+from rookery.engines.text_generators.failures import excerpt
 from rookery.engines.text_generators.http_client import (
     BodyReadError,
     NoAnswerError,
@@ -26,7 +27,7 @@ from rookery.engines.text_generators.http_client import (
     build_error,
 )
 from rookery.engines.text_generators.provider import Provider
-from rookery.engines.text_generators.replies import ChatReply, ErrorReplyError, InvalidReplyError, excerpt, parse_completion
+from rookery.engines.text_generators.replies import ChatReply, ErrorReplyError, InvalidReplyError, parse_completion
 from rookery.engines.text_generators.requests import add_schema, build_body, build_correction
 from rookery.engines.text_generators.streamed_answer import StreamedAnswer
 from rookery.kernel.errors import EngineUnavailable
@@ -57,13 +58,19 @@ class OpenAiTextGenerator:
         timeouts: Timeouts | None = None,
         retries: RetryBounds | None = None,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create the generator. Nothing is sent yet."""
+        """
+        Create the generator. Nothing is sent yet.
+
+        Args:
+            clock: Returns seconds that only grow, for what is forgotten after a while.
+        """
         self.model = provider.model
         self._key = provider.key
         self._client = ProviderClient(provider, verify_ssl=verify_ssl, timeouts=timeouts or Timeouts(), retries=retries or RetryBounds())
         self._max_answer_bytes = max_answer_bytes
-        self._features = FeatureMemory()
+        self._features = FeatureMemory(clock)
         self._last_success_s = self._last_failure_s = float("-inf")
         self._failure_reason = ""
 
@@ -86,7 +93,7 @@ class OpenAiTextGenerator:
             try:
                 return replace(completion, text=schema.extract(completion.text))
             except AnswerMismatch as mismatch:
-                if attempt == MAX_SCHEMA_ATTEMPTS or completion.finish_reason == CUT_FINISH_REASON:
+                if attempt == MAX_SCHEMA_ATTEMPTS or is_cut(completion.finish_reason):
                     raise build_mismatch_error(completion, mismatch) from None
                 _log.info("generation.schema_mismatch", attempt=attempt, mode=completion.schema_mode)
                 correction = build_correction(request, completion.text, str(mismatch))
@@ -96,17 +103,26 @@ class OpenAiTextGenerator:
         """Yield the pieces of the answer and the completion; see the port."""
         schema = None if request.response_schema is None else ResponseSchema(request.response_schema)
         deadline = asyncio.get_running_loop().time() + request.timeout_s
-        response, accepted = await self._send(request, streams=True, deadline=deadline)
+        response, accepted, features = await self._send(request, streams=True, deadline=deadline)
         try:
             if response.content_type == "application/json":  # the provider does not stream
                 completion = await self._read_completion(response, accepted)
                 yield Delta(completion.text)
             else:
-                answer = StreamedAnswer(response, accepted, self._key, max_bytes=self._max_answer_bytes)
+                answer = StreamedAnswer(
+                    response,
+                    accepted,
+                    self._key,
+                    max_bytes=self._max_answer_bytes,
+                    begins_in_reasoning=features.begins_in_reasoning,
+                )
                 async with aclosing(answer.read()) as deltas:
                     async for delta in deltas:
                         yield delta
-                completion = answer.build_completion()
+                split = answer.split()
+                if split.begins_in_reasoning != features.begins_in_reasoning:
+                    self._features.store_reasoning(request.model, begins_in_reasoning=split.begins_in_reasoning)
+                completion = answer.build_completion(split)
             self._last_success_s = time.monotonic()
             if schema is not None:
                 try:
@@ -137,7 +153,7 @@ class OpenAiTextGenerator:
         await self._client.close()
 
     async def _complete_once(self, request: ChatRequest, deadline: float) -> Completion:
-        response, accepted = await self._send(request, streams=False, deadline=deadline)
+        response, accepted, _ = await self._send(request, streams=False, deadline=deadline)
         try:
             completion = await self._read_completion(response, accepted)
         finally:
@@ -145,35 +161,44 @@ class OpenAiTextGenerator:
         self._last_success_s = time.monotonic()
         return completion
 
-    async def _send(self, request: ChatRequest, *, streams: bool, deadline: float) -> tuple[ProviderResponse, AcceptedRequest]:
+    async def _send(
+        self, request: ChatRequest, *, streams: bool, deadline: float
+    ) -> tuple[ProviderResponse, AcceptedRequest, ModelFeatures]:
         """Send *request*, again without each optional part that the provider rejects. Raises a `ProviderError`."""
-        features = self._features.get(request.model)
-        is_reduced, is_lasting = False, True
+        features = self._features.get(request)
+        learned = set[Part]()
+        guess: Part | None = None
         while True:
             schema_mode = None if request.response_schema is None else features.schema_mode
             messages = add_schema(request, schema_mode)
             accepted = AcceptedRequest(request=request, messages=messages, schema_mode=schema_mode)
             body = build_body(request, messages, features, schema_mode, streams=streams)
             try:
-                response = await self._client.post(body, streams=streams, deadline=deadline)
+                response = await self._client.post(body, model=request.model, streams=streams, deadline=deadline)
             except NoAnswerError:
                 raise ProviderUnavailable("the provider did not answer in time", usage=accepted.compute_usage(ChatReply())) from None
             except RequestRefusedError as refusal:
-                reduction = reduce_features(
-                    features,
-                    OptionalParts(
-                        has_usage_option=streams, has_schema=schema_mode is not None, has_token_limit=request.max_tokens is not None
-                    ),
-                    refusal.failure,
+                parts = OptionalParts(
+                    has_usage_option=streams,
+                    has_schema=schema_mode is not None,
+                    has_token_limit=request.max_tokens is not None,
+                    has_optional_temperature=request.temperature is not None and request.is_temperature_optional,
                 )
+                reduction = reduce_features(features, parts, refusal.failure, model=request.model)
                 if reduction is None:
-                    raise build_error(refusal.failure) from None
-                features, is_reduced, is_lasting = reduction.features, True, is_lasting and reduction.is_lasting
+                    raise build_error(refusal.failure, self._key) from None
+                features = reduction.features
+                if reduction.is_named:
+                    learned.add(reduction.part)
+                else:
+                    guess = reduction.part
                 continue
-            if is_reduced and is_lasting:
-                self._features.store(request.model, features)
-                _log.info("generation.features_reduced", model=request.model, **asdict(features))
-            return response, accepted
+            if guess is not None:
+                learned.add(guess)  # the last guess was right; those before it were not enough, and are guessed again next time
+            for part in learned:
+                self._features.store(request, features, part)
+                _log.info("generation.features_reduced", model=request.model, part=part, **asdict(features))
+            return response, accepted, features
 
     async def _read_completion(self, response: ProviderResponse, accepted: AcceptedRequest) -> Completion:
         try:
@@ -188,5 +213,5 @@ class OpenAiTextGenerator:
         except InvalidReplyError as error:
             raise ProviderResponseInvalid(str(error), excerpt=excerpt(body, self._key)) from None
         except ErrorReplyError as error:
-            raise build_error(error.failure) from None
-        return accepted.build_completion(reply)
+            raise build_error(error.failure, self._key) from None
+        return accepted.build_completion(reply, accepted.split(reply))

@@ -1,4 +1,4 @@
-"""The JSON of a provider: completions, chunks of a stream, and errors. No I/O."""
+"""The JSON of a provider with status 200: completions and the chunks of a stream. No I/O."""
 
 from __future__ import annotations
 
@@ -10,26 +10,24 @@ from typing import TypeVar, cast
 
 import orjson
 
-from rookery.content.chat import TokenUsage
+from rookery.engines.text_generators.failures import ProviderFailure, find_error_status, parse_error_value
+from rookery.engines.text_generators.usage import ReportedUsage, parse_usage
 from rookery.kernel.secret import Secret
 
 T = TypeVar("T")
 
-MAX_EXCERPT_CHARS = 300
-MAX_MESSAGE_CHARS = 500
 _MAX_NAME_CHARS = 200
-_MAX_TOKENS = 10**9
-"""Largest plausible number of tokens. A larger one counts as missing."""
-
-_KEY_PATTERN = re.compile(r"(?i)\bbearer\s+\S+|\b(?:sk|pk|rk|key|gsk|xai)[-_](?=[\w.-]*[\d*\u2026])[\w*.\u2026-]{4,}")
-"""Keys as services quote them, also masked ones such as sk-ab***xyz. A word such as key-value has no digit and stays."""
-
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 """Characters that PostgreSQL or UTF-8 cannot store."""
 
-_HTML = re.compile(r"\s*<(?:!doctype|html|head|body)\b", re.IGNORECASE)
-_HTML_TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
+_REASONING_NAMES = ("reasoning_content", "reasoning", "thinking")
+"""Fields beside `content` with the reasoning as a text. A provider with several has the same text in each."""
+
+_REASONING_LISTS = ("reasoning_details", "thinking_blocks")
+_REASONING_PARTS = frozenset({"thinking", "reasoning", "thought"})
+_ANSWER_PARTS = frozenset({"text", "output_text"})
+_UNKNOWN_ERROR_STATUS = 500
 
 
 class InvalidReplyError(Exception):
@@ -45,31 +43,14 @@ class ErrorReplyError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderFailure:
-    """
-    An error that the provider reports.
-
-    Attributes:
-        status: The HTTP status, or the one that the error contains.
-        message: The provider's words without keys; empty if it has none.
-        code: The provider's code or type, such as `insufficient_quota`; empty if it has none.
-        param: The field of the request that the error names; empty if it names none.
-    """
-
-    status: int
-    message: str
-    code: str = ""
-    param: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ChatReply:
     """A completion, or what a chunk adds to it. None: the provider does not say."""
 
     text: str = ""
+    reasoning: str = ""
     refusal: str = ""
     finish_reason: str | None = None
-    usage: TokenUsage | None = None
+    usage: ReportedUsage | None = None
     model: str | None = None
 
 
@@ -86,14 +67,18 @@ def parse_completion(body: bytes, key: Secret | None) -> ChatReply:
     if not isinstance(choices, list) or not choices:
         raise InvalidReplyError("it has no choices")
     choice = _as_object(cast("list[object]", choices)[0])
+    _require_no_error(choice, key)
     message = _as_object(choice.get("message"))
-    if not message:
+    is_empty = "message" not in choice and isinstance(choice.get("finish_reason"), str)  # Google's, if all tokens went into reasoning
+    if not message and not is_empty:
         raise InvalidReplyError("its first choice has no message")
+    text, reasoning = _parse_message(message)
     return ChatReply(
-        text=_parse_text(message.get("content")),
+        text=text,
+        reasoning=reasoning,
         refusal=_as_text(message.get("refusal")),
         finish_reason=_parse_name(choice.get("finish_reason")),
-        usage=_parse_usage(reply.get("usage")),
+        usage=parse_usage(reply.get("usage")),
         model=_parse_name(reply.get("model")),
     )
 
@@ -107,7 +92,7 @@ def parse_chunk(data: bytes, key: Secret | None) -> ChatReply:
         ErrorReplyError: It is an error.
     """
     chunk = _parse_object(data, key)
-    usage, model = _parse_usage(chunk.get("usage")), _parse_name(chunk.get("model"))
+    usage, model = _find_usage(chunk), _parse_name(chunk.get("model"))
     choices = chunk.get("choices")
     if choices is None and usage is None:
         raise InvalidReplyError("a chunk has neither choices nor usage")
@@ -116,9 +101,14 @@ def parse_chunk(data: bytes, key: Secret | None) -> ChatReply:
     if not choices:
         return ChatReply(usage=usage, model=model)
     choice = _as_object(cast("list[object]", choices)[0])
+    _require_no_error(choice, key)
+    if usage is None and "usage" in choice:
+        usage = parse_usage(choice["usage"])
     delta = _as_object(choice.get("delta"))
+    text, reasoning = _parse_message(delta)
     return ChatReply(
-        text=_parse_text(delta.get("content")),
+        text=text,
+        reasoning=reasoning,
         refusal=_as_text(delta.get("refusal")),
         finish_reason=_parse_name(choice.get("finish_reason")),
         usage=usage,
@@ -126,56 +116,37 @@ def parse_chunk(data: bytes, key: Secret | None) -> ChatReply:
     )
 
 
-def parse_failure(status: int, body: bytes, key: Secret | None) -> ProviderFailure:
-    """Return the error in the *body* of a response with an error *status*, in any of the usual forms."""
-    try:
-        parsed: object = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return ProviderFailure(status=status, message=excerpt(body, key, MAX_MESSAGE_CHARS))
-    if isinstance(parsed, str):
-        return ProviderFailure(status=status, message=redact(parsed, key)[:MAX_MESSAGE_CHARS])
-    fields = _as_object(parsed)
-    error = fields.get("error")
-    inner = _as_object(error) or fields
-    message = _as_text(error) or _as_text(inner.get("message")) or _parse_detail(fields.get("detail"))
-    return ProviderFailure(
-        status=status,
-        message=redact(message, key)[:MAX_MESSAGE_CHARS],
-        code=_as_text(inner.get("code")) or _as_text(inner.get("type")),
-        param=_as_text(inner.get("param")),
-    )
-
-
-def excerpt(body: bytes, key: Secret | None, max_chars: int = MAX_EXCERPT_CHARS) -> str:
-    """Return the start of *body* as one line without keys; of a page its title."""
-    text = body[: 8 * max_chars].decode(errors="replace")
-    if _HTML.match(text):
-        title = _HTML_TITLE.search(text)
-        text = f"an HTML page, {title[1].strip()!r}" if title else "an HTML page"
-    return redact(text, key)[:max_chars]
-
-
-def redact(text: str, key: Secret | None) -> str:
-    """Return *text* on one line, without *key* and without anything that looks like a key."""
-    if key is not None:
-        text = text.replace(key.reveal(), "…")
-    return _CONTROL_CHARACTERS.sub(" ", _KEY_PATTERN.sub("…", text)).strip()
-
-
 def _parse_object(body: bytes, key: Secret | None) -> Mapping[str, object]:
     try:
         parsed: object = orjson.loads(body)
     except orjson.JSONDecodeError:
         parsed = _parse_json_with_invalid_characters(body)
+    if isinstance(parsed, list) and parsed:  # some proxies put everything into a list, as Google's streams do
+        parsed = cast("list[object]", parsed)[0]
     if not isinstance(parsed, dict):
         raise InvalidReplyError("it is not a JSON object")
     fields = cast("dict[str, object]", parsed)
-    error = fields.get("error")
-    if error:
-        code = _as_object(error).get("code", fields.get("code"))
-        status = code if isinstance(code, int) and 400 <= code < 600 else 500
-        raise ErrorReplyError(parse_failure(status, body, key))
+    has_choices = "choices" in fields
+    if fields.get("error") or (not has_choices and (fields.get("object") == "error" or fields.get("type") == "error")):
+        raise ErrorReplyError(parse_error_value(find_error_status(fields, _UNKNOWN_ERROR_STATUS), fields, key))
+    if not has_choices and (status := find_error_status(fields, 0)):
+        raise ErrorReplyError(parse_error_value(status, fields, key))
     return fields
+
+
+def _require_no_error(choice: Mapping[str, object], key: Secret | None) -> None:
+    """Raise `ErrorReplyError` if a choice reports an error, as some proxies do when the service behind them fails."""
+    error = choice.get("error")
+    if error:
+        raise ErrorReplyError(parse_error_value(find_error_status(error, _UNKNOWN_ERROR_STATUS), {"error": error}, key))
+
+
+def _find_usage(chunk: Mapping[str, object]) -> ReportedUsage | None:
+    """Return the usage of a chunk, which one provider has in an object of its own."""
+    usage = parse_usage(chunk["usage"]) if "usage" in chunk else None
+    if usage is None and "x_groq" in chunk:
+        return parse_usage(_as_object(chunk["x_groq"]).get("usage"))
+    return usage
 
 
 def _parse_json_with_invalid_characters(body: bytes) -> object:
@@ -186,44 +157,65 @@ def _parse_json_with_invalid_characters(body: bytes) -> object:
         raise InvalidReplyError("it is not JSON") from None
 
 
-def _parse_text(content: object) -> str:
-    """Return the text of a message: a string, null, or a list of parts, of which those with text count."""
+def _parse_message(message: Mapping[str, object]) -> tuple[str, str]:
+    """Return the text and the reasoning of a message or of a delta."""
+    content = message.get("content")
     if isinstance(content, str):
-        return _UNSTORABLE.sub("\ufffd", content)
+        text, reasoning = _clean(content), ""
+        if text and len(message) == 1:
+            return text, reasoning
+    else:
+        text, reasoning = _parse_parts(content)
+    if not reasoning and (not text or len(message) > 1):
+        reasoning = _find_reasoning(message)
+    return text, reasoning
+
+
+def _parse_parts(content: object) -> tuple[str, str]:
+    """Return the text and the reasoning of a content that is no string: null, or a list of parts."""
     if content is None:
-        return ""
-    if isinstance(content, list):
-        parts = [_as_object(part) for part in cast("list[object]", content)]
-        return "".join(_parse_text(part.get("text")) for part in parts if part.get("type") == "text")
-    raise InvalidReplyError(f"the content of its message is of type {type(content).__name__}")
+        return "", ""
+    if not isinstance(content, list):
+        raise InvalidReplyError(f"the content of its message is of type {type(content).__name__}")
+    texts, reasoning = list[str](), list[str]()
+    for part in map(_as_object, cast("list[object]", content)):
+        kind = part.get("type")
+        if kind in _ANSWER_PARTS:
+            texts.append(_read_text(part.get("text")))
+        elif kind in _REASONING_PARTS:
+            reasoning.append(_read_text(part.get("thinking") or part.get("reasoning") or part.get("text")))
+    return "".join(texts), "".join(reasoning)
 
 
-def _parse_usage(value: object) -> TokenUsage | None:
-    usage = _as_object(value)
-    input_tokens, output_tokens = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    if not (_is_count(input_tokens) and _is_count(output_tokens)):
-        return None
-    return TokenUsage(input_tokens=cast("int", input_tokens), output_tokens=cast("int", output_tokens))
+def _find_reasoning(message: Mapping[str, object]) -> str:
+    for name in _REASONING_NAMES:
+        if name in message and (text := _read_text(message[name])):
+            return text
+    for name in _REASONING_LISTS:
+        if isinstance(blocks := message.get(name), list):
+            items = map(_as_object, cast("list[object]", blocks))
+            text = "".join(_read_text(item.get("text") or item.get("thinking") or item.get("summary")) for item in items)
+            if text:
+                return text
+    return ""
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_TOKENS
+def _read_text(value: object) -> str:
+    """Return a text, that of an object, or those of a list of parts; empty for anything else."""
+    if isinstance(value, str):
+        return _clean(value)
+    if isinstance(value, list):
+        return "".join(_read_text(item) for item in cast("list[object]", value))
+    fields = _as_object(value)
+    return _read_text(fields.get("text") or fields.get("content")) if fields else ""
+
+
+def _clean(text: str) -> str:
+    return _UNSTORABLE.sub("\ufffd", text)
 
 
 def _parse_name(value: object) -> str | None:
     return _CONTROL_CHARACTERS.sub(" ", value)[:_MAX_NAME_CHARS] if isinstance(value, str) and value else None
-
-
-def _parse_detail(detail: object) -> str:
-    """Return the text of FastAPI's `detail`, a text or a list of errors with `loc` and `msg`."""
-    if not isinstance(detail, list):
-        return _as_text(detail)
-    errors = [_as_object(error) for error in cast("list[object]", detail)[:5]]
-    return "; ".join(f"{_describe_location(error.get('loc'))}{_as_text(error.get('msg'))}" for error in errors)
-
-
-def _describe_location(location: object) -> str:
-    return ".".join(str(part) for part in cast("list[object]", location)) + ": " if isinstance(location, list) else ""
 
 
 def _as_object(value: object) -> Mapping[str, object]:

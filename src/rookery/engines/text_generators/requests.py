@@ -24,7 +24,7 @@ def build_body(
     }
     if request.max_tokens is not None:
         body[features.max_tokens_name] = request.max_tokens
-    if request.temperature is not None:
+    if request.temperature is not None and (features.accepts_temperature or not request.is_temperature_optional):
         body["temperature"] = request.temperature
     if request.seed is not None:
         body["seed"] = request.seed
