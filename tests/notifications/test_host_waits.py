@@ -56,9 +56,12 @@ async def _advance(rig: NotificationRig, clock: FakeClock, campaign: str) -> Jso
 
 
 @asynccontextmanager
-async def run_mail(settings: Settings, folder: Path, clock: FakeClock, count: int) -> AsyncGenerator[tuple[NotificationRig, SmtpService]]:
-    """Run a server with an SMTP server, and subscribers with mail addresses."""
+async def run_mail(
+    settings: Settings, folder: Path, clock: FakeClock, count: int, *, accepts_login: bool = True
+) -> AsyncGenerator[tuple[NotificationRig, SmtpService]]:
+    """Run a server with an SMTP server, and subscribers with mail addresses. The start logs in too, and its connection is used again."""
     async with run_smtp_service(folder) as service:
+        service.accepts_login = accepts_login
         login = f"{quote(USER, safe='')}:{quote(PASSWORD, safe='')}"
         smtp = Secret(f"smtp://{login}@127.0.0.1:{service.port}?from=news@example.net&connections=2")
         async with run_notifications(settings, clock=clock, smtp=smtp, verify_ssl=False) as rig:
@@ -99,8 +102,7 @@ async def test_a_daily_quota_pauses_the_campaign_until_the_server_accepts_again(
 
 async def test_a_wrong_login_pauses_until_it_works(settings: Settings, clock: FakeClock, tmp_path: Path) -> None:
     """Issue 35: the login is tried with one mail at a time, and its owner need not press a button."""
-    async with run_mail(settings, tmp_path, clock, 6) as (rig, service):
-        service.accepts_login = False
+    async with run_mail(settings, tmp_path, clock, 6, accepts_login=False) as (rig, service):
         campaign = await rig.send_campaign(ttl_s=7 * 86_400)
         view = await rig.wait_for_pause(campaign)
         assert (count_states(view), "refuses the login (535)" in str(view["status_reason"])) == ({"pending": 6}, True)
