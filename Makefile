@@ -49,7 +49,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # pyright says when a newer one exists, and asks the network for it.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help install serve demo test check lint fix test-engines test-engines-long conformance engine-table tool-servers agents others-memories text-generation-servers bench lock dev upstreams test-clients docs browser pictures viewers examples client dist test-dist test-installers sbom check-deploy test-image contract train-scoring eval-scoring
+.PHONY: help install serve demo test check lint fix test-engines test-engines-long conformance engine-table tool-servers agents others-memories text-generation-servers notification-services bench lock dev upstreams test-clients docs browser pictures viewers examples client dist test-dist test-installers sbom check-deploy test-image contract train-scoring eval-scoring
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -111,6 +111,10 @@ others-memories: $(DEV) ## Import what real memory programs wrote, and write doc
 # Both proxies are installed into .venv/text-generation-servers by the run itself; llama.cpp's server is that of the tests.
 text-generation-servers: $(DEV) $(LLAMA) ## Record what real servers of language models answer, and write docs/reference/text-generation-servers.md; some by ARGS="litellm"
 	@exec $(BIN)/python -m tests.text_generation_servers $(ARGS)
+
+# It is optional, needs root and apt, and unpacks Postfix into .venv/notification-services.
+notification-services: $(DEV) ## Record the answers of a real Postfix, which the tests play
+	@exec $(BIN)/python -m tests.notification_services $(ARGS)
 
 test-clients: $(CLIENTS) $(TYPESCRIPT) ## Generate clients from the API description in TypeScript, Python and Go, compile and use them
 	@exec $(BIN)/python -m tests.clients $(ARGS)

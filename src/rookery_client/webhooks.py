@@ -25,6 +25,13 @@ _BASE64_PREFIX = "whsec_"
 _MAX_SIGNATURES = 16
 """Maximum number of signatures. A rotation has two; each further one costs a comparison."""
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MAX_TIMESTAMP_S = 100_000_000_000
+"""The year 5138, which a datetime can hold."""
+
+NOTIFICATION = "notification"
+"""The type of the messages that subscribers get. Their `data` has title, body and URL."""
+
 _SECONDS = re.compile(r"[0-9]{1,12}", re.ASCII)
 
 
@@ -39,13 +46,14 @@ class Headers(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookEvent:
     """
-    The event of a delivery.
+    The event of a delivery, or the notification of a campaign, whose type is `notification`.
 
     Attributes:
         id: Identifier that stays the same in every attempt, resend and endpoint. Use it to skip events that you have handled.
         type: Name of the event, such as `memory.stored`. `GET /api/v1/events` lists all.
         created_at: Time of the change. Attempts may arrive much later and in a different order.
-        data: The resource, as its GET route returns it.
+        workspace_id: The workspace. 0: a notification of a server that did not send it yet.
+        data: The resource, as its GET route returns it. Of a notification: `title`, `body`, `url`, `campaign_id` and others.
     """
 
     id: str
@@ -55,15 +63,21 @@ class WebhookEvent:
     data: Mapping[str, object]
 
     @classmethod
-    def of(cls, body: bytes | str) -> WebhookEvent:
+    def of(cls, body: bytes | str, *, sent_at: datetime | None = None) -> WebhookEvent:
         """
         Return the event of a verified body.
+
+        Args:
+            body: The body.
+            sent_at: The time of a message without one of its own, as notifications of older servers are. Default: the current time.
 
         Raises:
             WebhookRejected: The body is not an event.
         """
         try:
             event = cast("Mapping[str, object]", json.loads(body))
+            if event["type"] == NOTIFICATION and "data" not in event:
+                event = _wrap_notification(event, sent_at)
             return cls(
                 id=str(event["id"]),
                 type=str(event["type"]),
@@ -75,6 +89,14 @@ class WebhookEvent:
             raise WebhookRejected("bad_body", "The body is not an event of Rookery.") from None
 
 
+def _wrap_notification(message: Mapping[str, object], sent_at: datetime | None) -> dict[str, object]:
+    """Return a notification in the form of an event: what it says is its data."""
+    own = {"id": message["id"], "type": NOTIFICATION}
+    own["created_at"] = message.get("created_at") or (sent_at or datetime.now(UTC)).isoformat()
+    own["workspace_id"] = message.get("workspace_id") or 0
+    return {**own, "data": {name: value for name, value in message.items() if name not in own}}
+
+
 def verify_webhook(
     body: bytes | str,
     signed: Headers | str,
@@ -84,7 +106,9 @@ def verify_webhook(
     now: datetime | None = None,
 ) -> WebhookEvent:
     """
-    Verify the signature of a delivery and return its event. Signatures are compared in constant time.
+    Verify the signature of a delivery and return its event. It also takes the notifications of campaigns.
+
+    Signatures are compared in constant time.
 
     Args:
         body: The body exactly as received. Parsed and serialised JSON has different bytes and fails.
@@ -104,7 +128,8 @@ def verify_webhook(
     if not secrets or not all(secrets):
         msg = "the secret is missing or empty; set the secret of the endpoint"
         raise ValueError(msg)
-    keys = [_standard_key(value) for value in secrets]
+    keys = [key for value in secrets for key in _standard_keys(value)]
+    sent_at = None
     if isinstance(signed, str):
         _verify_plain(raw, signed, secrets)
     else:
@@ -114,7 +139,8 @@ def verify_webhook(
         else:
             _verify_standard(raw, headers, keys)
             _verify_time(headers[_STANDARD[1]], tolerance, now or datetime.now(UTC))
-    return WebhookEvent.of(raw)
+            sent_at = _EPOCH + timedelta(seconds=min(int(headers[_STANDARD[1]]), _MAX_TIMESTAMP_S))
+    return WebhookEvent.of(raw, sent_at=sent_at)
 
 
 def _verify_plain(raw: bytes, signature: str, secrets: Sequence[str]) -> None:
@@ -181,11 +207,15 @@ def _select_headers(headers: Headers) -> dict[str, str]:
     return selected
 
 
-def _standard_key(secret: str) -> bytes:
-    """Return the key for Standard Webhooks: the decoded base64 after `whsec_`, or else the bytes of the secret."""
-    if secret.startswith(_BASE64_PREFIX):
-        try:
-            return base64.b64decode(secret.removeprefix(_BASE64_PREFIX), validate=True)
-        except ValueError:
-            pass
-    return secret.encode()
+def _standard_keys(secret: str) -> list[bytes]:
+    """Return the keys that a secret may stand for: base64 with or without `whsec_`, as libraries take it, and the bytes of its text."""
+    has_prefix = secret.startswith(_BASE64_PREFIX)
+    text = secret.removeprefix(_BASE64_PREFIX)
+    if has_prefix:
+        text = text.replace("-", "+").replace("_", "/")
+    digits = text.rstrip("=")
+    try:
+        decoded = base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True)
+    except ValueError:
+        decoded = b""
+    return [secret.encode(), *([decoded] if decoded else [])]

@@ -167,3 +167,27 @@ def test_an_invalid_secret_raises_value_error(secret: str | list[str]) -> None:
 def test_a_signed_body_that_is_no_event_is_rejected(body: bytes) -> None:
     """D-81: {id, type, created_at, workspace_id, data}."""
     assert rejection_reason(body, standard_headers(body, key_of(SECRET))) == "bad_body"
+
+
+NOTIFICATION = {"id": "n1", "type": "notification", "campaign_id": "c1", "title": "Hello", "body": "Text", "url": None}
+
+
+@pytest.mark.parametrize(
+    ("own", "created_at", "workspace_id"),
+    [({"created_at": "2026-11-22T02:00:00.000000Z", "workspace_id": 7}, datetime(2026, 11, 22, 2, tzinfo=UTC), 7), ({}, NOW, 0)],
+)
+def test_a_notification_is_an_event_whose_data_is_the_message(own: dict[str, object], created_at: datetime, workspace_id: int) -> None:
+    """Issue 35: one receiver takes what subscribers get too, also from a server that does not send the time and the workspace yet."""
+    body = json.dumps({**NOTIFICATION, **own}).encode()
+
+    event = verify_webhook(body, standard_headers(body, key_of(SECRET)), SECRET, now=NOW)
+
+    assert (event.id, event.type, event.created_at, event.workspace_id) == ("n1", "notification", created_at, workspace_id)
+    assert event.data == {"campaign_id": "c1", "title": "Hello", "body": "Text", "url": None}
+    assert rejection_reason(body.replace(b"Hello", b"Bye"), standard_headers(body, key_of(SECRET))) == "wrong_signature"
+
+
+@pytest.mark.parametrize("form", [SECRET, SECRET.removeprefix("whsec_"), SECRET.replace("+", "-").replace("/", "_").rstrip("=")])
+def test_a_secret_is_taken_in_each_form_of_base64(form: str) -> None:
+    """Issue 35: with and without the prefix and the padding, and in the alphabet of URLs."""
+    assert verify_webhook(BODY, standard_headers(BODY, key_of(SECRET)), form, now=NOW) == EVENT

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from email import message_from_bytes, policy
 from email.message import EmailMessage
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -54,6 +55,9 @@ class SmtpService:
         open_connections: Those that are open.
         mails_by_connection: The number of mails on each connection.
         max_mails_per_connection: Number of mails after which the server answers 421, as some relays do.
+        max_connections: Number of open connections beyond which a further one is refused with 421, as Exim does.
+        refused_connections: The number of those so far.
+        accepts_login: The right login is accepted.
         certificate: A file to trust.
     """
 
@@ -66,6 +70,9 @@ class SmtpService:
     max_open_connections: int = 0
     mails_by_connection: dict[int, int] = field(default_factory=dict[int, int])
     max_mails_per_connection: int | None = None
+    max_connections: int | None = None
+    refused_connections: int = 0
+    accepts_login: bool = True
     protocols: set[_CountingSmtp] = field(default_factory=set["_CountingSmtp"])
 
     def reply(self, command: SmtpCommand, *replies: str) -> None:
@@ -127,8 +134,17 @@ class _CountingSmtp(SMTP):
 
     service: SmtpService
     asyncio_transport: asyncio.Transport | None = None
+    is_refused: bool = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        limit = self.service.max_connections
+        if self not in self.service.protocols and limit is not None and self.service.open_connections >= limit:
+            self.service.refused_connections += 1
+            self.is_refused = True
+            refused = cast("asyncio.Transport", transport)
+            refused.write(b"421 4.7.0 Too many connections from your host\r\n")
+            refused.close()
+            return
         if self not in self.service.protocols:  # after STARTTLS, it is called again
             self.service.protocols.add(self)
             self.service.connections += 1
@@ -138,6 +154,8 @@ class _CountingSmtp(SMTP):
         super().connection_made(transport)
 
     def connection_lost(self, error: Exception | None) -> None:
+        if self.is_refused:
+            return
         if self in self.service.protocols:
             self.service.protocols.discard(self)
             self.service.open_connections -= 1
@@ -163,7 +181,7 @@ async def run_smtp_service(
     context.load_cert_chain(service.certificate)
     settings: dict[str, Any] = {"enable_SMTPUTF8": has_smtputf8, "hostname": "mail.test", "ident": "tests"}
     if login:
-        settings |= {"authenticator": _authenticate, "auth_required": True, "auth_require_tls": tls == "starttls"}
+        settings |= {"authenticator": partial(_authenticate, service), "auth_required": True, "auth_require_tls": tls == "starttls"}
     if tls == "starttls":
         settings |= {"tls_context": context, "require_starttls": True}
 
@@ -184,8 +202,11 @@ async def run_smtp_service(
         await asyncio.sleep(0)
 
 
-def _authenticate(server: SMTP, session: Session, envelope: Envelope, mechanism: str, data: object) -> AuthResult:
-    is_right = isinstance(data, LoginPassword) and (data.login.decode(), data.password.decode()) == (USER, PASSWORD)
+def _authenticate(  # noqa: PLR0917 - the arguments of aiosmtpd
+    service: SmtpService, server: SMTP, session: Session, envelope: Envelope, mechanism: str, data: object
+) -> AuthResult:
+    given = (data.login.decode(), data.password.decode()) if isinstance(data, LoginPassword) else None
+    is_right = service.accepts_login and given == (USER, PASSWORD)
     return AuthResult(success=is_right, handled=False)
 
 

@@ -171,7 +171,7 @@ async def test_a_certificate_of_another_authority_blocks_all_mails(tls: str, tmp
         ("RCPT", "553 5.7.1 <news@example.net>: Sender address rejected: not owned by user", SendOutcome.BLOCKED),
         ("RCPT", "550 5.7.1 <kim@example.org>: Recipient address rejected: policy", SendOutcome.REJECTED),
         ("RCPT", "530 5.7.0 Authentication required", SendOutcome.BLOCKED),
-        ("RCPT", "550 No such user", SendOutcome.REJECTED),
+        ("RCPT", "550 No such user", SendOutcome.GONE),
         ("RCPT", "556 5.1.10 Domain has a null MX", SendOutcome.GONE),
         ("RCPT", "421 4.3.2 Shutting down", SendOutcome.RETRY),
         ("RCPT", "452 4.2.2 Mailbox full", SendOutcome.RETRY),
@@ -190,6 +190,63 @@ async def test_each_refusal_has_its_outcome(command: str, reply: str, outcome: S
     assert "@" not in (result.reason or "")
     assert following.outcome is SendOutcome.SENT
     assert rig.service.connections == (2 if reply.startswith("421") else 1)
+
+
+@pytest.mark.parametrize(
+    ("reply", "outcome", "concerns_host"),
+    [
+        ("550 5.4.5 Daily user sending limit exceeded", SendOutcome.BLOCKED, False),
+        ("550 5.7.1 Message rate limit exceeded for this account", SendOutcome.BLOCKED, False),
+        ("554 Sending quota exceeded", SendOutcome.BLOCKED, False),
+        ("450 4.7.1 Error: too much mail from 192.0.2.1", SendOutcome.RETRY, True),
+        ("451 4.7.500 Server busy. Please try again later", SendOutcome.RETRY, True),
+        ("452 4.5.3 Too many recipients", SendOutcome.RETRY, True),
+        ("451 Sender rate 12.0 / 1m exceeds the limit", SendOutcome.RETRY, True),
+        ("421 4.7.0 Too many errors", SendOutcome.RETRY, True),
+        ("450 4.7.1 <kim@example.org>: Recipient address rejected: Greylisted", SendOutcome.RETRY, False),
+        ("450 4.2.1 The user you are trying to contact is receiving mail at a rate", SendOutcome.RETRY, False),
+        ("552 5.2.2 The mailbox is over its quota limit", SendOutcome.REJECTED, False),
+        ("552 5.3.4 Message size exceeds fixed limit", SendOutcome.REJECTED, False),
+        ("550 Unrouteable address", SendOutcome.GONE, False),
+        ("550 <kim@example.org>: user unknown", SendOutcome.GONE, False),
+        ("550 5.1.1 <kim@example.org>: Recipient address rejected: User unknown in local recipient table", SendOutcome.GONE, False),
+        ("550 5.1.1 no outside mail", SendOutcome.REJECTED, False),
+        ("550 5.1.1 Recipient blocked by policy", SendOutcome.REJECTED, False),
+        ("550 unknown user or relay not permitted", SendOutcome.REJECTED, False),
+    ],
+)
+async def test_a_refused_recipient_is_not_a_refused_sender(reply: str, outcome: SendOutcome, rig: EmailRig, *, concerns_host: bool) -> None:
+    """Issue 35: a quota of the sender is no fault of the recipient, and the words tell an unknown mailbox from a policy."""
+    rig.service.reply("RCPT", reply)
+    result = await rig.channel.send(replace(MESSAGE, target=RECIPIENT))
+
+    assert (result.outcome, result.concerns_host) == (outcome, concerns_host)
+
+
+async def test_a_server_that_allows_fewer_connections_costs_no_mail(tmp_path: Path) -> None:
+    """Issue 35: over the limit of connections of a client, Exim answers 421. The mails wait for the connections that are open."""
+    async with run_smtp_service(tmp_path) as service:
+        service.max_connections = 2
+        channel = open_channel(service, "&connections=6")
+        results = await asyncio.gather(*(channel.send(replace(MESSAGE, target=RECIPIENT)) for _ in range(30)))
+        refused_connections = service.refused_connections
+        more = await asyncio.gather(*(channel.send(replace(MESSAGE, target=RECIPIENT)) for _ in range(30)))
+        await channel.close()
+
+    assert {result.outcome for result in [*results, *more]} == {SendOutcome.SENT}
+    assert 0 < refused_connections <= 4
+    assert service.refused_connections == refused_connections
+
+
+async def test_a_server_that_refuses_each_connection_is_busy(tmp_path: Path) -> None:
+    """Issue 35: without an open connection, the whole server is to wait."""
+    async with run_smtp_service(tmp_path) as service:
+        service.max_connections = 0
+        channel = open_channel(service)
+        result = await channel.send(replace(MESSAGE, target=RECIPIENT))
+        await channel.close()
+
+    assert (result.outcome, result.status, result.concerns_host) == (SendOutcome.RETRY, 421, True)
 
 
 @pytest.mark.parametrize("end", ["cut", "421 4.7.0 Too many errors"])

@@ -188,3 +188,32 @@ def test_an_address_is_parsed() -> None:
 
     assert (parsed.server_url, parsed.topic, parsed.priority, parsed.authorization) == ("https://[::1]:8080/", "a_b-C", 5, None)
     assert TOKEN not in repr(parse_ntfy_address(f"https://{TOKEN}@ntfy.sh/x"))
+
+
+@pytest.mark.parametrize("text", ["x" * 4_095, "x" * 4_096, "ü" * 3_000, "文" * 6_000, "🪶" * 5_000, "\n" * 4_000 + "x", '"' * 4_095])
+async def test_a_text_has_at_most_the_bytes_that_ntfy_shows(text: str, rig: NtfyRig) -> None:
+    """Issue 35: ntfy makes a file of 4,096 bytes, and refuses JSON of more than 8,192. A longer text is cut at a character."""
+    result = await rig.channel.send(replace(MESSAGE, target=rig.target, body=text))
+    request = rig.receiver.received[0]
+    message = str(rig.published[0]["message"])
+
+    assert result.outcome is SendOutcome.SENT
+    assert (len(message.encode()) <= 4_095, len(request.body) < 8_192) == (True, True)
+    assert message == text or (message.endswith("…") and text.startswith(message[:-1]) and len(message.encode()) > 3_900)
+
+
+async def test_an_empty_text_is_not_shown_as_triggered(rig: NtfyRig) -> None:
+    """Issue 35: ntfy replaces an empty text by "triggered"."""
+    await rig.channel.send(replace(MESSAGE, target=rig.target, body=" "))
+
+    assert rig.published[0]["message"] == MESSAGE.title
+
+
+@pytest.mark.parametrize(("code", "is_daily"), [(42901, False), (42902, True), (42904, False), (42905, True), (42908, True)])
+async def test_each_limit_of_ntfy_is_the_senders(code: int, rig: NtfyRig, *, is_daily: bool) -> None:
+    """Issue 35: ntfy sends no Retry-After. Its daily limits begin again at midnight UTC."""
+    rig.receiver.reply = lambda _: ntfy_error(code, "limit reached")
+    result = await rig.channel.send(replace(MESSAGE, target=rig.target))
+
+    assert (result.outcome, result.concerns_host, result.status) == (SendOutcome.RETRY, True, 429)
+    assert (result.resets_in_s is not None and 0 < result.resets_in_s <= 86_460) == is_daily

@@ -337,3 +337,22 @@ def test_an_invalid_subject_refuses_to_start(subject: str) -> None:
     """RFC 8292, 2.1."""
     with pytest.raises(WrongSettings, match="must be a mailto: or https: address"):
         load_settings({"ROOKERY_VAPID_SUBJECT": subject})
+
+
+async def test_windows_explains_itself_in_headers(rig: WebPushRig) -> None:
+    """Issue 35: 406 is a limit, and a message that was accepted may have been dropped."""
+    throttled = {"X-WNS-ERROR-DESCRIPTION": "Channel is throttled", "X-WNS-STATUS": "channelthrottled"}
+    for reply in (
+        Reply(status=406, headers=throttled, body=b""),
+        Reply(status=200, headers={"X-WNS-STATUS": "dropped"}, body=b""),
+        Reply(status=400, headers={"X-WNS-ERROR-DESCRIPTION": "Invalid TTL"}, body=b""),
+        Reply(status=406, headers={"Retry-After": "30"}, body=b""),
+    ):
+        rig.push.replies.append(reply)
+    results = [await rig.channel.send(replace(MESSAGE, target=rig.target)) for _ in range(4)]
+
+    assert [result.outcome for result in results] == [SendOutcome.RETRY, SendOutcome.RETRY, SendOutcome.REJECTED, SendOutcome.RETRY]
+    assert [result.concerns_host for result in results] == [False, False, False, True]
+    assert "Channel is throttled" in (results[0].reason or "")
+    assert "dropped" in (results[1].reason or "")
+    assert "Invalid TTL" in (results[2].reason or "")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from rookery.kernel.signing import sign
+from rookery.kernel.signing import find_secret_error, sign, to_library_secret
 from tests.deadlines import HANG_S
 
 GENERATED = "whsec_" + base64.b64encode(bytes(range(32))).decode()
@@ -90,3 +90,35 @@ def test_the_signature_equals_the_example_of_the_standard() -> None:
     )
 
     assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+_KEY = bytes(range(200, 224))
+_BASE64 = base64.b64encode(_KEY + b"\xfb\xff").decode()
+
+
+@pytest.mark.parametrize("secret", [_BASE64, f"whsec_{_BASE64}", "0123456789abcdef" * 4, "c2VjcmV0IG9mIG1pbmUgb3du", GENERATED])
+def test_the_library_takes_what_was_given_and_what_is_shown(secret: str) -> None:
+    """Issue 35: base64 with and without the prefix, and hexadecimal text, which libraries take for base64 too."""
+    body = b'{"id": "evt_1"}'
+    headers = sign(body, event_id="evt_1", at=datetime.now(UTC), secrets=[secret])
+
+    Webhook(secret).verify(body.decode(), headers)
+    Webhook(to_library_secret(secret)).verify(body.decode(), headers)
+
+
+@pytest.mark.parametrize("secret", [CHOSEN, "3f2a1b4c-5d6e-4f70-8a9b-0c1d2e3f4a5b", f"whsec_{_BASE64.rstrip('=')}", "whsec_-_" + "a" * 22])
+def test_the_library_takes_the_form_that_is_shown(secret: str) -> None:
+    """Issue 35: some libraries refuse plain text, the alphabet of URLs, and base64 without padding, so they get another form."""
+    body = b'{"id": "evt_1"}'
+    headers = sign(body, event_id="evt_1", at=datetime.now(UTC), secrets=[secret])
+
+    Webhook(to_library_secret(secret)).verify(body.decode(), headers)
+    Webhook(secret.encode()).verify(body.decode(), headers)
+
+
+@pytest.mark.parametrize(
+    ("secret", "is_refused"), [("whsec_not base64!", True), ("whsec_c2hvcnQ=", True), (CHOSEN, False), (GENERATED, False)]
+)
+def test_a_prefix_without_base64_is_refused(secret: str, *, is_refused: bool) -> None:
+    """Issue 35: no library takes it, and the error says which form it needs."""
+    assert ("base64" in (find_secret_error(secret) or "")) == is_refused

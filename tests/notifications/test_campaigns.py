@@ -417,3 +417,14 @@ async def test_a_workspace_deleted_while_messages_leave_it_leaves_nothing(rig: N
     left = await rig.instance.rookery.db.read(lambda tx: tx.fetch_all(select(attempts)))
 
     assert (len(rig.receiver.received), left) == (5, [])
+
+
+async def test_a_preview_warns_of_channels_that_cut_the_text(rig: NotificationRig) -> None:
+    """Issue 35: ntfy counts bytes, so that 2,000 characters of Chinese are too many."""
+    channels = [{"type": "ntfy", "url": "http://127.0.0.1/topic"}, {"type": "webhook", "url": "http://127.0.0.1/hook"}]
+    await rig.post("/subscribers", {"external_id": "anna", "channels": channels}, 201)
+    long, short = await rig.create_campaign(body="文" * 2_000), await rig.create_campaign(body="文" * 1_000)
+    warnings = [(await rig.post(f"/campaigns/{campaign}/preview"))["warnings"] for campaign in (long, short)]
+
+    assert [len(cast("list[str]", texts)) for texts in warnings] == [1, 0]
+    assert "ntfy: the text has 6,000 bytes" in str(warnings[0])

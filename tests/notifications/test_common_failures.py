@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import tracemalloc
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import cast
 
@@ -14,7 +14,7 @@ from rookery.notifications.messages import ChannelType, SendOutcome, SendResult
 from rookery.notifications.models import ChannelStatus, SubscriberChannel
 from rookery.notifications.sending import SendAttempt
 from rookery.notifications.store.queue import ClaimedNotification
-from tests.conftest import Settings, eventually
+from tests.conftest import Settings
 from tests.notifications.rig import Json, NotificationRig, count_states, run_notifications
 from tests.webhooks.receiver import ReceivedRequest, Reply, run_receiver
 
@@ -64,21 +64,23 @@ async def test_a_receiver_that_rejects_everything_pauses_the_campaign(settings: 
 
 
 async def test_a_host_that_knows_nobody_does_not_stop_the_others(settings: Settings) -> None:
-    """Issue 18: while another receiver accepts the messages, the campaign goes on. The deliveries fail, and the channels stay active."""
-    async with run_receiver(lambda _: _OK) as other, run_notifications(settings, lambda _: Reply(status=404)) as rig:
+    """Issues 18 and 35: other receivers get their messages. Then the campaign pauses, and the messages of the broken host wait for it."""
+    replies = {"reply": Reply(status=404)}
+    async with run_receiver(lambda _: _OK) as other, run_notifications(settings, lambda _: replies["reply"]) as rig:
+        await rig.add_subscribers(40)
         for number in range(3):
             channel = {"type": "webhook", "url": f"http://localhost:{other.port}/{number}"}
             await rig.post("/subscribers", {"external_id": f"other{number}", "channels": [channel]}, 201)
-        await rig.wait_for_status(await rig.send_campaign(), "sent")
-        other.received.clear()
-        await rig.add_subscribers(40)
-        rig.receiver.gate = asyncio.Event()
-        campaign = await rig.send_campaign(rate_per_second=400)
-        await eventually(lambda: len(other.received) == 3)  # before ten messages have failed, which would pause the campaign
-        rig.receiver.gate.set()
-        view = await rig.wait_for_status(campaign, "sent")
+        campaign = await rig.send_campaign()
+        view = await rig.wait_for_pause(campaign)
 
-        assert (count_states(view), len(other.received)) == ({"sent": 3, "failed": 40}, 3)
+        assert (count_states(view), len(other.received)) == ({"sent": 3, "pending": 40}, 3)
+        assert "The receiver answered 404" in str(view["status_reason"])
+        assert view["resume_at"] is not None
+        assert await _list_statuses(rig) == {"active"}
+        replies["reply"] = _OK
+        await rig.post(f"/campaigns/{campaign}/resume")
+        assert count_states(await rig.wait_for_status(campaign, "sent")) == {"sent": 43}
         assert await _list_statuses(rig) == {"active"}
 
 
@@ -122,28 +124,34 @@ _SENT = SendResult(outcome=SendOutcome.SENT, status=250)
 
 
 @pytest.mark.parametrize(
-    ("kind", "results", "used_attempts", "is_common"),
+    ("kind", "results", "used_attempts", "effect"),
     [
-        (ChannelType.EMAIL, [_RELAY_DENIED] * 10, 0, True),
-        (ChannelType.EMAIL, [_RELAY_DENIED] * 9, 0, False),
-        (ChannelType.EMAIL, [_SENT, *[_RELAY_DENIED] * 20], 0, False),
-        (ChannelType.EMAIL, [*[_RELAY_DENIED] * 9, _GONE, _RELAY_DENIED], 0, True),
-        (ChannelType.EMAIL, [_GONE] * 20, 0, False),
-        (ChannelType.WEBPUSH, [_GONE] * 20, 0, False),
-        (ChannelType.NTFY, [_GONE] * 10, 0, True),
-        (ChannelType.WEBHOOK, [_DOWN] * 20, 0, False),
-        (ChannelType.WEBHOOK, [_DOWN] * 10, 5, True),
-        (ChannelType.APPRISE, [*[_RELAY_DENIED] * 5, *[_DOWN] * 5], 5, False),
+        (ChannelType.EMAIL, [_RELAY_DENIED] * 10, 0, "pause"),
+        (ChannelType.EMAIL, [_RELAY_DENIED] * 9, 0, None),
+        (ChannelType.EMAIL, [_SENT, *[_RELAY_DENIED] * 10], 0, "pause"),
+        (ChannelType.EMAIL, [*[_RELAY_DENIED] * 9, _SENT, *[_RELAY_DENIED] * 9], 0, None),
+        (ChannelType.EMAIL, [*[_RELAY_DENIED] * 9, _GONE, _RELAY_DENIED], 0, "pause"),
+        (ChannelType.EMAIL, [replace(_RELAY_DENIED, reason=f"550 5.7.1 denied (id {number})") for number in range(10)], 0, "pause"),
+        (ChannelType.EMAIL, [replace(_RELAY_DENIED, reason=f"550 5.7.{number} denied") for number in range(10)], 0, None),
+        (ChannelType.EMAIL, [_GONE] * 20, 0, None),
+        (ChannelType.WEBPUSH, [_GONE] * 20, 0, None),
+        (ChannelType.NTFY, [_GONE] * 10, 0, "pause"),
+        (ChannelType.WEBHOOK, [_DOWN] * 2, 0, None),
+        (ChannelType.WEBHOOK, [_DOWN] * 3, 0, "wait"),
+        (ChannelType.WEBHOOK, [_DOWN, _SENT, _DOWN, _SENT, _DOWN], 5, None),
+        (ChannelType.APPRISE, [*[_RELAY_DENIED] * 5, *[_DOWN] * 2, *[_RELAY_DENIED] * 4], 0, None),
     ],
 )
-def test_the_same_final_failure_in_a_row_is_common(
-    kind: ChannelType, results: list[SendResult], used_attempts: int, *, is_common: bool
-) -> None:
-    """Issue 18: push services and mail servers are right about addresses that are gone; a fault that may pass is tried again first."""
+def test_the_same_failure_in_a_row_is_common(kind: ChannelType, results: list[SendResult], used_attempts: int, effect: str | None) -> None:
+    """
+    Issues 18 and 35: ten final failures in a row pause the campaign, whatever was accepted before. A host that is down only waits.
+
+    Push services and mail servers are right about addresses that are gone.
+    """
     failures = _record_all(FailureStreaks(), kind, results, used_attempts=used_attempts)
 
-    assert bool(failures) == is_common
-    assert all(failure.pause_reason is not None for failure in failures)
+    assert bool(failures) == (effect is not None)
+    assert all(failure.is_fault == (effect == "pause") for failure in failures)
 
 
 def test_messages_that_may_have_arrived_count_as_failures() -> None:

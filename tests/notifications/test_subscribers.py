@@ -54,6 +54,7 @@ async def test_an_external_id_is_unique_in_the_workspace(rig: NotificationRig) -
         ({"type": "ntfy", "url": "https://ntfy.example/"}, "URL of a topic"),
         ({"type": "apprise", "url": "not a url"}, "Apprise URL"),
         ({"type": "ntfy", "url": "https://***@127.0.0.1/topic"}, "is masked"),
+        ({"type": "webhook", "url": "http://a.example/", "expirationTime": 1}, "expirationTime: is not a field"),
         ({"type": "webpush", "endpoint": "https://push.example/a", "keys": {**_KEYS, "auth": "c2hvcnQ"}}, "16 bytes"),
         ({"type": "webpush", "endpoint": "https://push.example/a", "keys": {**_KEYS, "p256dh": "AAAA"}}, "P-256"),
     ],
@@ -319,3 +320,23 @@ async def test_an_import_over_the_limit_is_413(rig: NotificationRig) -> None:
     )
 
     assert (response.status_code, response.json()["error"]) == (413, "payload_too_large")
+
+
+@pytest.mark.parametrize(("ends_at_ms", "status"), [(None, "active"), (4_102_444_800_000, "active"), (1_700_000_000_000.5, "invalid")])
+async def test_a_subscription_is_taken_as_the_browser_gives_it(rig: NotificationRig, ends_at_ms: float | None, status: str) -> None:
+    """Issue 35: `PushSubscription.toJSON()` has `expirationTime`. One that has passed makes the channel invalid, not the request."""
+    subscription = {"endpoint": "https://127.0.0.1/push/a", "expirationTime": ends_at_ms, "keys": _KEYS}
+    channel = {"type": "webpush", **subscription}
+    created = await rig.post("/subscribers", {"external_id": "api", "channels": [channel]}, 201)
+    line = json.dumps({"external_id": "jsonl", "channels": [channel]}).encode()
+    cell = json.dumps(subscription).replace('"', '""')
+    for content, kind in ((line, "application/x-ndjson"), (f'external_id,webpush\ncsv,"{cell}"\n'.encode(), "text/csv")):
+        response = await rig.caller.http.post("/v1/notify/subscribers/import", content=content, headers={"Content-Type": kind})
+        assert response.json()["created"] == 1, response.text
+    rows = cast("list[Json]", (await rig.get("/subscribers"))["data"])
+    channels = [cast("list[Json]", row["channels"])[0] for row in rows]
+
+    assert {row["external_id"] for row in rows} == {"api", "jsonl", "csv"}
+    assert {channel["status"] for channel in channels} == {status}
+    assert ("expirationTime" in str(channels[0]["status_reason"])) == (status == "invalid")
+    assert created["external_id"] == "api"

@@ -24,6 +24,7 @@ SIGNATURE_HEADER = "X-Webhook-Signature"
 ID_HEADER, TIMESTAMP_HEADER, STANDARD_SIGNATURE_HEADER = "webhook-id", "webhook-timestamp", "webhook-signature"
 
 _SECRET_LENGTH_BYTES = 32
+_MIN_KEY_BYTES = 16
 
 
 def generate_signing_secret() -> Secret:
@@ -46,7 +47,9 @@ def sign(body: bytes, *, event_id: str, at: datetime, secrets: Sequence[str]) ->
         SIGNATURE_HEADER: signature(body, secrets[-1]),
         ID_HEADER: event_id,
         TIMESTAMP_HEADER: timestamp,
-        STANDARD_SIGNATURE_HEADER: " ".join(standard_signature(body, secret, event_id=event_id, timestamp=timestamp) for secret in secrets),
+        STANDARD_SIGNATURE_HEADER: " ".join(
+            signature for secret in secrets for signature in standard_signatures(body, secret, event_id=event_id, timestamp=timestamp)
+        ),
     }
 
 
@@ -55,17 +58,48 @@ def signature(body: bytes, secret: str) -> str:
     return "sha256=" + hmac.digest(secret.encode(), body, sha256).hex()
 
 
-def standard_signature(body: bytes, secret: str, *, event_id: str, timestamp: str) -> str:
-    """Return `v1,` and the HMAC-SHA256 of id, time and *body*, joined by dots, in base64."""
+def standard_signatures(body: bytes, secret: str, *, event_id: str, timestamp: str) -> list[str]:
+    """Return `v1,` and the HMAC-SHA256 of id, time and *body*, joined by dots, in base64: one for each key that *secret* may stand for."""
     covered = b".".join((event_id.encode(), timestamp.encode(), body))
-    return "v1," + base64.b64encode(hmac.digest(decode_standard_key(secret), covered, sha256)).decode()
+    return ["v1," + base64.b64encode(hmac.digest(key, covered, sha256)).decode() for key in list_standard_keys(secret)]
 
 
-def decode_standard_key(secret: str) -> bytes:
-    """Return the key of a secret by the Standard Webhooks specification. A secret in another format is its own key."""
-    if secret.startswith(SECRET_PREFIX):
-        try:
-            return base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
-        except ValueError:  # Invalid base64.
-            pass
-    return secret.encode()
+def list_standard_keys(secret: str) -> list[bytes]:
+    """
+    Return the keys that a secret may stand for by the Standard Webhooks specification. Receivers accept a signature of any of them.
+
+    The libraries of the standard take a secret as base64, with or without `whsec_`. Rookery always took one without the prefix as text.
+    So a text that is base64 too has both keys.
+    """
+    key = _decode_base64(secret)
+    if secret.startswith(SECRET_PREFIX) and key is not None and secret.removeprefix(SECRET_PREFIX) == base64.b64encode(key).decode():
+        return [key]
+    return [secret.encode()] if key is None else [secret.encode(), key]
+
+
+def find_secret_error(secret: str) -> str | None:
+    """Return why no library of the standard can take a secret with the prefix; None if it can, or if it is plain text."""
+    if not secret.startswith(SECRET_PREFIX) or len(_decode_base64(secret) or b"") >= _MIN_KEY_BYTES:
+        return None
+    return (
+        f"after {SECRET_PREFIX}, must have at least {_MIN_KEY_BYTES} bytes in base64; leave out {SECRET_PREFIX} for a secret of plain text"
+    )
+
+
+def to_library_secret(secret: str) -> str:
+    """Return the form of a secret that each library of the standard takes: `whsec_` and its key in padded base64."""
+    return SECRET_PREFIX + base64.b64encode(list_standard_keys(secret)[-1]).decode()
+
+
+def _decode_base64(secret: str) -> bytes | None:
+    """Return the bytes of base64, padded or not, or None. Only after the prefix, it may have the alphabet of URLs."""
+    text = secret.removeprefix(SECRET_PREFIX)
+    if text != secret:
+        text = text.replace("-", "+").replace("_", "/")
+    digits = text.rstrip("=")
+    if not digits or len(text) - len(digits) not in {0, -len(digits) % 4}:
+        return None
+    try:
+        return base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True)
+    except ValueError:
+        return None

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from rookery.access.models import Tenant
 from rookery.kernel.db import Tx
 from rookery.kernel.errors import NotFound, ValidationFailed
+from rookery.notifications.message_limits import find_length_warnings
 from rookery.notifications.models import (
     Campaign,
     CampaignPreview,
@@ -99,6 +100,7 @@ def preview(tx: Tx, tenant: Tenant, campaign: Campaign, *, subscriber: str | Non
         missing_variables=find_missing(tx, campaign),
         sample_external_id=None if sample is None or message is None else sample.subscriber.external_id,
         message=message,
+        warnings=() if message is None else find_length_warnings(message, by_channel),
     )
 
 

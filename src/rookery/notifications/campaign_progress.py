@@ -21,19 +21,21 @@ from rookery.notifications.campaign_states import CampaignAction, next_status
 from rookery.notifications.campaigns import CANCELLED_REASON, finish_status, publish_status
 from rookery.notifications.common_failures import CommonFailure
 from rookery.notifications.events import ChannelChanged, SubscriberEvent
+from rookery.notifications.host_waits import HostWaits
 from rookery.notifications.messages import SendOutcome
-from rookery.notifications.models import Campaign, CampaignStatus, ChannelStatus, NotificationState
+from rookery.notifications.models import Campaign, CampaignStatus, ChannelStatus, HostKey, NotificationState
 from rookery.notifications.outcomes import clean_reason
 from rookery.notifications.schedules import MISSED_AFTER
 from rookery.notifications.sending import SendAttempt
 from rookery.notifications.store import campaigns as store
-from rookery.notifications.store import log, queue, subscribers
+from rookery.notifications.store import host_waits, log, queue, subscribers
 from rookery.notifications.store.queue import AbandonedClaim, ClaimedNotification, NotificationResult
 from rookery.notifications.subscribers import describe_channels
 
 _log = structlog.stdlib.get_logger("rookery.notifications")
 
 _TICK = timedelta(microseconds=1)
+_MIN_PROBE_DELAY = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,24 +116,27 @@ class CampaignProgress:
         existing_results = [result for result in results if result.claim.campaign_id in campaigns]
         if not existing_results:  # the campaigns or their workspace were deleted, and nothing of them may be left
             return
-        queue.store_results(tx, [_stop_cancelled(result, campaigns[result.claim.campaign_id]) for result in existing_results])
+        waits = HostWaits.load(tx, attempts, common_failures, campaigns, now)
+        final_results = [_stop_cancelled(waits.postpone(result), campaigns[result.claim.campaign_id]) for result in existing_results]
+        queue.store_results(tx, final_results)
         log.add_to_outbox(tx, [attempt.outbox_message for attempt in attempts if attempt.outbox_message is not None])
         confirmed_ids = [attempt.claim.channel.id for attempt in attempts if attempt.result.outcome is SendOutcome.SENT]
         subscribers.confirm_channels(tx, sorted(set(confirmed_ids)), at=now)
-        excused_ids = {send.channel_id for failure in common_failures for send in failure.sends}
+        excused_ids = {send.channel_id for failure in common_failures for send in failure.sends} | waits.excused_channel_ids
         for attempt in attempts:
             result, claim = attempt.result, attempt.claim
             if result.outcome is SendOutcome.GONE and claim.channel.id not in excused_ids:
                 self._invalidate(tx, claim, clean_reason(result.reason) or "The address no longer exists.", now)
-            elif result.outcome is SendOutcome.RETRY and result.retry_after_s and claim.channel.host:
-                until = now + timedelta(seconds=min(result.retry_after_s, MISSED_AFTER.total_seconds()))
-                queue.delay_host(tx, claim.campaign_id, claim.channel.host, now, until=until)
+        waits.save(tx)
         for attempt in attempts:
             if attempt.result.outcome is SendOutcome.BLOCKED:
-                campaign_id = attempt.claim.campaign_id
-                campaigns[campaign_id] = self._pause(tx, campaigns[campaign_id], attempt.result.reason, now)
+                campaign = campaigns[attempt.claim.campaign_id]
+                resume_at = waits.get_until(attempt)
+                campaigns[campaign.id] = self._pause(tx, campaign, attempt.result.reason, now, resume_at=resume_at)
         for failure in common_failures:
-            self._excuse(tx, failure, campaigns, now)
+            self._excuse(tx, failure, campaigns, now, until=waits.get_until(failure.latest))
+        for campaign_id in sorted(waits.recovered_campaign_ids):
+            campaigns[campaign_id] = self._resume(tx, campaigns[campaign_id], now)
 
     def release(
         self,
@@ -148,9 +153,12 @@ class CampaignProgress:
             if claim.campaign_id not in campaigns or campaigns[claim.campaign_id].status is CampaignStatus.CANCELLED
         }
         queue.release_claims(tx, claims, worker_id=worker_id, skipped_campaigns=cancelled)
+        released = [claim if isinstance(claim, ClaimedNotification) else claim.claim for claim, _ in claims]
+        host_waits.cancel_probes(tx, {HostKey.of_channel(claim.channel) for claim in released if claim is not None})
 
     def finish(self, tx: Tx, campaign: Campaign, now: datetime) -> None:
         """End a campaign without open deliveries."""
+        campaign = self._resume(tx, campaign, now)  # the deliveries of one that waited have expired
         action, reason = finish_status(tx, campaign)
         status = next_status(campaign, action)
         self._change(tx, campaign, replace(campaign, status=status, status_reason=clean_reason(reason), ended_at=now), now)
@@ -172,8 +180,8 @@ class CampaignProgress:
         for action, change in sorted(changes, key=lambda item: item[1].workspace_id):
             self._audit.record(tx, SYSTEM_ACTOR, change.workspace_id, action, change.subject, before=change.before, after=change.after)
 
-    def _excuse(self, tx: Tx, failure: CommonFailure, campaigns: dict[str, Campaign], now: datetime) -> None:
-        """Activate the channels of a common failure again. If it pauses the campaign, open its deliveries again, but no unknown ones."""
+    def _excuse(self, tx: Tx, failure: CommonFailure, campaigns: dict[str, Campaign], now: datetime, *, until: datetime | None) -> None:
+        """Activate the channels of a common failure again, and open its deliveries again, but no unknown ones."""
         for send in failure.sends:
             if send.outcome is SendOutcome.GONE and queue.revalidate_channel(tx, send.channel_id):
                 event = SubscriberEvent(
@@ -192,17 +200,43 @@ class CampaignProgress:
                 )
                 tx.before_commit(self._record_audit, change)
         campaign = campaigns.get(failure.sends[0].campaign_id)
-        if failure.pause_reason is None or campaign is None or campaign.status not in {CampaignStatus.SENDING, CampaignStatus.PAUSED}:
+        if campaign is None or until is None or campaign.status not in {CampaignStatus.SENDING, CampaignStatus.PAUSED}:
             return
-        queue.reopen_failed(tx, [send.delivery_id for send in failure.sends], now)
-        campaigns[campaign.id] = self._pause(tx, campaign, failure.pause_reason, now)
+        queue.reopen(tx, [send.delivery_id for send in failure.sends], until=until)
 
-    def _pause(self, tx: Tx, campaign: Campaign, reason: str | None, now: datetime) -> Campaign:
-        """Pause a campaign that is being sent, because of a fault that is common to all addresses; return it."""
+    def pause_if_only_faults_remain(self, tx: Tx, campaign: Campaign, now: datetime) -> Campaign:
+        """Pause a campaign whose open deliveries are all to hosts with a fault, and return it; or set when a paused one is tried again."""
+        if campaign.status is CampaignStatus.SENDING and host_waits.is_anything_else_open(tx, campaign.id):
+            return campaign
+        fault = host_waits.find_next_fault(tx, campaign.id)
+        if fault is None:
+            return self._resume(tx, campaign, now) if campaign.is_probing else campaign
+        target = fault.channel_type.value + (f" to {fault.host}" if fault.host else "")
+        reason = f"No more messages by {target} are sent for now, because they fail with the same error: {fault.reason}"
+        return self._pause(tx, campaign, reason, now, resume_at=max(fault.until, now + _MIN_PROBE_DELAY))
+
+    def _pause(self, tx: Tx, campaign: Campaign, reason: str | None, now: datetime, *, resume_at: datetime | None) -> Campaign:
+        """
+        Pause a campaign that is being sent, because of a fault that is common to all addresses; return it.
+
+        One that is paused by such a fault already gets the new time and reason.
+        """
+        new = replace(campaign, status_reason=clean_reason(reason), resume_at=None if campaign.test_of is not None else resume_at)
+        if campaign.is_probing:
+            store.update_campaign(tx, new)
+            return new
         if campaign.status is not CampaignStatus.SENDING:
             return campaign
-        new = replace(campaign, status=next_status(campaign, CampaignAction.PAUSE), status_reason=clean_reason(reason))
+        new = replace(new, status=next_status(campaign, CampaignAction.PAUSE))
         _log.warning("notifications.campaign_paused", campaign=campaign.id, reason=new.status_reason)
+        return self._change(tx, campaign, new, now)
+
+    def _resume(self, tx: Tx, campaign: Campaign, now: datetime) -> Campaign:
+        """Resume a campaign that a fault has paused; return it."""
+        if not campaign.is_probing:
+            return campaign
+        new = replace(campaign, status=next_status(campaign, CampaignAction.RESUME), status_reason=None, resume_at=None)
+        _log.info("notifications.campaign_resumed", campaign=campaign.id)
         return self._change(tx, campaign, new, now)
 
     def _invalidate(self, tx: Tx, claim: ClaimedNotification, reason: str, now: datetime) -> None:

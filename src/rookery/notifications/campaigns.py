@@ -21,6 +21,7 @@ from rookery.notifications import audiences
 from rookery.notifications.campaign_states import CampaignAction, next_status, require_deletable, require_editable
 from rookery.notifications.events import CampaignEvent
 from rookery.notifications.models import (
+    ALL_WORKSPACES,
     Audience,
     Campaign,
     CampaignDraft,
@@ -29,10 +30,12 @@ from rookery.notifications.models import (
     CampaignStatistics,
     CampaignStatus,
     CampaignView,
+    CampaignWait,
     NotificationState,
 )
 from rookery.notifications.rendering import find_text_faults
 from rookery.notifications.store import campaigns as store
+from rookery.notifications.store import host_waits
 
 CANCELLED_REASON = "The campaign was cancelled."
 _BY_HAND_REASON = "Paused on request."
@@ -185,6 +188,7 @@ class Campaigns:
 
         def change(tx: Tx, old: Campaign, now: datetime) -> Campaign:
             next_status(old, CampaignAction.SEND)
+            host_waits.try_again(tx, old, now)
             return audiences.start(tx, old, now)
 
         return await self._act(tenant, campaign_id, change, "started", expected)
@@ -253,12 +257,28 @@ class Campaigns:
         return await self._act(tenant, campaign_id, _set(CampaignAction.UNSCHEDULE), "unscheduled", expected)
 
     async def pause(self, tenant: Tenant, campaign_id: str, *, expected: ExpectedETags = None) -> CampaignView:
-        """Pause a campaign. Messages that are being sent are finished. Raises as `schedule`."""
-        return await self._act(tenant, campaign_id, _set(CampaignAction.PAUSE, _BY_HAND_REASON), "paused", expected)
+        """
+        Pause a campaign, also one that a fault has paused and that would resume by itself. Messages that are being sent are finished.
+
+        Raises as `schedule`.
+        """
+
+        def change(tx: Tx, old: Campaign, now: datetime) -> Campaign:
+            if old.is_probing:
+                return replace(old, resume_at=None, status_reason=_BY_HAND_REASON)
+            return _set(CampaignAction.PAUSE, _BY_HAND_REASON)(tx, old, now)
+
+        return await self._act(tenant, campaign_id, change, "paused", expected)
 
     async def resume(self, tenant: Tenant, campaign_id: str, *, expected: ExpectedETags = None) -> CampaignView:
-        """Resume a paused campaign. Raises as `schedule`."""
-        return await self._act(tenant, campaign_id, _set(CampaignAction.RESUME), "resumed", expected)
+        """Resume a paused campaign. One message is tried at once to each host that waits. Raises as `schedule`."""
+
+        def change(tx: Tx, old: Campaign, now: datetime) -> Campaign:
+            new = _set(CampaignAction.RESUME)(tx, old, now)
+            host_waits.try_again(tx, old, now)
+            return new
+
+        return await self._act(tenant, campaign_id, change, "resumed", expected)
 
     async def cancel(self, tenant: Tenant, campaign_id: str, *, expected: ExpectedETags = None) -> CampaignView:
         """Cancel a campaign. Its pending deliveries are skipped. Raises as `schedule`."""
@@ -266,7 +286,7 @@ class Campaigns:
         def change(tx: Tx, old: Campaign, now: datetime) -> Campaign:
             status = next_status(old, CampaignAction.CANCEL)
             store.skip_pending(tx, old.id, reason=CANCELLED_REASON, at=now)
-            return replace(old, status=status, status_reason=None, ended_at=now)
+            return replace(old, status=status, status_reason=None, resume_at=None, ended_at=now)
 
         return await self._act(tenant, campaign_id, change, "cancelled", expected)
 
@@ -285,6 +305,7 @@ class Campaigns:
             status = next_status(old, CampaignAction.RETRY)
             if not store.retry_failed(tx, old.id, at=now, until=now + timedelta(seconds=old.ttl_s)):
                 raise Conflict(f"The campaign {old.id!r} has no failed deliveries to send again.")
+            host_waits.try_again(tx, old, now)
             return replace(old, status=status, status_reason=None, ended_at=None)
 
         return await self._act(tenant, campaign_id, change, "retried", expected)
@@ -357,10 +378,22 @@ def require_campaign(tx: Tx, tenant: Tenant, campaign_id: str, *, lock: bool = F
 def view_all(tx: Tx, campaigns: Sequence[Campaign]) -> list[CampaignView]:
     """Return campaigns with their statistics."""
     counts = store.count_by_state(tx, [campaign for campaign in campaigns if campaign.final_counts is None])
+    waits = _find_waits(tx, [campaign for campaign in campaigns if campaign.status is CampaignStatus.SENDING or campaign.is_probing])
     return [
-        CampaignView(campaign=campaign, statistics=counts.get(campaign.id) or CampaignStatistics(by_channel=campaign.final_counts or {}))
+        CampaignView(
+            campaign=campaign,
+            statistics=counts.get(campaign.id) or CampaignStatistics(by_channel=campaign.final_counts or {}),
+            waits=tuple(wait for wait in waits if wait.campaign_id == campaign.id),
+        )
         for campaign in campaigns
     ]
+
+
+def _find_waits(tx: Tx, campaigns: Sequence[Campaign]) -> list[CampaignWait]:
+    """Return the hosts for which deliveries of campaigns wait."""
+    scopes = host_waits.find_scopes(tx, {campaign.workspace_id for campaign in campaigns}) if campaigns else frozenset[int]()
+    is_waiting = [campaign.id for campaign in campaigns if scopes & {ALL_WORKSPACES, campaign.workspace_id}]
+    return host_waits.list_of_campaigns(tx, is_waiting)
 
 
 def publish_status(bus: EventBus, tx: Tx, old: Campaign, new: Campaign, at: datetime) -> None:
@@ -382,17 +415,20 @@ def finish_status(tx: Tx, campaign: Campaign) -> tuple[CampaignAction, str | Non
     """Return the action that ends a campaign without open deliveries, with its reason: it failed if each delivery failed."""
     statistics = store.count_by_state(tx, [campaign])[campaign.id]
     failed = statistics.count(NotificationState.FAILED)
-    if not failed or failed != statistics.total:
+    if not failed:
         return CampaignAction.FINISH, None
-    count = "Its only delivery" if failed == 1 else f"Each of its {failed:,} deliveries"
+    if failed != statistics.total:
+        action, count = CampaignAction.FINISH, f"{failed:,} of its {statistics.total:,} deliveries"
+    else:
+        action, count = CampaignAction.FAIL, "Its only delivery" if failed == 1 else f"Each of its {failed:,} deliveries"
     reason = store.find_last_failure(tx, campaign.id)
-    return CampaignAction.FAIL, f"{count} failed." if reason is None else f"{count} failed. The last reason: {reason}"
+    return action, f"{count} failed." if reason is None else f"{count} failed. The last reason: {reason}"
 
 
 def _set(action: CampaignAction, reason: str | None = None) -> Callable[[Tx, Campaign, datetime], Campaign]:
     def change(tx: Tx, old: Campaign, now: datetime) -> Campaign:
         del tx, now
-        return replace(old, status=next_status(old, action), status_reason=reason)
+        return replace(old, status=next_status(old, action), status_reason=reason, resume_at=None)
 
     return change
 

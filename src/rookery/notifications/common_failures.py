@@ -1,28 +1,35 @@
 """
-Failures that all targets have in common, such as a receiver that answers 404 to every message after a wrong deployment (D-70).
+Failures that all targets of a host have in common, such as a receiver that answers 404 to every message after a deployment (D-70).
 
-One subscriber whose address is wrong fails alone. If many in a row fail with the same error and none is accepted, the fault is not theirs.
+One subscriber whose address is wrong fails alone. If many in a row fail with the same error, the fault is not theirs, whatever the host
+accepted before: the host waits, and their deliveries are open again.
 """
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from rookery.notifications.messages import ChannelType, SendOutcome
-from rookery.notifications.models import NotificationState
+from rookery.notifications.messages import ChannelType, SendOutcome, SendResult
+from rookery.notifications.models import HostKey, NotificationState
 from rookery.notifications.sending import SendAttempt, evaluate_attempt_result
 
 MIN_COMMON_FAILURES = 10
-"""Failures in a row after which the fault is common."""
+"""Failures in a row, with the same error, after which the fault is common."""
+
+MIN_HOST_OUTAGES = 3
+"""Deliveries in a row that were not accepted for now, after which the host as a whole is down or busy."""
 
 MAX_HOSTS = 256
 """Hosts of a campaign whose failures are counted. Of the million that subscribers may have, those with the latest results count."""
 
-_JUDGES_OF_ADDRESSES = frozenset({ChannelType.EMAIL, ChannelType.WEBPUSH})
+JUDGES_OF_ADDRESSES = frozenset({ChannelType.EMAIL, ChannelType.WEBPUSH})
 """The types whose services know all addresses, so that many of them may be gone. The oldest ones are sent first."""
+
+_ENHANCED_CODE = re.compile(r"\b[245]\.\d{1,3}\.\d{1,3}\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,73 +62,103 @@ class FailedSend:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonFailure:
     """
-    Failed attempts to one host whose fault is not that of the subscribers. Their channels stay active.
+    Failed attempts to one host whose fault is not that of the subscribers. Their channels stay active, and their deliveries open.
 
     Attributes:
-        pause_reason: Why the campaign is paused, so that the deliveries are open again; None: other hosts accept its messages.
+        latest: The last of the attempts, from which the wait of the host follows.
     """
 
+    host: HostKey
     sends: Sequence[FailedSend]
-    pause_reason: str | None
+    latest: SendAttempt
+
+    @property
+    def is_fault(self) -> bool:
+        """True if the host refuses the messages for good; false if it is down or busy."""
+        return self.latest.result.outcome is not SendOutcome.RETRY
+
+
+@dataclass(slots=True)
+class _Streak:
+    """
+    Failures in a row with the same cause.
+
+    Attributes:
+        count: The failures, or the deliveries that failed, up to the number that counts.
+        delivery_ids: The deliveries that failed.
+        sends: The failures that no common failure has yet.
+    """
+
+    cause: object = None
+    count: int = 0
+    delivery_ids: set[str] = field(default_factory=set[str])
+    sends: list[FailedSend] = field(default_factory=list[FailedSend])
+
+    def begin(self, cause: object = None) -> None:
+        """Forget the failures in a row; the next ones have *cause*."""
+        self.cause, self.count = cause, 0
+        self.delivery_ids.clear()
+        self.sends.clear()
+
+    def add(self, attempt: SendAttempt, cause: object, *, minimum: int, counts_deliveries: bool = False) -> Sequence[FailedSend]:
+        """Add a failure. Return those without a common failure if there are *minimum* in a row; otherwise nothing."""
+        if self.cause != cause:
+            self.begin(cause)
+        if self.count < minimum and not (counts_deliveries and attempt.claim.id in self.delivery_ids):
+            self.delivery_ids.add(attempt.claim.id)
+            self.count += 1
+        self.sends.append(FailedSend.from_attempt(attempt))
+        if self.count < minimum:
+            return ()
+        sends = tuple(self.sends)
+        self.sends.clear()
+        return sends
 
 
 @dataclass(slots=True)
 class _HostFailures:
-    """The last failures in a row of one host, all with the same reason. *sends* are those that no common failure has yet."""
+    """The failures of one host since it last accepted a message: those that are final, and those that may pass."""
 
-    is_accepting: bool = False
-    reason: str | None = None
-    count: int = 0
-    sends: list[FailedSend] = field(default_factory=list[FailedSend])
-
-    def begin(self, reason: str | None) -> None:
-        """Forget the failures in a row; the next ones have *reason*."""
-        self.reason, self.count = reason, 0
-        self.sends.clear()
+    final: _Streak = field(default_factory=_Streak)
+    temporary: _Streak = field(default_factory=_Streak)
 
 
 @dataclass(slots=True)
 class FailureStreaks:
-    """The failures of a campaign by type of channel and host, since this process leased it."""
+    """The failures of a campaign by host, since this process leased it."""
 
-    _hosts: OrderedDict[tuple[ChannelType, str], _HostFailures] = field(default_factory=OrderedDict[tuple[ChannelType, str], _HostFailures])
-    _accepting_types: set[ChannelType] = field(default_factory=set[ChannelType])
+    _hosts: OrderedDict[HostKey, _HostFailures] = field(default_factory=OrderedDict[HostKey, _HostFailures])
 
     def record(self, attempt: SendAttempt) -> CommonFailure | None:
         """Add an attempt. Return the failures with *attempt* if their fault is common; None if it is not."""
-        kind, host, outcome = attempt.claim.channel.type, attempt.claim.channel.host, attempt.result.outcome
-        failures = self._get_failures(kind, host)
-        if outcome is SendOutcome.SENT:
-            failures.is_accepting = True
-            failures.begin(None)
-            self._accepting_types.add(kind)
+        host, result = HostKey.of_channel(attempt.claim.channel), attempt.result
+        failures = self._get_failures(host)
+        if result.outcome is SendOutcome.SENT:
+            failures.final.begin()
+            failures.temporary.begin()
             return None
-        if failures.is_accepting or not _is_final(attempt) or (outcome is SendOutcome.GONE and kind in _JUDGES_OF_ADDRESSES):
-            return None
-        if failures.reason != attempt.result.reason:
-            failures.begin(attempt.result.reason)
-        failures.sends.append(FailedSend.from_attempt(attempt))
-        failures.count += 1
-        if failures.count < MIN_COMMON_FAILURES:
-            return None
-        sends = tuple(failures.sends)
-        failures.sends.clear()
-        return CommonFailure(sends=sends, pause_reason=self._describe(kind, host, attempt))
+        sends: Sequence[FailedSend] = ()
+        if result.outcome is SendOutcome.RETRY and not result.concerns_host:
+            sends = failures.temporary.add(attempt, "temporary", minimum=MIN_HOST_OUTAGES, counts_deliveries=True)
+        elif _is_final(attempt) and not (result.outcome is SendOutcome.GONE and host.channel_type in JUDGES_OF_ADDRESSES):
+            sends = failures.final.add(attempt, _identify_cause(result), minimum=MIN_COMMON_FAILURES)
+        return CommonFailure(host=host, sends=sends, latest=attempt) if sends else None
 
-    def _get_failures(self, kind: ChannelType, host: str) -> _HostFailures:
-        failures = self._hosts.setdefault((kind, host), _HostFailures())
-        self._hosts.move_to_end((kind, host))
+    def _get_failures(self, host: HostKey) -> _HostFailures:
+        failures = self._hosts.setdefault(host, _HostFailures())
+        self._hosts.move_to_end(host)
         if len(self._hosts) > MAX_HOSTS:
             self._hosts.popitem(last=False)
         return failures
 
-    def _describe(self, kind: ChannelType, host: str, attempt: SendAttempt) -> str | None:
-        """Return the reason of a pause; None if another host accepts messages of this type."""
-        if kind in self._accepting_types:
-            return None
-        target = f"{kind.value} messages" + (f" to {host}" if host else "")
-        return f"{MIN_COMMON_FAILURES} {target} failed with the same error, and none was accepted: {attempt.result.reason}"
-
 
 def _is_final(attempt: SendAttempt) -> bool:
     return evaluate_attempt_result(attempt).state in {NotificationState.FAILED, NotificationState.UNKNOWN}
+
+
+def _identify_cause(result: SendResult) -> object:
+    """Return what two failures of the same cause have in common: status and enhanced code. Texts may name ids and addresses."""
+    if result.status is None:
+        return result.reason
+    code = _ENHANCED_CODE.search(result.reason or "")
+    return result.status, code and code.group()

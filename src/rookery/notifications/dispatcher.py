@@ -32,11 +32,11 @@ from rookery.notifications.delivery_counters import DeliveryCounters
 from rookery.notifications.errors import ChannelNotReady
 from rookery.notifications.leased_campaigns import ClaimRelease, LeasedCampaign
 from rookery.notifications.messages import ChannelType, SendOutcome
-from rookery.notifications.models import Campaign, CampaignStatus
+from rookery.notifications.models import ALL_WORKSPACES, Campaign, CampaignStatus, HostKey
 from rookery.notifications.pacing import Allowance, HostRate, SendSlots, TokenBucket
 from rookery.notifications.send_journal import SendJournal
 from rookery.notifications.sending import NotificationSender, SendAttempt, evaluate_attempt_result
-from rookery.notifications.store import host_rates, queue
+from rookery.notifications.store import host_rates, host_waits, queue
 from rookery.notifications.store.queue import ClaimedNotification, LeaseRoom, NotificationResult
 
 _log = structlog.stdlib.get_logger("rookery.notifications")
@@ -56,6 +56,7 @@ MAX_LEASED_PER_WORKSPACE = 64
 """Campaigns of one workspace that a process sends at the same time. The others wait, so that they do not delay other workspaces."""
 
 _MAX_LEASES_PER_ROUND = 64
+_MAX_IDLE_WAIT = timedelta(days=1)
 MAX_CLAIMS_PER_ROUND = 256
 _MAX_STARTS_PER_ROUND = 20
 _SANDBOX_ALLOWANCE = 1_000
@@ -124,6 +125,9 @@ class CampaignDispatcher:
     _results: list[SendAttempt] = field(default_factory=list[SendAttempt])
     _common_failures: list[CommonFailure] = field(default_factory=list[CommonFailure])
     _to_release: list[ClaimRelease] = field(default_factory=list[ClaimRelease])
+    _new_refusals: set[HostKey] = field(default_factory=set[HostKey])
+    """Hosts that refused a message since the input of the present round, which may still claim messages to them."""
+
     _lease_ends_s: float = 0.0
     _rotation: int = 0
     _is_running_round: bool = False
@@ -147,9 +151,11 @@ class CampaignDispatcher:
             await asyncio.sleep(_BATCH_DELAY_S)
 
     async def delete_idle_hosts(self) -> int:
-        """Delete the rates of hosts that have their full rate again; return their number."""
+        """Delete the rates of hosts that have their full rate again, and waits that no message has ended; return their number."""
         now = self.clock()
-        return await self.db.write(lambda tx: host_rates.delete_old(tx, before=now))
+        return await self.db.write(
+            lambda tx: host_rates.delete_old(tx, before=now) + host_waits.delete_old(tx, before=now - _MAX_IDLE_WAIT)
+        )
 
     async def start(self) -> None:
         """Start. Call `stop` at the end."""
@@ -287,10 +293,12 @@ class CampaignDispatcher:
             return
         self.slots.add_claims((claim.channel.type, claim.channel.host) for claim in claims)
         leased.waiting.extend(claims)
+        self._release(leased, [claim for claim in claims if HostKey.of_channel(claim.channel) in self._new_refusals])
         self._send_waiting(leased)
 
     def _collect_input(self, dead: DeadWorkers | None) -> _RoundInput:
         now = self.clock()
+        self._new_refusals.clear()
         result_count = dict[str, int]()
         for attempt in self._results:
             result_count[attempt.claim.campaign_id] = result_count.get(attempt.claim.campaign_id, 0) + 1
@@ -368,7 +376,7 @@ class CampaignDispatcher:
         leased = {
             campaign_id: campaign
             for campaign_id, campaign in campaigns.items()
-            if campaign_id in round_input.leased and campaign.owner == self._worker_id and campaign.status is CampaignStatus.SENDING
+            if campaign_id in round_input.leased and campaign.owner == self._worker_id and _may_send(campaign, round_input)
         }
         ended_ids = [campaign_id for campaign_id in round_input.leased if campaign_id in campaigns and campaign_id not in leased]
         queue.free_campaigns(tx, self._worker_id, ended_ids)
@@ -392,11 +400,13 @@ class CampaignDispatcher:
         leased.update((campaign.id, replace(campaign, owner=self._worker_id)) for campaign in new)
         return new
 
-    def _claim(
-        self, tx: Tx, round_input: _RoundInput, leased: Mapping[str, Campaign], new: Sequence[Campaign]
-    ) -> list[ClaimedNotification]:
+    def _claim(self, tx: Tx, round_input: _RoundInput, leased: dict[str, Campaign], new: Sequence[Campaign]) -> list[ClaimedNotification]:
         allowance = round_input.allowance.copy()
         claims = list[ClaimedNotification]()
+        scopes = host_waits.find_scopes(tx, {campaign.workspace_id for campaign in leased.values()}) if leased else frozenset[int]()
+        waiting_ids = {
+            campaign.id for campaign in leased.values() if campaign.test_of is None and scopes & {ALL_WORKSPACES, campaign.workspace_id}
+        }
         unlimited = [(campaign.id, MAX_CLAIMS_PER_ROUND // len(new)) for campaign in new if campaign.rate_per_second is None]
         for campaign_id, count in (*round_input.limits, *unlimited):
             limit = min(count, MAX_CLAIMS_PER_ROUND - len(claims))
@@ -412,16 +422,25 @@ class CampaignDispatcher:
                 until=round_input.until,
                 allowance=_sandbox_allowance() if campaign.is_sandbox else allowance,
                 host_rate=None if campaign.is_sandbox else self.host_rate,
+                has_waits=campaign_id in waiting_ids and not campaign.is_sandbox,
                 limit=limit,
             )
+        busy_ids = {claim.campaign_id for claim in claims}
+        for campaign in [*leased.values()]:
+            is_idle = campaign.id not in busy_ids and not round_input.leased.get(campaign.id, 0)
+            if is_idle and (campaign.is_probing or campaign.id in waiting_ids) and queue.is_open(tx, campaign.id):
+                leased[campaign.id] = self.progress.pause_if_only_faults_remain(tx, campaign, round_input.now)
         return claims
 
     def _finish(self, tx: Tx, round_input: _RoundInput, leased: dict[str, Campaign], claims: Sequence[ClaimedNotification]) -> None:
         busy = {claim.campaign_id for claim in claims}
         for campaign_id, campaign in list(leased.items()):
-            if campaign_id in busy or round_input.leased.get(campaign_id, 0) or queue.is_open(tx, campaign_id):
+            if campaign_id in busy or round_input.leased.get(campaign_id, 0):
                 continue
-            self.progress.finish(tx, campaign, round_input.now)
+            if not queue.is_open(tx, campaign_id):
+                self.progress.finish(tx, campaign, round_input.now)
+            elif campaign.status is CampaignStatus.SENDING or _may_send(campaign, round_input):
+                continue
             del leased[campaign_id]
             queue.free_campaigns(tx, self._worker_id, [campaign_id])
 
@@ -458,10 +477,10 @@ class CampaignDispatcher:
         self.counters.record_attempt(attempt)
         if common_failure is not None:
             self._common_failures.append(common_failure)
-        if result.outcome is SendOutcome.BLOCKED or (common_failure is not None and common_failure.pause_reason is not None):
+        if result.outcome is SendOutcome.BLOCKED:
             self._release_waiting(leased)
-        elif result.outcome is SendOutcome.RETRY and result.retry_after_s and host:
-            self._release_host(leased, host)
+        if result.concerns_host or common_failure is not None or result.outcome is SendOutcome.BLOCKED:
+            self._release_host(HostKey.of_channel(claim.channel))
         for other in self._leased.values():
             if other.waiting:
                 self._send_waiting(other)
@@ -475,8 +494,11 @@ class CampaignDispatcher:
     def _release_waiting(self, leased: LeasedCampaign) -> None:
         self._release(leased, list(leased.waiting))
 
-    def _release_host(self, leased: LeasedCampaign, host: str) -> None:
-        self._release(leased, [claim for claim in leased.waiting if claim.channel.host == host])
+    def _release_host(self, host: HostKey) -> None:
+        """Release the claims of all campaigns to a host that waits from now on."""
+        self._new_refusals.add(host)
+        for leased in self._leased.values():
+            self._release(leased, [claim for claim in leased.waiting if HostKey.of_channel(claim.channel) == host])
 
     def _release(self, leased: LeasedCampaign, claims: Sequence[ClaimedNotification]) -> None:
         released_ids = {claim.id for claim in claims}
@@ -497,6 +519,14 @@ class CampaignDispatcher:
                 except Exception as error:
                     if not isinstance(error, OUTAGES):
                         _log.exception("notifications.leases_failed")
+
+
+def _may_send(campaign: Campaign, round_input: _RoundInput) -> bool:
+    """Return whether a leased campaign is sent, or is paused and has a message that is tried, or has one to try now."""
+    if campaign.status is CampaignStatus.SENDING:
+        return True
+    is_due = campaign.resume_at is not None and campaign.resume_at <= round_input.now
+    return campaign.is_probing and (is_due or round_input.leased.get(campaign.id, 0) > 0)
 
 
 def _sandbox_allowance() -> Allowance:

@@ -9,7 +9,7 @@ from rookery.kernel.domain import Domain
 from rookery.kernel.periodic import PeriodicTask
 from rookery.kernel.runtime import Runtime
 from rookery.notifications.api import NotificationApi
-from rookery.notifications.store import campaigns, installation_keys, log, secrets, subscribers
+from rookery.notifications.store import campaigns, host_waits, installation_keys, log, secrets, subscribers
 from rookery.notifications.store.tables import SEALED_COLUMNS
 from rookery.notifications.wiring import NotificationServices
 
@@ -27,6 +27,10 @@ def build(runtime: Runtime) -> Domain:
         before = runtime.clock() - retention
         return await services.campaigns.delete_old_deliveries(before=before) + await services.log.delete_old_outbox(before=before)
 
+    async def probe_mail() -> str:
+        is_refusing = any(wait.is_fault for wait in await services.list_shared_waits())
+        return "refuses messages" if is_refusing else "ok"
+
     async def start(stack: AsyncExitStack, *, serves: bool) -> None:
         del serves  # workers send notifications too
         await dispatcher.start()
@@ -43,7 +47,8 @@ def build(runtime: Runtime) -> Domain:
             PeriodicTask(name="journals of dead processes", interval_s=3600, run=services.crash_recovery.delete_old_journals),
             PeriodicTask(name="notification secrets past their grace", interval_s=600, run=services.secrets.delete_expired),
         ],
-        purgers=[campaigns.purge, subscribers.purge, log.purge, secrets.purge],
+        purgers=[campaigns.purge, subscribers.purge, host_waits.purge, log.purge, secrets.purge],
+        probes={} if runtime.settings.smtp is None else {"mail": probe_mail},
         sealed_columns=[*SEALED_COLUMNS, *installation_keys.SEALED_COLUMNS],
         start=start,
     )

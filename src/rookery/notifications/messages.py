@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 
@@ -39,6 +40,8 @@ class NotificationMessage:
     A rendered notification.
 
     Attributes:
+        created_at: The start of the campaign; None: unknown.
+        public_workspace_id: The workspace that answers show; None: *workspace_id*.
         delivery_id: The same for each attempt, so a receiver can recognise a repetition.
         ttl_s: Seconds after which the message is no longer worth showing.
         unsubscribe_url: The one-click address of RFC 8058; None: no public address is configured.
@@ -54,6 +57,8 @@ class NotificationMessage:
     ttl_s: int
     locale: str | None = None
     unsubscribe_url: str | None = None
+    created_at: datetime | None = None
+    public_workspace_id: int | None = None
 
 
 class SendOutcome(StrEnum):
@@ -82,6 +87,9 @@ class SendResult:
         status: The HTTP or SMTP status; None: no answer.
         reason: Why it was not sent, in one sentence without secrets. None if it was sent.
         retry_after_s: The delay that the service asks for.
+        concerns_host: Only with RETRY: the service refuses everything for now, such as over a limit or a quota. The message is not at
+            fault, so its host waits and no attempt is counted.
+        resets_in_s: Seconds until the limit is certainly over, such as at midnight for a daily one.
         provider_id: The service's name for the accepted message, such as the Location of a push message.
     """
 
@@ -89,4 +97,6 @@ class SendResult:
     status: int | None = None
     reason: str | None = None
     retry_after_s: float | None = None
+    concerns_host: bool = False
+    resets_in_s: float | None = None
     provider_id: str | None = None

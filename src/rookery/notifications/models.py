@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Self
 
-from rookery.kernel.clock import to_micros
+from rookery.kernel.clock import format_iso, to_micros
 from rookery.kernel.preconditions import compute_version
 from rookery.kernel.variables import TemplateValue
 from rookery.notifications.addresses import mask_address
@@ -124,7 +125,13 @@ class SubscriberView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelDraft:
-    """A channel as given; *status* None: keep that of the same address, or active."""
+    """
+    A channel as given.
+
+    Attributes:
+        status: None: keep that of the same address, or active.
+        ends_at_ms: When a push subscription ends, in milliseconds since 1970. One that has ended is invalid, unless *status* is given.
+    """
 
     type: ChannelType
     address: str
@@ -132,6 +139,11 @@ class ChannelDraft:
     auth: str = ""
     status: ChannelStatus | None = None
     status_reason: str | None = None
+    ends_at_ms: float | None = None
+
+    def has_ended(self, now: datetime) -> bool:
+        """Return whether the browser has given up the subscription, so that its push service accepts no message."""
+        return self.ends_at_ms is not None and self.ends_at_ms <= now.timestamp() * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +244,7 @@ class Campaign:
         variables: Values of placeholders. A subscriber's attribute of the same name takes precedence.
         ttl_s: Seconds after the start until unsent deliveries fail.
         status_reason: Why it was paused, or failed.
+        resume_at: Paused by a fault that may pass: the time of the next attempt, which resumes it if it succeeds.
         test_of: The campaign that this one tests.
         owner: The dispatcher that sends it until *lease_until*.
         final_counts: The statistics after its deliveries were deleted by the retention, as JSON.
@@ -262,6 +275,12 @@ class Campaign:
     owner: str | None = None
     lease_until: datetime | None = None
     final_counts: Mapping[str, Mapping[str, int]] | None = None
+    resume_at: datetime | None = None
+
+    @property
+    def is_probing(self) -> bool:
+        """True if it is paused and resumes by itself as soon as one message is accepted."""
+        return self.status is CampaignStatus.PAUSED and self.resume_at is not None
 
     @property
     def version(self) -> str:
@@ -307,11 +326,87 @@ class CampaignStatistics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostKey:
+    """
+    A host of one type of channel that waits as a whole.
+
+    Attributes:
+        scope_id: The workspace whose messages wait; `ALL_WORKSPACES` for the operator's own mail server, which all of them share.
+        host: Empty for the mail server.
+    """
+
+    scope_id: int
+    channel_type: ChannelType
+    host: str
+
+    @classmethod
+    def of_channel(cls, channel: SubscriberChannel) -> Self:
+        """Return the host that receives the messages of *channel*."""
+        scope_id = ALL_WORKSPACES if channel.type is ChannelType.EMAIL else channel.workspace_id
+        return cls(scope_id=scope_id, channel_type=channel.type, host=channel.host)
+
+
+ALL_WORKSPACES = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostWait:
+    """
+    A host that gets no messages until *until*, and then one. When it accepts that one, the others follow.
+
+    Attributes:
+        probe_until: While one message is being tried: the time after which another one may be.
+        refusal_count: Refusals in a row, from which the next wait follows.
+        refused_at: The end of the latest attempt that was refused. What began before it says nothing about the host after it.
+        reason: The latest answer.
+        is_fault: It refuses for good, as a wrong login or a receiver that knows nobody; false: it is busy, throttled or down.
+    """
+
+    scope_id: int
+    channel_type: ChannelType
+    host: str
+    until: datetime
+    probe_until: datetime | None
+    refusal_count: int
+    refused_at: datetime
+    reason: str | None
+    is_fault: bool
+
+    @property
+    def key(self) -> HostKey:
+        """The host."""
+        return HostKey(scope_id=self.scope_id, channel_type=self.channel_type, host=self.host)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignWait:
+    """A host for which deliveries of a campaign wait; *delivery_count*: their number."""
+
+    campaign_id: str
+    channel_type: ChannelType
+    host: str
+    until: datetime
+    reason: str | None
+    delivery_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignView:
-    """A campaign with its statistics."""
+    """A campaign with its statistics, and the hosts for which its deliveries wait."""
 
     campaign: Campaign
     statistics: CampaignStatistics
+    waits: tuple[CampaignWait, ...] = ()
+
+    @property
+    def status_reason(self) -> str | None:
+        """The stored reason, or why deliveries of a campaign that is being sent wait."""
+        if self.campaign.status is not CampaignStatus.SENDING or not self.waits:
+            return self.campaign.status_reason
+        first, others = self.waits[0], len(self.waits) - 1
+        target = first.channel_type.value + (f" to {first.host}" if first.host else "")
+        more = f" {others} more {'host waits' if others == 1 else 'hosts wait'}." if others else ""
+        return f"{first.delivery_count:,} deliveries by {target} wait until {format_iso(first.until)}: {first.reason}{more}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,6 +438,7 @@ class CampaignPreview:
         unknown_subscribers: Entries of `audience.subscribers` that name no subscriber.
         missing_variables: Placeholders without a value; these prevent a send.
         sample_external_id: The subscriber of *message*; None: the audience is empty, or a value is missing.
+        warnings: The channels that cut *message*.
     """
 
     subscriber_count: int
@@ -353,6 +449,7 @@ class CampaignPreview:
     missing_variables: tuple[MissingVariable, ...]
     sample_external_id: str | None
     message: RenderedMessage | None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

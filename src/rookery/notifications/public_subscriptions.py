@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rookery.access.models import Actor, Tenant
+from rookery.kernel.clock import Clock
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
 from rookery.kernel.preconditions import PreconditionFailed, format_etag
 from rookery.notifications.addresses import find_address_error, find_push_key_errors
@@ -24,11 +25,12 @@ _UNSUBSCRIBE_REASON = "The subscriber followed the unsubscribe link."
 class PublicSubscriptions:
     """Applies the changes of links. The token is verified with each call."""
 
-    def __init__(self, subscribers: Subscribers, links: PublicLinks) -> None:
+    def __init__(self, subscribers: Subscribers, links: PublicLinks, clock: Clock) -> None:
         self._subscribers = subscribers
         self._links = links
+        self._clock = clock
 
-    async def subscribe_browser(self, token: str, *, endpoint: str, p256dh: str, auth: str) -> None:
+    async def subscribe_browser(self, token: str, *, endpoint: str, p256dh: str, auth: str, ends_at_ms: float | None = None) -> None:
         """
         Add a browser to the channels of the subscriber, or activate it again. Idempotent.
 
@@ -41,11 +43,15 @@ class PublicSubscriptions:
         errors = {name: [error] for name, error in find_push_key_errors(p256dh, auth).items()}
         if (error := find_address_error(ChannelType.WEBPUSH, endpoint)) is not None:
             errors["endpoint"] = [error]
+        new = ChannelDraft(
+            type=ChannelType.WEBPUSH, address=endpoint, p256dh=p256dh, auth=auth, status=ChannelStatus.ACTIVE, ends_at_ms=ends_at_ms
+        )
+        if new.has_ended(self._clock()):
+            errors["expirationTime"] = ["has passed; let the browser subscribe again"]
         if errors:
             raise ValidationFailed(errors)
         grant = await self._links.read_subscribe_token(token)
         tenant = Tenant(workspace_id=grant.workspace_id, public_workspace_id=grant.public_workspace_id, by=_BY_SUBSCRIBER)
-        new = ChannelDraft(type=ChannelType.WEBPUSH, address=endpoint, p256dh=p256dh, auth=auth, status=ChannelStatus.ACTIVE)
         for _ in range(_MAX_TRIES):
             try:
                 view = await self._subscribers.get(tenant, grant.subscriber_id)

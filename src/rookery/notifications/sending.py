@@ -128,6 +128,8 @@ class NotificationSender:
             ttl_s=max(1, int((claim.expires_at - now).total_seconds())),
             locale=claim.locale,
             unsubscribe_url=unsubscribe_url,
+            created_at=campaign.started_at,
+            public_workspace_id=campaign.public_workspace_id,
         )
         has_begun = False
 
@@ -168,7 +170,7 @@ class NotificationSender:
 def evaluate_attempt_result(attempt: SendAttempt) -> NotificationResult:
     """Return the new state of the delivery of an attempt."""
     claim, result = attempt.claim, attempt.result
-    used_attempts = claim.used_attempts + (result.outcome is not SendOutcome.BLOCKED)
+    used_attempts = claim.used_attempts + (result.outcome is not SendOutcome.BLOCKED and not result.concerns_host)
     next_at = get_next_attempt(result, used_attempts=used_attempts, ended_at=attempt.ended_at, expires_at=claim.expires_at)
     return NotificationResult(
         claim=claim,

@@ -40,6 +40,9 @@ def find_attributes_error(attributes: Mapping[str, TemplateValue]) -> str | None
     return f"must be at most {MAX_ATTRIBUTES_BYTES:,} bytes together" if size > MAX_ATTRIBUTES_BYTES else None
 
 
+ENDED_REASON = "The expirationTime of the push subscription has passed."
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriberBuilder:
     """Builds and changes subscribers from drafts. No I/O."""
@@ -111,6 +114,8 @@ class SubscriberBuilder:
             channel = replace(channel, position=position, p256dh=draft.p256dh, auth=draft.auth)
             if draft.status is not None and draft.status is not channel.status:
                 channel = replace(channel, status=draft.status, status_reason=draft.status_reason)
+            elif draft.status is None and draft.has_ended(now) and channel.status is ChannelStatus.ACTIVE:
+                channel = replace(channel, status=ChannelStatus.INVALID, status_reason=ENDED_REASON)
             merged.append(channel)
         return tuple(merged)
 

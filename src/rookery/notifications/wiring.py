@@ -24,11 +24,13 @@ from rookery.notifications.dispatcher import CampaignDispatcher
 from rookery.notifications.installation_keys import InstallationKeyStore
 from rookery.notifications.links import UNSUBSCRIBE_PATH, PublicLinks
 from rookery.notifications.messages import ChannelType
+from rookery.notifications.models import HostWait
 from rookery.notifications.pacing import HostRate, SendSlots
 from rookery.notifications.ports import ChannelKeys, InstallationKeys, NotificationChannel, PushKeyHolder
 from rookery.notifications.public_subscriptions import PublicSubscriptions
 from rookery.notifications.send_journal import SendJournal
 from rookery.notifications.sending import NotificationSender
+from rookery.notifications.store import host_waits
 from rookery.notifications.subscriber_import import SubscriberImport
 from rookery.notifications.subscribers import Subscribers
 
@@ -140,7 +142,11 @@ class NotificationServices:
 
     @cached_property
     def public_subscriptions(self) -> PublicSubscriptions:
-        return PublicSubscriptions(self.subscribers, self.links)
+        return PublicSubscriptions(self.subscribers, self.links, self._runtime.clock)
+
+    async def list_shared_waits(self) -> list[HostWait]:
+        """Return the waits that concern all workspaces: that of the mail server, if it takes no messages for now."""
+        return await self._runtime.db.lookup(host_waits.list_shared)
 
     async def get_vapid_public_key(self) -> str:
         """Return the key with which browsers subscribe."""

@@ -46,6 +46,7 @@ from rookery.webhooks.schemas import (
 
 READ_SCOPE, WRITE_SCOPE, DELETE_SCOPE = "webhooks:read", "webhooks:write", "webhooks:delete"
 
+_SECRETS = ("secret", "library_secret")
 _operation = partial(Operation, tags=("Webhooks",))
 
 
@@ -62,7 +63,7 @@ class WebhooksApi:
         """Return the operations."""
         base, one, log = "/webhooks", "/webhooks/{webhook_id}", "/webhooks/{webhook_id}/deliveries"
         with_secret = partial(_operation, method="POST", present=self._present_with_secret, committed=EndpointWithSecret,
-                              required_scope=WRITE_SCOPE, response_model=NewWebhookResponse, idempotent=True, secret_fields=("secret",),
+                              required_scope=WRITE_SCOPE, response_model=NewWebhookResponse, idempotent=True, secret_fields=_SECRETS,
                               etag=True, errors=(Conflict,))  # fmt: skip
         send = partial(_operation, method="POST", required_scope=WRITE_SCOPE, status=202, idempotent=True,
                        errors=(Conflict, DeliveriesFull))  # fmt: skip

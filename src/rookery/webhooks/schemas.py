@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 
 from rookery.kernel.schema import PageQuery, RequestModel, ResponseModel, Timestamp, resolve_alias
 from rookery.kernel.secret import Secret
+from rookery.kernel.signing import to_library_secret
 from rookery.kernel.urls import MAX_URL_LENGTH
 from rookery.webhooks.models import (
     DeliveryDetails,
@@ -46,8 +47,12 @@ SecretInput = Annotated[
         min_length=16,
         max_length=128,
         pattern=r"^[!-~]+$",
-        description="The secret that signs deliveries: 16 to 128 printable ASCII characters without spaces. Default: generated.",
+        description="The secret that signs deliveries: 16 to 128 printable ASCII characters without spaces; base64 after whsec_. "
+        "Default: generated.",
     ),
+]
+LibrarySecret = Annotated[
+    str, Field(description="The same secret in the form that each library for Standard Webhooks takes: whsec_ and base64 with padding.")
 ]
 Description = Annotated[str, Field(max_length=MAX_DESCRIPTION_LENGTH)]
 IncludeContent = Annotated[bool, Field(description="Send the content of memories in their events.")]
@@ -164,6 +169,7 @@ class NewWebhookResponse(WebhookResponse):
     """An endpoint and its secret, which is returned only once."""
 
     secret: str
+    library_secret: LibrarySecret
 
 
 class DeliveryResponse(ResponseModel):
@@ -246,7 +252,10 @@ def serialize_endpoint_with_secret(endpoint_with_secret: EndpointWithSecret, now
     """Return an endpoint with its new secret."""
     until = endpoint_with_secret.endpoint.grace_until(now)
     return NewWebhookResponse.from_parts(
-        endpoint_with_secret.endpoint, previous_secret_until=until, secret=endpoint_with_secret.secret.reveal()
+        endpoint_with_secret.endpoint,
+        previous_secret_until=until,
+        secret=(secret := endpoint_with_secret.secret.reveal()),
+        library_secret=to_library_secret(secret),
     )
 
 

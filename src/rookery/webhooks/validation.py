@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.secret import Secret
+from rookery.kernel.signing import find_secret_error
 from rookery.kernel.urls import find_url_error
 from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.models import EndpointChange, NewEndpoint
@@ -46,8 +47,8 @@ def validate_endpoint(endpoint: _EndpointInput, catalogue: EventCatalogue) -> _E
         add_error("description", f"must be at most {MAX_DESCRIPTION_LENGTH} characters without NUL")
     if endpoint.concurrency is not None and not 1 <= endpoint.concurrency <= MAX_CONCURRENCY:
         add_error("concurrency", f"must be 1 to {MAX_CONCURRENCY}")
-    if isinstance(endpoint, NewEndpoint) and endpoint.secret is not None and _VALID_SECRET.fullmatch(endpoint.secret.reveal()) is None:
-        add_error("secret", _INVALID_SECRET_MESSAGE)
+    if isinstance(endpoint, NewEndpoint) and endpoint.secret is not None:
+        add_error("secret", _find_secret_error(endpoint.secret))
     if errors:
         raise ValidationFailed(errors)
     return endpoint if endpoint.events is None else replace(endpoint, events=tuple(dict.fromkeys(endpoint.events)))
@@ -55,9 +56,16 @@ def validate_endpoint(endpoint: _EndpointInput, catalogue: EventCatalogue) -> _E
 
 def validate_secret(secret: Secret) -> Secret:
     """Return *secret*, or raise ValidationFailed."""
-    if _VALID_SECRET.fullmatch(secret.reveal()) is None:
-        raise ValidationFailed({"secret": [_INVALID_SECRET_MESSAGE]})
+    error = _find_secret_error(secret)
+    if error is not None:
+        raise ValidationFailed({"secret": [error]})
     return secret
+
+
+def _find_secret_error(secret: Secret) -> str | None:
+    if _VALID_SECRET.fullmatch(secret.reveal()) is None:
+        return _INVALID_SECRET_MESSAGE
+    return find_secret_error(secret.reveal())
 
 
 def validate_grace_hours(hours: int) -> None:

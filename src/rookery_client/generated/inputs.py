@@ -28,6 +28,8 @@ class ChannelBody(TypedDict, total=False):
     url: str | None
     address: str | None
     endpoint: str | None
+    expirationTime: float | None
+    """When a push subscription ends, in milliseconds since 1970, as browsers give it. Default: it does not."""
     keys: PushKeysBody | None
     status: Literal["active", "invalid", "unsubscribed"] | None
     """Default: active, or the status of the same address."""

@@ -313,7 +313,11 @@ class Campaign(Model):
     schedule: Schedule | None
     status: Literal["draft", "scheduled", "sending", "paused", "sent", "cancelled", "failed", "missed"] | str
     status_reason: str | None
-    """The reason why it was paused, missed or failed."""
+    """The reason why it was paused, missed or failed, why some deliveries failed, or why they wait."""
+    resume_at: datetime | None
+    """Paused by a fault that may pass: when one message is tried. If it is accepted, the campaign resumes."""
+    waits: list[CampaignWait]
+    """The hosts for which deliveries wait, those with the most deliveries first."""
     test_of: str | None
     """The campaign that this one tests."""
     statistics: Statistics
@@ -339,6 +343,21 @@ class CampaignPreview(Model):
     subscriber: str | None
     """The external id of the subscriber of `message`."""
     message: RenderedMessage | None
+    warnings: list[str]
+    """The channels that cut `message`, because it is too long for them."""
+
+
+class CampaignWait(Model):
+    """A host that takes no messages for now. At `until` one message is tried, and the others follow when it is accepted."""
+
+    channel: Literal["webhook", "email", "ntfy", "webpush", "apprise"] | str
+    host: str
+    """Empty: the mail server."""
+    until: datetime
+    reason: str | None
+    """The latest answer."""
+    deliveries: int
+    """Deliveries of this campaign that wait."""
 
 
 class Check(Model):
@@ -1985,6 +2004,8 @@ class WebhookWithSecret(Webhook):
     """An endpoint and its secret, which is returned only once."""
 
     secret: str
+    library_secret: str
+    """The same secret in the form that each library for Standard Webhooks takes: whsec_ and base64 with padding."""
 
 
 class ApiKey(Model):
@@ -2220,6 +2241,7 @@ __all__ = [
     "CallShown",
     "Campaign",
     "CampaignPreview",
+    "CampaignWait",
     "ChangedWebhook",
     "Check",
     "Checkpoint",

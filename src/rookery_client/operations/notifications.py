@@ -60,7 +60,8 @@ class NotificationsOperations:
         Args:
             external_id: The id in your own system: letters, digits and . _ @ : + = ~ -, beginning with a letter or a digit.
             channels: A channel: `webhook`, `ntfy` and `apprise` with `url`, `email` with `address`, `webpush` with `endpoint` and
-                `keys`. A channel that is listed again keeps its status unless `status` is given.
+                `keys`. The fields of `webpush` are those of the browser's `PushSubscription.toJSON()`. A subscription whose
+                `expirationTime` has passed is `invalid`. A channel that is listed again keeps its status unless `status` is given.
             tags: Groups of subscribers, such as beta. A tag has no comma and no semicolon.
             attributes: Values for placeholders, by names such as first_name.
             locale: The language of the subscriber, such as de or de-AT.
@@ -135,7 +136,8 @@ class NotificationsOperations:
             external_id: The id in your own system: letters, digits and . _ @ : + = ~ -, beginning with a letter or a digit. Default:
                 `"unchanged"`.
             channels: A channel: `webhook`, `ntfy` and `apprise` with `url`, `email` with `address`, `webpush` with `endpoint` and
-                `keys`. A channel that is listed again keeps its status unless `status` is given.
+                `keys`. The fields of `webpush` are those of the browser's `PushSubscription.toJSON()`. A subscription whose
+                `expirationTime` has passed is `invalid`. A channel that is listed again keeps its status unless `status` is given.
             tags: Groups of subscribers, such as beta. A tag has no comma and no semicolon.
             attributes: Values for placeholders, by names such as first_name.
             locale: The language of the subscriber, such as de or de-AT.
@@ -623,7 +625,7 @@ class NotificationsOperations:
             token: The signed token of a link.
             endpoint: The address of the browser's push service.
             keys: The keys of a browser's push subscription.
-            expiration_time: When the subscription ends, in milliseconds since 1970.
+            expiration_time: When a push subscription ends, in milliseconds since 1970, as browsers give it. Default: it does not.
         """
         return self._session.send(Call(
             operation="add_browser", method="POST", path=fill_path("/notify/subscribe/{token}", token=token), result=models.Subscribed,
@@ -673,7 +675,8 @@ class AsyncNotificationsOperations:
         Args:
             external_id: The id in your own system: letters, digits and . _ @ : + = ~ -, beginning with a letter or a digit.
             channels: A channel: `webhook`, `ntfy` and `apprise` with `url`, `email` with `address`, `webpush` with `endpoint` and
-                `keys`. A channel that is listed again keeps its status unless `status` is given.
+                `keys`. The fields of `webpush` are those of the browser's `PushSubscription.toJSON()`. A subscription whose
+                `expirationTime` has passed is `invalid`. A channel that is listed again keeps its status unless `status` is given.
             tags: Groups of subscribers, such as beta. A tag has no comma and no semicolon.
             attributes: Values for placeholders, by names such as first_name.
             locale: The language of the subscriber, such as de or de-AT.
@@ -748,7 +751,8 @@ class AsyncNotificationsOperations:
             external_id: The id in your own system: letters, digits and . _ @ : + = ~ -, beginning with a letter or a digit. Default:
                 `"unchanged"`.
             channels: A channel: `webhook`, `ntfy` and `apprise` with `url`, `email` with `address`, `webpush` with `endpoint` and
-                `keys`. A channel that is listed again keeps its status unless `status` is given.
+                `keys`. The fields of `webpush` are those of the browser's `PushSubscription.toJSON()`. A subscription whose
+                `expirationTime` has passed is `invalid`. A channel that is listed again keeps its status unless `status` is given.
             tags: Groups of subscribers, such as beta. A tag has no comma and no semicolon.
             attributes: Values for placeholders, by names such as first_name.
             locale: The language of the subscriber, such as de or de-AT.
@@ -1238,7 +1242,7 @@ class AsyncNotificationsOperations:
             token: The signed token of a link.
             endpoint: The address of the browser's push service.
             keys: The keys of a browser's push subscription.
-            expiration_time: When the subscription ends, in milliseconds since 1970.
+            expiration_time: When a push subscription ends, in milliseconds since 1970, as browsers give it. Default: it does not.
         """
         return await self._session.send(Call(
             operation="add_browser", method="POST", path=fill_path("/notify/subscribe/{token}", token=token), result=models.Subscribed,

@@ -57,7 +57,8 @@ class WebhooksOperations:
         Args:
             url: The URL for deliveries.
             events: Names of events, `memory.*` for all events of a resource, or `*` for all except tool.called and webhook.test.
-            secret: The secret that signs deliveries: 16 to 128 printable ASCII characters without spaces. Default: generated.
+            secret: The secret that signs deliveries: 16 to 128 printable ASCII characters without spaces; base64 after whsec_. Default:
+                generated.
             description: Default: `""`.
             include_content: Send the content of memories in their events. Default: `false`.
             strict_order: Send one delivery at a time, in the order of events. A failing delivery blocks the later ones. Default:
@@ -151,7 +152,8 @@ class WebhooksOperations:
             webhook_id: The id of a webhook endpoint.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             grace_period_hours: Hours during which the old secret signs too. Default: `24`.
-            secret: The secret that signs deliveries: 16 to 128 printable ASCII characters without spaces. Default: generated.
+            secret: The secret that signs deliveries: 16 to 128 printable ASCII characters without spaces; base64 after whsec_. Default:
+                generated.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
         """
@@ -315,7 +317,8 @@ class AsyncWebhooksOperations:
         Args:
             url: The URL for deliveries.
             events: Names of events, `memory.*` for all events of a resource, or `*` for all except tool.called and webhook.test.
-            secret: The secret that signs deliveries: 16 to 128 printable ASCII characters without spaces. Default: generated.
+            secret: The secret that signs deliveries: 16 to 128 printable ASCII characters without spaces; base64 after whsec_. Default:
+                generated.
             description: Default: `""`.
             include_content: Send the content of memories in their events. Default: `false`.
             strict_order: Send one delivery at a time, in the order of events. A failing delivery blocks the later ones. Default:
@@ -409,7 +412,8 @@ class AsyncWebhooksOperations:
             webhook_id: The id of a webhook endpoint.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             grace_period_hours: Hours during which the old secret signs too. Default: `24`.
-            secret: The secret that signs deliveries: 16 to 128 printable ASCII characters without spaces. Default: generated.
+            secret: The secret that signs deliveries: 16 to 128 printable ASCII characters without spaces; base64 after whsec_. Default:
+                generated.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
         """

@@ -6,6 +6,7 @@ import asyncio
 import re
 import ssl
 from contextlib import suppress
+from dataclasses import replace
 from typing import cast
 
 from aiosmtplib import SMTPException, SMTPResponse, SMTPServerDisconnected
@@ -13,6 +14,7 @@ from aiosmtplib import SMTPException, SMTPResponse, SMTPServerDisconnected
 from rookery.engines.notification_channels.dkim import DkimSigner
 from rookery.engines.notification_channels.mail_text import render_mail
 from rookery.engines.notification_channels.smtp_address import MailAddress, SmtpServer, parse_mail_address
+from rookery.engines.notification_channels.smtp_answers import is_about_sender, is_gone, is_unknown_mailbox
 from rookery.engines.notification_channels.smtp_pool import CONNECTION_ERRORS, ServerRefused, SmtpConnection, SmtpPool, SmtpTimeouts
 from rookery.kernel.clock import Clock
 from rookery.notifications.errors import ChannelNotReady
@@ -22,9 +24,6 @@ from rookery.notifications.ports import BeginSend, begin_freely
 _FLUSH_INTERVAL_S = 0.005
 _MAX_REPLY_CHARS = 200
 _LINE_ENDS = re.compile(rb"(?m)^\.")
-_GONE = re.compile(r"5\.1\.(?:1|2|6|10)\b")
-"""Enhanced codes of an address that does not exist (RFC 3463, RFC 7505)."""
-
 _ADDRESS = re.compile(r"\S+@\S+")
 
 
@@ -139,7 +138,7 @@ class EmailChannel:
         except CONNECTION_ERRORS as error:
             raise _ConnectionLost(may_be_accepted=False, is_timeout=isinstance(error, TimeoutError)) from None
         except SMTPException:
-            return SendResult(outcome=SendOutcome.RETRY, reason="The SMTP server answered with an invalid line.")
+            return SendResult(outcome=SendOutcome.RETRY, reason="The SMTP server answered with an invalid line.", concerns_host=True)
         # The refusal holds, even if the server closes the connection after it, as many do after some unknown addresses.
         with suppress(*CONNECTION_ERRORS, SMTPException):
             if response.code != 421:
@@ -177,15 +176,17 @@ class EmailChannel:
 
 def _closed_result(*, is_timeout: bool = False) -> SendResult:
     reason = "did not answer in time" if is_timeout else "closed the connection before the mail"
-    return SendResult(outcome=SendOutcome.RETRY, reason=f"The SMTP server {reason}.")
+    return SendResult(outcome=SendOutcome.RETRY, reason=f"The SMTP server {reason}.", concerns_host=True)
 
 
 def _evaluate_sender(response: SMTPResponse) -> SendResult | None:
     """Return the result if the sender was refused. It is the same for all mails, so a permanent refusal blocks them."""
     if response.code < 300:
         return None
-    outcome = SendOutcome.RETRY if response.code < 500 else SendOutcome.BLOCKED
-    return SendResult(outcome=outcome, status=response.code, reason=f"The SMTP server refuses the sender: {_quote(response)}.")
+    reason = f"The SMTP server refuses the sender: {_quote(response)}."
+    if response.code < 500:
+        return SendResult(outcome=SendOutcome.RETRY, status=response.code, reason=reason, concerns_host=True)
+    return SendResult(outcome=SendOutcome.BLOCKED, status=response.code, reason=reason)
 
 
 def _evaluate_recipient(response: SMTPResponse, sender: MailAddress, recipient: MailAddress) -> SendResult | None:
@@ -193,23 +194,33 @@ def _evaluate_recipient(response: SMTPResponse, sender: MailAddress, recipient: 
     if response.code < 300:
         return None
     names_sender = str(sender) in response.message and str(recipient) not in response.message
-    if response.code == 530 or (response.code >= 500 and names_sender):
+    if response.code in {530, 535} or (response.code >= 500 and names_sender):
         return SendResult(
             outcome=SendOutcome.BLOCKED, status=response.code, reason=f"The SMTP server refuses the sender: {_quote(response)}."
         )
-    return _evaluate_mail(response, what="the recipient")
+    result = _evaluate_mail(response, what="the recipient")
+    is_unknown = result.outcome is SendOutcome.REJECTED and is_unknown_mailbox(response.code, response.message)
+    return replace(result, outcome=SendOutcome.GONE) if is_unknown else result
 
 
 def _evaluate_mail(response: SMTPResponse, *, what: str = "the mail") -> SendResult:
     if response.code < 300:
         return SendResult(outcome=SendOutcome.SENT, status=response.code, provider_id=response.message[:_MAX_REPLY_CHARS] or None)
+    concerns_sender = is_about_sender(response.code, response.message)
     if response.code < 500:
         outcome = SendOutcome.RETRY
-    elif _GONE.match(response.message):
+    elif concerns_sender:
+        outcome = SendOutcome.BLOCKED
+    elif is_gone(response.message):
         outcome = SendOutcome.GONE
     else:
         outcome = SendOutcome.REJECTED
-    return SendResult(outcome=outcome, status=response.code, reason=f"The SMTP server refuses {what}: {_quote(response)}.")
+    return SendResult(
+        outcome=outcome,
+        status=response.code,
+        reason=f"The SMTP server refuses {what}: {_quote(response)}.",
+        concerns_host=concerns_sender and outcome is SendOutcome.RETRY,
+    )
 
 
 def _quote(response: SMTPResponse) -> str:

@@ -19,6 +19,9 @@ from rookery.notifications.messages import SendOutcome, SendResult
 CONNECT_TIMEOUT_S = 10.0
 COMMAND_TIMEOUT_S = 30.0
 IDLE_TIMEOUT_S = 20.0
+LOWER_LIMIT_S = 600.0
+"""Seconds for which the pool keeps to the number of connections that the server allowed."""
+
 _QUIT_TIMEOUT_S = 2.0
 
 T = TypeVar("T", bound=BaseException)
@@ -32,6 +35,11 @@ class ServerRefused(Exception):
     def __init__(self, result: SendResult) -> None:
         super().__init__(result.reason)
         self.result = result
+
+    @property
+    def is_for_now(self) -> bool:
+        """The server answered that it may accept another connection later, as one does that limits those of a client."""
+        return self.result.outcome is SendOutcome.RETRY and self.result.status is not None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,13 +72,24 @@ class SmtpTimeouts:
 
 
 class SmtpPool:
-    """At most `server.connections` connections, each used for at most `server.mails_per_connection` mails."""
+    """
+    At most `server.connections` connections, each used for at most `server.mails_per_connection` mails.
+
+    If the server refuses a further connection while others are open, these are as many as it allows. The pool opens no more for
+    `LOWER_LIMIT_S`, and the mails wait for the open ones.
+    """
 
     def __init__(self, server: SmtpServer, tls: ssl.SSLContext, timeouts: SmtpTimeouts) -> None:
         self._server = server
         self._tls = tls
         self._timeouts = timeouts
-        self._slots = asyncio.Semaphore(server.connections)
+        self._slots = asyncio.Condition()
+        self._used_slots = 0
+        self._lent = 0
+        self._opening = 0
+        self._lower_limit: tuple[int, float] | None = None
+        """The number of connections that the server allows, and the time of the loop until which no more are opened."""
+
         self._idle: deque[SmtpConnection] = deque()
         self._sweep: asyncio.TimerHandle | None = None
         self._next_mail_at = 0.0
@@ -86,16 +105,14 @@ class SmtpPool:
         Raises:
             ServerRefused: There is no connection, or the login failed.
         """
-        async with self._slots:
-            connection = None if fresh else self._take_idle()
-            if connection is None:
-                connection = SmtpConnection(client=await self._open())
-            connection.can_be_reused = False
-            try:
-                yield connection
-            except BaseException:
-                connection.client.close()
-                raise
+        connection = await self._borrow(fresh=fresh)
+        connection.can_be_reused = False
+        try:
+            yield connection
+        except BaseException:
+            connection.client.close()
+            raise
+        else:
             if not connection.can_be_reused or not connection.client.is_connected:
                 connection.client.close()
             elif connection.mail_count >= self._server.mails_per_connection:
@@ -103,6 +120,9 @@ class SmtpPool:
             else:
                 self._idle.append(connection)
                 self._schedule_sweep()
+        finally:
+            self._lent -= 1
+            await self._free_slot()
 
     async def wait_for_rate(self) -> None:
         """Wait until the rate allows another mail."""
@@ -121,6 +141,40 @@ class SmtpPool:
             self._sweep = None
         idle, self._idle = list(self._idle), deque()
         await asyncio.gather(*(quit_politely(connection.client) for connection in idle))
+
+    async def _borrow(self, *, fresh: bool) -> SmtpConnection:
+        while True:
+            async with self._slots:
+                await self._slots.wait_for(self._is_slot_free)
+                self._used_slots += 1
+            try:
+                connection = None if fresh else self._take_idle()
+                connection = connection or SmtpConnection(client=await self._open())
+            except BaseException as error:
+                await self._free_slot()
+                others = self._lent + self._opening + len(self._idle)
+                if not (isinstance(error, ServerRefused) and error.is_for_now and others):
+                    raise
+                self._lower_limit = others, asyncio.get_running_loop().time() + LOWER_LIMIT_S
+                fresh = False
+                continue
+            self._lent += 1
+            return connection
+
+    def _is_slot_free(self) -> bool:
+        limit = self._server.connections
+        if self._lower_limit is not None:
+            lower, until = self._lower_limit
+            if asyncio.get_running_loop().time() < until:
+                limit = min(limit, lower)
+            else:
+                self._lower_limit = None
+        return self._used_slots < limit
+
+    async def _free_slot(self) -> None:
+        self._used_slots -= 1
+        async with self._slots:
+            self._slots.notify_all()
 
     def _take_idle(self) -> SmtpConnection | None:
         while self._idle:
@@ -152,6 +206,7 @@ class SmtpPool:
             timeout=self._timeouts.command,
             local_hostname=server.sender.domain,
         )
+        self._opening += 1
         try:
             await client.connect(timeout=self._timeouts.connect)
             if server.encryption == "starttls":
@@ -164,6 +219,8 @@ class SmtpPool:
             if isinstance(error, (SMTPException, OSError, ValueError)):
                 raise ServerRefused(_evaluate_refusal(error, server)) from None
             raise
+        finally:
+            self._opening -= 1
         return client
 
 
@@ -187,16 +244,14 @@ def _evaluate_refusal(error: SMTPException | OSError | ValueError, server: SmtpS
     if isinstance(error, SMTPResponseException) and error.code > 0:
         is_login = isinstance(error, aiosmtplib.SMTPAuthenticationError)
         what = "refuses the login" if is_login else "refuses the connection"
-        is_temporary = 400 <= error.code < 500
-        return SendResult(
-            outcome=SendOutcome.RETRY if is_temporary else SendOutcome.BLOCKED,
-            status=error.code,
-            reason=f"The SMTP server {what} ({error.code}).",
-        )
+        reason = f"The SMTP server {what} ({error.code})."
+        if 400 <= error.code < 500:
+            return SendResult(outcome=SendOutcome.RETRY, status=error.code, reason=reason, concerns_host=True)
+        return SendResult(outcome=SendOutcome.BLOCKED, status=error.code, reason=reason)
     if isinstance(error, CONNECTION_ERRORS):
         slow = isinstance(error, TimeoutError)
         reason = "The SMTP server did not answer in time." if slow else "The connection to the SMTP server could not be opened."
-        return SendResult(outcome=SendOutcome.RETRY, reason=reason)
+        return SendResult(outcome=SendOutcome.RETRY, reason=reason, concerns_host=True)
     if "STARTTLS" in str(error):
         return SendResult(outcome=SendOutcome.BLOCKED, reason="The SMTP server does not offer STARTTLS. Without it, set tls=none.")
     if "AUTH" in str(error) or "authentication" in str(error):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 
 from rookery.engines.notification_channels.http_outcomes import evaluate_failure, evaluate_response
-from rookery.kernel.clock import Clock
+from rookery.kernel.clock import Clock, format_iso
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.egress.http_client import REQUEST_TIMEOUT_S, GuardedHttpClient, PostFailed
 from rookery.kernel.errors import EngineUnavailable
@@ -56,6 +56,8 @@ def render_body(message: NotificationMessage) -> bytes:
         {
             "id": message.delivery_id,
             "type": MESSAGE_TYPE,
+            "created_at": None if message.created_at is None else format_iso(message.created_at),
+            "workspace_id": message.public_workspace_id or message.workspace_id,
             "campaign_id": message.campaign_id,
             "title": message.title,
             "body": message.body,

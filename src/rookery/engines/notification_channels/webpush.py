@@ -20,6 +20,7 @@ from rookery.kernel.egress.http_client import REQUEST_TIMEOUT_S, GuardedHttpClie
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.redaction import redact
 from rookery.notifications.errors import ChannelNotReady
+from rookery.notifications.message_limits import shorten
 from rookery.notifications.messages import ChannelType, NotificationMessage, SendOutcome, SendResult
 from rookery.notifications.ports import BeginSend, begin_freely
 
@@ -31,8 +32,9 @@ DECLARATIVE_VERSION = 8030
 _MAX_TTL_S = 28 * 24 * 3600
 _TOPIC_CHARS = 32
 _MAX_DETAIL_CHARS = 200
-_ELLIPSIS = "…"
 _MAX_TITLE_CHARS = 300
+_TEMPORARY = frozenset({406})
+"""Windows answers 406 to a sender or a channel over its limit."""
 
 _MIN_REFUSALS = 3
 _EVIDENCE_S = 3600.0
@@ -121,7 +123,12 @@ class WebPushChannel:
 
     def _evaluate(self, endpoint: str, response: PostResponse) -> SendResult:
         host, now = urlsplit(endpoint).netloc, time.monotonic()
-        result = evaluate_response(response, self._clock(), service="The push service", detail=_describe_error(response))
+        result = evaluate_response(
+            response, self._clock(), service="The push service", detail=_describe_error(response), temporary=_TEMPORARY
+        )
+        if result.outcome is SendOutcome.SENT and _is_dropped(response):
+            reason = f"The push service answered {response.status}, but did not deliver the message ({_describe_error(response)})."
+            return SendResult(outcome=SendOutcome.RETRY, status=response.status, reason=reason)
         if result.outcome is SendOutcome.SENT:
             record = self._get_record(host)
             record.accepted_at = now
@@ -168,29 +175,16 @@ def render_content(message: NotificationMessage, *, default_url: str) -> bytes |
 
     A body that is too long ends with an ellipsis.
     """
-    title = _shorten(message.title, _MAX_TITLE_CHARS)
+    title = shorten(message.title, lambda text: len(text) <= _MAX_TITLE_CHARS)
     notification: dict[str, object] = {"title": title, "navigate": message.url or default_url, "tag": message.delivery_id}
     if message.locale is not None:
         notification["lang"] = message.locale
-    content = _encode(notification, message.body)
-    if len(content) <= MAX_CONTENT_BYTES:
-        return content
-    fits, too_long = 0, len(message.body)  # the longest beginning that fits, by bisection
-    if len(_encode(notification, _ELLIPSIS)) > MAX_CONTENT_BYTES:
-        return None
-    while too_long - fits > 1:
-        middle = (fits + too_long) // 2
-        is_fitting = len(_encode(notification, message.body[:middle] + _ELLIPSIS)) <= MAX_CONTENT_BYTES
-        fits, too_long = (middle, too_long) if is_fitting else (fits, middle)
-    return _encode(notification, message.body[:fits].rstrip() + _ELLIPSIS)
+    body = shorten(message.body, lambda text: len(_encode(notification, text)) <= MAX_CONTENT_BYTES)
+    return None if body is None else _encode(notification, body)
 
 
 def _encode(notification: dict[str, object], body: str) -> bytes:
     return orjson.dumps({"web_push": DECLARATIVE_VERSION, "notification": {**notification, "body": body}})
-
-
-def _shorten(text: str, max_chars: int) -> str:
-    return text if len(text) <= max_chars else text[: max_chars - 1].rstrip() + _ELLIPSIS
 
 
 def _compute_topic(delivery_id: str) -> str:
@@ -198,7 +192,21 @@ def _compute_topic(delivery_id: str) -> str:
     return encode_base64url(hashlib.sha256(delivery_id.encode()).digest())[:_TOPIC_CHARS]
 
 
+def _is_dropped(response: PostResponse) -> bool:
+    """Return whether Windows accepted the request, but not the message: its channel is throttled, or it was dropped."""
+    return _read_windows_status(response).lower() in {"channelthrottled", "dropped"}
+
+
+def _read_windows_status(response: PostResponse) -> str:
+    return response.headers.get("x-wns-status") or response.headers.get("x-wns-notificationstatus") or ""
+
+
 def _describe_error(response: PostResponse) -> str:
-    """Return the reason that the service gives, without the token that it may repeat."""
-    text = " ".join(response.excerpt.split())
-    return redact(text)[:_MAX_DETAIL_CHARS] if response.status >= 400 and text.isprintable() and "vapid" not in text.lower()[:20] else ""
+    """
+    Return the reason that the service gives, without the token that it may repeat.
+
+    Windows sends no body. It explains itself in headers.
+    """
+    described = response.headers.get("x-wns-error-description") or _read_windows_status(response)
+    text = " ".join((response.excerpt if response.status >= 400 else "").split()) or " ".join(described.split())
+    return redact(text)[:_MAX_DETAIL_CHARS] if text.isprintable() and "vapid" not in text.lower()[:20] else ""

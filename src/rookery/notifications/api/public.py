@@ -116,7 +116,11 @@ class PublicApi:
         """Add a browser to the channels of the subscriber that the link is for."""
         keys = body.keys
         await self.subscriptions.subscribe_browser(
-            token, endpoint=body.endpoint, p256dh=keys.p256dh.rstrip("="), auth=keys.auth.rstrip("=")
+            token,
+            endpoint=body.endpoint,
+            p256dh=keys.p256dh.rstrip("="),
+            auth=keys.auth.rstrip("="),
+            ends_at_ms=body.expirationTime,
         )
         return SubscribedResponse(subscribed=True)
 

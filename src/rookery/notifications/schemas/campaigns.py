@@ -252,6 +252,16 @@ class StatisticsResponse(ResponseModel):
     by_channel: dict[str, dict[str, int]]
 
 
+class CampaignWaitResponse(ResponseModel):
+    """A host that takes no messages for now. At `until` one message is tried, and the others follow when it is accepted."""
+
+    channel: Annotated[ChannelType, Field(validation_alias="channel_type")]
+    host: Annotated[str, Field(description="Empty: the mail server.")]
+    until: Timestamp
+    reason: Annotated[str | None, Field(description="The latest answer.")]
+    deliveries: Annotated[int, Field(validation_alias="delivery_count", description="Deliveries of this campaign that wait.")]
+
+
 class CampaignResponse(ResponseModel):
     """A campaign with its statistics."""
 
@@ -268,7 +278,16 @@ class CampaignResponse(ResponseModel):
     ttl_s: int
     schedule: ScheduleResponse | None
     status: CampaignStatus
-    status_reason: Annotated[str | None, Field(description="The reason why it was paused, missed or failed.")]
+    status_reason: Annotated[
+        str | None, Field(description="The reason why it was paused, missed or failed, why some deliveries failed, or why they wait.")
+    ]
+    resume_at: Annotated[
+        Timestamp | None,
+        Field(description="Paused by a fault that may pass: when one message is tried. If it is accepted, the campaign resumes."),
+    ]
+    waits: Annotated[
+        list[CampaignWaitResponse], Field(description="The hosts for which deliveries wait, those with the most deliveries first.")
+    ]
     test_of: Annotated[str | None, Field(description="The campaign that this one tests.")]
     statistics: StatisticsResponse
     created_at: Timestamp
@@ -306,6 +325,7 @@ class CampaignPreviewResponse(ResponseModel):
         str | None, Field(validation_alias="sample_external_id", description="The external id of the subscriber of `message`.")
     ]
     message: RenderedMessageResponse | None
+    warnings: Annotated[list[str], Field(description="The channels that cut `message`, because it is too long for them.")]
 
 
 class NotificationResponse(ResponseModel):
@@ -386,6 +406,8 @@ def serialize_campaign(view: CampaignView) -> CampaignResponse:
     return CampaignResponse.from_parts(
         campaign,
         workspace_id=campaign.public_workspace_id,
+        status_reason=view.status_reason,
+        waits=list(view.waits),
         schedule=schedule,
         statistics=StatisticsResponse(total=statistics.total, by_channel=by_channel, **counts),
     )

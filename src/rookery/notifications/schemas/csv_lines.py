@@ -253,7 +253,8 @@ def _parse_channels(column: str, cell: str) -> list[dict[str, object]]:
 
 def _parse_subscription(value: object) -> dict[str, object]:
     subscription = cast("dict[str, object]", value) if isinstance(value, dict) else {}
-    return {"type": _WEBPUSH_COLUMN, "endpoint": subscription.get("endpoint"), "keys": subscription.get("keys")}
+    names = ("endpoint", "expirationTime", "keys")
+    return {"type": _WEBPUSH_COLUMN, **{name: subscription.get(name) for name in names}}
 
 
 def _to_subscription(channel: SubscriberChannel) -> dict[str, object]:

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from rookery.kernel.schema import RequestModel, ResponseModel, Timestamp
-from rookery.notifications.schemas.subscribers import PushKeysBody
+from rookery.notifications.schemas.subscribers import ExpirationTime, PushKeysBody
 
 MAX_LINK_HOURS = 24 * 30
 
@@ -35,9 +35,7 @@ class BrowserSubscriptionBody(RequestModel):
     """A push subscription, as `PushSubscription.toJSON()` returns it."""
 
     endpoint: Annotated[str, Field(max_length=2048, description="The address of the browser's push service.")]
-    expirationTime: Annotated[  # noqa: N815 - the name in the Push API
-        float | None, Field(description="When the subscription ends, in milliseconds since 1970.")
-    ] = None
+    expirationTime: ExpirationTime = None  # noqa: N815 - the name in the Push API
     keys: PushKeysBody
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -86,17 +87,27 @@ class PushKeysBody(RequestModel):
     auth: Annotated[str, Field(max_length=100, description="The authentication secret, base64url.")]
 
 
+ExpirationTime = Annotated[
+    float | None,
+    Field(
+        strict=False, description="When a push subscription ends, in milliseconds since 1970, as browsers give it. Default: it does not."
+    ),
+]
+
+
 class ChannelBody(RequestModel):
     """
     A channel: `webhook`, `ntfy` and `apprise` with `url`, `email` with `address`, `webpush` with `endpoint` and `keys`.
 
-    A channel that is listed again keeps its status unless `status` is given.
+    The fields of `webpush` are those of the browser's `PushSubscription.toJSON()`. A subscription whose `expirationTime` has passed is
+    `invalid`. A channel that is listed again keeps its status unless `status` is given.
     """
 
     type: ChannelKind
     url: Address | None = None
     address: Address | None = None
     endpoint: Address | None = None
+    expirationTime: ExpirationTime = None  # noqa: N815 - the name in the Push API
     keys: PushKeysBody | None = None
     status: Annotated[StatusInput | None, Field(description="Default: active, or the status of the same address.")] = None
 
@@ -106,6 +117,8 @@ class ChannelBody(RequestModel):
         field = ADDRESS_FIELDS[self.type]
         needed = {field, "keys"} if self.type is ChannelType.WEBPUSH else {field}
         given_names = [name for name in ("url", "address", "endpoint", "keys") if getattr(self, name) is not None]
+        if self.expirationTime is not None and self.type is not ChannelType.WEBPUSH:
+            given_names.append("expirationTime")
         for name in given_names:
             if name not in needed:
                 msg = f"{name}: is not a field of the type {self.type.value}, which has {' and '.join(sorted(needed))}"
@@ -136,6 +149,7 @@ class ChannelBody(RequestModel):
             p256dh="" if keys is None else keys.p256dh.rstrip("="),
             auth="" if keys is None else keys.auth.rstrip("="),
             status=self.status,
+            ends_at_ms=self.expirationTime,
         )
 
 
@@ -148,15 +162,7 @@ class ImportedChannelBody(ChannelBody):
     created_at: Timestamp | None = None
 
     def to_model(self) -> ChannelDraft:
-        draft = super().to_model()
-        return ChannelDraft(
-            type=draft.type,
-            address=draft.address,
-            p256dh=draft.p256dh,
-            auth=draft.auth,
-            status=draft.status,
-            status_reason=self.status_reason,
-        )
+        return replace(super().to_model(), status_reason=self.status_reason)
 
 
 def _reject_duplicates(channels: Sequence[ChannelBody]) -> None:

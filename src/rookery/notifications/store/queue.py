@@ -9,7 +9,7 @@ happens to the claims of a worker that dies.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -23,13 +23,17 @@ from rookery.notifications.models import (
     Campaign,
     CampaignStatus,
     ChannelStatus,
+    HostKey,
     NotificationAttempt,
     NotificationState,
     SubscriberChannel,
 )
 from rookery.notifications.pacing import Allowance, HostRate
-from rookery.notifications.store import host_rates
-from rookery.notifications.store.tables import ATTEMPTS, CAMPAIGNS, CHANNELS, attempts, campaigns, channels, deliveries, hosts
+from rookery.notifications.store import host_rates, host_waits
+from rookery.notifications.store.host_waits import is_host_of_delivery
+from rookery.notifications.store.tables import ATTEMPTS, CAMPAIGNS, CHANNELS, attempts, campaigns, channels, deliveries, hosts, waits
+
+EXPIRED_REASON = "It was not sent before its time to live ended."
 
 _SENDING = NotificationState.SENDING.value
 _PENDING = NotificationState.PENDING.value
@@ -56,18 +60,18 @@ _IS_DUE = and_(deliveries.c.state == _PENDING, deliveries.c.next_at.is_not(None)
 _IS_SCHEDULE_DUE = and_(campaigns.c.status == CampaignStatus.SCHEDULED.value, campaigns.c.scheduled_at <= _NOW)
 _SELECT_SCHEDULED = select(campaigns).where(_IS_SCHEDULE_DUE).order_by(campaigns.c.id).limit(bindparam("at_most"))
 _SELECT_SCHEDULED_LOCKED = _SELECT_SCHEDULED.with_for_update(skip_locked=True)
+_IS_PROBE_DUE = and_(campaigns.c.status == CampaignStatus.PAUSED.value, campaigns.c.resume_at <= _NOW)
 _IS_LEASABLE = (
-    _IS_SENDING,
     _IS_FREE,
     campaigns.c.id.not_in(_IDS),
     campaigns.c.workspace_id.not_in(bindparam("full", type_=BigInteger(), expanding=True)),
 )
-_SELECT_FREE_LOCKED = (
-    select(campaigns).where(*_IS_LEASABLE).order_by(campaigns.c.id).limit(bindparam("at_most")).with_for_update(skip_locked=True)
-)
+_SELECT_FREE = select(campaigns).where(*_IS_LEASABLE).order_by(campaigns.c.id).limit(bindparam("at_most"))
+_SELECT_FREE_LOCKED = tuple(_SELECT_FREE.where(condition).with_for_update(skip_locked=True) for condition in (_IS_SENDING, _IS_PROBE_DUE))
+"""The campaigns in sending, and those that are paused until now by a fault that may have passed. Each query has its index."""
 _SELECT_CAMPAIGNS = select(campaigns).where(campaigns.c.id.in_(_IDS)).order_by(campaigns.c.id).with_for_update()
 _FREE_LEASES = update(campaigns).where(campaigns.c.id.in_(_IDS), campaigns.c.owner == bindparam("me")).values(owner=None, lease_until=None)
-_IS_ANY_FREE = select(literal(1).label("one")).where(*_IS_LEASABLE).limit(1)
+_IS_ANY_FREE = tuple(select(literal(1).label("one")).where(*_IS_LEASABLE, condition).limit(1) for condition in (_IS_SENDING, _IS_PROBE_DUE))
 _IS_ANY_SCHEDULED = select(literal(1).label("one")).where(_IS_SCHEDULE_DUE).limit(1)
 _IS_ANY_DUE = select(literal(1).label("one")).where(deliveries.c.campaign_id.in_(_IDS), _IS_DUE).limit(1)
 _IS_ANY_DONE = (
@@ -86,6 +90,8 @@ _SELECT_OWNERS = (
     .group_by(deliveries.c.owner)
 )
 _SELECT_CAMPAIGN_OWNERS = select(campaigns.c.owner).where(campaigns.c.owner.is_not(None), _IS_SENDING).distinct()
+"""A paused campaign is leased only while it has a claim, whose owner is found by the deliveries."""
+
 _IS_ABANDONED = and_(
     deliveries.c.owner.is_not(None),
     deliveries.c.state == _SENDING,
@@ -134,6 +140,13 @@ _SELECT_DUE = (
 _SELECT_DUE_BY_HOST_RATE = _SELECT_DUE.where(
     ~exists(select(literal(1)).where(hosts.c.host == deliveries.c.host, hosts.c.paid_until > bindparam("latest_paid")))
 )
+_SELECT_ALL_DUE = (_SELECT_DUE, _SELECT_DUE_BY_HOST_RATE)
+"""The queries of due deliveries without and with a rate per host."""
+
+_IS_BEING_TRIED = exists(select(literal(1)).where(is_host_of_delivery, waits.c.probe_until > _NOW))
+_HAS_WAIT = exists(select(literal(1)).where(is_host_of_delivery))
+_SELECT_DUE_BESIDE_WAITS = tuple(statement.where(~_IS_BEING_TRIED) for statement in _SELECT_ALL_DUE)
+_SELECT_PROBES = tuple(statement.where(_HAS_WAIT) for statement in _SELECT_DUE_BESIDE_WAITS)
 _SELECT_CHANNELS = select(channels).where(channels.c.id.in_(_IDS))
 _SKIP = (
     update(deliveries)
@@ -143,16 +156,12 @@ _SKIP = (
 _EXPIRE = (
     update(deliveries)
     .where(deliveries.c.campaign_id == bindparam("of_campaign"), _IS_DUE, deliveries.c.expires_at <= _NOW)
-    .values(state=NotificationState.FAILED.value, next_at=None, ended_at=_NOW, reason=bindparam("new_reason"))
-)
-_DELAY_HOST = (
-    update(deliveries)
-    .where(
-        deliveries.c.campaign_id == bindparam("of_campaign"),
-        _IS_DUE,
-        deliveries.c.host == bindparam("of_host"),
+    .values(
+        state=NotificationState.FAILED.value,
+        next_at=None,
+        ended_at=_NOW,
+        reason=func.coalesce(literal(f"{EXPIRED_REASON} The last answer: ") + deliveries.c.reason, EXPIRED_REASON),
     )
-    .values(next_at=bindparam("until"))
 )
 # The result of a worker that was taken over still counts if its attempt is the latest: nothing was sent since.
 _IS_ATTEMPT = and_(
@@ -198,12 +207,11 @@ _REVALIDATE = (
 )
 _REOPEN = (
     update(deliveries)
-    .where(deliveries.c.id.in_(_IDS), deliveries.c.state == NotificationState.FAILED.value)
-    .values(state=_PENDING, next_at=_NOW, spent=0, ended_at=None, reason=None)
+    .where(deliveries.c.id.in_(_IDS), deliveries.c.state.in_([NotificationState.FAILED.value, _PENDING]))
+    .values(state=_PENDING, next_at=bindparam("until"), spent=0, ended_at=None)
 )
 
 ABANDONED_REASON = "The server stopped while it was being sent. It may have arrived, so it is not sent again."
-EXPIRED_REASON = "It was not sent before its time to live ended."
 
 
 AttemptKey = tuple[str, int]
@@ -310,7 +318,8 @@ def is_any_due(tx: Tx, now: datetime, *, ready_ids: Sequence[str], leased_ids: S
         return True
     if leased_ids and tx.fetch_one(_IS_ANY_DONE, {"ids": list(leased_ids)}) is not None:
         return True
-    return tx.fetch_one(_IS_ANY_FREE, {"now": params["now"], "ids": list(leased_ids), "full": list(full_workspaces)}) is not None
+    params = {"now": params["now"], "ids": list(leased_ids), "full": list(full_workspaces)}
+    return any(tx.fetch_one(statement, params) is not None for statement in _IS_ANY_FREE)
 
 
 def is_any_scheduled(tx: Tx, now: datetime) -> bool:
@@ -374,10 +383,11 @@ def lock_scheduled(tx: Tx, now: datetime, *, limit: int) -> list[Campaign]:
 def lease_campaigns(
     tx: Tx, worker_id: str, now: datetime, *, until: datetime, excluded_ids: Collection[str], room: LeaseRoom
 ) -> list[Campaign]:
-    """Lease campaigns in sending that no live worker leases, as far as there is room for them."""
+    """Lease campaigns that no live worker leases, as far as there is room: those in sending, and those that are to be tried again."""
     params = {"now": to_micros(now), "ids": list(excluded_ids), "full": list(room.full_workspaces), "at_most": room.total}
     counts, leased = Counter(room.counts), list[Campaign]()
-    for campaign in CAMPAIGNS.fetch_all(tx, _SELECT_FREE_LOCKED, params):
+    free = [campaign for statement in _SELECT_FREE_LOCKED for campaign in CAMPAIGNS.fetch_all(tx, statement, params)]
+    for campaign in free[: room.total]:
         counts[campaign.workspace_id] += 1
         if counts[campaign.workspace_id] <= room.per_workspace:
             leased.append(campaign)
@@ -411,13 +421,7 @@ def is_open(tx: Tx, campaign_id: str) -> bool:
 
 def expire_due(tx: Tx, campaign_id: str, now: datetime) -> int:
     """Fail the due deliveries whose time to live has ended; return their number."""
-    return tx.execute(_EXPIRE, {"of_campaign": campaign_id, "now": to_micros(now), "new_reason": EXPIRED_REASON})
-
-
-def delay_host(tx: Tx, campaign_id: str, host: str, now: datetime, *, until: datetime) -> None:
-    """Delay the due deliveries to a host that rejects further requests for now."""
-    params = {"of_campaign": campaign_id, "of_host": host, "now": to_micros(now), "until": to_micros(until)}
-    tx.execute(_DELAY_HOST, params)
+    return tx.execute(_EXPIRE, {"of_campaign": campaign_id, "now": to_micros(now)})
 
 
 def claim(
@@ -429,30 +433,31 @@ def claim(
     until: datetime,
     allowance: Allowance,
     host_rate: HostRate | None,
+    has_waits: bool,
     limit: int,
 ) -> list[ClaimedNotification]:
     """
     Claim at most *limit* due deliveries of a leased campaign, oldest first. Deliveries whose channel is no longer active are skipped.
 
-    The caller sends only what this transaction has committed.
+    The caller sends only what this transaction has committed. A host whose wait has ended gets one message until its result is stored. A
+    paused campaign claims only messages to such hosts.
 
     Args:
         allowance: The room of channels and hosts, from which the claims are taken.
         host_rate: The messages per second that a host gets from all processes; None: no limit.
+        has_waits: Some host of the campaign may wait; see `host_waits`.
     """
-    rows = _select_due(tx, campaign, now, allowance=allowance, host_rate=host_rate, limit=limit)
+    if has_waits:
+        host_waits.delay(tx, campaign.id, now)
+    rows = _select_due(tx, campaign, now, allowance=allowance, host_rate=host_rate, has_waits=has_waits, limit=limit)
     if not rows:
         return []
-    by_id = _find_channels(tx, rows)
     claims, skipped = list[ClaimedNotification](), dict[str, list[str]]()
-    for row in rows:
-        channel, external_id = by_id.get(row.text("channel_id")), row.maybe_text("external_id")
-        if channel is None or external_id is None:
-            skipped.setdefault("The channel was removed.", []).append(row.text("id"))
-        elif channel.status is not ChannelStatus.ACTIVE:
-            skipped.setdefault(f"The channel is {channel.status.value}.", []).append(row.text("id"))
-        elif allowance.take(channel.type, row.text("host")):
-            claims.append(_to_claim(row, channel, external_id, row.integer("attempts") + 1))
+    for row, channel, reason in _choose(tx, rows, allowance, now, has_waits=has_waits):
+        if channel is None:
+            skipped.setdefault(reason, []).append(row.text("id"))
+        else:
+            claims.append(_to_claim(row, channel, row.text("external_id"), row.integer("attempts") + 1))
     for reason, ids in skipped.items():
         tx.execute(_SKIP, {"ids": ids, "now": to_micros(now), "new_reason": reason})
     if claims:
@@ -463,6 +468,26 @@ def claim(
     return claims
 
 
+def _choose(
+    tx: Tx, rows: Sequence[Row], allowance: Allowance, now: datetime, *, has_waits: bool
+) -> Iterator[tuple[Row, SubscriberChannel | None, str]]:
+    """Yield the due deliveries to claim with their channel, and those to skip with the reason. Take the claims from *allowance*."""
+    by_id = _find_channels(tx, rows)
+    waiting = host_waits.load(tx, {HostKey.of_channel(channel) for channel in by_id.values()}) if has_waits else {}
+    tried = set[HostKey]()
+    for row in rows:
+        channel = by_id.get(row.text("channel_id"))
+        if channel is None or row.maybe_text("external_id") is None:
+            yield row, None, "The channel was removed."
+        elif channel.status is not ChannelStatus.ACTIVE:
+            yield row, None, f"The channel is {channel.status.value}."
+        elif (key := HostKey.of_channel(channel)) not in tried and allowance.take(channel.type, row.text("host")):
+            if key in waiting:
+                tried.add(key)
+                host_waits.begin_probe(tx, key, now)
+            yield row, channel, ""
+
+
 def _find_channels(tx: Tx, rows: Sequence[Row]) -> dict[str, SubscriberChannel]:
     """Return the channels of deliveries that still exist, by id."""
     if not rows:
@@ -470,7 +495,9 @@ def _find_channels(tx: Tx, rows: Sequence[Row]) -> dict[str, SubscriberChannel]:
     return {channel.id: channel for channel in CHANNELS.fetch_all(tx, _SELECT_CHANNELS, {"ids": [row.text("channel_id") for row in rows]})}
 
 
-def _select_due(tx: Tx, campaign: Campaign, now: datetime, *, allowance: Allowance, host_rate: HostRate | None, limit: int) -> list[Row]:
+def _select_due(
+    tx: Tx, campaign: Campaign, now: datetime, *, allowance: Allowance, host_rate: HostRate | None, has_waits: bool, limit: int
+) -> list[Row]:
     """Return due deliveries whose channel and host have room, and limit *allowance* to the rates of their hosts."""
     params = {
         "of_campaign": campaign.id,
@@ -479,9 +506,11 @@ def _select_due(tx: Tx, campaign: Campaign, now: datetime, *, allowance: Allowan
         "hosts": allowance.full_hosts,
         "at_most": limit,
     }
+    statements = _SELECT_PROBES if campaign.is_probing else _SELECT_DUE_BESIDE_WAITS if has_waits else _SELECT_ALL_DUE
+    statement = statements[host_rate is not None]
     if host_rate is None:
-        return tx.fetch_all(_SELECT_DUE, params)
-    rows = tx.fetch_all(_SELECT_DUE_BY_HOST_RATE, {**params, "latest_paid": host_rate.get_latest_with_room(to_micros(now))})
+        return tx.fetch_all(statement, params)
+    rows = tx.fetch_all(statement, {**params, "latest_paid": host_rate.get_latest_with_room(to_micros(now))})
     names = {row.text("host") for row in rows} - {""}
     allowance.limit_hosts(host_rates.load_room(tx, names, host_rate, now))
     return rows
@@ -552,9 +581,9 @@ def revalidate_channel(tx: Tx, channel_id: str) -> bool:
     return tx.execute(_REVALIDATE, {"of_id": channel_id}) == 1
 
 
-def reopen_failed(tx: Tx, delivery_ids: Sequence[str], now: datetime) -> None:
-    """Make those of the deliveries that failed pending again. They keep their attempts."""
-    tx.execute(_REOPEN, {"ids": list(delivery_ids), "now": to_micros(now)})
+def reopen(tx: Tx, delivery_ids: Sequence[str], *, until: datetime) -> None:
+    """Make those of the deliveries that failed, or that wait for another attempt, due at *until*. Their attempts no longer count."""
+    tx.execute(_REOPEN, {"ids": list(delivery_ids), "until": to_micros(until)})
 
 
 def get_open_stats(tx: Tx) -> tuple[int, datetime | None]:

@@ -1,7 +1,7 @@
 """
 The tables of notifications, and the mappers of their rows.
 
-`migrations/versions/0024_notifications.py` and `0027_notification_hosts.py` create the same tables.
+`migrations/versions/0024_notifications.py`, `0027_notification_hosts.py` and `0043_notification_waits.py` create the same tables.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from rookery.kernel.db import Mapper, metadata
 from rookery.kernel.sealing import SealedColumn
 from rookery.notifications.models import (
     Campaign,
+    HostWait,
     NotificationAttempt,
     NotificationDelivery,
     OutboxMessage,
@@ -93,6 +94,7 @@ campaigns = Table(
     Column("owner", Text),
     Column("lease_until", BigInteger),
     Column("final_counts", Text),
+    Column("resume_at", BigInteger),
     Index("ix_notify_campaigns_workspace_id", "workspace_id", "id"),
     Index("ix_notify_campaigns_ended_at", "ended_at"),
 )
@@ -100,6 +102,8 @@ CAMPAIGNS = Mapper(Campaign, campaigns, columns={"public_workspace_id": "shown_w
 # Few campaigns are active, so that the queries of the dispatcher have a small index.
 _is_active = campaigns.c.status.in_(["scheduled", "sending"])
 Index("ix_notify_campaigns_active", campaigns.c.status, campaigns.c.id, sqlite_where=_is_active)
+_is_resumable = campaigns.c.resume_at.is_not(None)
+Index("ix_notify_campaigns_resume_at", campaigns.c.resume_at, sqlite_where=_is_resumable)
 
 deliveries = Table(
     "notify_deliveries",
@@ -179,6 +183,21 @@ hosts = Table(
     Index("ix_notify_hosts_paid_until", "paid_until"),
 )
 """The hosts that got messages under a rate per host, of all workspaces together."""
+
+waits = Table(
+    "notify_waits",
+    metadata,
+    Column("scope_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("channel_type", Text, primary_key=True),
+    Column("host", Text, primary_key=True),
+    Column("until", BigInteger, nullable=False),
+    Column("probe_until", BigInteger),
+    Column("refusal_count", BigInteger, nullable=False),
+    Column("refused_at", BigInteger, nullable=False),
+    Column("reason", Text),
+    Column("is_fault", BigInteger, nullable=False),
+)
+WAITS = Mapper(HostWait, waits)
 
 signing_secrets = Table(
     "notify_secrets",
