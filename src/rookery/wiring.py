@@ -17,10 +17,13 @@ from rookery.access.ports import AccessPorts
 from rookery.access.store import keys
 from rookery.access.wiring import AccessServices
 from rookery.agents.events import AgentSessionEnded
+from rookery.agents.models.sessions import TokenReport
 from rookery.agents.sessions.access import SessionFinder
 from rookery.agents.store import sessions as agent_sessions
 from rookery.agents.wiring import AgentPorts, AgentServices
+from rookery.content.chat import TokenUsage
 from rookery.content.ports import ContentPorts
+from rookery.content.prices import PriceList, compute_cost
 from rookery.content.wiring import ContentServices
 from rookery.domains import load_builders, load_events, load_renderers, load_state_renderers
 from rookery.engines import counters, detection, notification_channels, similarity, text_generators, upstreams, webhook_client
@@ -59,6 +62,8 @@ from rookery.observability import MetricTargets, Observability, build_observabil
 from rookery.scoring.wiring import ScoringPorts, ScoringServices
 from rookery.tools.store import calls as tool_calls
 from rookery.tools.wiring import ToolPorts, ToolServices
+from rookery.usage.ports import UsagePorts
+from rookery.usage.wiring import UsageServices
 from rookery.webhooks.event_recorder import EventRecorder, StateEventPublisher
 from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.wiring import WebhookPorts, WebhookServices
@@ -154,6 +159,10 @@ class Rookery:
     @property
     def content(self) -> ContentServices:
         return self.runtime.use(ContentServices)
+
+    @property
+    def usage(self) -> UsageServices:
+        return self.runtime.use(UsageServices)
 
     @property
     def webhooks(self) -> WebhookServices:
@@ -364,6 +373,7 @@ def build_platform(
     runtime.provide(Sealer, lambda runtime: runtime.use(SealingServices).sealer)
     runtime.provide(WebhookPorts, lambda runtime: WebhookPorts(open_client=lambda: webhook_client.open(runtime.use(EgressGuard))))
     runtime.provide(ContentPorts, _build_content_ports)
+    runtime.provide(UsagePorts, lambda _: UsagePorts(find_key_names=keys.find_former_and_current_names))
     runtime.provide(ScoringPorts, _build_scoring_ports)
     runtime.provide(WorkingContextFinder, lambda runtime: WorkingContextFinder(partial(_find_working_context, runtime)))
     runtime.provide(ToolPorts, lambda runtime: _build_tool_ports(runtime, environment))
@@ -396,7 +406,20 @@ def build_platform(
 
 def _build_agent_ports(runtime: Runtime) -> AgentPorts:
     memory = runtime.use(MemoryServices)
-    return AgentPorts(memories=memory.sessions, memory_finder=memory.related, disk=runtime.use(DiskSpace), tool_calls=tool_calls)
+    prices = PriceList(runtime.settings.generation_prices)
+    return AgentPorts(
+        memories=memory.sessions,
+        memory_finder=memory.related,
+        disk=runtime.use(DiskSpace),
+        tool_calls=tool_calls,
+        price_tokens=lambda tokens: _price_tokens(prices, tokens),
+    )
+
+
+def _price_tokens(prices: PriceList, tokens: TokenReport) -> int | None:
+    """Return the cost of the tokens that an agent reports, at the prices of generations."""
+    price = None if tokens.model is None else prices.find(tokens.model)
+    return None if price is None else compute_cost(price, TokenUsage(input_tokens=tokens.input, output_tokens=tokens.output))
 
 
 async def _find_working_context(runtime: Runtime, caller: object, session: CallSession) -> WorkingContext | None:

@@ -156,7 +156,7 @@ SESSION_LOG = ToolDeclaration(
     name="session_log",
     description="Log an event: a decision with its reason, a result, an error, a question.",
     effect="creates",
-    arguments={"session_id": "", "type": "Default note.", "message": "", "data": "", "task_id": ""},
+    arguments={"session_id": "", "type": "Default note.", "message": "", "data": "", "task_id": "", "tokens": "Since your last report."},
     schemas={"type": _choice("note", "action", "decision", "question", "answer", "artifact", "error")},
     required=("message",),
 )

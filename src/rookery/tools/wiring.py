@@ -48,6 +48,7 @@ from rookery.tools.store import logins as login_store
 from rookery.tools.store import negotiated_protocols as protocol_store
 from rookery.tools.store import recent_links as link_store
 from rookery.tools.supervision.session_pool import SessionPool
+from rookery.usage.wiring import UsageServices
 
 
 class ConnectorFactory(Protocol):
@@ -152,7 +153,7 @@ class ToolServices:
 
     @cached_property
     def journal(self) -> CallBuffer:
-        journal = CallBuffer(self._runtime.db, bus=self._runtime.bus)
+        journal = CallBuffer(self._runtime.db, self._runtime.use(UsageServices).ledger, bus=self._runtime.bus)
         self._runtime.on_close(journal.aclose)
         return journal
 
