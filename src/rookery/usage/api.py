@@ -18,7 +18,7 @@ from rookery.kernel.http.csv_responses import CSV_MEDIA_TYPE, stream_csv_respons
 from rookery.usage.models import UsageDimension
 from rookery.usage.reports import UsageReports
 from rookery.usage.schemas import UsageQuery, UsageReportResponse
-from rookery.usage.serializers import Fields, list_fields, serialize_group, serialize_sums
+from rookery.usage.serializers import Fields, list_fields, serialize_group, serialize_sums, to_csv_row
 
 READ_SCOPE = "usage:read"
 _ALL, _JSON = "all", "application/json"
@@ -50,7 +50,7 @@ class UsageApi:
         filters = query.to_filter(await self._select_tenants(caller, query.workspace), days)
         is_csv = query.format == "csv" or (query.format is None and prefers(request.headers.get("accept"), CSV_MEDIA_TYPE, over=_JSON))
         if is_csv:
-            rows = (serialize_group(usage, by) async for usage in self.reports.iter_groups(filters, by, caller=caller))
+            rows = (to_csv_row(usage, by) async for usage in self.reports.iter_groups(filters, by, caller=caller))
             return stream_csv_response(rows, list_fields(by), file_name=f"usage-{days.since}-{days.until}.csv")
         report = await self.reports.load(filters, by, page=query.slice, caller=caller)
         page = report.groups.with_items([serialize_group(usage, by) for usage in report.groups.items])

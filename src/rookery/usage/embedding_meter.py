@@ -36,7 +36,9 @@ class EmbeddingPayer:
     agent_id: str = ""
 
 
-_SERVER = EmbeddingPayer(workspace_id=SERVER_TENANT)
+SERVER_PAYER = EmbeddingPayer(workspace_id=SERVER_TENANT)
+"""The payer of texts that serve all workspaces."""
+
 _PAYERS: ContextVar[Mapping[EmbeddingPayer, int] | None] = ContextVar("rookery_embedding_payers", default=None)
 
 
@@ -113,7 +115,7 @@ def _find_caller() -> EmbeddingPayer:
     request = CURRENT_REQUEST.get()
     caller = None if request is None else request.caller()
     if not isinstance(caller, Caller):
-        return _SERVER
+        return SERVER_PAYER
     return EmbeddingPayer(workspace_id=caller.workspace_id, key_id=caller.key_id, agent_id=caller.agent_id or "")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from rookery.kernel.money import to_amount
+from rookery.kernel.money import to_amount, to_exact_amount
 from rookery.usage.models import DIMENSIONS, NamedUsage, UsageDimension, UsageGroup
 
 Fields = Mapping[str, object]
@@ -47,6 +47,13 @@ def serialize_group(usage: NamedUsage, by: Collection[UsageDimension]) -> Fields
         **serialize_sums(group),
     }
     return {name: values[name] for name in list_fields(by)}
+
+
+def to_csv_row(usage: NamedUsage, by: Collection[UsageDimension]) -> Fields:
+    """Return a group as a row of CSV, with amounts as exact decimal numbers."""
+    group = usage.group
+    amounts = {"cost": to_exact_amount(group.sums.cost_nanos), "reported_cost": to_exact_amount(group.reported_nanos)}
+    return {**serialize_group(usage, by), **amounts}
 
 
 def serialize_sums(group: UsageGroup) -> Fields:

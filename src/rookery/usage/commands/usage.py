@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterable, AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Protocol, TextIO, cast
 
 import typer
 from rich.console import Console
@@ -32,14 +32,14 @@ from rookery.terminal.options import (
 from rookery.terminal.output import Fields, format_value, is_terminal, print_notice, print_rows
 from rookery.usage.models import DIMENSIONS, NamedUsage, UsageDimension, UsageFilter, UsageGroup, UsageKind
 from rookery.usage.ranges import DayRange, InvalidRange, resolve_range
-from rookery.usage.serializers import list_fields, serialize_group
+from rookery.usage.serializers import list_fields, serialize_group, to_csv_row
 
 if TYPE_CHECKING:  # help texts are shown faster without it
     from rookery.access.wiring import AccessServices
     from rookery.usage.reports import UsageReports
     from rookery.usage.wiring import UsageServices
 
-E = TypeVar("E")
+ToFields = Callable[[NamedUsage, Collection[UsageDimension]], Fields]
 
 _ROWS_PER_WRITE = 1_000
 _MAX_TABLE_ROWS = 1_000
@@ -169,16 +169,16 @@ async def _print_report(
     columns = list_fields(by)
     if as_csv:
         with open_new_file(out) as file:
-            await _write_csv(_serialize(reports.iter_groups(filters, by), by), columns, file or sys.stdout)
+            await _write_csv(_serialize(reports.iter_groups(filters, by), by, to_csv_row), columns, file or sys.stdout)
     elif as_json or not is_terminal():
-        await print_rows(_serialize(reports.iter_groups(filters, by), by), columns, as_json=as_json)
+        await print_rows(_serialize(reports.iter_groups(filters, by), by, serialize_group), columns, as_json=as_json)
     else:
         await _print_tables(reports, request, filters)
 
 
-async def _serialize(groups: AsyncIterable[NamedUsage], by: Collection[UsageDimension]) -> AsyncIterator[Fields]:
+async def _serialize(groups: AsyncIterable[NamedUsage], by: Collection[UsageDimension], to_fields: ToFields) -> AsyncIterator[Fields]:
     async for group in groups:
-        yield serialize_group(group, by)
+        yield to_fields(group, by)
 
 
 async def _write_csv(rows: AsyncIterable[Fields], columns: list[str], file: TextIO) -> None:
