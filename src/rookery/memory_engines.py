@@ -14,7 +14,7 @@ from rookery.kernel.runtime import Runtime
 from rookery.kernel.wal import RecordStoreWal
 from rookery.memory.core_wiring import MemoryPorts
 from rookery.memory.embedding_migration import IndexVersion
-from rookery.memory.ports import EmbeddingMeter, ErasableStore, ModelVersion
+from rookery.memory.ports import ErasableStore, ModelVersion, TokenMeter
 from rookery.usage.wiring import UsageServices
 
 
@@ -30,7 +30,7 @@ class MemoryEngines:
 class PreviousEngines:
     """The engines of previous embedding models, opened on first use (D-54). They come from ROOKERY_EMBEDDER_PREVIOUS or are built in."""
 
-    def __init__(self, settings: Settings, meter: EmbeddingMeter) -> None:
+    def __init__(self, settings: Settings, meter: TokenMeter) -> None:
         """Open nothing. Raises `WrongSettings` for an invalid URL."""
         self._settings = settings
         self._meter = meter

@@ -31,7 +31,7 @@ def _make_entry(instance: Instance, **fields: object) -> UsageEntry:
         output_tokens=5,
         cost_nanos=1_000_000_000,
     )
-    return replace(entry, **fields)  # pyright: ignore[reportArgumentType] - fields by name
+    return replace(entry, **fields)
 
 
 async def _add(instance: Instance, *entries: UsageEntry, currency: str = "EUR") -> None:
@@ -192,7 +192,7 @@ async def test_a_key_with_tool_lists_sees_only_these_tools(server: Instance) -> 
     """D-23: the allow-lists of a key limit the tools of the report, as they limit the analytics of tools."""
     tools = ("git/log", "git/push", "web/fetch")
     await _add(server, *(_make_entry(server, kind=UsageKind.TOOL_CALL, model="", tool=tool, cost_nanos=0) for tool in tools))
-    one_server = await server.agent_key("usage:read", restrictions=KeyRestrictions(servers=("git",)))
+    one_server = await server.agent_key("usage:read", restrictions=KeyRestrictions(servers=frozenset({"git"})))
     one_tool = await server.agent_key("usage:read", restrictions=KeyRestrictions(tools=("git/l*",)))
 
     assert sorted(await read_groups(one_server, "?by=tool", "tool")) == [("git/log",), ("git/push",)]

@@ -1,4 +1,4 @@
-"""What the report of usage adds up: generations, judge calls, embeddings, sessions of agents, and tool calls."""
+"""The sources of the report of usage: generations, judge calls, embeddings, sessions of agents, and tool calls."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ from rookery.kernel.errors import NotFound, RookeryError
 from rookery.kernel.money import to_amount
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
-from rookery.usage.models import NamedUsage, UsageEntry, UsageFilter, UsageKind, day_of
+from rookery.usage.models import LedgerFilter, NamedUsage, UsageEntry, UsageKind, day_of
 from rookery.usage.wiring import UsageServices
 
 _MAX_LISTED_OVERRIDES = 2_000
@@ -257,7 +257,7 @@ class Budgets:
 
         return await self._change(tenant, key_id, change, self._clock(), expected)
 
-    async def list_usage(self, filters: UsageFilter, *, page: PageSlice) -> ListPage[NamedUsage]:
+    async def list_usage(self, filters: LedgerFilter, *, page: PageSlice) -> ListPage[NamedUsage]:
         """Return a page of the usage of generations and judge calls by day, key and model, newest day first, and the total."""
         content_filter = replace(filters, kinds=_CONTENT_KINDS)
         return (await self._usage.reports.load(content_filter, ("day", "key", "model"), page=page)).groups

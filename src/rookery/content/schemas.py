@@ -35,7 +35,7 @@ from rookery.kernel.placeholders import NAME_PATTERN
 from rookery.kernel.schema import OMITTED_IF_NONE, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
 from rookery.kernel.template_variables import TemplateValue, TemplateVariable, VariableType
 from rookery.kernel.variables import MAX_PATTERN_LENGTH
-from rookery.usage.models import NamedUsage, UsageFilter
+from rookery.usage.models import LedgerFilter, NamedUsage
 
 _MAX_TOKENS = 1_000_000
 _MAX_METADATA_BYTES = 16 * 1024
@@ -205,9 +205,9 @@ class ContentUsageQuery(PageQuery):
     since: Annotated[date | None, Field(description="Only this day or later, in UTC.")] = None
     until: Annotated[date | None, Field(description="Only this day or earlier, in UTC.")] = None
 
-    def to_filter(self, tenant: ContentTenant) -> UsageFilter:
+    def to_filter(self, tenant: ContentTenant) -> LedgerFilter:
         """Return the filter for a tenant."""
-        return UsageFilter(
+        return LedgerFilter(
             tenants=[tenant.workspace_id],
             since=self.since or date.min,
             until=self.until or date.max,
@@ -507,7 +507,7 @@ BudgetSource = Annotated[Literal["setting", "override"], Field(description="sett
 
 
 class MonthBudgetResponse(ResponseModel):
-    """What is used of a monthly budget in the present month."""
+    """A monthly budget in the present month."""
 
     source: BudgetSource
     spent: Annotated[float, Field(description="The cost of the finished calls of this month.")]

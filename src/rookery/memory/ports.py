@@ -92,7 +92,7 @@ class Embedder(Protocol):
         ...
 
 
-class EmbeddingMeter(Protocol):
+class TokenMeter(Protocol):
     """Counts the tokens that an embedding service uses."""
 
     def record(self, model: str, tokens: int, *, is_estimated: bool) -> None:

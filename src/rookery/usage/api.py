@@ -17,7 +17,7 @@ from rookery.kernel.http.accept_header import prefers
 from rookery.kernel.http.csv_responses import CSV_MEDIA_TYPE, stream_csv_response
 from rookery.usage.models import UsageDimension
 from rookery.usage.reports import UsageReports
-from rookery.usage.schemas import UsageQuery, UsageReportResponse
+from rookery.usage.schemas import UsageReportQuery, UsageReportResponse
 from rookery.usage.serializers import Fields, list_fields, serialize_group, serialize_sums, to_csv_row
 
 READ_SCOPE = "usage:read"
@@ -39,7 +39,7 @@ class UsageApi:
                       summary="Add up usage and its cost", media_types=(CSV_MEDIA_TYPE,), response_headers=("Content-Disposition",)),
         ]  # fmt: skip
 
-    async def get_usage(self, caller: Caller, query: UsageQuery, request: Request) -> Response | ItemPage[Fields]:
+    async def get_usage(self, caller: Caller, query: UsageReportQuery, request: Request) -> Response | ItemPage[Fields]:
         """
         Add up calls, tokens and cost of generations, judge calls, embeddings, sessions of agents, and tool calls.
 

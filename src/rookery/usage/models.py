@@ -80,7 +80,7 @@ class UsageEntry(UsageSums):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UsageFilter:
+class LedgerFilter:
     """
     A filter of usage; None: no filter. Days are in UTC; both ends are inclusive. Empty texts are entries without the field.
 

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
+from rookery.usage.errors import InvalidRange
+
 THIS_MONTH, LAST_MONTH = "this", "last"
 DEFAULT_DAYS = 30
 
@@ -14,14 +16,6 @@ MONTH_PATTERN = rf"^(?:{THIS_MONTH}|{LAST_MONTH}|[0-9]{{4}}-(?:0[1-9]|1[0-2]))$"
 
 _DAYS = re.compile(DAYS_PATTERN)
 _MONTH = re.compile(MONTH_PATTERN)
-
-
-class InvalidRange(ValueError):
-    """A range that is invalid or contradicts itself. *field* is the part that is wrong."""
-
-    def __init__(self, field: str, problem: str) -> None:
-        super().__init__(problem)
-        self.field = field
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +41,9 @@ def resolve_range(
         InvalidRange: Several of these are given, one of them is invalid, or *since* is after *until*.
     """
     today = now.astimezone(UTC).date()
-    given = [name for name, value in (("month", month), ("last", last)) if value is not None]
-    if len(given) > 1 or (given and (since is not None or until is not None)):
-        raise InvalidRange(given[0], "cannot be combined with another range: use since and until, or month, or last")
+    names = [name for name, value in (("month", month), ("last", last)) if value is not None]
+    if len(names) > 1 or (names and (since is not None or until is not None)):
+        raise InvalidRange(names[0], "cannot be combined with another range: use since and until, or month, or last")
     if month is not None:
         return _resolve_month(month, today)
     if last is not None:

@@ -12,7 +12,7 @@ from rookery.kernel import globs
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.usage.ledger import UsageLedger
-from rookery.usage.models import NamedUsage, UsageDimension, UsageFilter, UsageGroup
+from rookery.usage.models import LedgerFilter, NamedUsage, UsageDimension, UsageGroup
 from rookery.usage.ports import UsagePorts
 from rookery.usage.store import reports as store
 
@@ -49,7 +49,7 @@ class UsageReports:
         return self._ledger.currency
 
     async def load(
-        self, filters: UsageFilter, by: Collection[UsageDimension], *, page: PageSlice, caller: Caller | None = None
+        self, filters: LedgerFilter, by: Collection[UsageDimension], *, page: PageSlice, caller: Caller | None = None
     ) -> UsageReport:
         """
         Return a page of the report.
@@ -71,7 +71,7 @@ class UsageReports:
             return await self._db.read_from_replica(read)
 
     async def iter_groups(
-        self, filters: UsageFilter, by: Collection[UsageDimension], *, caller: Caller | None = None
+        self, filters: LedgerFilter, by: Collection[UsageDimension], *, caller: Caller | None = None
     ) -> AsyncGenerator[NamedUsage]:
         """Yield all groups of the report in order, read in batches."""
         page: PageSlice | None = PageSlice(_BATCH_SIZE)
@@ -92,7 +92,7 @@ class UsageReports:
         return [NamedUsage(group, key_names.get(group.key_id), workspace_names.get(group.tenant)) for group in groups]
 
 
-def _restrict_tools(tx: Tx, filters: UsageFilter, caller: Caller | None) -> UsageFilter:
+def _restrict_tools(tx: Tx, filters: LedgerFilter, caller: Caller | None) -> LedgerFilter:
     """Return *filters* limited to the tools that the key of *caller* may use (D-23)."""
     if caller is None or (caller.servers is None and caller.tools is None):
         return filters

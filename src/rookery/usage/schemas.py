@@ -9,13 +9,14 @@ from pydantic import BeforeValidator, Field
 
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.schema import Links, Meta, PageQuery, ResponseModel, split_names
-from rookery.usage.models import DIMENSIONS, UsageDimension, UsageFilter, UsageKind
-from rookery.usage.ranges import DAYS_PATTERN, MONTH_PATTERN, DayRange, InvalidRange, resolve_range
+from rookery.usage.errors import InvalidRange
+from rookery.usage.models import DIMENSIONS, LedgerFilter, UsageDimension, UsageKind
+from rookery.usage.ranges import DAYS_PATTERN, MONTH_PATTERN, DayRange, resolve_range
 
 _MAX_NAME_LENGTH = 300
 
 
-class UsageQuery(PageQuery):
+class UsageReportQuery(PageQuery):
     """The range, the grouping and the filters of a report. Without a range, it covers the last 30 days."""
 
     since: Annotated[date | None, Field(description="The first day, UTC.")] = None
@@ -61,9 +62,9 @@ class UsageQuery(PageQuery):
         except InvalidRange as error:
             raise ValidationFailed({error.field: [str(error)]}) from error
 
-    def to_filter(self, tenants: list[int] | None, days: DayRange) -> UsageFilter:
+    def to_filter(self, tenants: list[int] | None, days: DayRange) -> LedgerFilter:
         """Return the filter for *days* of *tenants*; None: all tenants."""
-        return UsageFilter(
+        return LedgerFilter(
             tenants=tenants,
             since=days.since,
             until=days.until,

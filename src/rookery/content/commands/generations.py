@@ -27,7 +27,7 @@ from rookery.kernel.schema import parse_model, to_json
 from rookery.terminal.json_files import read_json_file
 from rookery.terminal.options import JsonOption, WorkspaceOption, parse_day, parse_pairs, parse_time, raise_usage_error, read_text_file
 from rookery.terminal.output import print_json, print_list, print_record, print_text
-from rookery.usage.models import NamedUsage, UsageFilter
+from rookery.usage.models import LedgerFilter, NamedUsage
 
 if TYPE_CHECKING:
     from rookery.content import schemas
@@ -172,7 +172,7 @@ def usage(
     day = parse_day(since)
 
     async def work(content: ContentServices, tenant: ContentTenant) -> Sequence[NamedUsage]:
-        filters = UsageFilter(tenants=[tenant.workspace_id], since=day or date.min, until=date.max)
+        filters = LedgerFilter(tenants=[tenant.workspace_id], since=day or date.min, until=date.max)
         return (await content.budgets.list_usage(filters, page=PageSlice(limit))).items
 
     rows = [to_json(schemas.serialize_usage(record)) for record in run_with_content(context, workspace, work)]

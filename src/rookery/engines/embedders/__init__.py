@@ -22,7 +22,7 @@ from rookery.kernel.errors import WrongSettings
 from rookery.kernel.model_service_urls import EMBEDDING_KINDS, URL_FORMS, ModelServiceKind, is_model_service_url, parse_model_service_url
 from rookery.kernel.secret import Secret
 from rookery.kernel.urls import show_scheme
-from rookery.memory.ports import Embedder, EmbeddingMeter
+from rookery.memory.ports import Embedder, TokenMeter
 
 if TYPE_CHECKING:
     from rookery.engines.embedders.model import EmbeddingModel
@@ -178,7 +178,7 @@ def open(  # noqa: A001 - each engine folder has an `open`
     data_dir: Path,
     dimension: int = DEFAULT_DIMENSION,
     verify_ssl: bool = True,
-    meter: EmbeddingMeter | None = None,
+    meter: TokenMeter | None = None,
     setting: str = "ROOKERY_EMBEDDER",
 ) -> EmbedderEngine:
     """
@@ -250,7 +250,7 @@ def open_for_model(
     urls: tuple[str | None, ...],
     data_dir: Path,
     verify_ssl: bool = True,
-    meter: EmbeddingMeter | None = None,
+    meter: TokenMeter | None = None,
 ) -> EmbedderEngine | None:
     """
     Return the embedder that computes vectors of *model* with *dimension*, or None.

@@ -27,7 +27,7 @@ from rookery.kernel.questions import keep_ends
 from rookery.kernel.token_estimates import CHARS_PER_TOKEN
 from rookery.memory.errors import NotEmbeddable
 from rookery.memory.models import Passage, Vector
-from rookery.memory.ports import EmbedderFeature, EmbeddingMeter
+from rookery.memory.ports import EmbedderFeature, TokenMeter
 
 T = TypeVar("T")
 
@@ -102,7 +102,7 @@ class RemoteEmbedder:
 
     lacks = frozenset({EmbedderFeature.OFFLINE, EmbedderFeature.WHOLE_TEXTS})
 
-    def __init__(self, remote: RemoteModel, *, verify_ssl: bool = True, meter: EmbeddingMeter | None = None) -> None:
+    def __init__(self, remote: RemoteModel, *, verify_ssl: bool = True, meter: TokenMeter | None = None) -> None:
         """Store the configuration. Nothing is sent yet. *meter* counts the tokens of each answer."""
         self.model = remote.model
         self.dimension = remote.stored_dimension
@@ -343,7 +343,7 @@ class _TextRejectedError(Exception):
 class _EmbeddingClient:
     """A client that posts texts and reads vectors. Its errors, `_TextRejectedError` and `EngineUnavailable`, name neither host nor key."""
 
-    def __init__(self, remote: RemoteModel, *, verify_ssl: bool, meter: EmbeddingMeter | None) -> None:
+    def __init__(self, remote: RemoteModel, *, verify_ssl: bool, meter: TokenMeter | None) -> None:
         self._remote = remote
         self._meter = meter
         self._verify_ssl = verify_ssl

@@ -69,7 +69,7 @@ def parse_response(remote: RemoteModel, body: bytes, expected_count: int) -> Emb
         raise InvalidResponseError("it is not JSON") from None
     field = _VECTOR_FIELDS[remote.kind]
     fields = cast("dict[str, object]", parsed) if isinstance(parsed, dict) else dict[str, object]()
-    value: object = parsed if field is None else fields.get(field)
+    value = cast("object", parsed) if field is None else fields.get(field)
     if not isinstance(value, list):
         raise InvalidResponseError("it has no vectors")
     items = cast("list[object]", value)

@@ -30,8 +30,9 @@ from rookery.terminal.options import (
     split_names,
 )
 from rookery.terminal.output import Fields, format_value, is_terminal, print_notice, print_rows
-from rookery.usage.models import DIMENSIONS, NamedUsage, UsageDimension, UsageFilter, UsageGroup, UsageKind
-from rookery.usage.ranges import DayRange, InvalidRange, resolve_range
+from rookery.usage.errors import InvalidRange
+from rookery.usage.models import DIMENSIONS, LedgerFilter, NamedUsage, UsageDimension, UsageGroup, UsageKind
+from rookery.usage.ranges import DayRange, resolve_range
 from rookery.usage.serializers import list_fields, serialize_group, to_csv_row
 
 if TYPE_CHECKING:  # help texts are shown faster without it
@@ -89,9 +90,9 @@ class UsageRequest:
     model: str | None
     tool: str | None
 
-    def to_filter(self, tenants: list[int] | None) -> UsageFilter:
+    def to_filter(self, tenants: list[int] | None) -> LedgerFilter:
         """Return the filter for *tenants*; None: all."""
-        return UsageFilter(
+        return LedgerFilter(
             tenants=tenants,
             since=self.days.since,
             until=self.days.until,
@@ -154,11 +155,11 @@ def _parse_range(since: str | None, until: str | None, month: str | None) -> Day
         raise_usage_error(f"--{error.field} {error}.")
 
 
-def _parse_names(option: str, values: Sequence[str] | None, known: Collection[str]) -> tuple[str, ...]:
+def _parse_names(option: str, values: Sequence[str] | None, allowed: Collection[str]) -> tuple[str, ...]:
     names = split_names(values)
     for name in names:
-        if name not in known:
-            raise_usage_error(f"{option} {name!r} is unknown. Use {', '.join(known)}.")
+        if name not in allowed:
+            raise_usage_error(f"{option} {name!r} is unknown. Use {', '.join(allowed)}.")
     return tuple(dict.fromkeys(names))
 
 
@@ -192,7 +193,7 @@ async def _write_csv(rows: AsyncIterable[Fields], columns: list[str], file: Text
     file.write(csv_lines(pending_rows, columns))
 
 
-async def _print_tables(reports: UsageReports, request: UsageRequest, filters: UsageFilter) -> None:
+async def _print_tables(reports: UsageReports, request: UsageRequest, filters: LedgerFilter) -> None:
     """Print the totals, a bar for each day, and the groups."""
     report = await reports.load(filters, request.by, page=PageSlice(_MAX_TABLE_ROWS))
     console, days = Console(), request.days

@@ -11,7 +11,7 @@ from sqlalchemy import cast as as_type
 
 from rookery.kernel.db import KeysetList, Row, Tx
 from rookery.kernel.pages import ListPage, PageSlice
-from rookery.usage.models import DIMENSIONS, UsageDimension, UsageFilter, UsageGroup, UsageKind, UsageSums
+from rookery.usage.models import DIMENSIONS, LedgerFilter, UsageDimension, UsageGroup, UsageKind, UsageSums
 from rookery.usage.store.tables import SUMS, usage_days
 
 _c = usage_days.c
@@ -41,7 +41,7 @@ _TIMES: Collection[UsageDimension] = ("day", "month")
 _REPORTED_NANOS = case((_c.kind == UsageKind.SESSION.value, _c.cost_nanos), else_=0)
 
 
-def list_groups(tx: Tx, filters: UsageFilter, by: Collection[UsageDimension], *, currency: str, page: PageSlice) -> ListPage[UsageGroup]:
+def list_groups(tx: Tx, filters: LedgerFilter, by: Collection[UsageDimension], *, currency: str, page: PageSlice) -> ListPage[UsageGroup]:
     """
     Return a page of the groups and their number: newest day or month first, then the highest cost, then the most calls.
 
@@ -58,7 +58,7 @@ def list_groups(tx: Tx, filters: UsageFilter, by: Collection[UsageDimension], *,
     return rows.fetch(tx, page, {}, lambda row: _to_group(row, by))
 
 
-def list_totals(tx: Tx, filters: UsageFilter, *, currency: str) -> list[UsageGroup]:
+def list_totals(tx: Tx, filters: LedgerFilter, *, currency: str) -> list[UsageGroup]:
     """Return the sums of all entries that match, one for each currency, the highest cost first."""
     return sorted(
         (_to_group(row, ()) for row in tx.fetch_all(_select_groups(filters, (), currency))),
@@ -66,13 +66,13 @@ def list_totals(tx: Tx, filters: UsageFilter, *, currency: str) -> list[UsageGro
     )
 
 
-def list_tools(tx: Tx, filters: UsageFilter) -> list[str]:
+def list_tools(tx: Tx, filters: LedgerFilter) -> list[str]:
     """Return the tools that were called, as `server/tool`."""
     statement = select(_c.tool).where(*_build_conditions(filters), _c.tool != "").distinct()
     return [row.text("tool") for row in tx.fetch_all(statement)]
 
 
-def _select_groups(filters: UsageFilter, by: Collection[UsageDimension], currency: str) -> Select[Any]:
+def _select_groups(filters: LedgerFilter, by: Collection[UsageDimension], currency: str) -> Select[Any]:
     groups = [_COLUMNS[name] for name in DIMENSIONS if name in by]
     currency_column = case((_c.currency == "", literal(currency)), else_=_c.currency).label("currency")
     return (
@@ -93,7 +93,7 @@ def _sum(column: ColumnElement[Any]) -> ColumnElement[int]:
     return as_type(func.sum(column), BigInteger())
 
 
-def _build_conditions(filters: UsageFilter) -> list[ColumnElement[bool]]:
+def _build_conditions(filters: LedgerFilter) -> list[ColumnElement[bool]]:
     conditions = [_c.day >= filters.since.isoformat(), _c.day <= filters.until.isoformat()]
     if filters.tenants is not None:
         conditions.append(_c.workspace_id.in_(list(filters.tenants)))
