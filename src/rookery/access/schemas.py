@@ -255,7 +255,10 @@ class KeyCallsQuery(PageQuery):
     until: Timestamp | None = None
     status: Annotated[int | None, Field(ge=100, le=599)] = None
     route: Annotated[str | None, Field(min_length=1, max_length=500, description="The path's pattern, as in `route` of a call.")] = None
-    format: Annotated[Literal["json", "csv"], Field(description="CSV contains all matching calls instead of one page.")] = "json"
+    format: Annotated[
+        Literal["json", "csv"] | None,
+        Field(description="CSV contains all matching calls instead of one page. `Accept: text/csv` asks for it too."),
+    ] = None
 
     def to_filter(self) -> CallFilter:
         """Return the filter."""
@@ -272,7 +275,7 @@ class UsageSumsQuery(QueryModel):
         BeforeValidator(split_names),
         Field(min_length=1, max_length=5, description="Fields to group by: key, day, method, route, status."),
     ] = Field(default_factory=lambda: ["key", "day", "status"])
-    format: Literal["json", "csv"] = "json"
+    format: Annotated[Literal["json", "csv"] | None, Field(description="By default json, or csv with `Accept: text/csv`.")] = None
 
     def to_filter(self, environment: Environment | None) -> UsageFilter:
         """Return the filter."""

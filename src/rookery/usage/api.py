@@ -13,15 +13,14 @@ from rookery.access.scopes import ALL_WORKSPACES_SCOPE
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import NotFound
 from rookery.kernel.http import ItemPage, Operation
-from rookery.kernel.http.accept_header import prefers
-from rookery.kernel.http.csv_responses import CSV_MEDIA_TYPE, stream_csv_response
+from rookery.kernel.http.csv_responses import CSV_MEDIA_TYPE, stream_csv_response, wants_csv
 from rookery.usage.models import UsageDimension
 from rookery.usage.reports import UsageReports
 from rookery.usage.schemas import UsageReportQuery, UsageReportResponse
 from rookery.usage.serializers import Fields, list_fields, serialize_group, serialize_sums, to_csv_row
 
 READ_SCOPE = "usage:read"
-_ALL, _JSON = "all", "application/json"
+_ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +47,7 @@ class UsageApi:
         """
         days, by = query.to_range(self.clock()), frozenset[UsageDimension](query.by)
         filters = query.to_filter(await self._select_tenants(caller, query.workspace), days)
-        is_csv = query.format == "csv" or (query.format is None and prefers(request.headers.get("accept"), CSV_MEDIA_TYPE, over=_JSON))
-        if is_csv:
+        if wants_csv(request, query.format):
             rows = (to_csv_row(usage, by) async for usage in self.reports.iter_groups(filters, by, caller=caller))
             return stream_csv_response(rows, list_fields(by), file_name=f"usage-{days.since}-{days.until}.csv")
         report = await self.reports.load(filters, by, page=query.slice, caller=caller)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Annotated
 
 from pydantic import BaseModel, Field
+from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.access import serializers
@@ -22,7 +23,7 @@ from rookery.access.usage_log import UsageLog
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import Conflict, ValidationFailed
 from rookery.kernel.http import ItemPage, Operation, Output
-from rookery.kernel.http.csv_responses import CSV_MEDIA_TYPE, csv_response, stream_csv_response
+from rookery.kernel.http.csv_responses import CSV_MEDIA_TYPE, csv_response, stream_csv_response, wants_csv
 from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import Page, ResponseModel, Timestamp
 
@@ -122,14 +123,14 @@ class KeyOperations:
         await self.keyring.resume(caller.public_workspace_id, key_id, by=Actor.from_caller(caller), expected=expected)
         return await self.load_key(caller, key_id)
 
-    async def get_usage_sums(self, caller: Caller, query: UsageSumsQuery) -> Response | Mapping[str, object]:
+    async def get_usage_sums(self, caller: Caller, query: UsageSumsQuery, request: Request) -> Response | Mapping[str, object]:
         """Return the number of calls by day, status and route. Calls of deleted keys are included."""
         by, filters = frozenset[UsageField](query.by), query.to_filter(visible_environment(caller))
         usage_sums = await self.usage.list_sums(caller.public_workspace_id, self.keyring.kind, filters, by, limit=_MAX_SUMS + 1)
         if len(usage_sums) > _MAX_SUMS:
             raise ValidationFailed({"by": [f"gives more than {_MAX_SUMS:,} totals; group by fewer fields, or select fewer days"]})
         rows = [serializers.serialize_usage_sum(usage_sum, by) for usage_sum in usage_sums]
-        if query.format == "csv":
+        if wants_csv(request, query.format):
             return csv_response(rows, usage_columns(by), file_name=f"{self.keyring.kind}-keys-usage.csv")
         return {
             "since": query.since and query.since.isoformat(),
@@ -139,11 +140,11 @@ class KeyOperations:
             "data": rows,
         }
 
-    async def get_calls(self, caller: Caller, key_id: str, query: KeyCallsQuery) -> Response | ItemPage[KeyCall]:
+    async def get_calls(self, caller: Caller, key_id: str, query: KeyCallsQuery, request: Request) -> Response | ItemPage[KeyCall]:
         """List the calls of a key, newest first. Calls of a deleted key appear in the totals only."""
         workspace_id, filters = caller.public_workspace_id, query.to_filter()
         await self.load_key(caller, key_id)
-        if query.format == "csv":
+        if wants_csv(request, query.format):
             rows = (_present_call(caller, call) async for call in self.usage.iter_calls(workspace_id, key_id, filters))
             columns = call_columns(with_addresses=caller.has_scope(ADDRESSES_SCOPE))
             return stream_csv_response(rows, columns, file_name=f"{key_id}-calls.csv")

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping, Sequence
 
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from rookery.kernel.csv_lines import csv_header, csv_lines
+from rookery.kernel.http.accept_header import prefers
+from rookery.kernel.http.responses import JSON_MEDIA_TYPE
 
 CSV_MEDIA_TYPE = "text/csv"
 
 _ROWS_PER_CHUNK = 2_000
 _CONTENT_TYPE = f"{CSV_MEDIA_TYPE}; charset=utf-8"
+
+
+def wants_csv(request: Request, chosen: str | None) -> bool:
+    """Return whether a request asks for CSV: by its parameter `format`, which is *chosen*, or else by its Accept header."""
+    if chosen is not None:
+        return chosen == "csv"
+    return prefers(request.headers.get("accept"), CSV_MEDIA_TYPE, over=JSON_MEDIA_TYPE.decode())
 
 
 def csv_response(rows: Iterable[Mapping[str, object]], columns: Sequence[str], *, file_name: str) -> Response:
