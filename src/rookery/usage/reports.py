@@ -13,7 +13,7 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.usage.ledger import UsageLedger
 from rookery.usage.models import LedgerFilter, NamedUsage, UsageDimension, UsageGroup
-from rookery.usage.ports import UsagePorts
+from rookery.usage.ports import UsagePorts, UsedBudget
 from rookery.usage.store import reports as store
 
 _BATCH_SIZE = 2_000
@@ -80,6 +80,10 @@ class UsageReports:
             for group in report.groups.items:
                 yield group
             page = report.groups.following(_BATCH_SIZE)
+
+    async def list_budgets(self, workspace_id: int) -> Sequence[UsedBudget]:
+        """Return the budgets of a workspace and of its keys that have a limit, with what is used of them."""
+        return await self._ports.list_budgets(workspace_id)
 
     async def require_workspace(self, workspace_id: int) -> None:
         """Raise NotFound unless the workspace exists."""

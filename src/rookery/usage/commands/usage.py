@@ -32,6 +32,7 @@ from rookery.terminal.options import (
 from rookery.terminal.output import Fields, format_value, is_terminal, print_notice, print_rows
 from rookery.usage.errors import InvalidRange
 from rookery.usage.models import DIMENSIONS, LedgerFilter, NamedUsage, UsageDimension, UsageGroup, UsageKind
+from rookery.usage.ports import UsedBudget
 from rookery.usage.ranges import DayRange, resolve_range
 from rookery.usage.serializers import list_fields, serialize_group, to_csv_row
 
@@ -46,6 +47,8 @@ _ROWS_PER_WRITE = 1_000
 _MAX_TABLE_ROWS = 1_000
 _BAR_WIDTH = 40
 _MAX_BARS = 62
+_BUDGET_BAR_WIDTH = 20
+_NEARLY_USED = 0.8
 _DEFAULT_DIMENSIONS: tuple[UsageDimension, ...] = ("kind", "model")
 _SUM_HEADERS = ("calls", "failed", "input", "output", "cost")
 _THOUSAND, _MILLION = 1_000, 1_000_000
@@ -208,6 +211,9 @@ async def _print_tables(reports: UsageReports, request: UsageRequest, filters: L
     console.print(_build_table(report.groups.items, request.by))
     if report.groups.total > len(report.groups.items):
         print_notice(f"These are the first {_MAX_TABLE_ROWS:,} of {report.groups.total:,} rows. Use a pipe, --csv or --json to get all.")
+    budgets = [budget for tenant in filters.tenants or () for budget in await reports.list_budgets(tenant)]
+    if budgets:
+        console.print(_build_budget_table(budgets))
     if any(total.sums.unpriced_calls for total in report.totals):
         print_notice("Some calls have no price, so the cost lacks them. Set ROOKERY_GENERATION_PRICES or ROOKERY_EMBEDDING_PRICES.")
 
@@ -263,6 +269,19 @@ def _build_table(groups: Sequence[NamedUsage], by: Sequence[UsageDimension]) -> 
             Text(_format_cost(usage_group.group)),
         )
     return table
+
+
+def _build_budget_table(budgets: Sequence[UsedBudget]) -> Table:
+    """Return a bar for each budget: red if it is used up, yellow from four fifths on."""
+    grid = Table.grid(padding=(0, 1))
+    for budget in budgets:
+        share = min(1.0, budget.used_nanos / budget.limit_nanos) if budget.limit_nanos else 1.0
+        width = round(_BUDGET_BAR_WIDTH * share)
+        color = "red" if share >= 1 else "yellow" if share >= _NEARLY_USED else "cyan"
+        bar = Text("█" * width, style=color).append("░" * (_BUDGET_BAR_WIDTH - width), style="dim")
+        used, limit = (format_money(to_amount(nanos), budget.currency) for nanos in (budget.used_nanos, budget.limit_nanos))
+        grid.add_row(Text(format_value(f"Budget of {budget.name}")), bar, Text(f"{used} of {limit}, until {budget.resets_at:%Y-%m-%d}"))
+    return grid
 
 
 def _name_group(usage_group: NamedUsage, name: UsageDimension) -> str:
