@@ -44,6 +44,7 @@ async def test_the_cost_of_a_month_is_on_one_page(user: ConsoleUser) -> None:
     assert "12.35 EUR" in text
     assert "0.00021 EUR" in text
     assert "1 call used a model without a price" in text
+    assert "Cost this month 14.35 EUR" in await user.read("")
 
 
 async def test_the_page_is_grouped_and_narrowed(user: ConsoleUser) -> None:
