@@ -8,8 +8,10 @@ from rookery.usage.api import UsageApi
 from rookery.usage.store import tables
 from rookery.usage.wiring import UsageServices
 
+PREFIXES = ("/api/agent", "/v1")
+
 
 def build(runtime: Runtime) -> Domain:
     """Return the domain. Nothing is started."""
     api = UsageApi(runtime.use(UsageServices).reports, runtime.clock)
-    return Domain(operations=[("/v1", api.operations())], purgers=[tables.purge])
+    return Domain(operations=[(prefix, api.operations()) for prefix in PREFIXES], purgers=[tables.purge])

@@ -59,7 +59,7 @@ class UsageOperations:
             format: CSV contains all groups instead of one page. `Accept: text/csv` asks for it too.
         """
         return self._session.send_page(Call(
-            operation="get_usage", method="GET", path="/v1/usage", result=PageBody[models.UsageGroup],
+            operation="get_usage", method="GET", path="/api/agent/usage", result=PageBody[models.UsageGroup],
             query=given(
                 cursor=cursor, page=page, per_page=per_page, since=since, until=until, month=month, last=last, by=by, kind=kind,
                 key_id=key_id, agent_id=agent_id, model=model, tool=tool, workspace=workspace, format=format,
@@ -100,7 +100,7 @@ class UsageOperations:
             format: CSV contains all groups instead of one page. `Accept: text/csv` asks for it too.
         """
         return self._session.send(Call(
-            operation="get_usage", method="GET", path="/v1/usage", result=str,
+            operation="get_usage", method="GET", path="/api/agent/usage", result=str,
             query=given(
                 cursor=cursor, page=page, per_page=per_page, since=since, until=until, month=month, last=last, by=by, kind=kind,
                 key_id=key_id, agent_id=agent_id, model=model, tool=tool, workspace=workspace, format=format,
@@ -149,7 +149,7 @@ class AsyncUsageOperations:
             format: CSV contains all groups instead of one page. `Accept: text/csv` asks for it too.
         """
         return await self._session.send_page(Call(
-            operation="get_usage", method="GET", path="/v1/usage", result=PageBody[models.UsageGroup],
+            operation="get_usage", method="GET", path="/api/agent/usage", result=PageBody[models.UsageGroup],
             query=given(
                 cursor=cursor, page=page, per_page=per_page, since=since, until=until, month=month, last=last, by=by, kind=kind,
                 key_id=key_id, agent_id=agent_id, model=model, tool=tool, workspace=workspace, format=format,
@@ -190,7 +190,7 @@ class AsyncUsageOperations:
             format: CSV contains all groups instead of one page. `Accept: text/csv` asks for it too.
         """
         return await self._session.send(Call(
-            operation="get_usage", method="GET", path="/v1/usage", result=str,
+            operation="get_usage", method="GET", path="/api/agent/usage", result=str,
             query=given(
                 cursor=cursor, page=page, per_page=per_page, since=since, until=until, month=month, last=last, by=by, kind=kind,
                 key_id=key_id, agent_id=agent_id, model=model, tool=tool, workspace=workspace, format=format,

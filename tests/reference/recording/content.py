@@ -56,7 +56,7 @@ async def play(recorder: Recorder) -> None:
     await recorder.send(admin, f"POST {_GENERATION}/cancel", generation_id=queued)
     await recorder.send(admin, f"POST {_GENERATION}/retry", generation_id=queued)
     key = str(generation["key_id"])
-    await recorder.send(admin, "GET /v1/usage", query={"month": "this", "by": "kind,model"})
+    await recorder.send(admin, "GET /api/agent/usage", query={"month": "this", "by": "kind,model"})
     await recorder.send(admin, f"PUT {_CONTENT}/budgets/workspace", {"daily": 20, "monthly": 300})
     await recorder.send(admin, f"PUT {_BUDGET}", {"daily": 5}, key_id=key)
     await recorder.send(admin, f"GET {_CONTENT}/budgets")

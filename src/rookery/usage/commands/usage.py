@@ -128,7 +128,8 @@ def usage(
     """
     Show what keys, agents, models and tools used, and what it cost.
 
-    By default, the report covers the last 30 days. The tokens of the kind session are those that agents report. Everything else is counted by Rookery.
+    By default, the report covers the last 30 days. The tokens of the kind session are those that agents report. Everything else is counted
+    by Rookery.
     """
     if all_workspaces and workspace is not None:
         raise_usage_error("Use either --workspace or --all-workspaces.")
