@@ -169,3 +169,14 @@ async def test_tool_calls_are_counted_with_their_time(server: Instance) -> None:
     (group,) = (await read_report(server.admin, "?kind=tool_call&by=tool,agent,key"))["data"]
     assert (group["tool"], group["agent_id"], group["key_id"], group["calls"]) == ("brain/recall", "rook", agent.key_id, 3)
     assert (group["failed"], group["mean_ms"] > 0, group["cost"], group["unpriced_calls"]) == (1, True, 0.0, 0)
+
+
+async def test_agents_report_tokens_over_mcp(server: Instance) -> None:
+    """Issue 35: the tool `session_log` takes the tokens too, for agents that only speak MCP."""
+    agent = await server.agent_key("mcp:read", "mcp:write", "sessions.read", "sessions.write", agent_id="rook")
+    session_id = (await agent.post(SESSIONS, {"agent_type": "coder", "goal": "Build."})).json()["session"]["id"]
+    arguments = {"session_id": session_id, "message": "A step.", "tokens": {"input": 9, "output": 1, "model": "ok"}}
+    called = (await agent.post("/mcp/tools/call", {"server": "agents", "tool": "session_log", "arguments": arguments})).json()
+
+    assert called["success"], called
+    assert await read_groups(server.admin, "?kind=session&by=agent,model", "agent_id", "model", "input_tokens") == [("rook", "ok", 9)]
