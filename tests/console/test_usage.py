@@ -29,7 +29,7 @@ async def instance(settings: Settings) -> AsyncIterator[Instance]:
 
 async def _add(instance: Instance, **fields: object) -> None:
     entry = UsageEntry(workspace_id=instance.workspace_id, day=day_of(utc_now()), kind=UsageKind.GENERATION, calls=1)
-    changed = replace(entry, **fields)  # pyright: ignore[reportArgumentType] - fields by name
+    changed = replace(entry, **fields)
     await instance.rookery.db.write(lambda tx: instance.rookery.usage.ledger.add(tx, changed))
 
 
