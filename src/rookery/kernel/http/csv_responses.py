@@ -17,10 +17,10 @@ _ROWS_PER_CHUNK = 2_000
 _CONTENT_TYPE = f"{CSV_MEDIA_TYPE}; charset=utf-8"
 
 
-def wants_csv(request: Request, chosen: str | None) -> bool:
-    """Return whether a request asks for CSV: by its parameter `format`, which is *chosen*, or else by its Accept header."""
-    if chosen is not None:
-        return chosen == "csv"
+def wants_csv(request: Request, parameter: str | None) -> bool:
+    """Return whether a request asks for CSV: by its parameter `format`, which is *parameter*, or else by its Accept header."""
+    if parameter is not None:
+        return parameter == "csv"
     return prefers(request.headers.get("accept"), CSV_MEDIA_TYPE, over=JSON_MEDIA_TYPE.decode())
 
 
