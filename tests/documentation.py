@@ -68,6 +68,7 @@ RUN = [
             "notifications",
             "notification-channels",
             "generate-content",
+            "usage-and-cost",
             "score-texts",
             "api-documentation",
             "remember-and-recall",

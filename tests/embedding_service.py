@@ -52,6 +52,7 @@ class EmbeddingService:
     Attributes:
         limit: Maximum length of a text in characters.
         poison: Words that it rejects, with the status of each.
+        reports_tokens: Its answers have the number of tokens, which is that of their words.
     """
 
     name: str = "words"
@@ -59,6 +60,7 @@ class EmbeddingService:
     limit: int = 10_000
     poison: dict[str, int] = field(default_factory=dict[str, int])
     key: str | None = None
+    reports_tokens: bool = False
     salt: str = ""
     faults: deque[Fault] = field(default_factory=deque[Fault])
     permanent_fault: Fault | None = None
@@ -104,11 +106,13 @@ class EmbeddingService:
             return 400, {"error": "the input length exceeds the context length"}
         width = cast("int", body.get("dimensions", self.width))
         rows = [embed(text, width, self.salt).tolist() for text in texts]
+        tokens = sum(len(text.split()) for text in texts)
         if path == "/api/embed":
-            return 200, {"model": self.name, "embeddings": rows}
+            return 200, {"model": self.name, "embeddings": rows, **({"prompt_eval_count": tokens} if self.reports_tokens else {})}
         # Reversed, because clients must use the index.
         data = [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)]
-        return 200, {"object": "list", "model": self.name, "data": data[::-1]}
+        usage = {"usage": {"prompt_tokens": tokens, "total_tokens": tokens}} if self.reports_tokens else {}
+        return 200, {"object": "list", "model": self.name, "data": data[::-1], **usage}
 
     def _respond_tei(self, body: dict[str, object]) -> tuple[int, object]:
         """Return the status and body of a response of Text Embeddings Inference. Its limit of texts is the default one."""

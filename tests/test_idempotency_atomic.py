@@ -77,7 +77,7 @@ _MANY_TRANSACTIONS = {"POST /api/v1/webhooks/{webhook_id}/resend-failed"}
 
 _BACKGROUND_TABLES = {
     *("kept_answers", "access_calls", "access_days", "access_use", "webhook_attempts", "notify_attempts"),
-    *("content_usage", "jobs", "memory_active_models", "memory_vector_sets"),
+    *("usage_days", "jobs", "memory_active_models", "memory_vector_sets"),
 }
 """Tables that change independently of the requests: claims, usage, delivery attempts, usage of queued generations, background
 jobs, the models of indexed memories."""

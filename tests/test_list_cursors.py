@@ -11,12 +11,11 @@ import orjson
 import pytest
 
 from benchmarks.tool_catalogue import catalogue
-from rookery.content.models import UsageRecord
-from rookery.content.store import budgets
 from rookery.kernel.config import Settings
 from rookery.kernel.http.operations import parse_signature
 from rookery.kernel.http.routes import RouteTable
 from rookery.kernel.schema import CursorQuery
+from rookery.usage.models import UsageEntry, UsageKind
 from tests.conftest import Caller, Instance, eventually, run_instance
 
 Json = dict[str, object]
@@ -303,14 +302,29 @@ async def _budgets(instance: Instance) -> Listed:
     return await _fill(Listed(caller=instance.admin, path=path, add=add, remove=remove, fields=("key_id",)))
 
 
+def _make_usage_entry(instance: Instance, number: int) -> UsageEntry:
+    return UsageEntry(
+        workspace_id=instance.workspace_id,
+        day=f"2026-11-{20 + number % 2}",
+        kind=UsageKind.GENERATION,
+        key_id=f"key {number % 5}",
+        model=f"model {number}",
+    )
+
+
 async def _usage(instance: Instance) -> Listed:
     async def add(number: int) -> None:
-        record = UsageRecord(
-            workspace_id=instance.workspace_id, day=f"2026-11-{20 + number % 2}", key_id=f"key {number % 5}", model=f"model {number}"
-        )
-        await instance.rookery.db.write(lambda tx: budgets.add_usage(tx, record))
+        await instance.rookery.db.write(lambda tx: instance.rookery.usage.ledger.add(tx, _make_usage_entry(instance, number)))
 
     return await _fill(Listed(caller=instance.admin, path="/v1/content/usage", add=add, fields=("day", "key_id", "model")))
+
+
+async def _usage_report(instance: Instance) -> Listed:
+    async def add(number: int) -> None:
+        await instance.rookery.db.write(lambda tx: instance.rookery.usage.ledger.add(tx, _make_usage_entry(instance, number)))
+
+    path = "/v1/usage?by=day,key,model&since=2026-11-01&until=2026-11-30"
+    return await _fill(Listed(caller=instance.admin, path=path, add=add, fields=("day", "key_id", "model")))
 
 
 async def _make_keys(instance: Instance, path: str, body: Json) -> Listed:
@@ -473,6 +487,7 @@ GROUPS: Mapping[str, Mapping[str, Callable[[Instance], Awaitable[Listed]]]] = {
         "list_content_budgets": _budgets,
         "list_content_usage": _usage,
     },
+    "usage": {"get_usage": _usage_report},
     "keys": {
         "list_api_keys": _api_keys,
         "list_api_key_calls": _api_key_calls,

@@ -184,3 +184,53 @@ def test_an_unreachable_database_is_an_error_without_the_password(tmp_path: Path
         migrate("postgresql://user:hunter2@127.0.0.1:1/none", data_dir=tmp_path)
 
     assert "hunter2" not in raised.value.message
+
+
+_OLD_ROWS = """
+INSERT INTO content_usage VALUES (1, '2026-11-20', 'key', 'small', 3, 2, 1, 0, 10, 20, 500);
+INSERT INTO content_usage VALUES (1, '2026-11-20', 'key', 'unpriced', 4, 4, 0, 0, 10, 20, 0);
+INSERT INTO content_budgets VALUES (1, '', 700, 1);
+INSERT INTO content_spending VALUES (1, '', '2026-11-19', 0, 5), (1, '', '2026-11-20', 2, 6);
+INSERT INTO tool_calls
+    (id, workspace_id, server_id, tool, key_id, key_kind, success, code, duration_ms, arguments_bytes, result_bytes, request_id, called_at)
+VALUES
+    ('1', 1, 'git', 'log', 'key', 'api', 1, NULL, 1.5, 0, 0, '', 1795132800000000),
+    ('2', 1, 'git', 'log', 'key', 'api', 0, 'input_required', 1.5, 0, 0, '', 1795132800000000),
+    ('3', 1, 'git', 'log', 'key', 'api', 0, 'tool_timeout', 1.5, 0, 0, '', 1795132800000000);
+INSERT INTO agent_sessions
+    (id, workspace_id, agent_id, agent_type, key_id, status, context, started_at, last_activity_at, last_seq, size, tokens_in, tokens_out,
+     version)
+VALUES ('s', 1, 'rook', 'coder', 'key', 'active', '{}', 1, 1, 2, 1, 8, 2, 1);
+INSERT INTO agent_session_events (session_id, seq, workspace_id, type, message, data, tokens_in, tokens_out, created_at)
+VALUES ('s', 1, 1, 'note', '', '{}', 8, 2, 1795132800000000), ('s', 2, 1, 'note', '', '{}', 0, 0, 1795132800000000)
+"""
+_SELECT_LEDGER = """
+SELECT
+    day, kind, key_id, agent_id, model, tool, calls, failed, input_tokens, output_tokens, unpriced_calls, cost_nanos, duration_us
+FROM usage_days ORDER BY kind, model
+"""
+
+
+def test_the_ledger_takes_over_the_usage_so_far(store_address: str, tmp_path: Path) -> None:
+    """Issue 35: old sums of content, stored tool calls, reported tokens, budgets and spending are there after the upgrade."""
+    engine = _open_engine(store_address, tmp_path)
+    migrate_to(engine, "0040")
+    with engine.begin() as connection:
+        for statement in _OLD_ROWS.split(";"):
+            connection.exec_driver_sql(statement)
+    migrate_to(engine, "0042")
+
+    with engine.begin() as connection:
+        ledger = [tuple(row) for row in connection.exec_driver_sql(_SELECT_LEDGER)]
+        limits = [tuple(row) for row in connection.exec_driver_sql("SELECT holder, period, limit_nanos FROM budget_limits")]
+        spending = [
+            tuple(row) for row in connection.exec_driver_sql("SELECT span, reserved_nanos, spent_nanos FROM budget_spending ORDER BY span")
+        ]
+    assert ledger == [
+        ("2026-11-20", "generation", "key", "", "small", "", 3, 1, 10, 20, 0, 500, 0),
+        ("2026-11-20", "generation", "key", "", "unpriced", "", 4, 0, 10, 20, 4, 0, 0),
+        ("2026-11-20", "session", "key", "rook", "", "", 1, 0, 8, 2, 1, 0, 0),
+        ("2026-11-20", "tool_call", "key", "", "", "git/log", 3, 1, 0, 0, 0, 0, 4500),
+    ]
+    assert limits == [("", "day", 700)]
+    assert spending == [("2026-11", 2, 11), ("2026-11-19", 0, 5), ("2026-11-20", 2, 6)]

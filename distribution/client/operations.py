@@ -20,6 +20,7 @@ GROUPS: Mapping[str, str] = {
     "Sessions": "sessions",
     "Content": "content",
     "Scoring": "scoring",
+    "Usage": "usage",
     "Notifications": "notifications",
     "Keys": "keys",
     "Workspaces": "workspaces",
@@ -35,7 +36,7 @@ SKIPPED_TAGS = frozenset({"MCP", "Documentation"})
 _SKIPPED_HEADERS = frozenset({"X-Workspace-ID", "Idempotency-Key", "Prefer", "Last-Event-ID"})
 _STREAM_PARAGRAPHS = ("With `Accept: text/event-stream`", "`stream` returns")
 _HTTP_SENTENCES = r"(?:The body has at most [^.]*\.|Also served at .*|`Prefer: [^.]*\.|No key is required\.$)"
-_EVENT_STREAM, _JSON = "text/event-stream", "application/json"
+_EVENT_STREAM, _JSON, _CSV = "text/event-stream", "application/json", "text/csv"
 
 Reader = Literal["json", "text", "nothing", "stream"]
 
@@ -108,13 +109,15 @@ class _Operation:
     parameters: Mapping[str, Schema]
 
     def list_methods(self) -> Iterator[Method]:
-        """Yield a method for the JSON or text response, and one for the stream. A page for browsers has none."""
+        """Yield a method for the JSON or text response, and further ones for CSV and for the stream. A page for browsers has none."""
         contents = self._successful_contents()
         name = str(self.operation["operationId"])
         plain = [kind for kind in contents if kind != _EVENT_STREAM]
         if _JSON in contents or any(kind.endswith("+json") for kind in plain):
             accept = _JSON if _JSON in contents else plain[0]
             yield self._build(name, reader="json", accept=accept, result=contents[accept])
+            if _CSV in contents:
+                yield self._build(f"{name}_csv", reader="text", accept=_CSV)
         elif not contents:
             yield self._build(name, reader="nothing", accept=_JSON)
         elif plain and plain[0] != "text/html" and not plain[0].startswith("image/"):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # the command line reads this list and imports no domain
     from rookery.kernel.events import Event
     from rookery.terminal.entries import CommandEntry
 
-DOMAINS = ("memory", "tools", "agents", "content", "access", "webhooks", "notifications", "scoring")
+DOMAINS = ("memory", "tools", "agents", "content", "usage", "access", "webhooks", "notifications", "scoring")
 """The packages of the domains, in the order of lists and documents."""
 
 

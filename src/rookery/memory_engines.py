@@ -14,7 +14,8 @@ from rookery.kernel.runtime import Runtime
 from rookery.kernel.wal import RecordStoreWal
 from rookery.memory.core_wiring import MemoryPorts
 from rookery.memory.embedding_migration import IndexVersion
-from rookery.memory.ports import ErasableStore, ModelVersion
+from rookery.memory.ports import ErasableStore, ModelVersion, TokenMeter
+from rookery.usage.wiring import UsageServices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +30,10 @@ class MemoryEngines:
 class PreviousEngines:
     """The engines of previous embedding models, opened on first use (D-54). They come from ROOKERY_EMBEDDER_PREVIOUS or are built in."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, meter: TokenMeter) -> None:
         """Open nothing. Raises `WrongSettings` for an invalid URL."""
         self._settings = settings
+        self._meter = meter
         self._previous = None if settings.embedder_previous is None else settings.embedder_previous.reveal()
         self._engines: dict[ModelVersion, tuple[embedders.EmbedderEngine, vectors.VectorEngine]] = {}
         if self._previous is not None:
@@ -48,6 +50,7 @@ class PreviousEngines:
                 urls=(self._previous, settings.embedder.reveal()),
                 data_dir=settings.data_dir,
                 verify_ssl=settings.verify_ssl,
+                meter=self._meter,
             )
             if embedder is None:
                 return None
@@ -73,7 +76,11 @@ def open_memory_engines(runtime: Runtime) -> MemoryEngines:
     """
     settings = runtime.settings
     embedder = embedders.open(
-        settings.embedder.reveal(), data_dir=settings.data_dir, dimension=settings.vector_dimension, verify_ssl=settings.verify_ssl
+        settings.embedder.reveal(),
+        data_dir=settings.data_dir,
+        dimension=settings.vector_dimension,
+        verify_ssl=settings.verify_ssl,
+        meter=runtime.use(UsageServices).embedding_meter,
     )
     index = _open_vectors(settings, model=embedder.model, dimension=embedder.dimension)
     engines = MemoryEngines(
@@ -97,7 +104,8 @@ def provide_memory_ports(runtime: Runtime) -> None:
     """Let memory use the engines of the settings, and the sessions of the agents domain."""
 
     def build(runtime: Runtime) -> MemoryPorts:
-        settings, engines, previous = runtime.settings, runtime.use(open_memory_engines), PreviousEngines(runtime.settings)
+        settings, engines = runtime.settings, runtime.use(open_memory_engines)
+        previous = PreviousEngines(settings, runtime.use(UsageServices).embedding_meter)
         runtime.on_close(previous.close)
         is_embedded = runtime.db.dialect == "sqlite"
         record_stores: list[ErasableStore] = [RecordStoreWal(settings.data_dir / "records.db")] if is_embedded else []

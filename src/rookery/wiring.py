@@ -12,15 +12,19 @@ import structlog
 from sqlalchemy import func, literal, select
 
 from rookery.access.first_run import FirstRunResult, create_first_keys
-from rookery.access.models import Caller
+from rookery.access.models import SYSTEM_ACTOR, Caller
 from rookery.access.ports import AccessPorts
 from rookery.access.store import keys
 from rookery.access.wiring import AccessServices
 from rookery.agents.events import AgentSessionEnded
+from rookery.agents.models.sessions import TokenReport
 from rookery.agents.sessions.access import SessionFinder
 from rookery.agents.store import sessions as agent_sessions
 from rookery.agents.wiring import AgentPorts, AgentServices
+from rookery.content.chat import TokenUsage
+from rookery.content.models import ContentTenant
 from rookery.content.ports import ContentPorts
+from rookery.content.prices import PriceList, compute_cost
 from rookery.content.wiring import ContentServices
 from rookery.domains import load_builders, load_events, load_renderers, load_state_renderers
 from rookery.engines import counters, detection, notification_channels, similarity, text_generators, upstreams, webhook_client
@@ -59,6 +63,8 @@ from rookery.observability import MetricTargets, Observability, build_observabil
 from rookery.scoring.wiring import ScoringPorts, ScoringServices
 from rookery.tools.store import calls as tool_calls
 from rookery.tools.wiring import ToolPorts, ToolServices
+from rookery.usage.ports import UsagePorts, UsedBudget
+from rookery.usage.wiring import UsageServices
 from rookery.webhooks.event_recorder import EventRecorder, StateEventPublisher
 from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.wiring import WebhookPorts, WebhookServices
@@ -154,6 +160,10 @@ class Rookery:
     @property
     def content(self) -> ContentServices:
         return self.runtime.use(ContentServices)
+
+    @property
+    def usage(self) -> UsageServices:
+        return self.runtime.use(UsageServices)
 
     @property
     def webhooks(self) -> WebhookServices:
@@ -364,6 +374,7 @@ def build_platform(
     runtime.provide(Sealer, lambda runtime: runtime.use(SealingServices).sealer)
     runtime.provide(WebhookPorts, lambda runtime: WebhookPorts(open_client=lambda: webhook_client.open(runtime.use(EgressGuard))))
     runtime.provide(ContentPorts, _build_content_ports)
+    runtime.provide(UsagePorts, _build_usage_ports)
     runtime.provide(ScoringPorts, _build_scoring_ports)
     runtime.provide(WorkingContextFinder, lambda runtime: WorkingContextFinder(partial(_find_working_context, runtime)))
     runtime.provide(ToolPorts, lambda runtime: _build_tool_ports(runtime, environment))
@@ -396,7 +407,21 @@ def build_platform(
 
 def _build_agent_ports(runtime: Runtime) -> AgentPorts:
     memory = runtime.use(MemoryServices)
-    return AgentPorts(memories=memory.sessions, memory_finder=memory.related, disk=runtime.use(DiskSpace), tool_calls=tool_calls)
+    prices = PriceList(runtime.settings.generation_prices)
+    return AgentPorts(
+        memories=memory.sessions,
+        memory_finder=memory.related,
+        disk=runtime.use(DiskSpace),
+        tool_calls=tool_calls,
+        price_tokens=lambda tokens: _price_tokens(prices, tokens),
+    )
+
+
+def _price_tokens(prices: PriceList, tokens: TokenReport) -> int | None:
+    """Return the cost of the tokens that an agent reports, at the prices of generations."""
+    price = None if tokens.model is None else prices.find(tokens.model)
+    usage = TokenUsage(input_tokens=tokens.input, output_tokens=tokens.output, cached_tokens=tokens.cached_input)
+    return None if price is None else compute_cost(price, usage)
 
 
 async def _find_working_context(runtime: Runtime, caller: object, session: CallSession) -> WorkingContext | None:
@@ -440,6 +465,26 @@ def _build_content_ports(runtime: Runtime) -> ContentPorts:
     return ContentPorts(
         provider=provider, canned=CannedGenerator(), find_key_names=keys.find_names, open_output_scorer=lambda: runtime.use(ScoringServices)
     )
+
+
+def _build_usage_ports(runtime: Runtime) -> UsagePorts:
+    async def list_budgets(workspace_id: int) -> list[UsedBudget]:
+        tenant = ContentTenant.for_operator(workspace_id, SYSTEM_ACTOR)
+        statuses = await runtime.use(ContentServices).budgets.list_budgets(tenant)
+        return [
+            UsedBudget(
+                name=f"{'workspace' if status.key_id is None else status.key_name or status.key_id}, {words}",
+                currency=status.currency,
+                limit_nanos=budget.limit_nanos,
+                used_nanos=budget.spent_nanos + budget.reserved_nanos,
+                resets_at=budget.resets_at,
+            )
+            for status in statuses
+            for words, budget in (("today", status.periods["day"]), ("this month", status.periods["month"]))
+            if budget.limit_nanos is not None
+        ]
+
+    return UsagePorts(find_key_names=keys.find_former_and_current_names, list_budgets=list_budgets)
 
 
 def _build_notification_ports(runtime: Runtime) -> NotificationPorts:

@@ -6,6 +6,7 @@ import asyncio
 
 from rookery.agents.models.sessions import NewSessionEvent
 from rookery.agents.sessions.records import SessionRecords
+from rookery.agents.sessions.token_usage import SessionTokenMeter
 from rookery.kernel.db import open_database
 from rookery.kernel.events import EventBus
 from rookery.tools.store import calls as tool_calls
@@ -34,8 +35,12 @@ async def test_event_numbers_have_no_gaps_with_concurrent_writers(instance: Inst
     caller = make_caller(workspace_id=instance.workspace_id)
     stores = [open_database(settings.database_url.reveal(), data_dir=settings.data_dir) for _ in range(STORES)]
 
+    meter = SessionTokenMeter(ledger=instance.rookery.usage.ledger, price_tokens=lambda _: None)
+
     async def write(number: int) -> list[int]:
-        records = SessionRecords(db=stores[number % STORES], bus=EventBus(), clock=instance.rookery.clock, tool_calls=tool_calls)
+        records = SessionRecords(
+            db=stores[number % STORES], bus=EventBus(), clock=instance.rookery.clock, tool_calls=tool_calls, token_meter=meter
+        )
         return [
             (await records.append(caller, session, NewSessionEvent(message=f"{number}/{number_}"))).seq
             for number_ in range(EVENTS_PER_WRITER)

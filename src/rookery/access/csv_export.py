@@ -1,27 +1,13 @@
-"""Usage as CSV (RFC 4180) for spreadsheets. No I/O."""
+"""The calls of keys as CSV. No I/O."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection
 
 from rookery.access.models import UsageField
+from rookery.kernel.csv_lines import csv_header, csv_lines
 
-_FORMULA_PREFIXES = (*"=+-@\t\r", *"\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}")
-"""First characters that spreadsheets interpret as a formula (OWASP, CSV injection), full-width forms included."""
-
-
-def csv_header(columns: Sequence[str]) -> str:
-    """Return the header line."""
-    return csv_lines([dict(zip(columns, columns, strict=True))], columns)
-
-
-def csv_lines(rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> str:
-    """Return one line per row, each ending with CRLF."""
-    buffer = io.StringIO()
-    csv.writer(buffer).writerows([_escape_cell(row[column]) for column in columns] for row in rows)
-    return buffer.getvalue()
+__all__ = ["call_columns", "csv_header", "csv_lines", "usage_columns"]
 
 
 def usage_columns(by: Collection[UsageField]) -> list[str]:
@@ -34,8 +20,3 @@ def call_columns(*, with_addresses: bool = True) -> list[str]:
     """Return the columns of single requests."""
     columns = ["at", "method", "route", "status", "duration_ms", "address", "request_id"]
     return columns if with_addresses else [column for column in columns if column != "address"]
-
-
-def _escape_cell(value: object) -> object:
-    """Return the value of a cell. A text that a spreadsheet would interpret as a formula gets a leading apostrophe."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_PREFIXES) else value

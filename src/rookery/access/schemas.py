@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import date
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -20,17 +20,10 @@ from rookery.access.key_fields import (
 from rookery.access.keyring import DEFAULT_GRACE_HOURS, MAX_GRACE_HOURS
 from rookery.access.models import AuditFilter, CallFilter, Environment, KeyRestrictions, KeyStatus, Tier, UsageField, UsageFilter
 from rookery.access.scopes import PRESETS
-from rookery.kernel.schema import NotBlank, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.schema import NotBlank, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp, split_names
 
 _CHANGE_NAMES = {"scopes": "grants", "permissions": "grants", "rate_limit_tier": "tier"}
 """The names of fields in `KeyChanges`, where they differ from those of a body."""
-
-
-def _split_names(value: object) -> object:
-    """Return the names of a list, of which each item may hold several, separated by commas."""
-    if not isinstance(value, list):
-        return value
-    return [name.strip() for item in cast("list[object]", value) for name in str(item).split(",") if name.strip()]
 
 
 def _capitalize(value: object) -> object:
@@ -38,7 +31,7 @@ def _capitalize(value: object) -> object:
     return value.capitalize() if isinstance(value, str) else value
 
 
-NameList = Annotated[list[str], BeforeValidator(_split_names)]
+NameList = Annotated[list[str], BeforeValidator(split_names)]
 TierName = Literal["free", "pro", "business", "enterprise"]
 PresetName = Literal["agent", "reader", "planner", "notifier"]
 Preset = Annotated[PresetName | None, Field(description="Permissions to add: those of agent, reader, planner or notifier.")]
@@ -264,7 +257,10 @@ class KeyCallsQuery(PageQuery):
     until: Timestamp | None = None
     status: Annotated[int | None, Field(ge=100, le=599)] = None
     route: Annotated[str | None, Field(min_length=1, max_length=500, description="The path's pattern, as in `route` of a call.")] = None
-    format: Annotated[Literal["json", "csv"], Field(description="CSV contains all matching calls instead of one page.")] = "json"
+    format: Annotated[
+        Literal["json", "csv"] | None,
+        Field(description="CSV contains all matching calls instead of one page. `Accept: text/csv` asks for it too."),
+    ] = None
 
     def to_filter(self) -> CallFilter:
         """Return the filter."""
@@ -278,10 +274,10 @@ class UsageSumsQuery(QueryModel):
     until: Annotated[date | None, Field(description="The last day, UTC.")] = None
     by: Annotated[
         list[UsageField],
-        BeforeValidator(_split_names),
+        BeforeValidator(split_names),
         Field(min_length=1, max_length=5, description="Fields to group by: key, day, method, route, status."),
     ] = Field(default_factory=lambda: ["key", "day", "status"])
-    format: Literal["json", "csv"] = "json"
+    format: Annotated[Literal["json", "csv"] | None, Field(description="By default json, or csv with `Accept: text/csv`.")] = None
 
     def to_filter(self, environment: Environment | None) -> UsageFilter:
         """Return the filter."""

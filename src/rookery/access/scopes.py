@@ -42,6 +42,7 @@ SCOPES = MappingProxyType(
         "content.read": "read generated content and prompt templates",
         "content.write": "generate content, change prompt templates",
         "score:read": "score texts",
+        "usage:read": "see what keys, agents, models and tools used, and what it cost",
         "keys:read": "list and view keys",
         "keys:write": "create, change and rotate keys",
         "keys:delete": "revoke and delete keys",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -168,6 +168,16 @@ def require_tenant(tx: Tx, workspace_id: int, by: Actor, *, lock: bool = True) -
     public_id = store.get_public_id(tx, workspace_id)
     require_workspace(tx, public_id, lock=lock)
     return Tenant(workspace_id=workspace_id, public_workspace_id=public_id, by=by)
+
+
+def find_tenant_names(tx: Tx, ids: Iterable[int]) -> dict[int, str]:
+    """Return the names of the workspaces and sandboxes of *ids* that exist, by id."""
+    return {tenant.id: tenant.name for tenant in store.list_tenants(tx, ids)}
+
+
+def lock_existing_tenants(tx: Tx, ids: Iterable[int]) -> set[int]:
+    """Return those of *ids* that exist, and prevent their deletion until the transaction ends. For rows that are written late."""
+    return {tenant.id for tenant in store.list_tenants(tx, ids, lock=True)}
 
 
 def get_or_create_sandbox(tx: Tx, workspace: Workspace, now: datetime) -> int:

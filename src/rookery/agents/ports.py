@@ -8,6 +8,7 @@ from typing import Protocol
 
 from rookery.access.models import Caller
 from rookery.agents.models.agent_hooks import PastMemory
+from rookery.agents.models.sessions import TokenReport
 from rookery.kernel.db import Tx
 
 
@@ -91,6 +92,14 @@ class ToolCallCounter(Protocol):
 
     def count_by_session(self, tx: Tx, workspace_id: int, ids: Sequence[str]) -> Mapping[str, int]:
         """Return the number of tool calls in each session. Sessions without calls may be missing."""
+        ...
+
+
+class PriceTokens(Protocol):
+    """The prices of models (D-71)."""
+
+    def __call__(self, tokens: TokenReport, /) -> int | None:
+        """Return the cost of *tokens* in billionths; None: they name no model, or one without a price."""
         ...
 
 

@@ -135,7 +135,7 @@ SESSION_RESUME = ToolDeclaration(
 )
 SESSION_LIST = ToolDeclaration(
     name="session_list",
-    description="List sessions, newest first, to see which agent works on which plan.",
+    description="List sessions, newest first: which agent works on which plan.",
     effect="reads",
     arguments={"status": "", "agent_id": "Only this agent.", "plan": "", **_SPACE, **_PAGE},
     schemas=_PAGE_SCHEMAS,
@@ -154,15 +154,22 @@ SESSION_EVENTS = ToolDeclaration(
 )
 SESSION_LOG = ToolDeclaration(
     name="session_log",
-    description="Log an event: a decision with its reason, a result, an error, a question.",
+    description="Log an event: a decision, result, error, question.",
     effect="creates",
-    arguments={"session_id": "", "type": "Default note.", "message": "", "data": "", "task_id": ""},
-    schemas={"type": _choice("note", "action", "decision", "question", "answer", "artifact", "error")},
+    arguments={
+        "session_id": "",
+        "type": "Default note.",
+        "message": "",
+        "data": "",
+        "task_id": "",
+        "tokens": "{input, output, model}",
+    },
+    schemas={"type": _choice("note", "action", "decision", "question", "answer", "artifact", "error"), "tokens": {"type": "object"}},
     required=("message",),
 )
 SESSION_CHECKPOINT = ToolDeclaration(
     name="session_checkpoint",
-    description="Save the state of your work after each costly step, for the next session on the plan.",
+    description="Save the state of your work after each costly step, for the next session.",
     effect="creates",
     arguments={"session_id": "", "state": "Done steps, findings, next step, files.", "message": "", "task_id": ""},
     fixed={"type": "checkpoint"},
@@ -170,7 +177,7 @@ SESSION_CHECKPOINT = ToolDeclaration(
 )
 SESSION_HEARTBEAT = ToolDeclaration(
     name="session_heartbeat",
-    description="Keep your session open during long work without other calls.",
+    description="Keep your session open during long work.",
     effect="updates",
     arguments={"session_id": ""},
 )

@@ -16,12 +16,14 @@ from rookery.agents.plans.plan_events import PlanEventRecorder, ReadyTaskNotifie
 from rookery.agents.plans.plans import Plans
 from rookery.agents.plans.server_pulse import ServerPulse
 from rookery.agents.plans.tasks import Tasks
-from rookery.agents.ports import FreeSpace, MemoryFinder, SessionMemoryStore, ToolCallCounter
+from rookery.agents.ports import FreeSpace, MemoryFinder, PriceTokens, SessionMemoryStore, ToolCallCounter
 from rookery.agents.sessions.session_services import SessionServices, build_session_services
+from rookery.agents.sessions.token_usage import SessionTokenMeter
 from rookery.agents.sessions.working_context import WorkingContexts
 from rookery.agents.templates.library import Templates
 from rookery.kernel.metrics import Metrics
 from rookery.kernel.runtime import Runtime
+from rookery.usage.wiring import UsageServices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,7 @@ class AgentPorts:
     memory_finder: MemoryFinder
     disk: FreeSpace
     tool_calls: ToolCallCounter
+    price_tokens: PriceTokens
 
 
 class AgentServices:
@@ -90,6 +93,7 @@ class AgentServices:
             ids=runtime.ids,
             memories=ports.memories,
             tool_calls=ports.tool_calls,
+            token_meter=SessionTokenMeter(ledger=runtime.use(UsageServices).ledger, price_tokens=ports.price_tokens),
             keys=runtime.use(AccessServices).guard,
             claims=self.claims,
             pulse=self.pulse,

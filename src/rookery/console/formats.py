@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.counted_nouns import choose_noun
+from rookery.kernel.money import format_money
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 _WEEK_S = 7 * _DAY_S
@@ -34,6 +35,7 @@ def build_filters(clock: Clock) -> dict[str, Callable[..., object]]:
         "ago": ago,
         "number": format_number,
         "quantity": format_quantity,
+        "money": format_amount,
         "counted": format_counted,
         "code_marks": show_code_marks,
         "short_id": shorten_id,
@@ -71,6 +73,11 @@ def format_quantity(value: float | None) -> str:
     digits = max(0, 3 - math.floor(math.log10(abs(value))))
     text = f"{value:,.{digits}f}".replace(",", "\u202f")
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def format_amount(amount: float | None, currency: str | None) -> str:
+    """Return an amount with its currency; `–` for None."""
+    return "–" if amount is None else format_money(amount, currency or "", separator="\u202f").strip()
 
 
 def format_counted(count: int, noun: str, plural: str | None = None) -> str:

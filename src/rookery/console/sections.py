@@ -31,6 +31,7 @@ SECTIONS = (
     ConsoleSection("sessions", "Sessions", "sessions", "sessions.read"),
     ConsoleSection("campaigns", "Campaigns", "campaigns", "notify:read", other_paths=("subscribers",)),
     ConsoleSection("content", "Content", "content", "content.read"),
+    ConsoleSection("usage", "Usage", "usage", "usage:read"),
     ConsoleSection("scoring", "Scoring", "scoring", "score:read"),
     ConsoleSection("webhooks", "Webhooks", "webhooks", "webhooks:read"),
     ConsoleSection("keys", "Keys", "keys", "keys:read"),

@@ -1,71 +1,94 @@
 """
-Daily budgets of workspaces and keys.
+Daily and monthly budgets of workspaces and keys.
 
 A call reserves its highest possible cost before it is sent, and settles what it used after it. The reservation and its check are one
-conditional update in the record store, so that calls at the same time, also of several processes, cannot pass a budget together.
+conditional update in the record store, so that calls at the same time, also of several processes, cannot pass a budget together. A call
+counts against each budget of its payers: of its key and of its workspace, for the day and for the month.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import NoReturn
+from operator import itemgetter
+from typing import NamedTuple
 
 from rookery.access.audit_log import AuditLog, AuditSubject
 from rookery.access.workspaces import require_workspace
 from rookery.content.chat import TokenUsage
 from rookery.content.errors import BudgetExhausted, ModelNotPriced
 from rookery.content.models import (
+    BUDGET_PERIODS,
     WORKSPACE_BUDGET,
     BudgetOverride,
+    BudgetPeriod,
     BudgetStatus,
     CallReservation,
     ContentTenant,
-    ContentUsageFilter,
-    DailySpending,
     Generation,
     GenerationStatus,
-    UsageRecord,
-    UsageView,
-    day_of,
-    end_of_day,
+    PeriodBudget,
+    Spending,
+    end_of_span,
+    span_of,
 )
 from rookery.content.ports import FindKeyNames
-from rookery.content.prices import PriceList, compute_max_cost, to_amount
+from rookery.content.prices import PriceList, compute_max_cost
 from rookery.content.store import budgets as store
 from rookery.kernel.clock import Clock, format_iso
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound, RookeryError
+from rookery.kernel.money import to_amount
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
+from rookery.usage.models import LedgerFilter, NamedUsage, UsageEntry, UsageKind, day_of
+from rookery.usage.wiring import UsageServices
 
-_MAX_LISTED_KEYS = 1_000
+_MAX_LISTED_OVERRIDES = 2_000
+_CONTENT_KINDS = (UsageKind.GENERATION, UsageKind.JUDGE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefaultBudgets:
-    """The daily budgets of the settings, in billionths; None: no limit."""
+    """The budgets of the settings in billionths, by period; None or missing: no limit."""
 
-    workspace_nanos: int | None
-    key_nanos: int | None
+    workspace_nanos: Mapping[BudgetPeriod, int | None] = field(default_factory=dict[BudgetPeriod, int | None])
+    key_nanos: Mapping[BudgetPeriod, int | None] = field(default_factory=dict[BudgetPeriod, int | None])
 
-    def for_key(self, key_id: str) -> int | None:
+    def get(self, holder: str, period: BudgetPeriod) -> int | None:
         """Return the default of a key, or of the workspace. The command line has no key and so no budget of one."""
-        return self.workspace_nanos if key_id == WORKSPACE_BUDGET else self.key_nanos
+        return (self.workspace_nanos if holder == WORKSPACE_BUDGET else self.key_nanos).get(period)
+
+
+class _Limit(NamedTuple):
+    """A budget that a call counts against; *limit_nanos* None: no limit, but the spending is counted."""
+
+    holder: str
+    period: BudgetPeriod
+    limit_nanos: int | None
 
 
 class Budgets:
     """Reserves and settles the cost of calls, and manages the limits."""
 
     def __init__(
-        self, db: Database, audit: AuditLog, prices: PriceList, defaults: DefaultBudgets, find_key_names: FindKeyNames, *, clock: Clock
+        self,
+        db: Database,
+        audit: AuditLog,
+        prices: PriceList,
+        defaults: DefaultBudgets,
+        find_key_names: FindKeyNames,
+        *,
+        usage: UsageServices,
+        clock: Clock,
     ) -> None:
         self._db = db
         self._audit = audit
         self._prices = prices
         self._defaults = defaults
         self._find_key_names = find_key_names
+        self._usage = usage
         self._clock = clock
 
     @property
@@ -73,31 +96,33 @@ class Budgets:
         """The prices of the models."""
         return self._prices
 
+    @property
+    def currency(self) -> str:
+        """The currency of all amounts."""
+        return self._usage.ledger.currency
+
     def reserve(self, tx: Tx, generation: Generation, now: datetime) -> Generation:
         """
         Reserve the highest possible cost of a call; return the generation with its reservation.
 
         Raises:
-            BudgetExhausted: Less is left of the key's or of the workspace's budget. Nothing is reserved.
+            BudgetExhausted: Less is left of one of the budgets. The transaction must not be committed.
             ModelNotPriced: A budget applies, and the model has no price.
         """
         amount, limits = self._compute_amount(tx, generation)
         if amount == 0:
             return generation
         day = day_of(now)
-        for key_id, limit in limits.items():
-            if not store.reserve(tx, generation.workspace_id, key_id, day, amount, limit=limit):
-                self._raise_exhausted(tx, generation, key_id, (amount, limit or 0), now)
+        for number, (holder, period, limit) in enumerate(limits):
+            if not store.reserve(tx, generation.workspace_id, holder, span_of(period, day), amount, limit=limit):
+                self._require_covered(tx, generation, limits[number:], amount, now, is_first_exhausted=True)
         return replace(generation, reserved_nanos=amount, reserved_on=day)
 
     def require_left(self, tx: Tx, generation: Generation, now: datetime) -> None:
         """Raise as `reserve` does if a call would not be covered now, and reserve nothing."""
         amount, limits = self._compute_amount(tx, generation)
-        days = store.find_days(tx, generation.workspace_id, day_of(now), list(limits))
-        for key_id, limit in limits.items():
-            used = days.get(key_id, DailySpending(workspace_id=generation.workspace_id, key_id=key_id, day=day_of(now)))
-            if limit is not None and amount and used.spent_nanos + used.reserved_nanos + amount > limit:
-                self._raise_exhausted(tx, generation, key_id, (amount, limit), now)
+        if amount:
+            self._require_covered(tx, generation, limits, amount, now)
 
     def require_left_for_any(self, tx: Tx, generations: Sequence[Generation], now: datetime) -> None:
         """
@@ -123,20 +148,61 @@ class Budgets:
         """Release the reservation of a generation, if it has one, and add what its call cost."""
         released, day = generation.reserved_nanos, generation.reserved_on or day_of(now)
         if released or spent_nanos:
-            for key_id in _list_payers(generation.key_id):
-                if not released:  # the day may have no row yet
-                    store.reserve(tx, generation.workspace_id, key_id, day, 0, limit=None)
-                store.settle(tx, generation.workspace_id, key_id, day, released=released, spent=spent_nanos)
+            for holder in _list_payers(generation.key_id):
+                for period in BUDGET_PERIODS:
+                    span = span_of(period, day)
+                    if not released:  # the span may have no row yet
+                        store.reserve(tx, generation.workspace_id, holder, span, 0, limit=None)
+                    store.settle(tx, generation.workspace_id, holder, span, released=released, spent=spent_nanos)
 
     def release(self, tx: Tx, reservation: CallReservation) -> None:
         """Release the reservation of a call of which nothing is known."""
         if reservation.amount_nanos:
-            for key_id in _list_payers(reservation.key_id):
-                store.settle(tx, reservation.workspace_id, key_id, reservation.day, released=reservation.amount_nanos, spent=0)
+            for holder in _list_payers(reservation.key_id):
+                for period in BUDGET_PERIODS:
+                    span = span_of(period, reservation.day)
+                    store.settle(tx, reservation.workspace_id, holder, span, released=reservation.amount_nanos, spent=0)
+
+    def add_usage(
+        self,
+        tx: Tx,
+        generation: Generation,
+        usage: TokenUsage,
+        *,
+        kind: UsageKind = UsageKind.GENERATION,
+        cost_nanos: int,
+        has_ended: bool,
+        now: datetime,
+    ) -> None:
+        """
+        Add a call to the ledger.
+
+        Args:
+            has_ended: The generation became final, so it counts as one request with its status.
+        """
+        has_tokens = usage.input_tokens + usage.output_tokens > 0
+        is_unpriced = not generation.is_canned and has_tokens and self._prices.find(generation.model) is None
+        entry = UsageEntry(
+            workspace_id=generation.workspace_id,
+            day=day_of(now),
+            kind=kind,
+            key_id=generation.key_id,
+            model=generation.model,
+            calls=int(has_ended),
+            failed=int(has_ended and generation.status is GenerationStatus.FAILED),
+            cancelled=int(has_ended and generation.status is GenerationStatus.CANCELLED),
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cached_input_tokens=usage.cached_tokens,
+            estimated_calls=int(usage.is_estimated),
+            unpriced_calls=int(is_unpriced),
+            cost_nanos=cost_nanos,
+        )
+        self._usage.ledger.add(tx, entry)
 
     async def list_budgets(self, tenant: ContentTenant, *, text: str = "") -> Sequence[BudgetStatus]:
         """
-        Return the budget of the workspace, that of the tenant's key, and those of all keys with an override.
+        Return the budgets of the workspace, those of the tenant's key, and those of all keys with an override.
 
         Args:
             text: If not empty, only the budgets of keys with this part in their name, in upper or lower case.
@@ -144,108 +210,129 @@ class Budgets:
         now = self._clock()
 
         def read(tx: Tx) -> Sequence[BudgetStatus]:
-            overrides = {budget.key_id: budget for budget in store.list_budgets(tx, tenant.workspace_id)[:_MAX_LISTED_KEYS]}
-            keys = list(dict.fromkeys((*_list_payers(tenant.key_id)[::-1], *overrides)))
-            names = self._find_key_names(tx, tenant.workspace_id, keys)
+            overrides = store.list_budgets(tx, tenant.workspace_id)[:_MAX_LISTED_OVERRIDES]
+            holders = list(dict.fromkeys((*_list_payers(tenant.key_id)[::-1], *(budget.holder for budget in overrides))))
             if text:
-                keys = [key_id for key_id in keys if text.lower() in names.get(key_id, "").lower()]
-            days = store.find_days(tx, tenant.workspace_id, day_of(now), keys) if keys else {}
-            return [self._to_status(key_id, names.get(key_id), overrides.get(key_id), days.get(key_id), now) for key_id in keys]
+                names = self._find_key_names(tx, tenant.workspace_id, holders)
+                holders = [holder for holder in holders if text.lower() in names.get(holder, "").lower()]
+            return self._load_statuses(tx, tenant, holders, now) if holders else []
 
         return await self._db.read(read)
 
-    async def set_limit(
-        self, tenant: ContentTenant, key_id: str | None, daily_nanos: int | None, *, expected: ExpectedETags = None
+    async def set_limits(
+        self, tenant: ContentTenant, key_id: str | None, limits: Mapping[BudgetPeriod, int | None], *, expected: ExpectedETags = None
     ) -> BudgetStatus:
         """
-        Set the daily budget of a key, or of the workspace for *key_id* None.
+        Set budgets of a key, or of the workspace for *key_id* None. Periods that *limits* lacks stay as they are.
 
         Args:
-            daily_nanos: None for no limit.
+            limits: The amounts in billionths; None for no limit.
 
         Raises:
             NotFound: The workspace has no such key.
-            PreconditionFailed: The budget has another version than *expected*.
+            PreconditionFailed: The budgets have another version than *expected*.
         """
-        now = self._clock()
-        budget = BudgetOverride(
-            workspace_id=tenant.workspace_id, key_id=key_id or WORKSPACE_BUDGET, daily_nanos=daily_nanos, updated_at=now
-        )
+        now, holder = self._clock(), key_id or WORKSPACE_BUDGET
+
+        def change(tx: Tx) -> None:
+            for period, limit in limits.items():
+                budget = BudgetOverride(workspace_id=tenant.workspace_id, holder=holder, period=period, limit_nanos=limit, updated_at=now)
+                store.set_budget(tx, budget)
+
+        return await self._change(tenant, key_id, change, now, expected)
+
+    async def reset_limits(
+        self, tenant: ContentTenant, key_id: str | None, periods: Sequence[BudgetPeriod] = BUDGET_PERIODS, *, expected: ExpectedETags = None
+    ) -> BudgetStatus:
+        """
+        Remove overrides of a key, or of the workspace, so that the defaults of the settings apply.
+
+        Raises:
+            NotFound: The workspace has no such key.
+            PreconditionFailed: The budgets have another version than *expected*.
+        """
+
+        def change(tx: Tx) -> None:
+            for period in periods:
+                store.delete_budget(tx, tenant.workspace_id, key_id or WORKSPACE_BUDGET, period)
+
+        return await self._change(tenant, key_id, change, self._clock(), expected)
+
+    async def list_usage(self, filters: LedgerFilter, *, page: PageSlice) -> ListPage[NamedUsage]:
+        """Return a page of the usage of generations and judge calls by day, key and model, newest day first, and the total."""
+        content_filter = replace(filters, kinds=_CONTENT_KINDS)
+        return (await self._usage.reports.load(content_filter, ("day", "key", "model"), page=page)).groups
+
+    async def _change(
+        self, tenant: ContentTenant, key_id: str | None, change: Callable[[Tx], None], now: datetime, expected: ExpectedETags
+    ) -> BudgetStatus:
+        """Run *change* of the budgets of a key or of the workspace, record it in the audit log, and return the budgets."""
+        holder = key_id or WORKSPACE_BUDGET
 
         def work(tx: Tx) -> BudgetStatus:
             require_workspace(tx, tenant.public_workspace_id)
             name = self._require_key(tx, tenant, key_id)
-            before = self._load_status(tx, tenant, budget.key_id, now)
+            (before,) = self._load_statuses(tx, tenant, [holder], now)
             require_match("budget", before.version, expected)
-            store.set_budget(tx, budget)
-            after = self._load_status(tx, tenant, budget.key_id, now)
+            change(tx)
+            (after,) = self._load_statuses(tx, tenant, [holder], now)
             self._record_audit(tx, tenant, name, before, after)
             return after
 
         return await self._db.write(work)
 
-    async def reset_limit(self, tenant: ContentTenant, key_id: str | None, *, expected: ExpectedETags = None) -> BudgetStatus:
-        """
-        Remove the override of a key, or of the workspace, so that the default of the settings applies.
-
-        Raises:
-            NotFound: The workspace has no such key.
-            PreconditionFailed: The budget has another version than *expected*.
-        """
-        now = self._clock()
-
-        def work(tx: Tx) -> BudgetStatus:
-            require_workspace(tx, tenant.public_workspace_id)
-            name = self._require_key(tx, tenant, key_id)
-            before = self._load_status(tx, tenant, key_id or WORKSPACE_BUDGET, now)
-            require_match("budget", before.version, expected)
-            store.delete_budget(tx, tenant.workspace_id, key_id or WORKSPACE_BUDGET)
-            after = self._load_status(tx, tenant, key_id or WORKSPACE_BUDGET, now)
-            self._record_audit(tx, tenant, name, before, after)
-            return after
-
-        return await self._db.write(work)
-
-    async def list_usage(self, tenant: ContentTenant, filters: ContentUsageFilter, *, page: PageSlice) -> ListPage[UsageView]:
-        """Return a page of usage by day, key and model, newest day first, and the total."""
-
-        def read(tx: Tx) -> ListPage[UsageView]:
-            usage_page = store.list_usage(tx, tenant.workspace_id, filters, page=page)
-            names = self._find_key_names(tx, tenant.workspace_id, sorted({record.key_id for record in usage_page.items}))
-            return usage_page.with_items([UsageView(record, names.get(record.key_id)) for record in usage_page.items])
-
-        return await self._db.read_from_replica(read)
-
-    def _compute_amount(self, tx: Tx, generation: Generation) -> tuple[int, Mapping[str, int | None]]:
-        """Return the amount to reserve, and the limits of the key and of the workspace."""
+    def _compute_amount(self, tx: Tx, generation: Generation) -> tuple[int, Sequence[_Limit]]:
+        """Return the amount to reserve, and the budgets that the call counts against, in the order in which their rows are locked."""
         if generation.is_canned:
-            return 0, {}
-        keys = _list_payers(generation.key_id)
-        overrides = store.find_budgets(tx, generation.workspace_id, keys)
-        limits = {key_id: overrides[key_id].daily_nanos if key_id in overrides else self._defaults.for_key(key_id) for key_id in keys}
+            return 0, ()
+        holders = _list_payers(generation.key_id)
+        overrides = store.find_budgets(tx, generation.workspace_id, holders)
+        limits = [_Limit(holder, period, self._get_limit(overrides, holder, period)) for holder in holders for period in BUDGET_PERIODS]
         price = self._prices.find(generation.model)
         if price is None:
-            if any(limit is not None for limit in limits.values()):
+            if any(limit.limit_nanos is not None for limit in limits):
                 raise ModelNotPriced(generation.model)
             return 0, limits
         has_schema = generation.response_schema is not None
         return compute_max_cost(price, generation.messages, max_tokens=generation.max_tokens, has_schema=has_schema), limits
 
-    @staticmethod
-    def _raise_exhausted(tx: Tx, generation: Generation, key_id: str, amounts: tuple[int, int], now: datetime) -> NoReturn:
-        """Raise BudgetExhausted; *amounts* are what the call needs and the limit."""
-        amount, limit = amounts
-        used = store.find_days(tx, generation.workspace_id, day_of(now), [key_id]).get(key_id)
-        left = limit if used is None else max(0, limit - used.spent_nanos - used.reserved_nanos)
-        resets_at = end_of_day(now)
-        raise BudgetExhausted(
-            budget="workspace" if key_id == WORKSPACE_BUDGET else "key",
-            daily=to_amount(limit),
-            left=to_amount(left),
-            needed=to_amount(amount),
-            resets_at=format_iso(resets_at),
-            retry_after_s=int((resets_at - now).total_seconds()) + 1,
-        )
+    def _get_limit(self, overrides: Mapping[tuple[str, BudgetPeriod], BudgetOverride], holder: str, period: BudgetPeriod) -> int | None:
+        override = overrides.get((holder, period))
+        return self._defaults.get(holder, period) if override is None else override.limit_nanos
+
+    def _require_covered(
+        self, tx: Tx, generation: Generation, limits: Sequence[_Limit], amount: int, now: datetime, *, is_first_exhausted: bool = False
+    ) -> None:
+        """
+        Raise BudgetExhausted if one of *limits* does not cover *amount*. Of several, it names the one that starts again last.
+
+        Args:
+            is_first_exhausted: The first of *limits* did not cover it a moment ago.
+        """
+        day = day_of(now)
+        spans = [span_of(period, day) for period in BUDGET_PERIODS]
+        rows = store.find_spending(tx, generation.workspace_id, spans, {limit.holder for limit in limits})
+        errors = list[tuple[datetime, BudgetExhausted]]()
+        for number, limit in enumerate(limits):
+            if limit.limit_nanos is None:
+                continue
+            row = rows.get((limit.holder, span_of(limit.period, day)))
+            left = limit.limit_nanos - (0 if row is None else row.total_nanos)
+            if amount > left or (number == 0 and is_first_exhausted):
+                resets_at = end_of_span(limit.period, now)
+                error = BudgetExhausted(
+                    budget="workspace" if limit.holder == WORKSPACE_BUDGET else "key",
+                    period=limit.period,
+                    limit=to_amount(limit.limit_nanos),
+                    left=to_amount(max(0, left)),
+                    needed=to_amount(amount),
+                    currency=self.currency,
+                    resets_at=format_iso(resets_at),
+                    retry_after_s=int((resets_at - now).total_seconds()) + 1,
+                )
+                errors.append((resets_at, error))
+        if errors:
+            raise max(errors, key=itemgetter(0))[1]
 
     def _require_key(self, tx: Tx, tenant: ContentTenant, key_id: str | None) -> str:
         """Return the name of the key, or "workspace"."""
@@ -256,24 +343,32 @@ class Budgets:
             raise NotFound("key", key_id)
         return name
 
-    def _load_status(self, tx: Tx, tenant: ContentTenant, key_id: str, now: datetime) -> BudgetStatus:
-        override = store.find_budgets(tx, tenant.workspace_id, [key_id]).get(key_id)
-        name = self._find_key_names(tx, tenant.workspace_id, [key_id]).get(key_id)
-        day = store.find_days(tx, tenant.workspace_id, day_of(now), [key_id]).get(key_id)
-        return self._to_status(key_id, name, override, day, now)
+    def _load_statuses(self, tx: Tx, tenant: ContentTenant, holders: Sequence[str], now: datetime) -> list[BudgetStatus]:
+        overrides = store.find_budgets(tx, tenant.workspace_id, holders)
+        names = self._find_key_names(tx, tenant.workspace_id, holders)
+        day = day_of(now)
+        rows = store.find_spending(tx, tenant.workspace_id, [span_of(period, day) for period in BUDGET_PERIODS], holders)
 
-    def _to_status(
-        self, key_id: str, name: str | None, override: BudgetOverride | None, day: DailySpending | None, now: datetime
-    ) -> BudgetStatus:
-        return BudgetStatus(
-            key_id=None if key_id == WORKSPACE_BUDGET else key_id,
-            key_name=name,
-            source="setting" if override is None else "override",
-            daily_nanos=self._defaults.for_key(key_id) if override is None else override.daily_nanos,
-            spent_nanos=0 if day is None else day.spent_nanos,
-            reserved_nanos=0 if day is None else day.reserved_nanos,
-            resets_at=end_of_day(now),
-        )
+        def load_period(holder: str, period: BudgetPeriod) -> PeriodBudget:
+            span = span_of(period, day)
+            row = rows.get((holder, span)) or Spending(workspace_id=tenant.workspace_id, holder=holder, span=span)
+            return PeriodBudget(
+                source="override" if (holder, period) in overrides else "setting",
+                limit_nanos=self._get_limit(overrides, holder, period),
+                spent_nanos=row.spent_nanos,
+                reserved_nanos=row.reserved_nanos,
+                resets_at=end_of_span(period, now),
+            )
+
+        return [
+            BudgetStatus(
+                key_id=holder or None,
+                key_name=names.get(holder),
+                currency=self.currency,
+                periods={period: load_period(holder, period) for period in BUDGET_PERIODS},
+            )
+            for holder in holders
+        ]
 
     def _record_audit(self, tx: Tx, tenant: ContentTenant, name: str, before: BudgetStatus, after: BudgetStatus) -> None:
         subject = AuditSubject(kind="content_budget", id=after.key_id or "workspace", name=name, environment=tenant.environment)
@@ -288,34 +383,25 @@ class Budgets:
         )
 
 
-def make_usage_record(generation: Generation, usage: TokenUsage, *, cost_nanos: int, has_ended: bool, now: datetime) -> UsageRecord:
-    """
-    Return the usage of a call.
-
-    Args:
-        has_ended: The generation became final, so it counts as one request with its status.
-    """
-    return UsageRecord(
-        workspace_id=generation.workspace_id,
-        day=day_of(now),
-        key_id=generation.key_id,
-        model=generation.model,
-        requests=int(has_ended),
-        succeeded=int(has_ended and generation.status is GenerationStatus.SUCCEEDED),
-        failed=int(has_ended and generation.status is GenerationStatus.FAILED),
-        cancelled=int(has_ended and generation.status is GenerationStatus.CANCELLED),
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        reasoning_tokens=usage.reasoning_tokens,
-        cached_tokens=usage.cached_tokens,
-        cost_nanos=cost_nanos,
-    )
-
-
 def _list_payers(key_id: str) -> tuple[str, ...]:
-    """Return the keys of the budgets that a call counts against, in the order in which their rows are locked."""
+    """
+    Return the holders of the budgets that a call counts against, in the order in which their rows are locked.
+
+    A further holder, such as a team of the key, is one more entry before the workspace.
+    """
     return (WORKSPACE_BUDGET,) if key_id == WORKSPACE_BUDGET else (key_id, WORKSPACE_BUDGET)
 
 
 def _to_audit_fields(status: BudgetStatus) -> dict[str, object]:
-    return {"source": status.source, "daily": None if status.daily_nanos is None else to_amount(status.daily_nanos)}
+    day, month = status.periods["day"], status.periods["month"]
+    return {
+        "source": day.source,
+        "daily": _to_optional_amount(day.limit_nanos),
+        "monthly_source": month.source,
+        "monthly": _to_optional_amount(month.limit_nanos),
+        "currency": status.currency,
+    }
+
+
+def _to_optional_amount(nanos: int | None) -> float | None:
+    return None if nanos is None else to_amount(nanos)

@@ -5,7 +5,7 @@ Errors of content generation.
     ValidationFailed (kernel)          422  validation_error              a template, a schema or a parameter is invalid
     RookeryError
     ├── GenerationNotConfigured        503  generation_not_configured
-    ├── BudgetExhausted                429  budget_exhausted              less is left of the daily budget than the call may cost
+    ├── BudgetExhausted                429  budget_exhausted              less is left of a budget than the call may cost
     ├── GenerationQueueFull            429  generation_queue_full
     ├── ModelNotPriced                 422  model_not_priced              a budget applies, and the model has no price
     ├── GenerationCancelled (Conflict) 409  generation_cancelled          cancelled while its caller waited
@@ -22,9 +22,12 @@ Errors of content generation.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from rookery.content.chat import NO_USAGE, TokenUsage
 from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.errors import Conflict, RookeryError
+from rookery.kernel.money import format_money
 
 DEFAULT_RETRY_AFTER_S = 5
 
@@ -137,20 +140,35 @@ class GenerationError(RookeryError):
 
 
 class BudgetExhausted(RookeryError):
-    """The daily budget of the key or of the workspace does not cover the call. The amounts are in the currency of the prices."""
+    """A daily or monthly budget of the key or of the workspace does not cover the call. Amounts are in `currency`."""
 
     status, code = 429, "budget_exhausted"
 
-    def __init__(self, *, budget: str, daily: float, left: float, needed: float, resets_at: str, retry_after_s: int) -> None:
-        advice = "Lower max_tokens, or let the owner of the budget raise it" if needed > daily else f"It starts again at {resets_at}"
+    def __init__(
+        self,
+        *,
+        budget: Literal["workspace", "key"],
+        period: Literal["day", "month"],
+        limit: float,
+        left: float,
+        needed: float,
+        currency: str,
+        resets_at: str,
+        retry_after_s: int,
+    ) -> None:
+        name = "daily" if period == "day" else "monthly"
+        advice = "Lower max_tokens, or let the owner of the budget raise it" if needed > limit else f"It starts again at {resets_at}"
+        amounts = [format_money(amount, currency) for amount in (needed, left, limit)]
         super().__init__(
-            f"The call may cost {needed:g}, and {left:g} is left of the daily budget of {daily:g} of this {budget}. {advice}.",
+            f"The call may cost {amounts[0]}, and {amounts[1]} is left of the {name} budget of {amounts[2]} of this {budget}. {advice}.",
             headers={"Retry-After": str(retry_after_s)},
             budget=budget,
-            daily=daily,
+            period=period,
             left=left,
             needed=needed,
+            currency=currency,
             resets_at=resets_at,
+            **{name: limit},
         )
 
 
@@ -171,7 +189,7 @@ class ModelNotPriced(RookeryError):
 
     def __init__(self, model: str) -> None:
         super().__init__(
-            f"The model {model!r} has no price, so a daily budget cannot cover it. Use another model, or the operator adds its price to "
+            f"The model {model!r} has no price, so a budget cannot cover it. Use another model, or the operator adds its price to "
             "ROOKERY_GENERATION_PRICES; *=… there is the price of all others.",
             model=model,
         )

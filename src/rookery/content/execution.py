@@ -18,7 +18,7 @@ from typing import Any
 import structlog
 
 from rookery.content.active_calls import ActiveCall, ActiveCalls
-from rookery.content.budgets import Budgets, make_usage_record
+from rookery.content.budgets import Budgets
 from rookery.content.chat import NO_USAGE, Completion, Delta, TokenUsage, estimate_input_tokens, estimate_tokens
 from rookery.content.errors import GenerationError, ProviderError
 from rookery.content.events import EVENT_NAMES, BatchFinished, GenerationEnded
@@ -27,7 +27,6 @@ from rookery.content.models import OPEN_STATUSES, Generation, GenerationMode, Ge
 from rookery.content.ports import OutputScorer, TextGenerator
 from rookery.content.prices import compute_cost
 from rookery.content.store import batches
-from rookery.content.store import budgets as budget_store
 from rookery.content.store import generations as store
 from rookery.kernel.cancellation import run_to_end
 from rookery.kernel.clock import Clock
@@ -145,6 +144,7 @@ class GenerationRunner:
         """
         return replace(
             self._budgets.reserve(tx, generation, now),
+            currency=self._budgets.currency,
             status=GenerationStatus.RUNNING,
             owner=self._worker_id,
             lease_until=now + timedelta(seconds=self._timeout_s) + _LEASE_MARGIN,
@@ -253,7 +253,7 @@ class GenerationRunner:
         self._budgets.settle(tx, payer, spent_nanos=cost, now=now)
         has_ended = is_current and not changed.is_open
         if has_ended or usage is not None:
-            budget_store.add_usage(tx, make_usage_record(changed, usage or NO_USAGE, cost_nanos=cost, has_ended=has_ended, now=now))
+            self._budgets.add_usage(tx, changed, usage or NO_USAGE, cost_nanos=cost, has_ended=has_ended, now=now)
         if has_ended:
             self._publish_end(tx, changed, now)
         elif is_current and schedule is not None:

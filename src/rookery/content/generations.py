@@ -20,7 +20,6 @@ from rookery.content.models import (
     GenerationOutcome,
     GenerationStatus,
     GenerationSummary,
-    day_of,
 )
 from rookery.content.queued_work import enqueue, require_room
 from rookery.content.requests import resolve_draft
@@ -30,6 +29,7 @@ from rookery.content.store import generations as store
 from rookery.kernel.db import Tx
 from rookery.kernel.errors import Conflict, NotFound
 from rookery.kernel.pages import ListPage, PageSlice
+from rookery.usage.models import day_of
 
 _CANCELLED_MESSAGE = "The generation was cancelled on request."
 _INTERRUPTED_MESSAGE = "The process that waited for the answer stopped before it was complete."
@@ -218,7 +218,7 @@ class Generations:
             count = await self._db.write(lambda tx: store.delete_old(tx, before=before, limit=_DELETE_BATCH_SIZE))
             total += count
         await self._db.write(lambda tx: batches.delete_old(tx, before=before, limit=_DELETE_BATCH_SIZE))
-        await self._db.write(lambda tx: budget_store.delete_old_days(tx, before=day_of(before), limit=_DELETE_BATCH_SIZE))
+        await self._db.write(lambda tx: budget_store.delete_old_spans(tx, before=day_of(before), limit=_DELETE_BATCH_SIZE))
         return total
 
 

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from rookery.access.models import Caller
 from rookery.access.workspaces import require_workspace
-from rookery.content.budgets import Budgets, make_usage_record
+from rookery.content.budgets import Budgets
 from rookery.content.chat import NO_USAGE, ChatMessage, Completion
 from rookery.content.execution import make_cancelled, make_failure, make_success, to_rookery_error
 from rookery.content.generation_metrics import GenerationMetrics
@@ -26,17 +26,16 @@ from rookery.content.models import (
     GenerationMode,
     GenerationOutcome,
     GenerationStatus,
-    day_of,
 )
 from rookery.content.prices import compute_cost
 from rookery.content.requests import Generators
-from rookery.content.store import budgets as budget_store
 from rookery.content.store import reservations
 from rookery.kernel.cancellation import run_to_end
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound
 from rookery.kernel.ids import IdFactory
+from rookery.usage.models import UsageKind, day_of
 
 _LEASE_MARGIN = timedelta(seconds=60)
 _SWEEP_BATCH_SIZE = 100
@@ -160,4 +159,4 @@ class MeteredCalls:
         price, usage = self.budgets.prices.find(call.model), outcome.usage
         cost = 0 if usage is None or price is None else compute_cost(price, usage)
         self.budgets.settle(tx, call, spent_nanos=cost, now=now)
-        budget_store.add_usage(tx, make_usage_record(call, usage or NO_USAGE, cost_nanos=cost, has_ended=True, now=now))
+        self.budgets.add_usage(tx, call, usage or NO_USAGE, kind=UsageKind.JUDGE, cost_nanos=cost, has_ended=True, now=now)

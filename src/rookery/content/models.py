@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias, get_args
 
 from rookery.access.models import TEST, Actor, Caller, Tenant
 from rookery.content.chat import ChatMessage, ChatRequest, SchemaMode, TokenUsage
@@ -15,6 +15,8 @@ from rookery.kernel.preconditions import compute_version
 from rookery.kernel.template_variables import TemplateVariable
 
 JsonObject = Mapping[str, object]
+
+_MONTH_CHARS = 7
 
 WORKSPACE_BUDGET = ""
 """The key of a budget or of a sum that covers the whole workspace."""
@@ -106,7 +108,8 @@ class GenerationSummary:
         provider_model: The model as the provider names it.
         reasoning_tokens, cached_tokens: The parts of the output that is reasoning, and of the input that the provider had in its cache.
         cost_nanos: The cost in billionths of the currency; None: the model has no price, or nothing was used.
-        reserved_nanos: The part of the daily budget that is reserved while the call runs, on the day *reserved_on*.
+        currency: The currency of the cost when the call ran; None: it has not run, or it ran before currencies were recorded.
+        reserved_nanos: The part of the budgets that is reserved while the call runs, on the day *reserved_on* and in its month.
         attempts: Number of answers that were requested from the provider.
         run_count: Number of times that a process started the call. It bounds the repetitions of queued work.
         latency_ms: Duration of the last call at the provider.
@@ -137,6 +140,7 @@ class GenerationSummary:
     cached_tokens: int = 0
     is_estimated: bool = False
     cost_nanos: int | None = None
+    currency: str | None = None
     reserved_nanos: int = 0
     reserved_on: str | None = None
     attempts: int = 0
@@ -251,6 +255,7 @@ class BatchView:
     cached_tokens: int
     is_estimated: bool
     cost_nanos: int
+    currency: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,30 +314,54 @@ class RenderedPrompt:
     estimated_input_tokens: int
 
 
+BudgetPeriod: TypeAlias = Literal["day", "month"]
+"""The time for which a budget holds: a day or a calendar month, both in UTC."""
+
+BUDGET_PERIODS: tuple[BudgetPeriod, ...] = get_args(BudgetPeriod)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetOverride:
-    """The daily budget of a workspace or a key, in place of the setting; *daily_nanos* None: no limit."""
+    """
+    A budget of a holder, in place of the setting.
+
+    Attributes:
+        holder: Who may spend it: a key, or `WORKSPACE_BUDGET` for all keys of the workspace together.
+        limit_nanos: None: no limit.
+    """
 
     workspace_id: int
-    key_id: str
-    daily_nanos: int | None
+    holder: str
+    period: BudgetPeriod
+    limit_nanos: int | None
     updated_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DailySpending:
-    """The spending of a workspace or a key on one day."""
+class Spending:
+    """The spending of a holder in one span: a day such as 2026-11-23, or a month such as 2026-11."""
 
     workspace_id: int
-    key_id: str
-    day: str
+    holder: str
+    span: str
     reserved_nanos: int = 0
     spent_nanos: int = 0
+
+    @property
+    def total_nanos(self) -> int:
+        """The amount that new calls cannot use."""
+        return self.spent_nanos + self.reserved_nanos
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallReservation:
-    """The reserved cost of a running call that is no stored generation. *amount_nanos* may be 0: the model has no price."""
+    """
+    The reserved cost of a running call that is no stored generation.
+
+    Attributes:
+        day: The day of the reservation. It counts in its month too.
+        amount_nanos: 0: the model has no price.
+    """
 
     id: str
     workspace_id: int
@@ -344,81 +373,58 @@ class CallReservation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetStatus:
+class PeriodBudget:
     """
-    A daily budget and today's spending.
+    A budget of one period and its spending.
 
     Attributes:
-        key_id: The key; None for the budget of the workspace.
-        key_name: Its name; None for the budget of the workspace, or if the key was deleted.
         source: `setting` for the default of the operator, `override` for a value set for this workspace or key.
-        daily_nanos: The limit per day; None: no limit.
+        limit_nanos: None: no limit.
     """
 
-    key_id: str | None
-    key_name: str | None
     source: Literal["setting", "override"]
-    daily_nanos: int | None
+    limit_nanos: int | None
     spent_nanos: int
     reserved_nanos: int
     resets_at: datetime
 
     @property
     def left_nanos(self) -> int | None:
-        """The amount that today's calls can still use; None: no limit."""
-        return None if self.daily_nanos is None else max(0, self.daily_nanos - self.spent_nanos - self.reserved_nanos)
+        """The amount that calls can still use in this period; None: no limit."""
+        return None if self.limit_nanos is None else max(0, self.limit_nanos - self.spent_nanos - self.reserved_nanos)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetStatus:
+    """
+    The budgets of a workspace or a key, with their spending.
+
+    Attributes:
+        key_id: The key; None for the budget of the workspace.
+        key_name: Its name; None for the budget of the workspace, or if the key was deleted.
+    """
+
+    key_id: str | None
+    key_name: str | None
+    currency: str
+    periods: Mapping[BudgetPeriod, PeriodBudget]
 
     @property
     def version(self) -> str:
-        """The version of the limit, for ETags. The spending is not part of it."""
-        return compute_version(self.key_id, self.source, self.daily_nanos)
+        """The version of the limits, for ETags. The spending is not part of it."""
+        limits = [(period, budget.source, budget.limit_nanos) for period, budget in self.periods.items()]
+        return compute_version(self.key_id, *(value for limit in limits for value in limit))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageRecord:
-    """The usage of one model by one key on one day."""
-
-    workspace_id: int
-    day: str
-    key_id: str
-    model: str
-    requests: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    cancelled: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    reasoning_tokens: int = 0
-    cached_tokens: int = 0
-    cost_nanos: int = 0
+def span_of(period: BudgetPeriod, day: str) -> str:
+    """Return the span of *period* that contains *day*: the day itself, or its month such as 2026-11."""
+    return day if period == "day" else day[:_MONTH_CHARS]
 
 
-@dataclass(frozen=True, slots=True)
-class UsageView:
-    """Usage with the name of its key; None: the key was deleted."""
-
-    record: UsageRecord
-    key_name: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContentUsageFilter:
-    """A filter of usage; None: no filter. Days are in UTC; both ends are inclusive."""
-
-    key_id: str | None = None
-    model: str | None = None
-    since: str | None = None
-    until: str | None = None
-
-
-def day_of(moment: datetime) -> str:
-    """Return the UTC day of *moment*, such as 2026-11-23."""
-    return moment.astimezone(UTC).date().isoformat()
-
-
-def end_of_day(moment: datetime) -> datetime:
-    """Return the midnight in UTC after *moment*, when daily budgets start again."""
-    return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+def end_of_span(period: BudgetPeriod, moment: datetime) -> datetime:
+    """Return the midnight in UTC at which the budgets of *period* start again after *moment*."""
+    midnight = moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return midnight + timedelta(days=1) if period == "day" else (midnight.replace(day=1) + timedelta(days=32)).replace(day=1)
 
 
 def template_etag(template: PromptTemplate) -> str:

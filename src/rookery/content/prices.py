@@ -1,15 +1,11 @@
-"""Prices of models and the cost of calls. Amounts are whole billionths of the unit of currency, so that sums are exact. No I/O."""
+"""Prices of models and the cost of calls. Amounts are billionths (`kernel.money`). No I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 
 from rookery.content.chat import MAX_SCHEMA_ATTEMPTS, MESSAGE_OVERHEAD_TOKENS, ChatMessage, TokenUsage
-
-NANOS_PER_UNIT = 1_000_000_000
-"""Billionths in one unit of currency. A price of 1 per million tokens is 1,000 billionths per token."""
 
 ANY_MODEL = "*"
 """The name of the price for all models without a price of their own."""
@@ -66,13 +62,3 @@ def compute_max_cost(price: ModelPrice, messages: Iterable[ChatMessage], *, max_
     repeated_tokens = sum(range(MAX_SCHEMA_ATTEMPTS)) * max_tokens
     input_tokens = once.input_tokens * MAX_SCHEMA_ATTEMPTS + repeated_tokens
     return compute_cost(price, TokenUsage(input_tokens=input_tokens, output_tokens=max_tokens * MAX_SCHEMA_ATTEMPTS))
-
-
-def to_amount(nanos: int) -> float:
-    """Return billionths as an amount of the currency."""
-    return float(Decimal(nanos) / NANOS_PER_UNIT)
-
-
-def from_amount(amount: float) -> int:
-    """Return an amount of the currency as billionths, rounded."""
-    return int((Decimal(str(amount)) * NANOS_PER_UNIT).to_integral_value())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Annotated, Any, Literal, Self, cast
 
@@ -12,32 +12,36 @@ from pydantic import AfterValidator, Field, model_validator
 from rookery.content.batches import MAX_BATCH_SIZE
 from rookery.content.chat import ChatMessage
 from rookery.content.models import (
+    BUDGET_PERIODS,
     BatchView,
+    BudgetPeriod,
     BudgetStatus,
-    ContentUsageFilter,
+    ContentTenant,
     Generation,
     GenerationDraft,
     GenerationFilter,
     GenerationMode,
     GenerationStatus,
     GenerationSummary,
+    PeriodBudget,
     PromptTemplate,
     PromptTemplateDraft,
     RenderedPrompt,
-    UsageView,
     messages_to_json,
 )
-from rookery.content.prices import from_amount, to_amount
 from rookery.content.requests import MAX_MESSAGES, MAX_PROMPT_CHARS
+from rookery.kernel.money import from_amount, to_amount
 from rookery.kernel.placeholders import NAME_PATTERN
 from rookery.kernel.schema import OMITTED_IF_NONE, NotBlank, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
 from rookery.kernel.template_variables import TemplateValue, TemplateVariable, VariableType
 from rookery.kernel.variables import MAX_PATTERN_LENGTH
+from rookery.usage.models import LedgerFilter, NamedUsage
 
 _MAX_TOKENS = 1_000_000
 _MAX_METADATA_BYTES = 16 * 1024
 _MAX_SCHEMA_BYTES = 64 * 1024
 _MAX_DAILY = 1_000_000.0
+_MAX_MONTHLY = 31 * _MAX_DAILY
 _MAX_ID_LENGTH = 100
 
 _SLUG_PATTERN = r"^[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?$"
@@ -201,13 +205,14 @@ class ContentUsageQuery(PageQuery):
     since: Annotated[date | None, Field(description="Only this day or later, in UTC.")] = None
     until: Annotated[date | None, Field(description="Only this day or earlier, in UTC.")] = None
 
-    def to_filter(self) -> ContentUsageFilter:
-        """Return the filter."""
-        return ContentUsageFilter(
+    def to_filter(self, tenant: ContentTenant) -> LedgerFilter:
+        """Return the filter for a tenant."""
+        return LedgerFilter(
+            tenants=[tenant.workspace_id],
+            since=self.since or date.min,
+            until=self.until or date.max,
             key_id=self.key_id,
             model=self.model,
-            since=None if self.since is None else self.since.isoformat(),
-            until=None if self.until is None else self.until.isoformat(),
         )
 
 
@@ -227,6 +232,16 @@ class BudgetsQuery(PageQuery):
     """The search in the list of budgets."""
 
     q: Annotated[str | None, Field(min_length=1, max_length=100, description="A part of the name of the key.")] = None
+
+
+class BudgetPeriodQuery(QueryModel):
+    """The budget to remove."""
+
+    period: Annotated[BudgetPeriod | None, Field(description="day: the daily budget. month: the monthly one. By default both.")] = None
+
+    def to_periods(self) -> Sequence[BudgetPeriod]:
+        """Return the periods."""
+        return BUDGET_PERIODS if self.period is None else (self.period,)
 
 
 class TemplateVersionQuery(QueryModel):
@@ -297,7 +312,10 @@ class GenerationItem(ResponseModel):
     ]
     finish_reason: Annotated[str | None, Field(description="The provider's reason, such as stop or length.")]
     usage: GenerationTokens | None
-    cost: Annotated[float | None, Field(description="The cost in the currency of the prices; null: the model has no price.")]
+    cost: Annotated[float | None, Field(description="The cost in `currency`; null: the model has no price.")]
+    currency: Annotated[
+        str | None, Field(description="The currency of the cost, a code of ISO 4217; null before the call has run.", examples=["USD"])
+    ]
     attempts: Annotated[int, Field(description="Answers that were requested from the provider.")]
     error: GenerationFailure | None
     latency_ms: Annotated[float | None, Field(description="Duration of the last call at the provider.")]
@@ -349,7 +367,8 @@ class GenerationBatchResponse(ResponseModel):
     total: int
     counts: BatchCounts
     usage: GenerationTokens
-    cost: Annotated[float, Field(description="The cost so far in the currency of the prices.")]
+    cost: Annotated[float, Field(description="The cost so far in `currency`.")]
+    currency: Annotated[str | None, Field(description="The currency of the cost; null before a call has run.", examples=["USD"])]
     metadata: dict[str, object]
     key_id: str | None
     created_at: Timestamp
@@ -477,25 +496,54 @@ class RenderedPromptResponse(ResponseModel):
 
 
 class BudgetBody(RequestModel):
-    """The daily budget."""
+    """The budgets to set, one or both. The other one stays as it is."""
 
-    daily: Annotated[
-        float | None, Field(ge=0, le=_MAX_DAILY, description="The limit per day in the currency of the prices; null: no limit.")
-    ]
+    daily: Annotated[float | None, Field(ge=0, le=_MAX_DAILY, description="The limit per day in `currency`; null: no limit.")] = None
+    monthly: Annotated[
+        float | None, Field(ge=0, le=_MAX_MONTHLY, description="The limit per calendar month in `currency`; null: no limit.")
+    ] = None
+
+    @model_validator(mode="after")
+    def _require_one(self) -> Self:
+        if not self.model_fields_set:
+            msg = "must have daily, monthly or both"
+            raise ValueError(msg)
+        return self
+
+    def to_limits(self) -> dict[BudgetPeriod, int | None]:
+        """Return the limits that the body has, in billionths."""
+        periods: tuple[tuple[BudgetPeriod, str, float | None], ...] = (("day", "daily", self.daily), ("month", "monthly", self.monthly))
+        return {period: None if limit is None else from_amount(limit) for period, name, limit in periods if name in self.model_fields_set}
+
+
+BudgetSource = Annotated[Literal["setting", "override"], Field(description="setting: the operator's default. override: set for this one.")]
+
+
+class MonthBudgetResponse(ResponseModel):
+    """A monthly budget in the present month."""
+
+    source: BudgetSource
+    spent: Annotated[float, Field(description="The cost of the finished calls of this month.")]
+    reserved: Annotated[float, Field(description="The highest possible cost of the calls in progress.")]
+    left: Annotated[float | None, Field(description="The rest that new calls can use; null: no limit.")]
+    resets_at: Annotated[Timestamp, Field(description="The first midnight of the next month in UTC.")]
 
 
 class BudgetResponse(ResponseModel):
-    """A daily budget and what is used of it today."""
+    """The daily and the monthly budget of the workspace or of a key, and what is used of them. All amounts are in `currency`."""
 
     scope: Literal["workspace", "key"]
     key_id: str | None
     key_name: Annotated[str | None, Field(description="The name of the key; null for the workspace, or if the key was deleted.")]
-    source: Annotated[Literal["setting", "override"], Field(description="setting: the operator's default. override: set for this one.")]
+    currency: Annotated[str, Field(description="The currency of the amounts, a code of ISO 4217.", examples=["USD"])]
+    source: BudgetSource
     daily: Annotated[float | None, Field(description="The limit per day; null: no limit.")]
     spent: Annotated[float, Field(description="The cost of today's finished calls.")]
     reserved: Annotated[float, Field(description="The highest possible cost of the calls in progress.")]
     left: Annotated[float | None, Field(description="The rest that new calls can use; null: no limit.")]
     resets_at: Annotated[Timestamp, Field(description="The next midnight in UTC.")]
+    monthly: Annotated[float | None, Field(description="The limit per calendar month; null: no limit.")]
+    month: MonthBudgetResponse
 
 
 class ContentUsageResponse(ResponseModel):
@@ -503,9 +551,9 @@ class ContentUsageResponse(ResponseModel):
 
     day: date
     key_id: str | None
-    key_name: Annotated[str | None, Field(description="The name of the key; null if the key was deleted.")]
+    key_name: Annotated[str | None, Field(description="The name of the key, also if it was deleted.")]
     model: str
-    requests: Annotated[int, Field(description="Generations that ended.")]
+    requests: Annotated[int, Field(description="Generations and judge calls that ended.")]
     succeeded: int
     failed: int
     cancelled: int
@@ -514,6 +562,7 @@ class ContentUsageResponse(ResponseModel):
     reasoning_tokens: Annotated[int, Field(description="The part of the output tokens that is reasoning, as far as providers report it.")]
     cached_tokens: Annotated[int, Field(description="The part of the input tokens from caches of providers, as far as they report it.")]
     cost: float
+    currency: Annotated[str, Field(description="The currency of the cost.", examples=["USD"])]
 
 
 class DeltaEvent(ResponseModel):
@@ -554,6 +603,7 @@ def serialize_batch(view: BatchView) -> GenerationBatchResponse:
         counts=view.counts,
         usage=tokens,
         cost=to_amount(view.cost_nanos),
+        currency=view.currency,
         key_id=view.batch.key_id or None,
     )
 
@@ -569,26 +619,40 @@ def serialize_rendered(rendered: RenderedPrompt) -> RenderedPromptResponse:
 
 
 def serialize_budget(status: BudgetStatus) -> BudgetResponse:
-    """Return a budget in the currency of the prices."""
+    """Return the budgets of a workspace or of a key."""
+    day, month = (_to_budget_fields(status.periods[period]) for period in BUDGET_PERIODS)
     return BudgetResponse.from_parts(
         status,
         scope="workspace" if status.key_id is None else "key",
-        daily=_to_optional_amount(status.daily_nanos),
-        spent=to_amount(status.spent_nanos),
-        reserved=to_amount(status.reserved_nanos),
-        left=_to_optional_amount(status.left_nanos),
+        **{"daily" if name == "limit" else name: value for name, value in day.items()},
+        monthly=month["limit"],
+        month=MonthBudgetResponse.from_parts(**{name: value for name, value in month.items() if name != "limit"}),
     )
 
 
-def serialize_usage(usage: UsageView) -> ContentUsageResponse:
+def serialize_usage(usage: NamedUsage) -> ContentUsageResponse:
     """Return the usage of a day, a key and a model."""
-    record = usage.record
-    return ContentUsageResponse.from_parts(record, key_id=record.key_id or None, key_name=usage.key_name, cost=to_amount(record.cost_nanos))
+    group, sums = usage.group, usage.group.sums
+    return ContentUsageResponse.from_parts(
+        group,
+        sums,
+        key_id=group.key_id or None,
+        key_name=usage.key_name,
+        requests=sums.calls,
+        succeeded=sums.calls - sums.failed - sums.cancelled,
+        cost=to_amount(sums.cost_nanos),
+    )
 
 
-def to_daily_nanos(body: BudgetBody) -> int | None:
-    """Return the limit in billionths."""
-    return None if body.daily is None else from_amount(body.daily)
+def _to_budget_fields(budget: PeriodBudget) -> Mapping[str, object]:
+    return {
+        "source": budget.source,
+        "limit": _to_optional_amount(budget.limit_nanos),
+        "spent": to_amount(budget.spent_nanos),
+        "reserved": to_amount(budget.reserved_nanos),
+        "left": _to_optional_amount(budget.left_nanos),
+        "resets_at": budget.resets_at,
+    }
 
 
 def _common_fields(generation: GenerationSummary) -> Mapping[str, object]:

@@ -21,6 +21,7 @@ from rookery.content.requests import Generators
 from rookery.kernel.db.leases import make_worker_id
 from rookery.kernel.metrics import Metrics
 from rookery.kernel.runtime import Runtime
+from rookery.usage.wiring import UsageServices
 
 
 class ContentServices:
@@ -50,9 +51,12 @@ class ContentServices:
     @cached_property
     def budgets(self) -> Budgets:
         runtime, settings = self._runtime, self._runtime.settings
-        defaults = DefaultBudgets(workspace_nanos=settings.generation_daily_budget, key_nanos=settings.generation_key_daily_budget)
-        prices = PriceList(settings.generation_prices)
-        return Budgets(runtime.db, self._access.audit, prices, defaults, self._ports.find_key_names, clock=runtime.clock)
+        defaults = DefaultBudgets(
+            workspace_nanos={"day": settings.generation_daily_budget, "month": settings.generation_monthly_budget},
+            key_nanos={"day": settings.generation_key_daily_budget, "month": settings.generation_key_monthly_budget},
+        )
+        prices, usage = PriceList(settings.generation_prices), runtime.use(UsageServices)
+        return Budgets(runtime.db, self._access.audit, prices, defaults, self._ports.find_key_names, usage=usage, clock=runtime.clock)
 
     @cached_property
     def metrics(self) -> GenerationMetrics:

@@ -20,6 +20,7 @@ from platformdirs import user_data_path
 from rookery.kernel.config_files import read_config_file
 from rookery.kernel.data_folder import SETTINGS_FILE
 from rookery.kernel.errors import WrongSettings
+from rookery.kernel.money import CURRENCIES, DEFAULT_CURRENCY
 from rookery.kernel.secret import Secret, parse_new_secret_key, parse_secret_key
 from rookery.kernel.suggestions import find_nearest
 
@@ -33,6 +34,7 @@ ModelPrices = tuple[tuple[str, int, int] | tuple[str, int, int, int], ...]
 """Models with their prices of input, output and, optionally, cached input tokens, in billionths per token."""
 
 _PRICE = re.compile(r"([!-<>-~]{1,200})=([0-9]{1,6}(?:\.[0-9]{1,3})?)/([0-9]{1,6}(?:\.[0-9]{1,3})?)(?:/([0-9]{1,6}(?:\.[0-9]{1,3})?))?")
+_EMBEDDING_PRICE = re.compile(r"([!-<>-~]{1,200})=([0-9]{1,6}(?:\.[0-9]{1,3})?)")
 _AMOUNT = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?")
 _HALF_LIFE = re.compile(r"([a-z][a-z0-9_-]{0,63})=(?:([1-9][0-9]{0,5})|never)")
 
@@ -111,7 +113,29 @@ def _to_price(match: re.Match[str]) -> tuple[str, int, int] | tuple[str, int, in
     return match[1], input_nanos, output_nanos, int(Decimal(match[4]) * 1000)
 
 
-def _parse_daily_budget(raw: object) -> int:
+def _parse_embedding_prices(raw: object) -> tuple[tuple[str, int], ...]:
+    """Return prices in billionths per token, as `_parse_prices` does."""
+    matches = [_EMBEDDING_PRICE.fullmatch(part) for part in _parse_list(raw)]
+    if None in matches:
+        msg = "must be models with their prices per million tokens, such as text-embedding-3-small=0.02,*=0.1"
+        raise ValueError(msg)
+    prices = [(match[1], int(Decimal(match[2]) * 1000)) for match in matches if match]
+    if len({model for model, _ in prices}) < len(prices):
+        msg = "must not name a model twice"
+        raise ValueError(msg)
+    return tuple(prices)
+
+
+def _parse_currency(raw: object) -> str:
+    code = raw.strip().upper() if isinstance(raw, str) else ""
+    if code not in CURRENCIES:
+        nearest = find_nearest(code, CURRENCIES) if code else None
+        msg = "must be a code of ISO 4217, such as USD, EUR or JPY" + (f"; the nearest is {nearest}" if nearest else "")
+        raise ValueError(msg)
+    return code
+
+
+def _parse_budget(raw: object) -> int:
     """Return an amount in billionths of the currency of the prices."""
     text = str(raw) if isinstance(raw, (str, int, float)) and not isinstance(raw, bool) else ""
     if _AMOUNT.fullmatch(text) is None:
@@ -230,11 +254,27 @@ class Settings:
         "Prices of models per million input and output tokens, and of input from the provider's cache, which is by default that of input: "
         "`gpt-5-mini=0.25/2/0.025,*=1/3`; * is any other model.",
     )
+    embedding_prices: tuple[tuple[str, int], ...] = _setting(
+        _parse_embedding_prices,
+        (),
+        "Prices of the models of an embedding service per million tokens, such as `text-embedding-3-small=0.02`; * is any other model.",
+    )
+    currency: str = _setting(
+        _parse_currency,
+        DEFAULT_CURRENCY,
+        "The currency of all prices, budgets and costs, as a code of ISO 4217 such as EUR. Amounts are never converted.",
+    )
     generation_daily_budget: int | None = _setting(
-        _parse_daily_budget, None, "What a workspace may spend on generations per day, in the currency of the prices; by default no limit."
+        _parse_budget, None, "What a workspace may spend on generations per day, in the currency of the prices; by default no limit."
     )
     generation_key_daily_budget: int | None = _setting(
-        _parse_daily_budget, None, "What a key may spend on generations per day, in the currency of the prices; by default no limit."
+        _parse_budget, None, "What a key may spend on generations per day, in the currency of the prices; by default no limit."
+    )
+    generation_monthly_budget: int | None = _setting(
+        _parse_budget, None, "What a workspace may spend on generations per calendar month; by default no limit."
+    )
+    generation_key_monthly_budget: int | None = _setting(
+        _parse_budget, None, "What a key may spend on generations per calendar month; by default no limit."
     )
     generation_max_tokens: int = _setting(
         _int_parser(1, 1_000_000), 8192, "The highest number of tokens that a request may ask for as an answer."

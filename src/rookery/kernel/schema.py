@@ -83,6 +83,13 @@ Timestamp = Annotated[
 """Parses ISO 8601, in UTC if there is no zone; serialises as ISO 8601 with Z and six decimals."""
 
 
+def split_names(value: object) -> object:
+    """Return the names of a list, of which each item may hold several, separated by commas."""
+    if not isinstance(value, list):
+        return value
+    return [name.strip() for item in cast("list[object]", value) for name in str(item).split(",") if name.strip()]
+
+
 class RequestModel(BaseModel):
     """
     A JSON body without unknown fields, type coercion, NaN or Infinity.

@@ -23,7 +23,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.models import EmbeddedDocument, IndexDocument, Memory, Passage
-from rookery.memory.passages import embed_each
+from rookery.memory.passages import embed_memories
 from rookery.memory.ports import Embedder, ModelVersion, VectorIndex, VectorSet, VectorSetHistory
 from rookery.memory.store import vector_sets as store
 
@@ -158,7 +158,7 @@ class EmbeddingMigration:
             if not missing:
                 continue
             try:
-                vectors = await embed_each(index.embedder, [passage for _, _, passage in missing])
+                vectors = await embed_memories(index.embedder, [memory for memory, _, _ in missing], [passage for _, _, passage in missing])
             except EngineUnavailable as error:
                 _log.warning("memory.previous_embedder_failed", model=model, memories=len(missing), reason=error.message)
                 continue

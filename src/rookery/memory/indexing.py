@@ -20,7 +20,7 @@ from rookery.kernel.tracing import start_span
 from rookery.memory.concurrency import Batcher, ForegroundBackoff
 from rookery.memory.embedding_migration import EmbeddingMigration
 from rookery.memory.models import EmbeddedDocument, IndexDocument, Memory, Passage, read_fields
-from rookery.memory.passages import embed_each
+from rookery.memory.passages import embed_memories
 from rookery.memory.ports import Embedder, TextIndex, VectorIndex
 from rookery.memory.store import indexing as store
 
@@ -353,7 +353,7 @@ class Indexer:
         """Write the vectors of *memories*. Return those that could be embedded."""
         passages = [build_passage(memory) for memory in memories]
         with start_span("embedding"):
-            vectors = await embed_each(self._embedder, passages)
+            vectors = await embed_memories(self._embedder, memories, passages)
         embedded = [
             (memory, EmbeddedDocument(document=document, vectors=chunks))
             for memory, document, chunks in zip(memories, documents, vectors, strict=True)

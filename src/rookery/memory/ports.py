@@ -92,6 +92,14 @@ class Embedder(Protocol):
         ...
 
 
+class TokenMeter(Protocol):
+    """Counts the tokens that an embedding service uses."""
+
+    def record(self, model: str, tokens: int, *, is_estimated: bool) -> None:
+        """Count the tokens of one answer. *is_estimated*: the service did not report them, so they follow from the texts."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelVersion:
     """The embedding model and dimension of a set of vectors. Only vectors of the same version can be compared (D-54)."""

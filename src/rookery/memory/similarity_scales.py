@@ -20,6 +20,7 @@ from rookery.memory.models import AccessFilter, Passage, Vector
 from rookery.memory.ports import Embedder
 from rookery.memory.store import samples
 from rookery.memory.vector_filter import filter_readable_ids
+from rookery.usage.embedding_meter import SERVER_PAYER, charge_embeddings
 
 SAMPLE_SIZE = 400
 """
@@ -140,7 +141,8 @@ class SimilarityScales:
 
 async def _embed_background(embedder: Embedder) -> tuple[Vector, ...]:
     try:
-        chunks = await embedder.embed_passages([Passage(context="", content=text) for text in _BACKGROUND])
+        with charge_embeddings([(SERVER_PAYER, 0)]):
+            chunks = await embedder.embed_passages([Passage(context="", content=text) for text in _BACKGROUND])
     except (EngineUnavailable, NotEmbeddable):
         return ()
     return tuple(vectors[0] for vectors in chunks)

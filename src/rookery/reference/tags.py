@@ -19,6 +19,7 @@ _TAG_DESCRIPTIONS = {
     "Analytics": "Number, errors and duration of tool calls.",
     "Keys": "API keys and agent keys, their permissions, limits and usage.",
     "Scoring": "AI detection and sycophancy of texts, which are not stored.",
+    "Usage": "Calls, tokens and cost by workspace, key, agent, model and tool.",
     "Webhooks": "Signed requests to other systems when events occur.",
     "Events": "The types of events.",
     "Notifications": "Subscribers, campaigns, and the delivery to each channel.",
@@ -34,7 +35,7 @@ _TAG_GROUPS = {
     "Notifications": ("Notifications",),
     "Content": ("Content",),
     "Scoring": ("Scoring",),
-    "Platform": ("Keys", "Webhooks", "Events", "Workspaces", "Audit", "Documentation", "Operation"),
+    "Platform": ("Keys", "Usage", "Webhooks", "Events", "Workspaces", "Audit", "Documentation", "Operation"),
 }
 """Groups of tags, for viewers that support `x-tagGroups`."""
 

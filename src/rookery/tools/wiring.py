@@ -50,6 +50,7 @@ from rookery.tools.store import negotiated_protocols as protocol_store
 from rookery.tools.store import recent_links as link_store
 from rookery.tools.supervision.session_pool import SessionPool
 from rookery.tools.supervision.state_lock import CallLocks
+from rookery.usage.wiring import UsageServices
 
 
 class ConnectorFactory(Protocol):
@@ -156,7 +157,7 @@ class ToolServices:
 
     @cached_property
     def journal(self) -> CallBuffer:
-        journal = CallBuffer(self._runtime.db, bus=self._runtime.bus)
+        journal = CallBuffer(self._runtime.db, self._runtime.use(UsageServices).ledger, bus=self._runtime.bus)
         self._runtime.on_close(journal.aclose)
         return journal
 

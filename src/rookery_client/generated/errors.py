@@ -268,11 +268,11 @@ class SessionNotOpen(InvalidRequestError):
 
 
 class ModelNotPriced(InvalidRequestError):
-    """A daily budget applies to the generation, and its model has no price in `ROOKERY_GENERATION_PRICES`."""
+    """A budget applies to the generation, and its model has no price in `ROOKERY_GENERATION_PRICES`."""
 
 
 class BudgetExhausted(RateLimitError):
-    """Less is left of the daily budget of the key or of the workspace than the generation may cost."""
+    """Less is left of the daily or monthly budget of the key or of the workspace than the generation may cost."""
 
 
 class GenerationQueueFull(RateLimitError):

@@ -286,12 +286,20 @@ class TemplateTask(TypedDict, total=False):
 
 
 class TokensBody(TypedDict, total=False):
-    """The number of model tokens used."""
+    """The model tokens used since the last report. The report of usage adds them up by agent and model."""
 
     input: int
-    """Default: `0`."""
+    """Input tokens, with those from a cache. Default: `0`."""
     output: int
-    """Default: `0`."""
+    """Output tokens, with those of reasoning. Default: `0`."""
+    cached_input: int
+    """The part of `input` that came from a cache. Default: `0`."""
+    model: str | None
+    """The model that used them."""
+    cost: float | None
+    """The cost, if you know it. Default: the price of the model."""
+    currency: str | None
+    """The currency of the cost: that of the server."""
 
 
 class ToolRulesBody(TypedDict, total=False):

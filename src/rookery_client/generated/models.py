@@ -238,12 +238,14 @@ class Blocked(Model):
 
 
 class Budget(Model):
-    """A daily budget and what is used of it today."""
+    """The daily and the monthly budget of the workspace or of a key, and what is used of them. All amounts are in `currency`."""
 
     scope: Literal["workspace", "key"] | str
     key_id: str | None
     key_name: str | None
     """The name of the key; null for the workspace, or if the key was deleted."""
+    currency: str
+    """The currency of the amounts, a code of ISO 4217."""
     source: Literal["setting", "override"] | str
     """setting: the operator's default. override: set for this one."""
     daily: float | None
@@ -256,6 +258,9 @@ class Budget(Model):
     """The rest that new calls can use; null: no limit."""
     resets_at: datetime
     """The next midnight in UTC."""
+    monthly: float | None
+    """The limit per calendar month; null: no limit."""
+    month: MonthBudget
 
 
 class Call(Model):
@@ -441,10 +446,10 @@ class ContentUsage(Model):
     day: date
     key_id: str | None
     key_name: str | None
-    """The name of the key; null if the key was deleted."""
+    """The name of the key, also if it was deleted."""
     model: str
     requests: int
-    """Generations that ended."""
+    """Generations and judge calls that ended."""
     succeeded: int
     failed: int
     cancelled: int
@@ -456,6 +461,8 @@ class ContentUsage(Model):
     cached_tokens: int
     """The part of the input tokens from caches of providers, as far as they report it."""
     cost: float
+    currency: str
+    """The currency of the cost."""
 
 
 class Context(Model):
@@ -649,7 +656,9 @@ class GenerationBatch(Model):
     counts: BatchCounts
     usage: GenerationTokens
     cost: float
-    """The cost so far in the currency of the prices."""
+    """The cost so far in `currency`."""
+    currency: str | None
+    """The currency of the cost; null before a call has run."""
     metadata: dict[str, object]
     key_id: str | None
     created_at: datetime
@@ -790,7 +799,7 @@ class LastCheckpoint(Model):
     data: dict[str, object]
     state: dict[str, object] | None
     task_id: str | None
-    tokens: dict[str, int]
+    tokens: Tokens
     created_at: datetime
     agent_id: str | None
     age_s: float
@@ -943,6 +952,21 @@ class MissingVariable(Model):
     count: int
     external_ids: list[str]
     """The first five of them."""
+
+
+class MonthBudget(Model):
+    """A monthly budget in the present month."""
+
+    source: Literal["setting", "override"] | str
+    """setting: the operator's default. override: set for this one."""
+    spent: float
+    """The cost of the finished calls of this month."""
+    reserved: float
+    """The highest possible cost of the calls in progress."""
+    left: float | None
+    """The rest that new calls can use; null: no limit."""
+    resets_at: datetime
+    """The first midnight of the next month in UTC."""
 
 
 class Neighbour(Model):
@@ -1541,7 +1565,7 @@ class SessionEvent(Model):
     data: dict[str, object]
     state: dict[str, object] | None
     task_id: str | None
-    tokens: dict[str, int]
+    tokens: Tokens
     created_at: datetime
 
 
@@ -1783,6 +1807,20 @@ class TemplateUsed(Model):
     version: str | None
 
 
+class Tokens(Model):
+    """The model tokens that the agent reported. Fields that it did not report are omitted."""
+
+    input: int
+    output: int
+    cached_input: int | None = None
+    """The part of `input` that came from a cache."""
+    model: str | None = None
+    cost: float | None = None
+    """The cost that the agent reported."""
+    currency: str | None = None
+    """The currency of the cost."""
+
+
 class Tool(Model):
     """A tool as its server lists it. Other protocol fields, such as title, outputSchema and annotations, are included."""
 
@@ -1831,6 +1869,48 @@ class Usage(Model):
     calls: int
     errors: int
     data: list[UsageSum]
+
+
+class UsageGroup(Model):
+    """The sums of one group. Fields that the report is not grouped by are omitted."""
+
+    calls: int
+    """Generations, judge calls, requests to an embedding service, reports of sessions, tool calls."""
+    failed: int
+    cancelled: int
+    input_tokens: int
+    cached_input_tokens: int
+    """Input tokens that came from the cache of the provider, part of input_tokens."""
+    output_tokens: int
+    cost: float
+    """The cost. Calls of models without a price count as 0."""
+    currency: str
+    """The currency of the amounts, a code of ISO 4217."""
+    reported_cost: float
+    """The part of the cost that agents report for their sessions."""
+    is_estimated: bool
+    """A provider did not report all tokens, so some were computed from the texts."""
+    unpriced_calls: int
+    """Calls with tokens of a model without a price."""
+    mean_ms: float | None
+    """The mean time of the tool calls; null without any."""
+    day: date | None = None
+    month: str | None = None
+    """The calendar month."""
+    workspace_id: int | None = None
+    workspace_name: str | None = None
+    """The name of the workspace; null if it was deleted, or for the server."""
+    kind: Literal["generation", "judge", "embedding", "session", "tool_call"] | str | None = None
+    key_id: str | None = None
+    """The key; null: the command line."""
+    key_name: str | None = None
+    """The name of the key, also if it was deleted."""
+    agent_id: str | None = None
+    """The agent; null if none was named."""
+    model: str | None = None
+    """The model; null for tool calls, and for sessions that name none."""
+    tool: str | None = None
+    """The tool as `server/tool`; null for anything but tool calls."""
 
 
 class UsageSum(Model):
@@ -2083,45 +2163,6 @@ class AgentKeyWithSecret(AgentKey):
     key: str
 
 
-class GenerationItem(Model):
-    """A generation without its messages and its output."""
-
-    id: str
-    mode: Literal["sync", "queued", "stream"] | str
-    status: Literal["queued", "running", "succeeded", "failed", "cancelled"] | str
-    canned: bool
-    """True: the answer is a fixed text, because a test key asked for it."""
-    model: str
-    provider_model: str | None
-    """The model as the provider names it."""
-    template: GenerationTemplate | None
-    max_tokens: int
-    temperature: float | None
-    schema_mode: Literal["json_schema", "json_object", "prompt"] | str | None
-    """The way in which JSON was requested from the provider; null without a schema."""
-    finish_reason: str | None
-    """The provider's reason, such as stop or length."""
-    usage: GenerationTokens | None
-    cost: float | None
-    """The cost in the currency of the prices; null: the model has no price."""
-    attempts: int
-    """Answers that were requested from the provider."""
-    error: GenerationFailure | None
-    latency_ms: float | None
-    """Duration of the last call at the provider."""
-    metadata: dict[str, object]
-    key_id: str | None
-    """The key that pays; null: the command line."""
-    batch_id: str | None
-    index: int | None
-    """The position in the batch, from 0."""
-    retry_of: str | None
-    """The generation that this one repeats."""
-    created_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
-
-
 class Task(Model):
     """A task."""
 
@@ -2155,6 +2196,47 @@ class Claimed(Task):
     """A newly claimed task with the token of the lease. No other response contains the token."""
 
     claim_token: str
+
+
+class GenerationItem(Model):
+    """A generation without its messages and its output."""
+
+    id: str
+    mode: Literal["sync", "queued", "stream"] | str
+    status: Literal["queued", "running", "succeeded", "failed", "cancelled"] | str
+    canned: bool
+    """True: the answer is a fixed text, because a test key asked for it."""
+    model: str
+    provider_model: str | None
+    """The model as the provider names it."""
+    template: GenerationTemplate | None
+    max_tokens: int
+    temperature: float | None
+    schema_mode: Literal["json_schema", "json_object", "prompt"] | str | None
+    """The way in which JSON was requested from the provider; null without a schema."""
+    finish_reason: str | None
+    """The provider's reason, such as stop or length."""
+    usage: GenerationTokens | None
+    cost: float | None
+    """The cost in `currency`; null: the model has no price."""
+    currency: str | None
+    """The currency of the cost, a code of ISO 4217; null before the call has run."""
+    attempts: int
+    """Answers that were requested from the provider."""
+    error: GenerationFailure | None
+    latency_ms: float | None
+    """Duration of the last call at the provider."""
+    metadata: dict[str, object]
+    key_id: str | None
+    """The key that pays; null: the command line."""
+    batch_id: str | None
+    index: int | None
+    """The position in the batch, from 0."""
+    retry_of: str | None
+    """The generation that this one repeats."""
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
 
 
 class Ended(Task):
@@ -2197,6 +2279,13 @@ class Memory(Model):
     metadata: dict[str, object]
 
 
+class SearchHit(Memory):
+    """A memory found by its words."""
+
+    score: float
+    highlight: str
+
+
 class Generation(GenerationItem):
     """A generation with its messages and its output."""
 
@@ -2206,13 +2295,6 @@ class Generation(GenerationItem):
     """The answer, as far as there is one."""
     score: dict[str, object] | None = None
     """The scores of the output, if the request had `score`, as POST /v1/score/content returns them."""
-
-
-class SearchHit(Memory):
-    """A memory found by its words."""
-
-    score: float
-    highlight: str
 
 
 __all__ = [
@@ -2300,6 +2382,7 @@ __all__ = [
     "MemoryVersion",
     "Message",
     "MissingVariable",
+    "MonthBudget",
     "Neighbour",
     "Node",
     "Notification",
@@ -2370,10 +2453,12 @@ __all__ = [
     "TemplateList",
     "TemplateSummary",
     "TemplateUsed",
+    "Tokens",
     "Tool",
     "ToolCallResponse",
     "ToolList",
     "Usage",
+    "UsageGroup",
     "UsageSum",
     "VapidKey",
     "Variable",

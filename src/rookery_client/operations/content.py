@@ -462,7 +462,7 @@ class ContentOperations:
         self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET, q: str | Unset = UNSET,
     ) -> Page[models.Budget]:
         """
-        List the budget of the workspace, that of the calling key, and those of all keys with a budget of their own.
+        List the budgets of the workspace, those of the calling key, and those of all keys with a budget of their own.
 
         Requires the scope `content.read`.
 
@@ -477,64 +477,77 @@ class ContentOperations:
             query=given(cursor=cursor, page=page, per_page=per_page, q=q),
         ))
 
-    def set_workspace_content_budget(self, *, daily: float | None, if_match: str | Unset = UNSET) -> models.Budget:
+    def set_workspace_content_budget(
+        self, *, if_match: str | Unset = UNSET, daily: float | Unset | None = UNSET, monthly: float | Unset | None = UNSET,
+    ) -> models.Budget:
         """
-        Set the daily budget of the workspace. It covers the calls of all its keys together. Days begin at midnight in UTC.
+        Set budgets of the workspace, which cover the calls of all its keys together. Days and months begin at midnight in UTC.
 
         Requires the scope `keys:write`.
 
         Args:
-            daily: The limit per day in the currency of the prices; null: no limit.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
+            daily: The limit per day in `currency`; null: no limit.
+            monthly: The limit per calendar month in `currency`; null: no limit.
         """
         return self._session.send(Call(
             operation="set_workspace_content_budget", method="PUT", path="/api/agent/content/budgets/workspace", result=models.Budget,
-            headers=given(**{"If-Match": if_match}), body=given(daily=daily),
+            headers=given(**{"If-Match": if_match}), body=given(daily=daily, monthly=monthly),
         ))
 
-    def delete_workspace_content_budget(self, *, if_match: str | Unset = UNSET) -> models.Budget:
+    def delete_workspace_content_budget(
+        self, *, period: Literal["day", "month"] | Unset = UNSET, if_match: str | Unset = UNSET,
+    ) -> models.Budget:
         """
-        Remove the budget that was set for the workspace. The operator's default applies again.
+        Remove the budgets that were set for the workspace, or the one of `period`. The operator's defaults apply again.
 
         Requires the scope `keys:write`.
 
         Args:
+            period: day: the daily budget. month: the monthly one. By default both.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
         """
         return self._session.send(Call(
             operation="delete_workspace_content_budget", method="DELETE", path="/api/agent/content/budgets/workspace",
-            result=models.Budget, headers=given(**{"If-Match": if_match}),
+            result=models.Budget, query=given(period=period), headers=given(**{"If-Match": if_match}),
         ))
 
-    def set_key_content_budget(self, key_id: str, *, daily: float | None, if_match: str | Unset = UNSET) -> models.Budget:
+    def set_key_content_budget(
+        self, key_id: str, *, if_match: str | Unset = UNSET, daily: float | Unset | None = UNSET,
+        monthly: float | Unset | None = UNSET,
+    ) -> models.Budget:
         """
-        Set the daily budget of a key. A call must be covered by the budget of its key and by that of the workspace.
+        Set budgets of a key. A call must be covered by each budget of its key and of the workspace.
 
         Requires the scope `keys:write`.
 
         Args:
             key_id: The id of a key. This is not the key itself, which never appears in a URL.
-            daily: The limit per day in the currency of the prices; null: no limit.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
+            daily: The limit per day in `currency`; null: no limit.
+            monthly: The limit per calendar month in `currency`; null: no limit.
         """
         return self._session.send(Call(
             operation="set_key_content_budget", method="PUT", path=fill_path("/api/agent/content/budgets/keys/{key_id}", key_id=key_id),
-            result=models.Budget, headers=given(**{"If-Match": if_match}), body=given(daily=daily),
+            result=models.Budget, headers=given(**{"If-Match": if_match}), body=given(daily=daily, monthly=monthly),
         ))
 
-    def delete_key_content_budget(self, key_id: str, *, if_match: str | Unset = UNSET) -> models.Budget:
+    def delete_key_content_budget(
+        self, key_id: str, *, period: Literal["day", "month"] | Unset = UNSET, if_match: str | Unset = UNSET,
+    ) -> models.Budget:
         """
-        Remove the budget that was set for a key. The operator's default applies again.
+        Remove the budgets that were set for a key, or the one of `period`. The operator's defaults apply again.
 
         Requires the scope `keys:write`.
 
         Args:
             key_id: The id of a key. This is not the key itself, which never appears in a URL.
+            period: day: the daily budget. month: the monthly one. By default both.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
         """
         return self._session.send(Call(
             operation="delete_key_content_budget", method="DELETE",
-            path=fill_path("/api/agent/content/budgets/keys/{key_id}", key_id=key_id), result=models.Budget,
+            path=fill_path("/api/agent/content/budgets/keys/{key_id}", key_id=key_id), result=models.Budget, query=given(period=period),
             headers=given(**{"If-Match": if_match}),
         ))
 
@@ -1003,7 +1016,7 @@ class AsyncContentOperations:
         self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET, q: str | Unset = UNSET,
     ) -> AsyncPage[models.Budget]:
         """
-        List the budget of the workspace, that of the calling key, and those of all keys with a budget of their own.
+        List the budgets of the workspace, those of the calling key, and those of all keys with a budget of their own.
 
         Requires the scope `content.read`.
 
@@ -1018,64 +1031,77 @@ class AsyncContentOperations:
             query=given(cursor=cursor, page=page, per_page=per_page, q=q),
         ))
 
-    async def set_workspace_content_budget(self, *, daily: float | None, if_match: str | Unset = UNSET) -> models.Budget:
+    async def set_workspace_content_budget(
+        self, *, if_match: str | Unset = UNSET, daily: float | Unset | None = UNSET, monthly: float | Unset | None = UNSET,
+    ) -> models.Budget:
         """
-        Set the daily budget of the workspace. It covers the calls of all its keys together. Days begin at midnight in UTC.
+        Set budgets of the workspace, which cover the calls of all its keys together. Days and months begin at midnight in UTC.
 
         Requires the scope `keys:write`.
 
         Args:
-            daily: The limit per day in the currency of the prices; null: no limit.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
+            daily: The limit per day in `currency`; null: no limit.
+            monthly: The limit per calendar month in `currency`; null: no limit.
         """
         return await self._session.send(Call(
             operation="set_workspace_content_budget", method="PUT", path="/api/agent/content/budgets/workspace", result=models.Budget,
-            headers=given(**{"If-Match": if_match}), body=given(daily=daily),
+            headers=given(**{"If-Match": if_match}), body=given(daily=daily, monthly=monthly),
         ))
 
-    async def delete_workspace_content_budget(self, *, if_match: str | Unset = UNSET) -> models.Budget:
+    async def delete_workspace_content_budget(
+        self, *, period: Literal["day", "month"] | Unset = UNSET, if_match: str | Unset = UNSET,
+    ) -> models.Budget:
         """
-        Remove the budget that was set for the workspace. The operator's default applies again.
+        Remove the budgets that were set for the workspace, or the one of `period`. The operator's defaults apply again.
 
         Requires the scope `keys:write`.
 
         Args:
+            period: day: the daily budget. month: the monthly one. By default both.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
         """
         return await self._session.send(Call(
             operation="delete_workspace_content_budget", method="DELETE", path="/api/agent/content/budgets/workspace",
-            result=models.Budget, headers=given(**{"If-Match": if_match}),
+            result=models.Budget, query=given(period=period), headers=given(**{"If-Match": if_match}),
         ))
 
-    async def set_key_content_budget(self, key_id: str, *, daily: float | None, if_match: str | Unset = UNSET) -> models.Budget:
+    async def set_key_content_budget(
+        self, key_id: str, *, if_match: str | Unset = UNSET, daily: float | Unset | None = UNSET,
+        monthly: float | Unset | None = UNSET,
+    ) -> models.Budget:
         """
-        Set the daily budget of a key. A call must be covered by the budget of its key and by that of the workspace.
+        Set budgets of a key. A call must be covered by each budget of its key and of the workspace.
 
         Requires the scope `keys:write`.
 
         Args:
             key_id: The id of a key. This is not the key itself, which never appears in a URL.
-            daily: The limit per day in the currency of the prices; null: no limit.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
+            daily: The limit per day in `currency`; null: no limit.
+            monthly: The limit per calendar month in `currency`; null: no limit.
         """
         return await self._session.send(Call(
             operation="set_key_content_budget", method="PUT", path=fill_path("/api/agent/content/budgets/keys/{key_id}", key_id=key_id),
-            result=models.Budget, headers=given(**{"If-Match": if_match}), body=given(daily=daily),
+            result=models.Budget, headers=given(**{"If-Match": if_match}), body=given(daily=daily, monthly=monthly),
         ))
 
-    async def delete_key_content_budget(self, key_id: str, *, if_match: str | Unset = UNSET) -> models.Budget:
+    async def delete_key_content_budget(
+        self, key_id: str, *, period: Literal["day", "month"] | Unset = UNSET, if_match: str | Unset = UNSET,
+    ) -> models.Budget:
         """
-        Remove the budget that was set for a key. The operator's default applies again.
+        Remove the budgets that were set for a key, or the one of `period`. The operator's defaults apply again.
 
         Requires the scope `keys:write`.
 
         Args:
             key_id: The id of a key. This is not the key itself, which never appears in a URL.
+            period: day: the daily budget. month: the monthly one. By default both.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
         """
         return await self._session.send(Call(
             operation="delete_key_content_budget", method="DELETE",
-            path=fill_path("/api/agent/content/budgets/keys/{key_id}", key_id=key_id), result=models.Budget,
+            path=fill_path("/api/agent/content/budgets/keys/{key_id}", key_id=key_id), result=models.Budget, query=given(period=period),
             headers=given(**{"If-Match": if_match}),
         ))
 

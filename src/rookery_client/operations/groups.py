@@ -21,6 +21,7 @@ from rookery_client.operations.servers import AsyncServersOperations, ServersOpe
 from rookery_client.operations.sessions import AsyncSessionsOperations, SessionsOperations
 from rookery_client.operations.templates import AsyncTemplatesOperations, TemplatesOperations
 from rookery_client.operations.tools import AsyncToolsOperations, ToolsOperations
+from rookery_client.operations.usage import AsyncUsageOperations, UsageOperations
 from rookery_client.operations.webhooks import AsyncWebhooksOperations, WebhooksOperations
 from rookery_client.operations.workspaces import AsyncWorkspacesOperations, WorkspacesOperations
 from rookery_client.sessions import AsyncSession, Session
@@ -40,6 +41,7 @@ class Groups:
         self.sessions = SessionsOperations(session)
         self.content = ContentOperations(session)
         self.scoring = ScoringOperations(session)
+        self.usage = UsageOperations(session)
         self.notifications = NotificationsOperations(session)
         self.keys = KeysOperations(session)
         self.workspaces = WorkspacesOperations(session)
@@ -62,6 +64,7 @@ class AsyncGroups:
         self.sessions = AsyncSessionsOperations(session)
         self.content = AsyncContentOperations(session)
         self.scoring = AsyncScoringOperations(session)
+        self.usage = AsyncUsageOperations(session)
         self.notifications = AsyncNotificationsOperations(session)
         self.keys = AsyncKeysOperations(session)
         self.workspaces = AsyncWorkspacesOperations(session)

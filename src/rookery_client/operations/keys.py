@@ -168,10 +168,32 @@ class KeysOperations:
             since: The first day, UTC.
             until: The last day, UTC.
             by: Fields to group by: key, day, method, route, status.
+            format: By default json, or csv with `Accept: text/csv`.
         """
         return self._session.send(Call(
             operation="get_api_key_totals", method="GET", path="/api/v1/api-keys/usage", result=models.Usage,
             query=given(since=since, until=until, by=by, format=format),
+        ))
+
+    def get_api_key_totals_csv(
+        self, *, since: date | str | Unset = UNSET, until: date | str | Unset = UNSET,
+        by: Sequence[Literal["key", "day", "method", "route", "status"]] | Unset = UNSET,
+        format: Literal["json", "csv"] | Unset = UNSET,
+    ) -> str:
+        """
+        Return the number of calls by day, status and route. Calls of deleted keys are included.
+
+        Requires the scope `keys:read`.
+
+        Args:
+            since: The first day, UTC.
+            until: The last day, UTC.
+            by: Fields to group by: key, day, method, route, status.
+            format: By default json, or csv with `Accept: text/csv`.
+        """
+        return self._session.send(Call(
+            operation="get_api_key_totals", method="GET", path="/api/v1/api-keys/usage", result=str,
+            query=given(since=since, until=until, by=by, format=format), reader="text", accept="text/csv",
         ))
 
     def rotate_api_key(
@@ -242,12 +264,36 @@ class KeysOperations:
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             route: The path's pattern, as in `route` of a call.
-            format: CSV contains all matching calls instead of one page.
+            format: CSV contains all matching calls instead of one page. `Accept: text/csv` asks for it too.
         """
         return self._session.send_page(Call(
             operation="list_api_key_calls", method="GET", path=fill_path("/api/v1/api-keys/{key_id}/usage", key_id=key_id),
             result=PageBody[models.Call],
             query=given(cursor=cursor, page=page, per_page=per_page, since=since, until=until, status=status, route=route, format=format),
+        ))
+
+    def list_api_key_calls_csv(
+        self, key_id: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET, status: int | Unset = UNSET,
+        route: str | Unset = UNSET, format: Literal["json", "csv"] | Unset = UNSET,
+    ) -> str:
+        """
+        List the calls of a key, newest first. Calls of a deleted key appear in the totals only.
+
+        Requires the scope `keys:read`.
+
+        Args:
+            key_id: The id of a key. This is not the key itself, which never appears in a URL.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
+            page: The number of the page, from 1.
+            per_page: The number of items on a page.
+            route: The path's pattern, as in `route` of a call.
+            format: CSV contains all matching calls instead of one page. `Accept: text/csv` asks for it too.
+        """
+        return self._session.send(Call(
+            operation="list_api_key_calls", method="GET", path=fill_path("/api/v1/api-keys/{key_id}/usage", key_id=key_id), result=str,
+            query=given(cursor=cursor, page=page, per_page=per_page, since=since, until=until, status=status, route=route, format=format),
+            reader="text", accept="text/csv",
         ))
 
     def create_agent_key(
@@ -554,10 +600,32 @@ class KeysOperations:
             since: The first day, UTC.
             until: The last day, UTC.
             by: Fields to group by: key, day, method, route, status.
+            format: By default json, or csv with `Accept: text/csv`.
         """
         return self._session.send(Call(
             operation="get_agent_key_totals", method="GET", path="/api/v1/agent-keys/usage", result=models.Usage,
             query=given(since=since, until=until, by=by, format=format),
+        ))
+
+    def get_agent_key_totals_csv(
+        self, *, since: date | str | Unset = UNSET, until: date | str | Unset = UNSET,
+        by: Sequence[Literal["key", "day", "method", "route", "status"]] | Unset = UNSET,
+        format: Literal["json", "csv"] | Unset = UNSET,
+    ) -> str:
+        """
+        Return the number of calls by day, status and route. Calls of deleted keys are included.
+
+        Requires the scope `keys:read`.
+
+        Args:
+            since: The first day, UTC.
+            until: The last day, UTC.
+            by: Fields to group by: key, day, method, route, status.
+            format: By default json, or csv with `Accept: text/csv`.
+        """
+        return self._session.send(Call(
+            operation="get_agent_key_totals", method="GET", path="/api/v1/agent-keys/usage", result=str,
+            query=given(since=since, until=until, by=by, format=format), reader="text", accept="text/csv",
         ))
 
     def rotate_agent_key(
@@ -628,12 +696,37 @@ class KeysOperations:
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             route: The path's pattern, as in `route` of a call.
-            format: CSV contains all matching calls instead of one page.
+            format: CSV contains all matching calls instead of one page. `Accept: text/csv` asks for it too.
         """
         return self._session.send_page(Call(
             operation="list_agent_key_calls", method="GET", path=fill_path("/api/v1/agent-keys/{key_id}/usage", key_id=key_id),
             result=PageBody[models.Call],
             query=given(cursor=cursor, page=page, per_page=per_page, since=since, until=until, status=status, route=route, format=format),
+        ))
+
+    def list_agent_key_calls_csv(
+        self, key_id: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET, status: int | Unset = UNSET,
+        route: str | Unset = UNSET, format: Literal["json", "csv"] | Unset = UNSET,
+    ) -> str:
+        """
+        List the calls of a key, newest first. Calls of a deleted key appear in the totals only.
+
+        Requires the scope `keys:read`.
+
+        Args:
+            key_id: The id of a key. This is not the key itself, which never appears in a URL.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
+            page: The number of the page, from 1.
+            per_page: The number of items on a page.
+            route: The path's pattern, as in `route` of a call.
+            format: CSV contains all matching calls instead of one page. `Accept: text/csv` asks for it too.
+        """
+        return self._session.send(Call(
+            operation="list_agent_key_calls", method="GET", path=fill_path("/api/v1/agent-keys/{key_id}/usage", key_id=key_id),
+            result=str,
+            query=given(cursor=cursor, page=page, per_page=per_page, since=since, until=until, status=status, route=route, format=format),
+            reader="text", accept="text/csv",
         ))
 
     def get_rate_limit(self) -> models.RateLimit:
@@ -802,10 +895,32 @@ class AsyncKeysOperations:
             since: The first day, UTC.
             until: The last day, UTC.
             by: Fields to group by: key, day, method, route, status.
+            format: By default json, or csv with `Accept: text/csv`.
         """
         return await self._session.send(Call(
             operation="get_api_key_totals", method="GET", path="/api/v1/api-keys/usage", result=models.Usage,
             query=given(since=since, until=until, by=by, format=format),
+        ))
+
+    async def get_api_key_totals_csv(
+        self, *, since: date | str | Unset = UNSET, until: date | str | Unset = UNSET,
+        by: Sequence[Literal["key", "day", "method", "route", "status"]] | Unset = UNSET,
+        format: Literal["json", "csv"] | Unset = UNSET,
+    ) -> str:
+        """
+        Return the number of calls by day, status and route. Calls of deleted keys are included.
+
+        Requires the scope `keys:read`.
+
+        Args:
+            since: The first day, UTC.
+            until: The last day, UTC.
+            by: Fields to group by: key, day, method, route, status.
+            format: By default json, or csv with `Accept: text/csv`.
+        """
+        return await self._session.send(Call(
+            operation="get_api_key_totals", method="GET", path="/api/v1/api-keys/usage", result=str,
+            query=given(since=since, until=until, by=by, format=format), reader="text", accept="text/csv",
         ))
 
     async def rotate_api_key(
@@ -876,12 +991,36 @@ class AsyncKeysOperations:
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             route: The path's pattern, as in `route` of a call.
-            format: CSV contains all matching calls instead of one page.
+            format: CSV contains all matching calls instead of one page. `Accept: text/csv` asks for it too.
         """
         return await self._session.send_page(Call(
             operation="list_api_key_calls", method="GET", path=fill_path("/api/v1/api-keys/{key_id}/usage", key_id=key_id),
             result=PageBody[models.Call],
             query=given(cursor=cursor, page=page, per_page=per_page, since=since, until=until, status=status, route=route, format=format),
+        ))
+
+    async def list_api_key_calls_csv(
+        self, key_id: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET, status: int | Unset = UNSET,
+        route: str | Unset = UNSET, format: Literal["json", "csv"] | Unset = UNSET,
+    ) -> str:
+        """
+        List the calls of a key, newest first. Calls of a deleted key appear in the totals only.
+
+        Requires the scope `keys:read`.
+
+        Args:
+            key_id: The id of a key. This is not the key itself, which never appears in a URL.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
+            page: The number of the page, from 1.
+            per_page: The number of items on a page.
+            route: The path's pattern, as in `route` of a call.
+            format: CSV contains all matching calls instead of one page. `Accept: text/csv` asks for it too.
+        """
+        return await self._session.send(Call(
+            operation="list_api_key_calls", method="GET", path=fill_path("/api/v1/api-keys/{key_id}/usage", key_id=key_id), result=str,
+            query=given(cursor=cursor, page=page, per_page=per_page, since=since, until=until, status=status, route=route, format=format),
+            reader="text", accept="text/csv",
         ))
 
     async def create_agent_key(
@@ -1190,10 +1329,32 @@ class AsyncKeysOperations:
             since: The first day, UTC.
             until: The last day, UTC.
             by: Fields to group by: key, day, method, route, status.
+            format: By default json, or csv with `Accept: text/csv`.
         """
         return await self._session.send(Call(
             operation="get_agent_key_totals", method="GET", path="/api/v1/agent-keys/usage", result=models.Usage,
             query=given(since=since, until=until, by=by, format=format),
+        ))
+
+    async def get_agent_key_totals_csv(
+        self, *, since: date | str | Unset = UNSET, until: date | str | Unset = UNSET,
+        by: Sequence[Literal["key", "day", "method", "route", "status"]] | Unset = UNSET,
+        format: Literal["json", "csv"] | Unset = UNSET,
+    ) -> str:
+        """
+        Return the number of calls by day, status and route. Calls of deleted keys are included.
+
+        Requires the scope `keys:read`.
+
+        Args:
+            since: The first day, UTC.
+            until: The last day, UTC.
+            by: Fields to group by: key, day, method, route, status.
+            format: By default json, or csv with `Accept: text/csv`.
+        """
+        return await self._session.send(Call(
+            operation="get_agent_key_totals", method="GET", path="/api/v1/agent-keys/usage", result=str,
+            query=given(since=since, until=until, by=by, format=format), reader="text", accept="text/csv",
         ))
 
     async def rotate_agent_key(
@@ -1264,12 +1425,37 @@ class AsyncKeysOperations:
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             route: The path's pattern, as in `route` of a call.
-            format: CSV contains all matching calls instead of one page.
+            format: CSV contains all matching calls instead of one page. `Accept: text/csv` asks for it too.
         """
         return await self._session.send_page(Call(
             operation="list_agent_key_calls", method="GET", path=fill_path("/api/v1/agent-keys/{key_id}/usage", key_id=key_id),
             result=PageBody[models.Call],
             query=given(cursor=cursor, page=page, per_page=per_page, since=since, until=until, status=status, route=route, format=format),
+        ))
+
+    async def list_agent_key_calls_csv(
+        self, key_id: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
+        since: datetime | str | Unset = UNSET, until: datetime | str | Unset = UNSET, status: int | Unset = UNSET,
+        route: str | Unset = UNSET, format: Literal["json", "csv"] | Unset = UNSET,
+    ) -> str:
+        """
+        List the calls of a key, newest first. Calls of a deleted key appear in the totals only.
+
+        Requires the scope `keys:read`.
+
+        Args:
+            key_id: The id of a key. This is not the key itself, which never appears in a URL.
+            cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
+            page: The number of the page, from 1.
+            per_page: The number of items on a page.
+            route: The path's pattern, as in `route` of a call.
+            format: CSV contains all matching calls instead of one page. `Accept: text/csv` asks for it too.
+        """
+        return await self._session.send(Call(
+            operation="list_agent_key_calls", method="GET", path=fill_path("/api/v1/agent-keys/{key_id}/usage", key_id=key_id),
+            result=str,
+            query=given(cursor=cursor, page=page, per_page=per_page, since=since, until=until, status=status, route=route, format=format),
+            reader="text", accept="text/csv",
         ))
 
     async def get_rate_limit(self) -> models.RateLimit:

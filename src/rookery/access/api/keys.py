@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Annotated
 
 from pydantic import BaseModel, Field
-from starlette.responses import Response, StreamingResponse
+from starlette.requests import Request
+from starlette.responses import Response
 
 from rookery.access import serializers
-from rookery.access.csv_export import call_columns, csv_header, csv_lines, usage_columns
+from rookery.access.csv_export import call_columns, usage_columns
 from rookery.access.errors import DelegationDenied, KeyInGrace
 from rookery.access.keyring import Keyring
 from rookery.access.models import TEST, Actor, Caller, Environment, KeyCall, KeyWithSecret, KeyWithUsage, UsageField
@@ -22,14 +23,13 @@ from rookery.access.usage_log import UsageLog
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import Conflict, ValidationFailed
 from rookery.kernel.http import ItemPage, Operation, Output
+from rookery.kernel.http.csv_responses import CSV_MEDIA_TYPE, csv_response, stream_csv_response, wants_csv
 from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import Page, ResponseModel, Timestamp
 
 READ_SCOPE, WRITE_SCOPE, DELETE_SCOPE = "keys:read", "keys:write", "keys:delete"
 
 _MAX_SUMS = 10_000
-_CSV_ROWS_PER_CHUNK = 2_000
-_CSV_MEDIA_TYPE = "text/csv; charset=utf-8"
 
 
 class CallResponse(ResponseModel):
@@ -65,7 +65,7 @@ class KeyOperations:
                           response_model=Page[response_model], operation_id=f"list_{noun}s", summary=f"List {title}s, newest first"),
             key_operation(method="GET", path=f"{base}/usage", handler=self.get_usage_sums, required_scope=READ_SCOPE,
                           response_model=UsageResponse, operation_id=f"get_{noun}_totals", summary=f"Add up the calls of all {title}s",
-                          media_types=("text/csv",), response_headers=("Content-Disposition",)),
+                          media_types=(CSV_MEDIA_TYPE,), response_headers=("Content-Disposition",)),
             key(method="GET", path=one, handler=self.load_key, required_scope=READ_SCOPE, operation_id=f"get_{noun}",
                 summary=f"Show an {title}"),
             key_operation(method="DELETE", path=one, handler=self.delete_key, required_scope=DELETE_SCOPE, status=204,
@@ -81,7 +81,7 @@ class KeyOperations:
             key_operation(method="GET", path=f"{one}/usage", handler=self.get_calls, present=_present_call, required_scope=READ_SCOPE,
                           response_model=Page[CallResponse], operation_id=f"list_{noun}_calls",
                           summary=f"List the calls made with an {title}, newest first",
-                          media_types=("text/csv",), response_headers=("Content-Disposition",)),
+                          media_types=(CSV_MEDIA_TYPE,), response_headers=("Content-Disposition",)),
         ]  # fmt: skip
 
     async def get_keys(self, caller: Caller, query: KeysQuery) -> ItemPage[KeyWithUsage]:
@@ -123,15 +123,15 @@ class KeyOperations:
         await self.keyring.resume(caller.public_workspace_id, key_id, by=Actor.from_caller(caller), expected=expected)
         return await self.load_key(caller, key_id)
 
-    async def get_usage_sums(self, caller: Caller, query: UsageSumsQuery) -> Response | Mapping[str, object]:
+    async def get_usage_sums(self, caller: Caller, query: UsageSumsQuery, request: Request) -> Response | Mapping[str, object]:
         """Return the number of calls by day, status and route. Calls of deleted keys are included."""
         by, filters = frozenset[UsageField](query.by), query.to_filter(visible_environment(caller))
         usage_sums = await self.usage.list_sums(caller.public_workspace_id, self.keyring.kind, filters, by, limit=_MAX_SUMS + 1)
         if len(usage_sums) > _MAX_SUMS:
             raise ValidationFailed({"by": [f"gives more than {_MAX_SUMS:,} totals; group by fewer fields, or select fewer days"]})
         rows = [serializers.serialize_usage_sum(usage_sum, by) for usage_sum in usage_sums]
-        if query.format == "csv":
-            return _csv_response(rows, usage_columns(by), file_name=f"{self.keyring.kind}-keys-usage.csv")
+        if wants_csv(request, query.format):
+            return csv_response(rows, usage_columns(by), file_name=f"{self.keyring.kind}-keys-usage.csv")
         return {
             "since": query.since and query.since.isoformat(),
             "until": query.until and query.until.isoformat(),
@@ -140,14 +140,14 @@ class KeyOperations:
             "data": rows,
         }
 
-    async def get_calls(self, caller: Caller, key_id: str, query: KeyCallsQuery) -> Response | ItemPage[KeyCall]:
+    async def get_calls(self, caller: Caller, key_id: str, query: KeyCallsQuery, request: Request) -> Response | ItemPage[KeyCall]:
         """List the calls of a key, newest first. Calls of a deleted key appear in the totals only."""
         workspace_id, filters = caller.public_workspace_id, query.to_filter()
         await self.load_key(caller, key_id)
-        if query.format == "csv":
+        if wants_csv(request, query.format):
             rows = (_present_call(caller, call) async for call in self.usage.iter_calls(workspace_id, key_id, filters))
             columns = call_columns(with_addresses=caller.has_scope(ADDRESSES_SCOPE))
-            return _stream_csv_response(rows, columns, file_name=f"{key_id}-calls.csv")
+            return stream_csv_response(rows, columns, file_name=f"{key_id}-calls.csv")
         return ItemPage(*await self.usage.list_call_page(workspace_id, key_id, filters, page=query.slice))
 
     def present_key(self, caller: Caller, key: KeyWithUsage) -> Output:
@@ -173,28 +173,3 @@ def _present_call(caller: Caller, call: KeyCall) -> Mapping[str, object]:
 def visible_environment(caller: Caller) -> Environment | None:
     """Return the environment whose keys the caller can see: test for a test key, None (all) for a live key (D-25)."""
     return TEST if caller.environment == TEST else None
-
-
-def _csv_response(rows: Iterable[Mapping[str, object]], columns: Sequence[str], *, file_name: str) -> Response:
-    """Return a CSV file for download."""
-    return Response(csv_header(columns) + csv_lines(rows, columns), headers=_csv_headers(file_name), media_type=_CSV_MEDIA_TYPE)
-
-
-def _stream_csv_response(rows: AsyncIterable[Mapping[str, object]], columns: Sequence[str], *, file_name: str) -> Response:
-    """Return a CSV file for download, written while its rows are read, so that memory stays bounded."""
-
-    async def chunks() -> AsyncGenerator[str]:
-        yield csv_header(columns)
-        buffered: list[Mapping[str, object]] = []
-        async for row in rows:
-            buffered.append(row)
-            if len(buffered) >= _CSV_ROWS_PER_CHUNK:
-                yield csv_lines(buffered, columns)
-                buffered = []
-        yield csv_lines(buffered, columns)
-
-    return StreamingResponse(chunks(), headers=_csv_headers(file_name), media_type=_CSV_MEDIA_TYPE)
-
-
-def _csv_headers(file_name: str) -> dict[str, str]:
-    return {"Content-Disposition": f'attachment; filename="{file_name}"'}

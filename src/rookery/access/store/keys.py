@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, case, delete, func, insert, select, union_all, update
 
 from rookery.access.models import Environment, Key, KeyKind, KeyRestrictions, KeyStatus, KeyUsage, KeyWithUsage
 from rookery.kernel.db import KeysetList, Mapper, Row, Statement, Tx, Value, fetch_count, match_part, metadata, upsert
@@ -77,6 +77,10 @@ _MUTABLE_COLUMNS = tuple(column.name for column in keys.c if column.name not in 
 
 _BY_ID = select(*_SETTINGS).where(keys.c.id == bindparam("id"))
 _BY_IDS = select(*_SETTINGS).where(keys.c.id.in_(bindparam("ids", expanding=True)))
+_NAMES = union_all(
+    select(keys.c.id, keys.c.name).where(keys.c.id.in_(bindparam("ids", expanding=True))),
+    select(former_keys.c.id, former_keys.c.name).where(former_keys.c.id.in_(bindparam("ids", expanding=True))),
+)
 _BY_LOOKUP = (
     select(*_SETTINGS)
     .where(keys.c.lookup == bindparam("lookup"), keys.c.kind == bindparam("kind"))
@@ -163,6 +167,11 @@ def find_row_by_id_share_locked(tx: Tx, key_id: str) -> Row | None:
 def find_names(tx: Tx, tenant_id: int, key_ids: Sequence[str]) -> dict[str, str]:
     """Return the names of those of *key_ids* whose requests belong to a tenant, by id."""
     return {key.id: key.name for key in KEYS.fetch_all(tx, _BY_IDS, {"ids": key_ids}) if key.tenant_id == tenant_id}
+
+
+def find_former_and_current_names(tx: Tx, key_ids: Sequence[str]) -> dict[str, str]:
+    """Return the names of *key_ids* of any workspace, deleted keys included; only for rows that the caller may see."""
+    return {row.text("id"): row.text("name") for row in tx.fetch_all(_NAMES, {"ids": key_ids})} if key_ids else {}
 
 
 def list_rows_by_lookup(tx: Tx, kind: KeyKind, lookup: str) -> list[Row]:

@@ -29,7 +29,7 @@ from sqlalchemy import cast as as_type
 
 from rookery.access.models import AddressStats, CallFilter, KeyCall, KeyKind, UsageField, UsageFilter, UsageSum
 from rookery.access.store.keys import former_keys, keys
-from rookery.access.store.workspaces import SERIAL_TYPE, workspaces
+from rookery.access.store.workspaces import SERIAL_TYPE, list_tenants
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import KeysetList, Mapper, Row, Tx, Value, fetch_count, metadata, upsert
 from rookery.kernel.pages import ListPage, PageSlice
@@ -73,14 +73,6 @@ _FIELDS: tuple[UsageField, ...] = ("day", "key", "method", "route", "status")
 _FIRST_ERROR_STATUS = 400
 _MAX_TIME_US = 2**62
 _LAST_DAY = "9999-12-31"
-
-_LOCK_EXISTING_WORKSPACES = (
-    select(workspaces.c.id)
-    .where(workspaces.c.id.in_(bindparam("ids", expanding=True)))
-    .order_by(workspaces.c.id)
-    .with_for_update(read=True, key_share=True)
-)
-"""Shared locks on the workspaces, so that no row is written for a workspace that is deleted at the same time."""
 
 _IS_LATER_USAGE = keys.c.last_used_at.is_(None) | (keys.c.last_used_at <= bindparam("used_at"))
 _ADD_USAGE = (
@@ -133,7 +125,7 @@ def add_usage(
         sums: The columns of `access_days`.
     """
     ids = {cast("int", row["workspace_id"]) for row in call_rows}
-    existing_ids = {row.integer("id") for row in tx.fetch_all(_LOCK_EXISTING_WORKSPACES, {"ids": sorted(ids)})} if ids else set[int]()
+    existing_ids = {workspace.id for workspace in list_tenants(tx, ids, lock=True)}
     tx.execute_many(_ADD_USAGE, usage_rows)  # After the workspaces: deleting a workspace locks in the same order.
     tx.execute_many(_ADD_CALL, [row for row in call_rows if row["workspace_id"] in existing_ids])
     tx.execute_many(_ADD_DAY, [row for row in sums if row["workspace_id"] in existing_ids])

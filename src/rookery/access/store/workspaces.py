@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import cast
 
 from sqlalchemy import (
@@ -55,6 +56,8 @@ _RENAME = (
     .values(name=case((workspaces.c.parent_id.is_(None), bindparam("name", type_=Text())), else_=bindparam("twin_name", type_=Text())))
 )
 _SELECT_PUBLIC_ID = select(func.coalesce(workspaces.c.parent_id, workspaces.c.id).label("shown")).where(workspaces.c.id == bindparam("id"))
+_SELECT_TENANTS = select(workspaces).where(workspaces.c.id.in_(bindparam("ids", expanding=True))).order_by(workspaces.c.id)
+_LOCK_TENANTS = _SELECT_TENANTS.with_for_update(read=True, key_share=True)
 _DELETE_WORKSPACE = delete(workspaces).where((workspaces.c.id == bindparam("id")) | (workspaces.c.parent_id == bindparam("id")))
 _INSERT_ONE_TIME_TASK = upsert(one_time_tasks, index_elements=["name"], returning=[cast("ColumnElement[object]", one_time_tasks.c.name)])
 _SELECT_ONE_TIME_TASK = select(one_time_tasks.c.at).where(one_time_tasks.c.name == bindparam("name"))
@@ -85,6 +88,12 @@ def get_public_id(tx: Tx, workspace_id: int) -> int:
     """Return the public id of a tenant: the parent's id of a sandbox, else its own."""
     row = tx.fetch_one(_SELECT_PUBLIC_ID, {"id": workspace_id})
     return workspace_id if row is None else row.integer("shown")
+
+
+def list_tenants(tx: Tx, ids: Iterable[int], *, lock: bool = False) -> list[Workspace]:
+    """Return the workspaces and sandboxes of *ids* that exist; *lock* prevents their deletion until the transaction ends."""
+    ids = sorted(set(ids))
+    return WORKSPACES.fetch_all(tx, _LOCK_TENANTS if lock else _SELECT_TENANTS, {"ids": ids}) if ids else []
 
 
 def add_workspace(tx: Tx, name: str, *, parent_id: int | None, at: int) -> int | None:

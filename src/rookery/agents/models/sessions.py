@@ -143,6 +143,25 @@ class AgentSession:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokenReport:
+    """
+    The model tokens that an agent reports to have used.
+
+    Attributes:
+        cached_input: The part of *input* that the provider took from its cache.
+        model: The model; None: the agent did not name it.
+        cost_nanos: The cost in billionths of *currency*, as the agent reports it; None: it reports none.
+    """
+
+    input: int = 0
+    output: int = 0
+    cached_input: int = 0
+    model: str | None = None
+    cost_nanos: int | None = None
+    currency: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionEvent:
     """
     An event of a session. It is never changed.
@@ -160,14 +179,8 @@ class SessionEvent:
     data: Mapping[str, object]
     state: Mapping[str, object] | None
     task_id: str | None
-    tokens_in: int
-    tokens_out: int
+    tokens: TokenReport
     created_at: datetime
-
-    @property
-    def tokens(self) -> dict[str, int]:
-        """The number of model tokens used."""
-        return {"input": self.tokens_in, "output": self.tokens_out}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,8 +192,7 @@ class NewSessionEvent:
     data: Mapping[str, object] = field(default_factory=dict[str, object])
     state: Mapping[str, object] | None = None
     task_id: str | None = None
-    tokens_in: int = 0
-    tokens_out: int = 0
+    tokens: TokenReport = field(default_factory=TokenReport)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

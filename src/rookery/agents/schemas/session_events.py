@@ -8,10 +8,19 @@ from typing import Annotated, Literal, Self, cast
 import orjson
 from pydantic import AfterValidator, AliasPath, BeforeValidator, Field, model_validator
 
-from rookery.agents.models.sessions import Handoff, NewSessionEvent, PreviousSessionState, SessionEvent, SessionEventType, SessionNotes
+from rookery.agents.models.sessions import (
+    Handoff,
+    NewSessionEvent,
+    PreviousSessionState,
+    SessionEvent,
+    SessionEventType,
+    SessionNotes,
+    TokenReport,
+)
 from rookery.agents.schemas.plans import read_fields
 from rookery.kernel.errors import ValidationFailed
-from rookery.kernel.schema import PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.money import from_amount, to_amount
+from rookery.kernel.schema import OMITTED_IF_NONE, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
 
 MAX_STATE_BYTES = 256 * 1024
 """Maximum size of the state of a checkpoint as JSON, in bytes (D-62)."""
@@ -20,6 +29,8 @@ MAX_OBJECT_BYTES = 64 * 1024
 """Maximum size of a session context, the data of an event and the refs of a hand-off as JSON, in bytes."""
 
 _BYTES_PER_KIB = 1024
+_MAX_TOKENS = 1_000_000_000
+_MAX_COST = 1_000_000.0
 
 
 def _require_size(max_bytes: int, value: dict[str, object]) -> dict[str, object]:
@@ -50,10 +61,37 @@ SessionEventName = Literal["note", "action", "decision", "checkpoint", "question
 
 
 class TokensBody(RequestModel):
-    """The number of model tokens used."""
+    """The model tokens used since the last report. The report of usage adds them up by agent and model."""
 
-    input: Annotated[int, Field(ge=0, le=1_000_000_000)] = 0
-    output: Annotated[int, Field(ge=0, le=1_000_000_000)] = 0
+    input: Annotated[int, Field(ge=0, le=_MAX_TOKENS, description="Input tokens, with those from a cache.")] = 0
+    output: Annotated[int, Field(ge=0, le=_MAX_TOKENS, description="Output tokens, with those of reasoning.")] = 0
+    cached_input: Annotated[int, Field(ge=0, le=_MAX_TOKENS, description="The part of `input` that came from a cache.")] = 0
+    model: Annotated[str, Field(min_length=1, max_length=200, description="The model that used them.")] | None = None
+    cost: Annotated[float | None, Field(ge=0, le=_MAX_COST, description="The cost, if you know it. Default: the price of the model.")] = (
+        None
+    )
+    currency: Annotated[str | None, Field(pattern=r"^[A-Z]{3}$", description="The currency of the cost: that of the server.")] = None
+
+    @model_validator(mode="after")
+    def _require_consistent(self) -> Self:
+        if self.cached_input > self.input:
+            msg = f"cached_input is a part of input, so it must be at most {self.input}"
+            raise ValueError(msg)
+        if self.currency is not None and self.cost is None:
+            msg = "currency needs a cost"
+            raise ValueError(msg)
+        return self
+
+    def to_report(self) -> TokenReport:
+        """Return the report."""
+        return TokenReport(
+            input=self.input,
+            output=self.output,
+            cached_input=self.cached_input,
+            model=self.model,
+            cost_nanos=None if self.cost is None else from_amount(self.cost),
+            currency=self.currency,
+        )
 
 
 class EventBody(RequestModel):
@@ -71,15 +109,15 @@ class EventBody(RequestModel):
         Return the event.
 
         Raises:
-            ValidationFailed: A checkpoint has no state, another type has one, or the event has no message, data or state.
+            ValidationFailed: A checkpoint has no state, another type has one, or the event has no message, data, state or tokens.
         """
         errors: dict[str, list[str]] = {}
         if self.type == "checkpoint" and self.state is None:
             errors["state"] = ["is required for events of type checkpoint"]
         if self.type != "checkpoint" and self.state is not None:
             errors["state"] = ["is only allowed for events of type checkpoint"]
-        if not self.message and not self.data and self.state is None:
-            errors["message"] = ["is required if there is no data"]
+        if not self.message and not self.data and self.state is None and self.tokens is None:
+            errors["message"] = ["is required if there is no data and no tokens"]
         if errors:
             raise ValidationFailed(errors)
         return NewSessionEvent(
@@ -88,8 +126,7 @@ class EventBody(RequestModel):
             data=self.data or {},
             state=self.state,
             task_id=self.task_id,
-            tokens_in=0 if self.tokens is None else self.tokens.input,
-            tokens_out=0 if self.tokens is None else self.tokens.output,
+            tokens=TokenReport() if self.tokens is None else self.tokens.to_report(),
         )
 
 
@@ -112,6 +149,30 @@ class SessionStreamQuery(QueryModel):
     ] = 0
 
 
+class TokensResponse(ResponseModel):
+    """The model tokens that the agent reported. Fields that it did not report are omitted."""
+
+    input: int
+    output: int
+    cached_input: Annotated[int | None, OMITTED_IF_NONE, Field(description="The part of `input` that came from a cache.")] = None
+    model: Annotated[str | None, OMITTED_IF_NONE] = None
+    cost: Annotated[float | None, OMITTED_IF_NONE, Field(description="The cost that the agent reported.")] = None
+    currency: Annotated[str | None, OMITTED_IF_NONE, Field(description="The currency of the cost.")] = None
+
+
+def _to_tokens(value: object) -> object:
+    if not isinstance(value, TokenReport):
+        return value
+    return TokensResponse(
+        input=value.input,
+        output=value.output,
+        cached_input=value.cached_input or None,
+        model=value.model,
+        cost=None if value.cost_nanos is None else to_amount(value.cost_nanos),
+        currency=value.currency,
+    )
+
+
 class SessionEventResponse(ResponseModel):
     """An event of a session."""
 
@@ -122,7 +183,7 @@ class SessionEventResponse(ResponseModel):
     data: Mapping[str, object]
     state: Mapping[str, object] | None
     task_id: str | None
-    tokens: Mapping[str, int]
+    tokens: Annotated[TokensResponse, BeforeValidator(_to_tokens)]
     created_at: Timestamp
 
 

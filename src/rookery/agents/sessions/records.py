@@ -27,6 +27,7 @@ from rookery.agents.ports import ToolCallCounter
 from rookery.agents.sessions.access import can_read_session
 from rookery.agents.sessions.end import lock_session, require_open_session, touch_session, write_handoff
 from rookery.agents.sessions.errors import NoHandoffOffered, SessionEnded, SessionFull
+from rookery.agents.sessions.token_usage import SessionTokenMeter
 from rookery.agents.store import handoffs, plans, session_events
 from rookery.agents.store import sessions as store
 from rookery.kernel.clock import Clock
@@ -46,11 +47,12 @@ MAX_EVENT_BYTES_PER_SESSION = 64 * 1024 * 1024
 class SessionRecords:
     """Operations on existing sessions. A session that the caller has no access to is not found."""
 
-    def __init__(self, *, db: Database, bus: EventBus, clock: Clock, tool_calls: ToolCallCounter) -> None:
+    def __init__(self, *, db: Database, bus: EventBus, clock: Clock, tool_calls: ToolCallCounter, token_meter: SessionTokenMeter) -> None:
         self._db = db
         self._bus = bus
         self._clock = clock
         self._tool_calls = tool_calls
+        self._token_meter = token_meter
 
     async def get(self, caller: Caller, session_id: str) -> SessionView:
         """
@@ -157,6 +159,7 @@ class SessionRecords:
             SessionEnded: The session has ended.
             SessionFull: The session has reached the limit of the number or size of its events.
             PreconditionFailed: *expected* does not match the version of the session.
+            ValidationFailed: As for `SessionTokenMeter.resolve`.
         """
         now = self._clock()
         return await self._db.write(lambda tx: self.add_event(tx, caller, session_id, new_event, expected=expected, at=now))
@@ -168,16 +171,17 @@ class SessionRecords:
         Append an event within the transaction *tx* and return it.
 
         Raises:
-            NotFound, PermissionDenied, SessionEnded, SessionFull, PreconditionFailed: As for `append`.
+            NotFound, PermissionDenied, SessionEnded, SessionFull, PreconditionFailed, ValidationFailed: As for `append`.
         """
+        tokens = self._token_meter.resolve(new_event.tokens)
         size = sum(len(orjson.dumps(part)) for part in (new_event.message, new_event.data, new_event.state))
         reserved = store.reserve_event(
             tx,
             caller.workspace_id,
             session_id,
             size=size,
-            tokens_in=new_event.tokens_in,
-            tokens_out=new_event.tokens_out,
+            tokens_in=tokens.input,
+            tokens_out=tokens.output,
             at=at,
         )
         session = require_open_session(tx, caller, session_id, reserved)
@@ -195,11 +199,11 @@ class SessionRecords:
             data=new_event.data,
             state=new_event.state,
             task_id=new_event.task_id,
-            tokens_in=new_event.tokens_in,
-            tokens_out=new_event.tokens_out,
+            tokens=tokens,
             created_at=at,
         )
         session_events.add(tx, event)
+        self._token_meter.record(tx, caller, session, tokens, at)
         self._announce(tx, session, at)
         return event
 

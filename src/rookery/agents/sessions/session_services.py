@@ -16,6 +16,7 @@ from rookery.agents.sessions.end import SessionCloser, SessionEnder, SessionSwee
 from rookery.agents.sessions.records import SessionRecords
 from rookery.agents.sessions.start import SessionStarter
 from rookery.agents.sessions.stream import SessionStreams
+from rookery.agents.sessions.token_usage import SessionTokenMeter
 from rookery.agents.store import handoffs
 from rookery.agents.store import sessions as store
 from rookery.kernel.clock import Clock
@@ -74,6 +75,7 @@ def build_session_services(
     ids: IdFactory,
     memories: SessionMemoryStore,
     tool_calls: ToolCallCounter,
+    token_meter: SessionTokenMeter,
     keys: SessionKeyVerifier,
     claims: Claims,
     pulse: ServerPulse,
@@ -91,7 +93,7 @@ def build_session_services(
     return SessionServices(
         starter=starting,
         boot_loader=BootLoader(db=db, clock=clock, memories=memories, starter=starting),
-        records=SessionRecords(db=db, bus=bus, clock=clock, tool_calls=tool_calls),
+        records=SessionRecords(db=db, bus=bus, clock=clock, tool_calls=tool_calls, token_meter=token_meter),
         ender=SessionEnder(db=db, clock=clock, memories=memories, closer=closing),
         streams=SessionStreams(db=db, bus=bus, wakeups=wakeups, keys=keys),
         sweeper=SessionSweeper(db=db, clock=clock, memories=memories, closer=closing, pulse=pulse),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Index, Table, Text
 
-from rookery.agents.models.sessions import AgentSession, Handoff, SessionEvent
+from rookery.agents.models.sessions import AgentSession, Handoff, SessionEvent, TokenReport
 from rookery.kernel.db import Mapper, metadata
 
 sessions = Table(
@@ -69,9 +69,14 @@ session_events = Table(
     Column("tokens_in", BigInteger, nullable=False),
     Column("tokens_out", BigInteger, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    Column("tokens_cached", BigInteger, nullable=False, server_default="0"),
+    Column("model", Text),
+    Column("cost_nanos", BigInteger),
+    Column("currency", Text),
     sqlite_with_rowid=False,
 )
-SESSION_EVENTS = Mapper(SessionEvent, session_events)
+_TOKENS = Mapper(TokenReport, session_events, columns={"input": "tokens_in", "output": "tokens_out", "cached_input": "tokens_cached"})
+SESSION_EVENTS = Mapper(SessionEvent, session_events, nested={"tokens": _TOKENS})
 _state = session_events.c.state
 Index(
     "ix_agent_session_events_checkpoints",

@@ -27,6 +27,7 @@ from rookery.console.views import (
     tool_calls,
     tool_servers,
     tools,
+    usage,
     webhooks,
 )
 
@@ -51,6 +52,7 @@ VIEWS: tuple[View, ...] = (
     *subscribers.VIEWS,
     *prompt_templates.VIEWS,
     *content.VIEWS,
+    *usage.VIEWS,
     *webhooks.VIEWS,
     *keys.VIEWS,
     *audit.VIEWS,

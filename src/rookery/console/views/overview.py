@@ -46,6 +46,7 @@ async def show_overview(visit: Visit) -> Response:
         waiting = start(_read(visit, "brain:read", lambda: client.memory.list_memories(state="pending_embed", per_page=1)))
         sessions = start(_read(visit, "sessions.read", lambda: client.sessions.list_sessions(status="active", per_page=5)))
         ready = start(_read(visit, "plans.read", lambda: client.plans.list_tasks(state="ready", per_page=1)))
+        costs = start(_read(visit, "usage:read", lambda: client.usage.get_usage(month="this", by=["workspace"])))
         metrics = start(_read(visit, "platform:metrics", client.operation.get_metrics))
     figures, texts = days.result(), metrics.result()
     return visit.render(
@@ -58,6 +59,7 @@ async def show_overview(visit: Visit) -> Response:
         waiting=waiting.result(),
         sessions=sessions.result(),
         ready=ready.result(),
+        costs=[] if (sums := costs.result()) is None else [total for total in sums.items if total.cost],
         queues=None if texts is None else parse_queues(texts),
         charts=None
         if figures is None

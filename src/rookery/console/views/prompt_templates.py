@@ -1,4 +1,4 @@
-"""Prompt templates with their versions and a preview, usage by day, and daily budgets."""
+"""Prompt templates with their versions and a preview, usage by day, and budgets."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import TypedDict, cast
 
 from starlette.responses import Response
@@ -23,7 +24,7 @@ from rookery.console.views.content import (
 )
 from rookery.console.visit import PER_PAGE, PageLinks, SubmittedForm, Visit, get_field_errors
 from rookery_client import ApiError
-from rookery_client.calls import UNSET
+from rookery_client.calls import UNSET, Unset
 from rookery_client.generated import inputs, models
 
 MANAGE_BUDGETS = "keys:write"
@@ -33,6 +34,9 @@ _MAX_OFFERED_KEYS = 50
 """Keys of each kind that the form of a budget offers. The search finds the others."""
 
 _VERSIONS_SHOWN = 50
+_NO_LIMIT = "none"
+"""The text of a form that removes a limit."""
+
 _CONFLICT = 409
 _ROLES = frozenset({"system", "user", "assistant"})
 
@@ -58,7 +62,8 @@ class UsageTotals:
     failed: int
     input_tokens: int
     output_tokens: int
-    cost: float
+    cost: Decimal
+    currency: str
 
 
 async def list_templates(visit: Visit) -> Response:
@@ -158,27 +163,33 @@ async def show_usage(visit: Visit) -> Response:
         is_complete=is_complete,
         charts=_build_charts(rows, since, int(days)),
         filters={"days": days, "model": model},
+        has_report=visit.can("usage:read"),
         periods=tuple(_PERIODS.items()),
     )
 
 
 async def show_budgets(visit: Visit) -> Response:
-    """Show the daily budgets of the workspace and of keys."""
+    """Show the budgets of the workspace and of keys."""
     return await _show_budgets(visit, {}, {})
 
 
 async def set_budget(visit: Visit) -> Response:
-    """Set the daily budget of the workspace, or of the key that the form names. An empty one is no limit."""
+    """Set budgets of the workspace, or of the key that the form names. An empty one stays as it is."""
     form = await visit.form()
     try:
-        daily, key_id = form.number("daily"), form.get("key_id")
+        daily, monthly, key_id = _read_limit(form, "daily"), _read_limit(form, "monthly"), form.get("key_id")
         if key_id:
-            await visit.client.content.set_key_content_budget(key_id, daily=daily)
+            await visit.client.content.set_key_content_budget(key_id, daily=daily, monthly=monthly)
         else:
-            await visit.client.content.set_workspace_content_budget(daily=daily)
+            await visit.client.content.set_workspace_content_budget(daily=daily, monthly=monthly)
     except ApiError as error:
         return await _show_budgets(visit, form.as_dict(), get_field_errors(error), status=error.status)
     return visit.redirect("content/budgets", "saved")
+
+
+def _read_limit(form: SubmittedForm, name: str) -> float | Unset | None:
+    text = form.get(name)
+    return None if text == _NO_LIMIT else UNSET if not text else form.number(name)
 
 
 async def delete_budget(visit: Visit) -> Response:
@@ -294,21 +305,22 @@ def _sum(rows: Sequence[models.ContentUsage]) -> UsageTotals:
         failed=sum(row.failed for row in rows),
         input_tokens=sum(row.input_tokens for row in rows),
         output_tokens=sum(row.output_tokens for row in rows),
-        cost=sum(row.cost for row in rows),
+        cost=sum((Decimal(str(row.cost)) for row in rows), Decimal()),
+        currency=rows[0].currency if rows else "",
     )
 
 
 def _build_charts(rows: Sequence[models.ContentUsage], first: date, days: int) -> list[tuple[str, DayChart]]:
     """Return the charts of requests and of cost by day."""
-    requests, failed, cost = Counter[str](), Counter[str](), dict[str, float]()
+    requests, failed, cost = Counter[str](), Counter[str](), dict[str, Decimal]()
     for row in rows:
         day = row.day.isoformat()
         requests[day] += row.requests
         failed[day] += row.failed
-        cost[day] = round(cost.get(day, 0.0) + row.cost, 6)
+        cost[day] = cost.get(day, Decimal()) + Decimal(str(row.cost))
     return [
         ("Requests by day", build_day_chart(first, days, [("requests", "accent", requests), ("failed", "bad", failed)])),
-        ("Cost by day", build_day_chart(first, days, [("cost", "accent", cost)])),
+        ("Cost by day", build_day_chart(first, days, [("cost", "accent", {day: float(amount) for day, amount in cost.items()})])),
     ]
 
 
@@ -325,7 +337,8 @@ async def _show_budgets(visit: Visit, values: Mapping[str, str], errors: Mapping
         links=PageLinks.of(visit, page),
         words=words,
         keys=keys,
-        values={"key_id": "", "daily": ""} | dict(values),
+        values={"key_id": "", "daily": "", "monthly": ""} | dict(values),
+        currency=page.items[0].currency if page.items else "",
         errors=errors,
         may_manage=visit.can(MANAGE_BUDGETS),
     )

@@ -1,4 +1,4 @@
-"""The operations of daily budgets and of usage."""
+"""The operations of daily and monthly budgets, and of the usage of content."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from functools import partial
 from rookery.access.models import Caller
 from rookery.content.api.generations import CONTENT_TAG, READ_SCOPE
 from rookery.content.budgets import Budgets
-from rookery.content.models import BudgetStatus, ContentTenant, UsageView
+from rookery.content.models import BudgetStatus, ContentTenant
 from rookery.content.schemas import (
     BudgetBody,
+    BudgetPeriodQuery,
     BudgetResponse,
     BudgetsQuery,
     ContentUsageQuery,
     ContentUsageResponse,
     serialize_budget,
     serialize_usage,
-    to_daily_nanos,
 )
 from rookery.kernel.http import ItemPage, Operation, Output
 from rookery.kernel.pages import slice_anchored
 from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import Page
+from rookery.usage.models import NamedUsage
 
 MANAGE_SCOPE = "keys:write"
 """The scope that sets budgets: a key that generates content must not raise its own limit."""
@@ -41,49 +42,48 @@ class BudgetApi:
         change = partial(operation, present=_present, required_scope=MANAGE_SCOPE, response_model=BudgetResponse, etag=True)
         return [
             operation(method="GET", path=base, handler=self.get_budgets, present=_present, required_scope=READ_SCOPE,
-                      response_model=Page[BudgetResponse], operation_id="list_content_budgets", summary="List daily budgets"),
+                      response_model=Page[BudgetResponse], operation_id="list_content_budgets", summary="List budgets"),
             change(method="PUT", path=workspace, handler=self.put_workspace_budget, operation_id="set_workspace_content_budget",
-                   summary="Set the daily budget of the workspace"),
+                   summary="Set the budgets of the workspace"),
             change(method="DELETE", path=workspace, handler=self.delete_workspace_budget, operation_id="delete_workspace_content_budget",
-                   summary="Return to the default budget of the workspace"),
+                   summary="Return to the default budgets of the workspace"),
             change(method="PUT", path=key, handler=self.put_key_budget, operation_id="set_key_content_budget",
-                   summary="Set the daily budget of a key"),
+                   summary="Set the budgets of a key"),
             change(method="DELETE", path=key, handler=self.delete_key_budget, operation_id="delete_key_content_budget",
-                   summary="Return to the default budget of a key"),
+                   summary="Return to the default budgets of a key"),
             operation(method="GET", path="/content/usage", handler=self.get_usage, present=_present_usage, required_scope=READ_SCOPE,
                       response_model=Page[ContentUsageResponse], operation_id="list_content_usage", summary="Show usage by day and model"),
         ]  # fmt: skip
 
     async def get_budgets(self, caller: Caller, query: BudgetsQuery) -> ItemPage[BudgetStatus]:
-        """List the budget of the workspace, that of the calling key, and those of all keys with a budget of their own."""
+        """List the budgets of the workspace, those of the calling key, and those of all keys with a budget of their own."""
         budgets = await self.budgets.list_budgets(ContentTenant.from_caller(caller), text=query.q or "")
         return ItemPage(*slice_anchored(budgets, query.slice, lambda budget: budget.key_id or "workspace"))
 
     async def put_workspace_budget(self, caller: Caller, body: BudgetBody, expected: ExpectedETags) -> BudgetStatus:
-        """Set the daily budget of the workspace. It covers the calls of all its keys together. Days begin at midnight in UTC."""
-        return await self.budgets.set_limit(ContentTenant.from_caller(caller), None, to_daily_nanos(body), expected=expected)
+        """Set budgets of the workspace, which cover the calls of all its keys together. Days and months begin at midnight in UTC."""
+        return await self.budgets.set_limits(ContentTenant.from_caller(caller), None, body.to_limits(), expected=expected)
 
-    async def delete_workspace_budget(self, caller: Caller, expected: ExpectedETags) -> BudgetStatus:
-        """Remove the budget that was set for the workspace. The operator's default applies again."""
-        return await self.budgets.reset_limit(ContentTenant.from_caller(caller), None, expected=expected)
+    async def delete_workspace_budget(self, caller: Caller, query: BudgetPeriodQuery, expected: ExpectedETags) -> BudgetStatus:
+        """Remove the budgets that were set for the workspace, or the one of `period`. The operator's defaults apply again."""
+        return await self.budgets.reset_limits(ContentTenant.from_caller(caller), None, query.to_periods(), expected=expected)
 
     async def put_key_budget(self, caller: Caller, key_id: str, body: BudgetBody, expected: ExpectedETags) -> BudgetStatus:
-        """Set the daily budget of a key. A call must be covered by the budget of its key and by that of the workspace."""
-        return await self.budgets.set_limit(ContentTenant.from_caller(caller), key_id, to_daily_nanos(body), expected=expected)
+        """Set budgets of a key. A call must be covered by each budget of its key and of the workspace."""
+        return await self.budgets.set_limits(ContentTenant.from_caller(caller), key_id, body.to_limits(), expected=expected)
 
-    async def delete_key_budget(self, caller: Caller, key_id: str, expected: ExpectedETags) -> BudgetStatus:
-        """Remove the budget that was set for a key. The operator's default applies again."""
-        return await self.budgets.reset_limit(ContentTenant.from_caller(caller), key_id, expected=expected)
+    async def delete_key_budget(self, caller: Caller, key_id: str, query: BudgetPeriodQuery, expected: ExpectedETags) -> BudgetStatus:
+        """Remove the budgets that were set for a key, or the one of `period`. The operator's defaults apply again."""
+        return await self.budgets.reset_limits(ContentTenant.from_caller(caller), key_id, query.to_periods(), expected=expected)
 
-    async def get_usage(self, caller: Caller, query: ContentUsageQuery) -> ItemPage[UsageView]:
+    async def get_usage(self, caller: Caller, query: ContentUsageQuery) -> ItemPage[NamedUsage]:
         """List requests, tokens and cost by day, key and model, newest day first. Days are in UTC."""
-        tenant = ContentTenant.from_caller(caller)
-        return ItemPage(*await self.budgets.list_usage(tenant, query.to_filter(), page=query.slice))
+        return ItemPage(*await self.budgets.list_usage(query.to_filter(ContentTenant.from_caller(caller)), page=query.slice))
 
 
 def _present(_: Caller, status: BudgetStatus) -> Output:
     return Output(body=serialize_budget(status), version=status.version)
 
 
-def _present_usage(_: Caller, record: UsageView) -> ContentUsageResponse:
+def _present_usage(_: Caller, record: NamedUsage) -> ContentUsageResponse:
     return serialize_usage(record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -13,13 +14,11 @@ from rookery.content.commands import prompt_templates
 from rookery.content.commands.content_services import run_with_content
 from rookery.content.models import (
     ContentTenant,
-    ContentUsageFilter,
     Generation,
     GenerationFilter,
     GenerationMode,
     GenerationStatus,
     GenerationSummary,
-    UsageView,
 )
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.imports import import_lazily
@@ -28,6 +27,7 @@ from rookery.kernel.schema import parse_model, to_json
 from rookery.terminal.json_files import read_json_file
 from rookery.terminal.options import JsonOption, WorkspaceOption, parse_day, parse_pairs, parse_time, raise_usage_error, read_text_file
 from rookery.terminal.output import print_json, print_list, print_record, print_text
+from rookery.usage.models import LedgerFilter, NamedUsage
 
 if TYPE_CHECKING:
     from rookery.content import schemas
@@ -39,8 +39,23 @@ app = typer.Typer(no_args_is_help=True)
 prompt_templates.register(app)
 
 _COLUMNS = ("id", "status", "mode", "model", "cost", "created_at", "template", "error")
-_USAGE_COLUMNS = ("day", "key_id", "model", "requests", "succeeded", "failed", "cancelled", "input_tokens", "output_tokens", "cost")
-_BUDGET_COLUMNS = ("scope", "key_id", "daily", "spent", "reserved", "left", "resets_at", "source")
+_USAGE_COLUMNS = (
+    "day",
+    "key_id",
+    "model",
+    "requests",
+    "succeeded",
+    "failed",
+    "cancelled",
+    "input_tokens",
+    "output_tokens",
+    "cost",
+    "currency",
+)
+_BUDGET_COLUMNS = (
+    *("scope", "key_id", "daily", "spent", "reserved", "left", "resets_at", "source", "currency"),
+    *("monthly", "month_spent", "month_reserved", "month_left", "month_resets_at", "month_source"),
+)
 _PAGE_SIZE = 100
 
 GenerationIdArgument = Annotated[str, typer.Argument(help="The generation's id.")]
@@ -155,10 +170,10 @@ def usage(
 ) -> None:
     """Show requests, tokens and cost by day, key and model, newest day first."""
     day = parse_day(since)
-    filters = ContentUsageFilter(since=None if day is None else day.isoformat())
 
-    async def work(content: ContentServices, tenant: ContentTenant) -> Sequence[UsageView]:
-        return (await content.budgets.list_usage(tenant, filters, page=PageSlice(limit))).items
+    async def work(content: ContentServices, tenant: ContentTenant) -> Sequence[NamedUsage]:
+        filters = LedgerFilter(tenants=[tenant.workspace_id], since=day or date.min, until=date.max)
+        return (await content.budgets.list_usage(filters, page=PageSlice(limit))).items
 
     rows = [to_json(schemas.serialize_usage(record)) for record in run_with_content(context, workspace, work)]
     if as_json:
@@ -169,10 +184,12 @@ def usage(
 
 @app.command()
 def budgets(context: typer.Context, *, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
-    """Show the daily budgets of a workspace and of its keys, with what is left today."""
+    """Show the budgets of a workspace and of its keys, with what is left of each today and this month."""
     statuses = run_with_content(context, workspace, lambda content, tenant: content.budgets.list_budgets(tenant))
     rows = [to_json(schemas.serialize_budget(status)) for status in statuses]
     if as_json:
         print_json(rows)
-    else:
-        print_list(rows, _BUDGET_COLUMNS)
+        return
+    for row in rows:
+        row |= {f"month_{name}": value for name, value in cast("dict[str, object]", row["month"]).items()}
+    print_list(rows, _BUDGET_COLUMNS)

@@ -55,6 +55,7 @@ _BATCH_TOTALS = (
         cast(func.coalesce(func.sum(generations.c.cached_tokens), 0), BigInteger).label("cached_tokens"),
         cast(func.coalesce(func.sum(generations.c.cost_nanos), 0), BigInteger).label("cost_nanos"),
         func.max(generations.c.is_estimated).label("is_estimated"),
+        func.max(generations.c.currency).label("currency"),
     )
     .where(*_OF_BATCH)
     .group_by(generations.c.status)
@@ -148,6 +149,7 @@ def view_batch(tx: Tx, batch: GenerationBatch) -> BatchView:
         cached_tokens=sum(row.integer("cached_tokens") for row in rows),
         is_estimated=any(row.integer("is_estimated") for row in rows),
         cost_nanos=sum(row.integer("cost_nanos") for row in rows),
+        currency=max((currency for row in rows if (currency := row.maybe_text("currency"))), default=None),
     )
 
 

@@ -16,12 +16,11 @@ from rookery.content.chat import ChatMessage
 from rookery.content.models import (
     BudgetOverride,
     CallReservation,
-    DailySpending,
     Generation,
     GenerationBatch,
     GenerationSummary,
     PromptTemplate,
-    UsageRecord,
+    Spending,
     messages_to_json,
 )
 from rookery.kernel.db import Codec, Mapper, Value, encode_json, metadata
@@ -91,6 +90,7 @@ generations = Table(
     Column("cached_tokens", BigInteger, nullable=False, server_default="0"),
     Column("is_estimated", BigInteger, nullable=False),
     Column("cost_nanos", BigInteger),
+    Column("currency", Text),
     Column("reserved_nanos", BigInteger, nullable=False),
     Column("reserved_on", Text),
     Column("attempts", BigInteger, nullable=False),
@@ -157,25 +157,26 @@ TEMPLATES = Mapper(PromptTemplate, template_versions, codecs={"messages": _MESSA
 
 
 budgets = Table(
-    "content_budgets",
+    "budget_limits",
     metadata,
     Column("workspace_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("key_id", Text, primary_key=True),
-    Column("daily_nanos", BigInteger),
+    Column("holder", Text, primary_key=True),
+    Column("period", Text, primary_key=True),
+    Column("limit_nanos", BigInteger),
     Column("updated_at", BigInteger, nullable=False),
 )
 BUDGETS = Mapper(BudgetOverride, budgets)
 
 spending = Table(
-    "content_spending",
+    "budget_spending",
     metadata,
     Column("workspace_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("key_id", Text, primary_key=True),
-    Column("day", Text, primary_key=True),
+    Column("holder", Text, primary_key=True),
+    Column("span", Text, primary_key=True),
     Column("reserved_nanos", BigInteger, nullable=False),
     Column("spent_nanos", BigInteger, nullable=False),
 )
-SPENDING = Mapper(DailySpending, spending)
+SPENDING = Mapper(Spending, spending)
 
 reservations = Table(
     "content_reservations",
@@ -190,22 +191,3 @@ reservations = Table(
     Index("ix_content_reservations_lease_until", "lease_until"),
 )
 RESERVATIONS = Mapper(CallReservation, reservations)
-
-usage = Table(
-    "content_usage",
-    metadata,
-    Column("workspace_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("day", Text, primary_key=True),
-    Column("key_id", Text, primary_key=True),
-    Column("model", Text, primary_key=True),
-    Column("requests", BigInteger, nullable=False),
-    Column("succeeded", BigInteger, nullable=False),
-    Column("failed", BigInteger, nullable=False),
-    Column("cancelled", BigInteger, nullable=False),
-    Column("input_tokens", BigInteger, nullable=False),
-    Column("output_tokens", BigInteger, nullable=False),
-    Column("reasoning_tokens", BigInteger, nullable=False, server_default="0"),
-    Column("cached_tokens", BigInteger, nullable=False, server_default="0"),
-    Column("cost_nanos", BigInteger, nullable=False),
-)
-USAGE = Mapper(UsageRecord, usage)

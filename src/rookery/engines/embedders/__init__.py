@@ -22,7 +22,7 @@ from rookery.kernel.errors import WrongSettings
 from rookery.kernel.model_service_urls import EMBEDDING_KINDS, URL_FORMS, ModelServiceKind, is_model_service_url, parse_model_service_url
 from rookery.kernel.secret import Secret
 from rookery.kernel.urls import show_scheme
-from rookery.memory.ports import Embedder
+from rookery.memory.ports import Embedder, TokenMeter
 
 if TYPE_CHECKING:
     from rookery.engines.embedders.model import EmbeddingModel
@@ -173,7 +173,13 @@ class EmbedderEngine(Embedder, Protocol):
 
 
 def open(  # noqa: A001 - each engine folder has an `open`
-    url: str, *, data_dir: Path, dimension: int = DEFAULT_DIMENSION, verify_ssl: bool = True, setting: str = "ROOKERY_EMBEDDER"
+    url: str,
+    *,
+    data_dir: Path,
+    dimension: int = DEFAULT_DIMENSION,
+    verify_ssl: bool = True,
+    meter: TokenMeter | None = None,
+    setting: str = "ROOKERY_EMBEDDER",
 ) -> EmbedderEngine:
     """
     Return the embedder at *url*.
@@ -185,6 +191,7 @@ def open(  # noqa: A001 - each engine folder has an `open`
         data_dir: The engine may store its own files in a folder below it.
         dimension: Dimension of a service's vectors. Models of this process have their own, which must not be larger.
         verify_ssl: Require a trusted certificate from a service.
+        meter: Counts the tokens of a service.
         setting: Setting that contains *url*, for error messages.
 
     Raises:
@@ -193,7 +200,7 @@ def open(  # noqa: A001 - each engine folder has an `open`
     if is_model_service_url(url):
         from rookery.engines.embedders.remote import RemoteEmbedder  # imports the HTTP client, which the built-in engine does not need
 
-        return RemoteEmbedder(parse_url(url, dimension=dimension, setting=setting), verify_ssl=verify_ssl)
+        return RemoteEmbedder(parse_url(url, dimension=dimension, setting=setting), verify_ssl=verify_ssl, meter=meter)
     from rookery.engines.embedders.embedded import EmbeddedEmbedder  # optional dependencies
 
     if _is_folder(url):
@@ -237,7 +244,13 @@ def open(  # noqa: A001 - each engine folder has an `open`
 
 
 def open_for_model(
-    model: str, dimension: int, *, urls: tuple[str | None, ...], data_dir: Path, verify_ssl: bool = True
+    model: str,
+    dimension: int,
+    *,
+    urls: tuple[str | None, ...],
+    data_dir: Path,
+    verify_ssl: bool = True,
+    meter: TokenMeter | None = None,
 ) -> EmbedderEngine | None:
     """
     Return the embedder that computes vectors of *model* with *dimension*, or None.
@@ -258,6 +271,7 @@ def open_for_model(
                 data_dir=data_dir,
                 dimension=_MAX_DIMENSION if is_local else dimension,
                 verify_ssl=verify_ssl,
+                meter=meter,
                 setting="ROOKERY_EMBEDDER_PREVIOUS",
             )
         except WrongSettings:

@@ -25,9 +25,10 @@ from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.model_service_urls import ModelServiceKind
 from rookery.kernel.questions import keep_ends
 from rookery.kernel.retry_delays import find_retry_delay
+from rookery.kernel.token_estimates import CHARS_PER_TOKEN
 from rookery.memory.errors import NotEmbeddable
 from rookery.memory.models import Passage, Vector
-from rookery.memory.ports import EmbedderFeature
+from rookery.memory.ports import EmbedderFeature, TokenMeter
 
 T = TypeVar("T")
 
@@ -102,14 +103,14 @@ class RemoteEmbedder:
 
     lacks = frozenset({EmbedderFeature.OFFLINE, EmbedderFeature.WHOLE_TEXTS})
 
-    def __init__(self, remote: RemoteModel, *, verify_ssl: bool = True) -> None:
-        """Store the configuration. Nothing is sent yet."""
+    def __init__(self, remote: RemoteModel, *, verify_ssl: bool = True, meter: TokenMeter | None = None) -> None:
+        """Store the configuration. Nothing is sent yet. *meter* counts the tokens of each answer."""
         self.model = remote.model
         self.dimension = remote.stored_dimension
         self.description = remote.description
         self.full_similarity = remote.full_similarity
         self._remote = remote
-        self._client = _EmbeddingClient(remote, verify_ssl=verify_ssl)
+        self._client = _EmbeddingClient(remote, verify_ssl=verify_ssl, meter=meter)
         self._query_cache = QueryCache(self._embed_query)
         self._passage_slots = asyncio.Semaphore(_MAX_PASSAGE_REQUESTS)
         self._query_slots = asyncio.Semaphore(_MAX_QUERY_REQUESTS)
@@ -343,8 +344,9 @@ class _TextRejectedError(Exception):
 class _EmbeddingClient:
     """A client that posts texts and reads vectors. Its errors, `_TextRejectedError` and `EngineUnavailable`, name neither host nor key."""
 
-    def __init__(self, remote: RemoteModel, *, verify_ssl: bool) -> None:
+    def __init__(self, remote: RemoteModel, *, verify_ssl: bool, meter: TokenMeter | None) -> None:
         self._remote = remote
+        self._meter = meter
         self._verify_ssl = verify_ssl
         self._client: httpx2.AsyncClient | None = None
 
@@ -404,9 +406,13 @@ class _EmbeddingClient:
         if response.status_code != _STATUS_OK:
             return self._parse_failure(response, body)
         try:
-            return parse_response(self._remote, body, len(texts))
+            content = parse_response(self._remote, body, len(texts))
         except InvalidResponseError as error:
             return _RetryableFailure(f"the response of the service is invalid: {error}")
+        if self._meter is not None:
+            tokens = _estimate_tokens(texts) if content.tokens is None else content.tokens
+            self._meter.record(self._remote.model_name, tokens, is_estimated=content.tokens is None)
+        return content.rows
 
     async def _post(self, texts: Sequence[str]) -> tuple[httpx2.Response, bytes | None]:
         """Return the response and its body; None as body if it is larger than `_MAX_RESPONSE_BYTES`."""
@@ -455,6 +461,10 @@ class _EmbeddingClient:
         if is_maybe_text_error:
             raise _TextRejectedError(f"the service returned status {status}")
         raise EngineUnavailable("embedder", f"the service returned status {status}")
+
+
+def _estimate_tokens(texts: Sequence[str]) -> int:
+    return sum(math.ceil(len(text) / CHARS_PER_TOKEN) for text in texts)
 
 
 @dataclass(frozen=True, slots=True)

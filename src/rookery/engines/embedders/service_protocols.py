@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -21,6 +22,9 @@ from rookery.engines.embedders import RemoteModel
 from rookery.kernel.model_service_urls import ModelServiceKind
 
 Rows = npt.NDArray[np.float32]
+
+_MAX_TOKENS = 100_000_000
+"""A number of tokens above this is no count of one request."""
 
 _VECTOR_FIELDS: Mapping[ModelServiceKind, str | None] = {"openai": "data", "ollama": "embeddings", "tei": None}
 """The field of a response that has the vectors. None: the response is the list of them."""
@@ -44,14 +48,28 @@ def build_request(remote: RemoteModel, texts: Sequence[str]) -> dict[str, object
     return body
 
 
-def parse_response(remote: RemoteModel, body: bytes, expected_count: int) -> Rows:
-    """Return the rows of a response; raises `InvalidResponseError`."""
+@dataclass(frozen=True, slots=True)
+class EmbeddingResponse:
+    """
+    The content of a response.
+
+    Attributes:
+        tokens: The tokens that the service reports; None: it reports none.
+    """
+
+    rows: Rows
+    tokens: int | None
+
+
+def parse_response(remote: RemoteModel, body: bytes, expected_count: int) -> EmbeddingResponse:
+    """Return the content of a response; raises `InvalidResponseError`."""
     try:
         parsed: object = orjson.loads(body)
     except orjson.JSONDecodeError:
         raise InvalidResponseError("it is not JSON") from None
     field = _VECTOR_FIELDS[remote.kind]
-    value = parsed if field is None else cast("dict[str, object]", parsed).get(field) if isinstance(parsed, dict) else None
+    fields = cast("dict[str, object]", parsed) if isinstance(parsed, dict) else dict[str, object]()
+    value = cast("object", parsed) if field is None else fields.get(field)
     if not isinstance(value, list):
         raise InvalidResponseError("it has no vectors")
     items = cast("list[object]", value)
@@ -60,7 +78,24 @@ def parse_response(remote: RemoteModel, body: bytes, expected_count: int) -> Row
     rows = [_parse_vector(item) for item in (_sort_by_index(items) if remote.kind == "openai" else items)]
     if len({len(row) for row in rows}) != 1 or not len(rows[0]):
         raise InvalidResponseError("its vectors are empty or have different dimensions")
-    return np.stack(rows)
+    return EmbeddingResponse(rows=np.stack(rows), tokens=_parse_tokens(remote, fields))
+
+
+def _parse_tokens(remote: RemoteModel, fields: Mapping[str, object]) -> int | None:
+    """Return the tokens that a response reports: OpenAI's `usage`, or Ollama's `prompt_eval_count`. A senseless number counts as none."""
+    if remote.kind == "ollama":
+        return _to_count(fields.get("prompt_eval_count"))
+    usage = fields.get("usage")
+    if not isinstance(usage, dict):
+        return None
+    counts = cast("dict[str, object]", usage)
+    return _to_count(counts.get("total_tokens")) or _to_count(counts.get("prompt_tokens"))
+
+
+def _to_count(value: object) -> int | None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= _MAX_TOKENS:
+        return None
+    return int(value) if int(value) == value else None
 
 
 def parse_model_name(body: bytes) -> str | None:

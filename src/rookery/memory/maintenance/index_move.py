@@ -25,7 +25,7 @@ from rookery.kernel.db import Database
 from rookery.kernel.errors import Conflict
 from rookery.memory.indexing import build_document, build_passage
 from rookery.memory.models import AccessFilter, EmbeddedDocument, Memory, TextQuery, Vector
-from rookery.memory.passages import embed_each
+from rookery.memory.passages import embed_memories
 from rookery.memory.ports import Embedder, TextIndex, VectorIndex
 from rookery.memory.store import index_moves as store
 from rookery.memory.store import indexing
@@ -117,7 +117,7 @@ class MovedVectors:
         """Return the vectors of *memories*, without those that cannot be embedded."""
         if not memories:
             return {}
-        vectors = await embed_each(self.embedder, [build_passage(memory) for memory in memories])
+        vectors = await embed_memories(self.embedder, memories, [build_passage(memory) for memory in memories])
         return {memory.id: chunks for memory, chunks in zip(memories, vectors, strict=True) if chunks is not None}
 
     async def drop(self, workspace_id: int, ids: Collection[str]) -> None:

@@ -15,22 +15,37 @@ from rookery.kernel.write_buffer import WriteBuffer
 from rookery.tools.events import ToolCalled
 from rookery.tools.models import CallRecord
 from rookery.tools.store import calls as store
+from rookery.usage.ledger import UsageLedger
+from rookery.usage.models import UsageEntry, UsageKind, day_of
 
 _WRITE_DELAY_S = 0.02
 _MAX_BUFFERED_CALLS = 10_000
 """Limit on buffered records. At the limit, a call first waits for a write, and is rejected if the write fails."""
 
+_INPUT_REQUIRED = "input_required"
+"""The code of a call that is not finished and has not failed."""
+
 
 class CallBuffer:
-    """The call records of this process that are not yet written. `aclose` writes the last ones."""
+    """
+    The call records of this process that are not yet written. `aclose` writes the last ones.
 
-    def __init__(self, db: Database, *, bus: EventBus | None = None, max_calls: int = _MAX_BUFFERED_CALLS) -> None:
+    Args:
+        ledger: The ledger of usage to which the calls are added. None: they are only stored.
+    """
+
+    def __init__(
+        self, db: Database, ledger: UsageLedger | None = None, *, bus: EventBus | None = None, max_calls: int = _MAX_BUFFERED_CALLS
+    ) -> None:
         self._db = db
+        self._ledger = ledger
         self._max_calls = max_calls
         self._bus = bus or EventBus()
         self._buffer = WriteBuffer[CallRecord](self._write, name="tools.calls", delay_s=_WRITE_DELAY_S)
         self.flush = self._buffer.flush
         self.aclose = self._buffer.aclose
+        if ledger is not None:
+            ledger.flush_before_reports(self.flush)
 
     @property
     def unwritten(self) -> int:
@@ -60,6 +75,9 @@ class CallBuffer:
         await self._db.write(lambda tx: self._insert(tx, batch))
 
     def _insert(self, tx: Tx, batch: Sequence[CallRecord]) -> None:
+        if self._ledger is not None:
+            stored_ids = store.find_stored_ids(tx, [row.id for row in batch])  # of a commit whose response was lost
+            self._ledger.add_late(tx, [_to_usage(row) for row in batch if row.id not in stored_ids])
         store.insert_calls(tx, batch)
         for row in batch:
             self._bus.publish_on_commit(
@@ -75,3 +93,17 @@ class CallBuffer:
                     at=row.called_at,
                 ),
             )
+
+
+def _to_usage(call: CallRecord) -> UsageEntry:
+    return UsageEntry(
+        workspace_id=call.workspace_id,
+        day=day_of(call.called_at),
+        kind=UsageKind.TOOL_CALL,
+        key_id=call.key_id,
+        agent_id=call.agent_id or "",
+        tool=f"{call.server_id}/{call.tool}",
+        calls=1,
+        failed=int(not call.success and call.code != _INPUT_REQUIRED),
+        duration_us=round(call.duration_ms * 1_000),
+    )

@@ -50,6 +50,7 @@ _CALLS = (
     .limit(bindparam("limit"))
 )
 _CALL = select(tool_calls).where(tool_calls.c.id == bindparam("id"), tool_calls.c.workspace_id == bindparam("workspace_id"))
+_STORED_IDS = select(tool_calls.c.id).where(tool_calls.c.id.in_(bindparam("ids", expanding=True)))
 _COUNTS_BY_SESSION = (
     select(tool_calls.c.session_id, func.count().label("number"))
     .where(tool_calls.c.session_id.in_(bindparam("ids", expanding=True)), tool_calls.c.workspace_id + 0 == bindparam("of_workspace"))
@@ -60,6 +61,11 @@ _COUNTS_BY_SESSION = (
 def insert_calls(tx: Tx, rows: Sequence[CallRecord]) -> None:
     """Insert call records. Existing ids are left unchanged."""
     tx.execute_many(_ADD, [CALLS.to_row(row) for row in rows])
+
+
+def find_stored_ids(tx: Tx, ids: Sequence[str]) -> set[str]:
+    """Return those of *ids* that are stored already."""
+    return {row.text("id") for row in tx.fetch_all(_STORED_IDS, {"ids": list(ids)})}
 
 
 def list_latest_calls(tx: Tx, *, workspace_id: int, limit: int) -> list[CallRecord]:

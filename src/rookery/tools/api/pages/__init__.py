@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.kernel.errors import RookeryError
+from rookery.kernel.http.accept_header import prefers
 
 _HERE = Path(__file__).parent
 _NOT_FOUND = 404
@@ -62,31 +63,7 @@ class HtmlPages:
 
 def wants_html(request: Request) -> bool:
     """Return True if the client prefers HTML to JSON (RFC 9110, section 12.5.1). Without a preference, as with curl, it is False."""
-    html, as_json = (_get_quality(request.headers.get("accept", "*/*"), kind) for kind in ("text/html", "application/json"))
-    return html > as_json
-
-
-def _get_quality(accept: str, kind: str) -> float:
-    """Return the quality of *kind*, 0 to 1, from the most specific media range that matches it."""
-    exactness = {"*/*": 1, f"{kind.partition('/')[0]}/*": 2, kind: 3}
-    best, quality = 0, 0.0
-    for part in accept.split(","):
-        name, _, parameters = part.partition(";")
-        rank = exactness.get(name.strip().lower(), 0)
-        if rank > best:
-            best, quality = rank, _parse_weight(parameters)
-    return quality
-
-
-def _parse_weight(parameters: str) -> float:
-    for parameter in parameters.split(";"):
-        name, _, value = parameter.partition("=")
-        if name.strip().lower() == "q":
-            try:
-                return float(value)
-            except ValueError:
-                return 0.0
-    return 1.0
+    return prefers(request.headers.get("accept"), "text/html", over="application/json")
 
 
 def _to_csp_hash(text: str) -> str:

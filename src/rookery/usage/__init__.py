@@ -1,0 +1,1 @@
+"""The usage of models and tools, and its cost: one ledger of sums by day, which all domains add to, and the reports over it."""
