@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import takewhile
 from typing import Literal, cast
 
@@ -38,21 +38,27 @@ _PUBLISHED_NAMES = {
 
 
 class Components:
-    """The schemas of *models*, generated together so that they refer to each other."""
+    """
+    The schemas of *models*, generated together so that they refer to each other.
 
-    def __init__(self, models: Iterable[tuple[type[BaseModel], Mode]]) -> None:
+    Args:
+        partial_models: Models of partial updates. A field that is left out does not change, so its default is not documented.
+    """
+
+    def __init__(self, models: Iterable[tuple[type[BaseModel], Mode]], partial_models: Collection[type[BaseModel]] = ()) -> None:
         pairs = list(dict.fromkeys(models))
         references, whole = models_json_schema(pairs, ref_template=_REFERENCE_PREFIX + "{model}", schema_generator=SchemaGenerator)
         raw = _lift_nested_models(cast("Mapping[str, object]", whole.get("$defs", {})))
         self._names = _public_names(raw)
         self._refs = {pair: cast("str", schema["$ref"]).removeprefix(_REFERENCE_PREFIX) for pair, schema in references.items()}
+        partial_names = {self._refs[pair] for pair in pairs if pair[0] in partial_models}
         self.schemas: dict[str, Schema] = {}
         self._with_defaults: dict[str, Schema] = {}
         for name, schema in raw.items():
             public_name = self._names[name]
             whole = {**_distribute_descriptions(downgrade(schema, self._names.__getitem__)), "title": public_name}
             self._with_defaults[public_name] = whole
-            self.schemas[public_name] = cast("Schema", _move_defaults(whole))
+            self.schemas[public_name] = cast("Schema", _move_defaults(_drop_defaults(whole) if name in partial_names else whole))
 
     def reference(self, model: type[BaseModel], mode: Mode) -> Schema:
         """Return a reference to the schema of *model*."""
@@ -91,6 +97,12 @@ def _lift_nested_models(raw: Mapping[str, object]) -> dict[str, object]:
         return {"$ref": _REFERENCE_PREFIX + title}
 
     return {name: step(schema, is_inside=False) for name, schema in raw.items()} | lifted
+
+
+def _drop_defaults(schema: Schema) -> Schema:
+    """Return the schema of an object whose fields have no default."""
+    fields = cast("dict[str, Schema]", schema.get("properties", {}))
+    return {**schema, "properties": {name: {k: v for k, v in field.items() if k != "default"} for name, field in fields.items()}}
 
 
 def _move_defaults(value: object) -> object:

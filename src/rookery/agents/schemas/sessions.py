@@ -155,11 +155,11 @@ class EndBody(RequestModel):
 class SessionsQuery(PageQuery):
     """Filters of the list of sessions."""
 
-    status: SessionStatusName | None = None
-    agent_id: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    status: Annotated[SessionStatusName | None, Field(description="Only sessions with this status.")] = None
+    agent_id: Annotated[str | None, Field(min_length=1, max_length=100, description="Only sessions of this agent.")] = None
     plan: PlanReference | None = None
-    org: Annotated[str, Field(min_length=1, max_length=100)] | None = None
-    project: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+    org: Annotated[str | None, Field(min_length=1, max_length=100, description="Only sessions of this organisation.")] = None
+    project: Annotated[str | None, Field(min_length=1, max_length=255, description="Only sessions of this project.")] = None
 
     def to_filter(self) -> SessionFilter:
         """Return the filter without the plan, which must be looked up."""
