@@ -263,6 +263,7 @@ def test_null_is_said_by_nullable_alone(document: Schema) -> None:
     for where, schema in _iter_schemas(document):
         assert None not in cast("list[object]", schema.get("enum", [])), where
         assert schema.get("type") != "boolean" or "enum" not in schema, where
+        assert schema.get("nullable") is not True or "type" in schema, where
 
 
 def test_alternatives_are_named_or_simple(document: Schema) -> None:

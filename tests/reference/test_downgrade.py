@@ -107,7 +107,7 @@ def test_a_downgraded_schema_accepts_what_the_model_accepts(
         ({"type": "string", "enum": ["a", None]}, {"type": "string", "enum": ["a"]}),
         ({"type": ["string", "null"], "enum": ["a"]}, {"type": "string", "enum": ["a"]}),
         ({"type": "boolean", "const": True, "description": "All."}, {"type": "boolean", "description": "All. Only `true`."}),
-        ({"type": ["string", "integer", "null"]}, {"anyOf": [{"type": "string"}, {"type": "integer"}], "nullable": True}),
+        ({"type": ["string", "integer", "null"]}, {"anyOf": [{"type": "string", "nullable": True}, {"type": "integer"}]}),
         ({"$ref": "#/$defs/A"}, {"$ref": "#/components/schemas/A"}),
         ({"$ref": "#/$defs/A", "description": "An A."}, {"allOf": [{"$ref": "#/components/schemas/A"}], "description": "An A."}),
         (
@@ -116,7 +116,7 @@ def test_a_downgraded_schema_accepts_what_the_model_accepts(
         ),
         (
             {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "string"}, {"type": "null"}]},
-            {"anyOf": [{"$ref": "#/components/schemas/A"}, {"type": "string"}], "nullable": True},
+            {"anyOf": [{"$ref": "#/components/schemas/A"}, {"type": "string", "nullable": True}]},
         ),
         ({"type": "number", "exclusiveMinimum": 0}, {"type": "number", "minimum": 0, "exclusiveMinimum": True}),
         ({"type": "number", "minimum": 5, "exclusiveMinimum": 0}, {"type": "number", "minimum": 5}),

@@ -19,6 +19,8 @@ Mode = Literal["validation", "serialization"]
 
 _REFERENCE_PREFIX = "#/components/schemas/"
 _PAGE_NAME = re.compile(r"Page_(\w+?)_")
+_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_NOT_IN_NAME = re.compile(r"\W+")
 _NEW_NAME = re.compile(r"^New(\w+?)(Body)?$")
 _DECISION_REFERENCE = re.compile(r"\s*\((?:spec|D-)[^)]*\)")
 _FIELDS_HEADING = "Attributes:\n"
@@ -56,9 +58,12 @@ class Components:
         self._with_defaults: dict[str, Schema] = {}
         for name, schema in raw.items():
             public_name = self._names[name]
-            whole = {**_distribute_descriptions(downgrade(schema, self._names.__getitem__)), "title": public_name}
+            whole = _name_values({**_distribute_descriptions(downgrade(schema, self._names.__getitem__)), "title": public_name})
             self._with_defaults[public_name] = whole
             self.schemas[public_name] = cast("Schema", _move_defaults(_drop_defaults(whole) if name in partial_names else whole))
+        types = {name: schema.get("type", "object") for name, schema in self.schemas.items()}
+        for schema in (*self.schemas.values(), *self._with_defaults.values()):
+            _add_types(schema, types)
 
     def reference(self, model: type[BaseModel], mode: Mode) -> Schema:
         """Return a reference to the schema of *model*."""
@@ -97,6 +102,35 @@ def _lift_nested_models(raw: Mapping[str, object]) -> dict[str, object]:
         return {"$ref": _REFERENCE_PREFIX + title}
 
     return {name: step(schema, is_inside=False) for name, schema in raw.items()} | lifted
+
+
+def _add_types(value: object, types: Mapping[str, object]) -> None:
+    """Add the type of the component to each reference that may be null: in 3.0.3, `nullable` only has a meaning beside a type."""
+    if isinstance(value, list):
+        for item in cast("list[object]", value):
+            _add_types(item, types)
+    elif isinstance(value, dict):
+        schema = cast("Schema", value)
+        parts = cast("list[Schema]", schema.get("allOf", []))
+        if schema.get("nullable") is True and "type" not in schema and len(parts) == 1 and "$ref" in parts[0]:
+            schema["type"] = types[str(parts[0]["$ref"]).removeprefix(_REFERENCE_PREFIX)]
+        for name, item in schema.items():
+            if name not in _DATA_KEYWORDS:
+                _add_types(item, types)
+
+
+def _name_values(schema: Schema) -> Schema:
+    """
+    Return the schema of an enumeration with a name for each value that occurs in no other one.
+
+    In languages whose enumerations share a namespace, such as Go, clients of openapi-generator 7.25.0 do not compile otherwise.
+    """
+    values = schema.get("enum")
+    if schema.get("type") != "string" or not isinstance(values, list):
+        return schema
+    prefix = _WORD_START.sub("_", str(schema["title"])).upper()
+    names = [f"{prefix}_{_NOT_IN_NAME.sub('_', str(value)).upper()}" for value in cast("list[object]", values)]
+    return {**schema, "x-enum-varnames": names}
 
 
 def _drop_defaults(schema: Schema) -> Schema:

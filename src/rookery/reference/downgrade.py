@@ -152,7 +152,8 @@ class _SchemaDowngrade:
                 out["type"] = names[0]
             else:
                 del out["type"]
-                self._add_alternatives([{"type": name, **({"items": out.get("items", {})} if name == "array" else {})} for name in names])
+                alternatives = [{"type": name, **({"items": out.get("items", {})} if name == "array" else {})} for name in names]
+                self._add_alternatives(self._move_null(alternatives))
         elif kinds == "null":
             out.update(null_schema())
         values = out.get("enum")
@@ -204,11 +205,18 @@ class _SchemaDowngrade:
             out["nullable"] = True
         only = alternatives[0] if len(alternatives) == 1 else None
         if only is None:
-            self._add_alternatives(alternatives, keyword)
+            self._add_alternatives(self._move_null(alternatives), keyword)
         elif "$ref" in only or "not" in only or only.keys() & out.keys() - _ANNOTATION_KEYWORDS - {"nullable"}:
             self._add_alternatives([only], "allOf")
         else:
             out.update({name: value for name, value in only.items() if name not in out})
+
+    def _move_null(self, alternatives: list[Schema]) -> list[Schema]:
+        """Return the alternatives, of which the first with a type allows null if this schema does: `nullable` belongs beside a type."""
+        typed = next((number for number, part in enumerate(alternatives) if "type" in part), None)
+        if typed is None or "type" in self._result or not self._result.pop("nullable", False):
+            return alternatives
+        return [{**part, "nullable": True} if number == typed else part for number, part in enumerate(alternatives)]
 
     def _add_alternatives(self, alternatives: list[Schema], keyword: str = "anyOf") -> None:
         if keyword == "allOf":

@@ -213,7 +213,7 @@ class _Operation:
             schema = self._components.reference(model, "validation")
             return {"required": not self._endpoint.is_body_optional, "content": {JSON_MEDIA_TYPE: {"schema": schema}}}
         if kinds := self._endpoint.route.request_media_types:
-            return {"required": True, "content": {kind: {"schema": {"type": "object"}} for kind in kinds}}
+            return {"required": True, "content": {kind: {"schema": _input_schema(kind)} for kind in kinds}}
         return None
 
     def _security(self) -> list[Schema]:
@@ -223,6 +223,11 @@ class _Operation:
         if route.public and not route.optional_auth:
             return []
         return [*([{}] if route.public else []), *({name: []} for name in _SECURITY_SCHEMES)]
+
+
+def _input_schema(kind: str) -> Schema:
+    """Return the schema of a body without a model. Other content than an object or a form is a stream for generators."""
+    return {"type": "object"} if kind in {JSON_MEDIA_TYPE, "application/x-www-form-urlencoded"} else {"type": "string", "format": "binary"}
 
 
 def _format_size(count: int) -> str:

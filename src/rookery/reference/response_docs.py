@@ -143,7 +143,7 @@ class ResponseDocs:
         content = {**cast("dict[str, Schema]", success.get("content", {}))}
         error_schema = cast("dict[str, Schema]", failure["content"])[JSON_MEDIA_TYPE]["schema"]
         schemas = [media["schema"] for media in (content.get(JSON_MEDIA_TYPE),) if media is not None and media["schema"] != error_schema]
-        content[JSON_MEDIA_TYPE] = {"schema": {"anyOf": [*schemas, error_schema]} if schemas else error_schema}
+        content[JSON_MEDIA_TYPE] = {"schema": {"oneOf": [*schemas, error_schema]} if schemas else error_schema}
         return {
             **success,
             "description": f"{success['description']} Or:\n\n{failure['description']}",
