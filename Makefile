@@ -116,7 +116,7 @@ text-generation-servers: $(DEV) $(LLAMA) ## Record what real servers of language
 notification-services: $(DEV) ## Record the answers of a real Postfix, which the tests play
 	@exec $(BIN)/python -m tests.notification_services $(ARGS)
 
-test-clients: $(CLIENTS) $(TYPESCRIPT) ## Generate clients from the API description in TypeScript, Python and Go, compile and use them
+test-clients: $(CLIENTS) $(TYPESCRIPT) ## Generate clients from the API description by ten generators, compile and use them; some by ARGS="ogen java"
 	@exec $(BIN)/python -m tests.clients $(ARGS)
 
 docs: $(DEV) ## Write the documentation as a site into dist/docs, with the API description, and check every link in it
@@ -203,6 +203,7 @@ lock: $(DEV) ## Write the locks anew from pyproject.toml; UPGRADE=--upgrade for 
 	$(subst pyproject.toml --group home,tests/clients/python.in,$(COMPILE)) --output-file tests/clients/python.lock
 	$(subst pyproject.toml --group home,tests/deploy/python.in,$(COMPILE)) --output-file tests/deploy/python.lock
 	$(subst pyproject.toml --group home,training/requirements.in,$(COMPILE)) --output-file training/requirements.lock
+	@$(NPM) install --prefix tests/clients --package-lock-only --omit-lockfile-registry-resolved
 	@$(NPM) install --prefix tests/upstreams --package-lock-only --omit-lockfile-registry-resolved
 	@$(NPM) install --prefix tests/tool_servers --package-lock-only --omit-lockfile-registry-resolved
 	@$(NPM) install --prefix tests/real_agents --package-lock-only --omit-lockfile-registry-resolved

@@ -19,7 +19,7 @@ from rookery.reference.downgrade import Schema
 from rookery.reference.openapi import build_document
 from rookery.reference.operation_names import document_path
 from rookery.wiring import build_platform
-from tests.openapi_check import DocumentedResponses
+from tests.openapi_check import DocumentedResponses, as_json_schema
 
 _METHODS = frozenset({"get", "post", "put", "patch", "delete"})
 _OBJECTS = {
@@ -249,9 +249,40 @@ def test_every_operation_has_summary_tags_scope_security_and_parameters(document
         if route.public:
             assert security == [] or {} in security, where
         else:
-            assert [*security[0], *security[1], *security[2]] == ["bearerAuth", "apiKeyAuth", "basicAuth"], where
+            assert security == [{"bearerAuth": []}, {"apiKeyAuth": []}], where
         for parameter in (_resolve(document, reference) for reference in cast("list[Schema]", operation.get("parameters", []))):
-            assert parameter["in"] == "query" or parameter.get("description"), f"{where}: {parameter['name']}"
+            name, schema = f"{where}: {parameter['name']}", cast("Schema", parameter["schema"])
+            assert parameter.get("description"), name
+            assert parameter.get("style") == ("deepObject" if schema.get("type") == "object" else parameter.get("style")), name
+            if "example" in parameter:
+                assert jsonschema_rs.is_valid(as_json_schema(schema), parameter["example"]), f"{name}: {parameter['example']}"
+
+
+def test_null_is_said_by_nullable_alone(document: Schema) -> None:
+    """Issue 36: generators of Go refuse enums with null, and alternatives that only null matches."""
+    for where, schema in _iter_schemas(document):
+        assert None not in cast("list[object]", schema.get("enum", [])), where
+        assert schema.get("type") != "boolean" or "enum" not in schema, where
+        assert schema.get("nullable") is not True or "type" in schema, where
+
+
+def test_alternatives_are_named_or_simple(document: Schema) -> None:
+    """Issue 36: openapi-generator 7.25.0 makes Java that does not compile of an alternative with fields of any name."""
+    for where, schema in _iter_schemas(document):
+        for part in cast("list[Schema]", [*cast("list[object]", schema.get("anyOf", [])), *cast("list[object]", schema.get("oneOf", []))]):
+            assert "$ref" in part or part.get("type") != "object", where
+
+
+def test_a_partial_update_documents_no_defaults(document: Schema) -> None:
+    """Issue 36: a field that is left out stays as it is, so no default is true."""
+    for path, method, operation in _iter_operations(document):
+        body = cast("Schema", operation.get("requestBody", {}))
+        if method == "patch" and body:
+            content = cast("dict[str, dict[str, Schema]]", body["content"])
+            fields = cast("dict[str, Schema]", _resolve(document, content["application/json"]["schema"]).get("properties", {}))
+            assert [name for name, field in fields.items() if "x-default" in field or "Default:" in str(field.get("description"))] == [], (
+                path
+            )
 
 
 def test_every_operation_with_a_key_documents_workspace_and_rate_limit(document: Schema) -> None:
@@ -341,6 +372,19 @@ def test_the_suite_detects_undocumented_responses(
 def _iter_operations(document: Schema) -> Iterator[tuple[str, str, Schema]]:
     for path, item in cast("dict[str, dict[str, Schema]]", document["paths"]).items():
         yield from ((path, method, operation) for method, operation in item.items() if method in _METHODS)
+
+
+def _iter_schemas(document: Schema) -> Iterator[tuple[str, Schema]]:
+    """Yield each object outside of examples, with the place where it is."""
+    pending: list[tuple[str, object]] = [("", document)]
+    while pending:
+        where, item = pending.pop()
+        if isinstance(item, dict):
+            fields = cast("Schema", item)
+            yield where, fields
+            pending.extend((f"{where}/{name}", value) for name, value in fields.items() if name not in {"example", "examples", "x-default"})
+        elif isinstance(item, list):
+            pending.extend((f"{where}/{number}", value) for number, value in enumerate(cast("list[object]", item)))
 
 
 def _is_empty_description(description: str) -> bool:

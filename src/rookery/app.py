@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 import structlog
@@ -175,6 +175,21 @@ class GroupApplication:
             await self._gateway.serve_forwarded(scope, receive, send)
 
 
+class LivenessResponse(ResponseModel):
+    """The state of the process."""
+
+    status: Literal["ok"]
+
+
+class ReadinessResponse(ResponseModel):
+    """The states of the engines."""
+
+    status: Annotated[
+        Literal["ok", "starting", "degraded", "unavailable"], Field(description="`unavailable`: the record store is missing.")
+    ]
+    engines: Annotated[dict[str, str], Field(description="`ok`, or what is wrong, for each engine.")]
+
+
 class HealthRoutes:
     """The health routes: the state of the process and of its engines (D-05)."""
 
@@ -184,11 +199,12 @@ class HealthRoutes:
     def operations(self) -> list[Operation]:
         """Return the two operations, which need no key."""
         operation = partial(Operation, method="GET", required_scope=None, public=True, ignores_query=True, tags=("Operation",))
-        unavailable = DocumentedResponse(description="The record store is unavailable.", media_types=("application/json",))
+        unavailable = DocumentedResponse(description="The record store is unavailable.", model=ReadinessResponse)
         return [
-            operation(path="/healthz", handler=self.healthz, operation_id="check_health", summary="Check that the process is up"),
-            operation(path="/readyz", handler=self.readyz, operation_id="check_readiness", summary="Check the engines",
-                      responses={503: unavailable}),
+            operation(path="/healthz", handler=self.healthz, response_model=LivenessResponse, operation_id="check_health",
+                      summary="Check that the process is up"),
+            operation(path="/readyz", handler=self.readyz, response_model=ReadinessResponse, operation_id="check_readiness",
+                      summary="Check the engines", responses={503: unavailable}),
         ]  # fmt: skip
 
     async def healthz(self) -> Mapping[str, object]:

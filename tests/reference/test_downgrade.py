@@ -102,12 +102,21 @@ def test_a_downgraded_schema_accepts_what_the_model_accepts(
         ({"type": ["string", "integer"]}, {"anyOf": [{"type": "string"}, {"type": "integer"}]}),
         ({"type": "null"}, null_schema()),
         ({"const": 3}, {"enum": [3]}),
-        ({"anyOf": [{"type": "string", "enum": ["a"]}, {"type": "null"}]}, {"type": "string", "enum": ["a", None], "nullable": True}),
+        ({"anyOf": [{"type": "string", "enum": ["a"]}, {"type": "null"}]}, {"type": "string", "enum": ["a"], "nullable": True}),
+        ({"enum": ["a", None]}, {"enum": ["a"], "nullable": True}),
+        ({"type": "string", "enum": ["a", None]}, {"type": "string", "enum": ["a"]}),
+        ({"type": ["string", "null"], "enum": ["a"]}, {"type": "string", "enum": ["a"]}),
+        ({"type": "boolean", "const": True, "description": "All."}, {"type": "boolean", "description": "All. Only `true`."}),
+        ({"type": ["string", "integer", "null"]}, {"anyOf": [{"type": "string", "nullable": True}, {"type": "integer"}]}),
         ({"$ref": "#/$defs/A"}, {"$ref": "#/components/schemas/A"}),
         ({"$ref": "#/$defs/A", "description": "An A."}, {"allOf": [{"$ref": "#/components/schemas/A"}], "description": "An A."}),
         (
             {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]},
-            {"anyOf": [{"$ref": "#/components/schemas/A"}, null_schema()]},
+            {"allOf": [{"$ref": "#/components/schemas/A"}], "nullable": True},
+        ),
+        (
+            {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "string"}, {"type": "null"}]},
+            {"anyOf": [{"$ref": "#/components/schemas/A"}, {"type": "string", "nullable": True}]},
         ),
         ({"type": "number", "exclusiveMinimum": 0}, {"type": "number", "minimum": 0, "exclusiveMinimum": True}),
         ({"type": "number", "minimum": 5, "exclusiveMinimum": 0}, {"type": "number", "minimum": 5}),
@@ -140,7 +149,8 @@ def _require_openapi_3_0(parts: list[object]) -> None:
         assert schema.get("type") != "null", schema
         assert schema.get("type") != "array" or "items" in schema, schema
         assert "$ref" not in schema or schema.keys() == {"$ref"}, schema
-        assert "nullable" not in schema or "type" in schema, schema
+        assert None not in cast("list[object]", schema.get("enum", [])) or schema["enum"] == [None], schema
+        assert schema.get("type") != "boolean" or "enum" not in schema, schema
         assert all(isinstance(schema.get(name, True), bool) for name in ("exclusiveMinimum", "exclusiveMaximum")), schema
 
 

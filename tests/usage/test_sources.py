@@ -54,6 +54,7 @@ async def test_generations_and_judge_calls_are_counted_with_their_key(server: In
         "input_tokens": 11,
         "cached_input_tokens": 0,
         "output_tokens": 17,
+        "reasoning_tokens": 0,
         "cost": pytest.approx(_GENERATION_COST),
         "currency": "EUR",
         "reported_cost": 0.0,

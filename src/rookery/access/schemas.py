@@ -253,9 +253,9 @@ class DeleteWorkspaceQuery(QueryModel):
 class KeyCallsQuery(PageQuery):
     """Filters of the calls of a key."""
 
-    since: Timestamp | None = None
-    until: Timestamp | None = None
-    status: Annotated[int | None, Field(ge=100, le=599)] = None
+    since: Annotated[Timestamp | None, Field(description="Only calls at this time or later.")] = None
+    until: Annotated[Timestamp | None, Field(description="Only calls before this time.")] = None
+    status: Annotated[int | None, Field(ge=100, le=599, description="Only calls with this status.")] = None
     route: Annotated[str | None, Field(min_length=1, max_length=500, description="The path's pattern, as in `route` of a call.")] = None
     format: Annotated[
         Literal["json", "csv"] | None,
@@ -290,11 +290,13 @@ class AuditQuery(PageQuery):
     workspace_id: Annotated[
         int | None, Field(ge=0, le=2**62, description="Another workspace, or 0 for the platform. Needs platform:audit.")
     ] = None
-    action: Annotated[str | None, Field(min_length=1, max_length=100, examples=["api_key.rotated"])] = None
+    action: Annotated[
+        str | None, Field(min_length=1, max_length=100, description="Only entries of this action.", examples=["api_key.rotated"])
+    ] = None
     subject_id: Annotated[str | None, Field(min_length=1, max_length=100, description="The id of the changed resource.")] = None
     actor_id: Annotated[str | None, Field(min_length=1, max_length=100, description="The id of the key that made the change.")] = None
-    since: Timestamp | None = None
-    until: Timestamp | None = None
+    since: Annotated[Timestamp | None, Field(description="Only entries at this time or later.")] = None
+    until: Annotated[Timestamp | None, Field(description="Only entries before this time.")] = None
 
     def to_filter(self, environment: Environment | None) -> AuditFilter:
         """Return the filter."""
@@ -443,11 +445,29 @@ class UsageResponse(ResponseModel):
     data: list[UsageSumResponse]
 
 
-class WhoResponse(ResponseModel):
-    """The calling key and its rights, with the further fields of its kind."""
+class WhoResponse(_UsageResponse):
+    """The calling key and its rights."""
 
     kind: Literal["api", "agent"]
     workspace_name: str
+    id: str
+    name: str
+    agent_id: str | None
+    workspace_id: int
+    expires_at: Timestamp | None
+    created_at: Timestamp
+    suspended_at: Timestamp | None
+    delete_after: Annotated[Timestamp | None, Field(description="The end of the grace period after a rotation.")]
+    status: Literal["Active", "Revoked", "Expired"]
+    hint: Annotated[str, Field(description="The start of the secret.")]
+    scopes: Annotated[list[str], Field(default_factory=list, description="Only of API keys.")]
+    rate_limit_tier: Annotated[TierName | None, Field(description="Only of API keys.")] = None
+    environment: Annotated[Environment | None, Field(description="Only of API keys.")] = None
+    permissions: Annotated[list[str], Field(default_factory=list, description="Only of agent keys.")]
+    rate_limit: Annotated[int | None, Field(description="Requests per minute. Only of agent keys.")] = None
+    revoked_at: Annotated[Timestamp | None, Field(description="Only of agent keys.")] = None
+    ip_restriction: Annotated[bool | None, Field(description="Only of agent keys.")] = None
+    ip_list: Annotated[list[str], Field(default_factory=list, description="Only of agent keys. Needs audit:read; omitted without it.")]
 
 
 def _combine_grants(preset: PresetName | None, names: list[str]) -> tuple[str, ...]:

@@ -193,6 +193,7 @@ class Budgets:
             cancelled=int(has_ended and generation.status is GenerationStatus.CANCELLED),
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,
+            reasoning_tokens=usage.reasoning_tokens,
             cached_input_tokens=usage.cached_tokens,
             estimated_calls=int(usage.is_estimated),
             unpriced_calls=int(is_unpriced),

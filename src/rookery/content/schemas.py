@@ -183,8 +183,8 @@ class NewBatchBody(RequestModel):
 class GenerationsQuery(PageQuery):
     """Filters of the list of generations."""
 
-    status: GenerationStatus | None = None
-    mode: GenerationMode | None = None
+    status: Annotated[GenerationStatus | None, Field(description="Only generations with this status.")] = None
+    mode: Annotated[GenerationMode | None, Field(description="Only generations in this mode.")] = None
     model: Annotated[str | None, Field(max_length=200, description="Only generations by this model.")] = None
     template: Annotated[str | None, Field(max_length=64, description="Only generations from this template.")] = None
     key_id: Annotated[str | None, Field(max_length=_MAX_ID_LENGTH, description="Only generations of this key.")] = None
@@ -639,6 +639,7 @@ def serialize_usage(usage: NamedUsage) -> ContentUsageResponse:
         key_id=group.key_id or None,
         key_name=usage.key_name,
         requests=sums.calls,
+        cached_tokens=sums.cached_input_tokens,
         succeeded=sums.calls - sums.failed - sums.cancelled,
         cost=to_amount(sums.cost_nanos),
     )

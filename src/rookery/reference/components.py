@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import takewhile
 from typing import Literal, cast
 
@@ -19,6 +19,8 @@ Mode = Literal["validation", "serialization"]
 
 _REFERENCE_PREFIX = "#/components/schemas/"
 _PAGE_NAME = re.compile(r"Page_(\w+?)_")
+_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_NOT_IN_NAME = re.compile(r"\W+")
 _NEW_NAME = re.compile(r"^New(\w+?)(Body)?$")
 _DECISION_REFERENCE = re.compile(r"\s*\((?:spec|D-)[^)]*\)")
 _FIELDS_HEADING = "Attributes:\n"
@@ -38,21 +40,30 @@ _PUBLISHED_NAMES = {
 
 
 class Components:
-    """The schemas of *models*, generated together so that they refer to each other."""
+    """
+    The schemas of *models*, generated together so that they refer to each other.
 
-    def __init__(self, models: Iterable[tuple[type[BaseModel], Mode]]) -> None:
+    Args:
+        partial_models: Models of partial updates. A field that is left out does not change, so its default is not documented.
+    """
+
+    def __init__(self, models: Iterable[tuple[type[BaseModel], Mode]], partial_models: Collection[type[BaseModel]] = ()) -> None:
         pairs = list(dict.fromkeys(models))
         references, whole = models_json_schema(pairs, ref_template=_REFERENCE_PREFIX + "{model}", schema_generator=SchemaGenerator)
         raw = _lift_nested_models(cast("Mapping[str, object]", whole.get("$defs", {})))
         self._names = _public_names(raw)
         self._refs = {pair: cast("str", schema["$ref"]).removeprefix(_REFERENCE_PREFIX) for pair, schema in references.items()}
+        partial_names = {self._refs[pair] for pair in pairs if pair[0] in partial_models}
         self.schemas: dict[str, Schema] = {}
         self._with_defaults: dict[str, Schema] = {}
         for name, schema in raw.items():
             public_name = self._names[name]
-            whole = {**_distribute_descriptions(downgrade(schema, self._names.__getitem__)), "title": public_name}
+            whole = _name_values({**_distribute_descriptions(downgrade(schema, self._names.__getitem__)), "title": public_name})
             self._with_defaults[public_name] = whole
-            self.schemas[public_name] = cast("Schema", _move_defaults(whole))
+            self.schemas[public_name] = cast("Schema", _move_defaults(_drop_defaults(whole) if name in partial_names else whole))
+        types = {name: schema.get("type", "object") for name, schema in self.schemas.items()}
+        for schema in (*self.schemas.values(), *self._with_defaults.values()):
+            _add_types(schema, types)
 
     def reference(self, model: type[BaseModel], mode: Mode) -> Schema:
         """Return a reference to the schema of *model*."""
@@ -91,6 +102,41 @@ def _lift_nested_models(raw: Mapping[str, object]) -> dict[str, object]:
         return {"$ref": _REFERENCE_PREFIX + title}
 
     return {name: step(schema, is_inside=False) for name, schema in raw.items()} | lifted
+
+
+def _add_types(value: object, types: Mapping[str, object]) -> None:
+    """Add the type of the component to each reference that may be null: in 3.0.3, `nullable` only has a meaning beside a type."""
+    if isinstance(value, list):
+        for item in cast("list[object]", value):
+            _add_types(item, types)
+    elif isinstance(value, dict):
+        schema = cast("Schema", value)
+        parts = cast("list[Schema]", schema.get("allOf", []))
+        if schema.get("nullable") is True and "type" not in schema and len(parts) == 1 and "$ref" in parts[0]:
+            schema["type"] = types[str(parts[0]["$ref"]).removeprefix(_REFERENCE_PREFIX)]
+        for name, item in schema.items():
+            if name not in _DATA_KEYWORDS:
+                _add_types(item, types)
+
+
+def _name_values(schema: Schema) -> Schema:
+    """
+    Return the schema of an enumeration with a name for each value that occurs in no other one.
+
+    In languages whose enumerations share a namespace, such as Go, clients of openapi-generator 7.25.0 do not compile otherwise.
+    """
+    values = schema.get("enum")
+    if schema.get("type") != "string" or not isinstance(values, list):
+        return schema
+    prefix = _WORD_START.sub("_", str(schema["title"])).upper()
+    names = [f"{prefix}_{_NOT_IN_NAME.sub('_', str(value)).upper()}" for value in cast("list[object]", values)]
+    return {**schema, "x-enum-varnames": names}
+
+
+def _drop_defaults(schema: Schema) -> Schema:
+    """Return the schema of an object whose fields have no default."""
+    fields = cast("dict[str, Schema]", schema.get("properties", {}))
+    return {**schema, "properties": {name: {k: v for k, v in field.items() if k != "default"} for name, field in fields.items()}}
 
 
 def _move_defaults(value: object) -> object:

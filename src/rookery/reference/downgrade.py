@@ -3,6 +3,10 @@ The conversion of JSON Schema 2020-12, as pydantic generates it, to OpenAPI 3.0.
 
 Parts that 3.0 cannot express are left out, so that a schema may become looser and never stricter. Values below `default`, `enum` and
 `example` are data and stay unchanged.
+
+Null is said by `nullable` alone, also beside `allOf` with a reference and beside an enum, which does not list it: all generators of clients
+read that. An alternative that only null matches makes ogen 1.25.0 skip the operation, and null in an enum becomes a text in
+oapi-codegen 2.8.2, or an error.
 """
 
 from __future__ import annotations
@@ -24,11 +28,7 @@ _COMPONENTS_PREFIX = "#/components/schemas/"
 
 
 def null_schema() -> Schema:
-    """
-    Return a schema that only null matches.
-
-    3.0.3 has no null type, and `nullable` works only beside a type. Therefore the schema is a nullable enum with null as its only value.
-    """
+    """Return a schema that only null matches, for a value that is always null: 3.0.3 has no null type."""
     return {"type": "object", "enum": [None], "nullable": True}
 
 
@@ -66,8 +66,6 @@ class _SchemaDowngrade:
         self._convert_array()
         self._convert_type()
         self._convert_combinations()
-        if "type" not in self._result:  # without a type, nullable has no meaning; null is in the enum or among the alternatives
-            self._result.pop("nullable", None)
         return self._convert_reference()
 
     def _downgrade_inner(self, schema: object) -> Schema:
@@ -155,21 +153,34 @@ class _SchemaDowngrade:
             else:
                 del out["type"]
                 alternatives = [{"type": name, **({"items": out.get("items", {})} if name == "array" else {})} for name in names]
-                self._add_alternatives([*alternatives, *([null_schema()] if out.get("nullable") else [])])
+                self._add_alternatives(self._move_null(alternatives))
         elif kinds == "null":
             out.update(null_schema())
         values = out.get("enum")
         if isinstance(values, list):
-            self._convert_null_value(cast("list[object]", values))
+            self._convert_enum(cast("list[object]", values))
         if out.get("type") == "array":
             out.setdefault("items", {})
 
-    def _convert_null_value(self, values: list[object]) -> None:
-        """Mark an enum with null as nullable. An enum without null must not be nullable, even if the type allows null."""
-        if None in values and "type" not in self._source:
-            self._result["nullable"] = True
-        elif self._result.get("nullable") and None not in values:
-            del self._result["nullable"]
+    def _convert_enum(self, values: list[object]) -> None:
+        """
+        Say by `nullable` whether null is one of the values. The type must allow it, too.
+
+        Generators have no booleans of one value (oapi-codegen 2.8.2 refuses the document), so the description names it.
+        """
+        out, allows_null = self._result, None in values and (self._result.get("nullable", False) or "type" not in self._source)
+        values = [value for value in values if value is not None]
+        if not values and allows_null:
+            out |= null_schema()
+            return
+        out["enum"] = values
+        out.pop("nullable", None)
+        if allows_null:
+            out["nullable"] = True
+        if out.get("type") == "boolean":
+            del out["enum"]
+            if len(values) == 1:
+                out["description"] = f"{out.get('description', '')} Only `{str(values[0]).lower()}`.".strip()
 
     def _convert_combinations(self) -> None:
         for keyword in _SINGLE_SCHEMA_KEYWORDS:
@@ -188,21 +199,29 @@ class _SchemaDowngrade:
                 self._convert_nullable(keyword, alternatives)
 
     def _convert_nullable(self, keyword: str, alternatives: list[Schema]) -> None:
-        """Allow null: by `nullable` if one typed schema is left, otherwise as one of the alternatives."""
+        """Allow null by `nullable`, beside the schema or the alternatives that are left. A type that excludes null stays."""
         out = self._result
-        only = alternatives[0] if len(alternatives) == 1 else None
-        if only is not None and "type" in only and "not" not in only and not (only.keys() & out.keys() - _ANNOTATION_KEYWORDS):
-            values = only.get("enum")
-            out.update({name: value for name, value in only.items() if name not in out})
+        if "type" not in self._source or out.get("nullable"):
             out["nullable"] = True
-            if isinstance(values, list) and None not in values:
-                out["enum"] = [*cast("list[object]", values), None]
-            return
-        out["nullable"] = True
-        self._add_alternatives([*alternatives, null_schema()], keyword)
+        only = alternatives[0] if len(alternatives) == 1 else None
+        if only is None:
+            self._add_alternatives(self._move_null(alternatives), keyword)
+        elif "$ref" in only or "not" in only or only.keys() & out.keys() - _ANNOTATION_KEYWORDS - {"nullable"}:
+            self._add_alternatives([only], "allOf")
+        else:
+            out.update({name: value for name, value in only.items() if name not in out})
+
+    def _move_null(self, alternatives: list[Schema]) -> list[Schema]:
+        """Return the alternatives, of which the first with a type allows null if this schema does: `nullable` belongs beside a type."""
+        typed = next((number for number, part in enumerate(alternatives) if "type" in part), None)
+        if typed is None or "type" in self._result or not self._result.pop("nullable", False):
+            return alternatives
+        return [{**part, "nullable": True} if number == typed else part for number, part in enumerate(alternatives)]
 
     def _add_alternatives(self, alternatives: list[Schema], keyword: str = "anyOf") -> None:
-        if keyword not in self._result:
+        if keyword == "allOf":
+            self._result["allOf"] = [*cast("list[Schema]", self._result.get("allOf", [])), *alternatives]
+        elif keyword not in self._result:
             self._result[keyword] = alternatives
         else:
             self._result["allOf"] = [*cast("list[Schema]", self._result.get("allOf", [])), {keyword: alternatives}]

@@ -42,12 +42,30 @@ def add_example(operation: Schema, names: Sequence[str], examples: Examples) -> 
     for parameter in cast("list[Schema]", operation.get("parameters", [])):
         values = cast("Schema", example.get(cast("str", parameter.get("in", "")), {}))
         if (name := parameter.get("name")) in values:
-            parameter["example"] = values[cast("str", name)]
+            parameter["example"] = _to_type(values[cast("str", name)], cast("Schema", parameter["schema"]))
     if "body" in example and "requestBody" in operation:
         _add_content_example(cast("Schema", operation["requestBody"]), example["body"])
     response = cast("dict[str, Schema]", operation["responses"]).get(str(example.get("status")))
     if response is not None and "answer" in example:
         _add_content_example(response, example["answer"])
+
+
+def _to_type(value: object, schema: Schema) -> object:
+    """Return a part of a path or a query in the type that its schema has; a recorded query is text."""
+    match schema.get("type"), value:
+        case "array", list():
+            return cast("list[object]", value)
+        case "array", _:
+            items = cast("Schema", schema.get("items", {}))
+            return [_to_type(text, items) for text in str(value).split(",")]
+        case "integer", str():
+            return int(value)
+        case "boolean", str():
+            return value == "true"
+        case "string", _:
+            return str(value)
+        case _:
+            return value
 
 
 def _add_content_example(target: Schema, value: object) -> None:

@@ -36,11 +36,19 @@ _SECURITY_SCHEMES: Mapping[str, Schema] = {
     "bearerAuth": {
         "type": "http",
         "scheme": "bearer",
-        "description": "An API key (`sk_live_…`, `sk_test_…`) or an agent key (`ak_…`).",
+        "description": (
+            "An API key (`sk_live_…`, `sk_test_…`) or an agent key (`ak_…`). Also accepted by HTTP Basic: the key as the user name, and no "
+            "password."
+        ),
     },
     "apiKeyAuth": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "The same keys in a header of their own."},
-    "basicAuth": {"type": "http", "scheme": "basic", "description": "The key as the user name, and no password."},
 }
+"""
+The ways to send a key, preferred first.
+
+HTTP Basic is not among them: clients of hey-api 0.99.0 apply every scheme of an operation with the same secret, and the last one to write
+Authorization wins.
+"""
 _WEBHOOK_PAYLOAD_SCHEMA: Schema = {
     "title": "WebhookPayload",
     "type": "object",
@@ -73,7 +81,8 @@ def build_document(
         ValueError: Two different operations have the same operation id.
     """
     documented = documented_routes(endpoints)
-    components = Components(_list_models(documented))
+    changes = [one.endpoint.body for one in documented if one.endpoint.route.method == "PATCH" and one.endpoint.body is not None]
+    components = Components(_list_models(documented), changes)
     responses = ResponseDocs(components)
     home = public_url("/api/v1")
     paths: dict[str, Schema] = {}
@@ -204,7 +213,7 @@ class _Operation:
             schema = self._components.reference(model, "validation")
             return {"required": not self._endpoint.is_body_optional, "content": {JSON_MEDIA_TYPE: {"schema": schema}}}
         if kinds := self._endpoint.route.request_media_types:
-            return {"required": True, "content": {kind: {"schema": {"type": "object"}} for kind in kinds}}
+            return {"required": True, "content": {kind: {"schema": _input_schema(kind)} for kind in kinds}}
         return None
 
     def _security(self) -> list[Schema]:
@@ -214,6 +223,11 @@ class _Operation:
         if route.public and not route.optional_auth:
             return []
         return [*([{}] if route.public else []), *({name: []} for name in _SECURITY_SCHEMES)]
+
+
+def _input_schema(kind: str) -> Schema:
+    """Return the schema of a body without a model. Other content than an object or a form is a stream for generators."""
+    return {"type": "object"} if kind in {JSON_MEDIA_TYPE, "application/x-www-form-urlencoded"} else {"type": "string", "format": "binary"}
 
 
 def _format_size(count: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from rookery.coding_agents.hook_declarations import CLIENTS, EVENTS
-from rookery.reference.downgrade import Schema, null_schema
+from rookery.reference.downgrade import Schema
 from rookery.reference.operation_names import document_parameter_name
 
 _UUID_SCHEMA: Schema = {"type": "string", "format": "uuid"}
@@ -16,7 +16,7 @@ _PATH_PARAMETERS: Mapping[str, tuple[str, Schema]] = {
     "agent_id": ("The id of an agent.", _TEXT_SCHEMA),
     "campaign": ("The id of a campaign.", _UUID_SCHEMA),
     "batch_id": ("The id of a batch of generations.", _UUID_SCHEMA),
-    "delivery": ("The id of a delivery.", _UUID_SCHEMA),
+    "delivery": ("The id of a delivery: 32 hexadecimal digits.", _TEXT_SCHEMA),
     "delivery_id": ("The id of a delivery.", _UUID_SCHEMA),
     "generation_id": ("The id of a generation.", _UUID_SCHEMA),
     "client": ("The coding agent whose hook it is.", {"type": "string", "enum": list(CLIENTS)}),
@@ -103,18 +103,14 @@ def query_parameter(name: str, schema: Schema, *, is_required: bool) -> Schema:
     """
     Return a query parameter.
 
-    A query has no null, so a field that may be null becomes an optional parameter.
+    A query has no null, so a field that may be null becomes an optional parameter. An object is sent as `name[key]=value`.
     """
     plain_schema = {key: value for key, value in schema.items() if key not in {"description", "nullable", "deprecated"}}
     if plain_schema.get("default", ...) is None:
         del plain_schema["default"]
-    values, alternatives = plain_schema.get("enum"), plain_schema.get("anyOf")
-    if isinstance(values, list):
-        plain_schema["enum"] = [value for value in cast("list[object]", values) if value is not None]
-    if isinstance(alternatives, list):
-        remaining = [alternative for alternative in cast("list[Schema]", alternatives) if alternative != null_schema()]
-        del plain_schema["anyOf"]
-        plain_schema |= {"anyOf": remaining} if len(remaining) > 1 else remaining[0]
+    parts = plain_schema.get("allOf")
+    if isinstance(parts, list) and len(plain_schema) == len(cast("list[Schema]", parts)) == 1:
+        plain_schema = cast("list[Schema]", parts)[0]
     parameter: Schema = {"name": name, "in": "query", "required": is_required, "schema": plain_schema}
     if isinstance(schema.get("description"), str):
         parameter["description"] = schema["description"]
@@ -122,4 +118,6 @@ def query_parameter(name: str, schema: Schema, *, is_required: bool) -> Schema:
         parameter["deprecated"] = True
     if plain_schema.get("type") == "array":
         parameter |= {"style": "form", "explode": True}
+    elif plain_schema.get("type") == "object":
+        parameter |= {"style": "deepObject", "explode": True}
     return parameter

@@ -14,7 +14,7 @@ from rookery.kernel.http.connection_limit import ServerFull
 from rookery.kernel.http.idempotency import ResponseNotStored, SecretAlreadyShown
 from rookery.kernel.http.operations import Operation
 from rookery.kernel.http.request_body import InvalidJson, PayloadTooLarge, RequestTimeout, UnsupportedMediaType
-from rookery.kernel.http.responses import BadRequest, CrossSiteCredentials, HostNotAllowed
+from rookery.kernel.http.responses import BadRequest, CrossSiteCredentials, ErrorFormat, HostNotAllowed
 from rookery.kernel.http.routes import InternalError, RouteEndpoint
 from rookery.kernel.idempotency_store import IdempotencyMismatch, RequestInProgress
 from rookery.kernel.preconditions import NotVersioned
@@ -123,9 +123,11 @@ class ResponseDocs:
             }
         }
         for status, documented_response in route.responses.items():
-            body_schema = (
-                None if documented_response.model is None else self._components.reference(documented_response.model, "serialization")
-            )
+            body_schema: Schema | None = None
+            if documented_response.model is not None:
+                body_schema = self._components.reference(documented_response.model, "serialization")
+            elif documented_response.error_format is not None:
+                body_schema = self._refer_to_format(documented_response.error_format)
             media = documented_response.media_types or ((JSON_MEDIA_TYPE,) if body_schema is not None else ())
             responses[status] = {
                 "description": documented_response.description,
@@ -140,8 +142,8 @@ class ResponseDocs:
         failure = self._describe_errors(errors[0].status, errors, route)
         content = {**cast("dict[str, Schema]", success.get("content", {}))}
         error_schema = cast("dict[str, Schema]", failure["content"])[JSON_MEDIA_TYPE]["schema"]
-        existing = content.get(JSON_MEDIA_TYPE)
-        content[JSON_MEDIA_TYPE] = {"schema": error_schema if existing is None else {"anyOf": [existing["schema"], error_schema]}}
+        schemas = [media["schema"] for media in (content.get(JSON_MEDIA_TYPE),) if media is not None and media["schema"] != error_schema]
+        content[JSON_MEDIA_TYPE] = {"schema": {"oneOf": [*schemas, error_schema]} if schemas else error_schema}
         return {
             **success,
             "description": f"{success['description']} Or:\n\n{failure['description']}",
@@ -173,16 +175,17 @@ class ResponseDocs:
             ),
             *(_RATE_LIMIT_HEADERS if _takes_key(route) else ()),
         ]
-        name, error_format = "Error", route.error_format
-        if error_format is not None:
-            name = error_format.name
-            self.error_formats[name] = dict(error_format.schema)
+        schema = {"$ref": "#/components/schemas/Error"} if route.error_format is None else self._refer_to_format(route.error_format)
         return {
             "description": "\n".join(f"- `{code}`: {text}" for code, text in texts.items()),
             "headers": _headers(headers),
-            "content": {JSON_MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{name}"}}},
+            "content": {JSON_MEDIA_TYPE: {"schema": schema}},
             "x-error-codes": list(texts),
         }
+
+    def _refer_to_format(self, error_format: ErrorFormat) -> Schema:
+        self.error_formats[error_format.name] = dict(error_format.schema)
+        return {"$ref": f"#/components/schemas/{error_format.name}"}
 
 
 def _status_key(status: int, route: Operation) -> str:

@@ -41,6 +41,7 @@ class UsageSums:
         calls: Generations that ended, judge calls, answers of an embedding service, reports of sessions, and calls of tools.
         failed, cancelled: The calls of these that did not succeed.
         cached_input_tokens: The input tokens that the provider took from its cache. They are part of *input_tokens*.
+        reasoning_tokens: The output tokens that are reasoning, as far as the provider reports them. They are part of *output_tokens*.
         estimated_calls: Calls whose tokens were, in whole or in part, not reported by the provider, but computed from the texts.
         unpriced_calls: Calls with tokens of a model without a price. Their cost counts as 0.
         cost_nanos: The cost in billionths of the currency.
@@ -53,6 +54,7 @@ class UsageSums:
     input_tokens: int = 0
     cached_input_tokens: int = 0
     output_tokens: int = 0
+    reasoning_tokens: int = 0
     estimated_calls: int = 0
     unpriced_calls: int = 0
     cost_nanos: int = 0

@@ -85,6 +85,7 @@ class UsageTotalsResponse(ResponseModel):
     input_tokens: int
     cached_input_tokens: Annotated[int, Field(description="Input tokens that came from the cache of the provider, part of input_tokens.")]
     output_tokens: int
+    reasoning_tokens: Annotated[int, Field(description="Output tokens that are reasoning, part of output_tokens.")]
     cost: Annotated[float, Field(description="The cost. Calls of models without a price count as 0.")]
     currency: Annotated[str, Field(description="The currency of the amounts, a code of ISO 4217.", examples=["USD"])]
     reported_cost: Annotated[float, Field(description="The part of the cost that agents report for their sessions.")]

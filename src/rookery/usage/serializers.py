@@ -20,7 +20,7 @@ _FIELDS: Mapping[UsageDimension, tuple[str, ...]] = {
     "tool": ("tool",),
 }
 _SUMS = (
-    *("calls", "failed", "cancelled", "input_tokens", "cached_input_tokens", "output_tokens"),
+    *("calls", "failed", "cancelled", "input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens"),
     *("cost", "currency", "reported_cost", "is_estimated", "unpriced_calls", "mean_ms"),
 )
 
@@ -66,6 +66,7 @@ def serialize_sums(group: UsageGroup) -> Fields:
         "input_tokens": sums.input_tokens,
         "cached_input_tokens": sums.cached_input_tokens,
         "output_tokens": sums.output_tokens,
+        "reasoning_tokens": sums.reasoning_tokens,
         "cost": to_amount(sums.cost_nanos),
         "currency": group.currency,
         "reported_cost": to_amount(group.reported_nanos),

@@ -119,7 +119,7 @@ class WebhooksQuery(PageQuery):
 class DeliveriesQuery(PageQuery):
     """Filters of the list of deliveries."""
 
-    status: DeliveryState | None = None
+    status: Annotated[DeliveryState | None, Field(description="Only deliveries in this state.")] = None
     state: Annotated[DeliveryState | None, Field(description="The earlier name of `status`.", json_schema_extra={"deprecated": True})] = (
         None
     )

@@ -108,6 +108,10 @@ def _to_model(value: object) -> object:
     return value.to_draft() if isinstance(value, (TaskBody, PhaseBody)) else value
 
 
+NonEmpty = Annotated[str, Field(min_length=1)]
+"""A text that stands for an object with this text alone."""
+
+
 class CriterionBody(RequestModel):
     """An acceptance criterion. A string is an unchecked criterion."""
 
@@ -116,7 +120,7 @@ class CriterionBody(RequestModel):
 
 
 Criteria = Annotated[
-    list[Annotated[CriterionBody, BeforeValidator(_from_text, json_schema_input_type=str | CriterionBody)]],
+    list[Annotated[CriterionBody, BeforeValidator(_from_text, json_schema_input_type=NonEmpty | CriterionBody)]],
     Field(max_length=100, description="Conditions that the result must meet, each as a text, or as an object with `checked`."),
 ]
 
@@ -145,7 +149,7 @@ class NewTaskBody(TaskBody):
 
 
 Tasks = Annotated[
-    list[Annotated[TaskBody, BeforeValidator(_from_name, json_schema_input_type=str | TaskBody)]],
+    list[Annotated[TaskBody, BeforeValidator(_from_name, json_schema_input_type=NonEmpty | TaskBody)]],
     Field(max_length=MAX_TASKS_PER_PLAN, description="The tasks, each as a name or an object."),
 ]
 
@@ -191,7 +195,7 @@ class PlanBody(RequestModel):
     metadata: Metadata | None = None
     phases: (
         Annotated[
-            list[Annotated[PhaseBody, BeforeValidator(_from_name, json_schema_input_type=str | PhaseBody)]],
+            list[Annotated[PhaseBody, BeforeValidator(_from_name, json_schema_input_type=NonEmpty | PhaseBody)]],
             Field(max_length=MAX_PHASES_PER_PLAN, description="The phases in their order, each as a name or an object with its tasks."),
         ]
         | None

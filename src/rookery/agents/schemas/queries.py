@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -10,6 +10,8 @@ from rookery.agents.models.drafts import PlanFilter, TaskFilter, TaskState
 from rookery.agents.models.plans import PlanStatus
 from rookery.agents.schemas.plans import Force, Org, PlanRef, Project, SessionId
 from rookery.kernel.schema import PageQuery, QueryModel, resolve_alias
+
+TaskStateName: TypeAlias = Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"]
 
 
 def _default_include() -> list[Literal["phases", "tasks", "none"]]:
@@ -19,7 +21,9 @@ def _default_include() -> list[Literal["phases", "tasks", "none"]]:
 class PlansQuery(PageQuery):
     """Filters of the list of plans. Without `status`, archived plans are left out."""
 
-    status: Literal["draft", "active", "paused", "completed", "archived"] | None = None
+    status: Annotated[
+        Literal["draft", "active", "paused", "completed", "archived"] | None, Field(description="Only plans with this status.")
+    ] = None
     org: Org | None = None
     project: Project | None = None
     q: Annotated[str, Field(min_length=1, max_length=200, description="Text to find in the title, slug or description.")] | None = None
@@ -47,9 +51,9 @@ class PlanEventsQuery(PageQuery):
 class TasksQuery(PageQuery):
     """Filters of the list of tasks. `status=ready` lists tasks that can be claimed now, in the order of claims."""
 
-    status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | None = None
+    status: Annotated[TaskStateName | None, Field(description="Only tasks in this state.")] = None
     state: Annotated[
-        Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | None,
+        TaskStateName | None,
         Field(description="The earlier name of `status`.", json_schema_extra={"deprecated": True}),
     ] = None
     plan: PlanRef | None = None
@@ -63,9 +67,9 @@ class TasksQuery(PageQuery):
 class PhaseTasksQuery(PageQuery):
     """Filters of the list of tasks of a phase."""
 
-    status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | None = None
+    status: Annotated[TaskStateName | None, Field(description="Only tasks in this state.")] = None
     state: Annotated[
-        Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | None,
+        TaskStateName | None,
         Field(description="The earlier name of `status`.", json_schema_extra={"deprecated": True}),
     ] = None
 
@@ -89,4 +93,4 @@ class ForceQuery(QueryModel):
 class GraphQuery(QueryModel):
     """The format of a graph."""
 
-    format: Literal["json", "mermaid"] = "json"
+    format: Annotated[Literal["json", "mermaid"], Field(description="`mermaid` returns the text of a flowchart.")] = "json"

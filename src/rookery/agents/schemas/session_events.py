@@ -134,7 +134,7 @@ class SessionEventsQuery(PageQuery):
     """Filters of the list of session events."""
 
     after: Annotated[int, Field(ge=0, le=2**53, description="Only events with a greater seq.")] = 0
-    type: SessionEventName | None = None
+    type: Annotated[SessionEventName | None, Field(description="Only events of this type.")] = None
 
     def to_event_type(self) -> SessionEventType | None:
         """Return the type to filter by, or None."""
@@ -232,7 +232,7 @@ def _to_notes(value: object) -> object:
 
 
 Line = Annotated[str, Field(min_length=1, max_length=10_000)]
-Lines = Annotated[list[Line], BeforeValidator(_to_list, json_schema_input_type=str | list[Line]), Field(max_length=200)]
+Lines = Annotated[list[Line], BeforeValidator(_to_list, json_schema_input_type=Line | list[Line]), Field(max_length=200)]
 
 
 class NotesBody(RequestModel):
@@ -259,7 +259,7 @@ class NotesBody(RequestModel):
         return SessionNotes(**read_fields(self))
 
 
-HandoffNotesInput = Annotated[NotesBody, BeforeValidator(_to_notes, json_schema_input_type=str | NotesBody)]
+HandoffNotesInput = Annotated[NotesBody, BeforeValidator(_to_notes, json_schema_input_type=Annotated[str, Field(min_length=1)] | NotesBody)]
 """A hand-off in a request: an object, or only its summary as a string."""
 
 

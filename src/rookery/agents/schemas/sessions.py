@@ -151,8 +151,8 @@ class EndBody(RequestModel):
 class SessionsQuery(PageQuery):
     """Filters of the list of sessions."""
 
-    status: SessionStatusName | None = None
-    agent_id: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    status: Annotated[SessionStatusName | None, Field(description="Only sessions with this status.")] = None
+    agent_id: Annotated[str | None, Field(min_length=1, max_length=100, description="Only sessions of this agent.")] = None
     plan: PlanReference | None = None
     org: Org | None = None
     project: Project | None = None

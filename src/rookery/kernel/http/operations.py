@@ -92,12 +92,14 @@ class DocumentedResponse:
 
     Attributes:
         model: The model of the body; None: see *media_types*.
-        media_types: Content types of the body. Without these and without a model, there is no body.
+        media_types: Content types of the body. Without these, without a model and without a format, there is no body.
+        error_format: The format of the body, if it is an error of another protocol.
     """
 
     description: str
     model: type[BaseModel] | None = None
     media_types: Sequence[str] = ()
+    error_format: ErrorFormat | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

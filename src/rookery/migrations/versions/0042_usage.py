@@ -16,14 +16,15 @@ _DAY["postgresql"] = "to_char(to_timestamp({column} / 1000000) AT TIME ZONE 'UTC
 
 _FROM_CONTENT = """
     INSERT INTO usage_days
-    SELECT workspace_id, day, 'generation', key_id, '', model, '', '', requests, failed, cancelled, input_tokens, 0, output_tokens, 0,
+    SELECT workspace_id, day, 'generation', key_id, '', model, '', '', requests, failed, cancelled, input_tokens, cached_tokens,
+        output_tokens, reasoning_tokens, 0,
         CASE WHEN cost_nanos = 0 AND input_tokens + output_tokens > 0 THEN requests ELSE 0 END, cost_nanos, 0
     FROM content_usage
 """
 _FROM_TOOL_CALLS = """
     INSERT INTO usage_days
     SELECT workspace_id, {day}, 'tool_call', key_id, COALESCE(agent_id, ''), '', server_id || '/' || tool, '', COUNT(*),
-        SUM(CASE WHEN success = 0 AND (code IS NULL OR code <> 'input_required') THEN 1 ELSE 0 END), 0, 0, 0, 0, 0, 0, 0,
+        SUM(CASE WHEN success = 0 AND (code IS NULL OR code <> 'input_required') THEN 1 ELSE 0 END), 0, 0, 0, 0, 0, 0, 0, 0,
         CAST(SUM(duration_ms) * 1000 AS BIGINT)
     FROM tool_calls
     GROUP BY workspace_id, {day}, key_id, COALESCE(agent_id, ''), server_id || '/' || tool
@@ -31,7 +32,7 @@ _FROM_TOOL_CALLS = """
 _FROM_SESSIONS = """
     INSERT INTO usage_days
     SELECT events.workspace_id, {day}, 'session', sessions.key_id, sessions.agent_id, '', '', '', COUNT(*), 0, 0,
-        CAST(SUM(events.tokens_in) AS BIGINT), 0, CAST(SUM(events.tokens_out) AS BIGINT), 0, COUNT(*), 0, 0
+        CAST(SUM(events.tokens_in) AS BIGINT), 0, CAST(SUM(events.tokens_out) AS BIGINT), 0, 0, COUNT(*), 0, 0
     FROM agent_session_events AS events
     JOIN agent_sessions AS sessions ON sessions.id = events.session_id AND sessions.workspace_id = events.workspace_id
     WHERE events.tokens_in + events.tokens_out > 0
@@ -63,6 +64,7 @@ def upgrade() -> None:
         sa.Column("input_tokens", sa.BigInteger, nullable=False),
         sa.Column("cached_input_tokens", sa.BigInteger, nullable=False),
         sa.Column("output_tokens", sa.BigInteger, nullable=False),
+        sa.Column("reasoning_tokens", sa.BigInteger, nullable=False),
         sa.Column("estimated_calls", sa.BigInteger, nullable=False),
         sa.Column("unpriced_calls", sa.BigInteger, nullable=False),
         sa.Column("cost_nanos", sa.BigInteger, nullable=False),

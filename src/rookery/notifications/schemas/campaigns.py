@@ -40,12 +40,10 @@ Url = Annotated[
 ]
 SubscriberRef = Annotated[str, Field(min_length=1, max_length=200)]
 Channels = Annotated[
-    list[ChannelKind], Field(min_length=1, max_length=len(ChannelType), description="The types of channels to use. Default: all.")
+    list[ChannelKind], Field(min_length=1, max_length=len(ChannelType), description="The types of channels to use; null: all.")
 ]
-Rate = Annotated[float, Field(strict=False, ge=0.01, le=10_000, description="Messages per second, over all processes. Default: no limit.")]
-TimeToLive = Annotated[
-    int, Field(ge=10, le=_MAX_TTL_S, description="Seconds after the start; deliveries that are not sent by then fail. Default: a day.")
-]
+Rate = Annotated[float, Field(strict=False, ge=0.01, le=10_000, description="Messages per second, over all processes; null: no limit.")]
+TimeToLive = Annotated[int, Field(ge=10, le=_MAX_TTL_S, description="Seconds after the start; deliveries that are not sent by then fail.")]
 
 
 def _require_short_values(variables: dict[str, TemplateValue]) -> dict[str, TemplateValue]:
@@ -200,7 +198,7 @@ class RotateSigningSecretBody(RequestModel):
 class CampaignsQuery(PageQuery):
     """Filters of the list of campaigns."""
 
-    status: CampaignStatus | None = None
+    status: Annotated[CampaignStatus | None, Field(description="Only campaigns with this status.")] = None
     q: Annotated[str | None, Field(min_length=1, max_length=200, description="A part of the name.")] = None
     test_of: Annotated[str | None, Field(max_length=100, description="The tests of this campaign, which other lists leave out.")] = None
 
@@ -209,7 +207,7 @@ class NotificationsQuery(PageQuery):
     """Filters of the list of deliveries."""
 
     status: Annotated[NotificationState | None, Field(description="The state of the delivery.")] = None
-    channel: ChannelType | None = None
+    channel: Annotated[ChannelType | None, Field(description="Only deliveries through this channel.")] = None
     subscriber: Annotated[str | None, Field(max_length=200, description="The id or external id of a subscriber.")] = None
 
     def to_filter(self) -> NotificationFilter:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
 from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -64,11 +65,11 @@ class CallbackQuery(QueryModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    state: str = ""
-    code: str = ""
-    iss: str | None = None
-    error: str = ""
-    error_description: str = ""
+    state: Annotated[str, Field(description="The state of the request, which names the login.")] = ""
+    code: Annotated[str, Field(description="The authorisation code.")] = ""
+    iss: Annotated[str | None, Field(description="The issuer that answers.")] = None
+    error: Annotated[str, Field(description="The error code, if no access was granted.")] = ""
+    error_description: Annotated[str, Field(description="The reason of the error, in words.")] = ""
 
 
 _operation = partial(Operation, tags=("Tool servers",))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, cast
+from typing import Annotated, Literal, cast
 from urllib.parse import urlsplit
 
 import structlog
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -127,7 +128,7 @@ _ERRORS_DESCRIPTION = (
     "error as the body: `error.message` is the sentence, `error.data` is the error body of the other routes (`error`, `message`, …)."
 )
 
-_PROTOCOL_ERROR = DocumentedResponse(description="A protocol error, as a JSON-RPC error object.", media_types=("application/json",))
+_PROTOCOL_ERROR = DocumentedResponse(description="A protocol error, as a JSON-RPC error object.", error_format=_JSON_RPC_ERRORS)
 _PROTOCOL_ERRORS: dict[int, DocumentedResponse] = dict.fromkeys((400, 404, 406), _PROTOCOL_ERROR)
 _ANSWER_TYPES = ("application/json", "text/event-stream")
 _ANSWER = DocumentedResponse(
@@ -148,8 +149,9 @@ _end = partial(_operation, method="DELETE", responses=_PROTOCOL_ERRORS, rate_lim
 class GatewayModeQuery(QueryModel):
     """The mode in which tools are served."""
 
-    mode: Literal["search"] | None = None
-    """`search`: serve find_tool, call_tool and call_read_only_tool in place of all tools."""
+    mode: Annotated[
+        Literal["search"] | None, Field(description="`search`: serve find_tool, call_tool and call_read_only_tool in place of all tools.")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ usage_days = Table(
     Column("input_tokens", BigInteger, nullable=False),
     Column("cached_input_tokens", BigInteger, nullable=False),
     Column("output_tokens", BigInteger, nullable=False),
+    Column("reasoning_tokens", BigInteger, nullable=False),
     Column("estimated_calls", BigInteger, nullable=False),
     Column("unpriced_calls", BigInteger, nullable=False),
     Column("cost_nanos", BigInteger, nullable=False),
