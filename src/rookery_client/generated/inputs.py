@@ -15,7 +15,8 @@ from typing import Literal, Required, TypedDict
 class AudienceBody(TypedDict, total=False):
     """The receivers: `all`, or the subscribers with one of `tags` and the named ones. An empty object is an empty audience."""
 
-    all: Literal[True] | None
+    all: bool | None
+    """Only `true`."""
     tags: Sequence[str]
     subscribers: Sequence[str]
     """Ids or external ids."""
@@ -94,10 +95,15 @@ class NotesBody(TypedDict, total=False):
     summary: str | None
     """The current state of the work."""
     completed: str | Sequence[str] | None
+    """Finished work."""
     remaining: str | Sequence[str] | None
+    """Unfinished work."""
     blockers: str | Sequence[str] | None
+    """Obstacles."""
     decisions: str | Sequence[str] | None
+    """Decisions and their reasons."""
     next_steps: str | Sequence[str] | None
+    """What to do next, most important first."""
     refs: Mapping[str, object] | None
     """References such as branch, commit and files."""
 
@@ -110,7 +116,7 @@ class OAuthBody(TypedDict, total=False):
     client_id: str | None
     client_secret: str | None
     """Refers to one of `secrets` as ${NAME}."""
-    scope: str | Sequence[str] | None
+    scope: str | None | Sequence[str]
     """The scopes to request; by default those that the server announces."""
     resource: str | None
     """

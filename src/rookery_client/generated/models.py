@@ -742,10 +742,8 @@ class Hook(Model):
     """The answer in the schema of the client. An empty object changes nothing."""
 
     hook_specific_output: HookSpecificOutput | None = Field(default=None, alias="hookSpecificOutput")
-    additional_context_: str | None = Field(default=None, alias="additionalContext")
-    """The text, for Copilot CLI."""
-    additional_context: str | None = None
-    """The text, for Cursor."""
+    additional_context: str | None = Field(default=None, alias="additionalContext")
+    """The text, for Copilot CLI. Cursor gets it as `additional_context`."""
 
 
 class HookSpecificOutput(Model):
@@ -815,6 +813,12 @@ class LastError(Model):
     server: str
     at: datetime
     request_id: str
+
+
+class Liveness(Model):
+    """The state of the process."""
+
+    status: Literal["ok"] | str
 
 
 class LoggedMemory(Model):
@@ -1194,6 +1198,15 @@ class RateLimit(Model):
     """The length of a window, which begins with its first request."""
     local: bool
     """True if only this process is counted, because the shared counter is unavailable."""
+
+
+class Readiness(Model):
+    """The states of the engines."""
+
+    status: Literal["ok", "starting", "degraded", "unavailable"] | str
+    """`unavailable`: the record store is missing."""
+    engines: dict[str, str]
+    """`ok`, or what is wrong, for each engine."""
 
 
 class Recall(Model):
@@ -1882,6 +1895,8 @@ class UsageGroup(Model):
     cached_input_tokens: int
     """Input tokens that came from the cache of the provider, part of input_tokens."""
     output_tokens: int
+    reasoning_tokens: int
+    """Output tokens that are reasoning, part of output_tokens."""
     cost: float
     """The cost. Calls of models without a price count as 0."""
     currency: str
@@ -1941,16 +1956,54 @@ class Variable(Model):
     description: str
     type: str
     required: bool
-    default: str | int | float | bool | None
+    default: str | None | int | float | bool
     enum: list[str | int | float | bool] | None
     pattern: str | None
 
 
 class Who(Model):
-    """The calling key and its rights, with the further fields of its kind."""
+    """The calling key and its rights."""
 
+    servers: list[str] | None
+    tools: list[str] | None
+    orgs: list[str] | None
+    projects: list[str] | None
+    tool_limits: dict[str, int]
+    call_count: int
+    """Calls over the whole life of the key."""
+    last_used_at: datetime | None
+    last_used_ip: str | None = None
+    """Needs audit:read; omitted without it."""
     kind: Literal["api", "agent"] | str
     workspace_name: str
+    id: str
+    name: str
+    agent_id: str | None
+    workspace_id: int
+    expires_at: datetime | None
+    created_at: datetime
+    suspended_at: datetime | None
+    delete_after: datetime | None
+    """The end of the grace period after a rotation."""
+    status: Literal["Active", "Revoked", "Expired"] | str
+    hint: str
+    """The start of the secret."""
+    scopes: list[str] | None = None
+    """Only of API keys."""
+    rate_limit_tier: Literal["free", "pro", "business", "enterprise"] | str | None = None
+    """Only of API keys."""
+    environment: Literal["live", "test"] | str | None = None
+    """Only of API keys."""
+    permissions: list[str] | None = None
+    """Only of agent keys."""
+    rate_limit: int | None = None
+    """Requests per minute. Only of agent keys."""
+    revoked_at: datetime | None = None
+    """Only of agent keys."""
+    ip_restriction: bool | None = None
+    """Only of agent keys."""
+    ip_list: list[str] | None = None
+    """Only of agent keys. Needs audit:read; omitted without it."""
 
 
 class Workspace(Model):
@@ -2370,6 +2423,7 @@ __all__ = [
     "Judge",
     "LastCheckpoint",
     "LastError",
+    "Liveness",
     "LoggedMemory",
     "LoggedRecall",
     "Login",
@@ -2404,6 +2458,7 @@ __all__ = [
     "PushKeys",
     "Ranks",
     "RateLimit",
+    "Readiness",
     "Recall",
     "RecallExplanation",
     "RecallFilters",

@@ -40,8 +40,11 @@ class AuditOperations:
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             workspace_id: Another workspace, or 0 for the platform. Needs platform:audit.
+            action: Only entries of this action.
             subject_id: The id of the changed resource.
             actor_id: The id of the key that made the change.
+            since: Only entries at this time or later.
+            until: Only entries before this time.
         """
         return self._session.send_page(Call(
             operation="list_audit_entries", method="GET", path="/api/v1/audit", result=PageBody[models.AuditEntry],
@@ -75,8 +78,11 @@ class AsyncAuditOperations:
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             workspace_id: Another workspace, or 0 for the platform. Needs platform:audit.
+            action: Only entries of this action.
             subject_id: The id of the changed resource.
             actor_id: The id of the key that made the change.
+            since: Only entries at this time or later.
+            until: Only entries before this time.
         """
         return await self._session.send_page(Call(
             operation="list_audit_entries", method="GET", path="/api/v1/audit", result=PageBody[models.AuditEntry],

@@ -134,6 +134,8 @@ class ContentOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
+            status: Only generations with this status.
+            mode: Only generations in this mode.
             model: Only generations by this model.
             template: Only generations from this template.
             key_id: Only generations of this key.
@@ -688,6 +690,8 @@ class AsyncContentOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
+            status: Only generations with this status.
+            mode: Only generations in this mode.
             model: Only generations by this model.
             template: Only generations from this template.
             key_id: Only generations of this key.

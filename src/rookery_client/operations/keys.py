@@ -109,10 +109,9 @@ class KeysOperations:
             orgs: Orgs whose memories the key can access; null: all.
             projects: Projects whose memories the key can access; null: all.
             tool_limits: Calls per minute, by server/tool pattern.
-            name: The purpose of the key. Default: `"unchanged"`.
+            name: The purpose of the key.
             expires_at: Null: the key never expires.
             scopes: For example brain:read, mcp:*, *:read or *.
-            rate_limit_tier: Default: `"pro"`.
             agent_id: The agent that the key is bound to; null: none, so it may name any agent.
         """
         return self._session.send(Call(
@@ -263,6 +262,9 @@ class KeysOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
+            since: Only calls at this time or later.
+            until: Only calls before this time.
+            status: Only calls with this status.
             route: The path's pattern, as in `route` of a call.
             format: CSV contains all matching calls instead of one page. `Accept: text/csv` asks for it too.
         """
@@ -287,6 +289,9 @@ class KeysOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
+            since: Only calls at this time or later.
+            until: Only calls before this time.
+            status: Only calls with this status.
             route: The path's pattern, as in `route` of a call.
             format: CSV contains all matching calls instead of one page. `Accept: text/csv` asks for it too.
         """
@@ -381,11 +386,11 @@ class KeysOperations:
             orgs: Orgs whose memories the key can access; null: all.
             projects: Projects whose memories the key can access; null: all.
             tool_limits: Calls per minute, by server/tool pattern.
-            name: The purpose of the key. Default: `"unchanged"`.
+            name: The purpose of the key.
             expires_at: Null: the key never expires.
             permissions: For example brain:read, mcp:*, *:read or *.
-            rate_limit: Requests per minute. Default: `600`.
-            ip_restriction: Enforce the IP list. If omitted, setting a list with at least one entry enforces it. Default: `false`.
+            rate_limit: Requests per minute.
+            ip_restriction: Enforce the IP list. If omitted, setting a list with at least one entry enforces it.
             ip_list: Addresses and CIDR ranges, IPv4 or IPv6.
         """
         return self._session.send(Call(
@@ -695,6 +700,9 @@ class KeysOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
+            since: Only calls at this time or later.
+            until: Only calls before this time.
+            status: Only calls with this status.
             route: The path's pattern, as in `route` of a call.
             format: CSV contains all matching calls instead of one page. `Accept: text/csv` asks for it too.
         """
@@ -719,6 +727,9 @@ class KeysOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
+            since: Only calls at this time or later.
+            until: Only calls before this time.
+            status: Only calls with this status.
             route: The path's pattern, as in `route` of a call.
             format: CSV contains all matching calls instead of one page. `Accept: text/csv` asks for it too.
         """
@@ -836,10 +847,9 @@ class AsyncKeysOperations:
             orgs: Orgs whose memories the key can access; null: all.
             projects: Projects whose memories the key can access; null: all.
             tool_limits: Calls per minute, by server/tool pattern.
-            name: The purpose of the key. Default: `"unchanged"`.
+            name: The purpose of the key.
             expires_at: Null: the key never expires.
             scopes: For example brain:read, mcp:*, *:read or *.
-            rate_limit_tier: Default: `"pro"`.
             agent_id: The agent that the key is bound to; null: none, so it may name any agent.
         """
         return await self._session.send(Call(
@@ -990,6 +1000,9 @@ class AsyncKeysOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
+            since: Only calls at this time or later.
+            until: Only calls before this time.
+            status: Only calls with this status.
             route: The path's pattern, as in `route` of a call.
             format: CSV contains all matching calls instead of one page. `Accept: text/csv` asks for it too.
         """
@@ -1014,6 +1027,9 @@ class AsyncKeysOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
+            since: Only calls at this time or later.
+            until: Only calls before this time.
+            status: Only calls with this status.
             route: The path's pattern, as in `route` of a call.
             format: CSV contains all matching calls instead of one page. `Accept: text/csv` asks for it too.
         """
@@ -1108,11 +1124,11 @@ class AsyncKeysOperations:
             orgs: Orgs whose memories the key can access; null: all.
             projects: Projects whose memories the key can access; null: all.
             tool_limits: Calls per minute, by server/tool pattern.
-            name: The purpose of the key. Default: `"unchanged"`.
+            name: The purpose of the key.
             expires_at: Null: the key never expires.
             permissions: For example brain:read, mcp:*, *:read or *.
-            rate_limit: Requests per minute. Default: `600`.
-            ip_restriction: Enforce the IP list. If omitted, setting a list with at least one entry enforces it. Default: `false`.
+            rate_limit: Requests per minute.
+            ip_restriction: Enforce the IP list. If omitted, setting a list with at least one entry enforces it.
             ip_list: Addresses and CIDR ranges, IPv4 or IPv6.
         """
         return await self._session.send(Call(
@@ -1424,6 +1440,9 @@ class AsyncKeysOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
+            since: Only calls at this time or later.
+            until: Only calls before this time.
+            status: Only calls with this status.
             route: The path's pattern, as in `route` of a call.
             format: CSV contains all matching calls instead of one page. `Accept: text/csv` asks for it too.
         """
@@ -1448,6 +1467,9 @@ class AsyncKeysOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
+            since: Only calls at this time or later.
+            until: Only calls before this time.
+            status: Only calls with this status.
             route: The path's pattern, as in `route` of a call.
             format: CSV contains all matching calls instead of one page. `Accept: text/csv` asks for it too.
         """

@@ -133,8 +133,7 @@ class NotificationsOperations:
         Args:
             subscriber: The id or the external id of a subscriber.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
-            external_id: The id in your own system: letters, digits and . _ @ : + = ~ -, beginning with a letter or a digit. Default:
-                `"unchanged"`.
+            external_id: The id in your own system: letters, digits and . _ @ : + = ~ -, beginning with a letter or a digit.
             channels: A channel: `webhook`, `ntfy` and `apprise` with `url`, `email` with `address`, `webpush` with `endpoint` and
                 `keys`. The fields of `webpush` are those of the browser's `PushSubscription.toJSON()`. A subscription whose
                 `expirationTime` has passed is `invalid`. A channel that is listed again keeps its status unless `status` is given.
@@ -179,6 +178,7 @@ class NotificationsOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
+            status: Only campaigns with this status.
             q: A part of the name.
             test_of: The tests of this campaign, which other lists leave out.
         """
@@ -207,10 +207,10 @@ class NotificationsOperations:
             audience: The receivers: `all`, or the subscribers with one of `tags` and the named ones. An empty object is an empty
                 audience.
             url: The page that the message opens. Values of placeholders are percent-encoded.
-            channels: The types of channels to use. Default: all.
+            channels: The types of channels to use; null: all.
             variables: Values of placeholders. An attribute of the subscriber with the same name takes precedence.
-            rate_per_second: Messages per second, over all processes. Default: no limit.
-            ttl_s: Seconds after the start; deliveries that are not sent by then fail. Default: a day. Default: `86400`.
+            rate_per_second: Messages per second, over all processes; null: no limit.
+            ttl_s: Seconds after the start; deliveries that are not sent by then fail. Default: `86400`.
             schedule: The time for the verb `schedule`. The campaign stays a draft.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
@@ -254,18 +254,18 @@ class NotificationsOperations:
         Args:
             campaign: The id of a campaign.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
-            name: The name of the campaign, which is not sent. Default: `"unchanged"`.
+            name: The name of the campaign, which is not sent.
             title: The title of the message. Placeholders such as {{ first_name }} are variables of the campaign or attributes of the
-                subscriber. Default: `"unchanged"`.
+                subscriber.
             body: The text of the message. Placeholders such as {{ first_name }} are variables of the campaign or attributes of the
-                subscriber. Default: `"unchanged"`.
+                subscriber.
             url: The page that the message opens. Values of placeholders are percent-encoded.
-            channels: The types of channels to use. Default: all.
+            channels: The types of channels to use; null: all.
             audience: The receivers: `all`, or the subscribers with one of `tags` and the named ones. An empty object is an empty
                 audience.
             variables: Values of placeholders. An attribute of the subscriber with the same name takes precedence.
-            rate_per_second: Messages per second, over all processes. Default: no limit.
-            ttl_s: Seconds after the start; deliveries that are not sent by then fail. Default: a day. Default: `86400`.
+            rate_per_second: Messages per second, over all processes; null: no limit.
+            ttl_s: Seconds after the start; deliveries that are not sent by then fail.
             schedule: The time for the verb `schedule`; null removes it.
         """
         return self._session.send(Call(
@@ -343,7 +343,7 @@ class NotificationsOperations:
         Args:
             campaign: The id of a campaign.
             subscribers: Ids or external ids.
-            channels: The types of channels to use. Default: all.
+            channels: The types of channels to use; null: all.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
         """
@@ -510,6 +510,7 @@ class NotificationsOperations:
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             status: The state of the delivery.
+            channel: Only deliveries through this channel.
             subscriber: The id or external id of a subscriber.
         """
         return self._session.send_page(Call(
@@ -526,7 +527,7 @@ class NotificationsOperations:
 
         Args:
             campaign: The id of a campaign.
-            delivery: The id of a delivery.
+            delivery: The id of a delivery: 32 hexadecimal digits.
         """
         return self._session.send(Call(
             operation="get_notification", method="GET",
@@ -748,8 +749,7 @@ class AsyncNotificationsOperations:
         Args:
             subscriber: The id or the external id of a subscriber.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
-            external_id: The id in your own system: letters, digits and . _ @ : + = ~ -, beginning with a letter or a digit. Default:
-                `"unchanged"`.
+            external_id: The id in your own system: letters, digits and . _ @ : + = ~ -, beginning with a letter or a digit.
             channels: A channel: `webhook`, `ntfy` and `apprise` with `url`, `email` with `address`, `webpush` with `endpoint` and
                 `keys`. The fields of `webpush` are those of the browser's `PushSubscription.toJSON()`. A subscription whose
                 `expirationTime` has passed is `invalid`. A channel that is listed again keeps its status unless `status` is given.
@@ -794,6 +794,7 @@ class AsyncNotificationsOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
+            status: Only campaigns with this status.
             q: A part of the name.
             test_of: The tests of this campaign, which other lists leave out.
         """
@@ -822,10 +823,10 @@ class AsyncNotificationsOperations:
             audience: The receivers: `all`, or the subscribers with one of `tags` and the named ones. An empty object is an empty
                 audience.
             url: The page that the message opens. Values of placeholders are percent-encoded.
-            channels: The types of channels to use. Default: all.
+            channels: The types of channels to use; null: all.
             variables: Values of placeholders. An attribute of the subscriber with the same name takes precedence.
-            rate_per_second: Messages per second, over all processes. Default: no limit.
-            ttl_s: Seconds after the start; deliveries that are not sent by then fail. Default: a day. Default: `86400`.
+            rate_per_second: Messages per second, over all processes; null: no limit.
+            ttl_s: Seconds after the start; deliveries that are not sent by then fail. Default: `86400`.
             schedule: The time for the verb `schedule`. The campaign stays a draft.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
@@ -869,18 +870,18 @@ class AsyncNotificationsOperations:
         Args:
             campaign: The id of a campaign.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
-            name: The name of the campaign, which is not sent. Default: `"unchanged"`.
+            name: The name of the campaign, which is not sent.
             title: The title of the message. Placeholders such as {{ first_name }} are variables of the campaign or attributes of the
-                subscriber. Default: `"unchanged"`.
+                subscriber.
             body: The text of the message. Placeholders such as {{ first_name }} are variables of the campaign or attributes of the
-                subscriber. Default: `"unchanged"`.
+                subscriber.
             url: The page that the message opens. Values of placeholders are percent-encoded.
-            channels: The types of channels to use. Default: all.
+            channels: The types of channels to use; null: all.
             audience: The receivers: `all`, or the subscribers with one of `tags` and the named ones. An empty object is an empty
                 audience.
             variables: Values of placeholders. An attribute of the subscriber with the same name takes precedence.
-            rate_per_second: Messages per second, over all processes. Default: no limit.
-            ttl_s: Seconds after the start; deliveries that are not sent by then fail. Default: a day. Default: `86400`.
+            rate_per_second: Messages per second, over all processes; null: no limit.
+            ttl_s: Seconds after the start; deliveries that are not sent by then fail.
             schedule: The time for the verb `schedule`; null removes it.
         """
         return await self._session.send(Call(
@@ -958,7 +959,7 @@ class AsyncNotificationsOperations:
         Args:
             campaign: The id of a campaign.
             subscribers: Ids or external ids.
-            channels: The types of channels to use. Default: all.
+            channels: The types of channels to use; null: all.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
         """
@@ -1127,6 +1128,7 @@ class AsyncNotificationsOperations:
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             status: The state of the delivery.
+            channel: Only deliveries through this channel.
             subscriber: The id or external id of a subscriber.
         """
         return await self._session.send_page(Call(
@@ -1143,7 +1145,7 @@ class AsyncNotificationsOperations:
 
         Args:
             campaign: The id of a campaign.
-            delivery: The id of a delivery.
+            delivery: The id of a delivery: 32 hexadecimal digits.
         """
         return await self._session.send(Call(
             operation="get_notification", method="GET",

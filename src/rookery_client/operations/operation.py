@@ -21,17 +21,17 @@ class OperationOperations:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def check_health(self) -> dict[str, object]:
+    def check_health(self) -> models.Liveness:
         """
         Return 200 while the process is up. No engine is contacted.
         """
-        return self._session.send(Call(operation="check_health", method="GET", path="/healthz", result=dict[str, object]))
+        return self._session.send(Call(operation="check_health", method="GET", path="/healthz", result=models.Liveness))
 
-    def check_readiness(self) -> dict[str, object]:
+    def check_readiness(self) -> models.Readiness:
         """
         Return the state of each engine. The status is 503 only if the record store is unavailable.
         """
-        return self._session.send(Call(operation="check_readiness", method="GET", path="/readyz", result=dict[str, object]))
+        return self._session.send(Call(operation="check_readiness", method="GET", path="/readyz", result=models.Readiness))
 
     def check_installation(self) -> models.Doctor:
         """
@@ -68,17 +68,17 @@ class AsyncOperationOperations:
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
 
-    async def check_health(self) -> dict[str, object]:
+    async def check_health(self) -> models.Liveness:
         """
         Return 200 while the process is up. No engine is contacted.
         """
-        return await self._session.send(Call(operation="check_health", method="GET", path="/healthz", result=dict[str, object]))
+        return await self._session.send(Call(operation="check_health", method="GET", path="/healthz", result=models.Liveness))
 
-    async def check_readiness(self) -> dict[str, object]:
+    async def check_readiness(self) -> models.Readiness:
         """
         Return the state of each engine. The status is 503 only if the record store is unavailable.
         """
-        return await self._session.send(Call(operation="check_readiness", method="GET", path="/readyz", result=dict[str, object]))
+        return await self._session.send(Call(operation="check_readiness", method="GET", path="/readyz", result=models.Readiness))
 
     async def check_installation(self) -> models.Doctor:
         """

@@ -38,6 +38,7 @@ class PlansOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
+            status: Only plans with this status.
             org: The organisation namespace.
             project: The project within the org.
             q: Text to find in the title, slug or description.
@@ -166,7 +167,7 @@ class PlansOperations:
             status: The new status.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             reason: The reason, for the list of events.
-            force: Skip the checks that would reject the change. The event records it. Default: `false`.
+            force: Skip the checks that would reject the change. The event records it.
         """
         return self._session.send(Call(
             operation="set_plan_status", method="PATCH", path=fill_path("/api/agent/plans/{plan}/status", plan=plan), result=models.Plan,
@@ -218,6 +219,7 @@ class PlansOperations:
 
         Args:
             plan: The id or the slug of a plan.
+            format: `mermaid` returns the text of a flowchart.
         """
         return self._session.send(Call(
             operation="get_plan_graph", method="GET", path=fill_path("/api/agent/plans/{plan}/graph", plan=plan), result=models.Graph,
@@ -379,7 +381,7 @@ class PlansOperations:
             status: The new status.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             reason: The reason, for the list of events.
-            force: Skip the checks that would reject the change. The event records it. Default: `false`.
+            force: Skip the checks that would reject the change. The event records it.
         """
         return self._session.send(Call(
             operation="set_phase_status", method="PATCH",
@@ -428,6 +430,7 @@ class PlansOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
+            status: Only tasks in this state.
             state: The earlier name of `status`.
         """
         return self._session.send_page(Call(
@@ -491,6 +494,7 @@ class PlansOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
+            status: Only tasks in this state.
             state: The earlier name of `status`.
             plan: The slug or id of a plan.
             session_id: The session in which the work is done.
@@ -570,7 +574,7 @@ class PlansOperations:
             result: The result of the work: any JSON, at most 64 KiB.
             reason: The reason, for the list of events.
             claim_token: The claim_token that the claim returned.
-            force: Skip the checks that would reject the change. The event records it. Default: `false`.
+            force: Skip the checks that would reject the change. The event records it.
         """
         return self._session.send(Call(
             operation="update_task", method="PATCH", path=fill_path("/api/agent/tasks/{task}", task=task), result=models.Task,
@@ -753,6 +757,7 @@ class AsyncPlansOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
+            status: Only plans with this status.
             org: The organisation namespace.
             project: The project within the org.
             q: Text to find in the title, slug or description.
@@ -881,7 +886,7 @@ class AsyncPlansOperations:
             status: The new status.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             reason: The reason, for the list of events.
-            force: Skip the checks that would reject the change. The event records it. Default: `false`.
+            force: Skip the checks that would reject the change. The event records it.
         """
         return await self._session.send(Call(
             operation="set_plan_status", method="PATCH", path=fill_path("/api/agent/plans/{plan}/status", plan=plan), result=models.Plan,
@@ -933,6 +938,7 @@ class AsyncPlansOperations:
 
         Args:
             plan: The id or the slug of a plan.
+            format: `mermaid` returns the text of a flowchart.
         """
         return await self._session.send(Call(
             operation="get_plan_graph", method="GET", path=fill_path("/api/agent/plans/{plan}/graph", plan=plan), result=models.Graph,
@@ -1094,7 +1100,7 @@ class AsyncPlansOperations:
             status: The new status.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             reason: The reason, for the list of events.
-            force: Skip the checks that would reject the change. The event records it. Default: `false`.
+            force: Skip the checks that would reject the change. The event records it.
         """
         return await self._session.send(Call(
             operation="set_phase_status", method="PATCH",
@@ -1143,6 +1149,7 @@ class AsyncPlansOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
+            status: Only tasks in this state.
             state: The earlier name of `status`.
         """
         return await self._session.send_page(Call(
@@ -1206,6 +1213,7 @@ class AsyncPlansOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
+            status: Only tasks in this state.
             state: The earlier name of `status`.
             plan: The slug or id of a plan.
             session_id: The session in which the work is done.
@@ -1285,7 +1293,7 @@ class AsyncPlansOperations:
             result: The result of the work: any JSON, at most 64 KiB.
             reason: The reason, for the list of events.
             claim_token: The claim_token that the claim returned.
-            force: Skip the checks that would reject the change. The event records it. Default: `false`.
+            force: Skip the checks that would reject the change. The event records it.
         """
         return await self._session.send(Call(
             operation="update_task", method="PATCH", path=fill_path("/api/agent/tasks/{task}", task=task), result=models.Task,

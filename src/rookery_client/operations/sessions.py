@@ -40,6 +40,8 @@ class SessionsOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
+            status: Only sessions with this status.
+            agent_id: Only sessions of this agent.
             plan: The id or slug of the plan.
             org: The organisation namespace.
             project: The project within the org.
@@ -113,12 +115,12 @@ class SessionsOperations:
         Args:
             session_id: The id of a session, `sess_` and a UUID.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
-            status: Pause the session, or continue it. Default: `"active"`.
+            status: Pause the session, or continue it.
             goal: The goal of the session.
             context: Any JSON object, at most 64 KiB.
             summary: The outcome of the session.
             handoff: The hand-off of this session, new or replaced. A string is its summary.
-            acknowledge_handoff: Take the hand-off that was offered at the start. It is then no longer offered. Default: `"loaded"`.
+            acknowledge_handoff: Take the hand-off that was offered at the start. It is then no longer offered.
         """
         return self._session.send(Call(
             operation="update_session", method="PATCH", path=fill_path("/api/agent/sessions/{session_id}", session_id=session_id),
@@ -142,6 +144,7 @@ class SessionsOperations:
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             after: Only events with a greater seq.
+            type: Only events of this type.
         """
         return self._session.send_page(Call(
             operation="list_session_events", method="GET",
@@ -169,6 +172,7 @@ class SessionsOperations:
             data: Structured data of the event: a JSON object, at most 64 KiB.
             state: The state of a checkpoint, from which the work can continue: any JSON object, at most 256 KiB.
             task_id: The task that the event is about.
+            tokens: The model tokens used since the last report. The report of usage adds them up by agent and model.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
         """
@@ -212,6 +216,7 @@ class SessionsOperations:
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             status: Default: handed_off if there is a handoff, else completed.
             summary: The outcome of the session.
+            handoff: The information for the next session. A string is its summary.
             promote: The session memories to move to the project: true for all, false for none, or their ids. Default: `false`.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
@@ -335,6 +340,8 @@ class AsyncSessionsOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
+            status: Only sessions with this status.
+            agent_id: Only sessions of this agent.
             plan: The id or slug of the plan.
             org: The organisation namespace.
             project: The project within the org.
@@ -408,12 +415,12 @@ class AsyncSessionsOperations:
         Args:
             session_id: The id of a session, `sess_` and a UUID.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
-            status: Pause the session, or continue it. Default: `"active"`.
+            status: Pause the session, or continue it.
             goal: The goal of the session.
             context: Any JSON object, at most 64 KiB.
             summary: The outcome of the session.
             handoff: The hand-off of this session, new or replaced. A string is its summary.
-            acknowledge_handoff: Take the hand-off that was offered at the start. It is then no longer offered. Default: `"loaded"`.
+            acknowledge_handoff: Take the hand-off that was offered at the start. It is then no longer offered.
         """
         return await self._session.send(Call(
             operation="update_session", method="PATCH", path=fill_path("/api/agent/sessions/{session_id}", session_id=session_id),
@@ -437,6 +444,7 @@ class AsyncSessionsOperations:
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             after: Only events with a greater seq.
+            type: Only events of this type.
         """
         return await self._session.send_page(Call(
             operation="list_session_events", method="GET",
@@ -464,6 +472,7 @@ class AsyncSessionsOperations:
             data: Structured data of the event: a JSON object, at most 64 KiB.
             state: The state of a checkpoint, from which the work can continue: any JSON object, at most 256 KiB.
             task_id: The task that the event is about.
+            tokens: The model tokens used since the last report. The report of usage adds them up by agent and model.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
         """
@@ -507,6 +516,7 @@ class AsyncSessionsOperations:
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             status: Default: handed_off if there is a handoff, else completed.
             summary: The outcome of the session.
+            handoff: The information for the next session. A string is its summary.
             promote: The session memories to move to the project: true for all, false for none, or their ids. Default: `false`.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.

@@ -66,6 +66,7 @@ class TemplatesOperations:
             category: The category, a filter of lists.
             variables: The variables by name.
             guidelines: Rules for the work. They are added to the description of the plan.
+            plan: The fields of the new plan. The default title is the name of the template.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
         """
@@ -117,6 +118,7 @@ class TemplatesOperations:
             category: The category, a filter of lists.
             variables: The variables by name.
             guidelines: Rules for the work. They are added to the description of the plan.
+            plan: The fields of the new plan. The default title is the name of the template.
             source: Read-only; ignored.
             version: Read-only; ignored.
             phase_names: Read-only; ignored.
@@ -299,6 +301,7 @@ class AsyncTemplatesOperations:
             category: The category, a filter of lists.
             variables: The variables by name.
             guidelines: Rules for the work. They are added to the description of the plan.
+            plan: The fields of the new plan. The default title is the name of the template.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
         """
@@ -350,6 +353,7 @@ class AsyncTemplatesOperations:
             category: The category, a filter of lists.
             variables: The variables by name.
             guidelines: Rules for the work. They are added to the description of the plan.
+            plan: The fields of the new plan. The default title is the name of the template.
             source: Read-only; ignored.
             version: Read-only; ignored.
             phase_names: Read-only; ignored.

@@ -106,14 +106,12 @@ class WebhooksOperations:
         Args:
             webhook_id: The id of a webhook endpoint.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
-            url: The URL for deliveries. Default: `"unchanged"`.
+            url: The URL for deliveries.
             events: Names of events, `memory.*` for all events of a resource, or `*` for all except tool.called and webhook.test.
-            description: Default: `""`.
-            include_content: Send the content of memories in their events. Default: `false`.
-            strict_order: Send one delivery at a time, in the order of events. A failing delivery blocks the later ones. Default:
-                `false`.
-            concurrency: Maximum deliveries sent at the same time. Default: `4`.
-            enabled: True also enables an endpoint that failures or a 410 disabled. Default: `true`.
+            include_content: Send the content of memories in their events.
+            strict_order: Send one delivery at a time, in the order of events. A failing delivery blocks the later ones.
+            concurrency: Maximum deliveries sent at the same time.
+            enabled: True also enables an endpoint that failures or a 410 disabled.
         """
         return self._session.send(Call(
             operation="update_webhook", method="PATCH", path=fill_path("/api/v1/webhooks/{webhook_id}", webhook_id=webhook_id),
@@ -196,6 +194,7 @@ class WebhooksOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
+            status: Only deliveries in this state.
             state: The earlier name of `status`.
             type: Only deliveries of this event.
             since: Only deliveries created at this time or later.
@@ -366,14 +365,12 @@ class AsyncWebhooksOperations:
         Args:
             webhook_id: The id of a webhook endpoint.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
-            url: The URL for deliveries. Default: `"unchanged"`.
+            url: The URL for deliveries.
             events: Names of events, `memory.*` for all events of a resource, or `*` for all except tool.called and webhook.test.
-            description: Default: `""`.
-            include_content: Send the content of memories in their events. Default: `false`.
-            strict_order: Send one delivery at a time, in the order of events. A failing delivery blocks the later ones. Default:
-                `false`.
-            concurrency: Maximum deliveries sent at the same time. Default: `4`.
-            enabled: True also enables an endpoint that failures or a 410 disabled. Default: `true`.
+            include_content: Send the content of memories in their events.
+            strict_order: Send one delivery at a time, in the order of events. A failing delivery blocks the later ones.
+            concurrency: Maximum deliveries sent at the same time.
+            enabled: True also enables an endpoint that failures or a 410 disabled.
         """
         return await self._session.send(Call(
             operation="update_webhook", method="PATCH", path=fill_path("/api/v1/webhooks/{webhook_id}", webhook_id=webhook_id),
@@ -456,6 +453,7 @@ class AsyncWebhooksOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
+            status: Only deliveries in this state.
             state: The earlier name of `status`.
             type: Only deliveries of this event.
             since: Only deliveries created at this time or later.
