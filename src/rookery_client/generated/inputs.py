@@ -103,7 +103,7 @@ class NotesBody(TypedDict, total=False):
     decisions: str | Sequence[str] | None
     """Decisions and their reasons."""
     next_steps: str | Sequence[str] | None
-    """What to do next, most important first."""
+    """The next steps, most important first."""
     refs: Mapping[str, object] | None
     """References such as branch, commit and files."""
 

@@ -243,7 +243,7 @@ class NotesBody(RequestModel):
     remaining: Annotated[Lines, Field(description="Unfinished work.")] | None = None
     blockers: Annotated[Lines, Field(description="Obstacles.")] | None = None
     decisions: Annotated[Lines, Field(description="Decisions and their reasons.")] | None = None
-    next_steps: Annotated[Lines, Field(description="What to do next, most important first.")] | None = None
+    next_steps: Annotated[Lines, Field(description="The next steps, most important first.")] | None = None
     refs: Annotated[Object, BeforeValidator(_to_refs), Field(description="References such as branch, commit and files.")] | None = None
 
     @model_validator(mode="after")
