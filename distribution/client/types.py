@@ -74,11 +74,16 @@ class TypeWriter:
             return self._write_component(name)
         choices = [*cast("Sequence[Schema]", schema.get("anyOf", ())), *cast("Sequence[Schema]", schema.get("oneOf", ()))]
         if choices:
-            texts = list(dict.fromkeys("None" if is_null(choice) else self.write(choice) for choice in choices))
-            return " | ".join(sorted(texts, key=lambda text: text == "None"))
+            types = [part for choice in choices for part in self._split("None" if is_null(choice) else self.write(choice))]
+            return " | ".join(sorted(dict.fromkeys(types), key=lambda text: text == "None"))
         if "enum" in schema:
             return self._write_enum(cast("Sequence[object]", schema["enum"]))
         return self._write_simple(schema)
+
+    @staticmethod
+    def _split(text: str) -> list[str]:
+        """Return the type without null, and null if it is one of its values."""
+        return [text.removesuffix(" | None"), "None"] if text.endswith(" | None") else [text]
 
     def _write_component(self, name: str) -> str:
         component = self._components[name]

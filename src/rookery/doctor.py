@@ -511,7 +511,7 @@ async def _check_notification_channels(rookery: Rookery) -> list[DoctorFinding]:
             findings.append(DoctorFinding("notifications", "ok", f"{name}: {ok}"))
     for wait in await rookery.notifications.list_shared_waits():
         text = f"{_CHANNEL_TEXTS[wait.channel_type][0]} takes no messages until {format_iso(wait.until)}: {wait.reason}"
-        advice = "Campaigns go on by themselves. To try at once, run: rookery notify campaigns resume CAMPAIGN"
+        advice = "Campaigns go on by themselves. To see its answer to one message, run: rookery notify test CAMPAIGN SUBSCRIBER"
         findings.append(DoctorFinding("notifications", "warning", text, advice=advice))
     return findings
 

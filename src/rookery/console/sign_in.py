@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import cast
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -118,8 +117,7 @@ class SignIn:
 
 def read_scopes(own_key: models.Who) -> frozenset[str]:
     """Return the scopes of an API key, or the permissions of an agent key."""
-    extra = own_key.model_extra or {}
-    return frozenset(cast("list[str]", extra.get("scopes") or extra.get("permissions") or []))
+    return frozenset(own_key.scopes or own_key.permissions or [])
 
 
 def sign_in_location(base: str, page: str, *, refused: bool = False) -> str:

@@ -210,6 +210,8 @@ class _SchemaDowngrade:
             self._add_alternatives([only], "allOf")
         else:
             out.update({name: value for name, value in only.items() if name not in out})
+            if "anyOf" in only:
+                out["anyOf"] = self._move_null(cast("list[Schema]", only["anyOf"]))
 
     def _move_null(self, alternatives: list[Schema]) -> list[Schema]:
         """Return the alternatives, of which the first with a type allows null if this schema does: `nullable` belongs beside a type."""

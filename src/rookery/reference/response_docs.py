@@ -143,7 +143,11 @@ class ResponseDocs:
         content = {**cast("dict[str, Schema]", success.get("content", {}))}
         error_schema = cast("dict[str, Schema]", failure["content"])[JSON_MEDIA_TYPE]["schema"]
         schemas = [media["schema"] for media in (content.get(JSON_MEDIA_TYPE),) if media is not None and media["schema"] != error_schema]
-        content[JSON_MEDIA_TYPE] = {"schema": {"oneOf": [*schemas, error_schema]} if schemas else error_schema}
+        # A failed tool call has the fields of an error, too. Other documented bodies exclude it, and generators prefer to know.
+        documented = route.responses.get(errors[0].status)
+        has_error_fields = documented is not None and documented.model is not None and "error" in documented.model.model_fields
+        keyword = "anyOf" if has_error_fields else "oneOf"
+        content[JSON_MEDIA_TYPE] = {"schema": {keyword: [*schemas, error_schema]} if schemas else error_schema}
         return {
             **success,
             "description": f"{success['description']} Or:\n\n{failure['description']}",

@@ -116,7 +116,7 @@ class OAuthBody(TypedDict, total=False):
     client_id: str | None
     client_secret: str | None
     """Refers to one of `secrets` as ${NAME}."""
-    scope: str | None | Sequence[str]
+    scope: str | Sequence[str] | None
     """The scopes to request; by default those that the server announces."""
     resource: str | None
     """

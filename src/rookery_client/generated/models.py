@@ -742,8 +742,10 @@ class Hook(Model):
     """The answer in the schema of the client. An empty object changes nothing."""
 
     hook_specific_output: HookSpecificOutput | None = Field(default=None, alias="hookSpecificOutput")
-    additional_context: str | None = Field(default=None, alias="additionalContext")
-    """The text, for Copilot CLI. Cursor gets it as `additional_context`."""
+    additional_context_: str | None = Field(default=None, alias="additionalContext")
+    """The text, for Copilot CLI."""
+    additional_context: str | None = None
+    """The text, for Cursor."""
 
 
 class HookSpecificOutput(Model):
@@ -1956,7 +1958,7 @@ class Variable(Model):
     description: str
     type: str
     required: bool
-    default: str | None | int | float | bool
+    default: str | int | float | bool | None
     enum: list[str | int | float | bool] | None
     pattern: str | None
 

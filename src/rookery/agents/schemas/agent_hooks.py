@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field
-from pydantic.json_schema import SkipJsonSchema
 
 from rookery.agents.models.agent_hooks import HookPayload, HookProject
 from rookery.agents.schemas.sessions import require_printable
@@ -97,16 +96,12 @@ class HookSpecificOutput(ResponseModel):
     additionalContext: Annotated[str, Field(description="The text.")]  # noqa: N815 - the clients' name
 
 
-_TEXT_DESCRIPTION = "The text, for Copilot CLI. Cursor gets it as `additional_context`."
-
-
 class HookResponse(ResponseModel):
     """The answer in the schema of the client. An empty object changes nothing."""
 
     hookSpecificOutput: Annotated[HookSpecificOutput | None, OMITTED_IF_NONE] = None  # noqa: N815 - the clients' name
-    additionalContext: Annotated[OmittedIfNone, Field(description=_TEXT_DESCRIPTION)] = None  # noqa: N815 - the client's name
-    additional_context: SkipJsonSchema[OmittedIfNone] = None
-    """The text, for Cursor. It is not in the document, because generated clients cannot have two fields of nearly the same name."""
+    additionalContext: Annotated[OmittedIfNone, Field(description="The text, for Copilot CLI.")] = None  # noqa: N815 - the client's name
+    additional_context: Annotated[OmittedIfNone, Field(description="The text, for Cursor.")] = None
 
 
 def to_hook_response(answer: Mapping[str, object]) -> HookResponse:

@@ -30,7 +30,7 @@ async def show_settings(visit: Visit) -> Response:
     return visit.render(
         "settings/settings.html",
         health=health.result(),
-        facts=_describe_key(visit.own_key.model_extra or {}, visit.own_key.workspace_name, start.result().version),
+        facts=_describe_key(visit.own_key.model_dump(mode="json"), visit.own_key.workspace_name, start.result().version),
         limits=_describe_limits(rate.result()),
         diagnosis_scope=DIAGNOSIS,
     )
