@@ -174,6 +174,7 @@ DECISIONS = (
     Requirement("D-72", "Short texts have no score, and every refusal has its reason.", word="reason"),
     Requirement("D-72", "Each verdict has its false-positive rate and the address of its model card.", word="model card"),
     Requirement("D-72", "A batch scores as single requests do, in their order.", word="batch"),
+    Requirement("D-73", "The tokens of a remote embedder are charged to the author of each memory.", word="remote embedder"),
     Requirement("D-80", "An endpoint's secret is shown once; the old one stays valid beside a new one.", word="grace"),
     Requirement("D-80", "A test event goes to one endpoint only.", word="test"),
     Requirement("D-80", "Failed and held deliveries can be resent.", word="resend-failed"),

@@ -31,6 +31,7 @@ OPEN_OBJECTS: Mapping[str, str] = {
     "metadata": "the caller's fields; a client with closed schemas omits them or sends JSON text",
     "context": "the caller's fields, or JSON text",
     "data": "the caller's fields, or JSON text",
+    "tokens": "the counts of session events, or JSON text",
     "state": "the caller's fields, or JSON text",
     "variables": "named by the template, or JSON text",
     "handoff": "the fields of session_handoff, or a text",

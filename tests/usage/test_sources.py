@@ -66,7 +66,7 @@ async def test_generations_and_judge_calls_are_counted_with_their_key(server: In
 
 
 async def test_embeddings_are_charged_to_the_author_of_each_memory(server: Instance, embedding_service: EmbeddingService) -> None:
-    """Issue 35: the tokens of a remote embedder are counted as the service reports them, for the key whose text it was."""
+    """D-73: the tokens of a remote embedder are counted as the service reports them, for the key whose text it was."""
     keys = [await server.api_key(), await server.api_key(workspace_id=await server.workspace("Other"))]
     for key in keys:
         for text in ("one two three", "one two three four five"):
