@@ -11,19 +11,65 @@ import asyncio
 import contextlib
 
 import psycopg
+import structlog
 from psycopg.conninfo import make_conninfo
 
 from rookery.kernel.postgres_address import ConnectionParameters
 
+_log = structlog.stdlib.get_logger("rookery.database")
+
 POOLER = "a pooler in transaction mode is in front of PostgreSQL"
 
 LOSSES = "statements are not prepared, and have no time limit unless the role has one"
+
+LOST_STATEMENT = f"{POOLER}, and PostgreSQL lost a prepared statement"
+"""The reason of an error that shows a pooler."""
 
 _SYMPTOM_SQLSTATES = frozenset({"42P05", "26000"})
 """duplicate_prepared_statement and invalid_sql_statement_name: another client's statement is in the session, or its own is not."""
 _PROTOCOL_SQLSTATE = "08P01"
 _ROUNDS = 3
 _TIMEOUT_S = 10.0
+
+
+class PoolerDetector:
+    """
+    What one client of PostgreSQL knows about a pooler in transaction mode. It looks once, and an error may show one later.
+
+    Args:
+        parameters: The address.
+        engine: The name of the client in the log.
+
+    Attributes:
+        is_known: It has looked, or seen such an error.
+        is_found: There is a pooler.
+    """
+
+    def __init__(self, parameters: ConnectionParameters, *, engine: str) -> None:
+        self.is_known = False
+        self.is_found = False
+        self._parameters = parameters
+        self._engine = engine
+        self._looking = asyncio.Lock()
+
+    async def look(self) -> bool:
+        """Look for a pooler unless that is known, and return whether there is one. Without an answer, the next call looks again."""
+        async with self._looking:
+            if not self.is_known and (is_found := await find_transaction_pooler(self._parameters)) is not None:
+                self._record(is_found=is_found)
+        return self.is_found
+
+    def note(self, error: BaseException | None) -> bool:
+        """Return whether *error* shows a pooler, and remember it."""
+        is_symptom = is_pooler_symptom(error)
+        if is_symptom:
+            self._record(is_found=True)
+        return is_symptom
+
+    def _record(self, *, is_found: bool) -> None:
+        if is_found and not self.is_found:
+            _log.warning("database.transaction_pooler", engine=self._engine, reason=f"{POOLER}: {LOSSES}")
+        self.is_known, self.is_found = True, is_found or self.is_found
 
 
 async def find_transaction_pooler(parameters: ConnectionParameters) -> bool | None:

@@ -7,14 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar, cast
 
 import psycopg
-import structlog
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from rookery.kernel.db.tcp_options import TCP_OPTIONS
 from rookery.kernel.errors import EngineReadOnly, EngineUnavailable, StorageFull
 from rookery.kernel.postgres_address import describe_connection_error, parse_postgres_address
-from rookery.kernel.postgres_pooler import LOSSES, POOLER, find_transaction_pooler, is_pooler_symptom
+from rookery.kernel.postgres_pooler import LOST_STATEMENT, PoolerDetector, is_pooler_symptom
 
 T = TypeVar("T")
 PostgresConnection = AsyncConnection[tuple[object, ...]]
@@ -31,8 +30,6 @@ _RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", *_MISSING_SQLSTATES})
 
 _DISK_FULL_SQLSTATE = "53100"
 _READ_ONLY_SQLSTATE = "25006"
-_log = structlog.stdlib.get_logger("rookery.database")
-
 _SET_OPTION = "SELECT set_config(%(name)s, %(value)s, false)"
 
 
@@ -67,7 +64,7 @@ class PostgresPool:
         self._on_missing_table = on_missing_table
         self._prepares_statements = prepares_statements
         self._timeout_s = timeout_s
-        self._has_pooler: bool | None = None
+        self._pooler = PoolerDetector(self._parameters, engine=engine)
         self._pool: AsyncConnectionPool[PostgresConnection] | None = None
         self._opening = asyncio.Lock()
         self._connection_error: psycopg.Error | None = None
@@ -91,11 +88,11 @@ class PostgresPool:
     @property
     def has_pooler(self) -> bool:
         """True if a pooler in transaction mode was found. Then a connection has no session of its own."""
-        return bool(self._has_pooler)
+        return self._pooler.is_found
 
     async def set_option(self, connection: PostgresConnection, name: str, value: str) -> None:
         """Set an option of the session, if *connection* has one of its own."""
-        if not self._has_pooler:
+        if not self._pooler.is_found:
             await connection.execute(_SET_OPTION, {"name": name, "value": value})
 
     async def close(self) -> None:
@@ -122,8 +119,7 @@ class PostgresPool:
             except psycopg.Error as error:
                 if error.sqlstate in _MISSING_SQLSTATES:
                     self._on_missing_table()
-                if is_pooler_symptom(error):
-                    self._record_pooler()
+                if self._pooler.note(error):
                     await pool.drain()  # new connections prepare no statements
                     if attempt < _MAX_ATTEMPTS:
                         continue
@@ -135,8 +131,8 @@ class PostgresPool:
 
     async def _open(self) -> AsyncConnectionPool[PostgresConnection]:
         async with self._opening:
-            if self._has_pooler is None:
-                await self._look_for_pooler()
+            if not self._pooler.is_known:
+                await self._pooler.look()
             if self._pool is None:
                 pool = AsyncConnectionPool(
                     connection_class=self._make_connection_class(),
@@ -151,19 +147,6 @@ class PostgresPool:
                 await pool.open()
                 self._pool = pool
         return self._pool
-
-    async def _look_for_pooler(self) -> None:
-        is_found = await find_transaction_pooler(self._parameters)
-        if is_found is None:
-            return
-        self._has_pooler = False
-        if is_found:
-            self._record_pooler()
-
-    def _record_pooler(self) -> None:
-        if not self._has_pooler:
-            self._has_pooler = True
-            _log.warning("database.transaction_pooler", engine=self._engine, reason=f"{POOLER}: {LOSSES}")
 
     def _make_connection_class(self) -> type[PostgresConnection]:
         """Return the class of connections that notes why the last one could not be opened. The pool itself only logs it."""
@@ -188,7 +171,7 @@ class PostgresPool:
         return f"no connection to PostgreSQL: {describe_connection_error(self._connection_error)}"
 
     async def _configure(self, connection: PostgresConnection) -> None:
-        if self._has_pooler or not self._prepares_statements:
+        if self._pooler.is_found or not self._prepares_statements:
             connection.prepare_threshold = None
         for name, value in self._options.items():
             await self.set_option(connection, name, value)
@@ -199,5 +182,5 @@ class PostgresPool:
         if error.sqlstate == _READ_ONLY_SQLSTATE:
             return EngineReadOnly(self._engine, "PostgreSQL accepts only reads")
         if is_pooler_symptom(error):
-            return EngineUnavailable(self._engine, f"{POOLER}, and PostgreSQL lost a prepared statement")
+            return EngineUnavailable(self._engine, LOST_STATEMENT)
         return EngineUnavailable(self._engine, error.diag.message_primary or type(error).__name__)

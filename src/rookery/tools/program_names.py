@@ -266,13 +266,20 @@ class _Runner:
 
 
 _PYTHON_RUNNER = _Runner(valued=frozenset({"-X", "-W", "--check-hash-based-pycs"}), modules=frozenset({"-m"}), scripts=frozenset({"-c"}))
-_UV_OPTION_NAMES = (
+
+
+def _name_options(names: str, letters: str = "") -> frozenset[str]:
+    """Return long options by their names, and short ones by their letters."""
+    return frozenset({*(f"--{name}" for name in names.split()), *(f"-{letter}" for letter in letters)})
+
+
+_UV_OPTIONS = _name_options(
     "with with-editable with-requirements python directory project index index-url extra-index-url default-index env-file extra group "
     "cache-dir config-file constraints overrides refresh-package link-mode resolution prerelease find-links python-preference "
-    "exclude-newer no-binary-package no-build-package"
+    "exclude-newer no-binary-package no-build-package",
+    "picf",
 )
-_UV_OPTIONS = frozenset({"-p", "-i", "-c", "-f", *(f"--{name}" for name in _UV_OPTION_NAMES.split())})
-_NPM_OPTIONS = frozenset({"--prefix", "-w", "--workspace", "--registry", "--userconfig", "--cache", "--loglevel"})
+_NPM_OPTIONS = _name_options("prefix workspace registry userconfig cache loglevel", "w")
 _NODE_OPTIONS = frozenset({"-r", "--require", "--import", "--loader", "--experimental-loader", "-C", "--conditions"})
 _RUNNERS: Mapping[str, _Runner] = {
     "npx": _Runner(valued=_NPM_OPTIONS, packages=frozenset({"-p", "--package"}), scripts=frozenset({"-c", "--call"})),
@@ -289,9 +296,7 @@ _RUNNERS: Mapping[str, _Runner] = {
     "uv": _Runner(
         valued=_UV_OPTIONS, packages=frozenset({"--from"}), subcommands=frozenset({"run", "tool"}), modules=frozenset({"-m", "--module"})
     ),
-    "pipx": _Runner(
-        valued=frozenset({"--python", "--index-url", "-i", "--pip-args"}), packages=frozenset({"--spec"}), subcommands=frozenset({"run"})
-    ),
+    "pipx": _Runner(valued=_name_options("python index-url pip-args", "i"), packages=frozenset({"--spec"}), subcommands=frozenset({"run"})),
     "dnx": _Runner(valued=frozenset({"--source", "--version"})),
     "dotnet": _Runner(valued=frozenset({"--project"}), subcommands=frozenset({"tool", "exec", "run"})),
 }

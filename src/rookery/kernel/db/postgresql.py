@@ -12,7 +12,6 @@ from typing import Literal, NoReturn, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import psycopg
-import structlog
 from sqlalchemy import Connection, Dialect, Executable, event
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -28,7 +27,7 @@ from rookery.kernel.db.tcp_options import TCP_OPTIONS
 from rookery.kernel.db.transaction import TransactionHook, Tx, TxCallbacks, get_transaction_hook
 from rookery.kernel.errors import Conflict, EngineReadOnly, EngineUnavailable, StorageFull
 from rookery.kernel.postgres_address import add_options, describe_connection_error, parse_postgres_address
-from rookery.kernel.postgres_pooler import LOSSES, POOLER, find_transaction_pooler, is_pooler_symptom
+from rookery.kernel.postgres_pooler import LOST_STATEMENT, PoolerDetector, is_pooler_symptom
 
 T = TypeVar("T")
 
@@ -57,7 +56,6 @@ _READ_ONLY_SQLSTATE = "25006"
 _RECONNECT_INTERVAL_S = 1.0
 """Shortest time between two replacements of all connections of a server that rejects writes."""
 
-_log = structlog.stdlib.get_logger("rookery.database")
 
 Params = Mapping[str, Value | Sequence[Value]]
 
@@ -159,9 +157,7 @@ class PostgresDatabase:
 
     def __init__(self, url: str, *, setting: str = "ROOKERY_DATABASE_URL", statement_timeout_s: int = _STATEMENT_TIMEOUT_S) -> None:
         parameters = parse_postgres_address(url, setting=setting)
-        self._parameters = parameters
-        self._has_pooler: bool | None = None
-        self._looking = asyncio.Lock()
+        self._pooler = PoolerDetector(parameters, engine="database")
         session = add_options(parameters, f"-c statement_timeout={statement_timeout_s}s -c timezone=UTC")
         self._statement_timeout_s = statement_timeout_s
         self._engine: AsyncEngine = create_async_engine(
@@ -226,8 +222,8 @@ class PostgresDatabase:
 
     async def _run(self, engine: AsyncEngine, work: Callable[[Tx], T], hook: TransactionHook | None = None, *, is_synced: bool = True) -> T:
         """Run a transaction in a task of its own as soon as a connection is free. When cancelled while it runs, end within 2 s."""
-        if self._has_pooler is None:
-            await self._look_for_pooler()
+        if not self._pooler.is_known:
+            await self._pooler.look()
         await self._acquire_slot()
         progress = _Progress()
         task = asyncio.create_task(
@@ -256,27 +252,10 @@ class PostgresDatabase:
                 await asyncio.wait({task}, timeout=_CANCEL_TIMEOUT_S)
             raise
 
-    async def _look_for_pooler(self) -> None:
-        async with self._looking:
-            if self._has_pooler is not None:
-                return
-            is_found = await find_transaction_pooler(self._parameters)
-            if is_found is None:
-                return
-            self._has_pooler = False
-            if is_found:
-                self._record_pooler()
-
-    def _record_pooler(self) -> None:
-        if not self._has_pooler:
-            self._has_pooler = True
-            _log.warning("database.transaction_pooler", engine="database", reason=f"{POOLER}: {LOSSES}")
-
     def _note_pooler(self, error: DBAPIError) -> bool:
         """Return whether *error* shows a pooler. Then all connections are opened again, without prepared statements."""
-        if not is_pooler_symptom(error.orig):
+        if not self._pooler.note(error.orig):
             return False
-        self._record_pooler()
         self._must_reconnect, self._reconnected_s = True, float("-inf")
         return True
 
@@ -285,7 +264,7 @@ class PostgresDatabase:
     ) -> None:
         """Set before a connection is opened whether the driver prepares its statements."""
         del dialect, entry, arguments
-        if self._has_pooler:
+        if self._pooler.is_found:
             parameters["prepare_threshold"] = None
 
     async def _acquire_slot(self) -> None:
@@ -413,7 +392,7 @@ def _raise_mapped(error: DBAPIError) -> NoReturn:
         msg = "The disk of the PostgreSQL server is full: free some space, then try again."
         raise StorageFull(msg) from error
     if is_pooler_symptom(error.orig):
-        raise EngineUnavailable("database", f"{POOLER}, and PostgreSQL lost a prepared statement") from error
+        raise EngineUnavailable("database", LOST_STATEMENT) from error
     if isinstance(error, IntegrityError):
         msg = "An object of the same name exists already."
         raise Conflict(msg) from error

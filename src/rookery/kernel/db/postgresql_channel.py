@@ -20,7 +20,7 @@ from sqlalchemy import bindparam, func, select
 from rookery.kernel.db.transaction import Tx
 from rookery.kernel.logs import LimitedWarning
 from rookery.kernel.postgres_address import add_options, parse_postgres_address
-from rookery.kernel.postgres_pooler import POOLER, find_transaction_pooler
+from rookery.kernel.postgres_pooler import POOLER, PoolerDetector
 
 _CHANNEL = "rookery"
 _NOTIFY = select(func.pg_notify(_CHANNEL, bindparam("message")))
@@ -50,7 +50,7 @@ class PostgresChannel:
     def __init__(self, url: str, lookup: Callable[[Callable[[Tx], object]], Awaitable[object]]) -> None:
         own = {"fallback_application_name": "rookery listener", "connect_timeout": str(_CONNECT_TIMEOUT_S)}
         self._parameters = parse_postgres_address(url, setting="ROOKERY_DATABASE_URL")
-        self._has_pooler: bool | None = None
+        self._pooler = PoolerDetector(self._parameters, engine="listener")
         self._connection_info = make_conninfo(**add_options(own | self._parameters, _OPTIONS))
         self._lookup = lookup
 
@@ -60,7 +60,7 @@ class PostgresChannel:
     async def listen(self, on_connect: Callable[[], None], on_message: Callable[[str], None]) -> NoReturn:
         warning = LimitedWarning(_log, "database.listener_disconnected")
         delay_s = _MIN_DELAY_S
-        while not await self._looks_pooled():
+        while not await self._pooler.look():  # through one, no message would arrive
             started_s = time.monotonic()
             try:
                 await self._listen_once(on_connect, on_message)
@@ -73,12 +73,6 @@ class PostgresChannel:
         _log.warning("database.listener_off", reason=f"{POOLER}: this process sees the changes of others at its next poll")
         await asyncio.Event().wait()
         raise AssertionError  # unreachable: nobody sets the event
-
-    async def _looks_pooled(self) -> bool:
-        """Return whether a pooler in transaction mode was found. Through it, no message would arrive."""
-        if self._has_pooler is None:
-            self._has_pooler = await find_transaction_pooler(self._parameters)
-        return bool(self._has_pooler)
 
     async def _listen_once(self, on_connect: Callable[[], None], on_message: Callable[[str], None]) -> NoReturn:
         async with await self._connect() as connection:
