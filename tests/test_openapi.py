@@ -273,6 +273,15 @@ def test_alternatives_are_named_or_simple(document: Schema) -> None:
             assert "$ref" in part or part.get("type") != "object", where
 
 
+def test_no_two_fields_of_an_object_differ_only_in_their_spelling(document: Schema) -> None:
+    """Issue 36: ogen 1.25.0 refuses the document otherwise, and the Go of openapi-generator 7.25.0 does not compile."""
+    for where, schema in _iter_schemas(document):
+        fields = schema.get("properties")
+        if isinstance(fields, dict) and schema.get("type") == "object":
+            names = [re.sub(r"[^a-z0-9]", "", name.lower()) for name in cast("Schema", fields)]
+            assert len(set(names)) == len(names), where
+
+
 def test_a_partial_update_documents_no_defaults(document: Schema) -> None:
     """Issue 36: a field that is left out stays as it is, so no default is true."""
     for path, method, operation in _iter_operations(document):

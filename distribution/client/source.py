@@ -281,11 +281,8 @@ def _runtime_type(result: str) -> str:
 
 
 def _write_model_fields(component: Schema, writer: TypeWriter) -> Iterator[str]:
-    fields = {field for field, _, _ in _list_fields(component)}
     for field, schema, is_required in _list_fields(component):
         annotation, name = writer.write(schema).replace("models.", ""), to_attribute(field)
-        if name != field and name in fields:  # the other one has the name as it is
-            name += "_"
         if not is_required and not annotation.endswith("None"):
             annotation += " | None"
         parts = ([] if is_required else ["default=None"]) + ([f'alias="{field}"'] if name != field else [])

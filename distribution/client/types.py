@@ -41,11 +41,6 @@ def get_reference(schema: Schema) -> str | None:
     return get_reference(parts[0]) if len(parts) == 1 else None
 
 
-def is_null(schema: Schema) -> bool:
-    """Return whether only null matches *schema*."""
-    return schema.get("enum") == [None]
-
-
 class TypeWriter:
     """
     Writes types.
@@ -74,7 +69,7 @@ class TypeWriter:
             return self._write_component(name)
         choices = [*cast("Sequence[Schema]", schema.get("anyOf", ())), *cast("Sequence[Schema]", schema.get("oneOf", ()))]
         if choices:
-            types = [part for choice in choices for part in self._split("None" if is_null(choice) else self.write(choice))]
+            types = [part for choice in choices for part in self._split(self.write(choice))]
             return " | ".join(sorted(dict.fromkeys(types), key=lambda text: text == "None"))
         if "enum" in schema:
             return self._write_enum(cast("Sequence[object]", schema["enum"]))
@@ -93,11 +88,10 @@ class TypeWriter:
         return f"inputs.{name}" if self._is_input else f"models.{name}"
 
     def _write_enum(self, values: Sequence[object]) -> str:
-        texts = ", ".join(repr(value) for value in values if value is not None)
+        texts = ", ".join(map(repr, values))
         literal = f"Literal[{texts}]".replace("'", '"')
-        is_text = all(isinstance(value, str) for value in values if value is not None)
-        open_literal = f"{literal} | str" if is_text and not self._is_input else literal  # a newer server may have more values
-        return f"{open_literal} | None" if None in values else open_literal
+        is_text = all(isinstance(value, str) for value in values)
+        return f"{literal} | str" if is_text and not self._is_input else literal  # a newer server may have more values
 
     def _write_simple(self, schema: Schema) -> str:
         kind = schema.get("type")

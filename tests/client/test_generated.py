@@ -47,10 +47,11 @@ def test_both_clients_have_every_operation() -> None:
 
 
 def test_two_fields_with_one_name_in_python_stay_two() -> None:
-    """Issue 33: the answer of a hook has `additionalContext` for one client and `additional_context` for another."""
+    """Issue 33: the answer of a hook has `additionalContext` for one client, and `additional_context`, which has no field, for another."""
     hook = Hook.model_validate({"additionalContext": "for Copilot CLI", "additional_context": "for Cursor"})
 
-    assert (hook.additional_context_, hook.additional_context) == ("for Copilot CLI", "for Cursor")
+    assert hook.additional_context == "for Copilot CLI"
+    assert hook.model_extra == {"additional_context": "for Cursor"}
 
 
 def test_items_that_are_validated_one_by_one_have_types() -> None:

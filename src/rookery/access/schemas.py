@@ -330,28 +330,28 @@ class _RestrictionsResponse(ResponseModel):
     tool_limits: dict[str, int]
 
 
-class _UsageResponse(_RestrictionsResponse):
+class _KeyResponse(_RestrictionsResponse):
+    id: str
+    name: str
+    workspace_id: int
+    agent_id: str | None
+    expires_at: Timestamp | None
+    created_at: Timestamp
+    suspended_at: Timestamp | None
+    delete_after: Annotated[Timestamp | None, Field(description="The end of the grace period after a rotation.")]
+    status: Literal["Active", "Revoked", "Expired"]
+    hint: Annotated[str, Field(description="The start of the secret.")]
     call_count: Annotated[int, Field(description="Calls over the whole life of the key.")]
     last_used_at: Timestamp | None
     last_used_ip: Annotated[str | None, Field(description="Needs audit:read; omitted without it.")] = None
 
 
-class ApiKeyResponse(_UsageResponse):
+class ApiKeyResponse(_KeyResponse):
     """An API key (spec 2.3). Its secret is returned only at creation and rotation."""
 
-    id: str
-    name: str
-    workspace_id: int
-    agent_id: str | None
     scopes: list[str]
     rate_limit_tier: TierName
     environment: Environment
-    expires_at: Timestamp | None
-    created_at: Timestamp
-    suspended_at: Timestamp | None
-    status: Literal["Active", "Revoked", "Expired"]
-    hint: Annotated[str, Field(description="The start of the secret.")]
-    delete_after: Annotated[Timestamp | None, Field(description="The end of the grace period after a rotation.")]
 
 
 class NewApiKeyResponse(ApiKeyResponse):
@@ -360,22 +360,12 @@ class NewApiKeyResponse(ApiKeyResponse):
     plaintext_key: str
 
 
-class AgentKeyResponse(_UsageResponse):
+class AgentKeyResponse(_KeyResponse):
     """An agent key (spec 2.2). Its secret is returned only at creation and rotation."""
 
-    id: str
-    name: str
-    agent_id: str | None
-    workspace_id: int
     permissions: list[str]
     rate_limit: int
-    expires_at: Timestamp | None
-    created_at: Timestamp
-    suspended_at: Timestamp | None
     revoked_at: Timestamp | None
-    delete_after: Annotated[Timestamp | None, Field(description="The end of the grace period after a rotation.")]
-    status: Literal["Active", "Revoked", "Expired"]
-    hint: Annotated[str, Field(description="The start of the secret.")]
     ip_restriction: bool
     ip_list: Annotated[list[str], Field(default_factory=list, description="Needs audit:read; omitted without it.")]
 
@@ -445,21 +435,11 @@ class UsageResponse(ResponseModel):
     data: list[UsageSumResponse]
 
 
-class WhoResponse(_UsageResponse):
+class WhoResponse(_KeyResponse):
     """The calling key and its rights."""
 
     kind: Literal["api", "agent"]
     workspace_name: str
-    id: str
-    name: str
-    agent_id: str | None
-    workspace_id: int
-    expires_at: Timestamp | None
-    created_at: Timestamp
-    suspended_at: Timestamp | None
-    delete_after: Annotated[Timestamp | None, Field(description="The end of the grace period after a rotation.")]
-    status: Literal["Active", "Revoked", "Expired"]
-    hint: Annotated[str, Field(description="The start of the secret.")]
     scopes: Annotated[list[str], Field(default_factory=list, description="Only of API keys.")]
     rate_limit_tier: Annotated[TierName | None, Field(description="Only of API keys.")] = None
     environment: Annotated[Environment | None, Field(description="Only of API keys.")] = None

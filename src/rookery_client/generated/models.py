@@ -739,13 +739,11 @@ class Holder(Model):
 
 
 class Hook(Model):
-    """The answer in the schema of the client. An empty object changes nothing."""
+    """The answer in the schema of the client. An empty object changes nothing. Cursor gets the text as `additional_context`."""
 
     hook_specific_output: HookSpecificOutput | None = Field(default=None, alias="hookSpecificOutput")
-    additional_context_: str | None = Field(default=None, alias="additionalContext")
+    additional_context: str | None = Field(default=None, alias="additionalContext")
     """The text, for Copilot CLI."""
-    additional_context: str | None = None
-    """The text, for Cursor."""
 
 
 class HookSpecificOutput(Model):
@@ -1971,17 +1969,10 @@ class Who(Model):
     orgs: list[str] | None
     projects: list[str] | None
     tool_limits: dict[str, int]
-    call_count: int
-    """Calls over the whole life of the key."""
-    last_used_at: datetime | None
-    last_used_ip: str | None = None
-    """Needs audit:read; omitted without it."""
-    kind: Literal["api", "agent"] | str
-    workspace_name: str
     id: str
     name: str
-    agent_id: str | None
     workspace_id: int
+    agent_id: str | None
     expires_at: datetime | None
     created_at: datetime
     suspended_at: datetime | None
@@ -1990,6 +1981,13 @@ class Who(Model):
     status: Literal["Active", "Revoked", "Expired"] | str
     hint: str
     """The start of the secret."""
+    call_count: int
+    """Calls over the whole life of the key."""
+    last_used_at: datetime | None
+    last_used_ip: str | None = None
+    """Needs audit:read; omitted without it."""
+    kind: Literal["api", "agent"] | str
+    workspace_name: str
     scopes: list[str] | None = None
     """Only of API keys."""
     rate_limit_tier: Literal["free", "pro", "business", "enterprise"] | str | None = None
@@ -2151,26 +2149,26 @@ class ApiKey(Model):
     orgs: list[str] | None
     projects: list[str] | None
     tool_limits: dict[str, int]
+    id: str
+    name: str
+    workspace_id: int
+    agent_id: str | None
+    expires_at: datetime | None
+    created_at: datetime
+    suspended_at: datetime | None
+    delete_after: datetime | None
+    """The end of the grace period after a rotation."""
+    status: Literal["Active", "Revoked", "Expired"] | str
+    hint: str
+    """The start of the secret."""
     call_count: int
     """Calls over the whole life of the key."""
     last_used_at: datetime | None
     last_used_ip: str | None = None
     """Needs audit:read; omitted without it."""
-    id: str
-    name: str
-    workspace_id: int
-    agent_id: str | None
     scopes: list[str]
     rate_limit_tier: Literal["free", "pro", "business", "enterprise"] | str
     environment: Literal["live", "test"] | str
-    expires_at: datetime | None
-    created_at: datetime
-    suspended_at: datetime | None
-    status: Literal["Active", "Revoked", "Expired"] | str
-    hint: str
-    """The start of the secret."""
-    delete_after: datetime | None
-    """The end of the grace period after a rotation."""
 
 
 class ApiKeyWithSecret(ApiKey):
@@ -2187,26 +2185,26 @@ class AgentKey(Model):
     orgs: list[str] | None
     projects: list[str] | None
     tool_limits: dict[str, int]
-    call_count: int
-    """Calls over the whole life of the key."""
-    last_used_at: datetime | None
-    last_used_ip: str | None = None
-    """Needs audit:read; omitted without it."""
     id: str
     name: str
-    agent_id: str | None
     workspace_id: int
-    permissions: list[str]
-    rate_limit: int
+    agent_id: str | None
     expires_at: datetime | None
     created_at: datetime
     suspended_at: datetime | None
-    revoked_at: datetime | None
     delete_after: datetime | None
     """The end of the grace period after a rotation."""
     status: Literal["Active", "Revoked", "Expired"] | str
     hint: str
     """The start of the secret."""
+    call_count: int
+    """Calls over the whole life of the key."""
+    last_used_at: datetime | None
+    last_used_ip: str | None = None
+    """Needs audit:read; omitted without it."""
+    permissions: list[str]
+    rate_limit: int
+    revoked_at: datetime | None
     ip_restriction: bool
     ip_list: list[str] | None = None
     """Needs audit:read; omitted without it."""

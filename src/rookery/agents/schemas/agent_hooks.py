@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
 
 from rookery.agents.models.agent_hooks import HookPayload, HookProject
 from rookery.agents.schemas.sessions import require_printable
@@ -97,11 +98,11 @@ class HookSpecificOutput(ResponseModel):
 
 
 class HookResponse(ResponseModel):
-    """The answer in the schema of the client. An empty object changes nothing."""
+    """The answer in the schema of the client. An empty object changes nothing. Cursor gets the text as `additional_context`."""
 
     hookSpecificOutput: Annotated[HookSpecificOutput | None, OMITTED_IF_NONE] = None  # noqa: N815 - the clients' name
     additionalContext: Annotated[OmittedIfNone, Field(description="The text, for Copilot CLI.")] = None  # noqa: N815 - the client's name
-    additional_context: Annotated[OmittedIfNone, Field(description="The text, for Cursor.")] = None
+    additional_context: SkipJsonSchema[OmittedIfNone] = None  # clients in Go cannot have both: the OpenAPI document names it in words
 
 
 def to_hook_response(answer: Mapping[str, object]) -> HookResponse:
