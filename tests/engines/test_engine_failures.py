@@ -47,6 +47,7 @@ _DEGRADED_KINDS: Mapping[str, frozenset[str]] = {
             "recall by meaning only: the full-text index",
             "recall New memories are found by meaning only: the full-text index",
             "search 503 texts",
+            "search New memories are found by meaning only: the full-text index",
         }
     ),
     "vectors": frozenset({"recall by keywords only: the vector index", "recall New memories are found by words only: the vector index"}),

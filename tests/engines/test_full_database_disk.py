@@ -30,8 +30,9 @@ _HEALTHY = {"remember complete", "recall complete", "search complete"}
 _READS_ONLY = {
     "recall New memories are found by meaning only: the full-text index",
     "recall New memories are found by words only: the vector index",
+    "search New memories are found by meaning only: the full-text index",
 }
-"""The kinds of a recall while the tables of the indexes cannot grow either."""
+"""The kinds of a recall and a search while the tables of the indexes cannot grow either."""
 _MAX_WRITES = 2_000
 """Writes that surely fill what PostgreSQL has reserved on a full disk."""
 

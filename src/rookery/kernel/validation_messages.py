@@ -25,6 +25,10 @@ PATTERN_TEXTS: Mapping[str, str] = {
     r"^[A-Za-z0-9][A-Za-z0-9._@:+=~-]*$": "letters, digits and `._@:+=~-`, the first one a letter or a digit",
     r"^[A-Za-z]{2,3}([_-][A-Za-z0-9]{2,8}){0,3}$": "a language, such as de or de-AT",
     r"^[^\s,;][^,;\r\n\t]*$": "a text without commas, semicolons, tabs and line breaks, and without a space before it",
+    r"^[A-Z]{3}$": "a currency of three capital letters, such as EUR",
+    r"^(?:all|[0-9]{1,18})$": "`all` or a whole number of at most 18 digits",
+    r"^(?:this|last|[0-9]{4}-(?:0[1-9]|1[0-2]))$": "`this`, `last` or a month such as 2026-11",
+    r"^[1-9][0-9]{0,4}d$": "a number of days from 1 to 99999 and `d`, such as 30d",
     r"\S": "a text that is not blank",
 }
 """Descriptions of the patterns used by request models."""
