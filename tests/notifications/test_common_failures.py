@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from rookery.notifications.common_failures import MIN_COMMON_FAILURES, CommonFailure, FailureStreaks
+from rookery.notifications.common_failures import MIN_COMMON_FAILURES, MIN_COMMON_REFUSALS, CommonFailure, FailureStreaks
 from rookery.notifications.messages import ChannelType, SendOutcome, SendResult
 from rookery.notifications.models import ChannelStatus, SubscriberChannel
 from rookery.notifications.sending import SendAttempt
@@ -53,7 +53,8 @@ async def test_a_receiver_that_rejects_everything_pauses_the_campaign(settings: 
         assert f"The receiver answered {status}" in str(view["status_reason"])
         assert (count_states(view), await _list_statuses(rig)) == ({"pending": 60}, {"active"})
         assert await _list_audited_statuses(rig) <= {"webhook active"}
-        assert MIN_COMMON_FAILURES <= tried_count < MIN_COMMON_FAILURES + 4
+        minimum = MIN_COMMON_REFUSALS if status == 401 else MIN_COMMON_FAILURES
+        assert minimum <= tried_count < minimum + 4
         replies["reply"] = _OK
         await rig.post(f"/campaigns/{campaign}/resume")
         assert count_states(await rig.wait_for_status(campaign, "sent")) == {"sent": 60}
@@ -61,6 +62,20 @@ async def test_a_receiver_that_rejects_everything_pauses_the_campaign(settings: 
         details = await rig.get_details(campaign, tried_subscriber)
         outcomes = [attempt["outcome"] for attempt in cast("list[Json]", details["attempts"])]
         assert outcomes == ["gone" if status == 404 else "rejected", "sent"]
+
+
+async def test_a_small_audience_survives_a_refused_login(settings: Settings) -> None:
+    """Issue 35: a wrong login never burns the audience, also one of five. Each of them gets the message once."""
+    replies = {"reply": Reply(status=403)}
+    async with run_notifications(settings, lambda _: replies["reply"], notify_host_concurrency=1) as rig:
+        await rig.add_subscribers(5)
+        campaign = await rig.send_campaign()
+        view = await rig.wait_for_pause(campaign)
+
+        assert (count_states(view), await _list_statuses(rig)) == ({"pending": 5}, {"active"})
+        replies["reply"] = _OK
+        await rig.post(f"/campaigns/{campaign}/resume")
+        assert count_states(await rig.wait_for_status(campaign, "sent")) == {"sent": 5}
 
 
 async def test_a_host_that_knows_nobody_does_not_stop_the_others(settings: Settings) -> None:
@@ -118,6 +133,7 @@ def _record_all(streaks: FailureStreaks, kind: ChannelType, results: list[SendRe
 
 
 _RELAY_DENIED = SendResult(outcome=SendOutcome.REJECTED, status=550, reason="550 5.7.1 relay access denied")
+_FORBIDDEN = SendResult(outcome=SendOutcome.REJECTED, status=403, reason="The server answered 403.")
 _GONE = SendResult(outcome=SendOutcome.GONE, status=550, reason="550 5.1.1 no such user")
 _DOWN = SendResult(outcome=SendOutcome.RETRY, reason="The connection could not be opened.")
 _SENT = SendResult(outcome=SendOutcome.SENT, status=250)
@@ -136,6 +152,8 @@ _SENT = SendResult(outcome=SendOutcome.SENT, status=250)
         (ChannelType.EMAIL, [_GONE] * 20, 0, None),
         (ChannelType.WEBPUSH, [_GONE] * 20, 0, None),
         (ChannelType.NTFY, [_GONE] * 10, 0, "pause"),
+        (ChannelType.NTFY, [_FORBIDDEN] * 3, 0, "pause"),
+        (ChannelType.APPRISE, [_FORBIDDEN, _SENT, *[_FORBIDDEN] * 2], 0, None),
         (ChannelType.WEBHOOK, [_DOWN] * 2, 0, None),
         (ChannelType.WEBHOOK, [_DOWN] * 3, 0, "wait"),
         (ChannelType.WEBHOOK, [_DOWN, _SENT, _DOWN, _SENT, _DOWN], 5, None),
@@ -144,9 +162,9 @@ _SENT = SendResult(outcome=SendOutcome.SENT, status=250)
 )
 def test_the_same_failure_in_a_row_is_common(kind: ChannelType, results: list[SendResult], used_attempts: int, effect: str | None) -> None:
     """
-    Issues 18 and 35: ten final failures in a row pause the campaign, whatever was accepted before. A host that is down only waits.
+    Issues 18 and 35: ten final failures in a row pause the campaign, three if the host refuses who sends, whatever was accepted before.
 
-    Push services and mail servers are right about addresses that are gone.
+    A host that is down only waits. Push services and mail servers are right about addresses that are gone.
     """
     failures = _record_all(FailureStreaks(), kind, results, used_attempts=used_attempts)
 

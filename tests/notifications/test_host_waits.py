@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
+from rookery.doctor import examine
 from rookery.kernel.secret import Secret
 from rookery.notifications.messages import SendOutcome, SendResult
 from rookery.notifications.outcomes import get_host_wait_s
@@ -112,6 +113,29 @@ async def test_a_wrong_login_pauses_until_it_works(settings: Settings, clock: Fa
         _wake(rig)
 
         assert count_states(await rig.wait_for_status(campaign, "sent")) == {"sent": 6}
+
+
+async def test_the_operator_sees_that_the_mail_server_refuses_messages(settings: Settings, clock: FakeClock, tmp_path: Path) -> None:
+    """Issue 35: `/readyz` is degraded, and the doctor has the reason and the time of the next attempt, until a message is accepted."""
+
+    async def read_state() -> tuple[str, str, list[str]]:
+        ready = (await rig.caller.http.get("/readyz")).json()
+        findings = [each for each in await examine(rig.instance.rookery) if each.about == "notifications" and each.grade == "warning"]
+        return ready["status"], ready["engines"]["mail"], [each.says for each in findings]
+
+    async with run_mail(settings, tmp_path, clock, 1) as (rig, service):
+        service.reply("RCPT", "550 5.4.5 Daily user sending limit exceeded")
+        campaign = await rig.send_campaign(ttl_s=7 * 86_400)
+        view = await rig.wait_for_pause(campaign)
+        status, mail, (warning,) = await read_state()
+        clock.advance(seconds=_HOUR_S + 600)
+        _wake(rig)
+        await rig.wait_for_status(campaign, "sent")
+
+        assert (status, mail) == ("degraded", "refuses messages")
+        assert f"takes no messages until {view['resume_at']}" in warning
+        assert "5.4.5 Daily user sending limit exceeded" in warning
+        assert await read_state() == ("ok", "ok", [])
 
 
 async def test_a_busy_mail_server_costs_no_attempt_until_the_messages_expire(settings: Settings, clock: FakeClock, tmp_path: Path) -> None:

@@ -20,6 +20,9 @@ from rookery.notifications.sending import SendAttempt, evaluate_attempt_result
 MIN_COMMON_FAILURES = 10
 """Failures in a row, with the same error, after which the fault is common."""
 
+MIN_COMMON_REFUSALS = 3
+"""The same if the host refuses who sends (401, 403, 407): that is seldom about one subscriber, and an audience may be small."""
+
 MIN_HOST_OUTAGES = 3
 """Deliveries in a row that were not accepted for now, after which the host as a whole is down or busy."""
 
@@ -29,6 +32,7 @@ MAX_HOSTS = 256
 JUDGES_OF_ADDRESSES = frozenset({ChannelType.EMAIL, ChannelType.WEBPUSH})
 """The types whose services know all addresses, so that many of them may be gone. The oldest ones are sent first."""
 
+_SENDER_REFUSED = frozenset({401, 403, 407})
 _ENHANCED_CODE = re.compile(r"\b[245]\.\d{1,3}\.\d{1,3}\b")
 
 
@@ -141,7 +145,8 @@ class FailureStreaks:
         if result.outcome is SendOutcome.RETRY and not result.concerns_host:
             sends = failures.temporary.add(attempt, "temporary", minimum=MIN_HOST_OUTAGES, counts_deliveries=True)
         elif _is_final(attempt) and not (result.outcome is SendOutcome.GONE and host.channel_type in JUDGES_OF_ADDRESSES):
-            sends = failures.final.add(attempt, _identify_cause(result), minimum=MIN_COMMON_FAILURES)
+            minimum = MIN_COMMON_REFUSALS if result.status in _SENDER_REFUSED else MIN_COMMON_FAILURES
+            sends = failures.final.add(attempt, _identify_cause(result), minimum=minimum)
         return CommonFailure(host=host, sends=sends, latest=attempt) if sends else None
 
     def _get_failures(self, host: HostKey) -> _HostFailures:
