@@ -34,7 +34,7 @@ _TIMEOUT_S = 10.0
 
 class PoolerDetector:
     """
-    What one client of PostgreSQL knows about a pooler in transaction mode. It looks once, and an error may show one later.
+    A pooler in transaction mode, as far as one client of PostgreSQL has met it. It is looked for once, and an error may show one later.
 
     Args:
         parameters: The address.

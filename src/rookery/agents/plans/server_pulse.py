@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import structlog
@@ -21,6 +22,14 @@ BEAT_INTERVAL_S = 1.0
 _STORE_INTERVAL = timedelta(seconds=5)
 
 _log = structlog.stdlib.get_logger("rookery.agents")
+
+
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """A gap, and the number of leases that it ended and that were extended."""
+
+    seconds: int
+    lease_count: int
 
 
 class ServerPulse:
@@ -54,10 +63,11 @@ class ServerPulse:
             has_gap = self._has_gap(now)
             # The absolute difference also covers a clock that was set back.
             if has_gap or self._stored_at is None or abs(now - self._stored_at) >= _STORE_INTERVAL:
-                was_stopped = await self._db.write(lambda tx: self._store(tx, now), is_synced=has_gap)
+                gap = await self._db.write(lambda tx: self._store(tx, now), is_synced=has_gap)
                 self._stored_at = now
-                if was_stopped:
+                if gap is not None:
                     self._grace_end = now + GRACE_PERIOD
+                    _log.info("agents.gap", seconds=gap.seconds, leases=gap.lease_count)
             self._beat_at = now
 
     async def require_beat(self) -> None:
@@ -68,16 +78,15 @@ class ServerPulse:
     def _has_gap(self, now: datetime) -> bool:
         return self._beat_at is None or now - self._beat_at > MIN_GAP
 
-    def _store(self, tx: Tx, now: datetime) -> bool:
-        """Store the beat. Return whether no process had one for some time before."""
-        alive_at, was_stopped = store.lock_alive_at(tx), False
+    def _store(self, tx: Tx, now: datetime) -> _Gap | None:
+        """Store the beat. Return the time before it in which no process had one, if there was such a time."""
+        alive_at, gap = store.lock_alive_at(tx), None
         if alive_at is not None:
             # Another process stores its beats seldom, so its last one may be later than the record store shows.
             is_own = alive_at == self._stored_at and self._beat_at is not None
             start = alive_at if self._beat_at is None else max(alive_at, self._beat_at)
-            was_stopped = now - start > (MIN_GAP if is_own else MIN_GAP + _STORE_INTERVAL)
-            if was_stopped:
-                count = store.extend_leases(tx, after=start, until=now + GRACE_PERIOD)
-                _log.info("agents.gap", seconds=round((now - start).total_seconds()), leases=count)
+            if now - start > (MIN_GAP if is_own else MIN_GAP + _STORE_INTERVAL):
+                lease_count = store.extend_leases(tx, after=start, until=now + GRACE_PERIOD)
+                gap = _Gap(round((now - start).total_seconds()), lease_count)
         store.save_alive_at(tx, now)
-        return was_stopped
+        return gap
