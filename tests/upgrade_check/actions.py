@@ -1,4 +1,4 @@
-"""What clients of the older version go on with after the upgrade: claims, sessions, signatures, repeated requests."""
+"""Goes on as a client of the older version after the upgrade: claims, sessions, signatures, repeated requests."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def _receive_webhooks(client: httpx2.Client, contents: Contents, receiver: Recei
         for number, secret in enumerate(secrets):
             which = "new secret" if len(secrets) > 1 and number == 0 else "old secret"
             outcomes[f"webhook '{name}': signed by its {which}"] = (True, any(_is_signed(delivery, secret) for delivery in deliveries))
-    held = _wait(lambda: receiver.list_deliveries("held", '"held"'))
-    outcomes["webhook 'held': what waited is delivered"] = (True, any(_is_signed(one, contents.webhooks["held"][1][0]) for one in held))
+    resent = _wait(lambda: receiver.list_deliveries("held", '"held"'))
+    outcomes["webhook 'held': what waited is delivered"] = (True, any(_is_signed(one, contents.webhooks["held"][1][0]) for one in resent))
     return outcomes
 
 

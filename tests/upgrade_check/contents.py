@@ -1,4 +1,4 @@
-"""What an older version stores in its data folder, over HTTP as a client of that version does."""
+"""The contents of the folder: stored in an older version, over HTTP as a client of that version does."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TYPES = ("fact", "convention", "decision", "observation")
 @dataclass(slots=True)
 class Contents:
     """
-    What was stored, and the secrets that were shown once.
+    The stored things that a client goes on with, and the secrets that were shown once.
 
     Attributes:
         keys: Keys of each kind and state, by a name for the state.

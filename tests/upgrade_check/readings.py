@@ -1,4 +1,4 @@
-"""What clients of a server read, so that the answers of two versions can be compared."""
+"""Reads everything that clients get from a server, so that the answers of two versions can be compared."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FAILED = "request failed:"
 _PAGE = 100
 _NOT_FOUND, _INVALID = 404, 422
 _CHANGING = frozenset(
-    # counted or measured anew with each request, or by the clock
+    # changes with each request, or with the time
     ("call_count", "last_used_at", "last_used_ip", "took_ms", "recall_id", "effective_confidence", "expires_in_s", "age_s", "recall_count",
      "last_recalled_at", "access_count", "last_accessed_at", "seconds", "updated_at_ms", "last_seen_at", "last_activity_at", "health",
      "last_error", "checked_at", "last_success_at", "links", "score", "idle_s", "indexed")

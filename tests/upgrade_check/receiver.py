@@ -24,7 +24,7 @@ class Delivery:
 
 @dataclass(slots=True)
 class Receiver:
-    """What the server received so far."""
+    """The webhooks that the server received so far."""
 
     port: int = 0
     deliveries: list[Delivery] = field(default_factory=list[Delivery])

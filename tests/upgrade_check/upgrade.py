@@ -166,10 +166,10 @@ class Upgrade:
         if self.old.revision == self.new.revision:
             return {}
         refused = self.old.run(data, "serve", "--port", "0")
-        named = [revision for revision in (self.old.revision, self.new.revision) if revision in refused.stderr + refused.stdout]
+        mentioned = [revision for revision in (self.old.revision, self.new.revision) if revision in refused.stderr + refused.stdout]
         return {
             "downgrade: exit code": (1, refused.returncode),
-            "downgrade: revisions in the message": ([self.old.revision, self.new.revision], named),
+            "downgrade: revisions in the message": ([self.old.revision, self.new.revision], mentioned),
         }
 
 
@@ -194,10 +194,10 @@ def _find_memories(server: RunningServer, contents: Mapping[str, str], kind: str
     with server.connect() as client:
         listed = {str(memory["id"]): memory["content"] for memory in list_elements(client, "/v1/brain/memories", org=org, per_page=100)}
         others = {memory: content for memory, content in contents.items() if listed.get(memory) != content}
-        lost = [memory for memory, content in others.items() if not _has_content(client, memory, content)]
+        missing = [memory for memory, content in others.items() if not _has_content(client, memory, content)]
         latest = list(contents.items())[-_LATEST:]
         missed = [memory for memory, content in latest if not _finds_by_word(client, memory, content)]
-    return {f"{kind}: lost": ([], lost), f"{kind}: latest {_LATEST} not found by a word": ([], missed)}
+    return {f"{kind}: lost": ([], missing), f"{kind}: latest {_LATEST} not found by a word": ([], missed)}
 
 
 def _has_content(client: httpx2.Client, memory: str, content: str) -> bool:
