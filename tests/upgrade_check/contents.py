@@ -19,11 +19,23 @@ from tests.upgrade_check.versions import LIMIT_S, SECRET_VARIABLE, RunningServer
 
 Json = dict[str, object]
 
-ORG, AGENT = "acme", "pilot"
+ORG, FACTS_ORG, AGENT = "acme", "facts", "pilot"
 MEMORIES = 440
 SERVER_SECRET = "Bearer the-secret-of-a-workspace-server"
 REPLAYED = {"content": "Stored once, whatever is repeated.", "type": "fact", "org": "replays"}
 REPLAY_KEY = "upgrade-check-replay"
+FACTS = {
+    "Which day is bread delivered?": "The bakery brings the loaves on Thursday mornings.",
+    "How heavy a load can the crane lift?": "The harbour crane carries at most forty tons.",
+    "Who repairs the lift?": "Call Anna Berger when the elevator is stuck between floors.",
+    "Where is the spare key?": "A second key to the office hangs behind the fire extinguisher.",
+    "Why was the release postponed?": "Version four was delayed because the payment tests failed.",
+    "What do we use to store sessions?": "User sessions live in Valkey with a time to live of one hour.",
+    "How are invoices numbered?": "Bills get consecutive numbers that begin with the year.",
+    "May we eat in the reading room?": "Food and drinks are forbidden in the library.",
+}
+"""Questions with the memory that answers each. They are as different as facts are: of near-equal texts, each version picks others."""
+
 _LEASE_S = 3600
 _EXPIRY_S = 45
 _NOT_FOUND = 404
@@ -132,6 +144,8 @@ class _Filling:
                     msg = f"a memory was refused: {result['error']}"
                     raise RuntimeError(msg)
                 ids[str(cast("Json", result["memory"])["id"])] = str(draft["content"])
+        facts = [{"content": fact, "type": "fact", "org": FACTS_ORG, "project": "office"} for fact in FACTS.values()]
+        self._post("/v1/brain/remember/batch", {"memories": facts})
         old = self._post("/v1/brain/remember", {"content": "The gate opens at eight.", "type": "fact", "org": ORG, "project": "gates"})
         new_body = {"content": "The gate opens at nine.", "type": "fact", "org": ORG, "project": "gates", "supersedes_id": old["id"]}
         self._contents.replaced_memory = str(self._post("/v1/brain/remember", new_body)["id"])

@@ -7,22 +7,12 @@ from typing import cast
 
 import httpx2
 
-from tests.upgrade_check.contents import AGENT, ORG, Contents
+from tests.upgrade_check.contents import AGENT, FACTS, FACTS_ORG, ORG, Contents
 from tests.upgrade_check.versions import RunningServer
 
 Json = dict[str, object]
 Readings = dict[str, object]
 
-QUESTIONS = (
-    "When is the oven repaired?",
-    "How many people does the crane need?",
-    "Where is the spare part of the telescope?",
-    "What happens in the library at noon?",
-    "painted every spring",
-    "storm damage at the quarry",
-    "Who looks after the boiler of the mill?",
-    "opening time of the gate",
-)
 WORDS = ("oven", "crane AND library", '"two people"', "n0042", "telescope -museum", "storm", "cellar spare", "gate nine")
 FAILED = "request failed:"
 """The start of an answer that is an error and should be none."""
@@ -93,10 +83,10 @@ def _list_readings(contents: Contents) -> dict[str, Callable[[httpx2.Client], ob
         "memories: orgs and projects": lambda client: _read(client, "/v1/brain/scopes", org=ORG),
         "memories: boot of an agent": lambda client: _read_ids(client, f"/v1/brain/agent/{AGENT}/boot", org=ORG, project="mill"),
         "recall: search by words": lambda client: [_read_found(client, words) for words in WORDS],
-        "recall: semantic": lambda client: [_recall(client, question, "semantic") for question in QUESTIONS],
-        "recall: keyword": lambda client: [_recall(client, question, "keyword") for question in QUESTIONS],
-        "recall: hybrid": lambda client: [_recall(client, question, "hybrid") for question in QUESTIONS],
-        "recall: semantic in one project": lambda client: [_recall(client, question, "semantic", project="mill") for question in QUESTIONS],
+        "recall: semantic, in order": lambda client: [_recall(client, question, "semantic") for question in FACTS],
+        "recall: keyword, best answer": lambda client: [_recall(client, question, "keyword")[:1] for question in FACTS],
+        "recall: hybrid, best answer": lambda client: [_recall(client, question, "hybrid")[:1] for question in FACTS],
+        "recall: semantic in a project": lambda client: [_recall(client, question, "semantic", project="office") for question in FACTS],
         "sandbox: memories of test keys": lambda client: _read_other(client, contents.keys["sandbox"], "/v1/brain/memories"),
         "other workspace: memories": lambda client: _read_other(client, contents.keys["other workspace"], "/v1/brain/memories"),
         "plans: list": lambda client: _read_list(client, "/v1/plans"),
@@ -184,8 +174,8 @@ def _read_found(client: httpx2.Client, words: str) -> object:
     return {"total": body["total"], "ids": _ids(body["hits"])}
 
 
-def _recall(client: httpx2.Client, question: str, mode: str, **filters: str) -> object:
-    body = {"query": question, "mode": mode, "org": ORG, "top_k": 10, "min_relevance": 0, **filters}
+def _recall(client: httpx2.Client, question: str, mode: str, **filters: str) -> list[str]:
+    body = {"query": question, "mode": mode, "org": FACTS_ORG, "top_k": 5, "min_relevance": 0, **filters}
     response = client.post("/v1/brain/recall", json=body)
     if response.status_code == _INVALID:
         response = client.post("/v1/brain/recall", json={name: value for name, value in body.items() if name != "min_relevance"})
