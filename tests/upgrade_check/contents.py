@@ -55,6 +55,7 @@ class Contents:
         keys: Keys of each kind and state, by a name for the state.
         webhooks: The id of each webhook with the secrets that sign its deliveries, newest first.
         held: The webhook that is disabled, for which deliveries wait.
+        held_delivery: The first of them.
         absent: Kinds of contents that the older version does not have.
     """
 
@@ -69,6 +70,7 @@ class Contents:
     replayed_memory: str = ""
     webhooks: dict[str, tuple[str, list[str]]] = field(default_factory=dict[str, tuple[str, list[str]]])
     held: str = ""
+    held_delivery: str = ""
     absent: list[str] = field(default_factory=list[str])
 
 
@@ -79,6 +81,7 @@ def write_servers_file(data: Path) -> None:
         "command": sys.executable,
         "args": ["-I", "-S", str(Path(variable_server.__file__))],
         "env": {"SECRET": f"${{{SECRET_VARIABLE}}}"},
+        "start_timeout_s": 600,  # a machine may have other work; versions without this field ignore it
     }
     (data / "servers.json").write_text(json.dumps({"mcpServers": {"variable": entry}}), encoding="utf-8")
 
@@ -277,6 +280,12 @@ class _Filling:
         self._contents.held = self._contents.webhooks["held"][0]
         self._client.patch(f"/api/v1/webhooks/{self._contents.held}", json={"enabled": False}).raise_for_status()
         self._post("/v1/brain/remember", {"content": "Held back for a receiver.", "type": "fact", "org": "held", "wait_ms": 5000})
+        deadline = time.monotonic() + LIMIT_S
+        while not self._contents.held_delivery and time.monotonic() < deadline:
+            listed = self._client.get(f"/api/v1/webhooks/{self._contents.held}/deliveries", params={"state": "held"})
+            waiting = cast("list[Json]", cast("Json", _require_success(listed).json())["data"])
+            self._contents.held_delivery = str(waiting[0]["id"]) if waiting else ""
+            time.sleep(0.1)
 
 
 def _require_success(response: httpx2.Response) -> httpx2.Response:

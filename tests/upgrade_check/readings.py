@@ -111,7 +111,7 @@ def _list_readings(contents: Contents) -> dict[str, Callable[[httpx2.Client], ob
         "keys: agent keys": lambda client: _read_list(client, "/api/v1/agent-keys", per_page=_PAGE),
         "workspaces": lambda client: _read_list(client, "/api/v1/workspaces"),
         "webhooks: endpoints": lambda client: _read_list(client, "/api/v1/webhooks"),
-        "webhooks: held deliveries": lambda client: _read_list(client, f"/api/v1/webhooks/{contents.held}/deliveries", state="held"),
+        "webhooks: held delivery": lambda client: _read(client, f"/api/v1/webhooks/{contents.held}/deliveries/{contents.held_delivery}"),
         "subscribers": lambda client: _read_list(client, "/v1/notify/subscribers"),
         "campaigns": lambda client: _read_list(client, "/v1/notify/campaigns"),
         "prompt templates": lambda client: _read_list(client, "/v1/content/templates"),
