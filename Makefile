@@ -49,7 +49,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # pyright says when a newer one exists, and asks the network for it.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help install serve demo test check lint fix test-engines test-engines-long conformance engine-table tool-servers agents others-memories text-generation-servers notification-services bench lock dev upstreams test-clients docs browser pictures viewers examples client dist test-dist test-installers sbom check-deploy test-image contract train-scoring eval-scoring
+.PHONY: help install serve demo test check lint fix test-engines test-engines-long conformance engine-table tool-servers agents others-memories upgrade-check text-generation-servers notification-services bench lock dev upstreams test-clients docs browser pictures viewers examples client dist test-dist test-installers sbom check-deploy test-image contract train-scoring eval-scoring
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -115,6 +115,10 @@ text-generation-servers: $(DEV) $(LLAMA) ## Record what real servers of language
 # It is optional, needs root and apt, and unpacks Postfix into .venv/notification-services.
 notification-services: $(DEV) ## Record the answers of a real Postfix, which the tests play
 	@exec $(BIN)/python -m tests.notification_services $(ARGS)
+
+# The older version is installed into a temporary folder, or into one that ARGS="--folder FOLDER" keeps for the next run.
+upgrade-check: $(DEV) ## Fill a data folder with an older version, start this one on it, and compare; another commit by ARGS="c291f159"
+	@exec $(BIN)/python -m tests.upgrade_check $(ARGS)
 
 test-clients: $(CLIENTS) $(TYPESCRIPT) ## Generate clients from the API description by ten generators, compile and use them; some by ARGS="ogen java"
 	@exec $(BIN)/python -m tests.clients $(ARGS)

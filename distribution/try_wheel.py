@@ -30,12 +30,14 @@ STORED = ("The cat is called Miso.", "Deploys happen on Tuesdays.", "The staging
 QUESTION = "What is the name of our pet?"
 
 
-def recall_first_answer(rookery: Sequence[str | Path], data_dir: Path, variables: Mapping[str, str] | None = None) -> str:
+def use_new_server(rookery: Sequence[str | Path], data_dir: Path, variables: Mapping[str, str] | None = None) -> str:
     """
-    Start a server by the command *rookery* on *data_dir*, store three memories and return the content of the best hit for `QUESTION`.
+    Start a server by the command *rookery* on *data_dir*, and return the content of the best hit for `QUESTION`.
+
+    Before, it calls the tool server of a first start and stores three memories.
 
     Raises:
-        RuntimeError: The server did not start in time.
+        RuntimeError: The server did not start in time, or its tool failed.
         urllib.error.HTTPError: The server rejected a request.
     """
     command = [*map(str, rookery), "--data-dir", str(data_dir), "serve", "--port", "0"]
@@ -50,6 +52,10 @@ def recall_first_answer(rookery: Sequence[str | Path], data_dir: Path, variables
             raise RuntimeError(f"the server did not start: {started}{server.communicate()[1]}")
         _wait_until_up(url)
         key = str(json.loads((data_dir / "first-run.json").read_text(encoding="utf-8"))["api_key"])
+        call: dict[str, object] = {"server": "time", "tool": "get_current_time", "arguments": {"timezone": "UTC"}}
+        called = _post(f"{url}/api/v1/mcp/tools/call", key, call)
+        if called["success"] is not True:
+            raise RuntimeError(f"the tool of a first start failed: {called}")
         for content in STORED:
             _post(f"{url}/v1/brain/remember", key, {"type": "fact", "content": content, "wait_ms": 5000})
         answer = _post(f"{url}/v1/brain/recall", key, {"query": QUESTION, "mode": "semantic"})
@@ -148,15 +154,14 @@ def try_installer(name: str, wheel: Path) -> str:
         start = time.monotonic()
         command = INSTALLERS[name](wheel, folder, variables)
         installed_s = time.monotonic() - start
-        answer = recall_first_answer(command, folder / "data", variables)
+        answer = use_new_server(command, folder / "data", variables)
         if answer != STORED[0]:
             sys.exit(f"{wheel.name} by {name}: recall of {QUESTION!r} returned {answer!r}")
         packages = {path.name for path in folder.rglob("site-packages/*") if "tools" not in path.parts}
         if "torch" in packages:
             sys.exit(f"{wheel.name} by {name}: the installation contains torch")
-    return (
-        f"installed in {installed_s:.0f} s, {sum(name.endswith('.dist-info') for name in packages)} packages; starts, remembers and recalls"
-    )
+    count = sum(name.endswith(".dist-info") for name in packages)
+    return f"installed in {installed_s:.0f} s, {count} packages; starts, calls a tool, remembers and recalls"
 
 
 def main() -> None:

@@ -3,8 +3,9 @@ Receive webhooks with plain Python: `python examples/webhook_receiver.py --port 
 
 Each delivery is verified with the endpoint's secret in WEBHOOK_SECRET. During a rotation, set both secrets, separated by a space.
 
-A valid event is stored in an inbox, a SQLite file, and answered at once. A thread then handles events one by one, so handling may take
-longer than the 10 s that Rookery waits, and continues after a restart. A repeated event is already in the inbox and is not handled again.
+A valid event is stored in an inbox, a SQLite file below ~/.local/state, and answered at once. A thread then handles events one by one,
+so handling may take longer than the 10 s that Rookery waits, and continues after a restart. A repeated event is already in the inbox and is
+not handled again.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0] if __doc__ else None)
     arguments.add_argument("--host", default="127.0.0.1")
     arguments.add_argument("--port", type=int, default=9000, help="0 selects a free port.")
-    arguments.add_argument("--inbox", type=Path, default=Path("webhooks.sqlite"))
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "rookery"
+    arguments.add_argument("--inbox", type=Path, default=state / "webhooks.sqlite", help="The file of the inbox (default: %(default)s).")
     chosen = arguments.parse_args()
     secrets = os.environ.get("WEBHOOK_SECRET", "").split()
     if not secrets:
         sys.exit("Set WEBHOOK_SECRET to the secret that was shown when you created the endpoint.")
+    chosen.inbox.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     inbox = Inbox(chosen.inbox)
     with Receiver((chosen.host, chosen.port), secrets, inbox) as receiver:
         threading.Thread(target=work, args=(inbox,), daemon=True).start()

@@ -68,13 +68,19 @@ async def test_servers_and_tools_outside_the_lists_are_named(instance: Instance)
     server = await key.get("/api/v1/mcp/servers/brain")
     call = await tools.post("/api/v1/mcp/tools/call", {"server": "brain", "tool": "recall", "arguments": {"query": "x"}})
     webhooks = await key.get("/api/v1/webhooks")
+    # Only the list of tools excludes the server (issue 36).
+    other_server = await tools.get("/api/v1/mcp/servers/agents")
+    other_call = await tools.post("/api/v1/mcp/tools/call", {"server": "agents", "tool": "list_plans", "arguments": {}})
 
-    bodies = [cast("dict[str, object]", response.json()) for response in (server, call, webhooks)]
-    assert [response.status_code for response in (server, call, webhooks)] == [403] * 3
+    responses = (server, call, webhooks, other_server, other_call)
+    bodies = [cast("dict[str, object]", response.json()) for response in responses]
+    assert [response.status_code for response in responses] == [403] * 5
     assert [body["not_in_list"] for body in bodies] == [
         {"list": "servers", "value": "brain"},
         {"list": "tools", "value": "brain/recall"},
         {"list": "servers", "value": None},
+        {"list": "tools", "value": "agents"},
+        {"list": "tools", "value": "agents"},
     ]
     assert not any("required_permission" in body for body in bodies)
 

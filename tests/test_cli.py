@@ -12,6 +12,7 @@ import pytest
 
 from rookery.cli import COMMANDS, load_command, split_group
 from tests.deadlines import HANG_S
+from tests.documentation import all_commands
 from tests.processes import run_rookery
 
 HEAVY = {
@@ -90,6 +91,23 @@ def test_the_first_commands_of_a_user_are_listed_first() -> None:
 
     assert names[:4] == ["serve", "init", "doctor", "connect"]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("usual", "other"),
+    [
+        ("--limit", "--top-k"),
+        ("--out", "--output"),
+        ("--timezone", "--time-zone"),
+        ("--status", "--state"),
+        ("--agent", "--agent-id"),
+        ("--no-agent", "--no-agent-id"),
+        ("--grace-hours", "--grace-period-hours"),
+    ],
+)
+def test_every_command_has_the_same_option_for_the_same_thing(usual: str, other: str) -> None:
+    """Issue 36: a command whose option has a name of its own, which is that of a field, takes the usual one too."""
+    assert [command for command, options in all_commands() if other in options and usual not in options] == []
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"]])

@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 from distribution import sbom
 from distribution.build_wheel import build
 from distribution.client.wheel import DEPENDENCIES, build_client
-from distribution.try_wheel import STORED, recall_first_answer
+from distribution.try_wheel import STORED, use_new_server
 from rookery.engines.embedders import model_files
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,7 +54,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_alone_serves_remembers_and_recalls_by_meaning(installed: Path, tmp_path: Path) -> None:
     """Issue 14: `pip install dist/rookery-*.whl` in an empty environment serves, remembers and recalls; D-54."""
-    assert recall_first_answer([installed, "-m", "rookery"], tmp_path / "data") == STORED[0]
+    assert use_new_server([installed, "-m", "rookery"], tmp_path / "data") == STORED[0]
 
     assert not (tmp_path / "data" / "models").exists(), "the graph is opened in the wheel; nothing is written to the data folder"
 

@@ -56,7 +56,7 @@ REFERENCE = ROOT / "docs" / "reference"
 SOURCE = ROOT / "src" / "rookery"
 
 NOT_RAISED = "nothing raises it yet"
-READER_VARIABLES = {"URL", "KEY", "NEW_KEY", "ID", "BACKUP", "SESSION", "RECALL", "MEMORY"}
+READER_VARIABLES = {"URL", "KEY", "NEW_KEY", "ID", "BACKUP", "SESSION", "RECALL", "MEMORY", "CAMPAIGN"}
 """Variables that a reader sets by hand and the terminal of the tests has."""
 
 
@@ -211,6 +211,19 @@ def test_every_documented_command_prints_the_documented_output(model_folder: Pat
                             ), example.where
                         else:
                             terminal.run(example)
+
+
+def test_every_variable_of_a_page_is_set_by_a_line_before(subtests: pytest.Subtests) -> None:
+    """Issue 36: a reader can paste the commands of a page in their order. `$URL` and `$KEY` are those of all guides."""
+    for page in RUN:
+        with subtests.test(page=page.name):
+            assigned = {"URL", "KEY"}
+            for block in blocks(page):
+                for example in commands(block) if block.language in {"sh", "console"} else ():
+                    used = set(re.findall(r"\$([A-Z_]+)\b", example.command)) & READER_VARIABLES
+                    assert used <= assigned, example.where
+                    if example.command.startswith("export "):
+                        assigned |= _parse_assignments(example.command).keys()
 
 
 def test_every_page_is_run_or_has_a_reason() -> None:

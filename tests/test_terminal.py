@@ -16,6 +16,7 @@ import pytest
 from distribution.docs_site.recording import run_at_terminal
 from rookery.cli import COMMANDS
 from rookery.terminal.entries import CommandSection
+from rookery.terminal.output import format_value
 from tests.chat_service import answer, run_chat_service
 from tests.deadlines import HANG_S
 from tests.processes import get_environment, run_rookery
@@ -112,3 +113,19 @@ def test_a_terminal_gets_colours_unless_no_color_is_set() -> None:
     assert _COLOUR.search(_run_at_terminal("keys", "--wrong"))
     for arguments in (["--help"], ["keys", "--wrong"], ["doctor"]):
         assert not _COLOUR.search(_run_at_terminal(*arguments, NO_COLOR="1"))
+
+
+def test_a_narrow_terminal_names_the_columns_that_do_not_fit(tmp_path: Path) -> None:
+    """Issue 36: a column such as the cost is not missing without a word."""
+    assert run_rookery("init", data_dir=tmp_path).returncode == 0
+    narrow = _run_at_terminal("--data-dir", str(tmp_path), "keys", "list", COLUMNS="60", NO_COLOR="1")
+    wide = _run_at_terminal("--data-dir", str(tmp_path), "keys", "list", COLUMNS="400", NO_COLOR="1")
+
+    assert re.search(r"Columns that do not fit this terminal: [a-z_, ]+\. Use a wider one, a pipe or --json to get them\.", narrow)
+    assert "do not fit" not in wide
+
+
+@pytest.mark.parametrize(("number", "text"), [(4.3e-05, "0.000043"), (0.12, "0.12"), (2.0, "2.0"), (1e21, "1000000000000000000000")])
+def test_a_number_has_no_exponent(number: float, text: str) -> None:
+    """Issue 36: money is not printed like physics."""
+    assert format_value(number) == text

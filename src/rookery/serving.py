@@ -11,7 +11,6 @@ import ssl
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import Literal, cast
 
@@ -241,18 +240,14 @@ def _ignore_signal(signum: int, frame: FrameType | None) -> None:
 
 
 def write_starter_servers(settings: Settings) -> None:
-    """Write a servers.json with an example server on the first run, if its program is installed and the file does not exist."""
+    """Write a servers.json with the tool server `time`, which is a dependency, if the file does not exist."""
     path = settings.servers_file
-    if path.exists() or not _has_module("mcp_server_time"):
+    if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # entries often hold tokens
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(_STARTER_SERVERS_JSON.replace("PYTHON", sys.executable.replace("\\", "\\\\")))
-
-
-def _has_module(name: str) -> bool:
-    return any((Path(folder) / name / "__init__.py").is_file() for folder in sys.path)
 
 
 _STARTER_SERVERS_JSON = """{

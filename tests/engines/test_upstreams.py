@@ -199,9 +199,10 @@ async def test_a_url_without_an_mcp_server_fails_to_connect_with_a_reason(legacy
 
 
 async def test_a_refused_connection_is_reported() -> None:
-    """The error names the cause (D-32)."""
-    with pytest.raises(ConnectFailed, match="No connection to"):
-        await connect(make_http_server(f"http://127.0.0.1:{free_port()}/mcp")).__aenter__()
+    """The error names the address with its port, and the cause (D-32; issue 36)."""
+    port = free_port()
+    with pytest.raises(ConnectFailed, match=f"No connection to 127.0.0.1:{port}: the connection was refused"):
+        await connect(make_http_server(f"http://127.0.0.1:{port}/mcp")).__aenter__()
 
 
 async def test_the_configured_headers_are_sent_to_the_upstream(legacy_url: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import re
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -88,6 +90,24 @@ async def test_the_error_does_not_contain_the_resolved_address() -> None:
         await guard(["10.11.12.13"]).resolve_allowed("db.corp.example", 443)
 
     assert "10.11.12.13" not in error.value.message
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "fe80::1%eth0", "169.254.169.254", "10.0.0.1", "::ffff:10.0.0.1", "localhost"])
+async def test_the_error_contains_the_line_that_allows_the_address(host: str) -> None:
+    """Issue 36: the operator writes the line into rookery.toml as it is; a name of this host needs both families."""
+    with pytest.raises(AddressRefused) as error:
+        await EgressGuard().resolve_allowed(host, 80)
+
+    line = re.search(r"egress_allow = (\[.*?\]) in rookery.toml", error.value.message)
+    assert line is not None, error.value.message
+    assert "docs/how-to/manage-tool-servers.md#allowed-addresses" in error.value.message
+    assert await EgressGuard(allow=json.loads(line[1])).resolve_allowed(host, 80)
+
+
+async def test_the_error_for_a_private_address_names_both_settings() -> None:
+    """Issue 36: `egress_private` allows all private networks, `egress_allow` one address."""
+    with pytest.raises(AddressRefused, match=r"by egress_private = true or egress_allow with its address in rookery.toml, and a restart"):
+        await guard(["10.0.0.1"]).resolve_allowed("db.corp.example", 443)
 
 
 @pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "127.1", "0177.0.0.1", "localhost"])

@@ -87,7 +87,7 @@ def test_the_first_login_may_come_while_tool_servers_start(tmp_path: Path) -> No
 
         assert added.status_code == 201
         assert (login.status_code, login.json()["error"]) == (422, "login_failed")
-        assert "No connection to 127.0.0.1" in login.json()["message"]
+        assert "No connection to 127.0.0.1:9: the connection was refused" in login.json()["message"]
         assert listing["count"] > 0
         assert "DeadlockError" not in server.log()
 

@@ -103,7 +103,7 @@ def find_keys_file(data_dir: Path) -> Path | None:
 
 
 class FirstKeysFile:
-    """The file with the first keys, deleted when both keys were used or when it is seven days old."""
+    """The file with the first keys, deleted when both keys were used and it is an hour old, or when it is seven days old."""
 
     def __init__(self, data_dir: Path, db: Database, clock: Clock) -> None:
         self._data_dir = data_dir

@@ -22,6 +22,7 @@ from rookery.backup.creation import BackupRequest, BackupResult
 from rookery.backup.manifest import Manifest
 from rookery.backup.restoration import RestoreResult
 from rookery.kernel.config import Settings
+from rookery.kernel.data_folder import SETTINGS_FILE
 from rookery.kernel.db import Tx
 from rookery.kernel.sealing import KeySource
 from rookery.terminal.context import get_settings
@@ -151,6 +152,8 @@ def _print_backup(result: BackupResult, settings: Settings, *, as_json: bool) ->
         print_notice(
             f"The backup does not contain the secret key {missing_key_id}, which its encrypted values need. Store the key elsewhere."
         )
+    if SETTINGS_FILE in result.content.excluded:
+        print_notice(f"The backup does not contain {settings.data_dir / SETTINGS_FILE}, which has your settings. Keep a copy elsewhere.")
     for file in result.deleted_files:
         print_notice(f"{file} was deleted.")
 
@@ -182,6 +185,11 @@ def _print_restore(result: RestoreResult, settings: Settings, *, as_json: bool) 
     if missing_key_id is not None:
         key_file = "" if result.is_in_database else f"as {folder / 'secret.key'} (chmod 600), or "
         print_notice(f"Before the start, restore the secret key {missing_key_id}: {key_file}in ROOKERY_SECRET_KEY.")
+    if not (folder / SETTINGS_FILE).exists():
+        print_notice(
+            f"No backup has settings, such as those of mail, language models and allowed addresses. If you had a {SETTINGS_FILE},"
+            f" copy it to {folder / SETTINGS_FILE}."
+        )
     if manifest.revision is not None:
         _print_index_steps(manifest, settings, folder)
     print_notice(_NO_RECORDS_MESSAGE if manifest.revision is None else f"To check the result: rookery --data-dir {folder} doctor")

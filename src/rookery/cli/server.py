@@ -106,7 +106,9 @@ def _print_welcome(settings: Settings, result: FirstRunResult, *, embedding_mode
         path = first_run.write_keys_file(settings.data_dir, result, url=settings.public_url_of("/"))
         console.print(f"{listening}; its first keys are in {path}", highlight=False, soft_wrap=True, markup=False)
         console.print(
-            "Copy the keys, then delete that file. The server deletes it once both keys have been used, and after 7 days.", soft_wrap=True
+            "Copy the keys, then delete that file. The server deletes it when both keys have been used and it is one hour old,"
+            " and after 7 days in any case.",
+            soft_wrap=True,
         )
     if settings.has_public_urls:
         console.print(f"Clients reach it at {', '.join(_list_public_urls(settings))}", highlight=False, soft_wrap=True, markup=False)

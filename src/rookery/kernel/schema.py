@@ -30,13 +30,13 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
 from rookery.kernel.clock import format_iso, parse_iso
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.pages import CURSOR_FIELD, MAX_CURSOR_CHARS, Cursor, PageSlice, Position, decode_cursor, digest_list, encode_cursor
 from rookery.kernel.suggestions import suggest
-from rookery.kernel.validation_messages import describe_error
+from rookery.kernel.validation_messages import WORD_PATTERN, describe_error
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -378,7 +378,7 @@ def map_validation_error(error: ValidationError, model: type[BaseModel]) -> Vali
         if detail["type"] == "extra_forbidden":
             text = _unknown_field_message(str(location[-1]), model if len(location) == 1 and number < _MAX_SUGGESTIONS else None)
         else:
-            text = describe_error(detail) + _field_description(detail["type"], location, model)
+            text = describe_error(detail) + _list_usual_values(detail, model)
         errors.setdefault(name[:200], []).append(text)
     if len(details) > _MAX_ERRORS:
         errors.setdefault("body", []).append(f"and {len(details) - _MAX_ERRORS} more errors that are not listed")
@@ -397,9 +397,11 @@ def resolve_alias(name: str, value: T | None, old_name: str, old_value: T | None
     return old_value if value is None else value
 
 
-def _field_description(kind: str, location: Sequence[int | str], model: type[BaseModel]) -> str:
-    """Return the description of a field whose only rule is a pattern, so that the message names the usual values."""
-    info = model.model_fields.get(str(location[0])) if len(location) == 1 and kind == "string_pattern_mismatch" else None
+def _list_usual_values(error: ErrorDetails, model: type[BaseModel]) -> str:
+    """Return the description of a field for words that users choose, which has the usual ones. Others would repeat the rule."""
+    location = error["loc"]
+    is_word = error["type"] == "string_pattern_mismatch" and error.get("ctx", {}).get("pattern") == WORD_PATTERN
+    info = model.model_fields.get(str(location[0])) if len(location) == 1 and is_word else None
     if info is None:
         return ""
     inner = (

@@ -11,8 +11,11 @@ _MAX_VALUE_LENGTH = 60
 _SECRET_WORDS = frozenset({"secret", "secrets", "password", "token", "key"})
 """A field whose name contains one of these words may hold a secret, so its value is not repeated."""
 
+WORD_PATTERN = r"^[a-z][a-z0-9_-]{0,63}$"
+"""The pattern of words that users choose, such as the type of a memory."""
+
 PATTERN_TEXTS: Mapping[str, str] = {
-    r"^[a-z][a-z0-9_-]{0,63}$": "1 to 64 lower-case letters, digits, `_` and `-`, the first one a letter",
+    WORD_PATTERN: "1 to 64 lower-case letters, digits, `_` and `-`, the first one a letter",
     r"^[0-9a-f]{16}$": "16 hexadecimal digits in lower case",
     r"^[0-9a-f]{32}$": "32 hexadecimal digits in lower case",
     r"^[0-9a-f]{32}(,[0-9a-f]{32}){0,3}$": "one to four ids of 32 hexadecimal digits in lower case, separated by commas",

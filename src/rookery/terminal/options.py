@@ -24,9 +24,8 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would b
 WorkspaceOption = Annotated[
     str | None, typer.Option("--workspace", help="The workspace, by name or number; required if there are several.", show_default=False)
 ]
-OutputOption = Annotated[
-    Path | None, typer.Option(help="Write to this new file (mode 0600) instead of the terminal; - is standard output.", show_default=False)
-]
+OUTPUT_HELP = "Write to this new file (mode 0600) instead of the terminal; - is standard output."
+OutputOption = Annotated[Path | None, typer.Option("--out", help=OUTPUT_HELP, show_default=False)]
 
 
 def raise_usage_error(message: str) -> NoReturn:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from decimal import Decimal
 from typing import Protocol, cast
 
 from rich.console import Console
@@ -105,7 +106,7 @@ def print_table(rows: Sequence[Fields], columns: Sequence[str]) -> None:
 
     Args:
         rows: The rows.
-        columns: The columns, most important first; a narrow terminal shows only as many as fit.
+        columns: The columns, most important first; a narrow terminal shows only as many as fit, and a notice names the others.
     """
     console, cells = Console(), [[_table_cell(column, row[column]) for column in columns] for row in rows]
     table = Table()
@@ -116,6 +117,8 @@ def print_table(rows: Sequence[Fields], columns: Sequence[str]) -> None:
     for row in cells:
         table.add_row(*row[: len(table.columns)])
     console.print(table)
+    if hidden := columns[len(table.columns) :]:
+        print_notice(f"Columns that do not fit this terminal: {', '.join(hidden)}. Use a wider one, a pipe or --json to get them.")
 
 
 def is_terminal() -> bool:
@@ -172,6 +175,8 @@ def _to_text(value: object) -> str:
         return ", ".join(f"{name}={item}" for name, item in cast("dict[str, object]", value).items()) or "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{Decimal(repr(value)):f}"  # without an exponent
     return str(value)
 
 

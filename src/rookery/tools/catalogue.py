@@ -14,7 +14,7 @@ from rookery.access.models import Caller
 from rookery.kernel.cancellation import wait_until_set
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.errors import NotInAllowList, RookeryError
+from rookery.kernel.errors import RookeryError
 from rookery.kernel.logs import FailureLog
 from rookery.tools.call_options import DEFAULT_CALL_OPTIONS, CallOptions
 from rookery.tools.catalogue_tool import CatalogueTool, is_tool_allowed, is_tool_disabled
@@ -33,7 +33,7 @@ from rookery.tools.models import (
     has_workspace_sessions,
     limit_features,
 )
-from rookery.tools.servers.registry import ServerRegistry, ServersFileState, is_server_allowed, is_visible_to
+from rookery.tools.servers.registry import ServerRegistry, ServersFileState, is_server_allowed, is_visible_to, require_server_allowed
 from rookery.tools.store import catalogue as store
 from rookery.tools.store import servers as revisions
 from rookery.tools.supervision.session_pool import SessionPool, get_list_holder
@@ -180,8 +180,7 @@ class Catalogue:
         server = self._registry.find(server_id, caller)
         if server is None:
             raise ServerNotFound(server_id, [visible.id for visible in self.list_servers(caller)])
-        if not is_server_allowed(caller, server.id):
-            raise NotInAllowList("servers", server_id, f"This key may only use some servers; {server_id!r} is not among them.")
+        require_server_allowed(caller, server.id)
         if not server.enabled:
             raise ToolDisabled(f"The server {server_id!r} is disabled by the operator.")
         return server

@@ -2336,6 +2336,7 @@ class SearchHit(Memory):
     """A memory found by its words."""
 
     score: float
+    """The value that ranks the memories; comparable within one answer. It is nearly 0 if most memories have the words."""
     highlight: str
 
 

@@ -67,7 +67,10 @@ def create(
     rate_limit: Annotated[int, typer.Option(help="Requests per minute.")] = 600,
     expires: ExpiresOption = None,
     agent_id: Annotated[
-        str | None, typer.Option(help="The agent that the key is bound to; by default a slug of the name.", show_default=False)
+        str | None,
+        typer.Option(
+            "--agent-id", "--agent", help="The agent that the key is bound to; by default a slug of the name.", show_default=False
+        ),
     ] = None,
     ip: Annotated[
         list[str] | None, typer.Option("--ip", help="Allow only these addresses or ranges; may be repeated.", show_default=False)

@@ -39,6 +39,7 @@ ScopesOption = Annotated[
     list[str] | None,
     typer.Option("--scope", help="A scope such as brain:read, mcp:* or *; may be repeated.", show_default=False),
 ]
+AgentIdOption = Annotated[str | None, typer.Option("--agent-id", "--agent", help="The agent that the key is bound to.", show_default=False)]
 EnvironmentName = Literal["live", "test"]
 
 
@@ -52,7 +53,7 @@ def create(
     tier: Annotated[Tier, typer.Option(help="The hourly rate limit.")] = Tier.PRO,
     environment: Annotated[EnvironmentName, typer.Option(help="A test key acts in a separate sandbox.")] = "live",
     expires: ExpiresOption = None,
-    agent_id: Annotated[str | None, typer.Option(help="The agent that the key is bound to.", show_default=False)] = None,
+    agent_id: AgentIdOption = None,
     server: ServersOption = None,
     tool: ToolsOption = None,
     org: OrgsOption = None,
@@ -110,8 +111,8 @@ def change(
     tier: Annotated[Tier | None, typer.Option(help="The hourly rate limit.", show_default=False)] = None,
     expires: ExpiresOption = None,
     never: NeverOption = False,
-    agent_id: Annotated[str | None, typer.Option(help="The agent that the key is bound to.", show_default=False)] = None,
-    no_agent_id: Annotated[bool, typer.Option("--no-agent-id", help="Bind the key to no agent.")] = False,
+    agent_id: AgentIdOption = None,
+    no_agent_id: Annotated[bool, typer.Option("--no-agent-id", "--no-agent", help="Bind the key to no agent.")] = False,
     server: ServersOption = None,
     all_servers: AllServersOption = False,
     tool: ToolsOption = None,

@@ -52,6 +52,10 @@ _USAGE_COLUMNS = (
     "cost",
     "currency",
 )
+_USAGE_TABLE_COLUMNS = (
+    *("day", "model", "cost", "currency", "requests", "failed", "input_tokens", "output_tokens"),
+    *("succeeded", "cancelled", "key_id"),
+)
 _BUDGET_COLUMNS = (
     *("scope", "key_id", "daily", "spent", "reserved", "left", "resets_at", "source", "currency"),
     *("monthly", "month_spent", "month_reserved", "month_left", "month_resets_at", "month_source"),
@@ -179,7 +183,7 @@ def usage(
     if as_json:
         print_json(rows)
     else:
-        print_list(rows, _USAGE_COLUMNS)
+        print_list(rows, _USAGE_COLUMNS, table_columns=_USAGE_TABLE_COLUMNS)
 
 
 @app.command()

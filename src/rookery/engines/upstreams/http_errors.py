@@ -19,6 +19,7 @@ import orjson
 from mcp_types import ErrorData, JSONRPCError
 from pydantic import ValidationError
 
+from rookery.engines.upstreams.connection_failures import describe_connection_failure
 from rookery.engines.upstreams.connection_state import HttpConnectionState
 from rookery.engines.upstreams.error_reasons import find_reason, redact_reason
 from rookery.engines.upstreams.redirects import describe_redirect, follow_redirect
@@ -81,7 +82,7 @@ class ErrorMappingTransport(httpx2.AsyncBaseTransport):
             self._state.needs_login = error.needs_login
             return self._end_session(_UNAUTHORISED, UNSENT_CODE, str(error))
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol) as error:
-            return self._end_session(_BAD_GATEWAY, UNSENT_CODE, f"No connection to {host}: {str(error) or type(error).__name__}")
+            return self._end_session(_BAD_GATEWAY, UNSENT_CODE, describe_connection_failure(request.url, error))
         except httpx2.TransportError as error:
             return self._end_session(_BAD_GATEWAY, BROKEN_CODE, f"The connection to {host} failed: {str(error) or type(error).__name__}")
         if response.status_code < _REDIRECT.start and not self._lacks_result(response, request):

@@ -33,6 +33,7 @@ from mcp.client.auth.utils import (
 from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata, OAuthToken
 from pydantic import AnyUrl, ValidationError
 
+from rookery.engines.upstreams.connection_failures import describe_connection_failure
 from rookery.engines.upstreams.http import build_transport
 from rookery.engines.upstreams.oauth_discovery import (
     MAX_QUOTED_CHARS,
@@ -217,7 +218,7 @@ class _BoundedClient:
         except TimeoutError:
             raise LoginFailed(f"{request.url.host} did not answer within {_REQUEST_TIMEOUT_S:g} s.") from None
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise LoginFailed(f"No connection to {request.url.host}: {str(error) or type(error).__name__}") from error
+            raise LoginFailed(describe_connection_failure(request.url, error)) from error
         headers = [(name, value) for name, value in response.headers.raw if name.lower() in {b"content-type", b"www-authenticate"}]
         return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
 

@@ -18,6 +18,7 @@ import orjson
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 
+from rookery.engines.upstreams.connection_failures import describe_connection_failure
 from rookery.engines.upstreams.connection_state import HttpConnectionState
 from rookery.engines.upstreams.sdk import (
     MAX_MESSAGE_BYTES,
@@ -99,7 +100,7 @@ async def open_sse_streams(url: str, client: httpx2.AsyncClient, state: HttpConn
     try:
         response = await client.send(request, stream=True, follow_redirects=False)
     except httpx2.TransportError as error:
-        raise ConnectFailed(f"No connection to {request.url.host}: {str(error) or type(error).__name__}") from error
+        raise ConnectFailed(describe_connection_failure(request.url, error)) from error
     try:
         if not response.is_success:
             raise ConnectFailed(state.last_error or f"{request.url.host} returned status {response.status_code}.")

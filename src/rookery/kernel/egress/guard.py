@@ -36,6 +36,11 @@ _METADATA_NETWORKS: tuple[_Network, ...] = tuple(
 )
 """Metadata services, where clouds give a machine its credentials. Not all are in ranges that are rejected anyway."""
 
+_LOOPBACK_VALUE = '= ["127.0.0.0/8", "::1/128"]'
+"""The value for names of this host, such as localhost, which may have an address of each family."""
+
+_GUIDE = "docs/how-to/manage-tool-servers.md#allowed-addresses"
+
 _NAT64_NETWORK = IPv6Network("64:ff9b::/96")
 _SITE_LOCAL_NETWORK = IPv6Network("fec0::/10")
 
@@ -79,7 +84,7 @@ class EgressGuard:
         name = host.removeprefix("[").removesuffix("]")
         literal = _parse_address(name)
         if literal is not None:
-            self._require_allowed(literal, f"{name} is")
+            self._require_allowed(literal, f"{name} is", f'= ["{ip_network(literal)}"]')
             return (str(literal),)
         try:
             async with asyncio.timeout(_DNS_TIMEOUT_S):
@@ -92,7 +97,7 @@ class EgressGuard:
         for address in addresses:
             if address is None:
                 raise AddressRefused(f"The host name {name[:253]!r} has an invalid address.")
-            self._require_allowed(address, f"the host name {name!r} has")
+            self._require_allowed(address, f"the host name {name!r} has", _LOOPBACK_VALUE if address.is_loopback else "with its address")
         return tuple(dict.fromkeys(str(address) for address in addresses))
 
     async def require_allowed_url(self, url: str) -> None:
@@ -112,16 +117,19 @@ class EgressGuard:
             raise AddressRefused("The URL must begin with http:// or https:// and name a host.")
         await self.resolve_allowed(host, port or (443 if parts.scheme == "https" else 80))
 
-    def _require_allowed(self, address: _Address, subject: str) -> None:
+    def _require_allowed(self, address: _Address, subject: str, value: str) -> None:
+        """Raise if the address is not allowed. *value* is the advice for egress_allow, which does not show the address of a name."""
         if any(address in network for network in self._allow):
             return
         kind = _classify_address(address)
         if kind == "public" or (kind == "private" and self._allow_private):
             return
         article = "an" if kind[0] in "aeiou" else "a"
-        setting = "ROOKERY_EGRESS_PRIVATE or ROOKERY_EGRESS_ALLOW" if kind == "private" else "ROOKERY_EGRESS_ALLOW"
+        ways = ["egress_private = true"] if kind == "private" else []
+        ways.append(f"egress_allow {value}")
         raise AddressRefused(
-            f"Rookery does not connect to this address: {subject} {article} {kind} address. The operator can allow it by {setting}."
+            f"Rookery does not connect to this address: {subject} {article} {kind} address. The operator can allow it by"
+            f" {' or '.join(ways)} in rookery.toml, and a restart; see {_GUIDE}."
         )
 
 

@@ -58,7 +58,7 @@ class RunReportPrinter:
             yield RunObserver(on_item=self.print_item, on_progress=_progress_callback(progress, title))
 
     def print_report(self, report: RunReport, *, advice: str | None = None) -> None:
-        """Print the report. Exit with code 1 if a memory failed or the run stopped early."""
+        """Print the report, as text without counts that are 0. Exit with code 1 if a memory failed or the run stopped early."""
         fields = _report_fields(report)
         if self.dry_run:
             fields |= {"successes": 0, "would_be_done": self.change_count, "dry_run": True}
@@ -91,7 +91,7 @@ class RunReportPrinter:
         if report.recognised:
             _write(f"recognised: {report.recognised}\n")
         if not sys.stdout.isatty():
-            counts = "".join(f", {self._format_name(name)} {number}" for name, number in report.counts.items())
+            counts = "".join(f", {self._format_name(name)} {number}" for name, number in report.counts.items() if number)
             outcome = f"would be done {self.change_count}" if self.dry_run else f"successes {report.successes}, failures {report.failures}"
             start = f"total {report.total}, {outcome}"
             _write(f"{start}{counts}, duration {report.duration_s:.1f} s\n")
@@ -114,8 +114,9 @@ class RunReportPrinter:
             if self.item_count > len(self.listed_items):
                 _write(f"These are the first {len(self.listed_items):,} of {self.item_count:,}; use a pipe or --json to get all.\n")
         closing = Table(show_header=False)
+        always = {"total", "would_be_done"} if self.dry_run else {"total", "successes", "failures"}
         for name, value in fields.items():
-            if name not in {"stopped", "dry_run", "recognised", "warnings"}:
+            if name not in {"stopped", "dry_run", "recognised", "warnings"} and (value != 0 or name in always):
                 closing.add_row(self._format_name(name), f"{value:,}" if isinstance(value, int) else Text(str(value)))
         console.print(closing)
 

@@ -330,7 +330,12 @@ class RecallResponse(ResponseModel):
 
 
 class SearchHitResponse(MemoryResponse):
-    """A memory found by its words (D-49)."""
+    """
+    A memory found by its words (D-49).
+
+    Attributes:
+        score: The value that ranks the memories; comparable within one answer. It is nearly 0 if most memories have the words.
+    """
 
     score: float
     highlight: str

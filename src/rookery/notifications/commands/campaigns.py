@@ -158,7 +158,10 @@ def schedule(
     at: Annotated[str, typer.Argument(help="A local time, such as 2030-12-01T09:00, or a time with an offset.")],
     *,
     time_zone: Annotated[
-        str | None, typer.Option(help="The zone of a local time, such as Europe/Vienna; by default UTC.", show_default=False)
+        str | None,
+        typer.Option(
+            "--timezone", "--time-zone", help="The zone of a local time, such as Europe/Vienna; by default UTC.", show_default=False
+        ),
     ] = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,

@@ -26,7 +26,7 @@ from rookery.notifications.models import (
 )
 from rookery.notifications.schemas.import_lines import SubscriberFormat, export_lines, iter_batches, list_attribute_names
 from rookery.notifications.schemas.subscribers import serialize_report, serialize_subscriber
-from rookery.terminal.options import JsonOption, OutputOption, WorkspaceOption, open_existing_file, open_new_file, raise_usage_error
+from rookery.terminal.options import OUTPUT_HELP, JsonOption, WorkspaceOption, open_existing_file, open_new_file, raise_usage_error
 from rookery.terminal.output import Fields, print_json, print_list, print_notice, show_progress
 
 app = typer.Typer(no_args_is_help=True)
@@ -104,7 +104,7 @@ def import_(
 def export(
     context: typer.Context,
     *,
-    output: OutputOption = Path("-"),
+    output: Annotated[Path, typer.Option("--out", "--output", help=OUTPUT_HELP, show_default=False)] = Path("-"),
     format: FormatOption = None,
     workspace: WorkspaceOption = None,
 ) -> None:

@@ -34,7 +34,7 @@ from rookery.tools.models import BuiltinTarget, CallOutcome, CallRecord, JsonObj
 from rookery.tools.ports import AgentSessionChecker, ToolCallLimiter
 from rookery.tools.recent_links import RecentLinks
 from rookery.tools.servers.kill_switch import KillSwitch
-from rookery.tools.servers.registry import is_server_allowed
+from rookery.tools.servers.registry import require_server_allowed
 from rookery.tools.supervision.session_pool import SessionPool
 
 _MAX_ERROR_LENGTH = 4000
@@ -274,8 +274,8 @@ def _to_outcome(call: ToolCall, result: ToolResult, lookup: CacheLookup | None) 
 def _require_allowed(call: ToolCall) -> None:
     if not is_tool_allowed(call.caller, call.server.id, call.tool):
         name = f"{call.server.id}/{call.tool}"
-        if not is_server_allowed(call.caller, call.server.id):
-            raise NotInAllowList("servers", call.server.id, f"This key may only use some servers; {call.server.id!r} is not among them.")
+        if call.caller.servers is not None:
+            require_server_allowed(call.caller, call.server.id)
         raise NotInAllowList("tools", name, f"This key may only use some tools; {name!r} is not among them.")
 
 

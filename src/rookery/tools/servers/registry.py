@@ -11,6 +11,7 @@ import structlog
 from rookery.access.models import Caller
 from rookery.kernel import globs
 from rookery.kernel.clock import Clock, utc_now
+from rookery.kernel.errors import NotInAllowList
 from rookery.tools.models import Server
 from rookery.tools.servers.servers_file import InvalidServersFile, ServersFile, read_servers_file
 
@@ -145,6 +146,19 @@ def is_visible_to(caller: Caller, server: Server) -> bool:
     if server.owner is not None:
         return server.owner == caller.workspace_id
     return server.workspaces is None or caller.public_workspace_id in server.workspaces
+
+
+def require_server_allowed(caller: Caller, server_id: str) -> None:
+    """
+    Check the key's allow-lists for a server id (D-23).
+
+    Raises:
+        NotInAllowList: The list of servers has not this one, or that of tools has none of its tools.
+    """
+    if caller.servers is not None and server_id not in caller.servers:
+        raise NotInAllowList("servers", server_id, f"This key may only use some servers; {server_id!r} is not among them.")
+    if not is_server_allowed(caller, server_id):
+        raise NotInAllowList("tools", server_id, f"This key may only use some tools; none of the server {server_id!r} is among them.")
 
 
 def is_server_allowed(caller: Caller, server_id: str) -> bool:

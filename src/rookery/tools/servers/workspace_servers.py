@@ -21,7 +21,7 @@ from rookery.access.workspaces import require_workspace
 from rookery.kernel.clock import Clock, format_iso
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.egress import AddressRefused, EgressGuard
-from rookery.kernel.errors import Conflict, NotFound, NotInAllowList, RookeryError, ValidationFailed
+from rookery.kernel.errors import Conflict, NotFound, RookeryError, ValidationFailed
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.kernel.sealing import SealContext, Sealer
@@ -29,7 +29,7 @@ from rookery.tools.models import CommandTarget, JsonObject, Server, ServerStatus
 from rookery.tools.servers.entries import RESERVED_IDS, SERVER_ID_PATTERN, VARIABLE_PATTERN, InvalidServerEntry, ServerEntry
 from rookery.tools.servers.entry_secrets import find_exposed_secrets, find_plaintext_secrets, get_secret_destination
 from rookery.tools.servers.header_forwarding import is_hop_by_hop
-from rookery.tools.servers.registry import ServerRegistry, is_server_allowed
+from rookery.tools.servers.registry import ServerRegistry, is_server_allowed, require_server_allowed
 from rookery.tools.store import servers as store
 
 _log = structlog.stdlib.get_logger("rookery.tools")
@@ -145,8 +145,7 @@ class WorkspaceServers:
         """
         if not SERVER_ID_PATTERN.fullmatch(server_id) or server_id in RESERVED_IDS:
             raise ValidationFailed({"id": [_explain_invalid_id(server_id)]})
-        if not is_server_allowed(caller, server_id):
-            raise NotInAllowList("servers", server_id, f"This key may only use some servers; {server_id!r} is not among them.")
+        require_server_allowed(caller, server_id)
         entry = _without_absent(entry)
         await self._validate_entry(server_id, entry, secrets)
         other = self._registry.find(server_id, caller)

@@ -1,0 +1,1 @@
+"""An older version's data folder under this version: `make upgrade-check`."""
