@@ -46,6 +46,10 @@ class SwitchableCounter:
         self._count_call()
         return self.counts.spend(key, limit=limit, window_us=window_us, now_us=now_us)
 
+    async def refund(self, key: str, *, limit: int, started_at_us: int) -> None:
+        self._count_call()
+        self.counts.refund(key, limit=limit, started_at_us=started_at_us)
+
     async def peek(self, key: str, *, window_us: int, now_us: int) -> WindowCount:
         self._count_call()
         return self.counts.peek(key, window_us=window_us, now_us=now_us)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -144,6 +145,12 @@ class LocalCounter:
             self._counts.popitem(last=False)
         return count
 
+    def refund(self, key: str, *, limit: int, started_at_us: int) -> None:
+        """Give back one request as `RateLimitCounter.refund` does."""
+        count = self._counts.get(key)
+        if count is not None and count.started_at_us == started_at_us and count.used > 0:
+            self._counts[key] = WindowCount(min(count.used, limit) - 1, started_at_us)
+
     def peek(self, key: str, *, window_us: int, now_us: int) -> WindowCount:
         """Return the count as `RateLimitCounter.peek` does."""
         count = self._counts.get(key)
@@ -190,6 +197,17 @@ class RateLimiter:
             count = self._local_counter.spend(name, limit=local_limit, window_us=window_us, now_us=now)
             return RateLimitStatus(rate_limit, count.used, count.started_at_us, now, local_limit=local_limit)
         return RateLimitStatus(rate_limit, count.used, count.started_at_us, now)
+
+    async def refund(self, name: str, status: RateLimitStatus) -> None:
+        """Give back the request of *name* that `consume` admitted with *status*. If the counter is unavailable, it stays spent."""
+        limit = status.rate_limit.limit
+        if limit is None:
+            return
+        if status.local_limit is not None:
+            self._local_counter.refund(name, limit=status.local_limit, started_at_us=status.started_at_us)
+            return
+        with suppress(EngineUnavailable):
+            await self._breaker.call(lambda: self._counter.refund(name, limit=limit, started_at_us=status.started_at_us))
 
     async def get_status(self, name: str, rate_limit: RateLimit, now: int) -> RateLimitStatus:
         """Return the status of *name* without counting a request."""

@@ -13,7 +13,7 @@ import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from urllib.parse import unquote
 from weakref import WeakSet
 
@@ -76,6 +76,19 @@ else
 end
 redis.call('SET', KEYS[2], used, 'PX', ARGV[5])
 return {used, started}
+"""
+
+_REFUND = """
+if redis.call('EXISTS', KEYS[2]) == 1 then
+  return {0, 0}
+end
+local count = redis.call('HMGET', KEYS[1], 'started', 'used')
+local started, used = tonumber(count[1]), tonumber(count[2])
+if started == tonumber(ARGV[1]) and used > 0 then
+  redis.call('HSET', KEYS[1], 'used', math.min(used, tonumber(ARGV[2])) - 1)
+end
+redis.call('SET', KEYS[2], 0, 'PX', ARGV[3])
+return {0, 0}
 """
 
 _PEEK = """
@@ -151,6 +164,14 @@ class _Server:
         )
 
 
+class _Scripts(NamedTuple):
+    """The scripts of a client."""
+
+    spend: AsyncScript
+    refund: AsyncScript
+    peek: AsyncScript
+
+
 class ValkeyCounter:
     """
     A `RateLimitCounter` on a server. Connections are opened by requests, at most `_MAX_CONNECTIONS`.
@@ -166,7 +187,7 @@ class ValkeyCounter:
         self._timeout_s = timeout_s
         self._pool: _ConnectionPool | None = None
         self._client: redis.asyncio.Redis | None = None
-        self._scripts: tuple[AsyncScript, AsyncScript] | None = None
+        self._scripts: _Scripts | None = None
         self._id_prefix = f"{_ID_PREFIX}{secrets.token_hex(8)}:"
         self._numbers = itertools.count()
 
@@ -194,13 +215,16 @@ class ValkeyCounter:
         return cls(server, timeout_s=timeout_s)
 
     async def spend(self, key: str, *, limit: int, window_us: int, now_us: int) -> WindowCount:
-        spend, _ = self._open()
+        spend = self._open().spend
         retention_ms = max(1, _RETENTION_FACTOR * window_us // 1000)
-        keys = [_KEY_PREFIX + key, f"{self._id_prefix}{next(self._numbers)}"]
+        keys = [_KEY_PREFIX + key, self._make_id()]
         return await self._run(spend, keys, now_us, window_us, limit, retention_ms, min(retention_ms, _ID_RETENTION_MS))
 
+    async def refund(self, key: str, *, limit: int, started_at_us: int) -> None:
+        await self._run(self._open().refund, [_KEY_PREFIX + key, self._make_id()], started_at_us, limit, _ID_RETENTION_MS)
+
     async def peek(self, key: str, *, window_us: int, now_us: int) -> WindowCount:
-        _, peek = self._open()
+        peek = self._open().peek
         return await self._run(peek, [_KEY_PREFIX + key], now_us, window_us)
 
     async def close(self) -> None:
@@ -211,11 +235,14 @@ class ValkeyCounter:
         if pool is not None:
             await pool.disconnect()
 
-    def _open(self) -> tuple[AsyncScript, AsyncScript]:
+    def _make_id(self) -> str:
+        return f"{self._id_prefix}{next(self._numbers)}"
+
+    def _open(self) -> _Scripts:
         if self._scripts is None:
             self._pool = self._server.make_pool()
             self._client = redis.asyncio.Redis(connection_pool=self._pool)
-            self._scripts = self._client.register_script(_SPEND), self._client.register_script(_PEEK)
+            self._scripts = _Scripts(*map(self._client.register_script, (_SPEND, _REFUND, _PEEK)))
         return self._scripts
 
     async def _run(self, script: AsyncScript, keys: Sequence[str], *arguments: int) -> WindowCount:
