@@ -19,6 +19,7 @@ from rookery.kernel.db.leases import make_worker_id
 from rookery.kernel.errors import EngineUnavailable, RookeryError, StorageFull
 from rookery.kernel.ids import uuid7
 from rookery.kernel.jobs import Job, JobDeferred, JobDone, JobFailed, JobKind, JobOutcome, JobPaused, JobQueue, JobWorker, jobs
+from rookery.kernel.workspace_shares import WorkspaceShares
 from tests.conftest import FakeClock, eventually
 from tests.deadlines import HANG_S
 from tests.processes import earlier_worker_id
@@ -57,6 +58,27 @@ async def test_jobs_are_claimed_once_in_order_and_in_batches(database: Database,
     assert counts == [4, 2, 0]
     assert handler.batches == [[0, 1, 2, 3], [4, 5]]
     assert await queue.count_pending("Embed", 1) == 0
+
+
+async def test_beside_a_backlog_a_quiet_workspace_waits_for_one_small_batch(database: Database, clock: FakeClock) -> None:
+    """Issue 36: its jobs are a batch of their own, which is the next one. While it is active, the batches of the backlog are small."""
+    shares = WorkspaceShares(cores=2, monotonic=lambda: clock().timestamp())
+    queue, handler = JobQueue(database, clock, uuid7), Recorder()
+    worker = JobWorker(queue, [JobKind(name="Embed", handler=handler, batch_size=32, shares=shares)], lease_s=30)
+    await _fill(queue, 100)
+    shares.record_request(1)
+    await worker.run_ready("Embed")
+    shares.record_request(2)
+    clock.advance(seconds=0.1)
+    await worker.run_ready("Embed")
+    await database.write(lambda tx: queue.enqueue_many(tx, "Embed", [(2, {"n": "quiet"}), (2, {"n": "second"})]))
+    for _ in range(2):
+        await worker.run_ready("Embed")
+    clock.advance(seconds=6)
+    await worker.run_ready("Embed")
+
+    assert [len(batch) for batch in handler.batches] == [32, 4, 2, 4, 32]
+    assert handler.batches[2] == ["quiet", "second"]
 
 
 @pytest.mark.parametrize(("batch_size", "first"), [(6, [[0, 1, 2, 20, 100, 101]]), (1, [[0], [20], [100], [1], [101], [2]])])

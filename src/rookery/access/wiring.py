@@ -80,6 +80,7 @@ class AccessServices:
             usage=self.usage,
             clock=runtime.clock,
             trusted_proxies=parse_proxies(runtime.settings.trusted_proxies),
+            shares=runtime.shares,
         )
 
     @cached_property
