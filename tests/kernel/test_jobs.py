@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import cast
+from typing import Literal, TypeVar, cast
 
 import pytest
 from sqlalchemy import func, select, update
@@ -23,6 +23,8 @@ from rookery.kernel.workspace_shares import WorkspaceShares
 from tests.conftest import FakeClock, eventually
 from tests.deadlines import HANG_S
 from tests.processes import earlier_worker_id
+
+T = TypeVar("T")
 
 
 class Recorder:
@@ -58,6 +60,75 @@ async def test_jobs_are_claimed_once_in_order_and_in_batches(database: Database,
     assert counts == [4, 2, 0]
     assert handler.batches == [[0, 1, 2, 3], [4, 5]]
     assert await queue.count_pending("Embed", 1) == 0
+
+
+class _LossyDatabase:
+    """A record store whose connection breaks once at a write, before or after the commit."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self.dialect = db.dialect
+        self.breaks: Literal["before", "after"] | None = None
+
+    async def write(self, work: Callable[[Tx], T], *, is_synced: bool = True) -> T:
+        """Run *work*, or break."""
+        moment, self.breaks = self.breaks, None
+        if moment == "before":
+            raise EngineUnavailable("database", "the connection was lost")
+        result = await self._db.write(work, is_synced=is_synced)
+        if moment == "after":
+            raise EngineUnavailable("database", "the connection was lost")
+        return result
+
+    async def read(self, work: Callable[[Tx], T]) -> T:
+        """Run *work*."""
+        return await self._db.read(work)
+
+    async def read_from_replica(self, work: Callable[[Tx], T]) -> T:
+        """Run *work*."""
+        return await self._db.read_from_replica(work)
+
+    async def lookup(self, work: Callable[[Tx], T]) -> T:
+        """Run *work*."""
+        return await self._db.lookup(work)
+
+    async def close(self) -> None:
+        """Do nothing: the store is closed by its fixture."""
+
+
+@pytest.mark.parametrize("is_claim_lost", [True, False], ids=["the answer to a claim", "an outcome"])
+async def test_jobs_whose_claim_or_outcome_was_lost_do_not_wait_for_their_lease(
+    database: Database, clock: FakeClock, *, is_claim_lost: bool
+) -> None:
+    """Issue 36: after PostgreSQL was killed, memories that a living process had claimed were not indexed until their lease ended."""
+    lossy, runs, taken_over = _LossyDatabase(database), list[int](), list[bool]()
+    queue = JobQueue(lossy, clock, uuid7)
+    await _fill(queue, 3)
+
+    async def break_claim() -> None:
+        if is_claim_lost and not runs and not taken_over:
+            taken_over.append(False)
+            lossy.breaks = "after"
+
+    async def run(batch: Sequence[Job]) -> Mapping[str, JobOutcome]:
+        runs.append(len(batch))
+        taken_over.append(batch[0].is_taken_over)
+        if not is_claim_lost and len(runs) == 1:
+            lossy.breaks = "before"
+        return {}
+
+    worker = JobWorker(queue, [JobKind(name="Embed", handler=run, batch_size=4, before_claim=break_claim)], lease_s=3600)
+    await worker.start()
+    try:
+
+        async def is_empty() -> bool:
+            return await queue.count_pending("Embed", 1) == 0
+
+        await eventually(is_empty)
+    finally:
+        await worker.stop()
+
+    assert taken_over == [False, True]
 
 
 async def test_beside_a_backlog_a_quiet_workspace_waits_for_one_small_batch(database: Database, clock: FakeClock) -> None:

@@ -127,6 +127,7 @@ _SELECT_WAITING = (
     .order_by(jobs.c.id)
     .limit(bindparam("at_most"))
 )
+_SELECT_HELD = select(jobs.c.id).where(jobs.c.kind == bindparam("of_kind"), jobs.c.owner == bindparam("holder"))
 _SELECT_STATS = (
     select(
         jobs.c.kind,
@@ -362,6 +363,9 @@ class JobWorker:
         self._poll_interval_s = poll_interval_s
         self._worker_id = make_worker_id(jobs.ids())
         self._tasks: list[asyncio.Task[None]] = []
+        self._running_ids: set[str] = set()
+        self._interrupted_kinds: set[str] = set()
+        """The kinds whose last claim or outcome may have been lost with a connection to the record store."""
         self._last_workspaces: dict[str, int] = {}
         """The workspace that had the last turn, by kind."""
         self._paused = {kind.name: LimitedWarning(_log, "jobs.paused") for kind in self._kinds}
@@ -406,6 +410,8 @@ class JobWorker:
             wake.clear()
             is_paused, delay_s = False, self._poll_interval_s
             try:
+                if kind.name in self._interrupted_kinds:
+                    await self._release_lost(kind)
                 delay_s = await self._get_claim_delay(kind, is_woken=is_woken)
                 if delay_s:
                     batch = []
@@ -418,6 +424,7 @@ class JobWorker:
                         is_paused = await self._run_batch(kind, batch)
             except Exception as error:
                 failures.report(error, kind=kind.name)
+                self._interrupted_kinds.add(kind.name)
                 batch, is_paused = [], True
             if is_paused:
                 await asyncio.sleep(_PAUSE_DELAYS_S[min(pauses, len(_PAUSE_DELAYS_S) - 1)])
@@ -544,6 +551,14 @@ class JobWorker:
 
     async def _run_batch(self, kind: JobKind, batch: Sequence[Job]) -> bool:
         """Run the batch and store the outcome of each job; return whether the kind should pause."""
+        ids = {job.id for job in batch}
+        self._running_ids |= ids
+        try:
+            return await self._run_and_record(kind, batch)
+        finally:
+            self._running_ids -= ids
+
+    async def _run_and_record(self, kind: JobKind, batch: Sequence[Job]) -> bool:
         keeper = asyncio.create_task(self._renew_lease(batch))
         try:
             outcomes = await self._call_handler(kind, batch)
@@ -620,6 +635,23 @@ class JobWorker:
         )
         if is_last and kind.on_failed is not None:
             kind.on_failed(tx, job)
+
+    async def _release_lost(self, kind: JobKind) -> None:
+        """
+        Release the jobs that this worker has and does not run, so that they do not wait for the end of their lease.
+
+        The store may have committed a claim whose answer was lost, or not have stored the outcome of a batch. Then the jobs have run.
+        """
+        now, look = self._jobs.clock(), {"of_kind": kind.name, "holder": self._worker_id}
+
+        def release(tx: Tx) -> None:
+            held_ids = [row.text("id") for row in tx.fetch_all(_SELECT_HELD, look)]
+            lost_ids = [job_id for job_id in held_ids if job_id not in self._running_ids]
+            if lost_ids:
+                _LEASES.release(tx, lost_ids, self._worker_id, at=now, mark=_TAKEN_OVER)
+
+        await self._jobs.db.write(release)
+        self._interrupted_kinds.discard(kind.name)
 
     async def _renew_lease(self, batch: Sequence[Job]) -> None:
         """Renew the lease for as long as the batch runs."""
