@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from contextvars import Context
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,7 @@ async def test_a_quiet_workspace_does_not_wait_for_the_queue_of_another(clock: F
     for workspace in (_BUSY, _QUIET):
         shares.record_request(workspace)
     async with shares.take(_BUSY):
-        waiting = asyncio.create_task(_count_parallel(shares, _BUSY, 50))
+        waiting = asyncio.create_task(_count_parallel(shares, _BUSY, 50), context=Context())
         await asyncio.sleep(0)
         async with asyncio.timeout(HANG_S), shares.take(_QUIET):
             assert not waiting.done()
@@ -103,7 +104,7 @@ async def test_work_does_not_wait_for_a_holder_that_computes_nothing(clock: Fake
     for workspace in (_BUSY, _QUIET):
         shares.record_request(workspace)
     async with shares.take(_BUSY):
-        waiting = asyncio.create_task(_count_parallel(shares, _BUSY, 1))
+        waiting = asyncio.create_task(_count_parallel(shares, _BUSY, 1), context=Context())
         await asyncio.sleep(0)
         clock.advance(seconds=3)
         shares.record_request(_QUIET)
@@ -120,13 +121,33 @@ async def test_a_sandbox_has_a_share_of_its_own(tmp_path: Path) -> None:
     shares.close()
 
 
+async def test_a_block_within_a_block_needs_no_further_slot(clock: FakeClock) -> None:
+    """A tool that recalls would otherwise wait for itself."""
+    shares = _make_shares(clock)
+    for workspace in (_BUSY, _QUIET):
+        shares.record_request(workspace)
+    async with asyncio.timeout(HANG_S), shares.take(_BUSY), shares.take(_BUSY):
+        pass
+
+    assert await _count_parallel(shares, _BUSY) == 1
+
+
+async def test_a_block_that_waits_for_something_else_frees_its_slot(clock: FakeClock) -> None:
+    """A call of a slow tool server does not stop the other calls of its workspace."""
+    shares = _make_shares(clock)
+    for workspace in (_BUSY, _QUIET):
+        shares.record_request(workspace)
+    async with shares.take(_BUSY, max_hold_s=0.01):
+        assert await asyncio.wait_for(asyncio.create_task(_count_parallel(shares, _BUSY, 2), context=Context()), HANG_S) == 1
+
+
 async def test_a_cancelled_wait_frees_its_place(clock: FakeClock) -> None:
     """A client that disconnects while its request waits does not block the next ones."""
     shares = _make_shares(clock)
     for workspace in (_BUSY, _QUIET):
         shares.record_request(workspace)
     async with shares.take(_BUSY):
-        waiting = asyncio.create_task(_count_parallel(shares, _BUSY, 1))
+        waiting = asyncio.create_task(_count_parallel(shares, _BUSY, 1), context=Context())
         await asyncio.sleep(0.01)
         waiting.cancel()
         await asyncio.wait({waiting})
@@ -142,7 +163,7 @@ async def test_processes_share_the_cores_until_one_is_killed(tmp_path: Path) -> 
         assert await asyncio.to_thread(holder.stdout.readline) == "True\n"
         shares = WorkspaceShares(tmp_path, number=1, count=2, cores=2)
         assert shares.is_contended(_BUSY), "by the requests of the other process"
-        waiting = asyncio.create_task(_count_parallel(shares, _BUSY, 1))
+        waiting = asyncio.create_task(_count_parallel(shares, _BUSY, 1), context=Context())
         await asyncio.sleep(0.05)
         with shares.try_indexing() as is_taken:
             assert (waiting.done(), is_taken) == (False, False)

@@ -20,6 +20,7 @@ import struct
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -48,6 +49,9 @@ _ENTRIES = 64
 _TABLE_BYTES = _ENTRIES * _ENTRY.size
 _INDEXING = "indexing"
 """The owner of the slot for the indexing of backlogs. Slots of requests belong to a workspace."""
+
+_OWN_WORKSPACES: ContextVar[frozenset[int]] = ContextVar("own_workspaces", default=frozenset())
+"""The workspaces for which the current task computes already."""
 
 _FILE_NAME = "shares"
 
@@ -112,17 +116,37 @@ class WorkspaceShares:
         return len(active) > 1 or (workspace_id is not None and bool(active - {workspace_id}))
 
     @asynccontextmanager
-    async def take(self, workspace_id: int) -> AsyncGenerator[None]:
-        """Compute for a workspace in the block, which starts at once unless others are active and its share is in use."""
-        if not self.is_contended(workspace_id):
+    async def take(self, workspace_id: int, *, max_hold_s: float | None = None) -> AsyncGenerator[None]:
+        """
+        Compute for a workspace in the block, which starts at once unless others are active and its share is in use.
+
+        A block within a block of the same workspace needs no further slot.
+
+        Args:
+            max_hold_s: Time after which the slot is free, although the block runs: it then probably waits for something else, such as a
+                tool server. None: the block holds the slot to its end.
+        """
+        if workspace_id in _OWN_WORKSPACES.get() or not self.is_contended(workspace_id):
             yield
             return
         slot = await self._wait_for_slot(workspace_id)
+        is_held = slot is not None
+
+        def release() -> None:
+            nonlocal is_held
+            if is_held and slot is not None:
+                is_held = False
+                self._release(workspace_id, slot)
+
+        timer = None if max_hold_s is None else asyncio.get_running_loop().call_later(max_hold_s, release)
+        token = _OWN_WORKSPACES.set(_OWN_WORKSPACES.get() | {workspace_id})
         try:
             yield
         finally:
-            if slot is not None:
-                self._release(workspace_id, slot)
+            _OWN_WORKSPACES.reset(token)
+            if timer is not None:
+                timer.cancel()
+            release()
 
     @contextmanager
     def try_indexing(self) -> Generator[bool]:
