@@ -102,7 +102,8 @@ async def test_tokens_of_webhooks_are_hidden_and_kept(rig: NotificationRig) -> N
     assert all(token not in json.dumps([shown, changed]) for token in tokens)
     assert str(shown[0]["url"]).startswith("http://127.0.0.1:1/services/T1/***-")
     assert [channel["id"] for channel in changed] == [channel["id"] for channel in reversed(shown)]
-    assert all(url in (await rig.caller.get("/v1/notify/subscribers/export")).text for url in urls)
+    export = (await rig.caller.get("/v1/notify/subscribers/export")).text
+    assert all(url in export for url in urls)
 
 
 async def test_tokens_of_addresses_are_hidden_and_kept(rig: NotificationRig) -> None:
