@@ -14,7 +14,7 @@ from sqlalchemy import func, select, update
 
 from benchmarks.jobs import fill, run_workers
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Database, Tx, fetch_count
+from rookery.kernel.db import Database, Dialect, Tx, fetch_count
 from rookery.kernel.db.leases import make_worker_id
 from rookery.kernel.errors import EngineUnavailable, RookeryError, StorageFull
 from rookery.kernel.ids import uuid7
@@ -67,7 +67,7 @@ class _LossyDatabase:
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self.dialect = db.dialect
+        self.dialect: Dialect = db.dialect
         self.breaks: Literal["before", "after"] | None = None
 
     async def write(self, work: Callable[[Tx], T], *, is_synced: bool = True) -> T:
