@@ -121,7 +121,7 @@ class _ConnectionPool(redis.asyncio.BlockingConnectionPool):
         self._outdated: WeakSet[AbstractConnection] = WeakSet()
 
     def renew_idle(self) -> None:
-        """Open each connection that is idle now anew before its next use."""
+        """Let each connection that is idle now connect again before its next use."""
         self._outdated.update(self._available_connections)
 
     async def ensure_connection(self, connection: AbstractConnection) -> None:
@@ -262,7 +262,7 @@ class ValkeyCounter:
         """
         Run *script*. If its connection is lost or does not answer, run it on a new one.
 
-        All idle connections are then opened anew, because what ended one has probably ended the others: a restart of the server, or a
+        All idle connections then connect again at their next use, because what ended one has probably ended the others: a restart of the server, or a
         firewall that forgets idle connections.
 
         Raises:
