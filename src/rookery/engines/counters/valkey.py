@@ -262,8 +262,8 @@ class ValkeyCounter:
         """
         Run *script*. If its connection is lost or does not answer, run it on a new one.
 
-        All idle connections then connect again at their next use, because what ended one has probably ended the others: a restart of the server, or a
-        firewall that forgets idle connections.
+        All idle connections then connect again at their next use, because what ended one has probably ended the others: a restart of the
+        server, or a firewall that forgets idle connections.
 
         Raises:
             EngineUnavailable: The server refused connections for `_RECONNECT_TIME_S`, or did not reply to any attempt.
