@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     options = parser.parse_args()
     figures: dict[str, object] = {"load_before": os.getloadavg()[0]}
-    with tempfile.TemporaryDirectory(prefix="rookery-notifications-") as name, _receiver() as receiver:
+    with tempfile.TemporaryDirectory(prefix="rookery-notifications-") as name, run_receiver() as receiver:
         with run_server(Path(name) / "throughput", egress_allow="127.0.0.0/8") as running:
             figures["throughput"] = _measure_throughput(running, receiver, _lines(receiver, options.subscribers))
         with run_mail_receiver() as mails, run_server(Path(name) / "mail", smtp=mails.address) as running:
@@ -200,7 +200,8 @@ class ReceiverProcess:
 
 
 @contextmanager
-def _receiver() -> Generator[ReceiverProcess]:
+def run_receiver() -> Generator[ReceiverProcess]:
+    """Run a receiver until the block ends."""
     parent_pipe, child_pipe = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_serve, args=(child_pipe,), daemon=True)
     process.start()

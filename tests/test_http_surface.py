@@ -317,3 +317,14 @@ async def test_a_setting_chooses_the_mode_of_recall(
     assert called.status_code == 200, called.text
     assert called.json()["result"]["structuredContent"]["memories"][0]["score"] == recalled["score"]
     assert settings.recall_mode == "hybrid"
+
+
+@pytest.mark.embedded_store
+async def test_a_nearly_full_disk_is_not_ready_for_writes(settings: Settings) -> None:
+    """Issue 36: writes are refused with 507 then, so a check of the server must show it. Reads work, so the status is 200."""
+    async with run_instance(replace(settings, min_free_disk_mb=10**9)) as instance:
+        response = await instance.caller(None).get("/readyz")
+
+    body = response.json()
+    assert (response.status_code, body["status"]) == (200, "degraded")
+    assert body["engines"]["database"].startswith("accepts only reads: Less than 1,000,000,000 MiB are free")

@@ -260,11 +260,16 @@ async def _check_memory(rookery: Rookery) -> list[DoctorFinding]:
 
 async def _indexes(rookery: Rookery) -> list[DoctorFinding]:
     """Compare the indexes with the records, workspace by workspace."""
-    compared = await rookery.memory.index_check.compare()
-    if not compared.gaps:
+    compared, orphans = await rookery.memory.index_check.compare(), await rookery.memory.orphaned_texts.count()
+    findings = list[DoctorFinding]()
+    if orphans:
+        text = f"the full-text index contains {format_count(orphans, 'text')} without a memory, which a killed process left"
+        findings.append(
+            DoctorFinding("indexes", "problem", text, advice="Erase them: rookery brain:forget --traces (the server may keep running)")
+        )
+    if not compared.gaps and not orphans:
         text = f"both contain the {format_count(compared.expected, 'memory', 'memories')} that the records mark as indexed"
         return [DoctorFinding("indexes", "ok", text)]
-    findings = list[DoctorFinding]()
     for gap in compared.gaps[:_MAX_LISTED]:
         name = "vector index" if gap.index == "vectors" else "full-text index"
         text = (

@@ -31,6 +31,7 @@ from rookery.engines import counters, detection, notification_channels, similari
 from rookery.engines.judge_models import GeneratorJudge
 from rookery.engines.text_generators.canned import CannedGenerator
 from rookery.kernel import idempotency_store
+from rookery.kernel.available_cores import count_available_cores
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database, Tx, open_channel, open_database
@@ -40,7 +41,7 @@ from rookery.kernel.domain import Domain, Probe
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.engine_breakers import EngineBreakers
 from rookery.kernel.engine_writes import READS_ONLY
-from rookery.kernel.errors import OUTAGES, EngineUnavailable
+from rookery.kernel.errors import OUTAGES, EngineUnavailable, StorageFull
 from rookery.kernel.events import EventBus
 from rookery.kernel.http.operation_tools import OperationServer
 from rookery.kernel.ids import IdFactory, uuid7
@@ -53,6 +54,7 @@ from rookery.kernel.sealing import KeyRotation, KeySource, SealedColumn, Sealer
 from rookery.kernel.server_group import ServerGroup
 from rookery.kernel.wakeups import Wakeups
 from rookery.kernel.working_context import CallSession, WorkingContext, WorkingContextFinder
+from rookery.kernel.workspace_shares import WorkspaceShares
 from rookery.memory.core_wiring import MemoryCore
 from rookery.memory.indexing import DELETE_JOB
 from rookery.memory.store import records as memory_records
@@ -355,7 +357,8 @@ def build_platform(
     db = InstrumentedDatabase(store, metrics, breaker=breakers.database)
     settings.require_secret_key()
     wakeups = Wakeups(open_channel(settings.database_url.reveal(), db) if settings.postgres_notify else None)
-    runtime = Runtime(settings, db=db, bus=EventBus(), clock=clock, ids=ids, wakeups=wakeups, breakers=breakers)
+    shares = WorkspaceShares(group.folder, number=group.number, count=group.count, cores=count_available_cores())
+    runtime = Runtime(settings, db=db, bus=EventBus(), clock=clock, ids=ids, wakeups=wakeups, breakers=breakers, shares=shares)
     runtime.on_close(db.close)
     runtime.on_close(wakeups.close)
     counter = counters.open(settings.counters.reveal(), data_dir=settings.data_dir, verify_ssl=settings.verify_ssl)
@@ -520,6 +523,10 @@ def _collect_probes(runtime: Runtime, domains: Sequence[Domain]) -> dict[str, Pr
     async def probe_database() -> str:
         if runtime.db.dialect == "sqlite":
             await runtime.db.lookup(lambda tx: tx.fetch_one(_SELECT_ONE))
+            try:
+                runtime.use(DiskSpace).require()
+            except StorageFull as error:
+                return f"{READS_ONLY}: {error.message}"
             return "ok"
         row = await runtime.db.lookup(lambda tx: tx.fetch_one(_SELECT_READ_ONLY))
         return "ok" if row is None or row.text("value") != "on" else f"{READS_ONLY}: PostgreSQL accepts only reads"

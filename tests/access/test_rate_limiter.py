@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,10 +25,11 @@ from rookery.access.rate_limits import (
     match_tool_limits,
 )
 from rookery.kernel.config import Settings
-from rookery.kernel.engine_breakers import EngineBreakers
+from rookery.kernel.engine_breakers import MAX_FAILURES, EngineBreakers
 from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.process_share import ProcessShare
 from tests.access.makers import Access, build_access
-from tests.conftest import FakeClock
+from tests.conftest import FakeClock, eventually
 
 NOW = 1_764_000_000_000_000
 
@@ -43,6 +46,10 @@ class SwitchableCounter:
         self._count_call()
         return self.counts.spend(key, limit=limit, window_us=window_us, now_us=now_us)
 
+    async def refund(self, key: str, *, limit: int, started_at_us: int) -> None:
+        self._count_call()
+        self.counts.refund(key, limit=limit, started_at_us=started_at_us)
+
     async def peek(self, key: str, *, window_us: int, now_us: int) -> WindowCount:
         self._count_call()
         return self.counts.peek(key, window_us=window_us, now_us=now_us)
@@ -56,8 +63,8 @@ class SwitchableCounter:
             raise EngineUnavailable("counters", "switched off")
 
 
-async def test_while_the_counter_is_down_each_process_counts_alone(access: Access, clock: FakeClock) -> None:
-    """D-27: with the full limit and X-RateLimit-Scope: local, never unlimited; exact again when the counter is back."""
+async def test_while_the_counter_is_down_a_process_counts_alone(access: Access, clock: FakeClock) -> None:
+    """D-27: with X-RateLimit-Scope: local, never unlimited; exact again when the counter is back."""
     counter = SwitchableCounter()
     guarded_access = build_access(access.db, counter, clock)
     new_key = await access.create_agent_key(await access.create_workspace(), NewAgentKey(name="rook", permissions=("*",), rate_limit=2))
@@ -86,13 +93,63 @@ async def test_an_unavailable_counter_is_not_called_for_every_request(clock: Fak
     for _ in range(10):
         await limiter.consume("key", plan, NOW)
         await limiter.get_status("key", plan, NOW)
-    assert counter.call_count == 1
+    assert counter.call_count == MAX_FAILURES
     clock.advance(seconds=2)
     assert (await limiter.get_status("key", plan, NOW)).is_local
     clock.advance(seconds=2)
     counter.is_down = False
 
     assert not (await limiter.get_status("key", plan, NOW)).is_local
+
+
+async def test_one_failure_does_not_make_the_limits_local(clock: FakeClock) -> None:
+    """Issue 36: the request that failed is counted locally, and the next one in the shared counter."""
+    counter = SwitchableCounter()
+    limiter = RateLimiter(counter, breaker=EngineBreakers(Settings(), monotonic=lambda: clock().timestamp()).counters)
+    plan = RateLimit(5, MINUTE_US, has_absolute_reset=False)
+    counter.is_down = True
+    failed = await limiter.consume("key", plan, NOW)
+    counter.is_down = False
+    following = await limiter.consume("key", plan, NOW)
+
+    assert (failed.is_local, following.is_local, limiter.is_local) == (True, False, False)
+
+
+async def test_the_first_burst_after_an_outage_is_counted_in_the_shared_counter() -> None:
+    """Issue 36: a process tries the counter again without requests, so that not all but one request of the burst are counted locally."""
+    counter = SwitchableCounter()
+    limiter = RateLimiter(counter, breaker=EngineBreakers(Settings()).counters)
+    plan = RateLimit(5, MINUTE_US, has_absolute_reset=False)
+    counter.is_down = True
+    for _ in range(MAX_FAILURES):
+        await limiter.consume("key", plan, NOW)
+    counter.is_down = False
+
+    async def is_shared() -> bool:
+        return counter.call_count > MAX_FAILURES
+
+    await eventually(is_shared)
+    statuses = await asyncio.gather(*(limiter.consume("key", plan, NOW) for _ in range(10)))
+    await limiter.close()
+
+    assert [status.is_local for status in statuses] == [False] * 10
+
+
+@pytest.mark.parametrize(("limit", "admitted"), [(40, 40), (7, 7), (4, 4), (1, 4)])
+async def test_while_the_counter_is_down_the_processes_share_the_limit(limit: int, admitted: int) -> None:
+    """Issue 36: together they admit the limit, or one request each if it is lower than their number."""
+    counter = SwitchableCounter()
+    counter.is_down = True
+    plan = RateLimit(limit, MINUTE_US, has_absolute_reset=False)
+    total = 0
+    for number in range(1, 5):
+        breaker = EngineBreakers(Settings()).counters
+        limiter = RateLimiter(counter, breaker=breaker, get_share=lambda number=number: ProcessShare(number, 4))
+        statuses = [await limiter.consume("key", plan, NOW) for _ in range(2 * limit)]
+        total += sum(not status.is_over for status in statuses)
+        assert dict(statuses[-1].headers())[b"x-ratelimit-remaining"] == b"0"
+
+    assert total == admitted
 
 
 async def test_an_unlimited_key_uses_no_counter() -> None:

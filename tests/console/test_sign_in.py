@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+
 import pytest
 
 from tests.conftest import Instance
@@ -63,6 +66,26 @@ async def test_failed_attempts_are_limited_and_audited(instance: Instance, user:
     assert platform.json()["meta"]["total"] == 10, platform.text
     own = await instance.admin.get("/api/v1/audit?action=console.signed_in")
     assert own.json()["data"][0]["actor"]["name"] == "first key", own.text
+
+
+async def test_parallel_attempts_are_limited_as_exactly(instance: Instance) -> None:
+    """Issue 36: an attempt counts before its key is checked, so that attempts at the same time are not all checked."""
+    async with ConsoleUser(instance.rookery) as stranger:
+        responses = await asyncio.gather(*(stranger.sign_in("ak_" + "x" * 32) for _ in range(60)))
+
+    assert Counter(response.status_code for response in responses) == {401: 10, 429: 50}
+
+
+async def test_correct_keys_do_not_use_up_the_limit_of_failed_attempts(instance: Instance) -> None:
+    """Issue 36: people behind one address sign in at the same time, also after nine mistakes."""
+    async with ConsoleUser(instance.rookery) as stranger:
+        for _ in range(9):
+            assert (await stranger.sign_in("ak_" + "x" * 32)).status_code == 401
+        responses = await asyncio.gather(*(stranger.sign_in(instance.admin.key or "") for _ in range(30)))
+        last_mistakes = [(await stranger.sign_in("ak_" + "x" * 32)).status_code for _ in range(2)]
+
+    assert Counter(response.status_code for response in responses) == {303: 30}
+    assert last_mistakes == [401, 429]
 
 
 async def test_a_revoked_key_is_signed_out(instance: Instance) -> None:

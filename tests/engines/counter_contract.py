@@ -140,6 +140,18 @@ class CounterContract(EngineContract, ABC):
 
         assert await counter.spend("key", limit=1, window_us=WINDOW, now_us=START) == WindowCount(1, START)
 
+    async def test_a_refund_gives_back_one_request_of_its_window(self, counter: RateLimitCounter) -> None:
+        """A rejected request does not keep the place of one that was given back. A refund of a past window changes nothing (issue 36)."""
+        for _ in range(4):
+            await counter.spend("key", limit=3, window_us=WINDOW, now_us=START)
+        await counter.refund("key", limit=3, started_at_us=START)
+        assert await counter.spend("key", limit=3, window_us=WINDOW, now_us=START) == WindowCount(3, START)
+        assert await counter.spend("key", limit=3, window_us=WINDOW, now_us=START) == WindowCount(4, START)
+        await counter.refund("key", limit=3, started_at_us=START - 1)
+        await counter.refund("never spent", limit=3, started_at_us=START)
+
+        assert await counter.peek("key", window_us=WINDOW, now_us=START) == WindowCount(4, START)
+
     @needs(CounterFeature.SHARED_BY_PROCESSES)
     def test_exactly_the_limit_passes_in_three_processes(self, tmp_path: Path) -> None:
         """With N processes on one counter store, exactly L of N × M requests pass (D-27)."""

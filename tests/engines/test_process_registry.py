@@ -14,7 +14,8 @@ from rookery.kernel.db import Database, open_database
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.ids import uuid7
 from rookery.kernel.process_registry import EngineLocation, ProcessRegistry, describe_place, strip_address
-from tests.conftest import SECRET_KEY
+from rookery.kernel.process_share import ProcessShare
+from tests.conftest import SECRET_KEY, eventually
 from tests.processes import run_rookery, run_server
 
 pytestmark = [pytest.mark.external_service]
@@ -54,6 +55,23 @@ async def test_processes_of_one_folder_share_embedded_engines(database: Database
     async with _registered(_registry(database, tmp_path / "a")) as first, _registered(_registry(database, tmp_path / "a")):
         assert len(await first.list_live()) == 2
     assert await _registry(database, tmp_path / "a").list_live() == []
+
+
+async def test_servers_of_all_hosts_count_each_other(database: Database, tmp_path: Path) -> None:
+    """Issue 36: each has a number, by which they share limits while the counters are down. Workers answer no requests."""
+    hosts = [_registry(database, tmp_path / name, texts="opensearch://texts:9200", lease_s=1.0) for name in "ab"]
+    worker = _registry(database, tmp_path / "c", texts="opensearch://texts:9200")
+    await worker.register("worker")
+    try:
+        async with _registered(hosts[0]), _registered(hosts[1]):
+
+            async def has_counted() -> bool:
+                return [host.server_share for host in hosts] == [ProcessShare(1, 2), ProcessShare(2, 2)]
+
+            await eventually(has_counted)
+            assert worker.server_share is None
+    finally:
+        await worker.close()
 
 
 async def test_another_folder_with_an_embedded_engine_is_refused(database: Database, tmp_path: Path) -> None:

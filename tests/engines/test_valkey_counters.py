@@ -137,6 +137,69 @@ async def test_counts_survive_a_restart_of_the_server(tmp_path: Path) -> None:
     assert error.value.engine == "counters"
 
 
+_BURST = 120
+"""Counts at the same time: more than a process has connections."""
+
+
+async def _spend_burst(counter: RateLimitCounter) -> list[int]:
+    """Count a burst for one key; return the counts that it got, in their order."""
+    spending = (counter.spend("burst", limit=_BURST, window_us=WINDOW, now_us=START) for _ in range(_BURST))
+    return sorted(count.used for count in await asyncio.gather(*spending))
+
+
+async def test_the_first_burst_after_a_restart_is_counted_exactly(tmp_path: Path) -> None:
+    """Issue 36: the server has closed all connections of the pool. None of them makes a count fail (D-27)."""
+    with run_valkey(tmp_path) as first:
+        counter = open_counter(first.address(), data_dir=tmp_path)
+        await asyncio.gather(*(counter.spend("warm", limit=9, window_us=WINDOW, now_us=START) for _ in range(_BURST)))
+    with run_valkey(tmp_path, port=first.port):
+        counts = await _spend_burst(counter)
+    await counter.close()
+
+    assert counts == list(range(1, _BURST + 1))
+
+
+async def test_connections_that_a_firewall_forgot_are_replaced_together(server: ValkeyServer) -> None:
+    """Issue 36: packets to idle connections are lost, and nobody closes them. A new connection answers, so no count fails."""
+    with FaultProxy(server.port) as proxy:
+        counter = ValkeyCounter.from_address(f"redis://127.0.0.1:{proxy.port}", timeout_s=_SHORT_TIMEOUT_S)
+        await asyncio.gather(*(counter.spend("warm", limit=9, window_us=WINDOW, now_us=START) for _ in range(_BURST)))
+        proxy.freeze()
+        counts = await _spend_burst(counter)
+        await counter.close()
+
+    assert counts == list(range(1, _BURST + 1))
+
+
+async def test_a_burst_during_a_restart_is_counted_exactly(tmp_path: Path) -> None:
+    """Issue 36: counts wait for a server that is back within a second. Those that had run before it ended are not counted twice."""
+    with run_valkey(tmp_path) as first:
+        counter = open_counter(first.address(), data_dir=tmp_path)
+        await counter.spend("warm", limit=9, window_us=WINDOW, now_us=START)
+        burst = asyncio.create_task(_spend_burst(counter))
+        await asyncio.sleep(0)
+        first.process.kill()
+    with run_valkey(tmp_path, port=first.port):
+        counts = await burst
+    await counter.close()
+
+    assert counts == list(range(1, _BURST + 1))
+
+
+async def test_a_server_that_lags_counts_exactly(server: ValkeyServer) -> None:
+    """Issue 36: a count without a reply in time is sent again. If the first one arrives too, it is counted once."""
+    counter = ValkeyCounter.from_address(server.address(), timeout_s=_SHORT_TIMEOUT_S)
+    await eventually(lambda: _can_spend(counter, "warm"))
+    server.process.send_signal(signal.SIGSTOP)
+    burst = asyncio.create_task(_spend_burst(counter))
+    await asyncio.wait([burst], timeout=1.5 * _SHORT_TIMEOUT_S)
+    server.process.send_signal(signal.SIGCONT)
+    counts = await burst
+    await counter.close()
+
+    assert counts == list(range(1, _BURST + 1))
+
+
 async def test_a_server_that_does_not_answer_is_unavailable_in_time(tmp_path: Path) -> None:
     """A request waits a bounded time, and late replies reach no other request (D-27)."""
     with run_valkey(tmp_path) as server:

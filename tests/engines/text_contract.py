@@ -175,6 +175,17 @@ class TextContract(EngineContract, ABC):
 
         assert [await index.count(workspace_id) for workspace_id in (1, 2, 3)] == [2, 1, 0]
 
+    async def test_documents_of_all_workspaces_are_listed_in_pages(self, index: TextEngine) -> None:
+        """Texts without a memory are looked for among them (issue 36)."""
+        keys = [(1, "a"), (1, "b"), (2, "a"), (10, "b"), (10, "c")]
+        await index.put([make_document(memory_id, workspace_id=workspace_id) for workspace_id, memory_id in reversed(keys)])
+        pages, after = list[list[tuple[int, str]]](), None
+        while page := [*await index.list_ids(after=after, limit=2)]:
+            pages.append(page)
+            after = page[-1]
+
+        assert pages == [keys[:2], keys[2:4], keys[4:]]
+
     async def test_more_and_rarer_words_are_better(self, index: TextEngine) -> None:
         """Hits are sorted by the number and rarity of the matching words (spec 4.3)."""
         await fill(index, both="the heron nests on the roof", one="a heron by the river at dawn", none="nothing of the kind")

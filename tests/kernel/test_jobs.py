@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import cast
+from typing import Literal, TypeVar, cast
 
 import pytest
 from sqlalchemy import func, select, update
 
 from benchmarks.jobs import fill, run_workers
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Database, Tx, fetch_count
+from rookery.kernel.db import Database, Dialect, Tx, fetch_count
 from rookery.kernel.db.leases import make_worker_id
 from rookery.kernel.errors import EngineUnavailable, RookeryError, StorageFull
 from rookery.kernel.ids import uuid7
 from rookery.kernel.jobs import Job, JobDeferred, JobDone, JobFailed, JobKind, JobOutcome, JobPaused, JobQueue, JobWorker, jobs
+from rookery.kernel.workspace_shares import WorkspaceShares
 from tests.conftest import FakeClock, eventually
 from tests.deadlines import HANG_S
 from tests.processes import earlier_worker_id
+
+T = TypeVar("T")
 
 
 class Recorder:
@@ -57,6 +60,96 @@ async def test_jobs_are_claimed_once_in_order_and_in_batches(database: Database,
     assert counts == [4, 2, 0]
     assert handler.batches == [[0, 1, 2, 3], [4, 5]]
     assert await queue.count_pending("Embed", 1) == 0
+
+
+class _LossyDatabase:
+    """A record store whose connection breaks once at a write, before or after the commit."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self.dialect: Dialect = db.dialect
+        self.breaks: Literal["before", "after"] | None = None
+
+    async def write(self, work: Callable[[Tx], T], *, is_synced: bool = True) -> T:
+        """Run *work*, or break."""
+        moment, self.breaks = self.breaks, None
+        if moment == "before":
+            raise EngineUnavailable("database", "the connection was lost")
+        result = await self._db.write(work, is_synced=is_synced)
+        if moment == "after":
+            raise EngineUnavailable("database", "the connection was lost")
+        return result
+
+    async def read(self, work: Callable[[Tx], T]) -> T:
+        """Run *work*."""
+        return await self._db.read(work)
+
+    async def read_from_replica(self, work: Callable[[Tx], T]) -> T:
+        """Run *work*."""
+        return await self._db.read_from_replica(work)
+
+    async def lookup(self, work: Callable[[Tx], T]) -> T:
+        """Run *work*."""
+        return await self._db.lookup(work)
+
+    async def close(self) -> None:
+        """Do nothing: the store is closed by its fixture."""
+
+
+@pytest.mark.parametrize("is_claim_lost", [True, False], ids=["the answer to a claim", "an outcome"])
+async def test_jobs_whose_claim_or_outcome_was_lost_do_not_wait_for_their_lease(
+    database: Database, clock: FakeClock, *, is_claim_lost: bool
+) -> None:
+    """Issue 36: after PostgreSQL was killed, memories that a living process had claimed were not indexed until their lease ended."""
+    lossy, runs, taken_over = _LossyDatabase(database), list[int](), list[bool]()
+    queue = JobQueue(lossy, clock, uuid7)
+    await _fill(queue, 3)
+
+    async def break_claim() -> None:
+        if is_claim_lost and not runs and not taken_over:
+            taken_over.append(False)
+            lossy.breaks = "after"
+
+    async def run(batch: Sequence[Job]) -> Mapping[str, JobOutcome]:
+        runs.append(len(batch))
+        taken_over.append(batch[0].is_taken_over)
+        if not is_claim_lost and len(runs) == 1:
+            lossy.breaks = "before"
+        return {}
+
+    worker = JobWorker(queue, [JobKind(name="Embed", handler=run, batch_size=4, before_claim=break_claim)], lease_s=3600)
+    await worker.start()
+    try:
+
+        async def is_empty() -> bool:
+            return await queue.count_pending("Embed", 1) == 0
+
+        await eventually(is_empty)
+    finally:
+        await worker.stop()
+
+    assert taken_over == [False, True]
+
+
+async def test_beside_a_backlog_a_quiet_workspace_waits_for_one_small_batch(database: Database, clock: FakeClock) -> None:
+    """Issue 36: its jobs are a batch of their own, which is the next one. While it is active, the batches of the backlog are small."""
+    shares = WorkspaceShares(cores=2, monotonic=lambda: clock().timestamp())
+    queue, handler = JobQueue(database, clock, uuid7), Recorder()
+    worker = JobWorker(queue, [JobKind(name="Embed", handler=handler, batch_size=32, shares=shares)], lease_s=30)
+    await _fill(queue, 100)
+    shares.record_request(1)
+    await worker.run_ready("Embed")
+    shares.record_request(2)
+    clock.advance(seconds=0.1)
+    await worker.run_ready("Embed")
+    await database.write(lambda tx: queue.enqueue_many(tx, "Embed", [(2, {"n": "quiet"}), (2, {"n": "second"})]))
+    for _ in range(2):
+        await worker.run_ready("Embed")
+    clock.advance(seconds=6)
+    await worker.run_ready("Embed")
+
+    assert [len(batch) for batch in handler.batches] == [32, 4, 2, 4, 32]
+    assert handler.batches[2] == ["quiet", "second"]
 
 
 @pytest.mark.parametrize(("batch_size", "first"), [(6, [[0, 1, 2, 20, 100, 101]]), (1, [[0], [20], [100], [1], [101], [2]])])

@@ -90,6 +90,22 @@ async def test_a_bad_field_is_rejected(rig: NotificationRig, fields: Json) -> No
     assert (response.status_code, response.json()["error"]) == (422, "validation_error")
 
 
+async def test_tokens_of_webhooks_are_hidden_and_kept(rig: NotificationRig) -> None:
+    """Issue 36: as those of ntfy are. Two URLs that differ only in their tokens stay two channels."""
+    tokens = ("tkn4aXq81LzPw03MbYs7", "tkn9bKw52QmRt84NcVd6")
+    urls = [f"http://127.0.0.1:1/services/T1/{token}?key={token}" for token in tokens]
+    body = {"external_id": "a", "channels": [{"type": "webhook", "url": url} for url in urls]}
+    shown = cast("list[Json]", (await rig.post("/subscribers", body, 201))["channels"])
+    change = {"channels": [{"type": "webhook", "url": channel["url"]} for channel in reversed(shown)]}
+    changed = (await rig.caller.send("PATCH", "/v1/notify/subscribers/a", change)).json()["channels"]
+
+    assert all(token not in json.dumps([shown, changed]) for token in tokens)
+    assert str(shown[0]["url"]).startswith("http://127.0.0.1:1/services/T1/***-")
+    assert [channel["id"] for channel in changed] == [channel["id"] for channel in reversed(shown)]
+    export = (await rig.caller.get("/v1/notify/subscribers/export")).text
+    assert all(url in export for url in urls)
+
+
 async def test_tokens_of_addresses_are_hidden_and_kept(rig: NotificationRig) -> None:
     """D-70: GET hides the token of an ntfy topic; writing the hidden form back changes nothing; an export has it."""
     url = "http://tk_secrettoken@127.0.0.1:1/topic"

@@ -113,3 +113,23 @@ async def test_a_key_without_read_scope_cannot_redirect_past_deliveries(instance
         await webhooks_only.send("PATCH", f"{HOOKS}/{(await create_webhook(webhooks_only, 'webhook.*'))['id']}", {"url": f"{UNREACHABLE}2"})
     ).status_code == 200
     assert (await instance.admin.send("PATCH", path, {"url": f"{UNREACHABLE}2"})).status_code == 200
+
+
+async def test_tokens_in_urls_need_the_write_scope(instance: Instance) -> None:
+    """Issue 36: many services put a token into the query or the path. Readers, events and the audit log have neither."""
+    token = "tkn4aXq81LzPw03MbYs7"
+    urls = (f"{UNREACHABLE}?key={token}", f"http://[2a00:ffff::1]/services/T1/{token}")
+    ids = [str((await instance.admin.send("POST", HOOKS, _new_webhook(url))).json()["id"]) for url in urls]
+    reader, writer = await instance.api_key("webhooks:read", "audit:read"), await instance.api_key("webhooks:read", "webhooks:write")
+
+    for path in (HOOKS, *(f"{HOOKS}/{webhook_id}" for webhook_id in ids)):
+        hidden, shown = await reader.get(path), await writer.get(path)
+        assert (hidden.status_code, token in hidden.text, "***" in hidden.text) == (200, False, True)
+        assert (shown.status_code, token in shown.text) == (200, True)
+    assert (await reader.get(f"{HOOKS}?q={token[:4]}")).json()["data"] == [], "a search does not reveal a token letter by letter"
+    assert len((await writer.get(f"{HOOKS}?q={token[:4]}")).json()["data"]) == 2
+    assert token not in (await instance.admin.get("/api/v1/audit?action=webhook.created")).text
+
+
+def _new_webhook(url: str) -> dict[str, object]:
+    return {"url": url, "events": ["webhook.*"], "enabled": False}

@@ -26,6 +26,7 @@ from rookery.kernel.db import Database, Row
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.ids import new_request_id
 from rookery.kernel.request_context import ADMISSION, CONSOLE_CALL
+from rookery.kernel.workspace_shares import WorkspaceShares
 
 _MAX_CACHED_KEYS = 50_000
 _CONSOLE_RATE_LIMIT = RateLimit(3_000, MINUTE_US, has_absolute_reset=False)
@@ -157,6 +158,7 @@ class Guard:
         usage: UsageLog,
         clock: Clock,
         trusted_proxies: Sequence[Network] = (),
+        shares: WorkspaceShares | None = None,
     ) -> None:
         self._db = db
         self._key_cache = key_cache
@@ -164,6 +166,7 @@ class Guard:
         self._usage = usage
         self._clock = clock
         self._trusted_proxies = tuple(trusted_proxies)
+        self._shares = shares or WorkspaceShares()
         self._cached_keys: dict[str, _CachedKey] = {}
 
     async def admit(self, scope: MutableMapping[str, object], *, required_scope: str | None, rate_limited: bool = True) -> AdmittedRequest:
@@ -199,6 +202,7 @@ class Guard:
             raise _add_rate_limit_headers(rejection, await meter.get_status(now))
         status = await (meter.consume(now) if rate_limited else meter.get_status(now))
         self._usage.count_request(key.id, now, address)
+        self._shares.record_request(key.tenant_id)
         return AdmittedRequest(_build_caller(cached, address, _get_request_id(scope)), status, meter, self._usage, now)
 
     def find_client_address(self, scope: Mapping[str, object]) -> str:

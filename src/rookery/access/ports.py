@@ -53,6 +53,14 @@ class RateLimitCounter(Protocol):
         """
         ...
 
+    async def refund(self, key: str, *, limit: int, started_at_us: int) -> None:
+        """
+        Give back one request that `spend` admitted under *limit*, unless the window that began at *started_at_us* is over.
+
+        Afterwards the count is below the limit, also if other requests were rejected meanwhile.
+        """
+        ...
+
     async def peek(self, key: str, *, window_us: int, now_us: int) -> WindowCount:
         """Return the count without counting a request; (0, *now_us*) if no window is open."""
         ...

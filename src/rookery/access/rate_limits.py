@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -13,8 +15,9 @@ from rookery.access.ports import RateLimitCounter, WindowCount
 from rookery.kernel import globs
 from rookery.kernel.clock import Clock, to_micros
 from rookery.kernel.counted_nouns import format_count
-from rookery.kernel.engine_breakers import EngineBreaker
+from rookery.kernel.engine_breakers import OPEN_DURATION_S, EngineBreaker
 from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.process_share import ProcessShare
 
 TIER_LIMITS_PER_HOUR = MappingProxyType({Tier.FREE: 1_000, Tier.PRO: 10_000, Tier.BUSINESS: 50_000, Tier.ENTERPRISE: None})
 """Requests per hour (spec 8); None: unlimited."""
@@ -31,6 +34,8 @@ TEST_KEY_FACTOR = 10
 SECOND_US = 1_000_000
 MINUTE_US = 60 * SECOND_US
 HOUR_US = 3600 * SECOND_US
+
+_PROBE_NAME = "probe"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +64,23 @@ def get_rate_limit(key: Key) -> RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class RateLimitStatus:
-    """The state of a key's rate limit at one moment; times in microseconds."""
+    """
+    The state of a key's rate limit at one moment; times in microseconds.
+
+    Attributes:
+        local_limit: The part of the limit that this process enforces on its own. None: the count is that of all processes.
+    """
 
     rate_limit: RateLimit
     used: int
     started_at_us: int
     now_us: int
-    is_local: bool = False
+    local_limit: int | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """True if the count is that of this process."""
+        return self.local_limit is not None
 
     @property
     def limit(self) -> int:
@@ -75,12 +90,18 @@ class RateLimitStatus:
     @property
     def is_over(self) -> bool:
         """True if the counted request exceeds the limit."""
-        return self.rate_limit.limit is not None and self.used > self.rate_limit.limit
+        limit = self._enforced_limit
+        return limit is not None and self.used > limit
 
     @property
     def remaining(self) -> int:
-        """Requests left in the window."""
-        return UNLIMITED_SENTINEL if self.rate_limit.limit is None else max(0, self.rate_limit.limit - self.used)
+        """Requests left in the window, for a local count those that this process admits."""
+        limit = self._enforced_limit
+        return UNLIMITED_SENTINEL if limit is None else max(0, limit - self.used)
+
+    @property
+    def _enforced_limit(self) -> int | None:
+        return self.rate_limit.limit if self.local_limit is None else self.local_limit
 
     @property
     def reset_in_s(self) -> int:
@@ -124,6 +145,12 @@ class LocalCounter:
             self._counts.popitem(last=False)
         return count
 
+    def refund(self, key: str, *, limit: int, started_at_us: int) -> None:
+        """Give back one request as `RateLimitCounter.refund` does."""
+        count = self._counts.get(key)
+        if count is not None and count.started_at_us == started_at_us and count.used > 0:
+            self._counts[key] = WindowCount(min(count.used, limit) - 1, started_at_us)
+
     def peek(self, key: str, *, window_us: int, now_us: int) -> WindowCount:
         """Return the count as `RateLimitCounter.peek` does."""
         count = self._counts.get(key)
@@ -132,16 +159,25 @@ class LocalCounter:
 
 class RateLimiter:
     """
-    A rate limiter on a shared counter. While that is unavailable, each process enforces the full limit on its own (D-27).
+    A rate limiter on a shared counter. While that is unavailable, each process enforces its part of the limit on its own (D-27).
 
     Args:
         breaker: The circuit breaker of the counter, so that requests do not wait for one that does not answer.
+        get_share: Returns which of how many processes this one is.
     """
 
-    def __init__(self, counter: RateLimitCounter, *, breaker: EngineBreaker) -> None:
+    def __init__(self, counter: RateLimitCounter, *, breaker: EngineBreaker, get_share: Callable[[], ProcessShare] = ProcessShare) -> None:
         self._counter = counter
         self._local_counter = LocalCounter()
         self._breaker = breaker
+        self._get_share = get_share
+        self._probing: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        """Stop to try the shared counter again."""
+        if self._probing is not None:
+            self._probing.cancel()
+            await asyncio.wait({self._probing})
 
     @property
     def is_local(self) -> bool:
@@ -156,21 +192,49 @@ class RateLimiter:
         try:
             count = await self._breaker.call(lambda: self._counter.spend(name, limit=limit, window_us=window_us, now_us=now))
         except EngineUnavailable:
-            count = self._local_counter.spend(name, limit=limit, window_us=window_us, now_us=now)
-            return RateLimitStatus(rate_limit, count.used, count.started_at_us, now, is_local=True)
+            self._start_probing()
+            local_limit = self._get_share().part_of(limit)
+            count = self._local_counter.spend(name, limit=local_limit, window_us=window_us, now_us=now)
+            return RateLimitStatus(rate_limit, count.used, count.started_at_us, now, local_limit=local_limit)
         return RateLimitStatus(rate_limit, count.used, count.started_at_us, now)
+
+    async def refund(self, name: str, status: RateLimitStatus) -> None:
+        """Give back the request of *name* that `consume` admitted with *status*. If the counter is unavailable, it stays spent."""
+        limit = status.rate_limit.limit
+        if limit is None:
+            return
+        if status.local_limit is not None:
+            self._local_counter.refund(name, limit=status.local_limit, started_at_us=status.started_at_us)
+            return
+        with suppress(EngineUnavailable):
+            await self._breaker.call(lambda: self._counter.refund(name, limit=limit, started_at_us=status.started_at_us))
 
     async def get_status(self, name: str, rate_limit: RateLimit, now: int) -> RateLimitStatus:
         """Return the status of *name* without counting a request."""
-        if rate_limit.limit is None:
+        limit, window_us = rate_limit.limit, rate_limit.window_us
+        if limit is None:
             return RateLimitStatus(rate_limit, 0, now, now)
-        window_us = rate_limit.window_us
         try:
             count = await self._breaker.call(lambda: self._counter.peek(name, window_us=window_us, now_us=now))
         except EngineUnavailable:
             count = self._local_counter.peek(name, window_us=window_us, now_us=now)
-            return RateLimitStatus(rate_limit, count.used, count.started_at_us, now, is_local=True)
+            local_limit = self._get_share().part_of(limit)
+            return RateLimitStatus(rate_limit, count.used, count.started_at_us, now, local_limit=local_limit)
         return RateLimitStatus(rate_limit, count.used, count.started_at_us, now)
+
+    def _start_probing(self) -> None:
+        """Try the counter until it works, so that the first burst after an outage is counted in it, however late it comes."""
+        if self._breaker.is_rejecting and (self._probing is None or self._probing.done()):
+            self._probing = asyncio.create_task(self._probe(), name="rate-limit-probe")
+
+    async def _probe(self) -> None:
+        while True:
+            await asyncio.sleep(OPEN_DURATION_S)
+            try:
+                await self._breaker.call(lambda: self._counter.peek(_PROBE_NAME, window_us=MINUTE_US, now_us=0))
+            except EngineUnavailable:
+                continue
+            return
 
 
 class ToolRateLimiter:

@@ -15,7 +15,10 @@ from rookery.access.ports import AccessPorts, RateLimitCounter
 from rookery.access.rate_limits import RateLimiter, ToolRateLimiter
 from rookery.access.usage_log import UsageLog
 from rookery.access.workspaces import Workspaces
+from rookery.kernel.process_registry import ProcessRegistry
+from rookery.kernel.process_share import ProcessShare
 from rookery.kernel.runtime import Runtime
+from rookery.kernel.server_group import ServerGroup
 
 
 class AccessServices:
@@ -54,7 +57,14 @@ class AccessServices:
 
     @cached_property
     def limiter(self) -> RateLimiter:
-        return RateLimiter(self.counter, breaker=self._runtime.breakers.counters)
+        group, registry = self._runtime.use(ServerGroup), self._runtime.use(ProcessRegistry)
+
+        def get_share() -> ProcessShare:
+            return registry.server_share or ProcessShare(group.number, group.count)
+
+        limiter = RateLimiter(self.counter, breaker=self._runtime.breakers.counters, get_share=get_share)
+        self._runtime.on_close(limiter.close)
+        return limiter
 
     @cached_property
     def tool_limiter(self) -> ToolRateLimiter:
@@ -70,6 +80,7 @@ class AccessServices:
             usage=self.usage,
             clock=runtime.clock,
             trusted_proxies=parse_proxies(runtime.settings.trusted_proxies),
+            shares=runtime.shares,
         )
 
     @cached_property

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from urllib.parse import urlencode
+from weakref import WeakValueDictionary
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -44,6 +46,7 @@ class SignIn:
         self._cookies = cookies
         self._templates = templates
         self._open_client = open_client
+        self._attempts: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def show(self, *, next_page: str = "", error: str = "", status: int = 200) -> Response:
         """Return the sign-in page."""
@@ -61,17 +64,23 @@ class SignIn:
         key, next_page = form.get("key", "").strip()[:_MAX_KEY_CHARS], _get_next_page(form.get("next", ""))
         address = self._ports.find_address(request.scope)
         name = f"console sign-in {address}"
-        status = await self._ports.limiter.get_status(name, _FAILURES, to_micros(self._ports.clock()))
-        if status.remaining <= 0:
-            message = f"Too many failed attempts came from {address}. Try again in {format_count(status.reset_in_s, 'second')}."
-            return self.show(next_page=next_page, error=message, status=429)
-        try:
-            own_key = await self._check(request, key)
-        except ApiError as error:
-            if error.status < _SERVER_ERROR:  # otherwise the server failed, and not the key
-                await self._ports.limiter.consume(name, _FAILURES, to_micros(self._ports.clock()))
-                await record_action(self._ports, request, "console.sign_in_failed", {"reason": error.code}, None)
-            return self.show(next_page=next_page, error=error.message, status=error.status)
+        # One attempt of an address at a time: attempts with a correct key that run at the same time do not use up the limit.
+        async with self._attempts.setdefault(address, asyncio.Lock()):
+            status = await self._ports.limiter.consume(name, _FAILURES, to_micros(self._ports.clock()))
+            if status.is_over:
+                message = f"Too many failed attempts came from {address}. Try again in {format_count(status.reset_in_s, 'second')}."
+                return self.show(next_page=next_page, error=message, status=429)
+            has_failed = False
+            try:
+                own_key = await self._check(request, key)
+            except ApiError as error:
+                has_failed = error.status < _SERVER_ERROR  # otherwise the server failed, and not the key
+                if has_failed:
+                    await record_action(self._ports, request, "console.sign_in_failed", {"reason": error.code}, None)
+                return self.show(next_page=next_page, error=error.message, status=error.status)
+            finally:
+                if not has_failed:
+                    await self._ports.limiter.refund(name, status)
         await record_action(self._ports, request, "console.signed_in", {}, own_key)
         entry = SignedInKey(key, str(getattr(own_key, "name", "")), own_key.workspace_name)
         response = _redirect(next_page)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable
 from typing import TypeVar
 
 T = TypeVar("T")
+
+_TICKS = 10
+"""Parts of a time limit after each of which the event loop has run."""
 
 
 async def run_to_end(work: Awaitable[T]) -> T:
@@ -31,3 +34,27 @@ async def wait_until_set(event: asyncio.Event, *, timeout_s: float | None) -> bo
         async with asyncio.timeout(timeout_s):
             await event.wait()
     return event.is_set()
+
+
+@contextlib.asynccontextmanager
+async def timeout_while_responsive(timeout_s: float) -> AsyncGenerator[None]:
+    """
+    Limit the time of the block as `asyncio.timeout` does, without most of the time in which the event loop is blocked.
+
+    An answer that arrives while the loop is blocked would otherwise be lost: its time limit ends before it is read.
+    """
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(None) as limit:
+
+        def tick(number: int) -> None:
+            nonlocal handle
+            if number == _TICKS:
+                limit.reschedule(loop.time())
+            else:
+                handle = loop.call_later(timeout_s / _TICKS, tick, number + 1)
+
+        handle = loop.call_later(timeout_s / _TICKS, tick, 1)
+        try:
+            yield
+        finally:
+            handle.cancel()

@@ -52,14 +52,12 @@ class EngineBreaker:
         *,
         operation: str = "query",
         timeout_s: float | None = None,
-        max_failures: int = MAX_FAILURES,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.engine = engine
         self.operation = operation
         self.failure_count = 0
         self._timeout_s = timeout_s
-        self._max_failures = max_failures
         self._monotonic = monotonic
         self._consecutive_failures = 0
         self._open_until_s: float | None = None
@@ -120,7 +118,7 @@ class EngineBreaker:
         self._consecutive_failures += 1
         self._reason = reason
         if self._open_until_s is None:
-            if self._consecutive_failures < self._max_failures:
+            if self._consecutive_failures < MAX_FAILURES:
                 return
             _log.warning("engine.paused", engine=self.engine, operation=self.operation, reason=reason)
         elif not self._is_probing:
@@ -158,7 +156,7 @@ class EngineBreakers:
         write_limit_s = None if is_text_embedded else min(limit_s, _EARLY_WRITE_TIMEOUT_S)
         self.early_text_writes = make("texts", operation="write", timeout_s=write_limit_s)
         self.database = None if _is_embedded(settings.database_url.reveal()) else make("database")
-        self.counters = make("counters", operation="count", max_failures=1)
+        self.counters = make("counters", operation="count")
         addresses = {"vectors": settings.vectors, "texts": settings.texts}
         self.writes = EngineWrites([engine for engine, address in addresses.items() if not _is_embedded(address.reveal())])
 

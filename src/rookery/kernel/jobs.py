@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import NoneType
@@ -29,11 +30,18 @@ from rookery.kernel.errors import OUTAGES
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.logs import FailureLog, LimitedWarning
 from rookery.kernel.wakeups import Wakeups
+from rookery.kernel.workspace_shares import WorkspaceShares
 
 _log = structlog.stdlib.get_logger("rookery.jobs")
 
 _POLL_INTERVAL_S = 1.0
 _WAKEUP_TOPIC = "jobs"
+_MAX_SMALL_BATCH = 4
+"""Jobs of a batch while several workspaces are active, and of a workspace that need not wait for the backlogs of others."""
+
+_BACKLOG_INTERVAL_S = 0.02
+"""Pause of a process that leaves the backlogs to another one."""
+
 _PAUSE_DELAYS_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 _FAILED_RETRY_INTERVAL = timedelta(days=1)
 _MAX_REASON_LENGTH = 2000
@@ -119,6 +127,7 @@ _SELECT_WAITING = (
     .order_by(jobs.c.id)
     .limit(bindparam("at_most"))
 )
+_SELECT_HELD = select(jobs.c.id).where(jobs.c.kind == bindparam("of_kind"), jobs.c.owner == bindparam("holder"))
 _SELECT_STATS = (
     select(
         jobs.c.kind,
@@ -224,6 +233,8 @@ class JobKind:
             added them. Otherwise every process would claim one or two of them, and a small batch costs about as much as a large one.
             0: any process claims them at once.
         on_failed: Called in the transaction that marks a job as failed.
+        shares: While several workspaces are active, batches are small, those with few jobs go first, and one process at a time works on the
+            backlogs of the others. None: batches are always as large as they may be.
     """
 
     name: str
@@ -234,6 +245,12 @@ class JobKind:
     before_claim: Callable[[], Awaitable[None]] | None = None
     handover_delay_s: float = 0.0
     on_failed: Callable[[Tx, Job], None] | None = None
+    shares: WorkspaceShares | None = None
+
+    @property
+    def is_contended(self) -> bool:
+        """True if several workspaces are active."""
+        return self.shares is not None and self.shares.is_contended()
 
 
 @dataclass(slots=True)
@@ -346,6 +363,9 @@ class JobWorker:
         self._poll_interval_s = poll_interval_s
         self._worker_id = make_worker_id(jobs.ids())
         self._tasks: list[asyncio.Task[None]] = []
+        self._running_ids: set[str] = set()
+        self._interrupted_kinds: set[str] = set()
+        """The kinds whose last claim or outcome may have been lost with a connection to the record store."""
         self._last_workspaces: dict[str, int] = {}
         """The workspace that had the last turn, by kind."""
         self._paused = {kind.name: LimitedWarning(_log, "jobs.paused") for kind in self._kinds}
@@ -373,6 +393,8 @@ class JobWorker:
     async def run_ready(self, kind_name: str) -> int:
         """Run one batch of *kind_name* if any job is ready; return the number of jobs."""
         kind = next(kind for kind in self._kinds if kind.name == kind_name)
+        if kind.is_contended:
+            return len((await self._run_contended(kind))[0])
         batch = await self._claim(kind) if await self._is_ready(kind) else []
         if batch:
             await self._run_batch(kind, batch)
@@ -388,12 +410,21 @@ class JobWorker:
             wake.clear()
             is_paused, delay_s = False, self._poll_interval_s
             try:
+                if kind.name in self._interrupted_kinds:
+                    await self._release_lost(kind)
                 delay_s = await self._get_claim_delay(kind, is_woken=is_woken)
-                batch = [] if delay_s else await self._claim_next(kind)
-                if batch:
-                    is_paused = await self._run_batch(kind, batch)
+                if delay_s:
+                    batch = []
+                elif kind.is_contended:
+                    batch, is_paused = await self._run_contended(kind)
+                    delay_s = _BACKLOG_INTERVAL_S
+                else:
+                    batch = await self._claim_next(kind)
+                    if batch:
+                        is_paused = await self._run_batch(kind, batch)
             except Exception as error:
                 failures.report(error, kind=kind.name)
+                self._interrupted_kinds.add(kind.name)
                 batch, is_paused = [], True
             if is_paused:
                 await asyncio.sleep(_PAUSE_DELAYS_S[min(pauses, len(_PAUSE_DELAYS_S) - 1)])
@@ -404,6 +435,43 @@ class JobWorker:
                     await self._retry_failed_jobs(kind)
             else:
                 is_woken = await wait_until_set(wake, timeout_s=delay_s or self._poll_interval_s)
+
+    async def _run_contended(self, kind: JobKind) -> tuple[list[Job], bool]:
+        """
+        Run a small batch while several workspaces are active; return it, and whether the kind should pause.
+
+        Workspaces with few ready jobs go first. The others have backlogs, on which one process at a time works.
+        """
+        batch = await self._claim_few(kind)
+        if batch:
+            return batch, await self._run_batch(kind, batch)
+        with kind.shares.try_indexing() if kind.shares is not None else nullcontext(True) as is_own_turn:
+            batch = await self._claim(kind, limit=_MAX_SMALL_BATCH) if is_own_turn else []
+            return batch, await self._run_batch(kind, batch) if batch else False
+
+    async def _claim_few(self, kind: JobKind) -> list[Job]:
+        """Claim the jobs of workspaces that have at most `_MAX_SMALL_BATCH` ready ones."""
+        now = self._jobs.clock()
+        look = {"of_kind": kind.name, "now": to_micros(now), "at_most": kind.batch_size, "past": _BEFORE_ALL_WORKSPACES}
+
+        def select_few(tx: Tx) -> list[Row]:
+            rows = list[Row]()
+            for workspace in tx.fetch_all(_SELECT_READY_WORKSPACES, look):
+                own = {**look, "workspace": workspace.integer("id"), "at_most": _MAX_SMALL_BATCH + 1}
+                ready = tx.fetch_all(_SELECT_READY_OF_WORKSPACE, own)
+                if len(ready) <= _MAX_SMALL_BATCH and len(rows) + len(ready) <= kind.batch_size:
+                    rows += ready
+            return rows
+
+        def claim(tx: Tx) -> list[Row]:
+            rows = select_few(tx)
+            if rows:
+                _LEASES.acquire(tx, [row.text("id") for row in rows], self._worker_id, until=now + self._lease)
+            return rows
+
+        if not await self._jobs.db.lookup(select_few):
+            return []
+        return [_JOBS.from_row(row) for row in await self._jobs.db.write(claim)]
 
     async def _claim_next(self, kind: JobKind) -> list[Job]:
         if kind.before_claim is not None:
@@ -425,6 +493,8 @@ class JobWorker:
         oldest_at = None if row is None else row.maybe_integer("oldest_at")
         if row is None or oldest_at is None:
             return self._poll_interval_s
+        if kind.is_contended:
+            return 0
         is_batch = row.integer("ready") >= kind.batch_size
         is_left_over = oldest_at <= to_micros(now - timedelta(seconds=kind.handover_delay_s))
         if is_batch or is_left_over or (is_woken and not row.flag("is_claimed")):
@@ -436,14 +506,14 @@ class JobWorker:
         look = {"of_kind": kind.name, "now": to_micros(self._jobs.clock()), "at_most": 1}
         return await self._jobs.db.lookup(lambda tx: tx.fetch_one(_SELECT_READY, look)) is not None
 
-    async def _claim(self, kind: JobKind) -> list[Job]:
-        now = self._jobs.clock()
-        look = {"of_kind": kind.name, "now": to_micros(now), "at_most": kind.batch_size}
+    async def _claim(self, kind: JobKind, *, limit: int | None = None) -> list[Job]:
+        now, size = self._jobs.clock(), limit or kind.batch_size
+        look = {"of_kind": kind.name, "now": to_micros(now), "at_most": size}
 
         def claim(tx: Tx) -> list[Row]:
             rows = tx.fetch_all(_SELECT_READY, look)
-            if len(rows) >= kind.batch_size:
-                rows = self._share_batch(tx, kind, look, rows)
+            if len(rows) >= size:
+                rows = self._share_batch(tx, kind, look, rows, size=size)
             if rows:
                 _LEASES.acquire(tx, [row.text("id") for row in rows], self._worker_id, until=now + self._lease)
             return rows
@@ -453,7 +523,7 @@ class JobWorker:
             self._last_workspaces[kind.name] = rows[-1].integer("workspace_id")
         return [_JOBS.from_row(row) for row in rows]
 
-    def _share_batch(self, tx: Tx, kind: JobKind, look: Mapping[str, Value], oldest_rows: Sequence[Row]) -> list[Row]:
+    def _share_batch(self, tx: Tx, kind: JobKind, look: Mapping[str, Value], oldest_rows: Sequence[Row], *, size: int) -> list[Row]:
         """
         Return a batch in which each workspace with ready jobs has an equal part, beginning with the one after the last turn.
 
@@ -463,7 +533,7 @@ class JobWorker:
             oldest_rows: The oldest ready jobs, with which the batch is filled up.
         """
         last = self._last_workspaces.get(kind.name, _BEFORE_ALL_WORKSPACES)
-        most = max(2, kind.batch_size)
+        most = max(2, size)
         listing = {**look, "at_most": most}
         ids = [row.integer("id") for row in tx.fetch_all(_SELECT_READY_WORKSPACES, {**listing, "past": last})]
         if len(ids) < most and last != _BEFORE_ALL_WORKSPACES:
@@ -471,16 +541,24 @@ class JobWorker:
             ids = list(dict.fromkeys([*ids, *(row.integer("id") for row in first_rows)]))
         if len(ids) < 2:
             return list(oldest_rows)
-        ids = ids[: kind.batch_size]
-        share = {**look, "at_most": kind.batch_size // len(ids)}
+        ids = ids[:size]
+        share = {**look, "at_most": size // len(ids)}
         rows = [row for workspace in ids for row in tx.fetch_all(_SELECT_READY_OF_WORKSPACE, {**share, "workspace": workspace})]
         claimed_ids = {row.text("id") for row in rows}
-        rest = [row for row in oldest_rows if row.text("id") not in claimed_ids][: kind.batch_size - len(rows)]
+        rest = [row for row in oldest_rows if row.text("id") not in claimed_ids][: size - len(rows)]
         places = {workspace: place for place, workspace in enumerate(ids)}  # the last one has the last turn
         return sorted([*rows, *rest], key=lambda row: places.get(row.integer("workspace_id"), -1))
 
     async def _run_batch(self, kind: JobKind, batch: Sequence[Job]) -> bool:
         """Run the batch and store the outcome of each job; return whether the kind should pause."""
+        ids = {job.id for job in batch}
+        self._running_ids |= ids
+        try:
+            return await self._run_and_record(kind, batch)
+        finally:
+            self._running_ids -= ids
+
+    async def _run_and_record(self, kind: JobKind, batch: Sequence[Job]) -> bool:
         keeper = asyncio.create_task(self._renew_lease(batch))
         try:
             outcomes = await self._call_handler(kind, batch)
@@ -557,6 +635,23 @@ class JobWorker:
         )
         if is_last and kind.on_failed is not None:
             kind.on_failed(tx, job)
+
+    async def _release_lost(self, kind: JobKind) -> None:
+        """
+        Release the jobs that this worker has and does not run, so that they do not wait for the end of their lease.
+
+        The store may have committed a claim whose answer was lost, or not have stored the outcome of a batch. Then the jobs have run.
+        """
+        now, look = self._jobs.clock(), {"of_kind": kind.name, "holder": self._worker_id}
+
+        def release(tx: Tx) -> None:
+            held_ids = [row.text("id") for row in tx.fetch_all(_SELECT_HELD, look)]
+            lost_ids = [job_id for job_id in held_ids if job_id not in self._running_ids]
+            if lost_ids:
+                _LEASES.release(tx, lost_ids, self._worker_id, at=now, mark=_TAKEN_OVER)
+
+        await self._jobs.db.write(release)
+        self._interrupted_kinds.discard(kind.name)
 
     async def _renew_lease(self, batch: Sequence[Job]) -> None:
         """Renew the lease for as long as the batch runs."""

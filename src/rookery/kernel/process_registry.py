@@ -29,6 +29,7 @@ from rookery.kernel.db import Database, Mapper, Tx, metadata
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.logs import FailureLog
+from rookery.kernel.process_share import ProcessShare
 
 _log = structlog.stdlib.get_logger("rookery.processes")
 
@@ -155,12 +156,19 @@ class ProcessRegistry:
         self._engines = engines
         self._lease = timedelta(seconds=lease_s)
         self._own: RegisteredProcess | None = None
+        self._servers: Sequence[str] = ()
+        """The ids of the servers in the order of their starts, as of the last renewal."""
         self._renewal: asyncio.Task[None] | None = None
 
     async def list_live(self) -> list[RegisteredProcess]:
         """Return the processes that use the record store, without those of a SQLite store."""
         now = to_micros(self._clock())
         return await self._db.read(lambda tx: [_PROCESSES.from_row(row) for row in tx.fetch_all(_SELECT_LIVE, {"now": now})])
+
+    @property
+    def server_share(self) -> ProcessShare | None:
+        """The place of this process among the servers of all hosts, as of the last renewal; None if it is not registered as one."""
+        return ProcessShare(self._servers.index(self._id) + 1, len(self._servers)) if self._id in self._servers else None
 
     async def register(self, kind: ProcessKind) -> None:
         """
@@ -175,6 +183,7 @@ class ProcessRegistry:
         self._renewal = asyncio.create_task(self._renew_forever(kind), name="process-registration")
         try:
             await self._require_same_engines()
+            await self._read_servers()
         except BaseException:
             await self.close()
             raise
@@ -222,6 +231,9 @@ class ProcessRegistry:
         await self._db.write(replace)
         self._own = own
 
+    async def _read_servers(self) -> None:
+        self._servers = [process.id for process in await self.list_live() if process.kind == "server"]
+
     async def _require_same_engines(self) -> None:
         """Wait for conflicting processes to expire, and raise as soon as one renews its registration."""
         first_seen: dict[str, datetime] = {}
@@ -268,5 +280,6 @@ class ProcessRegistry:
                 renewed = await self._db.write(lambda tx, until=until: tx.execute(_RENEW, {"own_id": self._id, "ends_at": until}))
                 if not renewed:  # expired while the machine slept or the store was unavailable, and removed by another process
                     await self._insert(kind)
+                await self._read_servers()
             except Exception as error:  # noqa: BLE001 - the next renewal retries; until then others may take this process for ended
                 failures.report(error)

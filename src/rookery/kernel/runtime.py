@@ -15,6 +15,7 @@ from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.jobs import JobQueue
 from rookery.kernel.wakeups import Wakeups
+from rookery.kernel.workspace_shares import WorkspaceShares
 
 T = TypeVar("T")
 
@@ -41,9 +42,11 @@ class Runtime:
         ids: IdFactory,
         wakeups: Wakeups | None = None,
         breakers: EngineBreakers | None = None,
+        shares: WorkspaceShares | None = None,
     ) -> None:
         self.settings = settings
         self.breakers = breakers or EngineBreakers(settings)
+        self.shares = shares or WorkspaceShares()
         self.db = db
         self.wakeups = wakeups or Wakeups()
         self.bus = bus
@@ -51,7 +54,7 @@ class Runtime:
         self.ids = ids
         self._providers: dict[object, Callable[[Runtime], object]] = {}
         self._built: dict[object, object] = {}
-        self._closers: list[Callable[[], Awaitable[None] | None]] = []
+        self._closers: list[Callable[[], Awaitable[None] | None]] = [self.shares.close]
 
     @cached_property
     def jobs(self) -> JobQueue:

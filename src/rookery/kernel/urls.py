@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 MAX_URL_LENGTH = 2_048
 
+MASK = "***"
+"""Stands for a token or a login in a response."""
+
 _PRINTABLE_ASCII = re.compile(r"[!-~]+")
 _HOST_NAME = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?)*")
 _NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _MAX_HOST_LENGTH = 253
+_TOKEN = re.compile(r"[0-9A-Za-z]{16}|[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-")
+"""A part of a path that has a token: many letters and digits without a separator, or the beginning of a UUID."""
+
+_MASK_DIGEST_LENGTH = 8
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]{0,30}):(?://|$)")
 
 
@@ -35,6 +43,20 @@ def find_url_error(url: str) -> str | None:
     if "#" in url:
         return "must not have a fragment, which would not be sent"
     return None
+
+
+def hide_secrets(url: str) -> str:
+    """
+    Return *url* without its query and without the parts of its path that look like tokens, as chat services have them.
+
+    The digest that stands for them tells URLs apart.
+    """
+    address, question_mark, _ = url.partition("?")
+    start = address.find("/", address.find("://") + 3)
+    base, path = (address, "") if start < 0 else (address[:start], address[start:])
+    mask = f"{MASK}-{hashlib.sha256(url.encode()).hexdigest()[:_MASK_DIGEST_LENGTH]}"
+    parts = [mask if _TOKEN.search(part) else part for part in path.split("/")]
+    return base + "/".join(parts) + (question_mark and f"?{mask}")
 
 
 def show_scheme(address: str) -> str:

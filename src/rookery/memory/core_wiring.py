@@ -139,6 +139,7 @@ class MemoryCore:
             bus=runtime.bus,
             clock=runtime.clock,
             ids=runtime.ids,
+            shares=runtime.shares,
             index_first=not runtime.settings.async_embedding,
             sessions=self._ports.sessions,
         )
@@ -161,6 +162,7 @@ class MemoryCore:
             sessions=self._ports.sessions,
             clock=runtime.clock,
             ids=runtime.ids,
+            shares=runtime.shares,
             half_lives_days=self._half_lives_days,
         )
 
@@ -174,4 +176,5 @@ class MemoryCore:
             breaker=self._breakers.texts,
             writes=self._breakers.writes,
             clock=runtime.clock,
+            shares=runtime.shares,
         )

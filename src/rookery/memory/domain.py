@@ -12,6 +12,9 @@ from rookery.memory.jobs import MemoryJobs
 from rookery.memory.retention import MemoryPurge
 from rookery.memory.wiring import MemoryServices
 
+_ORPHANS_INTERVAL_S = 24 * 3600
+"""Interval of the search for texts that a killed process left without a memory. The first one is at the start, when they are there."""
+
 
 def build(runtime: Runtime) -> Domain:
     """Return the domain. Nothing is started."""
@@ -44,11 +47,14 @@ def build(runtime: Runtime) -> Domain:
     return Domain(
         operations=[("/v1/brain", api.operations())],
         tool_servers=[api.server()],
-        job_kinds=MemoryJobs(db=runtime.db, queue=runtime.jobs, indexer=services.indexer, clock=runtime.clock).kinds(),
+        job_kinds=MemoryJobs(
+            db=runtime.db, queue=runtime.jobs, indexer=services.indexer, clock=runtime.clock, shares=runtime.shares
+        ).kinds(),
         periodic_tasks=[
             PeriodicTask(name="results of recalls", interval_s=0.5, run=services.recall_buffer.flush),
             PeriodicTask(name="training examples", interval_s=0.5, run=services.training.flush),
             PeriodicTask(name="expired memories", interval_s=60, run=services.retention.sweep),
+            PeriodicTask(name="texts without a memory", interval_s=_ORPHANS_INTERVAL_S, run=services.orphaned_texts.remove),
             PeriodicTask(name="embedding migration", interval_s=30, run=services.migration.run_periodic),
         ],
         probes={"vectors": probe_vectors, "texts": probe_texts},

@@ -10,6 +10,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.jobs import Job, JobDeferred, JobDone, JobFailed, JobKind, JobOutcome, JobQueue
+from rookery.kernel.workspace_shares import WorkspaceShares
 from rookery.memory.fair_batches import FairBatches
 from rookery.memory.indexing import DELETE_JOB, EMBED_IMPORTED_JOB, EMBED_JOB, FORCE_FIELD, WORDS_JOB, Indexer
 from rookery.memory.models import Memory
@@ -43,6 +44,7 @@ class MemoryJobs:
     queue: JobQueue
     indexer: Indexer
     clock: Clock
+    shares: WorkspaceShares | None = None
     _batches: FairBatches = field(default_factory=lambda: FairBatches(MAX_BATCH_CHARS))
     _early_word_ids: dict[str, str] = field(default_factory=dict[str, str])
     """The last job of each kind whose words were written while its vectors could not be."""
@@ -78,6 +80,7 @@ class MemoryJobs:
             before_claim=self.indexer.wait_for_idle,
             handover_delay_s=_HANDOVER_DELAY_S,
             on_failed=self._mark_failed,
+            shares=self.shares,
         )
 
     async def embed(self, jobs: Sequence[Job]) -> Mapping[str, JobOutcome]:

@@ -288,6 +288,15 @@ class TextIndex(Protocol):
         """Delete *ids* of the workspace. Unknown ids are ignored."""
         ...
 
+    async def list_ids(self, *, after: tuple[int, str] | None, limit: int) -> Sequence[tuple[int, str]]:
+        """
+        Return the workspace and id of at most *limit* documents of all workspaces, in this order.
+
+        Args:
+            after: Only those after this one. None: from the first one on.
+        """
+        ...
+
     async def count(self, workspace_id: int, *, query: TextQuery | None = None, access_filter: AccessFilter | None = None) -> int:
         """Return the number of memories of the workspace: of all, or of those that match *query* and *access_filter*, passed together."""
         ...

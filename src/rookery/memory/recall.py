@@ -18,6 +18,7 @@ from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.token_estimates import CHARS_PER_TOKEN
 from rookery.kernel.tracing import start_span
+from rookery.kernel.workspace_shares import WorkspaceShares
 from rookery.memory.access_filter import build_access_filter
 from rookery.memory.candidates import Candidates, CandidateSearch, RecallQuery
 from rookery.memory.continued_sessions import add_continued_sessions
@@ -122,6 +123,7 @@ class Recall:
         bus: EventBus,
         clock: Clock,
         ids: IdFactory,
+        shares: WorkspaceShares,
         sessions: SessionLookup | None = None,
         half_lives_days: Mapping[str, int | None] | None = None,
         timer: Callable[[], float] = time.perf_counter,
@@ -132,6 +134,7 @@ class Recall:
         self._breakers = breakers
         self._buffer = buffer
         self._bus = bus
+        self._shares = shares
         self._sessions = sessions
         self._clock = clock
         self._ids = ids
@@ -149,6 +152,10 @@ class Recall:
             NotEmbeddable: The embedder returns no vector for the query, and the mode is `semantic`. Hybrid recall falls back to keywords,
                 with a notice.
         """
+        async with self._shares.take(caller.workspace_id):
+            return await self._find(caller, request)
+
+    async def _find(self, caller: Caller, request: RecallRequest) -> RecallResult:
         started_s = self._timer()
         at = self._clock()
         filters = await add_continued_sessions(self._sessions, caller.workspace_id, request.filters)

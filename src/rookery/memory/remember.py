@@ -15,6 +15,7 @@ from rookery.kernel.errors import OUTAGES, RookeryError, ValidationFailed
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.jobs import JobQueue
+from rookery.kernel.workspace_shares import WorkspaceShares
 from rookery.memory.access_filter import can_read, require_can_write
 from rookery.memory.authorship import Author
 from rookery.memory.capacity import Capacity
@@ -71,6 +72,7 @@ class Remember:
         bus: EventBus,
         clock: Clock,
         ids: IdFactory,
+        shares: WorkspaceShares,
         index_first: bool = False,
         sessions: SessionLookup | None = None,
     ) -> None:
@@ -82,6 +84,7 @@ class Remember:
         self._clock = clock
         self._ids = ids
         self._job_delay_s = _JOB_DELAY_S if index_first else 0.0
+        self._shares = shares
         self._sessions = sessions
         self._batcher = Batcher[_PreparedMemory, RememberOutcome](self._write)
 
@@ -97,13 +100,14 @@ class Remember:
         """
         memory = self._build_memory(caller, draft, await self._find_open_sessions(caller, [draft]))
         await self._capacity.admit(caller.workspace_id, 1)
-        storing = self._store_one(_PreparedMemory(caller, memory, draft.dedupe, get_transaction_hook()))
-        if self._job_delay_s:
-            result = await storing
-        else:
-            result = await self._indexer.index_words_during(
-                [memory], storing, stored_ids=lambda result: () if result.is_duplicate else (memory.id,)
-            )
+        async with self._shares.take(caller.workspace_id):
+            storing = self._store_one(_PreparedMemory(caller, memory, draft.dedupe, get_transaction_hook()))
+            if self._job_delay_s:
+                result = await storing
+            else:
+                result = await self._indexer.index_words_during(
+                    [memory], storing, stored_ids=lambda result: () if result.is_duplicate else (memory.id,)
+                )
         if not result.is_duplicate:
             self._capacity.add_stored(caller.workspace_id, 1)
         if self._job_delay_s:
@@ -128,10 +132,11 @@ class Remember:
         await self._capacity.admit(caller.workspace_id, len(drafts))
 
         memories = [memory for memory in built if isinstance(memory, Memory)]
-        storing = self._write([_PreparedMemory(caller, memory, draft.dedupe) for memory, draft in zip(built, drafts, strict=True)])
-        outcomes = await (
-            self._indexer.index_words_during(memories, storing, stored_ids=_stored_ids) if memories and not self._job_delay_s else storing
-        )
+        async with self._shares.take(caller.workspace_id):
+            storing = self._write([_PreparedMemory(caller, memory, draft.dedupe) for memory, draft in zip(built, drafts, strict=True)])
+            if memories and not self._job_delay_s:
+                storing = self._indexer.index_words_during(memories, storing, stored_ids=_stored_ids)
+            outcomes = await storing
         results = [outcome for outcome in outcomes if isinstance(outcome, RememberResult)]
         self._capacity.add_stored(caller.workspace_id, sum(not result.is_duplicate for result in results))
         if self._job_delay_s:

@@ -13,6 +13,7 @@ from rookery.kernel.db import Database
 from rookery.kernel.engine_breakers import EngineBreaker
 from rookery.kernel.engine_writes import EngineWrites
 from rookery.kernel.pages import InvalidCursor, ListPage, PageSlice, Position, check_position
+from rookery.kernel.workspace_shares import WorkspaceShares
 from rookery.memory.access_filter import build_access_filter
 from rookery.memory.candidates import describe_refusals
 from rookery.memory.concurrency import gather_pair
@@ -67,6 +68,7 @@ class MemorySearch:
     breaker: EngineBreaker
     writes: EngineWrites
     clock: Clock
+    shares: WorkspaceShares
     timer: Callable[[], float] = time.perf_counter
 
     async def find(self, caller: Caller, query: str, memory_filter: MemoryFilter, *, page: PageSlice) -> SearchResult:
@@ -78,6 +80,10 @@ class MemorySearch:
             EngineUnavailable: The full-text index is down or does not answer in time.
             InvalidCursor: The position of the page is not one of a search.
         """
+        async with self.shares.take(caller.workspace_id):
+            return await self._find(caller, query, memory_filter, page=page)
+
+    async def _find(self, caller: Caller, query: str, memory_filter: MemoryFilter, *, page: PageSlice) -> SearchResult:
         started_s = self.timer()
         memory_filter = await add_continued_sessions(self.sessions, caller.workspace_id, memory_filter)
         access = build_access_filter(caller, memory_filter, at=self.clock())

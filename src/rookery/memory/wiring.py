@@ -11,6 +11,7 @@ from rookery.memory.feedback import Feedback
 from rookery.memory.maintenance.erasure import Erasure
 from rookery.memory.maintenance.index_check import IndexCheck
 from rookery.memory.maintenance.operations import MaintenanceServices, build_maintenance
+from rookery.memory.maintenance.orphaned_texts import OrphanedTexts
 from rookery.memory.maintenance.reindexing import Reindexer
 from rookery.memory.memory_map import MemoryMap
 from rookery.memory.recall_log import RecallLog
@@ -85,7 +86,12 @@ class MemoryServices(MemoryCore):
 
     @cached_property
     def erasure(self) -> Erasure:
-        return Erasure(db=self._runtime.db, stores=self._ports.erasable_stores, clock=self._runtime.clock)
+        return Erasure(db=self._runtime.db, stores=self._ports.erasable_stores, clock=self._runtime.clock, orphans=self.orphaned_texts)
+
+    @cached_property
+    def orphaned_texts(self) -> OrphanedTexts:
+        runtime = self._runtime
+        return OrphanedTexts(db=runtime.db, texts=self._ports.texts, indexer=self.indexer)
 
     @cached_property
     def reindexer(self) -> Reindexer:
@@ -98,6 +104,7 @@ class MemoryServices(MemoryCore):
             clock=runtime.clock,
             migration=self.migration,
             erasure=self.erasure,
+            orphans=self.orphaned_texts,
         )
 
     @cached_property

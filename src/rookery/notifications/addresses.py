@@ -7,7 +7,7 @@ import hashlib
 import re
 from urllib.parse import urlsplit
 
-from rookery.kernel.urls import MAX_URL_LENGTH, find_url_error, is_host
+from rookery.kernel.urls import MASK, MAX_URL_LENGTH, find_url_error, hide_secrets, is_host
 from rookery.notifications.messages import ChannelType
 from rookery.notifications.ntfy_address import parse_ntfy_address
 
@@ -20,9 +20,6 @@ _BASE64URL = re.compile(r"[A-Za-z0-9_-]+={0,2}")
 _P256DH_BYTES = 65
 _AUTH_BYTES = 16
 _UNCOMPRESSED_POINT = 4
-
-MASK = "***"
-"""Stands for a token or a login in a response."""
 
 _MASK_DIGEST_LENGTH = 8
 
@@ -73,7 +70,9 @@ def get_host(kind: ChannelType, address: str) -> str:
 
 
 def mask_address(kind: ChannelType, address: str) -> str:
-    """Return an address for responses: without the token or the login that those of ntfy and Apprise may contain."""
+    """Return an address for responses: without the tokens and logins that those of webhooks, ntfy and Apprise may contain."""
+    if kind is ChannelType.WEBHOOK:
+        return hide_secrets(address)
     if kind is ChannelType.APPRISE:
         digest = hashlib.sha256(address.encode()).hexdigest()[:_MASK_DIGEST_LENGTH]
         return f"{address.partition('://')[0]}://{MASK}-{digest}"

@@ -13,7 +13,8 @@ from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.placeholders import to_text
 from rookery.kernel.template_variables import TemplateValue
-from rookery.notifications.addresses import MASK, get_host, mask_address
+from rookery.kernel.urls import MASK
+from rookery.notifications.addresses import get_host, mask_address
 from rookery.notifications.messages import ChannelType
 from rookery.notifications.models import (
     ChannelDraft,

@@ -111,6 +111,7 @@ class NotificationServices:
             clock=runtime.clock,
             ids=runtime.ids,
             host_rate=None if host_rate is None else HostRate(host_rate),
+            shares=runtime.shares,
             lease_s=runtime.settings.job_lease_s,
         )
         self.campaigns.wake = dispatcher.wake

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 
+from rookery.kernel.workspace_shares import WorkspaceShares
 from rookery.kernel.workspace_turns import WorkspaceTurns
 from rookery.scoring.detection import DetectionModel
 from rookery.scoring.models import ContentScore, ScoredText
@@ -29,10 +30,12 @@ class ContentScorer:
 
     Args:
         open_detector: Returns the engine of AI detection, which loads its weights with the first text.
+        shares: The shares of workspaces in the cores. None: those of a command, which are not limited.
     """
 
-    def __init__(self, open_detector: Callable[[], AiDetector]) -> None:
+    def __init__(self, open_detector: Callable[[], AiDetector], *, shares: WorkspaceShares | None = None) -> None:
         self._open_detector = open_detector
+        self._shares = shares or WorkspaceShares()
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="scoring")
         self._turns = WorkspaceTurns()
 
@@ -57,7 +60,7 @@ class ContentScorer:
         loop = asyncio.get_running_loop()
         scores = list[ContentScore]()
         for chunk in _split(texts):
-            async with self._turns.take(workspace_id):
+            async with self._turns.take(workspace_id), self._shares.take(workspace_id):
                 scores += await loop.run_in_executor(self._executor, partial(self.score_now, chunk, explain=explain))
         return scores
 

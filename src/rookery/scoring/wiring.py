@@ -52,7 +52,7 @@ class ScoringServices:
 
     @cached_property
     def scorer(self) -> ContentScorer:
-        scorer = ContentScorer(self._ports.open_detector)
+        scorer = ContentScorer(self._ports.open_detector, shares=self._runtime.shares)
         self._runtime.on_close(scorer.close)
         return scorer
 

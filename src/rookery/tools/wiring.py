@@ -178,6 +178,7 @@ class ToolServices:
             kill_switch=self.kill_switch,
             keep_arguments=runtime.settings.tool_arguments,
             disk_space=runtime.use(DiskSpace),
+            shares=runtime.shares,
             clock=runtime.clock,
             ids=runtime.ids,
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from rookery.access.models import Caller
+from rookery.access.scopes import grants
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import Conflict
 from rookery.kernel.events import EventType
@@ -99,7 +100,8 @@ class WebhooksApi:
     async def get_webhooks(self, caller: Caller, query: WebhooksQuery) -> ItemPage[WebhookEndpoint]:
         """List the webhook endpoints of the workspace, newest first. A test key sees those of the sandbox."""
         tenant = WebhookTenant.from_caller(caller)
-        return ItemPage(*await self.endpoints.list_page(tenant, page=query.slice, text=query.q or ""))
+        shows_url = grants(caller.scopes, WRITE_SCOPE)
+        return ItemPage(*await self.endpoints.list_page(tenant, page=query.slice, text=query.q or "", searches_urls=shows_url))
 
     async def post_webhook(self, caller: Caller, body: NewWebhookBody) -> EndpointWithSecret:
         """Create a webhook endpoint. `secret` is returned only in this response. The URL is checked by the same rules as each delivery."""
@@ -153,11 +155,12 @@ class WebhooksApi:
         """List the types of events that webhooks can subscribe to."""
         return ItemPage(*slice_anchored(self.catalogue.types, query.slice, lambda event_type: event_type.name))
 
-    def _present_endpoint(self, _: Caller, endpoint: WebhookEndpoint) -> Output:
-        return Output(body=serialize_endpoint(endpoint, self.clock()), version=endpoint.version)
+    def _present_endpoint(self, caller: Caller, endpoint: WebhookEndpoint) -> Output:
+        shows_url = grants(caller.scopes, WRITE_SCOPE)
+        return Output(body=serialize_endpoint(endpoint, self.clock(), shows_url=shows_url), version=endpoint.version)
 
     def _present_update(self, _: Caller, update: EndpointUpdate) -> Output:
-        return Output(body=serialize_endpoint_update(update, self.clock()), version=update.endpoint.version)
+        return Output(body=serialize_endpoint_update(update, self.clock(), shows_url=True), version=update.endpoint.version)
 
     def _present_with_secret(self, _: Caller, endpoint_with_secret: EndpointWithSecret) -> Output:
         return Output(

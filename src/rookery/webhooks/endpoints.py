@@ -22,6 +22,7 @@ from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.kernel.sealing import SealContext, Sealer
 from rookery.kernel.secret import Secret
 from rookery.kernel.signing import generate_signing_secret
+from rookery.kernel.urls import hide_secrets
 from rookery.webhooks import validation
 from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.events import WebhookDisabled
@@ -73,14 +74,17 @@ class WebhookEndpoints:
         self._clock = clock
         self._ids = ids
 
-    async def list_page(self, tenant: WebhookTenant, *, page: PageSlice, text: str = "") -> ListPage[WebhookEndpoint]:
+    async def list_page(
+        self, tenant: WebhookTenant, *, page: PageSlice, text: str = "", searches_urls: bool = True
+    ) -> ListPage[WebhookEndpoint]:
         """
         Return a page of endpoints, newest first, and the total.
 
         Args:
             text: A part of the description or the URL, in upper or lower case.
+            searches_urls: Look for *text* in URLs too. False for callers from whom their tokens are hidden.
         """
-        return await self._db.read(lambda tx: store.list_page(tx, tenant.workspace_id, page=page, text=text))
+        return await self._db.read(lambda tx: store.list_page(tx, tenant.workspace_id, page=page, text=text, searches_urls=searches_urls))
 
     async def get(self, tenant: WebhookTenant, endpoint_id: str) -> WebhookEndpoint:
         """Return an endpoint, or raise NotFound."""
@@ -341,10 +345,9 @@ def _apply_change(old: WebhookEndpoint, change: EndpointChange, now: datetime) -
 
 
 def _audit_fields(endpoint: WebhookEndpoint) -> dict[str, object]:
-    """Return the audited fields, with the URL but not its query, in which many services put a token."""
-    address, question_mark, _ = endpoint.url.partition("?")
+    """Return the audited fields, with the URL but not the tokens in it."""
     return {
-        "url": address + question_mark,
+        "url": hide_secrets(endpoint.url),
         "events": list(endpoint.events),
         "description": endpoint.description,
         "include_content": endpoint.include_content,

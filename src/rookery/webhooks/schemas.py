@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from rookery.kernel.schema import PageQuery, RequestModel, ResponseModel, Timestamp, resolve_alias
 from rookery.kernel.secret import Secret
 from rookery.kernel.signing import to_library_secret
-from rookery.kernel.urls import MAX_URL_LENGTH
+from rookery.kernel.urls import MAX_URL_LENGTH, hide_secrets
 from rookery.webhooks.models import (
     DeliveryDetails,
     DeliveryFilter,
@@ -140,7 +140,7 @@ class WebhookResponse(ResponseModel):
 
     id: str
     workspace_id: Annotated[int, Field(validation_alias="public_workspace_id")]
-    url: str
+    url: Annotated[str, Field(description="Without webhooks:write, its query and tokens in its path are shown as ***.")]
     events: list[str]
     description: str
     include_content: bool
@@ -235,17 +235,20 @@ class EventTypeResponse(ResponseModel):
     in_wildcard: Annotated[bool, Field(description="True if `*` includes it.")]
 
 
-def serialize_endpoint(endpoint: WebhookEndpoint, now: datetime) -> WebhookResponse:
-    """Return an endpoint without its secret."""
-    return WebhookResponse.from_parts(endpoint, previous_secret_until=endpoint.grace_until(now))
+def serialize_endpoint(endpoint: WebhookEndpoint, now: datetime, *, shows_url: bool = False) -> WebhookResponse:
+    """Return an endpoint without its secret. Unless *shows_url*, tokens in its URL are hidden."""
+    url = endpoint.url if shows_url else hide_secrets(endpoint.url)
+    return WebhookResponse.from_parts(endpoint, url=url, previous_secret_until=endpoint.grace_until(now))
 
 
-def serialize_endpoint_update(update: EndpointUpdate, now: datetime) -> WebhookResponse:
-    """Return a changed endpoint; with `held` only if the change enabled it."""
+def serialize_endpoint_update(update: EndpointUpdate, now: datetime, *, shows_url: bool = False) -> WebhookResponse:
+    """Return a changed endpoint; with `held` only if the change enabled it. Unless *shows_url*, tokens in its URL are hidden."""
+    endpoint = update.endpoint
     if update.held_count is None:
-        return serialize_endpoint(update.endpoint, now)
-    until = update.endpoint.grace_until(now)
-    return ChangedWebhookResponse.from_parts(update.endpoint, previous_secret_until=until, held=update.held_count)
+        return serialize_endpoint(endpoint, now, shows_url=shows_url)
+    url = endpoint.url if shows_url else hide_secrets(endpoint.url)
+    until = endpoint.grace_until(now)
+    return ChangedWebhookResponse.from_parts(endpoint, url=url, previous_secret_until=until, held=update.held_count)
 
 
 def serialize_endpoint_with_secret(endpoint_with_secret: EndpointWithSecret, now: datetime) -> NewWebhookResponse:

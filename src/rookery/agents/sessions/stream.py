@@ -38,8 +38,6 @@ _MAX_BUFFERED_EVENTS = 100
 _MAX_BUFFERED_BYTES = 512 * 1024
 _WAKEUP_TOPIC = "sessions"
 _POLL_INTERVAL_S = 1.0
-_POLLS_PER_KEY_CHECK = 5
-"""Polls between two checks of the keys of subscribers."""
 
 _log = structlog.stdlib.get_logger("rookery.agents")
 
@@ -240,15 +238,12 @@ class SessionStreams:
                 channel.notify()
 
     async def _poll(self, required_scope: str) -> None:
-        polls = 0
         failures = FailureLog(_log, "agents.sessions_not_read")
         while self._channels:
             await asyncio.sleep(_POLL_INTERVAL_S)
-            polls += 1
             try:
                 await self._poll_sessions()
-                if polls % _POLLS_PER_KEY_CHECK == 0:
-                    await self._check_keys(required_scope)
+                await self._check_keys(required_scope)
             except Exception as error:  # noqa: BLE001 - the next poll tries again; without polls, subscribers would wait forever
                 failures.report(error)
 

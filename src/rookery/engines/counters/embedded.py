@@ -31,6 +31,7 @@ ON CONFLICT (name) DO UPDATE SET
     started_at = CASE WHEN abs(?2 - started_at) >= ?3 THEN ?2 ELSE started_at END
 RETURNING used, started_at
 """
+_REFUND = "UPDATE counts SET used = min(used, ?3) - 1 WHERE name = ?1 AND started_at = ?2 AND used > 0"
 _PEEK = "SELECT used, started_at FROM counts WHERE name = ?1 AND abs(?2 - started_at) < ?3"
 
 
@@ -50,6 +51,12 @@ class EmbeddedCounter:
         except sqlite3.Error as error:
             raise self._map_error(error) from error
         return WindowCount(used, started_at)
+
+    async def refund(self, key: str, *, limit: int, started_at_us: int) -> None:
+        try:
+            (self._connection or self._open()).execute(_REFUND, (key, started_at_us, limit))
+        except sqlite3.Error as error:
+            raise self._map_error(error) from error
 
     async def peek(self, key: str, *, window_us: int, now_us: int) -> WindowCount:
         try:

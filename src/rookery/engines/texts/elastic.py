@@ -110,6 +110,19 @@ class ElasticTextIndex:
             return await self._run(lambda: self._answer(workspace_id, elastic_query, limit))
         return await self._run(lambda: self._list(workspace_id, elastic_query, limit, offset))
 
+    async def list_ids(self, *, after: tuple[int, str] | None, limit: int) -> list[tuple[int, str]]:
+        body: dict[str, object] = {"sort": [{"workspace_id": "asc"}, {"id": "asc"}], "_source": False, "size": min(limit, _MAX_WINDOW)}
+        if after is not None:
+            body["search_after"] = list(after)
+
+        async def read() -> list[tuple[int, str]]:
+            await self._refreshes.run()
+            response = await self._connection.request("POST", f"/{self._name}/_search", body, timeout_s=self._query_timeout_s)
+            sorts = (cast("list[object]", hit["sort"]) for hit in _read_hits(response))
+            return [(int(str(workspace_id)), str(memory_id)) for workspace_id, memory_id in sorts]
+
+        return await self._run(read)
+
     async def count(self, workspace_id: int, *, query: TextQuery | None = None, access_filter: AccessFilter | None = None) -> int:
         matching: Json = {"term": {"workspace_id": workspace_id}}
         if query is not None and access_filter is not None:

@@ -72,6 +72,10 @@ _MAX_DROPPED_TABLES = 8
 _ROW = "SELECT id FROM document WHERE workspace_id = ? AND memory_id = ?"
 _HAS_EXPIRED = "SELECT EXISTS (SELECT 1 FROM document WHERE workspace_id = :workspace_id AND expires_at <= :at)"
 _NOT_EXPIRED = "{table}.rowid NOT IN (SELECT id FROM document WHERE workspace_id = :workspace_id AND expires_at <= :at)"
+_LIST_IDS = """
+SELECT workspace_id, memory_id FROM document WHERE (workspace_id, memory_id) > (?, ?) ORDER BY workspace_id, memory_id LIMIT ?
+"""
+_BEFORE_ALL = (-1, "")
 _COUNT = "SELECT count(*) FROM document WHERE workspace_id = ?"
 _COUNT_TABLE = "SELECT count(*) FROM document WHERE workspace_id IN (SELECT id FROM workspace WHERE table_name = ?)"
 _IDS = "SELECT id, memory_id FROM document WHERE id IN (SELECT value FROM json_each(?))"
@@ -184,6 +188,13 @@ class EmbeddedTextIndex:
             self.question_counts.from_cache += is_from_cache
             self.question_counts.from_sqlite += not is_from_cache
         return hits
+
+    async def list_ids(self, *, after: tuple[int, str] | None, limit: int) -> list[tuple[int, str]]:
+        def read(connection: sqlite3.Connection) -> list[tuple[int, str]]:
+            return connection.execute(_LIST_IDS, (*(after or _BEFORE_ALL), limit)).fetchall()
+
+        async with self._file.use() as file:
+            return await self._read(file, read, _SLOW_READ_TIMEOUT_S)
 
     async def count(self, workspace_id: int, *, query: TextQuery | None = None, access_filter: AccessFilter | None = None) -> int:
         fts_query = None if query is None or access_filter is None else build_query(query, access_filter)

@@ -38,6 +38,8 @@ _PAIRED_FACTOR = 2
 
 _SET_LOCAL = "SELECT set_config('statement_timeout', %(timeout)s, true), set_config('synchronous_commit', %(commit)s, true)"
 
+_BEFORE_ALL = (-1, "")
+
 
 class PostgresTextIndex:
     """A `TextEngine` on a PostgreSQL server."""
@@ -132,6 +134,16 @@ class PostgresTextIndex:
             return hits
 
         return await self._run(search)
+
+    async def list_ids(self, *, after: tuple[int, str] | None, limit: int) -> list[tuple[int, str]]:
+        workspace_id, memory_id = after or _BEFORE_ALL
+
+        async def read(connection: PostgresConnection) -> list[tuple[int, str]]:
+            parameters = {"workspace_id": workspace_id, "memory_id": memory_id, "at_most": limit}
+            cursor = await connection.execute(postgresql_sql.LIST_IDS, parameters)
+            return cast("list[tuple[int, str]]", await cursor.fetchall())
+
+        return await self._run(read)
 
     async def count(self, workspace_id: int, *, query: TextQuery | None = None, access_filter: AccessFilter | None = None) -> int:
         if query is None or access_filter is None:

@@ -58,6 +58,12 @@ LACKS_INDEX = sql.SQL("SELECT to_regclass(%(name)s) IS NULL")
 """`CREATE INDEX IF NOT EXISTS` would wait for all writers of the table, even if the index exists."""
 
 DROP = sql.SQL("DELETE FROM rookery_texts WHERE workspace_id = %(workspace_id)s AND memory_id = ANY(%(ids)s)")
+LIST_IDS = sql.SQL(
+    """
+    SELECT workspace_id, memory_id FROM rookery_texts WHERE (workspace_id, memory_id) > (%(workspace_id)s, %(memory_id)s)
+    ORDER BY workspace_id, memory_id LIMIT %(at_most)s
+    """
+)
 COUNT_ALL = sql.SQL("SELECT count(*) FROM rookery_texts WHERE workspace_id = %(workspace_id)s")
 MEASURE = sql.SQL("SELECT count(*), coalesce(avg(length), 0)::float8 FROM rookery_texts WHERE workspace_id = %(workspace_id)s")
 COUNT_MATCHES = sql.SQL(

@@ -14,6 +14,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import OUTAGES
 from rookery.memory.batch_runs import RunCheckpoint
+from rookery.memory.maintenance.orphaned_texts import OrphanedTexts
 from rookery.memory.ports import ErasableStore
 from rookery.memory.store import runs
 
@@ -25,10 +26,17 @@ CLEANED_TEXT: ErasureKind = "traces of what was cleaned"
 
 
 class Erasure:
-    """A runner of pending erasures. *stores* are those with files on this host's disk."""
+    """
+    A runner of pending erasures.
 
-    def __init__(self, *, db: Database, stores: Sequence[ErasableStore], clock: Clock) -> None:
+    Args:
+        stores: Those with files on this host's disk.
+        orphans: The texts without a memory, which are removed before. None: they are not looked for.
+    """
+
+    def __init__(self, *, db: Database, stores: Sequence[ErasableStore], clock: Clock, orphans: OrphanedTexts | None = None) -> None:
         self._db = db
+        self._orphans = orphans
         self._stores = tuple(stores)
         self._clock = clock
 
@@ -53,6 +61,11 @@ class Erasure:
         if not checkpoints:
             return None
         reasons = list[str]()
+        if self._orphans is not None:
+            try:
+                await self._orphans.remove()
+            except OUTAGES as error:
+                reasons.append(error.message)
         for store in self._stores:
             try:
                 await store.erase()

@@ -17,6 +17,7 @@ from rookery.memory.embedding_migration import EmbeddingMigration
 from rookery.memory.events import ReindexCompleted
 from rookery.memory.indexing import Indexer
 from rookery.memory.maintenance.erasure import Erasure
+from rookery.memory.maintenance.orphaned_texts import OrphanedTexts
 from rookery.memory.models import Memory, read_fields
 from rookery.memory.ports import TextIndex
 from rookery.memory.store import queries, runs
@@ -65,6 +66,7 @@ class Reindexer:
     clock: Clock
     migration: EmbeddingMigration
     erasure: Erasure
+    orphans: OrphanedTexts | None = None
     timer: Callable[[], float] = time.perf_counter
 
     async def count(self, request: ReindexRequest) -> int:
@@ -109,6 +111,8 @@ class Reindexer:
             if on_progress is not None:
                 on_progress(done, total)
         if stop_reason is None:
+            stop_reason = await self._remove_orphans()
+        if stop_reason is None:
             await self.db.write(lambda tx: runs.delete_checkpoint(tx, request.run_name))
             if not request.words_only:
                 await self.migration.activate_complete(ignored_ids=failed)
@@ -124,6 +128,15 @@ class Reindexer:
         )
         await self.db.write(lambda tx: self.bus.publish_on_commit(tx, event))
         return RunReport(total=total, successes=done - failures, failures=failures, duration_s=duration_s, stopped=stop_reason)
+
+    async def _remove_orphans(self) -> str | None:
+        """Remove texts without a memory from the full-text index. Return the reason if it is down."""
+        if self.orphans is not None:
+            try:
+                await self.orphans.remove()
+            except OUTAGES as error:
+                return error.message
+        return None
 
     async def _run_erasure(self) -> str | None:
         """Erase cleaned texts once no memory is stale. Return the reason if some data remains."""

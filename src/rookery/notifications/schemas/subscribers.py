@@ -10,8 +10,9 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from rookery.kernel.placeholders import NAME_PATTERN
 from rookery.kernel.schema import PageQuery, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.urls import MASK
 from rookery.kernel.variables import TemplateValue
-from rookery.notifications.addresses import ADDRESS_FIELDS, MASK, find_address_error, find_push_key_errors, mask_address
+from rookery.notifications.addresses import ADDRESS_FIELDS, find_address_error, find_push_key_errors, mask_address
 from rookery.notifications.messages import ChannelType
 from rookery.notifications.models import (
     ChannelDraft,

@@ -12,6 +12,7 @@ from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.disk_space import DiskSpace
 from rookery.kernel.errors import NotInAllowList, RookeryError
 from rookery.kernel.ids import IdFactory, uuid7
+from rookery.kernel.workspace_shares import WorkspaceShares
 from rookery.tools.call_options import DEFAULT_CALL_OPTIONS, CallOptions
 from rookery.tools.calling.call_buffer import CallBuffer
 from rookery.tools.calling.execution import execute
@@ -37,6 +38,9 @@ from rookery.tools.servers.kill_switch import KillSwitch
 from rookery.tools.servers.registry import require_server_allowed
 from rookery.tools.supervision.session_pool import SessionPool
 
+_MAX_HOLD_S = 0.02
+"""Time for which a call holds the share of its workspace in the cores. A longer call waits for its tool server."""
+
 _MAX_ERROR_LENGTH = 4000
 _MAX_TOOL_NAME_LENGTH = 128
 """Limit on a tool's name (D-30). Longer unlisted names are rejected without an upstream request."""
@@ -59,6 +63,7 @@ class ToolRunner:
         kill_switch: KillSwitch | None = None,
         keep_arguments: bool = False,
         disk_space: DiskSpace | None = None,
+        shares: WorkspaceShares | None = None,
         clock: Clock = utc_now,
         ids: IdFactory = uuid7,
     ) -> None:
@@ -70,6 +75,7 @@ class ToolRunner:
             agent_sessions: None: every session id is accepted and recorded.
             keep_arguments: Store redacted arguments in call records.
             disk_space: Rejects built-in tools that write while the disk is nearly full (D-17).
+            shares: The shares of workspaces in the cores.
         """
         self._catalogue = catalogue
         self._sessions = sessions
@@ -80,6 +86,7 @@ class ToolRunner:
         self._kill_switch = kill_switch
         self._keep_arguments = keep_arguments
         self._disk_space = disk_space
+        self._shares = shares or WorkspaceShares()
         self._links = links
         self._clock = clock
         self._ids = ids
@@ -117,7 +124,8 @@ class ToolRunner:
         await self._buffer.require_capacity()
         try:
             self._catalogue.get_server(caller, server_id)  # raises if the server is disabled or not allowed for this key
-            outcome = await self._execute(call)
+            async with self._shares.take(caller.workspace_id, max_hold_s=_MAX_HOLD_S):
+                outcome = await self._execute(call)
         except BaseException as error:
             if self._find_tool(call) is not None:
                 self._record(call, code=_get_error_code(error))

@@ -42,7 +42,7 @@ MAX_STREAMS_PER_KEY = 50
 MAX_STREAMS_PER_WORKSPACE = 250
 _REQUIRED_SCOPE = "mcp:read"
 _SEND_TIMEOUT_S = 5.0
-_KEY_CHECK_INTERVAL_S = 3.0
+_KEY_CHECK_INTERVAL_S = 1.0
 """Seconds between checks that the keys of all listeners are still valid."""
 
 

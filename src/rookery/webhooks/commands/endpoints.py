@@ -14,6 +14,7 @@ from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.imports import import_lazily
 from rookery.kernel.pages import collect_items
 from rookery.kernel.secret import Secret
+from rookery.kernel.urls import hide_secrets
 from rookery.terminal.options import (
     DryRunOption,
     JsonOption,
@@ -196,12 +197,12 @@ def remove(
     """Remove an endpoint and cancel its open deliveries."""
     endpoint = run_with_webhooks(context, workspace, lambda webhooks, tenant: webhooks.endpoints.get(tenant, webhook_id))
     if not dry_run:
-        confirm(f"Remove the webhook to {endpoint.url}?", yes=yes)
+        confirm(f"Remove the webhook to {hide_secrets(endpoint.url)}?", yes=yes)
         run_with_webhooks(context, workspace, lambda webhooks, tenant: webhooks.endpoints.delete(tenant, webhook_id))
     if as_json:
         print_json({"removed": webhook_id, "dry_run": dry_run})
     else:
-        print(f"{'Would remove' if dry_run else 'Removed'} {webhook_id}, to {endpoint.url}.")  # noqa: T201 - the command's output
+        print(f"{'Would remove' if dry_run else 'Removed'} {webhook_id}, to {hide_secrets(endpoint.url)}.")  # noqa: T201 - the command's output
 
 
 @app.command()

@@ -18,9 +18,9 @@ _IS_ONE = (endpoints.c.id == bindparam("of_id"), _OF_WORKSPACE)
 
 _COUNT = select(func.count().label("n")).select_from(endpoints).where(_OF_WORKSPACE)
 _PATTERN = bindparam("pattern", type_=Text())
-_HAS_WORDS = or_(*(func.lower(column).like(_PATTERN, escape="\\") for column in (endpoints.c.description, endpoints.c.url)))
-_MATCHES = (_OF_WORKSPACE, _HAS_WORDS)
-_LIST = KeysetList(select(endpoints).where(*_MATCHES), endpoints.c.id.desc())
+_IS_DESCRIBED, _HAS_URL = (func.lower(column).like(_PATTERN, escape="\\") for column in (endpoints.c.description, endpoints.c.url))
+_LIST = KeysetList(select(endpoints).where(_OF_WORKSPACE, or_(_IS_DESCRIBED, _HAS_URL)), endpoints.c.id.desc())
+_LIST_DESCRIBED = KeysetList(select(endpoints).where(_OF_WORKSPACE, _IS_DESCRIBED), endpoints.c.id.desc())
 # A key-share lock: it prevents deleting an endpoint until the new deliveries are committed, but lets the dispatcher update its
 # statistics (PostgreSQL; SQLite has a single writer).
 _SELECT_SUBSCRIPTIONS = (
@@ -53,15 +53,16 @@ def count(tx: Tx, workspace_id: int) -> int:
     return fetch_count(tx, _COUNT, {"of_workspace": workspace_id})
 
 
-def list_page(tx: Tx, workspace_id: int, *, page: PageSlice, text: str = "") -> ListPage[WebhookEndpoint]:
+def list_page(tx: Tx, workspace_id: int, *, page: PageSlice, text: str = "", searches_urls: bool = True) -> ListPage[WebhookEndpoint]:
     """
     Return a page of a workspace's endpoints, newest first, and the total.
 
     Args:
         text: A part of the description or the URL, in upper or lower case.
+        searches_urls: Look for *text* in URLs too.
     """
     params = {"of_workspace": workspace_id, "pattern": match_part(text)}
-    return ENDPOINTS.fetch_page(tx, _LIST, page, params)
+    return ENDPOINTS.fetch_page(tx, _LIST if searches_urls else _LIST_DESCRIBED, page, params)
 
 
 def list_subscriptions(tx: Tx, workspace_id: int) -> list[Subscription]:
