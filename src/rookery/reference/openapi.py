@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from types import MappingProxyType
-from typing import cast
 
 from pydantic import BaseModel
 
@@ -23,6 +22,7 @@ from rookery.reference.examples import Examples, add_example
 from rookery.reference.operation_names import DocumentedRoute, document_path, documented_routes, list_path_parameters
 from rookery.reference.parameters import header_components as request_headers
 from rookery.reference.parameters import header_references, path_parameter, query_parameter
+from rookery.reference.parts import drop_unused
 from rookery.reference.response_docs import ERROR_SCHEMA, JSON_MEDIA_TYPE, ResponseDocs, header_components
 from rookery.reference.tags import build_tag_groups, build_tags
 
@@ -118,7 +118,7 @@ def build_document(
     }
     if events:
         document["x-webhooks"] = {event.name: _webhook_operation(event) for event in events}
-    return _drop_unused(document)
+    return drop_unused(document)
 
 
 def load_introduction() -> str:
@@ -246,43 +246,3 @@ def _webhook_operation(event: EventType) -> Schema:
             "responses": {"2XX": {"description": "Received."}},
         }
     }
-
-
-def _drop_unused(document: Schema) -> Schema:
-    """Remove components without references, such as models of queries, which are documented as parameters."""
-    components = cast("dict[str, dict[str, object]]", document["components"])
-    outside = {key: value for key, value in document.items() if key != "components"}
-    reached_references, pending = set[str](), [outside]
-    while pending:
-        for reference in _list_references(pending.pop()):
-            if reference not in reached_references:
-                reached_references.add(reference)
-                _, _, kind, name = reference.split("/")
-                pending.append(cast("Schema", components[kind][name]))
-    used_components = {
-        kind: entries
-        if kind == "securitySchemes"
-        else {name: entry for name, entry in entries.items() if f"#/components/{kind}/{name}" in reached_references}
-        for kind, entries in components.items()
-    }
-    return {**document, "components": used_components}
-
-
-_EXAMPLE_KEYWORDS = frozenset({"example", "examples"})
-"""Keywords whose values are data, in which a `$ref` is not a reference."""
-
-
-def _list_references(value: object) -> list[str]:
-    references = list[str]()
-    pending = [value]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, dict):
-            fields = cast("dict[str, object]", node)
-            reference = fields.get("$ref")
-            if isinstance(reference, str):
-                references.append(reference)
-            pending += (value for name, value in fields.items() if name not in _EXAMPLE_KEYWORDS)
-        elif isinstance(node, list):
-            pending += cast("list[object]", node)
-    return references
