@@ -14,7 +14,7 @@ from types import MappingProxyType
 from pydantic import BaseModel
 
 from rookery.kernel.events import EventType
-from rookery.kernel.http.operations import BYTES_PER_MIB
+from rookery.kernel.http.operations import BYTES_PER_MIB, FORM_MEDIA_TYPE
 from rookery.kernel.http.routes import RouteEndpoint
 from rookery.reference.components import Components, Mode, handler_description
 from rookery.reference.downgrade import Schema
@@ -92,7 +92,7 @@ def build_document(
         item = paths.setdefault(document_path(endpoint.path), {})
         if (host := public_url(endpoint.path)) != home:
             item["servers"] = [{"url": host}]
-        add_example(operation, documented_route.all_names, examples)
+        add_example(operation, documented_route.all_names, examples, components.schemas)
         item[endpoint.route.method.lower()] = operation
     used_tags = [name for documented_route in documented for name in documented_route.endpoint.route.tags]
     document: Schema = {
@@ -213,7 +213,8 @@ class _Operation:
             schema = self._components.reference(model, "validation")
             return {"required": not self._endpoint.is_body_optional, "content": {JSON_MEDIA_TYPE: {"schema": schema}}}
         if kinds := self._endpoint.route.request_media_types:
-            return {"required": True, "content": {kind: {"schema": _input_schema(kind)} for kind in kinds}}
+            schemas = {kind: _input_schema(kind, self._endpoint.route.form_fields) for kind in kinds}
+            return {"required": True, "content": {kind: {"schema": schema} for kind, schema in schemas.items()}}
         return None
 
     def _security(self) -> list[Schema]:
@@ -225,9 +226,11 @@ class _Operation:
         return [*([{}] if route.public else []), *({name: []} for name in _SECURITY_SCHEMES)]
 
 
-def _input_schema(kind: str) -> Schema:
+def _input_schema(kind: str, form_fields: Mapping[str, str]) -> Schema:
     """Return the schema of a body without a model. Other content than an object or a form is a stream for generators."""
-    return {"type": "object"} if kind in {JSON_MEDIA_TYPE, "application/x-www-form-urlencoded"} else {"type": "string", "format": "binary"}
+    if kind == FORM_MEDIA_TYPE:
+        return {"type": "object", "properties": {name: {"type": "string", "description": text} for name, text in form_fields.items()}}
+    return {"type": "object"} if kind == JSON_MEDIA_TYPE else {"type": "string", "format": "binary"}
 
 
 def _format_size(count: int) -> str:
