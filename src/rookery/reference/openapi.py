@@ -101,6 +101,7 @@ def build_document(
             "title": API_TITLE,
             "version": API_VERSION,
             "description": load_introduction(),
+            "contact": {"name": "The operator of this server", "url": home},
             "license": {"name": "Apache-2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"},
         },
         "servers": [{"url": home}],
