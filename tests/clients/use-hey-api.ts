@@ -1,23 +1,26 @@
-// A program with the client of hey-api: one secret for every scheme, a filter by an object, and every field of the key.
+// A program with the client of hey-api: one secret for every scheme, and every field of the key.
 import { strict as assert } from "node:assert";
 
+import { run, start } from "./calls";
 import { client } from "./hey/client.gen";
-import { getCurrentKey, listMemories, recall, remember } from "./hey/sdk.gen";
+import { archiveMemory, callTool, getCurrentKey, listMemories, readResource, recall, remember, updateMemory } from "./hey/sdk.gen";
 
-async function main(): Promise<void> {
+start(async () => {
   client.setConfig({ baseUrl: process.argv[2]!, auth: process.env.ROOKERY_KEY! });
-  const stored = await remember({ body: { content: "The build runs on Tuesdays.", metadata: { user_id: "u_17" }, wait_ms: 5000 } });
-  assert.equal(stored.error, undefined);
-  const recalled = await recall({ body: { query: "When does the build run?" } });
-  assert.deepEqual(recalled.data?.memories.map((memory) => memory.id), [stored.data?.id]);
-  const listed = await listMemories({ query: { metadata: { user_id: "u_17" } } });
-  assert.equal(listed.error, undefined, JSON.stringify(listed.error));
-  assert.deepEqual(listed.data?.data.map((memory) => memory.id), [stored.data?.id]);
-  assert.equal((await listMemories({ query: { metadata: { user_id: "u_18" } } })).data?.data.length, 0);
+  await run({
+    remember: async (content, metadata) => (await remember({ body: { content, metadata, tags: ["build"], wait_ms: 5000 } })).data?.id,
+    recall: async (query) => (await recall({ body: { query } })).data?.memories.map((memory) => memory.id),
+    list: async (metadata) => (await listMemories({ query: { metadata } })).data?.data.map((memory) => memory.id),
+    read: async (uri) => (await readResource({ path: { uri } })).data?.content,
+    update: async (memory_id, content) => {
+      const changed = (await updateMemory({ path: { memory_id }, body: { content } })).data;
+      return changed && { content: changed.content, tags: changed.tags };
+    },
+    archive: async (memory_id) => (await archiveMemory({ path: { memory_id } })).data?.state,
+    call: async (server, tool, args) => {
+      const answer = (await callTool({ body: { server, tool, arguments: args } })).data;
+      return typeof answer === "object" ? answer.success : undefined;
+    },
+  });
   assert.equal((await getCurrentKey()).data?.workspace_id, 1);
-}
-
-main().catch((reason: unknown) => {
-  console.error(reason);
-  process.exit(1);
 });

@@ -6,8 +6,10 @@ import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from openapi_spec_validator import OpenAPIV30SpecValidator
 
 from rookery.kernel.config import load_settings
 from rookery.kernel.secret import Secret
@@ -47,6 +49,82 @@ async def test_an_unchanged_document_is_not_sent_again(instance: Instance) -> No
 
     assert [(response.status_code, response.content, response.headers["etag"]) for response in unchanged] == [(304, b"", etag)] * 3
     assert changed.status_code == 200
+
+
+@pytest.mark.parametrize("path", _PATHS)
+@pytest.mark.parametrize(
+    ("query", "tags"),
+    [
+        ("tags=Memory", {"Memory"}),
+        ("tags=tool%20servers,memory", {"Memory", "Tool servers"}),
+        ("tags=Memory&tags=Webhooks", {"Memory", "Webhooks"}),
+        ("tags=MCP", {"MCP"}),
+        ("tags=Operation", {"Operation"}),
+    ],
+)
+async def test_a_part_of_the_document_has_the_operations_of_its_tags(instance: Instance, path: str, query: str, tags: set[str]) -> None:
+    """Issue 36: a valid document with exactly the operations of the tags, as in the whole, and only the components that they use."""
+    whole, part = [(await instance.admin.get(address)).json() for address in (path, f"{path}?{query}")]
+
+    assert [str(error) for error in OpenAPIV30SpecValidator(part).iter_errors()] == []
+    expected = {key: operation for key, operation in _list_operations(whole).items() if not tags.isdisjoint(operation["tags"])}
+    assert _list_operations(part) == expected
+    assert {tag["name"] for tag in part["tags"]} == {name for group in part["x-tagGroups"] for name in group["tags"]} == tags
+    assert ("x-webhooks" in part) == ("Webhooks" in tags)
+    text = json.dumps({**part, "components": {**part["components"], "securitySchemes": {}}})
+    for kind, components in part["components"].items():
+        for name, component in components.items():
+            assert component == whole["components"][kind][name]
+            if kind == "securitySchemes":
+                assert any(name in choice for operation in expected.values() for choice in operation["security"])
+            else:
+                assert f'"#/components/{kind}/{name}"' in text
+
+
+async def test_the_parts_of_all_tags_have_all_operations(instance: Instance) -> None:
+    """Issue 36: each operation is in the part of each of its tags, and each part is smaller than the whole."""
+    response = await instance.admin.get(_PATHS[1])
+    whole, operations = response.json(), set[tuple[str, str]]()
+    for tag in whole["tags"]:
+        part = await instance.admin.http.get(_PATHS[1], params={"tags": tag["name"]})
+        operations |= _list_operations(part.json()).keys()
+        assert len(part.content) < len(response.content) / 3, tag["name"]
+
+    assert operations == _list_operations(whole).keys()
+
+
+async def test_a_part_has_an_etag_of_its_own(instance: Instance) -> None:
+    """RFC 9110, 8.8.3: the ETag of a part is the same for the same tags in any order, and no other part's or the whole's."""
+    whole, memory, both, reordered = [
+        (await instance.admin.get(_PATHS[1] + query)).headers["etag"]
+        for query in ("", "?tags=Memory", "?tags=Memory,Plans", "?tags=plans&tags=Memory")
+    ]
+    unchanged, changed = [
+        await instance.admin.http.get(f"{_PATHS[1]}?tags=Memory", headers={"If-None-Match": etag}) for etag in (memory, whole)
+    ]
+
+    assert len({whole, memory, both}) == 3
+    assert both == reordered
+    assert (unchanged.status_code, unchanged.content) == (304, b"")
+    assert (changed.status_code, changed.headers["etag"]) == (200, memory)
+
+
+@pytest.mark.parametrize(
+    ("query", "messages"),
+    [
+        ("tags=Memroy", ["'Memroy' is not a tag; did you mean 'Memory'? The tags are Memory, Execution, "]),
+        ("tags=Memory,none", ["'none' is not a tag. The tags are Memory, Execution, ", ", Operation"]),
+        ("tags=", ["must have at least 1 item"]),
+        ("tag=Memory", ["did you mean 'tags'?"]),
+    ],
+)
+async def test_an_unknown_tag_is_rejected_with_the_tags_that_exist(instance: Instance, query: str, messages: list[str]) -> None:
+    """Issue 36: the answer names the tags that a document can be limited to."""
+    response = await instance.admin.get(f"{_PATHS[1]}?{query}")
+
+    assert (response.status_code, response.json()["error"]) == (422, "validation_error")
+    for message in messages:
+        assert message in response.text
 
 
 async def test_the_document_is_compressed_if_the_client_accepts_gzip(instance: Instance) -> None:
@@ -105,3 +183,9 @@ def test_the_environment_wins_over_the_file_under_either_name(tmp_path: Path) ->
     loaded = load_settings({"ROOKERY_CONFIG": str(tmp_path / "rookery.toml"), "API_DOCS_ENABLED": "true"})
 
     assert loaded.settings.api_docs_enabled is True
+
+
+def _list_operations(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    return {
+        (path, method): operation for path, item in document["paths"].items() for method, operation in item.items() if method != "servers"
+    }

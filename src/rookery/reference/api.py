@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Annotated, Self, cast
 
 import orjson
+from pydantic import BeforeValidator, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,10 +19,14 @@ from rookery.kernel.errors import RookeryError
 from rookery.kernel.http import DocumentedResponse, Operation
 from rookery.kernel.http.compression import accepts_gzip
 from rookery.kernel.http.responses import RouteNotFound
+from rookery.kernel.schema import QueryModel, split_names
 from rookery.reference.downgrade import Schema
+from rookery.reference.parts import select_tags
 from rookery.reference.viewers import CONTENT_SECURITY_POLICY, Viewers
 
 READ_SCOPE = "docs:read"
+_MAX_TAGS = 50
+_MAX_STORED_PARTS = 8
 _NOT_MODIFIED = DocumentedResponse(description="The document has the ETag in If-None-Match.")
 _BASIC_CHALLENGE = 'Basic realm="Rookery: a key as user name, no password", charset="UTF-8"'
 """
@@ -44,6 +50,29 @@ class EncodedDocument:
     gzipped: bytes
     etag: str
 
+    @classmethod
+    def encode(cls, document: Schema) -> Self:
+        """Return a document in both forms."""
+        raw = orjson.dumps(document)
+        return cls(raw=raw, gzipped=gzip.compress(raw, mtime=0), etag=f'W/"{hashlib.sha256(raw).hexdigest()[:32]}"')
+
+
+class DocumentQuery(QueryModel):
+    """The part of the document to return."""
+
+    tags: (
+        Annotated[
+            list[str],
+            BeforeValidator(split_names),
+            Field(
+                min_length=1,
+                max_length=_MAX_TAGS,
+                description="Only the operations of these tags, and what they refer to; repeated or separated by commas.",
+            ),
+        ]
+        | None
+    ) = None
+
 
 class DocumentCache:
     """
@@ -56,6 +85,7 @@ class DocumentCache:
     def __init__(self, build: Callable[[], Schema]) -> None:
         self._make = build
         self._encoded: EncodedDocument | None = None
+        self._parts: dict[frozenset[str], EncodedDocument] = {}
         self._build_lock = asyncio.Lock()
 
     async def get_encoded(self) -> EncodedDocument:
@@ -63,12 +93,24 @@ class DocumentCache:
         if self._encoded is None:
             async with self._build_lock:
                 if self._encoded is None:
-                    self._encoded = await asyncio.to_thread(self._encode)
+                    self._encoded = await asyncio.to_thread(lambda: EncodedDocument.encode(self._make()))
         return self._encoded
 
-    def _encode(self) -> EncodedDocument:
-        raw = orjson.dumps(self._make())
-        return EncodedDocument(raw=raw, gzipped=gzip.compress(raw, mtime=0), etag=f'W/"{hashlib.sha256(raw).hexdigest()[:32]}"')
+    async def get_part(self, tags: Sequence[str]) -> EncodedDocument:
+        """
+        Return the part of the document with the operations of *tags*. The parts that were read last are stored.
+
+        Raises:
+            ValidationFailed: A tag does not exist.
+        """
+        whole, key = await self.get_encoded(), frozenset(tag.casefold() for tag in tags)
+        part = self._parts.pop(key, None)
+        if part is None:
+            part = await asyncio.to_thread(lambda: EncodedDocument.encode(select_tags(cast("Schema", orjson.loads(whole.raw)), tags)))
+        self._parts[key] = part
+        while len(self._parts) > _MAX_STORED_PARTS:
+            del self._parts[next(iter(self._parts))]
+        return part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,9 +144,14 @@ class ReferenceApi:
                       summary="Return a file of the documentation pages", map_error=_add_challenge, rate_limited=False),
         ]  # fmt: skip
 
-    async def get_document(self, request: Request) -> Response:
-        """Return this document."""
-        edition = await self.document_cache.get_encoded()
+    async def get_document(self, request: Request, query: DocumentQuery) -> Response:
+        """
+        Return this document, or the part of it that belongs to some tags.
+
+        A part is a complete document, for generators and models for which the whole is too large.
+        """
+        cache = self.document_cache
+        edition = await (cache.get_encoded() if query.tags is None else cache.get_part(query.tags))
         headers = {"ETag": edition.etag, "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding, Authorization, X-API-Key"}
         if _matches_etag(request.headers.get("if-none-match", ""), edition.etag):
             return Response(status_code=304, headers=headers)

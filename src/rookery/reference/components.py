@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from rookery.kernel.schema import SchemaGenerator
-from rookery.reference.downgrade import Schema, downgrade
+from rookery.reference.downgrade import Schema, downgrade, is_null_disputed
 
 Mode = Literal["validation", "serialization"]
 
@@ -39,6 +39,10 @@ _PUBLISHED_NAMES = {
 """Models whose published name is not the class's without "Response". Generated clients use these names, so they stay (D-08)."""
 
 
+_GENERATOR_NAMES: Mapping[str, Schema] = {"Server": {"x-ogen-name": "ToolServer"}}
+"""The name of a schema in the code of one generator, which has a type of the schema's own name: ogen 1.25.0 makes a client and a server."""
+
+
 class Components:
     """
     The schemas of *models*, generated together so that they refer to each other.
@@ -58,12 +62,20 @@ class Components:
         self._with_defaults: dict[str, Schema] = {}
         for name, schema in raw.items():
             public_name = self._names[name]
-            whole = _name_values({**_distribute_descriptions(downgrade(schema, self._names.__getitem__)), "title": public_name})
+            whole = _name_values(
+                {
+                    **_distribute_descriptions(downgrade(schema, self._names.__getitem__)),
+                    "title": public_name,
+                    **_GENERATOR_NAMES.get(public_name, {}),
+                }
+            )
             self._with_defaults[public_name] = whole
             self.schemas[public_name] = cast("Schema", _move_defaults(_drop_defaults(whole) if name in partial_names else whole))
         types = {name: schema.get("type", "object") for name, schema in self.schemas.items()}
         for schema in (*self.schemas.values(), *self._with_defaults.values()):
             _add_types(schema, types)
+        for schema in self.schemas.values():
+            _relax_required(schema)
 
     def reference(self, model: type[BaseModel], mode: Mode) -> Schema:
         """Return a reference to the schema of *model*."""
@@ -117,6 +129,21 @@ def _add_types(value: object, types: Mapping[str, object]) -> None:
         for name, item in schema.items():
             if name not in _DATA_KEYWORDS:
                 _add_types(item, types)
+
+
+def _relax_required(schema: Schema) -> None:
+    """
+    Stop requiring the fields whose null validators dispute, so that an example may leave them out.
+
+    The server always sends them. Clients lose nothing by it: such a field may be null anyway.
+    """
+    fields = cast("dict[str, Schema]", schema.get("properties", {}))
+    disputed = {name for name, field in fields.items() if is_null_disputed(field)}
+    required = [name for name in cast("list[str]", schema.get("required", [])) if name not in disputed]
+    if required:
+        schema["required"] = required
+    else:
+        schema.pop("required", None)
 
 
 def _name_values(schema: Schema) -> Schema:

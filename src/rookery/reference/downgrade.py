@@ -1,7 +1,8 @@
 """
 The conversion of JSON Schema 2020-12, as pydantic generates it, to OpenAPI 3.0.3. Pure.
 
-Parts that 3.0 cannot express are left out, so that a schema may become looser and never stricter. Values below `default`, `enum` and
+Parts that 3.0 cannot express are left out, so that a schema may become looser and never stricter. The one exception are items that the
+server checks one by one (`x-items`): clients need their form. Values below `default`, `enum` and
 `example` are data and stay unchanged.
 
 Null is said by `nullable` alone, also beside `allOf` with a reference and beside an enum, which does not list it: all generators of clients
@@ -30,6 +31,15 @@ _COMPONENTS_PREFIX = "#/components/schemas/"
 def null_schema() -> Schema:
     """Return a schema that only null matches, for a value that is always null: 3.0.3 has no null type."""
     return {"type": "object", "enum": [None], "nullable": True}
+
+
+def is_null_disputed(schema: Schema) -> bool:
+    """
+    Return whether validators disagree on null: it is allowed by `nullable`, but is not in the enum or in the schema that is referred to.
+
+    Generators read such a schema as it is meant. Validators that follow the text of 3.0.3 reject null there.
+    """
+    return schema.get("nullable") is True and ("enum" in schema or "allOf" in schema)
 
 
 def downgrade(schema: object, rename: Callable[[str], str] = str) -> Schema:
@@ -121,9 +131,9 @@ class _SchemaDowngrade:
 
     def _convert_array(self) -> None:
         source, out = self._source, self._result
-        if "x-items" in source:  # a schema of items that is not required
-            out["x-items"] = self._downgrade_inner(source["x-items"])
         first, rest = source.get("prefixItems"), source.get("items")
+        if "x-items" in source:  # the form of items that are checked one by one; the server also takes invalid ones
+            out["x-items"], rest = self._downgrade_inner(rest), source["x-items"]
         if isinstance(first, list):
             item_schemas = [self._downgrade_inner(item) for item in cast("list[object]", first)]
             if rest is False:

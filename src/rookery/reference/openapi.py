@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from types import MappingProxyType
-from typing import cast
 
 from pydantic import BaseModel
 
 from rookery.kernel.events import EventType
-from rookery.kernel.http.operations import BYTES_PER_MIB
+from rookery.kernel.http.operations import BYTES_PER_MIB, FORM_MEDIA_TYPE
 from rookery.kernel.http.routes import RouteEndpoint
 from rookery.reference.components import Components, Mode, handler_description
 from rookery.reference.downgrade import Schema
@@ -23,6 +22,7 @@ from rookery.reference.examples import Examples, add_example
 from rookery.reference.operation_names import DocumentedRoute, document_path, documented_routes, list_path_parameters
 from rookery.reference.parameters import header_components as request_headers
 from rookery.reference.parameters import header_references, path_parameter, query_parameter
+from rookery.reference.parts import drop_unused
 from rookery.reference.response_docs import ERROR_SCHEMA, JSON_MEDIA_TYPE, ResponseDocs, header_components
 from rookery.reference.tags import build_tag_groups, build_tags
 
@@ -92,7 +92,7 @@ def build_document(
         item = paths.setdefault(document_path(endpoint.path), {})
         if (host := public_url(endpoint.path)) != home:
             item["servers"] = [{"url": host}]
-        add_example(operation, documented_route.all_names, examples)
+        add_example(operation, documented_route.all_names, examples, components.schemas)
         item[endpoint.route.method.lower()] = operation
     used_tags = [name for documented_route in documented for name in documented_route.endpoint.route.tags]
     document: Schema = {
@@ -101,6 +101,7 @@ def build_document(
             "title": API_TITLE,
             "version": API_VERSION,
             "description": load_introduction(),
+            "contact": {"name": "The operator of this server", "url": home},
             "license": {"name": "Apache-2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"},
         },
         "servers": [{"url": home}],
@@ -118,7 +119,7 @@ def build_document(
     }
     if events:
         document["x-webhooks"] = {event.name: _webhook_operation(event) for event in events}
-    return _drop_unused(document)
+    return drop_unused(document)
 
 
 def load_introduction() -> str:
@@ -213,7 +214,8 @@ class _Operation:
             schema = self._components.reference(model, "validation")
             return {"required": not self._endpoint.is_body_optional, "content": {JSON_MEDIA_TYPE: {"schema": schema}}}
         if kinds := self._endpoint.route.request_media_types:
-            return {"required": True, "content": {kind: {"schema": _input_schema(kind)} for kind in kinds}}
+            schemas = {kind: _input_schema(kind, self._endpoint.route.form_fields) for kind in kinds}
+            return {"required": True, "content": {kind: {"schema": schema} for kind, schema in schemas.items()}}
         return None
 
     def _security(self) -> list[Schema]:
@@ -225,9 +227,11 @@ class _Operation:
         return [*([{}] if route.public else []), *({name: []} for name in _SECURITY_SCHEMES)]
 
 
-def _input_schema(kind: str) -> Schema:
+def _input_schema(kind: str, form_fields: Mapping[str, str]) -> Schema:
     """Return the schema of a body without a model. Other content than an object or a form is a stream for generators."""
-    return {"type": "object"} if kind in {JSON_MEDIA_TYPE, "application/x-www-form-urlencoded"} else {"type": "string", "format": "binary"}
+    if kind == FORM_MEDIA_TYPE:
+        return {"type": "object", "properties": {name: {"type": "string", "description": text} for name, text in form_fields.items()}}
+    return {"type": "object"} if kind == JSON_MEDIA_TYPE else {"type": "string", "format": "binary"}
 
 
 def _format_size(count: int) -> str:
@@ -246,43 +250,3 @@ def _webhook_operation(event: EventType) -> Schema:
             "responses": {"2XX": {"description": "Received."}},
         }
     }
-
-
-def _drop_unused(document: Schema) -> Schema:
-    """Remove components without references, such as models of queries, which are documented as parameters."""
-    components = cast("dict[str, dict[str, object]]", document["components"])
-    outside = {key: value for key, value in document.items() if key != "components"}
-    reached_references, pending = set[str](), [outside]
-    while pending:
-        for reference in _list_references(pending.pop()):
-            if reference not in reached_references:
-                reached_references.add(reference)
-                _, _, kind, name = reference.split("/")
-                pending.append(cast("Schema", components[kind][name]))
-    used_components = {
-        kind: entries
-        if kind == "securitySchemes"
-        else {name: entry for name, entry in entries.items() if f"#/components/{kind}/{name}" in reached_references}
-        for kind, entries in components.items()
-    }
-    return {**document, "components": used_components}
-
-
-_EXAMPLE_KEYWORDS = frozenset({"example", "examples"})
-"""Keywords whose values are data, in which a `$ref` is not a reference."""
-
-
-def _list_references(value: object) -> list[str]:
-    references = list[str]()
-    pending = [value]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, dict):
-            fields = cast("dict[str, object]", node)
-            reference = fields.get("$ref")
-            if isinstance(reference, str):
-                references.append(reference)
-            pending += (value for name, value in fields.items() if name not in _EXAMPLE_KEYWORDS)
-        elif isinstance(node, list):
-            pending += cast("list[object]", node)
-    return references

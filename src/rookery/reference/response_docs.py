@@ -103,10 +103,10 @@ class ResponseDocs:
             errors[error.status].append(error)
         successes = self._success_responses(route)
         return {
-            _status_key(status, route): self._merge_response(route, successes[status], errors.get(status, ()))
+            str(status): self._merge_response(route, successes[status], errors.get(status, ()))
             if status in successes
             else self._shared_error_response(status, errors[status], route)
-            for status in sorted({*successes, *errors}, key=lambda status: (_status_key(status, route) == "2XX", status))
+            for status in sorted({*successes, *errors}, key=lambda status: (status != route.status, status))
         }
 
     def _success_responses(self, route: Operation) -> Mapping[int, Schema]:
@@ -143,11 +143,11 @@ class ResponseDocs:
         content = {**cast("dict[str, Schema]", success.get("content", {}))}
         error_schema = cast("dict[str, Schema]", failure["content"])[JSON_MEDIA_TYPE]["schema"]
         schemas = [media["schema"] for media in (content.get(JSON_MEDIA_TYPE),) if media is not None and media["schema"] != error_schema]
-        # A failed tool call has the fields of an error, too. Other documented bodies exclude it, and generators prefer to know.
         documented = route.responses.get(errors[0].status)
-        has_error_fields = documented is not None and documented.model is not None and "error" in documented.model.model_fields
-        keyword = "anyOf" if has_error_fields else "oneOf"
-        content[JSON_MEDIA_TYPE] = {"schema": {keyword: [*schemas, error_schema]} if schemas else error_schema}
+        model = None if documented is None else documented.model
+        # Generators have no alternatives of which both may match, so the model of a failure with the fields of an error covers both.
+        if model is None or "error" not in model.model_fields:
+            content[JSON_MEDIA_TYPE] = {"schema": {"oneOf": [*schemas, error_schema]} if schemas else error_schema}
         return {
             **success,
             "description": f"{success['description']} Or:\n\n{failure['description']}",
@@ -190,15 +190,6 @@ class ResponseDocs:
     def _refer_to_format(self, error_format: ErrorFormat) -> Schema:
         self.error_formats[error_format.name] = dict(error_format.schema)
         return {"$ref": f"#/components/schemas/{error_format.name}"}
-
-
-def _status_key(status: int, route: Operation) -> str:
-    """
-    Return the key of a response. A success with a lower status than the route's usual one gets the key of a range.
-
-    JavaScript orders numeric keys, so a viewer would show 200 before 201. A range comes after all of them.
-    """
-    return "2XX" if HTTPStatus.OK <= status < route.status else str(status)
 
 
 _RETRYABLE_STATUSES = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})

@@ -282,6 +282,33 @@ class ToolCallResponse(ResponseModel):
     retry_after: int | None = None
 
 
+class ToolCallFailure(ResponseModel):
+    """
+    A failed call, or an error of Rookery.
+
+    Attributes:
+        server: The server of the call; null if the request did not name one.
+        tool: The tool of the call; null if the request did not name one.
+        error: The tool's error text, or the reason why it could not be called. For an error of Rookery: its code.
+        message: A sentence that explains the failure and what to do.
+        code: For a failed call: tool_execution_error, tool_timeout, server_unavailable, server_http_error or result_too_large.
+        result: The result of the tool, if it returned one.
+        retry_after: The seconds after which the server allows another call, if it said so. Also in Retry-After.
+        request_id: With `internal_error`: the id to search for in the server's log.
+    """
+
+    success: bool
+    server: str | None
+    tool: str | None
+    error: str
+    message: str
+    code: str | None = None
+    result: dict[str, object] | None = None
+    duration_ms: int | None = None
+    retry_after: int | None = None
+    request_id: str | None = None
+
+
 class ResourceResponse(ResponseModel):
     """The content of one resource: {contents: [{uri, mimeType, text or blob}]}, and the `_meta` of the server's result, if it has one."""
 

@@ -77,15 +77,15 @@ class Addresses(Model):
 class AgentsBoot(Model):
     """The context that a new session starts with."""
 
-    plan: Plan | None
+    plan: Plan | None = None
     """The plan without its phases, or null."""
-    phase: Phase | None
+    phase: Phase | None = None
     """The current phase without its tasks, or null."""
     tasks: list[Task]
     """Tasks that can be claimed now, best first; at most ten."""
-    handoff: Offered | None
+    handoff: Offered | None = None
     """The hand-off of the previous session. It is offered again until a session takes it."""
-    checkpoint: LastCheckpoint | None
+    checkpoint: LastCheckpoint | None = None
     memories: dict[str, object] | None
     """As in GET /v1/brain/agent/{id}/boot; null without brain:read."""
 
@@ -102,7 +102,7 @@ class AiDetection(Model):
     """AI detection."""
 
     score: float | None
-    band: Literal["60-80", "80-120", "120-200", "200+"] | str | None
+    band: Literal["60-80", "80-120", "120-200", "200+"] | str | None = None
     """The length band, whose thresholds apply."""
     segments: list[Segment]
     signals: list[Signal]
@@ -120,7 +120,7 @@ class Analytics(Model):
     p99_ms: float | None
     max_ms: float | None
     last_called_at: datetime | None
-    last_error: LastError | None
+    last_error: LastError | None = None
     since: datetime | None
     until: datetime | None
     server: str | None
@@ -138,7 +138,7 @@ class Attempt(Model):
     number: int
     started_at: datetime
     ended_at: datetime | None
-    outcome: Literal["success", "failure", "interrupted"] | str | None
+    outcome: Literal["success", "failure", "interrupted"] | str | None = None
     """
     Null: running. interrupted: the outcome is unknown; the delivery may have arrived. It does not count as one of the four
     attempts.
@@ -189,7 +189,7 @@ class AuditSubject(Model):
     kind: str
     id: str
     name: str
-    environment: Literal["live", "test"] | str | None
+    environment: Literal["live", "test"] | str | None = None
 
 
 class Author(Model):
@@ -226,7 +226,7 @@ class BatchItem(Model):
 
     index: int
     status: int
-    memory: Remember | None
+    memory: Remember | None = None
     error: dict[str, object] | None
 
 
@@ -315,7 +315,7 @@ class Campaign(Model):
     variables: dict[str, str | int | float | bool]
     rate_per_second: float | None
     ttl_s: int
-    schedule: Schedule | None
+    schedule: Schedule | None = None
     status: Literal["draft", "scheduled", "sending", "paused", "sent", "cancelled", "failed", "missed"] | str
     status_reason: str | None
     """The reason why it was paused, missed or failed, why some deliveries failed, or why they wait."""
@@ -347,7 +347,7 @@ class CampaignPreview(Model):
     """These prevent a send."""
     subscriber: str | None
     """The external id of the subscriber of `message`."""
-    message: RenderedMessage | None
+    message: RenderedMessage | None = None
     warnings: list[str]
     """The channels that cut `message`, because it is too long for them."""
 
@@ -628,7 +628,7 @@ class FigureGroup(Model):
     p99_ms: float | None
     max_ms: float | None
     last_called_at: datetime | None
-    last_error: LastError | None
+    last_error: LastError | None = None
     server: str | None = None
     tool: str | None = None
     key_id: str | None = None
@@ -826,7 +826,7 @@ class LoggedMemory(Model):
 
     id: str
     rank: int
-    feedback: Literal["used", "ignored"] | str | None
+    feedback: Literal["used", "ignored"] | str | None = None
 
 
 class LoggedRecall(Model):
@@ -939,7 +939,7 @@ class MemoryVersion(Model):
     created_at: datetime
     ended_at: datetime | None
     state: Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"] | str
-    memory: Memory | None
+    memory: Memory | None = None
 
 
 class Message(Model):
@@ -1078,10 +1078,10 @@ class Plan(Model):
     status: Literal["draft", "active", "paused", "completed", "archived"] | str
     org: str | None
     project: str | None
-    current_phase: CurrentPhase | None
+    current_phase: CurrentPhase | None = None
     progress: Progress
     completable: bool
-    template: TemplateUsed | None
+    template: TemplateUsed | None = None
     variables: dict[str, object] | None
     metadata: dict[str, object]
     created_by: str
@@ -1258,7 +1258,7 @@ class RecallReplay(Model):
 
     logged: LoggedRecall
     now: Recall
-    memory: MemoryVerdict | None
+    memory: MemoryVerdict | None = None
 
 
 class RecalledMemory(Model):
@@ -1313,14 +1313,14 @@ class Remember(Model):
     superseded_by: str | None
     expires_at: datetime | None
     archived_at: datetime | None
-    archived_reason: Literal["merged"] | str | None
+    archived_reason: Literal["merged"] | str | None = None
     indexed: bool
     indexed_at: datetime | None
     state: Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"] | str
     created_at: datetime
     updated_at: datetime
-    created_by: Author | None
-    updated_by: Author | None
+    created_by: Author | None = None
+    updated_by: Author | None = None
     duplicate: bool
     duplicates: list[str]
 
@@ -1420,7 +1420,7 @@ class ScoreItem(Model):
 
     index: int
     status: int
-    result: Score | None
+    result: Score | None = None
     error: dict[str, object] | None
 
 
@@ -1562,7 +1562,7 @@ class Session(Model):
     end_reason: str | None
     """superseded or resumed if another session ended this one, else null."""
     summary: str | None
-    handoff: Handoff | None
+    handoff: Handoff | None = None
     resumed_from: str | None
     resumed_by: str | None
     stats: Stats
@@ -1726,7 +1726,7 @@ class Sycophancy(Model):
 
     score: float | None
     """0 to 1; null if the text cannot be scored."""
-    label: Literal["none", "mild", "marked", "strong"] | str | None
+    label: Literal["none", "mild", "marked", "strong"] | str | None = None
     """none below 0.3, mild below 0.5, marked below 0.75, strong."""
     reason: Literal["empty", "binary", "code", "quoted", "language"] | str | None = None
     expected_false_positive_rate: float | None
@@ -2115,7 +2115,7 @@ class Webhook(Model):
     concurrency: int
     enabled: bool
     disabled_at: datetime | None
-    disabled_reason: Literal["by_hand", "failures", "gone"] | str | None
+    disabled_reason: Literal["by_hand", "failures", "gone"] | str | None = None
     """by_hand; failures: 20 in a row without a success for a day; gone: the endpoint answered 410."""
     failures: int
     """Failed deliveries since the last success."""
@@ -2236,7 +2236,7 @@ class Task(Model):
     error: str | None
     depends_on: list[str]
     acceptance_criteria: list[Criterion]
-    claim: Claim | None
+    claim: Claim | None = None
     attempts: int
     metadata: dict[str, object]
     created_at: datetime
@@ -2262,21 +2262,21 @@ class GenerationItem(Model):
     model: str
     provider_model: str | None
     """The model as the provider names it."""
-    template: GenerationTemplate | None
+    template: GenerationTemplate | None = None
     max_tokens: int
     temperature: float | None
-    schema_mode: Literal["json_schema", "json_object", "prompt"] | str | None
+    schema_mode: Literal["json_schema", "json_object", "prompt"] | str | None = None
     """The way in which JSON was requested from the provider; null without a schema."""
     finish_reason: str | None
     """The provider's reason, such as stop or length."""
-    usage: GenerationTokens | None
+    usage: GenerationTokens | None = None
     cost: float | None
     """The cost in `currency`; null: the model has no price."""
     currency: str | None
     """The currency of the cost, a code of ISO 4217; null before the call has run."""
     attempts: int
     """Answers that were requested from the provider."""
-    error: GenerationFailure | None
+    error: GenerationFailure | None = None
     latency_ms: float | None
     """Duration of the last call at the provider."""
     metadata: dict[str, object]
@@ -2297,7 +2297,7 @@ class Ended(Task):
     A completed task, and the next task if `claim_next` was set and one was ready. `reason` explains why no task was claimed.
     """
 
-    next: Claimed | None
+    next: Claimed | None = None
     reason: str | None
 
 
@@ -2320,14 +2320,14 @@ class Memory(Model):
     superseded_by: str | None
     expires_at: datetime | None
     archived_at: datetime | None
-    archived_reason: Literal["merged"] | str | None
+    archived_reason: Literal["merged"] | str | None = None
     indexed: bool
     indexed_at: datetime | None
     state: Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"] | str
     created_at: datetime
     updated_at: datetime
-    created_by: Author | None
-    updated_by: Author | None
+    created_by: Author | None = None
+    updated_by: Author | None = None
     content: str
     metadata: dict[str, object]
 
@@ -2345,7 +2345,7 @@ class Generation(GenerationItem):
 
     messages: list[Message]
     schema_: dict[str, object] | None = Field(alias="schema")
-    output: GenerationOutput | None
+    output: GenerationOutput | None = None
     """The answer, as far as there is one."""
     score: dict[str, object] | None = None
     """The scores of the output, if the request had `score`, as POST /v1/score/content returns them."""

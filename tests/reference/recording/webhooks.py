@@ -27,7 +27,7 @@ async def play(recorder: Recorder) -> None:
         return delivery if delivery["ended_at"] else None
 
     await eventually(has_ended)
-    await recorder.send(admin, f"GET {_DELIVERIES}", query={"state": "delivered"}, webhook_id=hook)
+    await recorder.send(admin, f"GET {_DELIVERIES}", query={"status": "delivered"}, webhook_id=hook)
     await recorder.send(admin, f"GET {_DELIVERIES}/{{delivery_id}}", webhook_id=hook, delivery_id=delivery_id)
     await recorder.send(admin, f"POST {_DELIVERIES}/{{delivery_id}}/resend", webhook_id=hook, delivery_id=delivery_id)
     await recorder.send(admin, f"POST {_HOOK}/resend-failed", {"since": "2027-02-28T00:00:00Z"}, webhook_id=hook)

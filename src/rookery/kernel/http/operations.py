@@ -28,6 +28,9 @@ from rookery.kernel.working_context import WorkingContext
 
 BYTES_PER_MIB = 1024 * 1024
 
+FORM_MEDIA_TYPE = "application/x-www-form-urlencoded"
+"""The content type of an HTML form."""
+
 T = TypeVar("T")
 
 Handler = Callable[..., Awaitable[object]]
@@ -181,6 +184,7 @@ class Operation:
         request_headers: Names of the request headers that the handler reads, except If-Match.
         response_headers: Names of the response headers, except ETag.
         request_media_types: Content types of a body that the handler reads itself and not as a model.
+        form_fields: The descriptions of the fields of a form that the handler reads itself.
         security: Names of alternative security schemes. None: as in the row; empty: none is needed.
         hidden: The route is served, but not documented.
         body_optional: A missing body counts as an empty object. This also holds for a POST or DELETE whose body has no required field.
@@ -226,6 +230,7 @@ class Operation:
     request_headers: Sequence[str] = ()
     response_headers: Sequence[str] = ()
     request_media_types: Sequence[str] = ()
+    form_fields: Mapping[str, str] = field(default_factory=dict[str, str])
     security: Sequence[str] | None = None
     hidden: bool = False
     max_body_bytes: int = BYTES_PER_MIB

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, cached_property
 from typing import cast
 
 from starlette.requests import Request
@@ -22,6 +22,12 @@ _MAX_PATH_LENGTH = 200
 _MAX_SUGGESTIONS = 3
 _MAX_SEGMENTS = 12
 """Longest path for which similar paths are searched."""
+
+_FAMILY_SEGMENTS = frozenset({"api", "v1", "agent", "brain", "mcp", "notify", "content"})
+"""The segments with which the paths of the families begin: `/api/v1`, `/api/agent`, `/v1`, and parts of them."""
+
+CompareSegments = Callable[[str, str], int | None]
+"""Returns the distance of a segment of a request to one of a path; None if they are different."""
 
 RenderErrorPage = Callable[[Request, RookeryError], Response | None]
 
@@ -73,29 +79,56 @@ class UnknownPathHandler:
         return raw.rstrip("/") if is_known else None
 
     async def _not_found_response(self, scope: Scope, path: str) -> Response:
-        error = await find_oauth_error(scope, path, self._guard) or self._build_error(path)
+        error = await find_oauth_error(scope, path, self._guard) or self._build_error(cast("str", scope.get("method", "")), path)
         page = self._render_page(Request(scope), error)
         if page is None:
             return error_response(error)
         set_error(scope.setdefault("state", {}), error.code, is_upstream=error.is_upstream)
         return page
 
-    def _build_error(self, path: str) -> RouteNotFound:
-        safe_path = redact(path)[:_MAX_PATH_LENGTH]  # a key in the path must not end up in the caller's logs
-        near_paths = self._nearest_paths(path.rstrip("/"))
+    def _build_error(self, method: str, path: str) -> RouteNotFound:
+        safe_path = _to_safe_text(path)
+        near_paths = self._nearest_paths(method, path.rstrip("/"))
         if not near_paths:
             return RouteNotFound(f"The path {safe_path!r} does not exist. GET / lists the main paths.")
         path_list = ", ".join(repr(near_path) for near_path in near_paths)
         return RouteNotFound(f"The path {safe_path!r} does not exist. The nearest is {path_list}.", nearest=near_paths)
 
-    def _nearest_paths(self, path: str) -> list[str]:
-        """Return the first paths below *path*; otherwise the path that differs in one segment by a likely typing error."""
+    def _nearest_paths(self, method: str, path: str) -> list[str]:
+        """
+        Return the first paths below *path*; otherwise the same path in another family, or under a longer name.
+
+        Without these, it is the path that differs in one segment by a likely typing error, in this family or in another one.
+        """
         below = [known_path for known_path in self._known_paths if path and known_path.startswith(f"{path}/")]
         if below:
             return below[:_MAX_SUGGESTIONS]
-        segments = path.split("/")
-        if len(segments) > _MAX_SEGMENTS:
+        segments = path.split("/")[1:]
+        if not path or len(segments) > _MAX_SEGMENTS:
             return []
+        return (
+            self._find_in_families(method, segments, _compare_words)
+            or self._find_typing_error(path.split("/"))
+            or self._find_in_families(method, segments, _compare_spelling)
+        )
+
+    def _find_in_families(self, method: str, segments: list[str], compare: CompareSegments) -> list[str]:
+        """Return the paths whose last segments are those of the request, with its ids, after the segments of any family."""
+        compare = cache(compare)
+        own_tails = list(_iter_tails(segments))
+        matches = list[tuple[int, bool, str]]()
+        for known_path, start, tail in self._tails:
+            for own_tail in own_tails:
+                distance = _compare_tails(own_tail, tail, compare)
+                if distance is not None:
+                    is_allowed = method in self._table.methods_by_path[known_path]
+                    matches.append((distance, is_allowed, "/".join(["", *start, *_fill(tail, own_tail)])))
+        candidates = [match for match in matches if match[1]] or matches
+        nearest = min((distance for distance, _, _ in candidates), default=0)
+        targets = dict.fromkeys(target for distance, _, target in candidates if distance == nearest)
+        return [_to_safe_text(target) for target in targets][:_MAX_SUGGESTIONS]
+
+    def _find_typing_error(self, segments: list[str]) -> list[str]:
         candidates: dict[str, list[str]] = {}
         for known_path, its in self._path_segments:
             mismatches = [
@@ -115,12 +148,73 @@ class UnknownPathHandler:
         return sorted(self._table.methods_by_path, key=lambda path: (path.count("/"), path))
 
     @cached_property
+    def _tails(self) -> list[tuple[str, list[str], list[str]]]:
+        """Each path in the order in which the paths are mounted, with the segments of its family and those that follow them."""
+        paths = [(path, path.split("/")[1:]) for path in self._table.methods_by_path]
+        return [(path, its[: len(its) - len(tail)], tail) for path, its in paths for tail in _iter_tails(its)]
+
+    @cached_property
     def _path_segments(self) -> list[tuple[str, list[str]]]:
         return [(path, path.split("/")) for path in self._known_paths]
 
 
 def _is_parameter(segment: str) -> bool:
     return segment.startswith("{")
+
+
+def _is_rest(segment: str) -> bool:
+    """Return whether a parameter takes the rest of the path, slashes included."""
+    return segment.endswith(":path}")
+
+
+def _iter_tails(segments: list[str]) -> Iterator[list[str]]:
+    """Yield what follows the first segments that are those of a family: the whole, and all shorter ones."""
+    for start, segment in enumerate(segments):
+        if not _is_parameter(segment):
+            yield segments[start:]
+        if segment not in _FAMILY_SEGMENTS:
+            return
+
+
+def _compare_tails(segments: list[str], its: list[str], compare: CompareSegments) -> int | None:
+    """Return the distance of the last segments of a request to those of a path; None if they are different."""
+    if len(segments) != len(its) and not (_is_rest(its[-1]) and len(segments) > len(its)):
+        return None
+    total = 0
+    for one, other in zip(segments, its, strict=False):
+        if _is_parameter(other):
+            if not one:
+                return None
+            continue
+        distance = compare(one, other)
+        if distance is None:
+            return None
+        total += distance
+    return total
+
+
+def _compare_words(one: str, other: str) -> int | None:
+    """Return 0 for the same segment, and 1 for one whose words are some of the other's, such as `keys` for `api-keys`."""
+    if one == other:
+        return 0
+    return 1 if set(one.split("-")) <= set(other.split("-")) else None
+
+
+def _compare_spelling(one: str, other: str) -> int | None:
+    """Return the distance as `_compare_words` does, and 2 for a likely typing error."""
+    distance = _compare_words(one, other)
+    return 2 if distance is None and find_nearest(one, [other]) is not None else distance
+
+
+def _fill(its: list[str], segments: list[str]) -> list[str]:
+    """Return the last segments of a path with the ids of the request in place of its parameters."""
+    filled = [one if _is_parameter(other) else other for one, other in zip(segments, its, strict=False)]
+    return [*filled, *segments[len(its) :]]
+
+
+def _to_safe_text(path: str) -> str:
+    """Return *path*, shortened: a key in it must not end up in the caller's logs."""
+    return redact(path)[:_MAX_PATH_LENGTH]
 
 
 def _redirect_response(scope: Scope, path: str) -> Response:

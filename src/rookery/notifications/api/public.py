@@ -12,6 +12,7 @@ from starlette.responses import Response
 from rookery.access.models import Caller, Tenant
 from rookery.kernel.errors import Conflict, ValidationFailed
 from rookery.kernel.http import DocumentedResponse, Operation
+from rookery.kernel.http.operations import FORM_MEDIA_TYPE
 from rookery.notifications.api.pages import PublicPages
 from rookery.notifications.links import SUBSCRIBE_PATH, UNSUBSCRIBE_PATH, LinkExpired, LinkInvalid, PublicLinks
 from rookery.notifications.public_subscriptions import PublicSubscriptions
@@ -26,6 +27,7 @@ from rookery.notifications.subscribers import Subscribers
 
 READ_SCOPE, WRITE_SCOPE = "notify:read", "notify:write"
 
+_UNSUBSCRIBE_FIELDS = {"List-Unsubscribe": "`One-Click`, as mail programs send it (RFC 8058). It is not read."}
 _UNSUBSCRIBED_TEXT = "You receive no more notifications at this address. You can close this page."
 _operation = partial(Operation, tags=("Notifications",))
 _INVALID_LINK = {404: DocumentedResponse(description="A page that says that the link is invalid.", media_types=("text/html",))}
@@ -67,7 +69,7 @@ class PublicApi:
             unsubscribe(method="GET", handler=self.get_unsubscribe, ignores_query=True, operation_id="get_unsubscribe_page",
                         summary="Show the button that unsubscribes"),
             unsubscribe(method="POST", handler=self.post_unsubscribe, ignores_query=True, allowed_on_full_disk=True,
-                        request_media_types=("application/x-www-form-urlencoded",),
+                        request_media_types=(FORM_MEDIA_TYPE,), form_fields=_UNSUBSCRIBE_FIELDS,
                         operation_id="cancel_subscription", summary="Unsubscribe a channel at once"),
             subscribe(method="GET", handler=self.get_subscribe, media_types=("text/html",), ignores_query=True,
                       responses=_INVALID_LINK | _EXPIRED_LINK, operation_id="get_subscribe_page",

@@ -49,7 +49,7 @@ from rookery.tools.errors import (
 from rookery.tools.models import CallOutcome, JsonObject
 from rookery.tools.ports import OnLog, OnProgress
 from rookery.tools.resources import ResourceReader
-from rookery.tools.schemas import ResourceResponse, ToolArguments, ToolCallRequest, ToolCallResponse
+from rookery.tools.schemas import ResourceResponse, ToolArguments, ToolCallFailure, ToolCallRequest, ToolCallResponse
 
 WRITE_SCOPE = "mcp:write"
 _TOOL_ERRORS_PREFERENCE = "tool-errors"
@@ -86,7 +86,7 @@ class ToolCallApi:
         """Return the operations, with paths relative to the prefix."""
         call = partial(_operation, method="POST", required_scope=WRITE_SCOPE, response_model=ToolCallResponse,
                        description=_STREAMS_DESCRIPTION, media_types=("text/event-stream",),
-                       responses={500: DocumentedResponse(description=_FAILED_DESCRIPTION, model=ToolCallResponse)},
+                       responses={500: DocumentedResponse(description=_FAILED_DESCRIPTION, model=ToolCallFailure)},
                        request_headers=("X-Session-ID", "Cache-Control", "Prefer"),
                        response_headers=("X-Rookery-Cache", "Age", "Deprecation", "Sunset", "Preference-Applied",
                                          "Retry-After"),

@@ -22,6 +22,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.egress import AddressRefused
 from rookery.kernel.errors import NotFound, RookeryError
 from rookery.kernel.http import DocumentedResponse, Operation
+from rookery.kernel.http.operations import FORM_MEDIA_TYPE
 from rookery.kernel.http.request_body import read_body
 from rookery.kernel.schema import QueryModel, ResponseModel, Timestamp
 from rookery.tools.api.pages import HtmlPages
@@ -36,6 +37,11 @@ CLIENT_METADATA_PATH = "/oauth/client.json"
 
 _MAX_FORM_BYTES = 16 * 1024
 _MAX_FORM_FIELDS = 20
+_CALLBACK_FIELDS = {
+    "state": "The state of the request, which names the login.",
+    "code": "The authorisation code.",
+    "iss": "The issuer that answered.",
+}
 
 _FAILURES = {status: DocumentedResponse(description="The login failed.", media_types=("text/html",)) for status in (400, 409, 422, 503)}
 
@@ -110,7 +116,7 @@ class LoginApi:
         return [
             page(method="GET", handler=self.get_callback, operation_id="confirm_login", summary="Receive the redirect of an OAuth login"),
             page(method="POST", handler=self.post_callback, operation_id="finish_login", summary="Finish an OAuth login",
-                 request_media_types=("application/x-www-form-urlencoded",)),
+                 request_media_types=(FORM_MEDIA_TYPE,), form_fields=_CALLBACK_FIELDS),
             operation(method="GET", path=CLIENT_METADATA_PATH, handler=self.get_document, operation_id="get_oauth_client",
                       summary="Show Rookery's OAuth client metadata"),
         ]  # fmt: skip
