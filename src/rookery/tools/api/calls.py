@@ -119,8 +119,8 @@ class ToolCallApi:
         The URI is one of a list, or one that a tool server gave in a result, if only one server has it. It is part of the path, either as
         it is or percent-encoded once; a URI with `?` must be encoded.
         """
-        content = await self.resources.read(caller, uri, options=to_call_options(request))
-        return {"uri": uri, "content": content}
+        read_uri, content = await self.resources.read(caller, uri, options=to_call_options(request))
+        return {"uri": read_uri, "content": content}
 
     async def _call(  # noqa: PLR0917 - in the order of a call's parts
         self, caller: Caller, request: Request, server_id: str, tool: str, arguments: Mapping[str, object], options: CallOptions
