@@ -135,7 +135,7 @@ PREPARE: Mapping[str, Callable[[Site], list[str]]] = {
     "apache2": _prepare_apache,
     "traefik": _prepare_traefik,
 }
-"""How the files of each proxy are written, by the name of its program; each returns its command."""
+"""Functions that write the files of each proxy, by the name of its program, and return its command."""
 
 
 def free_port() -> int:

@@ -44,7 +44,7 @@ class Proxied:
 
     @property
     def tells_of_clients(self) -> bool:
-        """Whether it closes the connection of a request whose client has left; Apache does so when it next writes to the client."""
+        """True if it closes the connection of a request whose client has left; Apache does so when it next writes to the client."""
         return self.proxy != "apache2"
 
     def open_session(self) -> str:
@@ -87,8 +87,7 @@ def _run_rookery(folder: Path, base_url: str) -> Generator[Server]:
     )
     servers = {"talker": talker | longest, "wiki": wiki, "odd": make_odd_entry(**longest)}
     (folder / "servers.json").write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
-    settings = {"access_log": "true", "log_format": "json", "trusted_proxies": "127.0.0.1", "base_url": base_url}
-    with run_server(folder, **settings) as running:
+    with run_server(folder, access_log="true", log_format="json", trusted_proxies="127.0.0.1", base_url=base_url) as running:
         for name in servers:
             wait_for(lambda name=name: running.client.get(f"/api/v1/mcp/servers/{name}/tools").json()["count"])
         yield running
@@ -189,7 +188,8 @@ def test_a_client_that_leaves_a_call_cancels_the_tool(proxied: Proxied, tmp_path
 def test_an_mcp_client_that_leaves_a_call_cancels_the_tool(proxied: Proxied, tmp_path: Path) -> None:
     """Issue 36: with each proxy, because a long call over MCP becomes a stream. Earlier protocols do not take it as a cancellation."""
     mark = tmp_path / "mark"
-    meta = {f"io.modelcontextprotocol/{name}": value for name, value in (("protocolVersion", LATER), ("clientCapabilities", {}))}
+    capabilities = dict[str, object]()
+    meta = {"io.modelcontextprotocol/protocolVersion": LATER, "io.modelcontextprotocol/clientCapabilities": capabilities}
     params = {"name": "odd__slow", "arguments": {"seconds": 500, "mark": str(mark)}, "_meta": meta}
     headers = {**MCP, "MCP-Protocol-Version": LATER, "Mcp-Method": "tools/call", "Mcp-Name": "odd__slow"}
     body = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
