@@ -1,7 +1,7 @@
 """
 The proxies of deploy/, as programs in front of a server. Only addresses, certificates and time limits of the files are replaced.
 
-The programs are those of `make proxies`, or of the machine. Debian 12 has no Traefik, so it is used where it is installed.
+The programs are those of `make proxies`, or of the machine. Debian 12 has no Traefik, so it is used where it is installed; 3.7.13 was built from its Go module.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import socket
+import ssl
 import subprocess
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+import httpx2
 import pytest
 
 from tests.certificates import write_certificate
@@ -158,7 +160,7 @@ def run_proxy(name: str, folder: Path, upstream: int, *, prefix: str = "") -> Ge
         program = str(shutil.which(words[0], path=PROGRAMS))
         process = subprocess.Popen([program, *words[1:]], stdout=output, stderr=output, env=environment)
         try:
-            _wait_until_open(site.port, process, log)
+            _wait_until_ready(site, process, log)
             yield site
         finally:
             process.terminate()
@@ -169,13 +171,15 @@ def run_proxy(name: str, folder: Path, upstream: int, *, prefix: str = "") -> Ge
                 process.wait()
 
 
-def _wait_until_open(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_until_ready(site: Site, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait for an answer of the server. Traefik listens before it has read its routes and certificate."""
     deadline = time.monotonic() + HANG_S
+    context = ssl.create_default_context(cafile=site.certificate)
     while process.poll() is None and time.monotonic() < deadline:
         try:
-            socket.create_connection(("127.0.0.1", port)).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
+            if httpx2.get(f"https://127.0.0.1:{site.port}{site.prefix}/healthz", verify=context, timeout=HANG_S).is_success:
+                return
+        except httpx2.TransportError:
+            pass
+        time.sleep(0.05)
     pytest.fail(f"the proxy did not start:\n{log.read_text(encoding='utf-8')}")

@@ -263,13 +263,16 @@ def test_a_server_below_a_path_works(proxy: str, server_below_a_path: Server, tm
     with _run_proxied(proxy, server_below_a_path, tmp_path, PREFIX) as proxied:
         document = proxied.client.get("/docs/openapi.json")
         assert document.status_code == 200, document.text
-        uris = [
-            proxied.client.get(f"/api/v1/mcp/resources/{sent}").json()["uri"]
-            for sent in ("wiki://memo/a//b", quote("wiki://memo/a//b", safe=""), quote("wiki://memo/a%2Fb?c", safe=""))
-        ]
+        encoded = [quote(uri, safe="") for uri in ("wiki://memo/a//b", "wiki://memo/a%2Fb?c")]
+        uris = [proxied.client.get(f"/api/v1/mcp/resources/{uri}").json()["uri"] for uri in encoded]
+        raw = proxied.client.get("/api/v1/mcp/resources/wiki://memo/a//b")
 
     assert document.json()["servers"][0]["url"] == f"https://127.0.0.1{PREFIX}"
-    assert uris == ["wiki://memo/a//b", "wiki://memo/a//b", "wiki://memo/a%2Fb?c"]
+    assert uris == ["wiki://memo/a//b", "wiki://memo/a%2Fb?c"]
+    if proxy == "traefik":  # it refuses what its own cleaning would change
+        assert raw.status_code == 400
+    else:
+        assert raw.json()["uri"] == "wiki://memo/a//b"
 
 
 def test_the_guide_has_the_lines_for_a_path() -> None:
