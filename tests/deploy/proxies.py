@@ -1,7 +1,7 @@
 """
 The proxies of deploy/, as programs in front of a server. Only addresses, certificates and time limits of the files are replaced.
 
-The programs are those of `make proxies`, or of the machine. Debian 12 has no Traefik, so it is used where it is installed; 3.7.13 was built from its Go module.
+The programs are those of `make proxies`, or of the machine. Debian 12 has no Traefik, so it is used where it is installed.
 """
 
 from __future__ import annotations
