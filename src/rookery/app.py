@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import structlog
 from pydantic import Field
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -29,10 +30,12 @@ from rookery.kernel.http import (
 )
 from rookery.kernel.http.cross_origin import CorsMiddleware, list_allowed_origins, list_public_urls
 from rookery.kernel.http.metrics_page import MetricsRoutes
+from rookery.kernel.http.proxy_check import describe_arrival
 from rookery.kernel.http.routes import RequestGuard, RouteTable
 from rookery.kernel.http.unknown_paths import UnknownPathHandler
 from rookery.kernel.metrics import PROCESS_METRICS_PATH
 from rookery.kernel.schema import ResponseModel
+from rookery.kernel.sealing import KeySource
 from rookery.observability import Observability
 from rookery.reference.api import DocumentCache, ReferenceApi
 from rookery.reference.downgrade import Schema
@@ -60,7 +63,11 @@ _PATH_ALIASES = {
 
 def build_route_table(rookery: Rookery) -> RouteTable:
     """Return the table of all routes of the server with their prefixes."""
-    settings, table, health = rookery.settings, RouteTable(disk=rookery.disk_space, contexts=rookery.contexts), HealthRoutes(rookery.probes)
+    settings, table, health = (
+        rookery.settings,
+        RouteTable(disk=rookery.disk_space, contexts=rookery.contexts),
+        HealthRoutes(rookery.probes, rookery.sealing.keys),
+    )
     start_page = StartPage(
         organization=rookery.tools.discovery.organization,
         version=get_version(),
@@ -193,8 +200,9 @@ class ReadinessResponse(ResponseModel):
 class HealthRoutes:
     """The health routes: the state of the process and of its engines (D-05)."""
 
-    def __init__(self, probes: Mapping[str, Callable[[], Awaitable[str]]]) -> None:
+    def __init__(self, probes: Mapping[str, Callable[[], Awaitable[str]]], keys: KeySource) -> None:
         self._probes = probes
+        self._keys = keys
 
     def operations(self) -> list[Operation]:
         """Return the two operations, which need no key."""
@@ -207,9 +215,9 @@ class HealthRoutes:
                       summary="Check the engines", responses={503: unavailable}),
         ]  # fmt: skip
 
-    async def healthz(self) -> Mapping[str, object]:
+    async def healthz(self, request: Request) -> Output:
         """Return 200 while the process is up. No engine is contacted."""
-        return {"status": "ok"}
+        return Output(body={"status": "ok"}, headers=describe_arrival(request.scope, self._keys))
 
     async def readyz(self) -> Output:
         """Return the state of each engine. The status is 503 only if the record store is unavailable."""

@@ -13,6 +13,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from rookery.access.models import KeyWithUsage
+from rookery.access.networks import contains, parse_proxies
 from rookery.access.scopes import ALL_SCOPES
 from rookery.engines.embedders import model_files
 from rookery.kernel.clock import format_iso
@@ -22,6 +23,7 @@ from rookery.kernel.db import describe_pooler
 from rookery.kernel.engine_writes import READS_ONLY
 from rookery.kernel.errors import EngineReadOnly, EngineUnavailable, RookeryError, StorageFull
 from rookery.kernel.http.connection_limit import RESERVED_FILE_DESCRIPTORS, max_open_connections
+from rookery.kernel.http.proxy_check import CLAIMED_ADDRESS, fetch_arrival
 from rookery.kernel.running_server import fetch_engine_states, find_server
 from rookery.kernel.sqlite import find_damage
 from rookery.memory.indexing import DELETE_JOB, EMBED_IMPORTED_JOB, EMBED_JOB, WORDS_JOB
@@ -85,6 +87,12 @@ _HEALTH_ADVICE = {
     HealthStatus.NEEDS_LOGIN.value: "Run: rookery servers login {}",
 }
 """The states of a tool server in which some or all calls fail, and the advice for each."""
+
+_PROXY_ADVICE = (
+    "Let the proxy set X-Forwarded-For to the address of its client, as the files in deploy/ do, or remove it from ROOKERY_TRUSTED_PROXIES. "
+    "See docs/how-to/behind-a-proxy.md"
+)
+_PROXY_TRY_ADVICE = "Correct ROOKERY_BASE_URL, or try it from another machine: docs/how-to/behind-a-proxy.md has the request."
 
 _CHANNEL_TEXTS = {
     ChannelType.EMAIL: (
@@ -377,6 +385,33 @@ async def _check_client_addresses(rookery: Rookery) -> list[DoctorFinding]:
     return [DoctorFinding("addresses", "warning", text, advice=advice)]
 
 
+async def _check_proxy(rookery: Rookery) -> list[DoctorFinding]:
+    """Check at the public address that the proxy does not pass on an address that a client made up."""
+    settings = rookery.settings
+    url = settings.base_url or settings.api_url or settings.mcp_url
+    if url is None or not rookery.sealing.keys.load_keys() or await asyncio.to_thread(find_server, settings.data_dir) is None:
+        return []
+    try:
+        arrival = await asyncio.to_thread(fetch_arrival, url, rookery.sealing.keys)
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        return [DoctorFinding("proxy", "warning", f"{url} cannot be reached from here: {reason}", advice=_PROXY_TRY_ADVICE)]
+    if arrival is None:
+        return [DoctorFinding("proxy", "warning", f"another program, or another installation, answers at {url}", advice=_PROXY_TRY_ADVICE)]
+    if not contains(parse_proxies(settings.trusted_proxies), arrival.peer):
+        if arrival.forwarded in {"", CLAIMED_ADDRESS}:
+            return [DoctorFinding("proxy", "ok", f"{url} leads here; what a client sends in X-Forwarded-For is ignored")]
+        text = f"requests to {url} come from {arrival.peer}, a proxy that is not listed: all its clients share that address"
+        return [DoctorFinding("proxy", "warning", text, advice=f"Add {arrival.peer} to ROOKERY_TRUSTED_PROXIES, and restart the server.")]
+    if arrival.forwarded == CLAIMED_ADDRESS:
+        text = f"the proxy {arrival.peer} passes on the X-Forwarded-For of clients: anybody can claim an address, also that of an IP list"
+        return [DoctorFinding("proxy", "problem", text, advice=_PROXY_ADVICE)]
+    if not arrival.forwarded:
+        text = f"the proxy {arrival.peer} sends no X-Forwarded-For: all its clients share its address"
+        return [DoctorFinding("proxy", "warning", text, advice=_PROXY_ADVICE)]
+    return [DoctorFinding("proxy", "ok", f"the proxy {arrival.peer} tells the address of its client itself")]
+
+
 async def _check_sealing(rookery: Rookery) -> list[DoctorFinding]:
     """Check that encrypted values can be decrypted, and that only the owner may read the key."""
     path, is_set = rookery.settings.data_dir / "secret.key", rookery.settings.secret_key is not None
@@ -563,6 +598,7 @@ _CHECKS: dict[str, Callable[[Rookery], Awaitable[list[DoctorFinding]]]] = {
     "pooler": _check_poolers,
     "jobs": _check_failed_jobs,
     "addresses": _check_client_addresses,
+    "proxy": _check_proxy,
     "secrets": _check_sealing,
     "keys": _check_keys,
     "audit": _check_audit,

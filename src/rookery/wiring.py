@@ -90,9 +90,9 @@ class SealingServices:
     def __init__(self, runtime: Runtime) -> None:
         settings = runtime.settings
         self.columns: list[SealedColumn] = [idempotency_store.SEALED_COLUMN]
-        source = KeySource(settings.data_dir, configured=settings.secret_key, previous=settings.secret_key_previous)
-        self.sealer = Sealer(runtime.db, source, self.columns, runtime.clock)
-        self.rotation = KeyRotation(runtime.db, source, self.columns, runtime.clock)
+        self.keys = KeySource(settings.data_dir, configured=settings.secret_key, previous=settings.secret_key_previous)
+        self.sealer = Sealer(runtime.db, self.keys, self.columns, runtime.clock)
+        self.rotation = KeyRotation(runtime.db, self.keys, self.columns, runtime.clock)
         self.idempotency_store = idempotency_store.IdempotencyStore(runtime.db, self.sealer, runtime.clock, runtime.ids)
         runtime.on_close(self.idempotency_store.close)
 

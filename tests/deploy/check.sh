@@ -1,7 +1,7 @@
 #!/bin/sh
 # Check every file of deploy/ with the linter or the parser of the program that reads it: make check-deploy.
-# nginx and Caddy are also run in front of a real server. They and systemd are programs of the machine: where one is missing, its files are
-# named and not checked.
+# The proxies are those of `make proxies` or of the machine; systemd is that of the machine. Where one is missing, its files are named and not
+# checked. tests/deploy/test_proxies.py runs the proxies in front of a real server.
 # usage: check.sh TOOLS    TOOLS is the folder of the locked linters
 set -eu
 tools=$1
@@ -41,11 +41,20 @@ else
     missing systemd-analyze "the units of systemd"
 fi
 
+openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=rookery.example.org -keyout "$scratch/key" -out "$scratch/certificate" 2>/dev/null
+cat "$scratch/key" "$scratch/certificate" >"$scratch/both"
+# Writes a file of deploy/ with a certificate that exists.
+with_certificate() {
+    sed -e "s#/etc/ssl/rookery/fullchain.pem#$scratch/certificate#; s#/etc/ssl/rookery/privkey.pem#$scratch/key#" \
+        -e "s#/etc/ssl/rookery/haproxy.pem#$scratch/both#" "deploy/$1" >"$scratch/$1"
+}
+
 if command -v nginx >/dev/null; then
-    openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=rookery.example.org -keyout "$scratch/key" -out "$scratch/certificate" 2>/dev/null
-    sed -e "s#/etc/ssl/rookery/fullchain.pem#$scratch/certificate#; s#/etc/ssl/rookery/privkey.pem#$scratch/key#" deploy/nginx.conf >"$scratch/site.conf"
-    printf 'pid %s/pid;\nerror_log stderr warn;\nevents {}\nhttp {\n  include %s/site.conf;\n}\n' "$scratch" "$scratch" >"$scratch/nginx.conf"
-    nginx -t -q -c "$scratch/nginx.conf"
+    with_certificate nginx.conf
+    # The folders of a package that is not installed do not exist.
+    places=$(for name in client_body proxy fastcgi uwsgi scgi; do echo "${name}_temp_path $scratch/$name;"; done)
+    printf 'pid %s/pid;\nerror_log stderr warn;\nevents {}\nhttp {\naccess_log off;\n%s\ninclude %s/nginx.conf;\n}\n' "$scratch" "$places" "$scratch" >"$scratch/main.conf"
+    nginx -e stderr -t -q -c "$scratch/main.conf"
     echo "checked: nginx.conf, $(nginx -v 2>&1)"
 else
     missing nginx nginx.conf
@@ -60,4 +69,10 @@ else
     missing Caddy Caddyfile
 fi
 
-.venv/bin/python -m tests.deploy.try_proxies
+if command -v haproxy >/dev/null; then
+    with_certificate haproxy.cfg
+    haproxy -q -c -f "$scratch/haproxy.cfg"
+    echo "checked: haproxy.cfg, $(haproxy -v | head -1)"
+else
+    missing HAProxy haproxy.cfg
+fi

@@ -17,6 +17,7 @@ import pytest
 from rookery.app import build_route_table
 from rookery.cli import COMMANDS
 from rookery.kernel.config import Settings, load_settings
+from rookery.kernel.http.connection import MAX_HEAD_BYTES
 from rookery.kernel.http.routes import RouteEndpoint
 from rookery.kernel.secret import parse_new_secret_key
 from rookery.wiring import build_platform
@@ -40,7 +41,10 @@ from tests.deploy.files import (
 from tests.processes import run_server
 
 DEPLOYMENTS = list(list_deployments())
-NGINX, CADDY = ((DEPLOY / name).read_text(encoding="utf-8") for name in ("nginx.conf", "Caddyfile"))
+NGINX, CADDY, HAPROXY, APACHE = (
+    (DEPLOY / name).read_text(encoding="utf-8") for name in ("nginx.conf", "Caddyfile", "haproxy.cfg", "apache.conf")
+)
+TRAEFIK = "".join((DEPLOY / name).read_text(encoding="utf-8") for name in ("traefik.yaml", "traefik-routes.yaml"))
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +146,7 @@ def test_every_port_is_that_of_the_image() -> None:
     assert compose_services("compose.yaml")["rookery"]["ports"] == [f"127.0.0.1:{port}:{port}"]
     assert get(compose_services("compose.distributed.yaml")["proxy"], "environment", "UPSTREAM") == f"server:{port}"
     assert f"server 127.0.0.1:{port};" in NGINX
+    assert all(f"127.0.0.1:{port}" in text for text in (HAPROXY, APACHE, TRAEFIK))
     assert get(container, "ports") == [{"name": "http", "containerPort": int(port)}]
     assert get(service, "spec", "ports") == [{"name": "http", "port": int(port), "targetPort": "http"}]
     assert get(policy, "spec", "ingress", 0, "ports") == [{"port": int(port), "protocol": "TCP"}]
@@ -169,10 +174,16 @@ def test_every_probe_and_health_check_asks_for_a_real_route(endpoints: list[Rout
     paths = {endpoint.path for endpoint in endpoints if endpoint.route.method == "GET"}
     probed = {path for thing in find_objects("Deployment").values() for path in _probe_paths(thing)}
     checked = re.findall(r"c\.request\('GET', '([^']*)'\)", (DEPLOY / "Dockerfile").read_text(encoding="utf-8"))
-    hidden = [*re.findall(r"location = (\S+)", NGINX), *re.findall(r"@internal path (\S+)", CADDY)]
+    hidden = [
+        *re.findall(r"location = (\S+)", NGINX),
+        *re.findall(r"@internal path (\S+)", CADDY),
+        *re.findall(r"\{ path (\S+) \}", HAPROXY),
+    ]
+    hidden += [*re.findall(r'RedirectMatch 404 "\^(\S+)\$"', APACHE), *re.findall(r"Path\(`(\S+)`\)", TRAEFIK)]
 
     assert probed == {"/healthz", "/readyz"}
     assert checked == ["/readyz"]
+    assert hidden == ["/metrics"] * 5
     assert {*probed, *checked, *hidden} <= paths
 
 
@@ -214,30 +225,64 @@ def _run_health_check(port: int | None) -> int:
     return subprocess.run(command, env={"ROOKERY_PORT": str(port)}, capture_output=True, check=False, timeout=HANG_S).returncode
 
 
-def test_proxies_accept_the_largest_body_and_the_longest_answer(endpoints: list[RouteEndpoint]) -> None:
-    """Issue 20: body limits, streams and time-outs of nginx, Caddy and the ingress are those that the API needs."""
+def test_proxies_leave_the_limits_to_the_server(endpoints: list[RouteEndpoint]) -> None:
+    """Issue 36: the limits of each proxy and of the ingress are above those of Rookery, which answers in JSON."""
     (ingress,) = find_objects("Ingress").values()
     annotations = cast("Mapping[str, str]", get(ingress, "metadata", "annotations"))
     prefix = "nginx.ingress.kubernetes.io/"
-    limits = [
-        *(int(number) for number in re.findall(r"client_max_body_size (\d+)m;", NGINX)),
-        int(annotations[f"{prefix}proxy-body-size"].removesuffix("m")),
+    bodies = [
+        *re.findall(r"client_max_body_size (\d+)m;", NGINX),
+        annotations[f"{prefix}proxy-body-size"].removesuffix("m"),
+        *re.findall(r"max_size (\d+)MiB", CADDY),
+    ]
+    heads = [
+        int(number) * unit
+        for number, unit in (
+            *((number, 1024) for number in re.findall(r"large_client_header_buffers \d+ (\d+)k;", NGINX)),
+            *((number, 1) for number in re.findall(r"tune.bufsize (\d+)", HAPROXY)),
+            *((number, 1) for number in re.findall(r"LimitRequest(?:Line|FieldSize) (\d+)", APACHE)),
+        )
     ]
     largest = max(endpoint.route.max_body_bytes for endpoint in endpoints)
 
-    assert [limit * 1024 * 1024 for limit in limits] == [largest] * 2
-    assert [int(number) * 1024 * 1024 > largest for number in re.findall(r"max_size (\d+)MiB", CADDY)] == [True]
+    assert [int(size) * 1024 * 1024 > largest for size in bodies] == [True] * 3
+    assert [size > MAX_HEAD_BYTES for size in heads] == [True] * 4
+    assert "LimitRequestBody 0" in APACHE
+
+
+def test_proxies_wait_for_the_longest_answer_and_close_idle_connections_first() -> None:
+    """Issue 20: a tool call takes 600 s; Rookery closes connections that are idle for 75 s."""
+    (ingress,) = find_objects("Ingress").values()
+    annotations = cast("Mapping[str, str]", get(ingress, "metadata", "annotations"))
+    limits = [
+        *re.findall(r"proxy_read_timeout (\d+)s;", NGINX),
+        *re.findall(r"response_header_timeout (\d+)s", CADDY),
+        *re.findall(r"timeout (?:client|server) (\d+)s", HAPROXY),
+        *re.findall(r" timeout=(\d+)", APACHE),
+        *re.findall(r"responseHeaderTimeout: (\d+)s", TRAEFIK),
+        annotations["nginx.ingress.kubernetes.io/proxy-read-timeout"],
+    ]
+    idle_times = [
+        *re.findall(r"    keepalive_timeout (\d+)s;", NGINX),
+        *re.findall(r"keepalive (\d+)s", CADDY),
+        *re.findall(r"pool-purge-delay (\d+)s", HAPROXY),
+        *re.findall(r" ttl=(\d+)", APACHE),
+        *re.findall(r"idleConnTimeout: (\d+)s", TRAEFIK),
+    ]
+
+    assert limits == ["620"] * 7
+    assert [int(time) < 75 for time in idle_times] == [True] * 5
     assert "proxy_buffering off;" in NGINX
-    assert "flush_interval -1" in CADDY
-    assert annotations[f"{prefix}proxy-buffering"] == "off"
-    assert re.findall(r"proxy_read_timeout (\d+)s;", NGINX) == re.findall(r"response_header_timeout (\d+)s", CADDY) == ["620"]
-    assert annotations[f"{prefix}proxy-read-timeout"] == "620"
+    assert annotations["nginx.ingress.kubernetes.io/proxy-buffering"] == "off"
 
 
 def test_proxies_replace_what_a_client_says_of_its_address() -> None:
     """Issue 20: X-Forwarded-For as ROOKERY_TRUSTED_PROXIES expects it: set by the first proxy, not appended to a header of the client."""
     assert "proxy_set_header X-Forwarded-For $remote_addr;" in NGINX
     assert re.findall(r"^\s*trusted_proxies", CADDY, re.MULTILINE) == []
+    assert "http-request set-header X-Forwarded-For %[src]" in HAPROXY
+    assert "RequestHeader unset X-Forwarded-For" in APACHE
+    assert "trustedIPs: []" in TRAEFIK
 
 
 def test_every_image_has_a_version() -> None:

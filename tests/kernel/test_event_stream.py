@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, MutableMapping
 import pytest
 
 from rookery.kernel.http import EventStream, accepts_events, encode_event
+from rookery.kernel.http.event_stream import send_comments
 from tests.deadlines import HANG_S
 
 SCOPE: dict[str, object] = {"type": "http"}
@@ -60,6 +61,37 @@ async def test_a_quiet_stream_is_kept_alive() -> None:
     assert sent[0] == b""
     assert set(sent[1:-2]) == {b": still here\n\n"}
     assert sent[-2:] == [b"event: result\ndata: {}\n\n", b""]
+
+
+async def test_a_quiet_stream_of_others_gets_comments_between_its_events() -> None:
+    """Issue 36: the streams of MCP come from its SDK. A comment within an event would break it, and other answers have none."""
+    sent, has_comments = list[bytes](), asyncio.Event()
+
+    async def send(message: MutableMapping[str, object]) -> None:
+        body = message.get("body", b"")
+        assert isinstance(body, bytes)
+        sent.append(body)
+        if sent.count(b": still here\n\n") == 3:
+            has_comments.set()
+
+    async def answer(kind: bytes, *parts: bytes) -> None:
+        async with send_comments(send, interval_s=0.01) as send_commented:
+            await send_commented({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
+            for part in parts:
+                await send_commented({"type": "http.response.body", "body": part, "more_body": True})
+                await asyncio.wait_for(has_comments.wait(), HANG_S if part.endswith(b"\r\n\r\n") else 0.1)
+            await send_commented({"type": "http.response.body", "body": b"", "more_body": False})
+
+    await answer(b"text/event-stream", b"event: message\r\ndata: {}\r\n\r\n")
+    of_stream, sent[:] = list(sent), []
+    has_comments.clear()
+    with pytest.raises(TimeoutError):
+        await answer(b"text/event-stream", b"data: {")
+    with pytest.raises(TimeoutError):
+        await answer(b"application/json", b"{}")
+
+    assert of_stream == [b"", b"event: message\r\ndata: {}\r\n\r\n", *[b": still here\n\n"] * 3, b""]
+    assert sent == [b"", b"data: {", b"", b"{}"]
 
 
 async def test_a_disconnected_caller_ends_the_source_of_the_stream() -> None:

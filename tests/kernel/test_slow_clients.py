@@ -113,6 +113,22 @@ async def test_an_unread_body_over_the_size_limit_closes_the_connection(connecti
         assert (await client.read_to_end()).count(b"HTTP/1.1 ") == 1
 
 
+async def test_a_client_that_waits_for_consent_is_refused_before_it_sends_too_much(connections: AsyncExitStack) -> None:
+    """Issue 36: `Expect: 100-continue`, as Apache and curl send it; D-16. The body never comes, so the connection closes."""
+    async with run_toy_server() as toy:
+        post = b"POST /body HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
+        refused = await connect(connections, toy, post % 100_000_000)
+        answer = await refused.read_to_end()
+        accepted = await connect(connections, toy, post % 3)
+        consent = await accepted.reader.readuntil(b"\r\n\r\n")
+        accepted.writer.write(b"abc")
+
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert b"connection: close" in answer
+        assert consent.startswith(b"HTTP/1.1 100 ")
+        assert (await accepted.read_response())[1] == b'{"size":3}'
+
+
 async def test_an_unread_body_over_the_idle_time_closes_the_connection(toy: ToyServer, connections: AsyncExitStack) -> None:
     """Single bytes do not extend the time, which is one second here (D-16)."""
     client = await connect(connections, toy, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n")

@@ -53,7 +53,7 @@ class ToyServer:
             case "/body":
                 try:
                     response = json_response(
-                        {"size": len(await read_body(receive, limit=10_000_000, transfer=self.limiter.limits.transfer))}
+                        {"size": len(await read_body(receive, limit=10_000_000, scope=scope, transfer=self.limiter.limits.transfer))}
                     )
                 except RookeryError as error:
                     response = error_response(error)

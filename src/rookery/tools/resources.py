@@ -76,17 +76,19 @@ class ResourceReader:
         features = self._catalogue.get_features(server, caller, session_id)
         return [_with_gateway_uri(server, template, "uriTemplate") for template in features.templates]
 
-    async def read(self, caller: Caller, uri: str, *, options: CallOptions = DEFAULT_CALL_OPTIONS) -> JsonObject:
+    async def read(self, caller: Caller, uri: str, *, options: CallOptions = DEFAULT_CALL_OPTIONS) -> tuple[str, JsonObject]:
         """
-        Return {contents: […], _meta?} of the resource *uri*, a gateway URI or one that a server gave; see `read_any`.
+        Return the URI that was read, and {contents: […], _meta?}, for *uri*, a gateway URI or one that a server gave; see `read_any`.
+
+        The first differs from *uri* if a proxy or client has changed that, for example removed a slash.
 
         Raises:
             RookeryError: See `read_any`, or the resource requires input first.
         """
-        result = await self.read_any(caller, uri, options=options)
+        read_uri, result = await self._read_renamed(caller, uri, options)
         if not isinstance(result.get("contents"), list):
             raise ResourceFailed(f"The server requires input before it returns {uri!r}.", uri=uri)
-        return {name: result[name] for name in ("contents", "_meta") if name in result}
+        return read_uri, {name: result[name] for name in ("contents", "_meta") if name in result}
 
     async def read_any(self, caller: Caller, uri: str, *, options: CallOptions = DEFAULT_CALL_OPTIONS) -> JsonObject:
         """
@@ -100,20 +102,24 @@ class ResourceReader:
             ResourceFailed: The server could not return the resource.
             ServerUnavailable: The server could not be reached.
         """
-        instructed_id = parse_instructions_uri(restore_slashes(uri))
-        if instructed_id is not None:
-            return await self._read_instructions(caller, instructed_id, uri, options)
-        target = await self.uris.resolve(caller, uri, options)
-        result = await self._read(caller, target, uri, options)
-        contents = result.get("contents")
-        if not isinstance(contents, list):
-            return result
+        return (await self._read_renamed(caller, uri, options))[1]
+
+    async def _read_renamed(self, caller: Caller, uri: str, options: CallOptions) -> tuple[str, JsonObject]:
+        """Return the URI that was read, as the caller may use it, and the result of `read_any`."""
         given_uri = restore_slashes(uri)
+        instructed_id = parse_instructions_uri(given_uri)
+        if instructed_id is not None:
+            return given_uri, await self._read_instructions(caller, instructed_id, given_uri, options)
+        target = await self.uris.resolve(caller, uri, options)
+        candidate, result = await self._read(caller, target, uri, options)
 
         def rename(own_uri: str) -> str:
             return own_uri if own_uri == given_uri else to_gateway_uri(target.server.id, own_uri)
 
-        return {**result, "contents": [_with_uri(content, "uri", rename) for content in cast("list[object]", contents)]}
+        contents = result.get("contents")
+        if isinstance(contents, list):
+            result = {**result, "contents": [_with_uri(content, "uri", rename) for content in cast("list[object]", contents)]}
+        return rename(candidate), result
 
     async def _read_instructions(self, caller: Caller, server_id: str, uri: str, options: CallOptions) -> JsonObject:
         try:
@@ -144,14 +150,14 @@ class ResourceReader:
         Raises:
             RookeryError: See `read_any`.
         """
-        return await self._read(caller, await self.uris.resolve_in_server(caller, server, uri, options), uri, options)
+        return (await self._read(caller, await self.uris.resolve_in_server(caller, server, uri, options), uri, options))[1]
 
-    async def _read(self, caller: Caller, target: ResourceTarget, uri: str, options: CallOptions) -> JsonObject:
-        """Read the first candidate that the server has."""
+    async def _read(self, caller: Caller, target: ResourceTarget, uri: str, options: CallOptions) -> tuple[str, JsonObject]:
+        """Read the first candidate that the server has. Return it with the result."""
         server = target.server
         for candidate in target.candidates:
             try:
-                return strip_protocol_meta(await self._request(server, caller, options, "resources/read", {"uri": candidate}))
+                return candidate, strip_protocol_meta(await self._request(server, caller, options, "resources/read", {"uri": candidate}))
             except UpstreamErrorResponse as upstream_error:
                 is_unknown = upstream_error.number in _NOT_FOUND_CODES or not target.is_listed
                 if is_unknown and upstream_error.retry_after_s is None:

@@ -117,6 +117,23 @@ async def test_a_link_to_what_the_server_has_names_the_server(linked: Server, ur
     assert content["text"] == f"kanban read {uri}"
 
 
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        ("kanban:/note/kanban", "kanban://note/kanban"),
+        ("note:/kanban", "note://kanban"),
+        ("kanban:/memo/x/y", "kanban://memo/x/y"),
+        ("kanban://memo/x//y", "kanban://memo/x//y"),
+        ("rookery:/instructions/kanban", "rookery://instructions/kanban"),
+    ],
+)
+async def test_the_response_has_the_uri_that_was_read(linked: Server, sent: str, read: str) -> None:
+    """Issue 36: some proxies remove a slash, so the URI that arrives is not always one that exists."""
+    response = linked.client.get(f"/api/v1/mcp/resources/{sent}").json()
+
+    assert (response["uri"], response["content"]["contents"][0]["uri"]) == (read, read)
+
+
 @pytest.mark.parametrize("mode", ERAS)
 async def test_a_uri_of_one_server_alone_can_be_used_as_the_server_gave_it(linked: Server, mode: str) -> None:
     """Texts of results name URIs too: a listed one, or one of a template, is accepted without the server's id."""

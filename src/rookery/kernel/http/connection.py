@@ -74,6 +74,8 @@ class FastResponseCycle(RequestResponseCycle):
         if self.disconnected:
             return
         if message["type"] == "http.response.start":
+            if self.waiting_for_100_continue:
+                self.keep_alive = False  # the body will not come, so what follows is no request (RFC 9110, section 10.1.1)
             self._head = None if self.response_started else self._render_head(message["status"], list(message.get("headers", ())))
             if self._head is None:
                 await super().send(message)

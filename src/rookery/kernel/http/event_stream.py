@@ -7,14 +7,23 @@ import contextlib
 from collections.abc import AsyncGenerator, Mapping
 
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from rookery.kernel.http.responses import STATUS_CLIENT_CLOSED
 
 MEDIA_TYPE = "text/event-stream"
 
-_KEEP_ALIVE_INTERVAL_S = 15.0
+KEEP_ALIVE_INTERVAL_S = 5.0
+"""
+Seconds without an event before a comment is sent.
+
+Comments keep proxies from closing an idle stream. Some proxies, such as Apache, notice that their client has left only when they write to
+it: after two comments.
+"""
+CALL_KEEP_ALIVE_INTERVAL_S = 2.0
+"""The same for the stream of a running call, because its tool works until the call is cancelled."""
 _KEEP_ALIVE_COMMENT = b": still here\n\n"
+_EVENT_ENDS = (b"\n\n", b"\r\n\r\n")
 
 
 def encode_event(name: str, data: bytes, *, event_id: int | None = None) -> bytes:
@@ -36,7 +45,7 @@ class EventStream(Response):
     """
 
     def __init__(
-        self, parts: AsyncGenerator[bytes], *, headers: Mapping[str, str] | None = None, keep_alive_s: float = _KEEP_ALIVE_INTERVAL_S
+        self, parts: AsyncGenerator[bytes], *, headers: Mapping[str, str] | None = None, keep_alive_s: float = KEEP_ALIVE_INTERVAL_S
     ) -> None:
         super().__init__(b"", 200)
         self._parts = parts
@@ -80,6 +89,51 @@ class EventStream(Response):
             await _cancel(next_part)
             return None
         return _KEEP_ALIVE_COMMENT
+
+
+@contextlib.asynccontextmanager
+async def send_comments(send: Send, *, interval_s: float) -> AsyncGenerator[Send]:
+    """
+    Yield a *send* for a response of others that may be an event stream, which then gets the comments of `EventStream`.
+
+    Nothing is added to other responses, or within an event.
+    """
+    lock, loop = asyncio.Lock(), asyncio.get_running_loop()
+    commenting: asyncio.Task[None] | None = None
+    is_open, is_between_events, sent_at = False, False, 0.0
+
+    async def send_message(message: Message) -> None:
+        nonlocal commenting, is_open, is_between_events, sent_at
+        async with lock:
+            if message["type"] == "http.response.start":
+                headers = {name.lower(): value for name, value in message.get("headers", ())}
+                is_open = is_between_events = headers.get(b"content-type", b"").startswith(MEDIA_TYPE.encode())
+            else:
+                body = message.get("body", b"")
+                is_open = is_open and message.get("more_body", False)
+                is_between_events = body.endswith(_EVENT_ENDS) if body else is_between_events
+            sent_at = loop.time()
+            await send(message)
+        if is_open and commenting is None:
+            commenting = asyncio.create_task(add_comments())
+
+    async def add_comments() -> None:
+        nonlocal sent_at
+        while is_open:
+            await asyncio.sleep(sent_at + interval_s - loop.time())
+            async with lock:
+                if loop.time() < sent_at + interval_s:
+                    continue
+                sent_at = loop.time()
+                if is_open and is_between_events:
+                    await send({"type": "http.response.body", "body": _KEEP_ALIVE_COMMENT, "more_body": True})
+
+    try:
+        yield send_message
+    finally:
+        is_open = False
+        if commenting is not None:
+            commenting.cancel()
 
 
 async def _cancel(future: asyncio.Future[bytes | None]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import cast
 
 import orjson
@@ -14,6 +14,7 @@ from rookery.kernel.errors import RookeryError, ValidationFailed
 from rookery.kernel.http.connection_limit import TransferLimits, TransferTimeout
 
 Receive = Callable[[], Awaitable[MutableMapping[str, object]]]
+Scope = Mapping[str, object]
 
 MAX_NESTING_DEPTH = 64
 _TRANSFER_LIMITS = TransferLimits()
@@ -74,16 +75,21 @@ def replay_body(body: bytes, receive: Receive) -> Receive:
     return receive_again
 
 
-async def read_body(receive: Receive, *, limit: int, transfer: TransferLimits = _TRANSFER_LIMITS) -> bytes:
+async def read_body(receive: Receive, *, limit: int, scope: Scope | None = None, transfer: TransferLimits = _TRANSFER_LIMITS) -> bytes:
     """
     Return the whole body.
 
+    Args:
+        scope: The request. Its client may wait for consent before it sends a body (`Expect: 100-continue`), which *receive* gives.
+
     Raises:
-        PayloadTooLarge: The body exceeds *limit*. Reading stops at the first byte beyond it.
+        PayloadTooLarge: The body exceeds *limit*. Reading stops at the first byte beyond it, or before consent is given.
         RequestTimeout: Nothing arrived for 30 s, or the transfer was too slow for too long. A body takes at most
             `limit / transfer.min_bytes_per_s + 30` s, whatever length it declares.
         ClientDisconnected: The client closed the connection.
     """
+    if scope is not None and _read_awaited_length(scope) > limit:
+        raise PayloadTooLarge(limit)
     parts, size, is_more, timeout = list[bytes](), 0, True, TransferTimeout(transfer)
     try:
         async with asyncio.timeout(transfer.stall_timeout_s) as deadline:
@@ -104,6 +110,13 @@ async def read_body(receive: Receive, *, limit: int, transfer: TransferLimits = 
         rate = f"less than {transfer.min_bytes_per_s:,} bytes per second for {transfer.stall_timeout_s:.0f} seconds"
         raise RequestTimeout(f"The body did not arrive in time: {rate}.", headers={"Connection": "close"}) from error
     return b"".join(parts)
+
+
+def _read_awaited_length(scope: Scope) -> int:
+    """Return the declared length of a body that is sent only after consent; 0 for any other."""
+    headers = dict(cast("list[tuple[bytes, bytes]]", scope["headers"]))
+    length = headers.get(b"content-length", b"") if headers.get(b"expect", b"").lower() == b"100-continue" else b""
+    return int(length) if length.isdigit() else 0
 
 
 def parse_json(raw: bytes) -> object:

@@ -161,7 +161,7 @@ class RouteEndpoint:
             if self._disk is not None:
                 self._disk.require()
             if self.refuses_body and _has_body(scope):
-                body[0] = _require_no_content(scope, await read_body(receive, limit=self.route.max_body_bytes))
+                body[0] = _require_no_content(scope, await read_body(receive, limit=self.route.max_body_bytes, scope=scope))
                 receive = _receive_after_body(receive)
             response = await self._respond(Request(scope, receive, send), receive, body)
         except ClientDisconnected:
@@ -287,7 +287,7 @@ class RouteEndpoint:
         arguments: dict[str, object],
     ) -> None:
         name, model = parameter
-        raw = await read_body(receive, limit=self.route.max_body_bytes)
+        raw = await read_body(receive, limit=self.route.max_body_bytes, scope=scope)
         if not raw and self.is_body_optional:
             raw = b"{}"
         _require_json(scope, raw)

@@ -116,7 +116,7 @@ class SubscriberApi:
         if kind not in _FORMATS_BY_MEDIA_TYPE:
             allowed = ", ".join(_FORMATS_BY_MEDIA_TYPE)
             raise UnsupportedMediaType(f"The Content-Type of the body is {kind[:100]!r}. Send one of: {allowed}.")
-        body = await read_body(cast("Receive", request.receive), limit=MAX_IMPORT_BYTES)
+        body = await read_body(cast("Receive", request.receive), limit=MAX_IMPORT_BYTES, scope=request.scope)
         batches = _parse_in_thread(iter_batches(io.BytesIO(body), _FORMATS_BY_MEDIA_TYPE[kind]))
         return serialize_report(await self.imports.run(Tenant.from_caller(caller), batches))
 

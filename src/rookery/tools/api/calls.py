@@ -23,6 +23,7 @@ from rookery.kernel.http import (
     json_response,
 )
 from rookery.kernel.http.client_disconnect import cancel_on_disconnect
+from rookery.kernel.http.event_stream import CALL_KEEP_ALIVE_INTERVAL_S
 from rookery.kernel.http.prefer_header import PREFER_HEADER, PREFERENCE_APPLIED_HEADER, find_preference
 from rookery.kernel.http.request_body import InvalidJson
 from rookery.kernel.http.responses import set_error
@@ -119,8 +120,8 @@ class ToolCallApi:
         The URI is one of a list, or one that a tool server gave in a result, if only one server has it. It is part of the path, either as
         it is or percent-encoded once; a URI with `?` must be encoded.
         """
-        content = await self.resources.read(caller, uri, options=to_call_options(request))
-        return {"uri": uri, "content": content}
+        read_uri, content = await self.resources.read(caller, uri, options=to_call_options(request))
+        return {"uri": read_uri, "content": content}
 
     async def _call(  # noqa: PLR0917 - in the order of a call's parts
         self, caller: Caller, request: Request, server_id: str, tool: str, arguments: Mapping[str, object], options: CallOptions
@@ -167,7 +168,8 @@ class ToolCallApi:
             await running.stop()
             return self._reply(request, failed)
         headers = None if server is None else build_deprecation_headers(self.catalogue, server)
-        return EventStream(_iter_events(running, {"server": server_id, "tool": tool}), headers=headers)
+        events = _iter_events(running, {"server": server_id, "tool": tool})
+        return EventStream(events, headers=headers, keep_alive_s=CALL_KEEP_ALIVE_INTERVAL_S)
 
 
 def _is_tool_error(outcome: CallOutcome) -> bool:

@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from rookery.access.models import Caller
 from rookery.kernel.errors import RookeryError
+from rookery.kernel.http.event_stream import CALL_KEEP_ALIVE_INTERVAL_S, KEEP_ALIVE_INTERVAL_S, send_comments
 from rookery.kernel.request_context import CURRENT_REQUEST
 from rookery.kernel.server_group import ServerGroup
 from rookery.tools.call_options import CallOptions
@@ -114,7 +115,9 @@ class ProtocolServer:
         # Whitespace around a header value is not part of it (RFC 9110, section 5.5). The parser leaves trailing whitespace.
         headers = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
         user = build_user(caller, cast("GatewayView", state[VIEW_STATE_KEY]))
-        await self._clients.handle_request({**scope, "headers": headers, "user": user}, receive, send)
+        interval_s = CALL_KEEP_ALIVE_INTERVAL_S if scope["method"] == "POST" else KEEP_ALIVE_INTERVAL_S
+        async with send_comments(send, interval_s=interval_s) as send_commented:
+            await self._clients.handle_request({**scope, "headers": headers, "user": user}, receive, send_commented)
 
     def _build_server(self) -> Server[None]:
         hint = CacheHint(ttl_ms=_LIST_TTL_MS, scope="private")

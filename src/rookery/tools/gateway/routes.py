@@ -210,7 +210,7 @@ class GatewayApi:
             RookeryError: The body is not a JSON-RPC message; see also `_forward`.
         """
         try:
-            raw = await read_body(request.receive, limit=MAX_BODY_BYTES)
+            raw = await read_body(request.receive, limit=MAX_BODY_BYTES, scope=request.scope)
             message = _parse_message(request, raw)
         except RookeryError:
             await count_request(request)
