@@ -146,10 +146,9 @@ class Upgrade:
         finally:
             code = server.stop()
         self._compare(way, {"new version: exit code of its stop": (0, code)})
-        log = data.with_suffix(".log").read_text(encoding="utf-8")
-        self._compare(
-            way, {"new version: errors in its log": ([], [line for line in log.splitlines() if '"error"' in line or "[error" in line])}
-        )
+        lines = server.log.read_text(encoding="utf-8").splitlines()
+        first_error = next((line for line in lines if '"error"' in line or "[error" in line), "")
+        self._compare(way, {"new version: first error in its log": ("", first_error)})
         self._compare(way, self._downgrade(data))
 
     def _examine(self, data: Path, chain: list[str]) -> Outcomes:

@@ -63,16 +63,17 @@ class Version:
 
     def serve(self, data: Path) -> RunningServer:
         """Start its server on a data folder, and wait until it answers."""
-        log = data.with_suffix(".log").open("ab")
-        process = subprocess.Popen(
-            self._command(data, "serve", "--port", "0"),
-            env=self._environment(),
-            stdout=subprocess.PIPE,
-            stderr=log,
-            start_new_session=True,
-            text=True,
-        )
-        return RunningServer(process, data)
+        log = data.with_name(f"{data.name} of {self.name}.log")
+        with log.open("ab") as errors:
+            process = subprocess.Popen(
+                self._command(data, "serve", "--port", "0"),
+                env=self._environment(),
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+                text=True,
+            )
+        return RunningServer(process, data, log)
 
     def _command(self, data: Path, *arguments: str) -> list[str]:
         return [str(self.python), "-m", "rookery", "--data-dir", str(data), *arguments]
@@ -85,9 +86,9 @@ class Version:
 class RunningServer:
     """A server of one of the versions, in a process group of its own."""
 
-    def __init__(self, process: subprocess.Popen[str], data: Path) -> None:
+    def __init__(self, process: subprocess.Popen[str], data: Path, log: Path) -> None:
         self.process = process
-        self.data = data
+        self.log = log
         self.started_at = time.monotonic()
         self.url = self._read_url()
         self._wait_until_up()
@@ -126,7 +127,7 @@ class RunningServer:
         url = next((word.rstrip(",;") for word in words if word.startswith("http")), "")
         if not url:
             self._kill_group()
-            msg = f"the server did not start:\n{self.data.with_suffix('.log').read_text(encoding='utf-8')[-2000:]}"
+            msg = f"the server did not start:\n{self.log.read_text(encoding='utf-8')[-2000:]}"
             raise RuntimeError(msg)
         return url
 
@@ -140,7 +141,7 @@ class RunningServer:
                 pass
             time.sleep(0.05)
         self._kill_group()
-        msg = f"the server did not become ready:\n{self.data.with_suffix('.log').read_text(encoding='utf-8')[-2000:]}"
+        msg = f"the server did not become ready:\n{self.log.read_text(encoding='utf-8')[-2000:]}"
         raise RuntimeError(msg)
 
 
