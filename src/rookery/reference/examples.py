@@ -91,7 +91,7 @@ def _omit_disputed_nulls(value: object, schema: Schema, schemas: Mapping[str, Sc
     if not isinstance(value, dict):
         return value
     fields = {name: field for part in parts for name, field in cast("dict[str, Schema]", part.get("properties", {})).items()}
-    others = next((part["additionalProperties"] for part in parts if isinstance(part.get("additionalProperties"), dict)), {})
+    others = next((part["additionalProperties"] for part in parts if isinstance(part.get("additionalProperties"), dict)), Schema())
     result = dict[str, object]()
     for name, member in cast("dict[str, object]", value).items():
         field = fields.get(name, cast("Schema", others))
