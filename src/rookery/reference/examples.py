@@ -86,12 +86,12 @@ def _add_content_example(target: Schema, value: object, schemas: Mapping[str, Sc
 def _omit_disputed_nulls(value: object, schema: Schema, schemas: Mapping[str, Schema]) -> object:
     parts = list(_iter_parts(schema, schemas))
     if isinstance(value, list):
-        items = next((cast("Schema", part["items"]) for part in parts if "items" in part), {})
+        items = next((cast("Schema", part["items"]) for part in parts if "items" in part), Schema())
         return [_omit_disputed_nulls(item, items, schemas) for item in cast("list[object]", value)]
     if not isinstance(value, dict):
         return value
     fields = {name: field for part in parts for name, field in cast("dict[str, Schema]", part.get("properties", {})).items()}
-    others = next((part["additionalProperties"] for part in parts if isinstance(part.get("additionalProperties"), dict)), {})
+    others = next((part["additionalProperties"] for part in parts if isinstance(part.get("additionalProperties"), dict)), Schema())
     result = dict[str, object]()
     for name, member in cast("dict[str, object]", value).items():
         field = fields.get(name, cast("Schema", others))
