@@ -89,7 +89,7 @@ _HEALTH_ADVICE = {
 """The states of a tool server in which some or all calls fail, and the advice for each."""
 
 _PROXY_ADVICE = (
-    "Let the proxy set X-Forwarded-For to the address of its client, as the files in deploy/ do, or remove it from ROOKERY_TRUSTED_PROXIES. "
+    "Let the proxy set X-Forwarded-For to the address of its client, as deploy/ does, or remove it from ROOKERY_TRUSTED_PROXIES. "
     "See docs/how-to/behind-a-proxy.md"
 )
 _PROXY_TRY_ADVICE = "Correct ROOKERY_BASE_URL, or try it from another machine: docs/how-to/behind-a-proxy.md has the request."
