@@ -148,9 +148,10 @@ def list_elements(client: httpx2.Client, path: str, **query: str | int) -> list[
         if response.status_code == _NOT_FOUND:
             raise LookupError(path)
         body = cast("object", response.raise_for_status().json())
-        data = cast("Json", body).get("data", body) if isinstance(body, dict) else body
+        fields = cast("Json", body) if isinstance(body, dict) else {"data": body}
+        data = fields.get("data", fields)
         elements.extend(cast("list[Json]", data) if isinstance(data, list) else [cast("Json", data)])
-        meta = cast("Json", body).get("meta") if isinstance(body, dict) else None
+        meta = fields.get("meta")
         total = cast("Json", meta).get("total") if isinstance(meta, dict) else None
         if not isinstance(total, int) or len(elements) >= total or not data:
             return elements
