@@ -22,7 +22,7 @@ from tests.upgrade_check.versions import CURRENT, DEFAULT_COMMIT, install_commit
 
 def main() -> int:
     """Check the upgrade from one commit; return 1 if something differs, and 2 if the commit cannot be used."""
-    parser = argparse.ArgumentParser(prog="make upgrade-check", description=__doc__.strip().splitlines()[0])
+    parser = argparse.ArgumentParser(prog="make upgrade-check", description=(__doc__ or "").strip().partition("\n")[0])
     parser.add_argument(
         "commit", nargs="?", default=DEFAULT_COMMIT, help="the older version, a commit of this repository (default: %(default)s)"
     )

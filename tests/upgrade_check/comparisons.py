@@ -56,7 +56,7 @@ def describe_difference(old: object, new: object, place: str = "") -> str:
             if difference := describe_difference(value, other, f"{place}[{number}]"):
                 return difference
         return ""
-    return "" if old == new else f"{place or 'answer'}: {_shorten(cast('object', old))} before, {_shorten(cast('object', new))} now"
+    return "" if old == new else f"{place or 'answer'}: {_shorten(cast('object', old))} before, {_shorten(new)} now"
 
 
 def _shorten(value: object) -> str:

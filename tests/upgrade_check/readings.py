@@ -148,10 +148,11 @@ def list_elements(client: httpx2.Client, path: str, **query: str | int) -> list[
         if response.status_code == _NOT_FOUND:
             raise LookupError(path)
         body = cast("object", response.raise_for_status().json())
-        data = cast("Json", body).get("data", body) if isinstance(body, dict) else body
+        fields = cast("Json", body) if isinstance(body, dict) else {"data": body}
+        data = fields.get("data", fields)
         elements.extend(cast("list[Json]", data) if isinstance(data, list) else [cast("Json", data)])
-        meta = cast("Json", cast("Json", body).get("meta", {})) if isinstance(body, dict) else {}
-        total = meta.get("total")
+        meta = fields.get("meta")
+        total = cast("Json", meta).get("total") if isinstance(meta, dict) else None
         if not isinstance(total, int) or len(elements) >= total or not data:
             return elements
         page += 1
@@ -166,7 +167,7 @@ def _read_other(client: httpx2.Client, key: str, path: str) -> object:
 
 def _read_ids(client: httpx2.Client, path: str, **query: str | int) -> object:
     body = cast("Json", client.get(path, params=query).raise_for_status().json())
-    return {name: sorted(_ids(part)) for name, part in body.items() if isinstance(part, list)}
+    return {name: sorted(_ids(cast("object", part))) for name, part in body.items() if isinstance(part, list)}
 
 
 def _read_found(client: httpx2.Client, words: str) -> object:
