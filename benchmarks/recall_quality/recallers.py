@@ -27,6 +27,7 @@ from rookery.kernel.db import Tx, open_database
 from rookery.kernel.engine_breakers import EngineBreakers
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import uuid7
+from rookery.kernel.workspace_shares import WorkspaceShares
 from rookery.memory.candidates import CandidateSearch
 from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
 from rookery.memory.feedback import RecallBuffer
@@ -200,6 +201,7 @@ class _Store:
             bus=EventBus(),
             clock=lambda: _LATER,
             ids=uuid7,
+            shares=WorkspaceShares(),
         )
 
     @classmethod

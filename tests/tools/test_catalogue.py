@@ -250,7 +250,7 @@ async def test_a_resource_is_read_by_its_gateway_uri(start: Start, uri: str, ups
     """Cases: listed, of the server's own scheme, with escapes, and matched only by a template (D-30)."""
     tools = await start({"odd": make_odd_entry()})
 
-    content = await tools.resources.read(CALLER, uri)
+    _, content = await tools.resources.read(CALLER, uri)
 
     assert f"content of {upstream}" in str(content)
     assert "odd://" in str(content["contents"])

@@ -81,7 +81,8 @@ async def test_calls_that_may_change_something_run_one_at_a_time_and_reads_besid
     await eventually((tmp_path / "a.started").exists)
 
     assert await call_text(tools, "echo", text="hi") == "hi"
-    assert await tools.resources.read(CALLER, "odd://memo/insights")
+    _, content = await tools.resources.read(CALLER, "odd://memo/insights")
+    assert content["contents"]
     assert (the_session(tools).in_flight, the_session(tools).queued) == (1, 1)
     assert not (tmp_path / "b.started").exists()
     (tmp_path / "a.end").touch()

@@ -137,7 +137,7 @@ async def test_the_everything_server_returns_content_of_every_kind(start: Start,
     image = await call_tool(tools, "get-tiny-image")
     assert "image" in {block["type"] for block in cast("list[dict[str, str]]", image["content"])}
     resources = tools.resources.list_resources(server_of(tools), make_caller())
-    content = await tools.resources.read(CALLER, str(resources[0]["uri"]))
+    _, content = await tools.resources.read(CALLER, str(resources[0]["uri"]))
     assert cast("list[dict[str, str]]", content["contents"])[0]["uri"] == resources[0]["uri"]
     prompts = {str(prompt["name"]) for prompt in tools.catalogue.get_features(server_of(tools)).prompts}
     assert "simple-prompt" in prompts

@@ -109,7 +109,7 @@ def export(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Export all subscribers, with the tokens and logins in their addresses. An import restores them."""
-    kind = _parse_format(format or (None if output is not None and output.suffix else "jsonl"), output or Path("-"))
+    kind = _parse_format(format or (None if output.suffix else "jsonl"), output)
 
     async def work(services: NotificationCommandServices, tenant: Tenant) -> None:
         names = set[str]()
