@@ -39,6 +39,12 @@ _POLL_INTERVAL_S = (0.001, 0.004)
 _MAX_WAIT_S = 2.0
 """Time after which work no longer waits: the holder of the slot may wait for an engine and compute nothing."""
 
+MAX_WAITING_HOLD_S = 0.02
+"""Time for which work that asks another program, such as a tool server or a receiver, holds a slot. After it, it probably waits."""
+
+MAX_QUERY_HOLD_S = 0.05
+"""The same for work on memories, which may ask an embedder or an index on another host but mostly computes."""
+
 _MAX_SLOTS = 64
 _ENTRY = struct.Struct("qd")
 """A workspace, and the time of its last request by the clock of the host that never goes back."""

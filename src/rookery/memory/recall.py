@@ -18,7 +18,7 @@ from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.token_estimates import CHARS_PER_TOKEN
 from rookery.kernel.tracing import start_span
-from rookery.kernel.workspace_shares import WorkspaceShares
+from rookery.kernel.workspace_shares import MAX_QUERY_HOLD_S, WorkspaceShares
 from rookery.memory.access_filter import build_access_filter
 from rookery.memory.candidates import Candidates, CandidateSearch, RecallQuery
 from rookery.memory.continued_sessions import add_continued_sessions
@@ -152,7 +152,7 @@ class Recall:
             NotEmbeddable: The embedder returns no vector for the query, and the mode is `semantic`. Hybrid recall falls back to keywords,
                 with a notice.
         """
-        async with self._shares.take(caller.workspace_id):
+        async with self._shares.take(caller.workspace_id, max_hold_s=MAX_QUERY_HOLD_S):
             return await self._find(caller, request)
 
     async def _find(self, caller: Caller, request: RecallRequest) -> RecallResult:

@@ -15,7 +15,7 @@ from rookery.kernel.errors import OUTAGES, RookeryError, ValidationFailed
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.jobs import JobQueue
-from rookery.kernel.workspace_shares import WorkspaceShares
+from rookery.kernel.workspace_shares import MAX_QUERY_HOLD_S, WorkspaceShares
 from rookery.memory.access_filter import can_read, require_can_write
 from rookery.memory.authorship import Author
 from rookery.memory.capacity import Capacity
@@ -100,7 +100,7 @@ class Remember:
         """
         memory = self._build_memory(caller, draft, await self._find_open_sessions(caller, [draft]))
         await self._capacity.admit(caller.workspace_id, 1)
-        async with self._shares.take(caller.workspace_id):
+        async with self._shares.take(caller.workspace_id, max_hold_s=MAX_QUERY_HOLD_S):
             storing = self._store_one(_PreparedMemory(caller, memory, draft.dedupe, get_transaction_hook()))
             if self._job_delay_s:
                 result = await storing

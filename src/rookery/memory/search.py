@@ -13,7 +13,7 @@ from rookery.kernel.db import Database
 from rookery.kernel.engine_breakers import EngineBreaker
 from rookery.kernel.engine_writes import EngineWrites
 from rookery.kernel.pages import InvalidCursor, ListPage, PageSlice, Position, check_position
-from rookery.kernel.workspace_shares import WorkspaceShares
+from rookery.kernel.workspace_shares import MAX_QUERY_HOLD_S, WorkspaceShares
 from rookery.memory.access_filter import build_access_filter
 from rookery.memory.candidates import describe_refusals
 from rookery.memory.concurrency import gather_pair
@@ -80,7 +80,7 @@ class MemorySearch:
             EngineUnavailable: The full-text index is down or does not answer in time.
             InvalidCursor: The position of the page is not one of a search.
         """
-        async with self.shares.take(caller.workspace_id):
+        async with self.shares.take(caller.workspace_id, max_hold_s=MAX_QUERY_HOLD_S):
             return await self._find(caller, query, memory_filter, page=page)
 
     async def _find(self, caller: Caller, query: str, memory_filter: MemoryFilter, *, page: PageSlice) -> SearchResult:

@@ -25,7 +25,7 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.db.leases import make_worker_id
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.ids import IdFactory
-from rookery.kernel.workspace_shares import WorkspaceShares
+from rookery.kernel.workspace_shares import MAX_WAITING_HOLD_S, WorkspaceShares
 from rookery.notifications.campaign_progress import CampaignProgress
 from rookery.notifications.common_failures import CommonFailure
 from rookery.notifications.crash_recovery import CrashRecovery, DeadWorkers
@@ -43,9 +43,6 @@ from rookery.notifications.store.queue import ClaimedNotification, LeaseRoom, No
 _log = structlog.stdlib.get_logger("rookery.notifications")
 
 _POLL_INTERVAL_S = 1.0
-_MAX_HOLD_S = 0.02
-"""Time for which a message holds the share of its workspace in the cores. A longer one waits for its receiver."""
-
 _BATCH_DELAY_S = 0.005
 """Seconds to collect results before storing them. A transaction for each would cost more than sending."""
 
@@ -466,7 +463,7 @@ class CampaignDispatcher:
         leased.waiting = blocked
 
     async def _send(self, leased: LeasedCampaign, claim: ClaimedNotification) -> None:
-        async with self.shares.take(leased.campaign.workspace_id, max_hold_s=_MAX_HOLD_S):
+        async with self.shares.take(leased.campaign.workspace_id, max_hold_s=MAX_WAITING_HOLD_S):
             attempt = await self.sender.send(leased.campaign, claim, partial(self._begin, claim))
         task = asyncio.current_task()
         if task is not None:

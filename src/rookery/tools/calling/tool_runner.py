@@ -12,7 +12,7 @@ from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.disk_space import DiskSpace
 from rookery.kernel.errors import NotInAllowList, RookeryError
 from rookery.kernel.ids import IdFactory, uuid7
-from rookery.kernel.workspace_shares import WorkspaceShares
+from rookery.kernel.workspace_shares import MAX_WAITING_HOLD_S, WorkspaceShares
 from rookery.tools.call_options import DEFAULT_CALL_OPTIONS, CallOptions
 from rookery.tools.calling.call_buffer import CallBuffer
 from rookery.tools.calling.execution import execute
@@ -37,9 +37,6 @@ from rookery.tools.recent_links import RecentLinks
 from rookery.tools.servers.kill_switch import KillSwitch
 from rookery.tools.servers.registry import require_server_allowed
 from rookery.tools.supervision.session_pool import SessionPool
-
-_MAX_HOLD_S = 0.02
-"""Time for which a call holds the share of its workspace in the cores. A longer call waits for its tool server."""
 
 _MAX_ERROR_LENGTH = 4000
 _MAX_TOOL_NAME_LENGTH = 128
@@ -124,7 +121,7 @@ class ToolRunner:
         await self._buffer.require_capacity()
         try:
             self._catalogue.get_server(caller, server_id)  # raises if the server is disabled or not allowed for this key
-            async with self._shares.take(caller.workspace_id, max_hold_s=_MAX_HOLD_S):
+            async with self._shares.take(caller.workspace_id, max_hold_s=MAX_WAITING_HOLD_S):
                 outcome = await self._execute(call)
         except BaseException as error:
             if self._find_tool(call) is not None:
