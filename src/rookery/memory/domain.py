@@ -48,7 +48,12 @@ def build(runtime: Runtime) -> Domain:
         operations=[("/v1/brain", api.operations())],
         tool_servers=[api.server()],
         job_kinds=MemoryJobs(
-            db=runtime.db, queue=runtime.jobs, indexer=services.indexer, clock=runtime.clock, shares=runtime.shares
+            db=runtime.db,
+            queue=runtime.jobs,
+            indexer=services.indexer,
+            clock=runtime.clock,
+            # An embedder on another host takes large batches of several processes at once, and no core of this one.
+            shares=runtime.shares if runtime.settings.embedder.reveal().startswith("embedded:") else None,
         ).kinds(),
         periodic_tasks=[
             PeriodicTask(name="results of recalls", interval_s=0.5, run=services.recall_buffer.flush),
