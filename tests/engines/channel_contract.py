@@ -197,7 +197,7 @@ class NotificationChannelContract(EngineContract):
         result = await rig.channel.send(replace(MESSAGE, target=rig.forbidden_target))
 
         assert result.outcome is SendOutcome.REJECTED
-        assert "ROOKERY_EGRESS" in (result.reason or "")
+        assert "egress_allow" in (result.reason or "")
 
     @needs(ServiceFault.SILENT)
     async def test_a_cancelled_message_leaves_the_channel_working(self, rig: ChannelRig) -> None:

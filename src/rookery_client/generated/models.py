@@ -2108,6 +2108,7 @@ class Webhook(Model):
     id: str
     workspace_id: int
     url: str
+    """Without webhooks:write, its query and tokens in its path are shown as ***."""
     events: list[str]
     description: str
     include_content: bool
