@@ -112,7 +112,7 @@ def test_the_recorded_terminal_shows_what_its_commands_print(tmp_path: Path) -> 
     again.write_text(draw(record(SESSION)), encoding="utf-8")
     texts = (html.unescape(" ".join(re.findall(r">([^<]+)</text>", path.read_text(encoding="utf-8"))).lower()) for path in (PICTURE, again))
     # On a slow host, the check of the tool server says after some seconds that it still waits.
-    shown, real = (re.findall(r"[a-z]{3,}", re.sub(r"\w+ has not answered for \d+ s\.", "", text)) for text in texts)
+    shown, real = (re.findall(r"[a-z]{3,}", re.sub(r"\w+\s+has\s+not\s+answered\s+for\s+\d+\s+s\.", "", text)) for text in texts)
 
     assert [word for word in shown if not set(word) <= set("abcdef")] == [word for word in real if not set(word) <= set("abcdef")]
     assert "https:" not in PICTURE.read_text(encoding="utf-8")
