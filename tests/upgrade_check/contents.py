@@ -223,13 +223,13 @@ class _Filling:
         self._contents.task, self._contents.claim_token = str(claimed["id"]), str(claimed["claim_token"])
         template = {
             "name": "Hotfix",
-            "description": "Mend production.",
+            "description": "Repair production.",
             "variables": {"target": {"description": "The broken part."}, "level": {"enum": ["low", "high"], "default": "high"}},
-            "plan": {"title": "Mend {{ target }}", "metadata": {"level": "{{ level }}"}},
-            "phases": [{"name": "Mend {{ target }}", "tasks": ["Undo the last change"]}],
+            "plan": {"title": "Repair {{ target }}", "metadata": {"level": "{{ level }}"}},
+            "phases": [{"name": "Repair {{ target }}", "tasks": ["Undo the last change"]}],
         }
         self._post("/v1/templates", {**template, "slug": "hotfix"})
-        self._client.put("/v1/templates/hotfix", json={**template, "description": "Mend production at once."}).raise_for_status()
+        self._client.put("/v1/templates/hotfix", json={**template, "description": "Repair production at once."}).raise_for_status()
         self._post("/v1/templates/hotfix/plans", {"variables": {"target": "the kettle"}})
         self._post("/v1/templates/bug-fix/copies", {"slug": "our-bug-fix"})
 

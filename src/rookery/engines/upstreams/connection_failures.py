@@ -1,4 +1,4 @@
-"""The reason why no connection was opened, with the port, as a text for whoever added the server."""
+"""The reason why no connection was opened, with the port, as a text for the person who added the server."""
 
 from __future__ import annotations
 
