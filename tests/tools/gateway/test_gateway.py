@@ -146,6 +146,8 @@ async def test_a_key_without_tools_gets_an_error(gateway: Server, mode: str) -> 
     """D-36: an empty list would look like servers without tools."""
     no_servers = _create_key(gateway, "mcp:read", "mcp:write", servers=["nothing-like-it"])
     scopeless = _create_key(gateway, "mcp:read", servers=["brain"])
+    async with open_client(gateway, mode=mode) as mcp:  # until then, the instructions say that servers are starting
+        await _wait_all_listed(mcp)
     for key, message in ((no_servers, "cannot use any tool server"), (scopeless, "brain:read")):
         async with open_client(gateway, mode=mode, key=key) as mcp:
             with pytest.raises(MCPError, match=message):
