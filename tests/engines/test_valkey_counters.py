@@ -239,6 +239,26 @@ async def test_counting_goes_on_with_the_new_primary_after_a_failover(program: P
     assert (before, after) == (WindowCount(1, START), WindowCount(1, START))
 
 
+_SLOTS = 16_384
+
+
+@pytest.mark.parametrize("program", [VALKEY, REDIS], ids=["valkey", "redis"])
+async def test_a_cluster_of_one_shard_counts(program: Program, tmp_path: Path) -> None:
+    """A server in cluster mode, as some providers sell it, runs a script only if all its names are in one slot."""
+    with run_valkey(tmp_path, options=["--cluster-enabled", "yes"], program=program) as server:
+        async with redis.asyncio.Redis(port=server.port) as client:
+            await client.execute_command("CLUSTER ADDSLOTS", *range(_SLOTS))  # pyright: ignore[reportUnknownMemberType] - untyped
+        counter = open_counter(server.address(), data_dir=tmp_path)
+        await eventually(lambda: _can_spend(counter, "warm"))
+        counts = [(await counter.spend(key, limit=9, window_us=WINDOW, now_us=START)).used for key in ("one", "other", "other")]
+        await counter.refund("other", limit=9, started_at_us=START)
+        left = await counter.peek("other", window_us=WINDOW, now_us=START)
+        await counter.close()
+
+    assert counts == [1, 1, 2]
+    assert left == WindowCount(1, START)
+
+
 async def _can_spend(counter: RateLimitCounter, key: str) -> bool:
     try:
         await counter.spend(key, limit=9, window_us=WINDOW, now_us=START)

@@ -103,7 +103,6 @@ return {0, ARGV[1]}
 _RETENTION_FACTOR = 2
 """Lifetime of a key in windows. The server deletes it by its own clock, which may differ from that of the processes."""
 
-_ID_PREFIX = f"{_KEY_PREFIX}sent:"
 _ID_RETENTION_MS = 5_000
 """Lifetime of the id of a count, longer than all attempts of an operation take."""
 
@@ -188,7 +187,7 @@ class ValkeyCounter:
         self._pool: _ConnectionPool | None = None
         self._client: redis.asyncio.Redis | None = None
         self._scripts: _Scripts | None = None
-        self._id_prefix = f"{_ID_PREFIX}{secrets.token_hex(8)}:"
+        self._id = secrets.token_hex(8)
         self._numbers = itertools.count()
 
     @classmethod
@@ -217,11 +216,10 @@ class ValkeyCounter:
     async def spend(self, key: str, *, limit: int, window_us: int, now_us: int) -> WindowCount:
         spend = self._open().spend
         retention_ms = max(1, _RETENTION_FACTOR * window_us // 1000)
-        keys = [_KEY_PREFIX + key, self._make_id()]
-        return await self._run(spend, keys, now_us, window_us, limit, retention_ms, min(retention_ms, _ID_RETENTION_MS))
+        return await self._run(spend, self._make_keys(key), now_us, window_us, limit, retention_ms, min(retention_ms, _ID_RETENTION_MS))
 
     async def refund(self, key: str, *, limit: int, started_at_us: int) -> None:
-        await self._run(self._open().refund, [_KEY_PREFIX + key, self._make_id()], started_at_us, limit, _ID_RETENTION_MS)
+        await self._run(self._open().refund, self._make_keys(key), started_at_us, limit, _ID_RETENTION_MS)
 
     async def peek(self, key: str, *, window_us: int, now_us: int) -> WindowCount:
         peek = self._open().peek
@@ -235,8 +233,14 @@ class ValkeyCounter:
         if pool is not None:
             await pool.disconnect()
 
-    def _make_id(self) -> str:
-        return f"{self._id_prefix}{next(self._numbers)}"
+    def _make_keys(self, key: str) -> list[str]:
+        """
+        Return the names of a count and of the id of its next change.
+
+        A server in cluster mode runs a script only if its names are in one slot, which is chosen by the part in braces.
+        """
+        name = _KEY_PREFIX + key
+        return [name, f"{{{name}}}:{self._id}:{next(self._numbers)}"]
 
     def _open(self) -> _Scripts:
         if self._scripts is None:
