@@ -481,11 +481,13 @@ def _choose(
             yield row, None, "The channel was removed."
         elif channel.status is not ChannelStatus.ACTIVE:
             yield row, None, f"The channel is {channel.status.value}."
-        elif (key := HostKey.of_channel(channel)) not in tried and allowance.take(channel.type, row.text("host")):
-            if key in waiting:
-                tried.add(key)
-                host_waits.begin_probe(tx, key, now)
-            yield row, channel, ""
+        else:
+            key = HostKey.of_channel(channel) if waiting else None
+            if key not in tried and allowance.take(channel.type, row.text("host")):
+                if key in waiting:
+                    tried.add(key)
+                    host_waits.begin_probe(tx, key, now)
+                yield row, channel, ""
 
 
 def _find_channels(tx: Tx, rows: Sequence[Row]) -> dict[str, SubscriberChannel]:
