@@ -123,6 +123,20 @@ def test_no_function_imports() -> None:
     assert hidden == []
 
 
+def test_no_transaction_logs_what_it_may_roll_back() -> None:
+    """A function with a transaction logs what it stores by `Tx.after_commit`: until then, it may be undone or run again."""
+    found = [
+        f"{relative_path(path)}:{call.lineno}"
+        for path in modules()
+        for function in ast.walk(parse_module(path))
+        if isinstance(function, ast.FunctionDef) and any(arg.arg == "tx" for arg in (*function.args.args, *function.args.kwonlyargs))
+        for call in _iter_run_now(function)
+        if isinstance(call, ast.Call) and ast.unparse(call.func).startswith("_log.")
+    ]
+
+    assert not found
+
+
 def test_imports_have_no_effects() -> None:
     """Modules open no connection and read no environment, clock or random numbers at import."""
     effects = [
@@ -287,6 +301,14 @@ def _has_effect(statement: ast.stmt) -> bool:
             return False
         case _:
             return True
+
+
+def _iter_run_now(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what runs when *node* does: not the bodies of the functions that it makes."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.Lambda | ast.FunctionDef):
+            yield child
+            yield from _iter_run_now(child)
 
 
 def _iter_evaluated(value: ast.expr) -> Iterator[ast.AST]:

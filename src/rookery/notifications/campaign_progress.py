@@ -228,7 +228,7 @@ class CampaignProgress:
         if campaign.status is not CampaignStatus.SENDING:
             return campaign
         new = replace(new, status=next_status(campaign, CampaignAction.PAUSE))
-        _log.warning("notifications.campaign_paused", campaign=campaign.id, reason=new.status_reason)
+        tx.after_commit(lambda: _log.warning("notifications.campaign_paused", campaign=campaign.id, reason=new.status_reason))
         return self._change(tx, campaign, new, now)
 
     def _resume(self, tx: Tx, campaign: Campaign, now: datetime) -> Campaign:
@@ -236,7 +236,7 @@ class CampaignProgress:
         if not campaign.is_probing:
             return campaign
         new = replace(campaign, status=next_status(campaign, CampaignAction.RESUME), status_reason=None, resume_at=None)
-        _log.info("notifications.campaign_resumed", campaign=campaign.id)
+        tx.after_commit(lambda: _log.info("notifications.campaign_resumed", campaign=campaign.id))
         return self._change(tx, campaign, new, now)
 
     def _invalidate(self, tx: Tx, claim: ClaimedNotification, reason: str, now: datetime) -> None:

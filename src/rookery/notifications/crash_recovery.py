@@ -100,10 +100,8 @@ class CrashRecovery:
         for owner, unsent_claims in unsent.items():
             self.progress.release(tx, [(claim, now) for claim in unsent_claims], campaigns, worker_id=owner)
         queue.mark_unknown(tx, unknown, now)
-        for campaign_id, count in Counter(claim.campaign_id for claim in unknown).items():
-            _log.warning("notifications.deliveries_unknown", campaign=campaign_id, count=count)
-        if ended or unsent:
-            _log.info("notifications.deliveries_recovered", stored=len(ended), released=sum(map(len, unsent.values())))
+        unknown_counts = Counter(claim.campaign_id for claim in unknown)
+        tx.after_commit(lambda: _log_recovery(unknown_counts, stored=len(ended), released=sum(map(len, unsent.values()))))
         return RecoveryResult(results=results, has_more=len(claims) == _MAX_CLAIMS_PER_ROUND)
 
     async def close_round(self, dead: DeadWorkers, *, has_more: bool) -> None:
@@ -126,6 +124,14 @@ class CrashRecovery:
         old_workers = [worker for worker in workers if worker not in needed or not is_from_this_boot(worker)]
         await asyncio.to_thread(self.journal.delete, old_workers)
         return len(old_workers)
+
+
+def _log_recovery(unknown_counts: Mapping[str, int], *, stored: int, released: int) -> None:
+    """Log the settled claims, of which *unknown_counts* has those that may have been sent, by campaign."""
+    for campaign_id, count in unknown_counts.items():
+        _log.warning("notifications.deliveries_unknown", campaign=campaign_id, count=count)
+    if stored or released:
+        _log.info("notifications.deliveries_recovered", stored=stored, released=released)
 
 
 def _split(

@@ -86,6 +86,18 @@ class HostWaits:
         changed = [wait for key, wait in self.current.items() if wait != self.stored.get(key)]
         if changed:
             store.store(tx, changed)
+            tx.after_commit(lambda: self._log_waits(changed))
+
+    def _log_waits(self, waits: Sequence[HostWait]) -> None:
+        for wait in waits:
+            _log.warning(
+                "notifications.host_waits",
+                channel=wait.channel_type.value,
+                host=wait.host,
+                refusals=wait.refusal_count,
+                wait_s=round((wait.until - self.now).total_seconds()),
+                reason=wait.reason,
+            )
 
     def _record(self, attempt: SendAttempt, common: CommonFailure | None) -> None:
         key, result = HostKey.of_channel(attempt.claim.channel), attempt.result
@@ -126,14 +138,6 @@ class HostWaits:
             refused_at=attempt.ended_at,
             reason=clean_reason(result.reason),
             is_fault=is_fault,
-        )
-        _log.warning(
-            "notifications.host_waits",
-            channel=key.channel_type.value,
-            host=key.host,
-            refusals=count,
-            wait_s=round(wait_s),
-            reason=clean_reason(result.reason),
         )
 
 
