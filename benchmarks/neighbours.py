@@ -199,7 +199,7 @@ async def _count_pending(connection: Connection) -> int:
     status, response = await connection.send("GET", "/v1/brain/memories?state=pending_embed&per_page=1")
     if status != 200:
         raise RuntimeError(response)
-    return int(json.loads(response)["total"])
+    return int(json.loads(response)["meta"]["total"])
 
 
 def _create_quiet_key(folder: Path) -> str:
