@@ -164,7 +164,7 @@ async def test_a_body_that_does_not_arrive_times_out() -> None:
         raise AssertionError
 
     with pytest.raises(request_body.RequestTimeout) as error:
-        await request_body.read_body(receive_nothing, limit=10, transfer=TransferLimits(stall_timeout_s=0.01))
+        await request_body.read_body(receive_nothing, limit=10, scope={"headers": []}, transfer=TransferLimits(stall_timeout_s=0.01))
 
     assert error.value.headers == {"Connection": "close"}
 

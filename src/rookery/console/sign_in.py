@@ -146,5 +146,5 @@ def _redirect(page: str) -> Response:
 
 
 async def _read_form(request: Request) -> dict[str, str]:
-    raw = await read_body(request.receive, limit=_MAX_FORM_BYTES)
+    raw = await read_body(request.receive, limit=_MAX_FORM_BYTES, scope=request.scope)
     return dict(parse_form(raw, max_fields=10))

@@ -162,7 +162,7 @@ class Visit:
             PayloadTooLarge: The form is larger than `MAX_FORM_BYTES`.
             ValidationFailed: It has too many fields.
         """
-        raw = await read_body(self.request.receive, limit=MAX_FORM_BYTES)
+        raw = await read_body(self.request.receive, limit=MAX_FORM_BYTES, scope=self.request.scope)
         return SubmittedForm(parse_form(raw, max_fields=_MAX_FORM_FIELDS))
 
     def render(self, template: str, *, status: int = 200, **content: object) -> Response:

@@ -75,7 +75,7 @@ def replay_body(body: bytes, receive: Receive) -> Receive:
     return receive_again
 
 
-async def read_body(receive: Receive, *, limit: int, scope: Scope | None = None, transfer: TransferLimits = _TRANSFER_LIMITS) -> bytes:
+async def read_body(receive: Receive, *, limit: int, scope: Scope, transfer: TransferLimits = _TRANSFER_LIMITS) -> bytes:
     """
     Return the whole body.
 
@@ -88,7 +88,7 @@ async def read_body(receive: Receive, *, limit: int, scope: Scope | None = None,
             `limit / transfer.min_bytes_per_s + 30` s, whatever length it declares.
         ClientDisconnected: The client closed the connection.
     """
-    if scope is not None and _read_awaited_length(scope) > limit:
+    if _read_awaited_length(scope) > limit:
         raise PayloadTooLarge(limit)
     parts, size, is_more, timeout = list[bytes](), 0, True, TransferTimeout(transfer)
     try:

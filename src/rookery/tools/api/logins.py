@@ -168,7 +168,7 @@ class LoginApi:
 
     async def post_callback(self, request: Request) -> Response:
         """Exchange the authorisation code for tokens. A code works once."""
-        fields = _parse_form((await read_body(request.receive, limit=_MAX_FORM_BYTES)).decode("ascii", "replace"))
+        fields = _parse_form((await read_body(request.receive, limit=_MAX_FORM_BYTES, scope=request.scope)).decode("ascii", "replace"))
         pending_login = await self.logins.find_pending(fields.get("state", ""), consume=True)
         server = None if pending_login is None else self.catalogue.find_by_key(pending_login.server_key)
         if pending_login is None or server is None:
