@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
-from typing import cast
+from typing import NamedTuple, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -34,6 +34,15 @@ RenderErrorPage = Callable[[Request, RookeryError], Response | None]
 
 def _render_no_page(_: Request, __: RookeryError) -> None:
     """Render no page."""
+
+
+class _PathTail(NamedTuple):
+    """The last segments of a path, and those of its family before them. The place is that of the path among all that are mounted."""
+
+    place: int
+    path: str
+    start: list[str]
+    segments: list[str]
 
 
 class UnknownPathHandler:
@@ -115,18 +124,27 @@ class UnknownPathHandler:
     def _find_in_families(self, method: str, segments: list[str], compare: CompareSegments) -> list[str]:
         """Return the paths whose last segments are those of the request, with its ids, after the segments of any family."""
         compare = cache(compare)
-        own_tails = list(_iter_tails(segments))
-        matches = list[tuple[int, bool, str]]()
-        for known_path, start, tail in self._tails:
-            for own_tail in own_tails:
-                distance = _compare_tails(own_tail, tail, compare)
+        matches = list[tuple[int, bool, int, str]]()
+        for own_tail in _iter_tails(segments):
+            for path_tail in self._find_tails(own_tail, compare):
+                distance = _compare_tails(own_tail, path_tail.segments, compare)
                 if distance is not None:
-                    is_allowed = method in self._table.methods_by_path[known_path]
-                    matches.append((distance, is_allowed, "/".join(["", *start, *_fill(tail, own_tail)])))
+                    is_allowed = method in self._table.methods_by_path[path_tail.path]
+                    target = "/".join(["", *path_tail.start, *_fill(path_tail.segments, own_tail)])
+                    matches.append((distance, is_allowed, path_tail.place, target))
+        matches.sort(key=lambda match: match[2])
         candidates = [match for match in matches if match[1]] or matches
-        nearest = min((distance for distance, _, _ in candidates), default=0)
-        targets = dict.fromkeys(target for distance, _, target in candidates if distance == nearest)
+        nearest = min((match[0] for match in candidates), default=0)
+        targets = dict.fromkeys(target for distance, _, _, target in candidates if distance == nearest)
         return [_to_safe_text(target) for target in targets][:_MAX_SUGGESTIONS]
+
+    def _find_tails(self, own_tail: list[str], compare: CompareSegments) -> Iterator[_PathTail]:
+        """Yield the tails that have as many segments as that of a request, and a similar first one."""
+        for length, tails_by_segment in self._tails.items():
+            for segment, tails in tails_by_segment.items():
+                is_long_enough = length == len(own_tail) or (length < len(own_tail) and any(_is_rest(tail.segments[-1]) for tail in tails))
+                if is_long_enough and compare(own_tail[0], segment) is not None:
+                    yield from tails
 
     def _find_typing_error(self, segments: list[str]) -> list[str]:
         candidates: dict[str, list[str]] = {}
@@ -148,10 +166,15 @@ class UnknownPathHandler:
         return sorted(self._table.methods_by_path, key=lambda path: (path.count("/"), path))
 
     @cached_property
-    def _tails(self) -> list[tuple[str, list[str], list[str]]]:
-        """Each path in the order in which the paths are mounted, with the segments of its family and those that follow them."""
-        paths = [(path, path.split("/")[1:]) for path in self._table.methods_by_path]
-        return [(path, its[: len(its) - len(tail)], tail) for path, its in paths for tail in _iter_tails(its)]
+    def _tails(self) -> dict[int, dict[str, list[_PathTail]]]:
+        """What follows the families in each path, by the number of its segments and by its first one."""
+        tails: dict[int, dict[str, list[_PathTail]]] = {}
+        for place, path in enumerate(self._table.methods_by_path):
+            segments = path.split("/")[1:]
+            for tail in _iter_tails(segments):
+                path_tail = _PathTail(place, path, segments[: len(segments) - len(tail)], tail)
+                tails.setdefault(len(tail), {}).setdefault(tail[0], []).append(path_tail)
+        return tails
 
     @cached_property
     def _path_segments(self) -> list[tuple[str, list[str]]]:
