@@ -54,9 +54,14 @@ def hide_secrets(url: str) -> str:
     address, question_mark, _ = url.partition("?")
     start = address.find("/", address.find("://") + 3)
     base, path = (address, "") if start < 0 else (address[:start], address[start:])
-    mask = f"{MASK}-{hashlib.sha256(url.encode()).hexdigest()[:_MASK_DIGEST_LENGTH]}"
+    mask = make_mask(url)
     parts = [mask if _TOKEN.search(part) else part for part in path.split("/")]
     return base + "/".join(parts) + (question_mark and f"?{mask}")
+
+
+def make_mask(text: str) -> str:
+    """Return what stands for a secret *text*, or for the part of it that is secret. Its digest tells texts apart."""
+    return f"{MASK}-{hashlib.sha256(text.encode()).hexdigest()[:_MASK_DIGEST_LENGTH]}"
 
 
 def show_scheme(address: str) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import re
 from urllib.parse import urlsplit
 
-from rookery.kernel.urls import MASK, MAX_URL_LENGTH, find_url_error, hide_secrets, is_host
+from rookery.kernel.urls import MASK, MAX_URL_LENGTH, find_url_error, hide_secrets, is_host, make_mask
 from rookery.notifications.messages import ChannelType
 from rookery.notifications.ntfy_address import parse_ntfy_address
 
@@ -20,8 +19,6 @@ _BASE64URL = re.compile(r"[A-Za-z0-9_-]+={0,2}")
 _P256DH_BYTES = 65
 _AUTH_BYTES = 16
 _UNCOMPRESSED_POINT = 4
-
-_MASK_DIGEST_LENGTH = 8
 
 ADDRESS_FIELDS = {
     ChannelType.WEBHOOK: "url",
@@ -74,8 +71,7 @@ def mask_address(kind: ChannelType, address: str) -> str:
     if kind is ChannelType.WEBHOOK:
         return hide_secrets(address)
     if kind is ChannelType.APPRISE:
-        digest = hashlib.sha256(address.encode()).hexdigest()[:_MASK_DIGEST_LENGTH]
-        return f"{address.partition('://')[0]}://{MASK}-{digest}"
+        return f"{address.partition('://')[0]}://{make_mask(address)}"
     login, at, rest = address.partition("://")[2].rpartition("@")
     return address if kind is not ChannelType.NTFY or not at or not login else f"{address.partition('://')[0]}://{MASK}@{rest}"
 
