@@ -242,7 +242,8 @@ class Rookery:
         for domain in self.domains:
             if domain.start is not None:
                 await domain.start(self._exit_stack, serves=serves)
-        tasks = [task for task in self.periodic_tasks if serves or not task.needs_tool_servers]
+        is_first = self.group.number == 1
+        tasks = [task for task in self.periodic_tasks if (serves or not task.needs_tool_servers) and (is_first or not task.is_single)]
         work = [run_periodic_tasks(tasks), self._warm_up_engines(), self.runtime.wakeups.run()]
         if serves:
             work += [self.observability.platform_metrics.measure_loop_lag(), self._state_events.run()]

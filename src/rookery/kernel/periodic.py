@@ -1,4 +1,4 @@
-"""Periodic tasks of every process. They must be idempotent."""
+"""Periodic tasks. They must be idempotent."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ class PeriodicTask:
 
     Attributes:
         needs_tool_servers: The task runs only in processes that start tool servers.
+        is_single: Of the processes of one server, only the first runs the task.
     """
 
     name: str
     interval_s: float
     run: Callable[[], Awaitable[object]]
     needs_tool_servers: bool = False
+    is_single: bool = False
 
 
 async def run_periodic_tasks(tasks_to_run: Sequence[PeriodicTask]) -> None:

@@ -59,7 +59,7 @@ def build(runtime: Runtime) -> Domain:
             PeriodicTask(name="results of recalls", interval_s=0.5, run=services.recall_buffer.flush),
             PeriodicTask(name="training examples", interval_s=0.5, run=services.training.flush),
             PeriodicTask(name="expired memories", interval_s=60, run=services.retention.sweep),
-            PeriodicTask(name="texts without a memory", interval_s=_ORPHANS_INTERVAL_S, run=services.orphaned_texts.remove),
+            PeriodicTask(name="texts without a memory", interval_s=_ORPHANS_INTERVAL_S, run=services.orphaned_texts.remove, is_single=True),
             PeriodicTask(name="embedding migration", interval_s=30, run=services.migration.run_periodic),
         ],
         probes={"vectors": probe_vectors, "texts": probe_texts},

@@ -8,8 +8,10 @@ committed, the words stay without a memory. No search returns them, but they are
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import structlog
 
@@ -80,11 +82,11 @@ class OrphanedTexts:
         """Return those of *keys* that have no record."""
 
         def read(tx: Tx) -> frozenset[TextKey]:
-            present = set[TextKey]()
-            for workspace_id in {workspace_id for workspace_id, _ in keys}:
-                ids = [memory_id for workspace, memory_id in keys if workspace == workspace_id]
-                present.update((workspace_id, memory.id) for memory in records.get_memories(tx, workspace_id, ids))
-            return frozenset(present)
+            return frozenset(
+                (workspace_id, memory_id)
+                for workspace_id, group in itertools.groupby(sorted(keys), key=itemgetter(0))
+                for memory_id in records.list_present(tx, workspace_id, [memory_id for _, memory_id in group])
+            )
 
         present = await self.db.read(read) if keys else frozenset[TextKey]()
         return [key for key in keys if key not in present]

@@ -62,6 +62,7 @@ _HAS_AGENT = (
     .where(memories.c.workspace_id == bindparam("workspace"), memories.c.agent_id == bindparam("agent"), memories.c.memory_scope == "agent")
     .limit(1)
 )
+_PRESENT = select(memories.c.id).where(IS_IN_WORKSPACE, memories.c.id.in_(bindparam("ids", expanding=True)))
 _UNINDEXED = select(memories.c.id).where(
     IS_IN_WORKSPACE,
     memories.c.id.in_(bindparam("ids", expanding=True)),
@@ -174,6 +175,11 @@ def has_agent(tx: Tx, workspace_id: int, agent_id: str) -> bool:
 def list_unindexed(tx: Tx, workspace_id: int, ids: Sequence[str]) -> list[str]:
     """Return those of *ids*, at least one, that exist and whose current version is not indexed."""
     return [row.text("id") for row in tx.fetch_all(_UNINDEXED, {"workspace": workspace_id, "ids": ids})]
+
+
+def list_present(tx: Tx, workspace_id: int, ids: Sequence[str]) -> list[str]:
+    """Return those of *ids*, at least one, that the workspace has, archived and expired ones too."""
+    return [row.text("id") for row in tx.fetch_all(_PRESENT, {"workspace": workspace_id, "ids": ids})]
 
 
 def _add_tags(tx: Tx, *new_memories: Memory) -> None:
