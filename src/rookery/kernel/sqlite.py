@@ -44,6 +44,8 @@ _REOPEN_TIMEOUT_S = 30.0
 _CLOSE_TIMEOUT_S = 10.0
 _CHECK_LOCK_TIMEOUT_S = 5.0
 _BEGIN_TIMEOUT_S = 30.0
+_LOCK_POLL_MS = 1
+"""Pause between two attempts to take the lock of a file while a writer of another process has it."""
 
 
 def connect(
@@ -266,6 +268,8 @@ class _WriterConnection:
         self._current_level = self._synchronous_level
         (_, _, path) = cast("tuple[int, str, str]", connection.execute("PRAGMA database_list").fetchone())
         self._wal_path = f"{path}-wal"
+        # SQLite's own waits grow to 100 ms, in which the writers of other processes take the lock again and again.
+        connection.execute(f"PRAGMA busy_timeout={_LOCK_POLL_MS}")
 
     def close(self) -> None:
         self._connection.close()
@@ -322,7 +326,7 @@ class _WriterConnection:
 
 
 def _begin_immediate(connection: sqlite3.Connection) -> None:
-    """Take the write lock. Retry after the busy timeout, up to `_BEGIN_TIMEOUT_S`, while another process holds it."""
+    """Take the write lock. Retry every `_LOCK_POLL_MS`, up to `_BEGIN_TIMEOUT_S`, while another process holds it."""
     deadline = time.monotonic() + _BEGIN_TIMEOUT_S
     while True:
         try:
