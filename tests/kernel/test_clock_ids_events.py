@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import multiprocessing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -54,6 +55,20 @@ def test_ids_are_unique_sorted_and_well_formed() -> None:
     assert all(is_uuid(uuid) and uuid[14] == "7" and uuid[19] in "89ab" for uuid in ids)
     assert len(new_request_id()) == 24
     assert len(random_text(32)) == 32
+
+
+def test_forked_processes_make_different_ids() -> None:
+    """The random numbers are drawn in blocks. The processes of a server are forks, and none uses what is left of another's block."""
+    uuid7()
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        tails = [text[-16:] for ids in pool.map(_make_ids, [20, 20], chunksize=1) for text in ids]
+    tails += [text[-16:] for text in _make_ids(20)]
+
+    assert len(set(tails)) == 60
+
+
+def _make_ids(count: int) -> list[str]:
+    return [uuid7() for _ in range(count)]
 
 
 def test_a_failing_listener_does_not_stop_the_others(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rookery.kernel.sqlite import SqliteWriter, connect
+from tests.conftest import eventually
 
 
 def test_connections_have_durable_commits_and_a_busy_timeout(tmp_path: Path) -> None:
@@ -76,6 +77,26 @@ async def test_a_single_write_is_rolled_back_when_it_raises(tmp_path: Path) -> N
     await asyncio.to_thread(writer.close)
 
     assert count == 0
+
+
+async def test_a_write_waits_for_the_writer_of_another_process(tmp_path: Path) -> None:
+    """It asks for the lock again and again, so that it is soon the next. SQLite's own waits grow to a tenth of a second."""
+    attempts = list[str]()
+
+    def open_connection() -> sqlite3.Connection:
+        connection = connect(tmp_path / "a.db")
+        connection.set_trace_callback(attempts.append)
+        return connection
+
+    writer = SqliteWriter(open_connection, name="a")
+    with closing(connect(tmp_path / "a.db")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("CREATE TABLE numbers (number)")
+        writing = asyncio.create_task(writer.submit(lambda connection: connection.execute("INSERT INTO numbers VALUES (1)").rowcount))
+        await eventually(lambda: attempts.count("BEGIN IMMEDIATE") >= 20)
+        other.execute("COMMIT")
+        assert await writing == 1
+    await asyncio.to_thread(writer.close)
 
 
 async def test_a_synced_read_syncs_an_earlier_unsynced_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,34 @@ _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 _RANDOM_BITS = (1 << 62) - 1
 
 
+class _RandomNumbers:
+    """
+    Random numbers of the system, drawn in blocks: a call of the system releases the GIL, and waits for it while another thread computes.
+
+    Safe in threads. A fork draws its own block.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: list[bytes] = []
+        self._pid = 0
+
+    def draw(self) -> bytes:
+        """Return 8 random bytes, which nobody else gets."""
+        if self._pid != os.getpid():
+            self._numbers, self._pid = [], os.getpid()
+        try:
+            return self._numbers.pop()
+        except IndexError:
+            block = os.urandom(8 * _BLOCK_SIZE)
+            first, *others = (block[start : start + 8] for start in range(0, len(block), 8))
+            self._numbers.extend(others)
+            return first
+
+
+_BLOCK_SIZE = 128
+_random_numbers = _RandomNumbers()
+
+
 def uuid7() -> str:
     """
     Return a UUID of version 7 (RFC 9562): 48 bits of Unix milliseconds, 12 bits of their fraction, 62 random bits.
@@ -27,7 +55,7 @@ def uuid7() -> str:
     """
     millis, rest = divmod(time.time_ns(), 1_000_000)
     fraction = rest * 4096 // 1_000_000
-    tail = int.from_bytes(os.urandom(8), "big") & _RANDOM_BITS
+    tail = int.from_bytes(_random_numbers.draw(), "big") & _RANDOM_BITS
     return str(uuid.UUID(int=(millis & 0xFFFFFFFFFFFF) << 80 | 7 << 76 | fraction << 64 | 2 << 62 | tail))
 
 

@@ -27,7 +27,6 @@ from rookery.memory.models import MEMORY_FIELDS, Draft, Memory, MemoryScope, Rem
 from rookery.memory.ports import SessionLookup
 from rookery.memory.records import hours_delta, normalize_tags, require_owner
 from rookery.memory.store import records
-from rookery.memory.store.rows import fingerprint
 
 _SESSION_TTL = timedelta(days=7)
 """The default lifetime of a session memory (D-53)."""
@@ -47,10 +46,15 @@ class _PreparedMemory(NamedTuple):
     """A memory to store, or the error that rejects it."""
 
     caller: Caller
-    memory: Memory | RookeryError
+    memory: records.NewMemory | RookeryError
     dedupe: bool
     on_stored: TransactionHook | None = None
     """Stores the response to a request with an Idempotency-Key, in the transaction that stores the memory."""
+
+
+def _prepare(caller: Caller, memory: Memory | RookeryError, *, dedupe: bool, on_stored: TransactionHook | None = None) -> _PreparedMemory:
+    """Do what needs no transaction, because on SQLite every other writer waits for that."""
+    return _PreparedMemory(caller, memory if isinstance(memory, RookeryError) else records.prepare(memory), dedupe, on_stored)
 
 
 class Remember:
@@ -101,7 +105,7 @@ class Remember:
         memory = self._build_memory(caller, draft, await self._find_open_sessions(caller, [draft]))
         await self._capacity.admit(caller.workspace_id, 1)
         async with self._shares.take(caller.workspace_id, max_hold_s=MAX_QUERY_HOLD_S):
-            storing = self._store_one(_PreparedMemory(caller, memory, draft.dedupe, get_transaction_hook()))
+            storing = self._store_one(_prepare(caller, memory, dedupe=draft.dedupe, on_stored=get_transaction_hook()))
             if self._job_delay_s:
                 result = await storing
             else:
@@ -133,7 +137,7 @@ class Remember:
 
         memories = [memory for memory in built if isinstance(memory, Memory)]
         async with self._shares.take(caller.workspace_id):
-            storing = self._write([_PreparedMemory(caller, memory, draft.dedupe) for memory, draft in zip(built, drafts, strict=True)])
+            storing = self._write([_prepare(caller, memory, dedupe=draft.dedupe) for memory, draft in zip(built, drafts, strict=True)])
             if memories and not self._job_delay_s:
                 storing = self._indexer.index_words_during(memories, storing, stored_ids=_stored_ids)
             outcomes = await storing
@@ -202,26 +206,29 @@ class Remember:
         return await self._db.write(lambda tx: self._store_all(tx, prepared))
 
     def _store_all(self, tx: Tx, prepared: Sequence[_PreparedMemory]) -> list[RememberOutcome]:
-        outcomes, new = list[RememberOutcome](), dict[str, list[Memory]]()
-        for caller, memory, dedupe, _ in prepared:
-            if isinstance(memory, RookeryError):
-                outcomes.append(memory)
+        outcomes, new = list[RememberOutcome](), dict[str, list[records.NewMemory]]()
+        stored_fingerprints = _find_stored_fingerprints(tx, prepared)
+        for caller, item, dedupe, _ in prepared:
+            if isinstance(item, RookeryError):
+                outcomes.append(item)
                 continue
-            if new and (dedupe or memory.supersedes_id is not None):
+            if new and (dedupe or item.memory.supersedes_id is not None):
                 self._add(tx, new)  # this memory may refer to the ones before it
+                stored_fingerprints |= new.keys()
                 new = {}
             try:
-                memory_fingerprint, result = self._decide(tx, caller, memory, dedupe=dedupe)
+                may_exist = dedupe or item.fingerprint in stored_fingerprints
+                result = self._decide(tx, caller, item, dedupe=dedupe, may_exist=may_exist)
             except (ValidationFailed, AlreadySuperseded) as error:
                 # Nothing was written for this memory yet, so the transaction continues with the others.
                 outcomes.append(error)
                 continue
             if not result.is_duplicate:
-                same_memories = new.setdefault(memory_fingerprint, [])
+                same_memories = new.setdefault(item.fingerprint, [])
                 if same_memories:
-                    duplicates = (*result.duplicates, *(other.id for other in same_memories))
+                    duplicates = (*result.duplicates, *(other.memory.id for other in same_memories))
                     result = replace(result, duplicates=duplicates[: records.MAX_DUPLICATES])
-                same_memories.append(memory)
+                same_memories.append(item)
             outcomes.append(result)
         self._add(tx, new)
         for item, outcome in zip(prepared, outcomes, strict=True):
@@ -229,29 +236,34 @@ class Remember:
                 item.on_stored(tx, outcome)
         return outcomes
 
-    def _decide(self, tx: Tx, caller: Caller, memory: Memory, *, dedupe: bool) -> tuple[str, RememberResult]:
-        """Return the fingerprint and result of *memory*, and delete the memory that it replaces. A non-duplicate is yet to be added."""
+    def _decide(self, tx: Tx, caller: Caller, new: records.NewMemory, *, dedupe: bool, may_exist: bool) -> RememberResult:
+        """
+        Return the result of a memory, and delete the one that it replaces. If the result is no duplicate, the memory is yet to be added.
+
+        Args:
+            may_exist: The store may have a memory with the same fingerprint.
+        """
+        memory = new.memory
         now = memory.created_at
         superseded = None if memory.supersedes_id is None else self._lock_superseded(tx, caller, memory.supersedes_id, at=now)
-        memory_fingerprint = fingerprint(memory)
         if dedupe:
-            records.lock_fingerprint(tx, memory_fingerprint)
-        duplicate_ids = records.find_duplicates(tx, memory.workspace_id, memory_fingerprint, at=now)
+            records.lock_fingerprint(tx, new.fingerprint)
+        duplicate_ids = records.find_duplicates(tx, memory.workspace_id, new.fingerprint, at=now) if may_exist else []
         same_ids = [memory_id for memory_id in duplicate_ids if memory_id != memory.supersedes_id]
         existing = records.get_memory(tx, memory.workspace_id, same_ids[0]) if dedupe and same_ids else None
         if superseded is not None:
             self._replace(tx, superseded, by=memory if existing is None else existing, at=now)
         if existing is not None:
-            return memory_fingerprint, RememberResult(memory=existing, duplicates=tuple(same_ids[1:]), is_duplicate=True)
-        return memory_fingerprint, RememberResult(memory=memory, duplicates=tuple(same_ids))
+            return RememberResult(memory=existing, duplicates=tuple(same_ids[1:]), is_duplicate=True)
+        return RememberResult(memory=memory, duplicates=tuple(same_ids))
 
-    def _add(self, tx: Tx, new: Mapping[str, Sequence[Memory]]) -> None:
+    def _add(self, tx: Tx, new: Mapping[str, Sequence[records.NewMemory]]) -> None:
         """Add memories, grouped by fingerprint, enqueue their jobs, and publish their events."""
-        memories = [memory for same_memories in new.values() for memory in same_memories]
-        records.add(tx, *memories)
-        jobs = [(memory.workspace_id, {"memory_id": memory.id}) for memory in memories]
+        added = [item for same_memories in new.values() for item in same_memories]
+        records.add_prepared(tx, added)
+        jobs = [(memory.workspace_id, {"memory_id": memory.id}) for memory, _ in added]
         self._jobs.enqueue_many(tx, EMBED_JOB, jobs, delay_s=self._job_delay_s)
-        for memory in memories:
+        for memory, _ in added:
             self._bus.publish_on_commit(tx, MemoryStored(workspace_id=memory.workspace_id, memory=memory, at=memory.created_at))
 
     def _lock_superseded(self, tx: Tx, caller: Caller, memory_id: str, *, at: datetime) -> Memory:
@@ -295,6 +307,17 @@ class Remember:
         ids = [result.memory.id for result in results]
         memories_by_id = {memory.id: memory for memory in await self._db.lookup(lambda tx: records.get_memories(tx, workspace_id, ids))}
         return [replace(result, memory=memories_by_id.get(result.memory.id, result.memory)) for result in results]
+
+
+def _find_stored_fingerprints(tx: Tx, prepared: Sequence[_PreparedMemory]) -> set[str]:
+    """Return the fingerprints of new memories that the store has. One memory is looked up by itself."""
+    new = [item.memory for item in prepared if isinstance(item.memory, records.NewMemory)]
+    if len(new) == 1:
+        return {new[0].fingerprint}
+    by_workspace = dict[int, list[str]]()
+    for memory, row_fingerprint in ((item.memory, item.fingerprint) for item in new):
+        by_workspace.setdefault(memory.workspace_id, []).append(row_fingerprint)
+    return {known for workspace_id, group in by_workspace.items() for known in records.list_fingerprints(tx, workspace_id, group)}
 
 
 def _stored_ids(outcomes: Sequence[RememberOutcome]) -> set[str]:

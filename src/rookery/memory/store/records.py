@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import NamedTuple, cast
 
 from sqlalchemy import BigInteger, bindparam, delete, func, insert, or_, select, update
 
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Tx, fetch_count
+from rookery.kernel.db import Tx, Value, fetch_count
 from rookery.memory.models import Memory, Tombstone
 from rookery.memory.store.rows import MEMORIES, TOMBSTONES, memory_to_row
 from rookery.memory.store.tables import IS_IN_WORKSPACE, memories, memory_labels, memory_tags, tombstones, training_rows
@@ -36,6 +37,9 @@ _DUPLICATES = (
     )
     .order_by(memories.c.created_at, memories.c.id)
     .limit(MAX_DUPLICATES)
+)
+_FINGERPRINTS = (
+    select(memories.c.fingerprint).where(IS_IN_WORKSPACE, memories.c.fingerprint.in_(bindparam("fingerprints", expanding=True))).distinct()
 )
 _FIXED_COLUMNS = {"id", "workspace_id", "agent_id", "session_id", "memory_scope", "created_at", "created_by", "recalled_at"}
 _UPDATED_COLUMNS = [column.name for column in memories.c if column.name not in _FIXED_COLUMNS]
@@ -70,6 +74,23 @@ _UNINDEXED = select(memories.c.id).where(
 )
 
 
+class NewMemory(NamedTuple):
+    """A memory and its row, which is made before the transaction that adds it."""
+
+    memory: Memory
+    row: Mapping[str, Value]
+
+    @property
+    def fingerprint(self) -> str:
+        """The digest that equal memories share (`rows.fingerprint`)."""
+        return cast("str", self.row["fingerprint"])
+
+
+def prepare(memory: Memory) -> NewMemory:
+    """Return *memory* for `add_prepared`."""
+    return NewMemory(memory, memory_to_row(memory))
+
+
 def lock_fingerprint(tx: Tx, fingerprint: str) -> None:
     """Lock *fingerprint* until this transaction ends, so that duplicates are detected. On SQLite, the single writer suffices."""
     if tx.dialect == "postgresql":
@@ -79,9 +100,22 @@ def lock_fingerprint(tx: Tx, fingerprint: str) -> None:
 
 def add(tx: Tx, *new: Memory) -> None:
     """Store memories with their tags and labels. Their ids must be new."""
-    tx.execute_many(_ADD, [memory_to_row(memory) for memory in new])
-    _add_tags(tx, *new)
-    add_labels(tx, *new)
+    add_prepared(tx, [prepare(memory) for memory in new])
+
+
+def add_prepared(tx: Tx, new: Sequence[NewMemory]) -> None:
+    """Do the same as `add`."""
+    tx.execute_many(_ADD, [row for _, row in new])
+    memories_to_add = [memory for memory, _ in new]
+    _add_tags(tx, *memories_to_add)
+    add_labels(tx, *memories_to_add)
+
+
+def list_fingerprints(tx: Tx, workspace_id: int, fingerprints: Sequence[str]) -> list[str]:
+    """Return those of *fingerprints* that memories of the workspace have, archived and expired ones too."""
+    if not fingerprints:
+        return []
+    return [row.text("fingerprint") for row in tx.fetch_all(_FINGERPRINTS, {"workspace": workspace_id, "fingerprints": fingerprints})]
 
 
 def find_duplicates(tx: Tx, workspace_id: int, fingerprint: str, *, at: datetime) -> list[str]:
