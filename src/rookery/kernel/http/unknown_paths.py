@@ -148,11 +148,11 @@ class UnknownPathHandler:
 
     def _find_typing_error(self, segments: list[str]) -> list[str]:
         candidates: dict[str, list[str]] = {}
-        for known_path, its in self._path_segments:
+        for known_path, its in self._paths_by_length.get(len(segments), ()):
             mismatches = [
-                place for place, (one, other) in enumerate(zip(segments, its, strict=False)) if one != other and not _is_parameter(other)
+                place for place, (one, other) in enumerate(zip(segments, its, strict=True)) if one != other and not _is_parameter(other)
             ]
-            if len(its) == len(segments) and len(mismatches) == 1:
+            if len(mismatches) == 1:
                 candidates.setdefault(segments[mismatches[0]], []).append(known_path)
         for segment, paths in candidates.items():
             place = segments.index(segment)
@@ -177,8 +177,12 @@ class UnknownPathHandler:
         return tails
 
     @cached_property
-    def _path_segments(self) -> list[tuple[str, list[str]]]:
-        return [(path, path.split("/")) for path in self._known_paths]
+    def _paths_by_length(self) -> dict[int, list[tuple[str, list[str]]]]:
+        paths: dict[int, list[tuple[str, list[str]]]] = {}
+        for path in self._known_paths:
+            segments = path.split("/")
+            paths.setdefault(len(segments), []).append((path, segments))
+        return paths
 
 
 def _is_parameter(segment: str) -> bool:
