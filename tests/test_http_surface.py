@@ -37,6 +37,16 @@ async def test_the_root_path_links_to_the_other_pages(instance: Instance) -> Non
         assert linked.status_code == {"mcp": 405, "console": 303}.get(name, 200), name
 
 
+async def test_the_root_path_lists_the_families_of_paths(instance: Instance) -> None:
+    """Issue 36: each with what it has, so that a client finds the right beginning."""
+    families = {family["path"]: family["resources"] for family in (await instance.caller(None).get("/")).json()["families"]}
+
+    assert list(families) == ["/api/v1", "/api/agent", "/v1"]
+    assert {"api-keys", "mcp", "webhooks"} <= set(families["/api/v1"])
+    assert {"plans", "sessions", "notify"} <= set(families["/api/agent"]) & set(families["/v1"])
+    assert {"brain", "score"} <= set(families["/v1"])
+
+
 async def test_the_root_path_is_a_page_in_a_browser(settings: Settings) -> None:
     """Issue 14: without the console, a browser gets HTML with links. Every page has security headers (D-09)."""
     async with _run_with(settings, console=False) as instance:

@@ -76,6 +76,7 @@ def build_route_table(rookery: Rookery) -> RouteTable:
         status=health.status,
         has_console=settings.console,
         address=settings.public_url_of,
+        paths=lambda: table.methods_by_path,
         pages=HtmlPages(has_docs=settings.has_api_docs),
     )
     mounts = [mount for domain in rookery.domains for mount in domain.operations]

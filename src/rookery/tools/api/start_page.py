@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated
@@ -13,11 +13,20 @@ from starlette.responses import Response
 
 from rookery.access.models import Caller
 from rookery.kernel.http import DocumentedResponse, Operation, Output
+from rookery.kernel.http.path_families import FAMILIES, list_resources
 from rookery.kernel.schema import ResponseModel
 from rookery.tools.api.pages import HtmlPages, wants_html
 
 StatusProvider = Callable[[], Awaitable[str]]
 """Returns the status of the server, as `GET /readyz` reports it: `ok`, `degraded` or `unavailable`."""
+
+
+class PathFamilyResponse(ResponseModel):
+    """The paths with a common beginning."""
+
+    path: Annotated[str, Field(description="The beginning of the paths.", examples=["/api/v1"])]
+    description: str
+    resources: Annotated[list[str], Field(description="The segments that follow it, such as `plans` for /api/agent/plans.")]
 
 
 class StartResponse(ResponseModel):
@@ -30,6 +39,7 @@ class StartResponse(ResponseModel):
     ]
     status: Annotated[str, Field(description="`ok`, `starting`, `degraded` or `unavailable`, as `GET /readyz` reports it.")]
     links: Annotated[dict[str, str], Field(description="URLs of this server's routes, by name.")]
+    families: Annotated[list[PathFamilyResponse], Field(description="The paths of the API.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +55,7 @@ class StartPage:
         status: Returns the status of the server.
         has_console: A browser is led to the console.
         address: Returns the scheme and host for a path.
+        paths: Returns the patterns of all paths of the server.
     """
 
     organization: str
@@ -54,6 +65,7 @@ class StartPage:
     status: StatusProvider
     has_console: bool
     address: Callable[[str], str]
+    paths: Callable[[], Iterable[str]]
     pages: HtmlPages = field(default_factory=HtmlPages)
 
     def operations(self) -> list[Operation]:
@@ -87,7 +99,11 @@ class StartPage:
                 "start.html", organization=self.organization, version=version, status=status, url=f"{self.address('/mcp')}/mcp"
             )
         absolute = {name: self.address(path) + path for name, path in links.items()}
-        content = StartResponse(name=self.organization, version=version, status=status, links=absolute)
+        families = [
+            PathFamilyResponse(path=family, description=description, resources=list(list_resources(family, self.paths())))
+            for family, description in FAMILIES.items()
+        ]
+        content = StartResponse(name=self.organization, version=version, status=status, links=absolute, families=families)
         return Output(body=content, headers={"Vary": "Accept, Authorization, X-API-Key"})
 
     async def get_icon(self) -> Response:
