@@ -29,7 +29,18 @@ async def test_all_calls_are_listed_newest_first_each_once(access: Access) -> No
     new_key = await access.create_agent_key(workspace, NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=1_000_000))
     for moment, times in ((0, 3), (1, 4_100), (2, 1)):
         for number in range(times):
-            row = (new_key.key.id, workspace, 1_790_000_000_000_000 + moment, "GET", f"/{number}", 200 + number % 2, 1.0, "192.0.2.1", "r")
+            row = (
+                new_key.key.id,
+                workspace,
+                1_790_000_000_000_000 + moment,
+                "GET",
+                f"/{number}",
+                200 + number % 2,
+                1.0,
+                0,
+                "192.0.2.1",
+                "r",
+            )
             access.usage.log_request(row)
 
     calls = [call async for call in access.usage.iter_calls(workspace, new_key.key.id, CallFilter())]

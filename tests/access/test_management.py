@@ -380,7 +380,7 @@ async def test_usage_is_listed_by_call_by_day_and_as_csv(instance: Instance) -> 
     assert [row["status"] for row in calls["data"]] == [404, 200, 200]
     assert calls["data"][2] == {
         "at": IsStr(), "method": "GET", "route": "/v1/brain/tags", "status": 200, "duration_ms": calls["data"][2]["duration_ms"],
-        "address": "127.0.0.1", "request_id": IsStr(regex="req_.*"),
+        "is_upstream_error": False, "address": "127.0.0.1", "request_id": IsStr(regex="req_.*"),
     }  # fmt: skip
     assert (await instance.admin.get(f"{key_url}/usage?status=404&per_page=1")).json()["meta"]["total"] == 1
     sums = (await instance.admin.get(f"{API}/usage?by=key,status")).json()

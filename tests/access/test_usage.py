@@ -139,7 +139,7 @@ async def test_usage_is_kept_while_the_store_is_down(access: Access) -> None:
 
     def call(number: int) -> None:
         usage.count_request(new_key.key.id, number, "192.0.2.9")
-        usage.log_request((new_key.key.id, workspace, number, "GET", "/x", 200, 1.0, "192.0.2.9", f"req_{number}"))
+        usage.log_request((new_key.key.id, workspace, number, "GET", "/x", 200, 1.0, 0, "192.0.2.9", f"req_{number}"))
 
     for number in range(3):
         call(number)

@@ -64,7 +64,8 @@ class RecordedUsage:
             route=route,
             status=status,
             calls=len(calls),
-            errors=sum(call.status >= 400 for call in calls),
+            errors=sum(call.status >= 400 and not call.is_upstream_error for call in calls),
+            upstream_errors=sum(call.is_upstream_error for call in calls),
             total_ms=sum(call.duration_ms for call in calls),
         )
 
@@ -87,16 +88,16 @@ async def recorded(access: Access) -> RecordedUsage:
     for number in range(240):
         key = rng.choice(list(keys.values()))
         at = datetime(DAY.year, DAY.month, DAY.day, tzinfo=UTC) + timedelta(seconds=rng.randrange(3 * 86_400), microseconds=number)
+        status = rng.choice([200, 201, 399, 400, 404, 500])
         call = KeyCall(
             key_id=key.id, workspace_id=key.workspace_id, at=at, method=rng.choice(["GET", "POST"]), route=rng.choice(["/a", "/b"]),
-            status=rng.choice([200, 201, 399, 400, 404, 500]), duration_ms=rng.randrange(64) / 4, address="192.0.2.1",
-            request_id=f"req_{number}",
+            status=status, duration_ms=rng.randrange(64) / 4, address="192.0.2.1",
+            request_id=f"req_{number}", is_upstream_error=status >= 400 and rng.random() < 0.3,
         )  # fmt: skip
         calls.append(call)
         micros = (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-        access.usage.log_request(
-            (call.key_id, call.workspace_id, micros, call.method, call.route, call.status, call.duration_ms, call.address, call.request_id)
-        )
+        response = (call.method, call.route, call.status, call.duration_ms, int(call.is_upstream_error))
+        access.usage.log_request((call.key_id, call.workspace_id, micros, *response, call.address, call.request_id))
         if number % 50 == 49 or number == 239:
             await access.usage.flush()
     keys[new_keys[0].key.id] = await access.api_keys.update(workspace, new_keys[0].key.id, KeyChanges(name="renamed"), by=OPERATOR)

@@ -230,6 +230,19 @@ async def test_failures_of_tools_do_not_count_as_failures_of_rookery(instance: I
     assert "rookery_http_failures_total{" not in page
 
 
+async def test_the_usage_of_a_key_tells_the_errors_of_tools_from_those_of_its_calls(instance: Instance) -> None:
+    """Issue 36: whatever the status, a tool's own error is no error of the server. A wrong request is one of its key."""
+    key = await instance.api_key("mcp:write")
+    for body in ({"server": "odd", "tool": "error"}, {"server": "gone", "tool": "any"}, {"server": "odd"}):
+        await key.post(f"{BASE}/tools/call", body)
+
+    sums = (await instance.admin.get("/api/v1/api-keys/usage?by=key,status")).json()["data"]
+    calls = (await instance.admin.get(f"/api/v1/api-keys/{key.key_id}/usage")).json()["data"]
+    errors = [(row["status"], row["errors"], row["upstream_errors"]) for row in sums if row["key_id"] == key.key_id]
+    assert errors == [(400, 1, 0), (500, 0, 2)]
+    assert sorted((call["status"], call["is_upstream_error"]) for call in calls) == [(400, False), (500, True), (500, True)]
+
+
 async def test_resources_and_prompts_are_read_raw_or_encoded(instance: Instance) -> None:
     """Resource and prompt names are accepted raw and percent-encoded (spec 4.1; D-30)."""
     key = await instance.api_key("mcp:read")

@@ -63,7 +63,7 @@ class AdmittedRequest:
         """
         self.headers = (await self._meter.consume(self._admitted_at_us)).headers()
 
-    def record(self, *, method: str, route: str, status: int, duration_ms: float) -> None:
+    def record(self, *, method: str, route: str, status: int, duration_ms: float, is_upstream_error: bool = False) -> None:
         """Log the response; *route* is the path's pattern. The usage was already counted on admission."""
         caller = self.caller
         self._usage.log_request(
@@ -75,6 +75,7 @@ class AdmittedRequest:
                 route,
                 status,
                 duration_ms,
+                int(is_upstream_error),
                 caller.address,
                 caller.request_id,
             )

@@ -361,6 +361,7 @@ class KeyCall:
     route: str
     status: int
     duration_ms: float
+    is_upstream_error: bool
     address: str
     request_id: str
 
@@ -406,7 +407,8 @@ class UsageSum:
 
     Attributes:
         key_name: The name, kept for deleted keys too.
-        errors: Calls with a status of 400 or higher.
+        errors: Calls with a status of 400 or higher, without those of *upstream_errors*.
+        upstream_errors: Calls that ended with an error of a tool, its server or a language model, whatever the status.
         total_ms: The sum of the durations.
     """
 
@@ -418,6 +420,7 @@ class UsageSum:
     status: int | None
     calls: int
     errors: int
+    upstream_errors: int
     total_ms: float
 
 

@@ -411,6 +411,11 @@ class DeletionResponse(WorkspaceResponse):
     deleted: bool
 
 
+UpstreamErrors = Annotated[
+    int, Field(description="Calls that ended with an error of a tool, its server or a language model, whatever the status.")
+]
+
+
 class UsageSumResponse(ResponseModel):
     """Totals of one group of calls. Fields that are not grouped by are omitted."""
 
@@ -421,7 +426,8 @@ class UsageSumResponse(ResponseModel):
     route: str | None = None
     status: int | None = None
     calls: int
-    errors: Annotated[int, Field(description="Calls with a status of 400 or higher.")]
+    errors: Annotated[int, Field(description="Calls with a status of 400 or higher, without those of `upstream_errors`.")]
+    upstream_errors: UpstreamErrors
     mean_ms: float
 
 
@@ -432,6 +438,7 @@ class UsageResponse(ResponseModel):
     until: str | None
     calls: int
     errors: int
+    upstream_errors: UpstreamErrors
     data: list[UsageSumResponse]
 
 

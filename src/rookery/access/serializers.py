@@ -115,6 +115,7 @@ def serialize_call(call: KeyCall, *, with_addresses: bool = True) -> Fields:
         "route": call.route,
         "status": call.status,
         "duration_ms": round(call.duration_ms, 3),
+        "is_upstream_error": call.is_upstream_error,
         "address": call.address,
         "request_id": call.request_id,
     }
@@ -130,7 +131,13 @@ def serialize_usage_sum(usage_sum: UsageSum, by: Collection[UsageField]) -> Fiel
         elif field in by:
             fields[field] = getattr(usage_sum, field)
     mean_ms = usage_sum.total_ms / usage_sum.calls if usage_sum.calls else 0.0
-    return {**fields, "calls": usage_sum.calls, "errors": usage_sum.errors, "mean_ms": round(mean_ms, 3)}
+    return {
+        **fields,
+        "calls": usage_sum.calls,
+        "errors": usage_sum.errors,
+        "upstream_errors": usage_sum.upstream_errors,
+        "mean_ms": round(mean_ms, 3),
+    }
 
 
 def _serialize_usage(usage: KeyUsage) -> Mapping[str, object]:

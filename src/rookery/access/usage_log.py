@@ -35,6 +35,7 @@ class _BufferedCall(NamedTuple):
     route: str
     status: int
     duration_ms: float
+    is_upstream_error: int
     address: str
     request_id: str
 
@@ -74,8 +75,8 @@ class UsageLog:
             usage.used_ip = address
         self._calls.wake()
 
-    def log_request(self, row: tuple[str, int, int, str, str, int, float, str, str]) -> None:
-        """Buffer one answered request: key id, workspace id, time (µs), method, route, status, ms, address, request id."""
+    def log_request(self, row: tuple[str, int, int, str, str, int, float, int, str, str]) -> None:
+        """Buffer one answered request: the columns of `access_calls` in their order, from the key's id on."""
         self._calls.add(_BufferedCall._make(row))
 
     async def flush(self) -> None:
@@ -161,12 +162,13 @@ def _select_batch(workspace_id: int, key_id: str, filters: CallFilter, page: Pag
 
 def _sum_by_day(rows: Sequence[_BufferedCall]) -> list[dict[str, Value]]:
     """Return the totals by day, key, route and status, sorted so that processes lock rows in one order and cannot deadlock."""
-    sums: defaultdict[tuple[int, str, str, str, str, int], tuple[int, float]] = defaultdict(lambda: (0, 0.0))
+    sums: defaultdict[tuple[int, str, str, str, str, int], tuple[int, int, float]] = defaultdict(lambda: (0, 0, 0.0))
     for row in rows:
         name = (row.workspace_id, row.key_id, from_micros(row.at).date().isoformat(), row.method, row.route, row.status)
-        calls, total_ms = sums[name]
-        sums[name] = (calls + 1, total_ms + row.duration_ms)
+        calls, upstream_errors, total_ms = sums[name]
+        sums[name] = (calls + 1, upstream_errors + row.is_upstream_error, total_ms + row.duration_ms)
     names = ("workspace_id", "key_id", "day", "method", "route", "status")
     return [
-        {**dict(zip(names, name, strict=True)), "calls": calls, "total_ms": total_ms} for name, (calls, total_ms) in sorted(sums.items())
+        {**dict(zip(names, name, strict=True)), "calls": calls, "upstream_errors": upstream_errors, "total_ms": total_ms}
+        for name, (calls, upstream_errors, total_ms) in sorted(sums.items())
     ]

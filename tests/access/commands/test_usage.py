@@ -32,21 +32,21 @@ def keys(cli: CommandLine) -> tuple[str, str, str]:
 def test_the_calls_of_all_keys_of_a_kind_are_summed(cli: CommandLine, keys: tuple[str, str, str]) -> None:
     """D-29: by default by day and status; without the calls of the other kind."""
     assert cli.run_table("keys", "usage", *SINCE) == [
-        ["2026-11-21", "200", "3", "0", "2.0"],
-        ["2026-11-21", "404", "1", "1", "2.0"],
-        ["2026-11-22", "201", "1", "0", "2.0"],
+        ["2026-11-21", "200", "3", "0", "2.0", "0"],
+        ["2026-11-21", "404", "1", "1", "2.0", "0"],
+        ["2026-11-22", "201", "1", "0", "2.0", "0"],
     ]
-    assert cli.run_table("agent-keys", "usage", *SINCE) == [["2026-11-21", "200", "1", "0", "2.0"]]
+    assert cli.run_table("agent-keys", "usage", *SINCE) == [["2026-11-21", "200", "1", "0", "2.0", "0"]]
     assert cli.run_list("keys", "usage", *SINCE, "--by", "key") == [
-        {"key_id": keys[0], "key_name": "=ci", "calls": 4, "errors": 0, "mean_ms": 2.0},
-        {"key_id": keys[1], "key_name": "web", "calls": 1, "errors": 1, "mean_ms": 2.0},
+        {"key_id": keys[0], "key_name": "=ci", "calls": 4, "errors": 0, "mean_ms": 2.0, "upstream_errors": 0},
+        {"key_id": keys[1], "key_name": "web", "calls": 1, "errors": 1, "mean_ms": 2.0, "upstream_errors": 0},
     ]
     assert cli.run_table("keys", "usage", *SINCE, "--by", "method,route") == [
-        ["POST", "/v1/brain/recall", "4", "1", "2.0"],
-        ["POST", "/v1/brain/remember", "1", "0", "2.0"],
+        ["POST", "/v1/brain/recall", "4", "1", "2.0", "0"],
+        ["POST", "/v1/brain/remember", "1", "0", "2.0", "0"],
     ]
     assert cli.run_table("keys", "usage", "--since", "2026-11-22", "--until", "2026-11-22", "--by", "day") == [
-        ["2026-11-22", "1", "0", "2.0"]
+        ["2026-11-22", "1", "0", "2.0", "0"]
     ]
     assert cli.run_table("keys", "usage", "--since", "2025-01-01", "--until", "2025-02-01") == []
 
@@ -55,7 +55,10 @@ def test_the_calls_of_one_key_are_summed_and_listed(cli: CommandLine, keys: tupl
     """D-29: one row per call, newest first; filtered by status and route; also for a deleted key."""
     ci, web, agent = keys
     cli.run_object("keys", "delete", ci, "--yes")
-    assert cli.run_table("keys", "usage", ci, *SINCE, "--by", "day") == [["2026-11-21", "3", "0", "2.0"], ["2026-11-22", "1", "0", "2.0"]]
+    assert cli.run_table("keys", "usage", ci, *SINCE, "--by", "day") == [
+        ["2026-11-21", "3", "0", "2.0", "0"],
+        ["2026-11-22", "1", "0", "2.0", "0"],
+    ]
     calls = cli.run_list("keys", "usage", ci, *SINCE, "--calls")
     assert [call["route"] for call in calls] == ["/v1/brain/remember", *["/v1/brain/recall"] * 3]
     assert calls[0] == {
@@ -66,6 +69,7 @@ def test_the_calls_of_one_key_are_summed_and_listed(cli: CommandLine, keys: tupl
         "duration_ms": 2.0,
         "address": "192.0.2.1",
         "request_id": "req_test",
+        "is_upstream_error": False,
     }
     assert len(cli.run_table("keys", "usage", ci, *SINCE, "--calls", "--status", "200")) == 3
     assert len(cli.run_table("keys", "usage", ci, *SINCE, "--calls", "--route", "/v1/brain/remember")) == 1

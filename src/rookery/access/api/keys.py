@@ -40,6 +40,9 @@ class CallResponse(ResponseModel):
     route: str
     status: int
     duration_ms: float
+    is_upstream_error: Annotated[
+        bool, Field(description="The status is that of an error of a tool, its server or a language model, which Rookery passed on.")
+    ]
     address: Annotated[str | None, Field(description="Needs audit:read; omitted without it.")] = None
     request_id: str
 
@@ -137,6 +140,7 @@ class KeyOperations:
             "until": query.until and query.until.isoformat(),
             "calls": sum(usage_sum.calls for usage_sum in usage_sums),
             "errors": sum(usage_sum.errors for usage_sum in usage_sums),
+            "upstream_errors": sum(usage_sum.upstream_errors for usage_sum in usage_sums),
             "data": rows,
         }
 

@@ -45,6 +45,7 @@ calls = Table(
     Column("route", Text, nullable=False),
     Column("status", BigInteger, nullable=False),
     Column("duration_ms", Double, nullable=False),
+    Column("is_upstream_error", BigInteger, nullable=False, server_default="0"),
     Column("address", Text, nullable=False),
     Column("request_id", Text, nullable=False),
 )
@@ -62,6 +63,7 @@ daily_usage = Table(
     Column("route", Text, nullable=False),
     Column("status", BigInteger, nullable=False),
     Column("calls", BigInteger, nullable=False),
+    Column("upstream_errors", BigInteger, nullable=False, server_default="0"),
     Column("total_ms", Double, nullable=False),
     PrimaryKeyConstraint("workspace_id", "key_id", "day", "method", "route", "status"),
 )
@@ -90,6 +92,7 @@ _ADD_DAY = upsert(
     index_elements=["workspace_id", "key_id", "day", "method", "route", "status"],
     set_=lambda new: {
         "calls": cast("ColumnElement[object]", daily_usage.c.calls + new["calls"]),
+        "upstream_errors": cast("ColumnElement[object]", daily_usage.c.upstream_errors + new["upstream_errors"]),
         "total_ms": cast("ColumnElement[object]", daily_usage.c.total_ms + new["total_ms"]),
     },
 )
@@ -166,12 +169,14 @@ def _sums_by(by: frozenset[UsageField]) -> Executable:
         "status": daily_usage.c.status,
     }
     columns = [columns_by_field[name] for name in _FIELDS if name in by]
+    own_calls = daily_usage.c.calls - daily_usage.c.upstream_errors
     selected_columns = [*columns, func.max(key_name).label("key_name")] if "key" in by else columns
     return (
         select(
             *selected_columns,
             _integer_sum(daily_usage.c.calls).label("calls"),
-            _integer_sum(case((daily_usage.c.status >= _FIRST_ERROR_STATUS, daily_usage.c.calls), else_=0)).label("errors"),
+            _integer_sum(case((daily_usage.c.status >= _FIRST_ERROR_STATUS, own_calls), else_=0)).label("errors"),
+            _integer_sum(daily_usage.c.upstream_errors).label("upstream_errors"),
             func.coalesce(func.sum(daily_usage.c.total_ms), 0.0).label("total_ms"),
         )
         .select_from(
@@ -247,5 +252,6 @@ def _sum_from_row(row: Row, by: frozenset[UsageField]) -> UsageSum:
         status=row.integer("status") if "status" in by else None,
         calls=row.integer("calls"),
         errors=row.integer("errors"),
+        upstream_errors=row.integer("upstream_errors"),
         total_ms=row.number("total_ms"),
     )

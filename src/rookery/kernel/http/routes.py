@@ -48,6 +48,7 @@ from rookery.kernel.http.request_body import (
 )
 from rookery.kernel.http.responses import (
     ERROR_FORMAT,
+    IS_UPSTREAM_ERROR,
     STATUS_CLIENT_CLOSED,
     ErrorFormat,
     MethodNotAllowed,
@@ -82,8 +83,13 @@ class AdmissionResult(Protocol):
     @property
     def headers(self) -> Iterable[tuple[bytes, bytes]]: ...
 
-    def record(self, *, method: str, route: str, status: int, duration_ms: float) -> None:
-        """Record the call (spec 5.3, step 7). Fast; never raises."""
+    def record(self, *, method: str, route: str, status: int, duration_ms: float, is_upstream_error: bool = False) -> None:
+        """
+        Record the call (spec 5.3, step 7). Fast; never raises.
+
+        Args:
+            is_upstream_error: The status is that of an error of a tool, its server or a language model.
+        """
         ...
 
 
@@ -181,7 +187,13 @@ class RouteEndpoint:
         finally:
             if admission is not None:
                 elapsed_ms = (time.perf_counter() - started) * 1000
-                admission.record(method=self.route.method, route=self.path, status=response.status_code, duration_ms=elapsed_ms)
+                admission.record(
+                    method=self.route.method,
+                    route=self.path,
+                    status=response.status_code,
+                    duration_ms=elapsed_ms,
+                    is_upstream_error=bool(state.get(IS_UPSTREAM_ERROR)),
+                )
 
     async def _admit(self, scope: Scope) -> AdmissionResult:
         is_counted = self.route.rate_limited and not self.route.counted_by_handler

@@ -1,0 +1,13 @@
+"""The calls that ended with an error of a tool, its server or a language model, in the usage of keys (D-29)."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0044"
+down_revision = "0043"
+
+
+def upgrade() -> None:
+    """Add the columns. Calls of before count as errors of their status."""
+    op.add_column("access_calls", sa.Column("is_upstream_error", sa.BigInteger, nullable=False, server_default="0"))
+    op.add_column("access_days", sa.Column("upstream_errors", sa.BigInteger, nullable=False, server_default="0"))
