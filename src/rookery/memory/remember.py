@@ -317,7 +317,7 @@ def _find_stored_fingerprints(tx: Tx, prepared: Sequence[_PreparedMemory]) -> se
     by_workspace = dict[int, list[str]]()
     for memory, row_fingerprint in ((item.memory, item.fingerprint) for item in new):
         by_workspace.setdefault(memory.workspace_id, []).append(row_fingerprint)
-    return {known for workspace_id, group in by_workspace.items() for known in records.list_fingerprints(tx, workspace_id, group)}
+    return {match for workspace_id, group in by_workspace.items() for match in records.list_fingerprints(tx, workspace_id, group)}
 
 
 def _stored_ids(outcomes: Sequence[RememberOutcome]) -> set[str]:

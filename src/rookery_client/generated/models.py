@@ -271,6 +271,8 @@ class Call(Model):
     route: str
     status: int
     duration_ms: float
+    is_upstream_error: bool
+    """The status is that of an error of a tool, its server or a language model, which Rookery passed on."""
     address: str | None = None
     """Needs audit:read; omitted without it."""
     request_id: str
@@ -1031,6 +1033,16 @@ class OutboxMessage(Model):
     created_at: datetime
 
 
+class PathFamily(Model):
+    """The paths with a common beginning."""
+
+    path: str
+    """The beginning of the paths."""
+    description: str
+    resources: list[str]
+    """The segments that follow it, such as `plans` for /api/agent/plans."""
+
+
 class Permissions(Model):
     """A key's permissions, and the results of the requested checks."""
 
@@ -1641,6 +1653,8 @@ class Start(Model):
     """`ok`, `starting`, `degraded` or `unavailable`, as `GET /readyz` reports it."""
     links: dict[str, str]
     """URLs of this server's routes, by name."""
+    families: list[PathFamily]
+    """The paths of the API."""
 
 
 class Started(Model):
@@ -1881,6 +1895,8 @@ class Usage(Model):
     until: str | None
     calls: int
     errors: int
+    upstream_errors: int
+    """Calls that ended with an error of a tool, its server or a language model, whatever the status."""
     data: list[UsageSum]
 
 
@@ -1939,7 +1955,9 @@ class UsageSum(Model):
     status: int | None = None
     calls: int
     errors: int
-    """Calls with a status of 400 or higher."""
+    """Calls with a status of 400 or higher, without those of `upstream_errors`."""
+    upstream_errors: int
+    """Calls that ended with an error of a tool, its server or a language model, whatever the status."""
     mean_ms: float
 
 
@@ -2447,6 +2465,7 @@ __all__ = [
     "Offered",
     "Org",
     "OutboxMessage",
+    "PathFamily",
     "Permissions",
     "Phase",
     "Plan",
