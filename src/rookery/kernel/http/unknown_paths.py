@@ -167,7 +167,7 @@ class UnknownPathHandler:
 
     @cached_property
     def _tails(self) -> dict[int, dict[str, list[_PathTail]]]:
-        """What follows the families in each path, by the number of its segments and by its first one."""
+        """The remainder of each path after the families, by the number of its segments and by its first one."""
         tails: dict[int, dict[str, list[_PathTail]]] = {}
         for place, path in enumerate(self._table.methods_by_path):
             segments = path.split("/")[1:]
