@@ -36,6 +36,7 @@ from rookery.kernel.http.unknown_paths import UnknownPathHandler
 from rookery.kernel.metrics import PROCESS_METRICS_PATH
 from rookery.kernel.schema import ResponseModel
 from rookery.kernel.sealing import KeySource
+from rookery.memory.transfer.draft_files import read_draft_file
 from rookery.observability import Observability
 from rookery.reference.api import DocumentCache, ReferenceApi
 from rookery.reference.downgrade import Schema
@@ -128,6 +129,7 @@ def _build_console(rookery: Rookery) -> ConsoleMount:
             find_address=access.guard.find_client_address,
             organization=rookery.tools.discovery.organization,
             has_docs=rookery.settings.has_api_docs,
+            read_memory_file=read_draft_file,
         )
     )
 

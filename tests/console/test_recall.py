@@ -27,7 +27,7 @@ async def test_each_hit_shows_its_why(instance: Instance, user: ConsoleUser) -> 
         "Keywords pier 3",
         "for its age",
         "Left out",
-        "rank",
+        "number of results",
         "filter: project",
     ):
         assert text in page, text

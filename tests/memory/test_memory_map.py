@@ -83,6 +83,18 @@ async def test_similar_memories_are_near_each_other(instance: Instance) -> None:
     assert await draw(instance.admin) == drawn, "the same memories have the same map"
 
 
+async def test_no_two_clusters_have_the_same_name(instance: Instance) -> None:
+    """A topic is one cluster, also if its points are spread; each point is in a cluster, and the largest cluster is first."""
+    await fill(instance.admin, 60)
+    drawn = await draw(instance.admin)
+    names = [frozenset(cluster["words"][:3]) for cluster in drawn["clusters"] if cluster["words"]]
+    assert names
+    assert len(names) == len(set(names)), drawn["clusters"]
+    counts = [cluster["count"] for cluster in drawn["clusters"]]
+    assert counts == sorted(counts, reverse=True)
+    assert Counter(drawn["point_clusters"]) == dict(enumerate(counts))
+
+
 async def test_filters_and_colors(instance: Instance) -> None:
     """The filters are those of the list; *by* colours by type; a map of nothing is empty."""
     await fill(instance.admin, 3)

@@ -34,6 +34,9 @@ MAX_GROUPS = 8
 _FETCHED_VECTORS = 256
 _MAX_CACHED_LAYOUTS = 16
 _MAX_WORDS = 4
+_SHOWN_WORDS = 3
+"""Words of a cluster that are its name. No two clusters have the same name."""
+
 _MIN_WORD_CHARS = 3
 _MIN_NAMED_SIZE = 4
 """Clusters from this size on are named by words that at least two of their memories have."""
@@ -41,7 +44,7 @@ _MIN_NAMED_SIZE = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapCluster:
-    """Points that lie together: their centre, their number, and the words that set them apart, most telling first."""
+    """Points that lie together: the centre of most of them, their number, and the words that set them apart, most telling first."""
 
     x: int
     y: int
@@ -161,38 +164,71 @@ def _describe(total: int, rows: Sequence[MapRow], ids: Sequence[str], projection
     counts = Counter(row_by_id[memory_id].group or "" for memory_id in ids)
     groups = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MAX_GROUPS]
     numbers = {name: number for number, (name, _) in enumerate(groups)}
+    clusters, point_clusters = _name_clusters([row_by_id[memory_id].excerpt for memory_id in ids], projection)
     return MemoryMapResult(
         total=total,
         unplaced_count=len(rows) - len(ids),
         ids=ids,
         coordinates=projection.coordinates,
         point_groups=[numbers.get(row_by_id[memory_id].group or "", len(groups)) for memory_id in ids],
-        point_clusters=projection.clusters,
+        point_clusters=point_clusters,
         groups=[NameCount(name=name, count=count) for name, count in groups],
-        clusters=_name_clusters([row_by_id[memory_id].excerpt for memory_id in ids], projection),
+        clusters=clusters,
     )
 
 
-def _name_clusters(excerpts: Sequence[str], projection: Projection) -> list[MapCluster]:
-    """Return the clusters with the words that more of their memories have than others do."""
-    members = dict[int, list[int]]()
-    for position, number in enumerate(projection.clusters):
-        members.setdefault(number, []).append(position)
+@dataclass(slots=True)
+class _Group:
+    """The positions of the points of a cluster, and of its largest part, at whose centre its name stands."""
+
+    positions: list[int]
+    largest_part: list[int]
+    words: tuple[str, ...] = ()
+
+
+def _name_clusters(excerpts: Sequence[str], projection: Projection) -> tuple[list[MapCluster], list[int]]:
+    """
+    Return the clusters with the words that set them apart, from the largest one on, and the cluster of each point.
+
+    Clusters with the same words are parts of one topic, so they become one.
+    """
     words = [_list_words(excerpt) for excerpt in excerpts]
     total_counts = Counter(word for row in words for word in row)
-    clusters = list[MapCluster]()
-    for _, positions in sorted(members.items()):
-        counts = Counter(word for position in positions for word in words[position])
-        size = len(positions)
-        scores = {
-            word: count / size * math.log((count / size + 0.001) / (total_counts[word] / len(excerpts) + 0.001) + 1)
-            for word, count in counts.items()
-            if (count > 1 or size < _MIN_NAMED_SIZE) and count / size >= total_counts[word] / len(excerpts)
-        }
-        best = sorted(scores, key=lambda word: (-scores[word], word))[:_MAX_WORDS]
-        x, y = (round(sum(projection.coordinates[position][axis] for position in positions) / size) for axis in (0, 1))
-        clusters.append(MapCluster(x=x, y=y, count=size, words=tuple(best)))
-    return clusters
+    parts = dict[int, list[int]]()
+    for position, number in enumerate(projection.clusters):
+        parts.setdefault(number, []).append(position)
+    groups = [_Group(positions, positions) for _, positions in sorted(parts.items())]
+    while True:
+        group_by_name = dict[object, _Group]()
+        for number, group in enumerate(groups):
+            group.words = _find_telling_words([words[position] for position in group.positions], total_counts, len(excerpts))
+            first = group_by_name.setdefault(frozenset(group.words[:_SHOWN_WORDS]) or number, group)
+            if first is not group:
+                first.positions = sorted((*first.positions, *group.positions))
+        if len(group_by_name) == len(groups):
+            break
+        groups = list(group_by_name.values())
+    groups.sort(key=lambda group: -len(group.positions))
+    point_clusters = {position: number for number, group in enumerate(groups) for position in group.positions}
+    return [_describe_cluster(group, projection) for group in groups], [point_clusters[position] for position in range(len(excerpts))]
+
+
+def _find_telling_words(rows: Sequence[set[str]], total_counts: Counter[str], total: int) -> tuple[str, ...]:
+    """Return the words that more of these rows have than all rows do, most telling first."""
+    counts = Counter(word for row in rows for word in row)
+    size = len(rows)
+    scores = {
+        word: count / size * math.log((count / size + 0.001) / (total_counts[word] / total + 0.001) + 1)
+        for word, count in counts.items()
+        if (count > 1 or size < _MIN_NAMED_SIZE) and count / size >= total_counts[word] / total
+    }
+    return tuple(sorted(scores, key=lambda word: (-scores[word], word))[:_MAX_WORDS])
+
+
+def _describe_cluster(group: _Group, projection: Projection) -> MapCluster:
+    part = group.largest_part
+    x, y = (round(sum(projection.coordinates[position][axis] for position in part) / len(part)) for axis in (0, 1))
+    return MapCluster(x=x, y=y, count=len(group.positions), words=group.words)
 
 
 def _list_words(text: str) -> set[str]:

@@ -67,6 +67,22 @@ document.addEventListener("submit", (event) => {
   setTimeout(() => form.querySelectorAll("button").forEach((button) => (button.disabled = true)));
 });
 
+// A chosen file fills a text field of its form, so that it is sent as text and can be read before.
+document.addEventListener("change", async (event) => {
+  const input = event.target.closest?.("input[data-file-into]");
+  const file = input?.files[0];
+  if (!file) return;
+  const text = file.size > Number(input.dataset.maxBytes) ? null : await file.text();
+  if (text === null) say("The file is too large. Import it by the command rookery import.");
+  else if (text.includes("\0")) say("This is no text file. Import it by the command rookery import.");
+  else {
+    document.getElementById(input.dataset.fileInto).value = text;
+    document.getElementById(input.dataset.fileNameInto).value = file.name;
+    return;
+  }
+  input.value = "";
+});
+
 /** Returns the value of a variable of the stylesheet, such as `--accent`. */
 export function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();

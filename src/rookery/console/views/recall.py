@@ -19,7 +19,7 @@ _TOP_K = 10
 _MODES = ("hybrid", "semantic", "keyword")
 _FIELDS = ("q", "mode", "type", "project", "scope", "tag", "agent", "session", "keywords", "min_relevance", "top_k", "max_tokens")
 _RULES: Mapping[str, str] = {
-    "top_k": "rank",
+    "top_k": "number of results",
     "min_relevance": "minimum relevance",
     "max_tokens": "token budget",
     "filter": "filter",
