@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rookery.access.audit_log import AuditLog
 from rookery.access.rate_limits import RateLimiter
+from rookery.console.sign_outs import SignOuts
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
 from rookery.kernel.sealing import Sealer
@@ -21,6 +22,7 @@ class ConsolePorts:
         sealer: Encrypts the session cookie.
         audit: Records sign-ins.
         limiter: Limits failed sign-ins.
+        sign_outs: Stores which sign-ins have ended.
         find_address: Returns the address of the client of an ASGI scope.
         has_docs: The API documentation is served.
     """
@@ -29,6 +31,7 @@ class ConsolePorts:
     sealer: Sealer
     audit: AuditLog
     limiter: RateLimiter
+    sign_outs: SignOuts
     clock: Clock
     find_address: Callable[[Mapping[str, object]], str]
     organization: str
