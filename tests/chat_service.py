@@ -307,6 +307,15 @@ def reject_field(name: str, *, message: str | None = None, status: int = 400, th
     return run
 
 
+async def answer_with_hidden_prompt(exchange: Exchange) -> None:
+    """Bill 2,000 tokens beside those of the prompt. A prompt with the word "wait" is held."""
+    messages = cast("list[Json]", exchange.body["messages"])
+    texts = "".join(str(message["content"]) for message in messages)
+    if "wait" in texts:
+        await exchange.hold()
+    await answer(usage={**USAGE, "prompt_tokens": 2_000 + len(texts) // 4})(exchange)
+
+
 async def answer_json_on_correction(exchange: Exchange) -> None:
     """Answer with JSON only if the request has a correction of an earlier answer."""
     messages = cast("list[Json]", exchange.body["messages"])
@@ -335,6 +344,7 @@ SCRIPTS: dict[str, Script] = {
     "no-usage-option": reject_field("stream_options"),
     "no-response-format": reject_field("response_format"),
     "json-on-correction": answer_json_on_correction,
+    "hidden-prompt": answer_with_hidden_prompt,
 }
 """Scripts by the name of the model. Any other name is not found."""
 

@@ -24,8 +24,11 @@ from rookery.cli.store import NO_DATA_ADVICE
 from rookery.doctor import DoctorFinding, examine, has_no_problem
 from rookery.kernel.clock import to_micros
 from rookery.kernel.config import Settings
-from rookery.memory.indexing import EMBED_JOB, WORDS_JOB
+from rookery.kernel.ids import uuid7
+from rookery.memory.indexing import EMBED_JOB, WORDS_JOB, build_document
+from rookery.memory.maintenance.forgetting import ForgetRequest
 from rookery.memory.maintenance.reindexing import ReindexRequest
+from rookery.memory.store import records
 from rookery.memory.store.tables import memories
 from rookery.wiring import Rookery, build_platform
 from tests.conftest import OPERATOR, FakeClock, Instance, eventually, run_instance
@@ -232,6 +235,24 @@ async def test_memories_that_an_index_lost_are_counted_and_a_reindex_brings_them
     assert [(each.grade, each.says) for each in (*before, *after)] == [
         ("ok", "both contain the 5 memories that the records mark as indexed")
     ] * 2
+
+
+async def test_texts_without_a_memory_are_reported_with_what_to_do(settings: Settings) -> None:
+    """Issue 36: `doctor --deep` counts the texts that a killed process left, and the command in its advice erases them."""
+    async with run_instance(settings) as instance:
+        stored = await instance.admin.remember("The heron of a stored memory.")
+        memory = await instance.rookery.db.lookup(lambda tx: records.get_memory(tx, 1, str(stored["id"])))
+        assert memory is not None
+        orphans = [replace(build_document(memory), memory_id=uuid7(), content="the secret heron") for _ in range(2)]
+        await instance.rookery.engines.texts.put(orphans, is_early=True)
+        found = await _examine(instance.rookery, "indexes")
+        await instance.rookery.memory.maintenance.forgetting.run(ForgetRequest(workspace_id=1, erase_traces=True))
+        after = await _examine(instance.rookery, "indexes")
+
+    text = "the full-text index contains 2 texts without a memory, which a killed process left"
+    advice = "Erase them: rookery brain:forget --traces (the server may keep running)"
+    assert [(finding.grade, finding.says, finding.advice) for finding in found] == [("problem", text, advice)]
+    assert [finding.grade for finding in after] == ["ok"]
 
 
 async def test_memories_that_wait_long_for_an_index_are_counted(settings: Settings) -> None:

@@ -15,13 +15,13 @@ from rookery.wiring import Rookery, build_platform
 from tests.conftest import OPERATOR, Instance, eventually
 
 GLOBAL_TABLES = {
-    "access_once", "agent_server_pulse", "installation_keys", "notify_hosts", "notify_waits", "processes", "sealing", "tool_catalogue",
-    "tool_deprecations", "tool_negotiated_protocols", "tool_revisions", "workspaces",
+    "access_once", "agent_server_pulse", "console_sign_outs", "installation_keys", "notify_hosts", "notify_waits", "processes", "sealing",
+    "tool_catalogue", "tool_deprecations", "tool_negotiated_protocols", "tool_revisions", "workspaces",
 }  # fmt: skip
 """
-Tables without a workspace: completed setup steps, the last beat of the server, keys of the installation, rates of hosts, waits of
-hosts (their `scope_id` may be a workspace, and they are deleted with it), running processes, the secret key,
-the tools and protocol revisions of servers, and the workspaces.
+Tables without a workspace: completed setup steps, the last beat of the server, sign-ins to the console that have ended, keys of the
+installation, rates of hosts, waits of hosts (their `scope_id` may be a workspace, and they are deleted with it), running processes,
+the secret key, the tools and protocol revisions of servers, and the workspaces.
 """
 
 TEXT = "planted text"

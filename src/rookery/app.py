@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rookery.console.mount import ConsoleMount
 from rookery.console.ports import ConsolePorts
+from rookery.console.sign_outs import SignOuts
 from rookery.doctor import FindingGrade, examine, has_no_problem
 from rookery.kernel.config import Settings
 from rookery.kernel.engine_writes import READS_ONLY
@@ -125,6 +126,7 @@ def _build_console(rookery: Rookery) -> ConsoleMount:
             sealer=rookery.sealing.sealer,
             audit=access.audit,
             limiter=access.limiter,
+            sign_outs=SignOuts(runtime.db, runtime.clock),
             clock=runtime.clock,
             find_address=access.guard.find_client_address,
             organization=rookery.tools.discovery.organization,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -128,6 +129,22 @@ async def test_failed_sign_ins_are_limited_over_all_processes(pair: Server) -> N
     statuses = [(await sign_in(pair, _WRONG_KEY)).status_code for _ in range(3 * _MAX_FAILURES)]
     assert (statuses.count(429), 429 in statuses[:_MAX_FAILURES]) == (2 * _MAX_FAILURES, False), statuses
     assert (await sign_in(pair, pair.keys["api_key"])).status_code == 429
+
+
+async def test_many_wrong_sign_ins_at_once_are_limited_over_all_processes(tmp_path: Path, model_folder: Path) -> None:
+    """Issue 36: exactly ten keys are checked. Before, each process checked those that had arrived before the first one had failed."""
+    lend_model(model_folder, tmp_path / "home")
+    with run_server(tmp_path / "home", workers="4") as server:
+        responses = await asyncio.gather(*(sign_in(server, _WRONG_KEY) for _ in range(200)))
+
+        async def several_have_answered() -> bool:
+            return len(await count_requests(server)) > 1
+
+        await eventually(several_have_answered)
+        entries = server.client.get("/api/v1/audit?workspace_id=0&action=console.sign_in_failed").json()
+
+    assert Counter(response.status_code for response in responses) == {401: _MAX_FAILURES, 429: 200 - _MAX_FAILURES}
+    assert entries["meta"]["total"] == _MAX_FAILURES
 
 
 async def test_many_live_pages_leave_the_server_responsive(tmp_path: Path, model_folder: Path) -> None:

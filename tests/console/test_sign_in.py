@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import httpx2
 import pytest
 
-from tests.conftest import Instance
+from rookery.kernel.config import Settings
+from tests.conftest import Instance, run_instance
 from tests.console.browsing import ConsoleUser
 
 pytestmark = pytest.mark.embedded_store  # test_links.py opens every page on each record store
@@ -26,6 +28,47 @@ async def test_a_key_signs_in_and_out(instance: Instance) -> None:
         assert "first key" in await user.read("")
         await user.post("sign-out")
         assert (await user.get("memories")).headers["location"] == "./sign-in?next=memories"
+
+
+async def test_a_copied_cookie_is_refused_after_sign_out_in_every_process_and_after_a_restart(settings: Settings) -> None:
+    """Issue 36: before, a copy worked until its key ended or 12 hours had passed. The key itself can sign in again."""
+    async with run_instance(settings) as first, run_instance(settings) as second:
+        key = first.admin.key or ""
+        async with ConsoleUser(first.rookery) as user, ConsoleUser(second.rookery) as thief:
+            await user.sign_in(key)
+            copy = thief.http.cookies = httpx2.Cookies(user.http.cookies)
+            assert "first key" in await thief.read("settings")
+            await user.post("sign-out")
+            refused = await thief.get("settings")
+            await thief.post("switch", {"key": "0"})
+            still_refused = await thief.get("settings")
+            await user.sign_in(key)
+            assert "first key" in await user.read("settings")
+    async with run_instance(settings) as third, ConsoleUser(third.rookery) as thief:
+        thief.http.cookies = copy
+        after_restart = await thief.get("settings")
+
+    locations = [response.headers["location"] for response in (refused, still_refused, after_restart)]
+    assert locations == ["./sign-in?next=settings"] * 3
+
+
+async def test_a_sign_out_ends_its_key_in_every_cookie_of_the_session_and_no_other_key(instance: Instance, user: ConsoleUser) -> None:
+    """Issue 36: each key of a session is signed in by itself, and earlier cookies of the session have it too."""
+    other = await instance.workspace("Second")
+    key = await instance.api_key("*", workspace_id=other)
+    alone = httpx2.Cookies(user.http.cookies)
+    await user.sign_in(instance.admin.key or "")
+    await user.sign_in(key.key or "")
+    both = httpx2.Cookies(user.http.cookies)
+    await user.post("switch", {"key": "0"})
+    await user.post("sign-out")
+
+    async with ConsoleUser(instance.rookery) as thief:
+        thief.http.cookies = alone
+        assert (await thief.get("settings")).status_code == 303
+        thief.http.cookies = both
+        page = await thief.read("settings")
+    assert ("Workspace Second" in page, "Workspace default" in page) == (True, False)
 
 
 async def test_the_cookie_is_secure_on_https(instance: Instance) -> None:

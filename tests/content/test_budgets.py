@@ -60,6 +60,51 @@ async def test_two_servers_share_a_budget(content: Instance, content_settings: S
         assert Counter([(await call).status_code for call in calls]) == {200: 1, 429: 9}
 
 
+async def test_a_provider_that_bills_more_than_the_prompt_passes_no_budget_after_its_first_call(
+    content: Instance, content_settings: Settings, noon_clock: Clock, provider: ChatService
+) -> None:
+    """Issue 36: calls at the same time, also of another process, reserve what such a call costs. Before, each reserved its estimate."""
+    billed_more = {**_ONE_CALL, "model": "hidden-prompt"}
+    await content.admin.send("PUT", WORKSPACE_BUDGET, {"daily": 0.011})
+    async with run_instance(content_settings, noon_clock) as second:
+        assert (await content.admin.post(GENERATIONS, billed_more)).status_code == 200
+        callers = [content.admin, second.caller(content.admin.key)]
+        calls = [asyncio.create_task(caller.post(GENERATIONS, {**billed_more, "prompt": "wait"})) for caller in callers * 15]
+        await eventually(lambda: sum(call.done() for call in calls) >= 26)
+        reserved = (await _read_budget(content.admin))["reserved"]
+        provider.release()
+        statuses = Counter([(await call).status_code for call in calls])
+        budget = await _read_budget(content.admin)
+
+    assert statuses == {200: 4, 429: 26}
+    assert reserved == pytest.approx(4 * (1_995 + 206) / 1e6)
+    assert (budget["spent"], budget["reserved"]) == (pytest.approx(5 * 2_034 / 1e6, rel=0.001), 0.0)
+
+
+async def test_what_a_provider_billed_for_a_short_prompt_blocks_no_long_one(content_settings: Settings, provider: ChatService) -> None:
+    """Issue 36: a text that the provider adds to each prompt is reserved once. A week later, the estimate is reserved again."""
+    clock = FakeClock(datetime(2026, 11, 23, 12, tzinfo=UTC))
+    long_prompt = {"prompt": "wait" * 7_500, "max_tokens": 100, "model": "hidden-prompt"}
+    reserved = list[float]()
+    async with run_instance(content_settings, clock) as content:
+        await content.admin.send("PUT", WORKSPACE_BUDGET, {"daily": 0.02})
+        assert (await content.admin.post(GENERATIONS, {**_ONE_CALL, "model": "hidden-prompt"})).status_code == 200
+        for days in (0, 8):
+            clock.advance(days=days)
+            provider.is_released.clear()
+            call = asyncio.create_task(content.admin.post(GENERATIONS, long_prompt))
+            reserved.append(await eventually(lambda: _read_reserved(content.admin)))
+            provider.release()
+            assert (await call).status_code == 200
+
+    estimate = (30_000 // 3 + 5 + 200) / 1e6
+    assert reserved == [pytest.approx(estimate + 1_995 / 1e6), pytest.approx(estimate)]
+
+
+async def _read_reserved(caller: Caller) -> float:
+    return float((await _read_budget(caller))["reserved"])
+
+
 async def test_the_budget_of_a_key_is_its_own(content: Instance) -> None:
     """D-71: a key with a spent budget is refused, others of the workspace are not."""
     poor = await content.api_key("content.write", "content.read")

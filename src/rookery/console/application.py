@@ -61,7 +61,7 @@ class Console:
         self._ports = ports
         self._server = server
         self._templates = ConsoleTemplates(ports.clock)
-        self._cookies = SessionCookies(ports.db, ports.sealer, ports.clock)
+        self._cookies = SessionCookies(ports.db, ports.sealer, ports.clock, ports.sign_outs)
         self._sign_in = SignIn(ports, self._cookies, self._templates, self._open_client)
         self._views = [(compile_path(view.path)[0], view) for view in VIEWS]
 
@@ -99,7 +99,7 @@ class Console:
         return await (self._sign_in.sign_out(request) if path == "/sign-out" else self._sign_in.switch(request))
 
     async def _respond_to_visit(self, request: Request, path: str, base: str, stack: AsyncExitStack) -> Response:
-        session = self._cookies.read(request)
+        session = await self._cookies.read(request)
         if session is None:
             return self._send_to_sign_in(request, path, base)
         client = await stack.enter_async_context(self._open_client(request.scope, session.key))

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from rookery.access.audit_log import AuditLog
 from rookery.access.rate_limits import RateLimiter
+from rookery.console.sign_outs import SignOuts
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
 from rookery.kernel.sealing import Sealer
@@ -35,6 +36,7 @@ class ConsolePorts:
         sealer: Encrypts the session cookie.
         audit: Records sign-ins.
         limiter: Limits failed sign-ins.
+        sign_outs: Stores which sign-ins have ended.
         find_address: Returns the address of the client of an ASGI scope.
         has_docs: The API documentation is served.
         read_memory_file: Returns the memories of a file of another program, by its name and its text. It blocks.
@@ -44,6 +46,7 @@ class ConsolePorts:
     sealer: Sealer
     audit: AuditLog
     limiter: RateLimiter
+    sign_outs: SignOuts
     clock: Clock
     find_address: Callable[[Mapping[str, object]], str]
     organization: str

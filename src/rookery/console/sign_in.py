@@ -84,13 +84,13 @@ class SignIn:
         await record_action(self._ports, request, "console.signed_in", {}, own_key)
         entry = SignedInKey(key, str(getattr(own_key, "name", "")), own_key.workspace_name)
         response = _redirect(next_page)
-        await self._cookies.write(request, response, self._cookies.add_key(self._cookies.read(request), entry))
+        await self._cookies.write(request, response, self._cookies.add_key(await self._cookies.read(request), entry))
         return response
 
     async def sign_out(self, request: Request) -> Response:
-        """Forget the active key. If the session has another one, the pages use it."""
-        session = self._cookies.read(request)
-        remaining = None if session is None else session.remove_active()
+        """End the sign-in of the active key, also in copies of the cookie. If the session has another key, the pages use it."""
+        session = await self._cookies.read(request)
+        remaining = None if session is None else await self._cookies.sign_out(session)
         response = _redirect("" if remaining else "sign-in")
         if remaining is None:
             self._cookies.delete(request, response)
@@ -100,7 +100,7 @@ class SignIn:
 
     async def switch(self, request: Request) -> Response:
         """Use another key of the session."""
-        session = self._cookies.read(request)
+        session = await self._cookies.read(request)
         response = _redirect("" if session else "sign-in")
         index = (await _read_form(request)).get("key", "")
         if session is not None and index.isdecimal() and len(index) < _MAX_INDEX_CHARS:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -34,8 +34,9 @@ from rookery.content.models import (
     span_of,
 )
 from rookery.content.ports import FindKeyNames
-from rookery.content.prices import PriceList, compute_max_cost
+from rookery.content.prices import PriceList, add_overrun, compute_cost, estimate_max_usage, extend_overrun
 from rookery.content.store import budgets as store
+from rookery.content.store import overruns
 from rookery.kernel.clock import Clock, format_iso
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound, RookeryError
@@ -46,6 +47,8 @@ from rookery.usage.models import LedgerFilter, NamedUsage, UsageEntry, UsageKind
 from rookery.usage.wiring import UsageServices
 
 _MAX_LISTED_OVERRIDES = 2_000
+_OVERRUN_MEMORY = timedelta(days=7)
+"""Time for which reservations of a model are higher after a call that cost more than its estimate."""
 _CONTENT_KINDS = (UsageKind.GENERATION, UsageKind.JUDGE)
 
 
@@ -109,7 +112,7 @@ class Budgets:
             BudgetExhausted: Less is left of one of the budgets. The transaction must not be committed.
             ModelNotPriced: A budget applies, and the model has no price.
         """
-        amount, limits = self._compute_amount(tx, generation)
+        amount, limits = self._compute_amount(tx, generation, now)
         if amount == 0:
             return generation
         day = day_of(now)
@@ -120,7 +123,7 @@ class Budgets:
 
     def require_left(self, tx: Tx, generation: Generation, now: datetime) -> None:
         """Raise as `reserve` does if a call would not be covered now, and reserve nothing."""
-        amount, limits = self._compute_amount(tx, generation)
+        amount, limits = self._compute_amount(tx, generation, now)
         if amount:
             self._require_covered(tx, generation, limits, amount, now)
 
@@ -144,8 +147,13 @@ class Budgets:
         if first_error is not None:
             raise first_error
 
-    def settle(self, tx: Tx, generation: Generation, *, spent_nanos: int, now: datetime) -> None:
-        """Release the reservation of a generation, if it has one, and add what its call cost."""
+    def settle(self, tx: Tx, generation: Generation, *, spent_nanos: int, now: datetime, usage: TokenUsage | None = None) -> None:
+        """
+        Release the reservation of a generation, if it has one, and add what its call cost.
+
+        Args:
+            usage: What the provider billed. If it is more than was estimated, later calls of the model reserve more.
+        """
         released, day = generation.reserved_nanos, generation.reserved_on or day_of(now)
         if released or spent_nanos:
             for holder in _list_payers(generation.key_id):
@@ -154,6 +162,26 @@ class Budgets:
                     if not released:  # the span may have no row yet
                         store.reserve(tx, generation.workspace_id, holder, span, 0, limit=None)
                     store.settle(tx, generation.workspace_id, holder, span, released=released, spent=spent_nanos)
+
+        if usage is not None and spent_nanos:
+            self._learn(tx, generation, usage, spent_nanos, now)
+
+    def _learn(self, tx: Tx, generation: Generation, usage: TokenUsage, spent_nanos: int, now: datetime) -> None:
+        """If a call cost more than its estimate, store the excess that it would have had with the longest answer."""
+        price, estimated = self._prices.find(generation.model), _estimate_usage(generation)
+        if price is None or usage.is_estimated or spent_nanos <= (estimate_nanos := compute_cost(price, estimated)):
+            return
+        longest = replace(usage, output_tokens=max(usage.output_tokens, estimated.output_tokens))
+        earlier = overruns.find(tx, generation.workspace_id, generation.model, since=now - _OVERRUN_MEMORY)
+        overrun = extend_overrun(
+            earlier,
+            workspace_id=generation.workspace_id,
+            model=generation.model,
+            estimate_nanos=estimate_nanos,
+            cost_nanos=compute_cost(price, longest),
+            now=now,
+        )
+        overruns.put(tx, overrun)
 
     def release(self, tx: Tx, reservation: CallReservation) -> None:
         """Release the reservation of a call of which nothing is known."""
@@ -282,7 +310,7 @@ class Budgets:
 
         return await self._db.write(work)
 
-    def _compute_amount(self, tx: Tx, generation: Generation) -> tuple[int, Sequence[_Limit]]:
+    def _compute_amount(self, tx: Tx, generation: Generation, now: datetime) -> tuple[int, Sequence[_Limit]]:
         """Return the amount to reserve, and the budgets that the call counts against, in the order in which their rows are locked."""
         if generation.is_canned:
             return 0, ()
@@ -294,8 +322,8 @@ class Budgets:
             if any(limit.limit_nanos is not None for limit in limits):
                 raise ModelNotPriced(generation.model)
             return 0, limits
-        has_schema = generation.response_schema is not None
-        return compute_max_cost(price, generation.messages, max_tokens=generation.max_tokens, has_schema=has_schema), limits
+        overrun = overruns.find(tx, generation.workspace_id, generation.model, since=now - _OVERRUN_MEMORY)
+        return add_overrun(compute_cost(price, _estimate_usage(generation)), overrun), limits
 
     def _get_limit(self, overrides: Mapping[tuple[str, BudgetPeriod], BudgetOverride], holder: str, period: BudgetPeriod) -> int | None:
         override = overrides.get((holder, period))
@@ -382,6 +410,12 @@ class Budgets:
             before=_to_audit_fields(before),
             after=_to_audit_fields(after),
         )
+
+
+def _estimate_usage(generation: Generation) -> TokenUsage:
+    """Return the usage for which a call reserves."""
+    has_schema = generation.response_schema is not None
+    return estimate_max_usage(generation.messages, max_tokens=generation.max_tokens, has_schema=has_schema)
 
 
 def _list_payers(key_id: str) -> tuple[str, ...]:

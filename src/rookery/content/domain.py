@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from rookery.content.api import ContentApi
 from rookery.content.queued_work import GENERATE_JOB
-from rookery.content.store import batches, budgets, generations, reservations, templates
+from rookery.content.store import batches, budgets, generations, overruns, reservations, templates
 from rookery.content.wiring import ContentServices
 from rookery.kernel.domain import Domain
 from rookery.kernel.jobs import JobKind
@@ -50,7 +50,7 @@ def build(runtime: Runtime) -> Domain:
             PeriodicTask(name="abandoned calls without a generation", interval_s=5, run=services.metered_calls.release_abandoned),
             PeriodicTask(name="old generations", interval_s=3600, run=delete_old_generations),
         ],
-        purgers=[generations.purge, batches.purge, templates.purge, budgets.purge, reservations.purge],
+        purgers=[generations.purge, batches.purge, templates.purge, budgets.purge, overruns.purge, reservations.purge],
         probes={"generation": probe_provider} if services.generators.provider else {},
         start=start,
     )

@@ -250,7 +250,7 @@ class GenerationRunner:
             changed = _finish(stored, outcome, cost_nanos=cost_nanos, now=now) if is_current else _add_usage(stored, usage, cost_nanos)
             store.update_generation(tx, changed)
         payer = current if is_current else replace(current, reserved_nanos=0, reserved_on=None)
-        self._budgets.settle(tx, payer, spent_nanos=cost, now=now)
+        self._budgets.settle(tx, payer, spent_nanos=cost, now=now, usage=usage)
         has_ended = is_current and not changed.is_open
         if has_ended or usage is not None:
             self._budgets.add_usage(tx, changed, usage or NO_USAGE, cost_nanos=cost, has_ended=has_ended, now=now)

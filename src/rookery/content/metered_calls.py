@@ -158,5 +158,5 @@ class MeteredCalls:
             call = replace(call, reserved_nanos=reservation.amount_nanos, reserved_on=reservation.day)
         price, usage = self.budgets.prices.find(call.model), outcome.usage
         cost = 0 if usage is None or price is None else compute_cost(price, usage)
-        self.budgets.settle(tx, call, spent_nanos=cost, now=now)
+        self.budgets.settle(tx, call, spent_nanos=cost, now=now, usage=usage)
         self.budgets.add_usage(tx, call, usage or NO_USAGE, kind=UsageKind.JUDGE, cost_nanos=cost, has_ended=True, now=now)

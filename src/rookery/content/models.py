@@ -354,6 +354,23 @@ class Spending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CostOverrun:
+    """
+    The excess of the costs of a model's calls over their estimates, because the provider bills more than their texts.
+
+    Attributes:
+        factor_millis: The greatest ratio of cost to estimate, in thousandths.
+        extra_nanos: The greatest difference of cost and estimate.
+    """
+
+    workspace_id: int
+    model: str
+    factor_millis: int
+    extra_nanos: int
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallReservation:
     """
     The reserved cost of a running call that is no stored generation.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import select
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar, cast
 
@@ -31,6 +33,12 @@ _RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", *_MISSING_SQLSTATES})
 _DISK_FULL_SQLSTATE = "53100"
 _READ_ONLY_SQLSTATE = "25006"
 _SET_OPTION = "SELECT set_config(%(name)s, %(value)s, false)"
+
+
+class _PooledConnection(AsyncConnection[tuple[object, ...]]):
+    """A connection with the time at which it was opened."""
+
+    opened_s: float = 0.0
 
 
 class PostgresPool:
@@ -68,6 +76,7 @@ class PostgresPool:
         self._pool: AsyncConnectionPool[PostgresConnection] | None = None
         self._opening = asyncio.Lock()
         self._connection_error: psycopg.Error | None = None
+        self._drained_s = float("-inf")
         self._tasks: set[asyncio.Task[object]] = set()
 
     async def run(self, work: Callable[[PostgresConnection], Awaitable[T]]) -> T:
@@ -142,17 +151,35 @@ class PostgresPool:
                     open=False,
                     reconnect_timeout=_POOL_TIMEOUT_S,
                     configure=self._configure,
+                    check=self._check,
                     kwargs={**self._parameters, "autocommit": True, "connect_timeout": int(_POOL_TIMEOUT_S), **TCP_OPTIONS},
                 )
                 await pool.open()
                 self._pool = pool
         return self._pool
 
+    async def _check(self, connection: PostgresConnection) -> None:
+        """
+        Raise an error if the server closed *connection* while it was idle. Then the other idle connections are opened again too.
+
+        A closed connection is readable, which costs no round trip to see. It is also readable after a message, so the server is asked then.
+        """
+        poll = select.poll()
+        try:
+            poll.register(connection.fileno(), select.POLLIN)
+            if poll.poll(0):
+                await AsyncConnectionPool.check_connection(connection)
+        except psycopg.Error:
+            if self._pool is not None and cast("_PooledConnection", connection).opened_s > self._drained_s:
+                self._drained_s = time.monotonic()
+                await self._pool.drain()  # otherwise the pool would wait longer after each closed connection
+            raise
+
     def _make_connection_class(self) -> type[PostgresConnection]:
         """Return the class of connections that notes why the last one could not be opened. The pool itself only logs it."""
         pool = self
 
-        class Connection(AsyncConnection[tuple[object, ...]]):
+        class Connection(_PooledConnection):
             @classmethod
             async def connect(cls, *arguments: Any, **parameters: Any) -> Any:  # noqa: ANN401 - those of the base class
                 try:
@@ -161,6 +188,7 @@ class PostgresPool:
                     pool._connection_error = error
                     raise
                 pool._connection_error = None
+                connection.opened_s = time.monotonic()
                 return connection
 
         return Connection

@@ -16,6 +16,7 @@ from rookery.content.chat import ChatMessage
 from rookery.content.models import (
     BudgetOverride,
     CallReservation,
+    CostOverrun,
     Generation,
     GenerationBatch,
     GenerationSummary,
@@ -177,6 +178,17 @@ spending = Table(
     Column("spent_nanos", BigInteger, nullable=False),
 )
 SPENDING = Mapper(Spending, spending)
+
+overruns = Table(
+    "cost_overruns",
+    metadata,
+    Column("workspace_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("model", Text, primary_key=True),
+    Column("factor_millis", BigInteger, nullable=False),
+    Column("extra_nanos", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+)
+OVERRUNS = Mapper(CostOverrun, overruns)
 
 reservations = Table(
     "content_reservations",
