@@ -131,7 +131,8 @@ async def test_a_file_that_would_compute_for_long_is_read_in_part(user: ConsoleU
     """The first 5,000 entries of a file are read, and a long note is refused; both name the command that reads all."""
     entries = json.dumps([{"id": f"{number}", "memory": f"Fact {number}.", "user_id": "kim"} for number in range(5_001)])
     page = html.unescape((await user.post("memories/transfer", {"lines": entries, "file_name": "mem0.json", "check": "1"})).text)
-    assert "1 with faults" in page
+    assert "5\u202f000 memories can be imported, 1 with faults. Nothing was stored." in page
+    assert "choose the file again to import it" in page
     assert "only the first 5,000 entries are read; `rookery import` reads all" in page
     refused = await user.post("memories/transfer", {"lines": "word " * 50_000, "file_name": "book.md"})
     assert refused.status_code == 422

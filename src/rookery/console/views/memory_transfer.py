@@ -104,7 +104,7 @@ def _shorten(text: str) -> str:
 
 async def show_transfer(visit: Visit) -> Response:
     """Show the link of the export and the form of the import."""
-    return visit.render("memories/transfer.html", report=None, text="", file_name="")
+    return visit.render("memories/transfer.html", report=None, text="", file_name="", is_text_left_out=False)
 
 
 async def export_memories(visit: Visit) -> Response:
@@ -135,12 +135,15 @@ async def import_memories(visit: Visit) -> Response:
     if not report.is_check:
         for start in range(0, len(report.drafts), _BATCH_LINES):
             await _store(visit, report.drafts[start : start + _BATCH_LINES], report)
+    keeps_text = report.is_check or (is_note and report.failed > 0)
+    has_room = len(text) <= _MAX_REJECTED_CHARS
     return visit.render(
         "memories/transfer.html",
         status=200 if report.stored or report.is_check or not report.failed else 422,
         report=report,
-        text=text if report.is_check or (is_note and report.failed) else report.rejected_text,
-        file_name=file_name if report.is_check or (is_note and report.failed) else "",
+        text=(text if has_room else "") if keeps_text else report.rejected_text,
+        file_name=file_name if keeps_text and has_room else "",
+        is_text_left_out=report.is_check and not has_room,
     )
 
 
