@@ -119,12 +119,24 @@ async def test_files_of_other_programs_are_imported_once(user: ConsoleUser, name
 
 
 async def test_a_file_that_is_not_known_is_refused(user: ConsoleUser) -> None:
-    """What no reader knows is refused with the reason, also with a name that leaves its folder."""
+    """An unknown format is refused with the reason, also under a name that leaves its folder."""
     for name in ("../../etc/cron.d/x", "..", ".hidden", "x" * 5_000, "picture.png", "a\0b"):
         response = await user.post("memories/transfer", {"lines": "neither JSON nor notes", "file_name": name})
         assert response.status_code == 422, name
         assert "the file is neither JSON" in html.unescape(response.text)
     assert (await user.get("memories/export")).text == ""
+
+
+async def test_a_file_that_would_compute_for_long_is_read_in_part(user: ConsoleUser) -> None:
+    """The first 5,000 entries of a file are read, and a long note is refused; both name the command that reads all."""
+    entries = json.dumps([{"id": f"{number}", "memory": f"Fact {number}.", "user_id": "kim"} for number in range(5_001)])
+    page = html.unescape((await user.post("memories/transfer", {"lines": entries, "file_name": "mem0.json", "check": "1"})).text)
+    assert "5\u202f000 memories can be imported, 1 with faults. Nothing was stored." in page
+    assert "choose the file again to import it" in page
+    assert "only the first 5,000 entries are read; `rookery import` reads all" in page
+    refused = await user.post("memories/transfer", {"lines": "word " * 50_000, "file_name": "book.md"})
+    assert refused.status_code == 422
+    assert "the note has more than 200,000 characters; divide it, or use `rookery import`" in html.unescape(refused.text)
 
 
 async def test_a_chosen_file_is_imported(person: BrowserUser, server: Server) -> None:

@@ -6,7 +6,15 @@ import json
 
 import pytest
 
-from tests.upgrade_check.comparisons import Comparison, compare_outcomes, compare_readings, describe_difference, render_json, render_table
+from tests.upgrade_check.comparisons import (
+    ANNOUNCED,
+    Comparison,
+    compare_outcomes,
+    compare_readings,
+    describe_difference,
+    render_json,
+    render_table,
+)
 from tests.upgrade_check.versions import resolve_commit
 
 
@@ -36,6 +44,21 @@ def test_an_answer_that_is_missing_is_a_difference() -> None:
     (comparison,) = compare_readings("clean stop", {"plans": [1]}, {})
 
     assert comparison.difference == "answer: [1] before, None now"
+
+
+def test_only_the_announced_value_replaces_an_older_one() -> None:
+    """An announced change is no difference; another value in its place is one, and so are the other elements of the answer."""
+    ((name, number), (before, now)), *_ = ANNOUNCED.items()
+    old = ["200"] * number + [before, "200"]
+    for values, difference in (
+        (["200"] * number + [now, "200"], ""),
+        (["200"] * number + ["500", "200"], f"[{number}]: '{now}' before, '500' now"),
+        (["200"] * number + [now, now], f"[{number + 1}]: '200' before, '{now}' now"),
+    ):
+        (comparison,) = compare_readings("clean stop", {name: old}, {name: values})
+        assert comparison.difference == difference
+    (other,) = compare_readings("clean stop", {"another": old}, {"another": ["200"] * number + [now, "200"]})
+    assert other.difference == f"[{number}]: '{before}' before, '{now}' now"
 
 
 def test_the_table_has_a_row_for_each_comparison_and_names_the_differences() -> None:

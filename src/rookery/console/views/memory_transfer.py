@@ -51,7 +51,7 @@ class _Draft:
 
 
 @dataclass(slots=True)
-class ImportReport:
+class MemoryImportReport:
     """
     The result of an import, or of a check that stores nothing.
 
@@ -88,7 +88,7 @@ class ImportReport:
 
     @property
     def rejected_text(self) -> str:
-        """What was not stored, one a line, in its order."""
+        """The texts that were not stored, one per line, in their order."""
         return "\n".join(text for _, text in sorted(self.rejected))
 
     @property
@@ -104,7 +104,7 @@ def _shorten(text: str) -> str:
 
 async def show_transfer(visit: Visit) -> Response:
     """Show the link of the export and the form of the import."""
-    return visit.render("memories/transfer.html", report=None, text="", file_name="")
+    return visit.render("memories/transfer.html", report=None, text="", file_name="", is_text_left_out=False)
 
 
 async def export_memories(visit: Visit) -> Response:
@@ -126,7 +126,7 @@ async def import_memories(visit: Visit) -> Response:
     text, file_name = form.get_text("lines"), form.get("file_name")
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     values = [_parse_line(line) for _, line in lines[:_MAX_LINES]]
-    report = ImportReport(is_check=bool(form.get("check")))
+    report = MemoryImportReport(is_check=bool(form.get("check")))
     is_note = file_name.lower().endswith(_NOTE_SUFFIXES)
     if not is_note and any(isinstance(value, dict) and "content" in value and value.keys() <= _LINE_FIELDS for value in values):
         _read_lines(lines, values, report)
@@ -135,12 +135,15 @@ async def import_memories(visit: Visit) -> Response:
     if not report.is_check:
         for start in range(0, len(report.drafts), _BATCH_LINES):
             await _store(visit, report.drafts[start : start + _BATCH_LINES], report)
+    keeps_text = report.is_check or (is_note and report.failed > 0)
+    has_room = len(text) <= _MAX_REJECTED_CHARS
     return visit.render(
         "memories/transfer.html",
         status=200 if report.stored or report.is_check or not report.failed else 422,
         report=report,
-        text=text if report.is_check or (is_note and report.failed) else report.rejected_text,
-        file_name=file_name if report.is_check or (is_note and report.failed) else "",
+        text=(text if has_room else "") if keeps_text else report.rejected_text,
+        file_name=file_name if keeps_text and has_room else "",
+        is_text_left_out=report.is_check and not has_room,
     )
 
 
@@ -153,7 +156,7 @@ def _parse_line(line: str) -> dict[str, object] | str:
     return cast("dict[str, object]", value) if isinstance(value, dict) else "is not a JSON object"
 
 
-def _read_lines(lines: Sequence[tuple[int, str]], values: Sequence[dict[str, object] | str], report: ImportReport) -> None:
+def _read_lines(lines: Sequence[tuple[int, str]], values: Sequence[dict[str, object] | str], report: MemoryImportReport) -> None:
     for (number, line), value in zip(lines, values, strict=False):
         if isinstance(value, str):
             report.reject(number, f"Line {number}", value, line)
@@ -163,21 +166,18 @@ def _read_lines(lines: Sequence[tuple[int, str]], values: Sequence[dict[str, obj
         report.reject(number, f"Line {number}", f"only the first {_MAX_LINES} lines are read: {line[:40]!r}", line)
 
 
-async def _read_file(visit: Visit, file_name: str, text: str, report: ImportReport) -> None:
+async def _read_file(visit: Visit, file_name: str, text: str, report: MemoryImportReport) -> None:
     """Read a file of another program, or notes."""
-    found = await asyncio.to_thread(visit.ports.read_memory_file, file_name, text)
-    report.recognised, report.warnings = found.recognised or "", found.warnings[:_MAX_SHOWN_FAULTS]
-    for number, (place, body) in enumerate(found.drafts, 1):
-        draft = _Draft(number=number, place=place[:1].upper() + place[1:], text=json.dumps(body, ensure_ascii=False), body=body)
-        if number > _MAX_LINES:
-            report.reject(number, draft.place, f"only the first {_MAX_LINES} memories are stored", draft.text)
-        else:
-            report.drafts.append(draft)
-    for number, (place, reason) in enumerate(found.rejected):
+    file = await asyncio.to_thread(visit.ports.read_memory_file, file_name, text)
+    report.recognised, report.warnings = file.recognised or "", file.warnings[:_MAX_SHOWN_FAULTS]
+    for number, (place, body) in enumerate(file.drafts, 1):
+        text_of_body = json.dumps(body, ensure_ascii=False)
+        report.drafts.append(_Draft(number=number, place=place[:1].upper() + place[1:], text=text_of_body, body=body))
+    for number, (place, reason) in enumerate(file.rejected):
         report.reject(number, place[:1].upper() + place[1:], reason, "")
 
 
-async def _store(visit: Visit, drafts: Sequence[_Draft], report: ImportReport) -> None:
+async def _store(visit: Visit, drafts: Sequence[_Draft], report: MemoryImportReport) -> None:
     """Store one batch. Each memory is accepted or rejected on its own."""
     results = (await visit.client.memory.remember_batch(memories=[draft.body for draft in drafts])).results
     for draft, result in zip(drafts, results, strict=True):

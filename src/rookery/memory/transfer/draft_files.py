@@ -16,6 +16,13 @@ from rookery.memory.transfer.formats import ImportSource, open_source
 from rookery.memory.transfer.items import ImportedMemory, RejectedItem
 
 _FIELDS = ("content", "type", "org", "project", "agent_id", "session_id", "confidence", "source")
+MAX_DRAFTS = 5_000
+"""Maximum items that are read of one file, so that a request does not compute for minutes."""
+
+_MAX_NOTE_CHARS = 200_000
+"""Maximum characters of a note, whose Markdown is parsed as a whole."""
+
+_NOTE_SUFFIXES = (".md", ".markdown")
 _MAX_NAME_CHARS = 100
 _DEFAULT_NAME = "memories.json"
 
@@ -40,8 +47,12 @@ class FileDrafts:
 
 def read_draft_file(name: str, text: str) -> FileDrafts:
     """Return the memories of a text that `rookery import` would read from a file of this name."""
+    file_name = _build_file_name(name)
+    if file_name.lower().endswith(_NOTE_SUFFIXES) and len(text) > _MAX_NOTE_CHARS:
+        reason = f"the note has more than {_MAX_NOTE_CHARS:,} characters; divide it, or use `rookery import`"
+        return FileDrafts(rejected=[(file_name, reason)])
     with TemporaryDirectory(prefix="rookery-import-") as folder:
-        path = Path(folder) / _build_file_name(name)
+        path = Path(folder) / file_name
         path.write_text(text, encoding="utf-8", errors="replace")
         try:
             return _read(path)
@@ -58,20 +69,23 @@ def _build_file_name(name: str) -> str:
 def _read(path: Path) -> FileDrafts:
     source = ImportSource(path=path, standard_input=BytesIO(), default_time=utc_now())
     with open_source(source) as reader:
-        found = FileDrafts()
-        for item in reader:
+        file = FileDrafts()
+        for number, item in enumerate(reader, 1):
+            if number > MAX_DRAFTS:
+                file.rejected.append((item.location, f"only the first {MAX_DRAFTS:,} entries are read; `rookery import` reads all"))
+                break
             match item.content:
                 case RejectedItem():
-                    found.rejected.append((item.location, item.content.reason))
+                    file.rejected.append((item.location, item.content.reason))
                 case ImportedMemory() if item.content.memory.archived_at is not None:
-                    found.rejected.append((item.location, "it is archived; `rookery import` stores archived memories"))
+                    file.rejected.append((item.location, "it is archived; `rookery import` stores archived memories"))
                 case ImportedMemory():
                     # The project of an instruction file is the name of its folder, which is not known here.
                     memory = item.content.memory
-                    found.drafts.append((item.location, dict(_to_body(memory, has_project=memory.project != path.parent.name))))
+                    file.drafts.append((item.location, dict(_to_body(memory, has_project=memory.project != path.parent.name))))
                 case _:
                     pass  # the history of a memory
-        return FileDrafts(reader.progress.recognised, found.drafts, found.rejected, list(reader.progress.warnings))
+        return FileDrafts(reader.progress.recognised, file.drafts, file.rejected, list(reader.progress.warnings))
 
 
 def _to_body(memory: Memory, *, has_project: bool) -> Mapping[str, object]:
