@@ -252,7 +252,7 @@ def _run_openapi_generator(language: str, document: Path, folder: Path) -> None:
             run([*fetch, f"-Dartifact={_GENERATOR}", f"-DoutputDirectory={TOOLS}"], folder)
         except subprocess.CalledProcessError as error:
             raise Skipped(f"Maven could not fetch {_GENERATOR}") from error
-    run(["java", "-Xmx1500m", "-jar", jar, "generate", "-g", language, "-i", document, "-o", folder / "client"], folder)
+    run(["java", "-Xmx3g", "-jar", jar, "generate", "-g", language, "-i", document, "-o", folder / "client"], folder)
 
 
 def _install_go_generator(name: str, folder: Path) -> Path:
