@@ -169,13 +169,13 @@ def _name_nullable_objects(schemas: dict[str, Schema], models: Collection[str], 
 
 def _list_parts(schemas: Mapping[str, Schema], names: Iterable[str]) -> list[str]:
     """Return the names, and those of all schemas to which these refer."""
-    found, pending = dict[str, None](), sorted(names)
+    reachable, pending = dict[str, None](), sorted(names)
     while pending:
         name = pending.pop()
-        if name not in found:
-            found[name] = None
+        if name not in reachable:
+            reachable[name] = None
             pending += [reference.removeprefix(_REFERENCE_PREFIX) for reference in _iter_references(schemas[name])]
-    return list(found)
+    return list(reachable)
 
 
 def _iter_references(value: object, skipped: Collection[Schema] = ()) -> Iterator[str]:
