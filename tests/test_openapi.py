@@ -92,6 +92,36 @@ def test_objects_that_may_be_given_as_text_are_documented(document: Schema) -> N
     assert not validator.is_valid({**plan, "phases": [5]})
 
 
+def test_a_text_in_place_of_an_object_has_the_limits_of_its_field(document: Schema) -> None:
+    """Issue 36: what the description allows, the server accepts: no empty or longer name, criterion or summary."""
+    schemas = cast("dict[str, Schema]", cast("Schema", document["components"])["schemas"])
+    fields = {"CriterionBody": "text", "TaskBody": "name", "PhaseBody": "name", "TemplateCriterion": "text", "TemplateTask": "name"}
+    checked = 0
+    for where, schema in _iter_schemas(document):
+        texts = [part for part in cast("list[Schema]", schema.get("anyOf", [])) if part.get("type") == "string"]
+        for part in cast("list[Schema]", schema.get("anyOf", [])):
+            name = str(part.get("$ref")).rpartition("/")[2]
+            if name in fields:
+                limits = cast("dict[str, Schema]", schemas[name]["properties"])[fields[name]]
+                assert [(text["minLength"], text["maxLength"]) for text in texts] == [(1, limits["maxLength"])], where
+                checked += 1
+            elif name == "NotesBody":
+                summary = cast("dict[str, Schema]", schemas[name]["properties"])["summary"]
+                assert [(text["minLength"], text["maxLength"]) for text in texts] == [(1, summary["maxLength"])], where
+                checked += 1
+    assert checked > 10
+
+
+def test_the_end_and_the_stream_of_an_mcp_session_require_its_id(document: Schema) -> None:
+    """Issue 36: without Mcp-Session-Id the server refuses them, so the description requires it."""
+    header = cast("dict[str, dict[str, Schema]]", document["components"])["parameters"]["Mcp-Session-Id"]
+    assert (header["in"], header["required"]) == ("header", True)
+    for path, method, operation in _iter_operations(document):
+        is_session = path in {"/mcp", "/mcp/{serverId}"} and method in {"get", "delete"}
+        reference = {"$ref": "#/components/parameters/Mcp-Session-Id"}
+        assert (reference in cast("list[Schema]", operation.get("parameters", []))) == is_session, f"{method} {path}"
+
+
 def test_descriptions_are_for_readers_of_the_api(document: Schema) -> None:
     """House 5.7: descriptions cite no decisions and no class attributes, and no size is rounded down to 0."""
     texts = [str(schema["description"]) for schema in _iter_objects(document) if isinstance(schema.get("description"), str)]

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from rookery.reference.components import OR_NULL, OR_NULL_SUFFIX
+
 Schema = Mapping[str, object]
 
 _PREFIX = "#/components/schemas/"
@@ -36,9 +38,15 @@ def get_reference(schema: Schema) -> str | None:
     """Return the name of the component that *schema* refers to, directly or as the only part of `allOf`."""
     reference = schema.get("$ref")
     if isinstance(reference, str):
-        return reference.removeprefix(_PREFIX)
-    parts = cast("Sequence[Schema]", schema.get("allOf", ()))
-    return get_reference(parts[0]) if len(parts) == 1 else None
+        return reference.removeprefix(_PREFIX).removesuffix(OR_NULL_SUFFIX)
+    part = _get_only_part(schema)
+    return None if part is None else get_reference(part)
+
+
+def _get_only_part(schema: Schema) -> Schema | None:
+    """Return the only part of `allOf`, beside the note that it may be null."""
+    parts = [part for part in cast("Sequence[Schema]", schema.get("allOf", ())) if part != OR_NULL]
+    return parts[0] if len(parts) == 1 else None
 
 
 class TypeWriter:
@@ -67,6 +75,7 @@ class TypeWriter:
         name = get_reference(schema)
         if name is not None:
             return self._write_component(name)
+        schema = _get_only_part(schema) or schema
         choices = [*cast("Sequence[Schema]", schema.get("anyOf", ())), *cast("Sequence[Schema]", schema.get("oneOf", ()))]
         if choices:
             types = [part for choice in choices for part in self._split(self.write(choice))]

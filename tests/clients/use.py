@@ -16,15 +16,19 @@ from rookery_api_client.models import (
     Error,
     RecallBody,
     RememberBody,
-    RememberBodyMetadata,
+    RememberBodyMetadataType0,
     ToolCallRequest,
-    ToolCallRequestArguments,
+    ToolCallRequestArgumentsType0,
 )
 
 client = AuthenticatedClient(base_url=sys.argv[1], token=os.environ["ROOKERY_KEY"])
 metadata = {"user_id": "u_17"}
 body = RememberBody(
-    content="The build runs on Tuesdays.", type_="fact", tags=["build"], metadata=RememberBodyMetadata.from_dict(metadata), wait_ms=5000
+    content="The build runs on Tuesdays.",
+    type_="fact",
+    tags=["build"],
+    metadata=RememberBodyMetadataType0.from_dict(metadata),
+    wait_ms=5000,
 )
 stored = remember.sync(client=client, body=body)
 recalled = recall.sync(client=client, body=RecallBody(query="When does the build run?"))
@@ -36,7 +40,7 @@ assert "Henry David Thoreau" in str(resource.content.to_dict())
 changed = update_memory.sync(stored.id, client=client, body=ChangeBody(content="The build runs on Fridays."))
 assert (changed.content, changed.tags) == ("The build runs on Fridays.", ["build"])
 assert archive_memory.sync(stored.id, client=client).state == "archived"
-arguments = ToolCallRequestArguments.from_dict({"title": "walden"})
+arguments = ToolCallRequestArgumentsType0.from_dict({"title": "walden"})
 assert call_tool.sync(client=client, body=ToolCallRequest(server="library", tool="find_book", arguments=arguments)).success
 error = recall.sync(client=AuthenticatedClient(base_url=sys.argv[1], token="unknown"), body=RecallBody(query="anything"))
 assert isinstance(error, Error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -16,7 +16,7 @@ from rookery.app import build_route_table
 from rookery.kernel.config import Settings
 from rookery.kernel.http.routes import RouteEndpoint
 from rookery.reference.downgrade import Schema
-from rookery.reference.examples import Examples, load_packaged_examples
+from rookery.reference.examples import Examples, iter_parts, load_packaged_examples
 from rookery.reference.openapi import build_document
 from rookery.reference.operation_names import documented_routes
 from rookery.wiring import build_platform
@@ -25,6 +25,22 @@ from tests.openapi_check import as_json_schema
 from tests.reference.recording.story import UNRECORDED, record_story
 
 _HINT = "run make examples, and review the changes"
+
+_OTHER_FORMATS = {
+    "get /.well-known/ai-catalog.json",
+    "get /.well-known/mcp-servers.json",
+    "get /api/docs/openapi",
+    "get /api/v1/mcp/servers/{serverId}/openapi.json",
+    "get /mcp/server-card",
+    "get /mcp/{serverId}/server-card",
+    "get /oauth/client.json",
+    "get /v0.1/servers",
+    "get /v0.1/servers/{name}/versions",
+    "get /v0.1/servers/{name}/versions/{version}",
+    "post /mcp",
+    "post /mcp/{serverId}",
+}
+"""Operations whose whole answer has the format of another specification, which is not repeated."""
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +104,23 @@ def test_each_example_is_valid_against_its_schema(document: Schema) -> None:
             assert errors == [], where
 
 
+def test_each_field_of_a_recorded_answer_is_documented(document: Schema) -> None:
+    """Issue 36: clients of generators drop undocumented fields. A JSON object of the caller's own may have any fields."""
+    schemas = cast("dict[str, dict[str, Schema]]", document["components"])["schemas"]
+    free_answers, checked = set[str](), 0
+    for where, media in _media(document):
+        name, _, part = where.rpartition(" ")
+        if part == "body" or not isinstance(media.get("example"), dict):
+            continue
+        if any("properties" in schema for schema in iter_parts(cast("Schema", media["schema"]), schemas)):
+            assert list(_iter_undocumented(media["example"], [cast("Schema", media["schema"])], schemas)) == [], where
+            checked += 1
+        else:
+            free_answers.add(name)
+    assert free_answers <= _OTHER_FORMATS, free_answers - _OTHER_FORMATS
+    assert checked > 150
+
+
 def test_examples_contain_no_secrets_and_no_names_of_the_recording_machine(examples: Examples) -> None:
     """Issue 7: everybody who may read the documentation sees them."""
     text = str(examples)
@@ -105,6 +138,23 @@ def _media(document: Schema) -> Iterator[tuple[str, Schema]]:
             bodies = {"body": cast("Schema", operation.get("requestBody", {})), **cast("dict[str, Schema]", operation["responses"])}
             for name, content in bodies.items():
                 yield from ((f"{method} {path} {name}", media) for media in cast("dict[str, Schema]", content.get("content", {})).values())
+
+
+def _iter_undocumented(value: object, alternatives: list[Schema], schemas: Mapping[str, Schema], where: str = "") -> Iterator[str]:
+    """Yield the places of fields that no alternative has, in objects of which fields are documented."""
+    parts = [part for schema in alternatives for part in iter_parts(schema, schemas)]
+    if isinstance(value, list):
+        items = [cast("Schema", part["items"]) for part in parts if "items" in part]
+        for number, item in enumerate(cast("list[object]", value)):
+            yield from _iter_undocumented(item, items, schemas, f"{where}/{number}")
+    elif isinstance(value, dict):
+        fields = [cast("dict[str, Schema]", part["properties"]) for part in parts if "properties" in part]
+        others = [cast("Schema", part["additionalProperties"]) for part in parts if isinstance(part.get("additionalProperties"), dict)]
+        for name, member in cast("Schema", value).items():
+            documented = [group[name] for group in fields if name in group] or others
+            if fields and not documented:
+                yield f"{where}/{name}"
+            yield from _iter_undocumented(member, documented, schemas, f"{where}/{name}")
 
 
 def _list_differences(one: object, other: object, where: str = "") -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import takewhile
 from typing import Literal, cast
 
@@ -74,6 +74,10 @@ class Components:
         types = {name: schema.get("type", "object") for name, schema in self.schemas.items()}
         for schema in (*self.schemas.values(), *self._with_defaults.values()):
             _add_types(schema, types)
+        answers = {self._names[reference] for (_, mode), reference in self._refs.items() if mode == "serialization"}
+        _name_nullable_objects(
+            self.schemas, frozenset(self._names[name] for name in self._refs.values()), _list_parts(self.schemas, answers)
+        )
         for schema in self.schemas.values():
             _relax_required(schema)
 
@@ -90,6 +94,11 @@ class Components:
         schema = self._with_defaults[self.name(model, mode)]
         return cast("Mapping[str, Schema]", schema.get("properties", {})), frozenset(cast("list[str]", schema.get("required", [])))
 
+
+OR_NULL: Schema = {"description": "Or null."}
+"""The second part of an enumeration that may be null."""
+
+OR_NULL_SUFFIX = "OrNull"
 
 _DATA_KEYWORDS = frozenset({"default", "example", "examples", "enum", "const"})
 
@@ -129,6 +138,58 @@ def _add_types(value: object, types: Mapping[str, object]) -> None:
         for name, item in schema.items():
             if name not in _DATA_KEYWORDS:
                 _add_types(item, types)
+
+
+def _name_nullable_objects(schemas: dict[str, Schema], models: Collection[str], answers: Collection[str]) -> None:
+    """
+    Let each field of an answer that may be null refer to a schema that allows null.
+
+    openapi-python-client 0.29.1 reads `nullable` neither beside a reference nor beside an enum, and fails on an answer with null. An object
+    that is used without null, too, gets a second schema with the suffix OrNull. An enumeration gets a second part, so it becomes a text.
+
+    Args:
+        models: Names of the schemas that bodies and responses are.
+        answers: Names of the schemas that occur in responses.
+    """
+    fields = [field for name in answers for field in cast("dict[str, Schema]", schemas[name].get("properties", {})).values()]
+    nullable_fields = [field for field in fields if is_null_disputed(field)]
+    plain_uses = {reference for schema in schemas.values() for reference in _iter_references(schema, nullable_fields)}
+    for field in nullable_fields:
+        if "enum" in field:
+            field["allOf"] = [{"type": field["type"], "enum": field.pop("enum")}]
+        parts = cast("list[Schema]", field["allOf"])
+        if field["type"] == "object" and len(parts) == 1 and "$ref" in parts[0]:
+            name = str(parts[0]["$ref"]).removeprefix(_REFERENCE_PREFIX)
+            own_name = f"{name}{OR_NULL_SUFFIX}" if name in models or parts[0]["$ref"] in plain_uses else name
+            schemas[own_name] = {**schemas[name], "title": own_name, "nullable": True}
+            field["allOf"] = [{"$ref": _REFERENCE_PREFIX + own_name}]
+        else:
+            field["allOf"] = [*parts, dict(OR_NULL)]
+
+
+def _list_parts(schemas: Mapping[str, Schema], names: Iterable[str]) -> list[str]:
+    """Return the names, and those of all schemas to which these refer."""
+    reachable, pending = dict[str, None](), sorted(names)
+    while pending:
+        name = pending.pop()
+        if name not in reachable:
+            reachable[name] = None
+            pending += [reference.removeprefix(_REFERENCE_PREFIX) for reference in _iter_references(schemas[name])]
+    return list(reachable)
+
+
+def _iter_references(value: object, skipped: Collection[Schema] = ()) -> Iterator[str]:
+    """Yield the references in a schema, without those in some of its fields."""
+    if isinstance(value, list):
+        for item in cast("list[object]", value):
+            yield from _iter_references(item, skipped)
+    elif isinstance(value, dict) and not any(value is field for field in skipped):
+        schema = cast("Schema", value)
+        if isinstance(schema.get("$ref"), str):
+            yield str(schema["$ref"])
+        for name, item in schema.items():
+            if name not in _DATA_KEYWORDS:
+                yield from _iter_references(item, skipped)
 
 
 def _relax_required(schema: Schema) -> None:

@@ -84,7 +84,7 @@ def _add_content_example(target: Schema, value: object, schemas: Mapping[str, Sc
 
 
 def _omit_disputed_nulls(value: object, schema: Schema, schemas: Mapping[str, Schema]) -> object:
-    parts = list(_iter_parts(schema, schemas))
+    parts = list(iter_parts(schema, schemas))
     if isinstance(value, list):
         items = next((cast("Schema", part["items"]) for part in parts if "items" in part), Schema())
         return [_omit_disputed_nulls(item, items, schemas) for item in cast("list[object]", value)]
@@ -100,12 +100,12 @@ def _omit_disputed_nulls(value: object, schema: Schema, schemas: Mapping[str, Sc
     return result
 
 
-def _iter_parts(schema: Schema, schemas: Mapping[str, Schema]) -> Iterator[Schema]:
+def iter_parts(schema: Schema, schemas: Mapping[str, Schema]) -> Iterator[Schema]:
     """Yield a schema, what it refers to, and its alternatives."""
     yield schema
     reference = schema.get("$ref")
     if isinstance(reference, str):
-        yield from _iter_parts(schemas.get(reference.rpartition("/")[2], {}), schemas)
+        yield from iter_parts(schemas.get(reference.rpartition("/")[2], {}), schemas)
     for keyword in ("allOf", "anyOf", "oneOf"):
         for part in cast("list[Schema]", schema.get(keyword, [])):
-            yield from _iter_parts(part, schemas)
+            yield from iter_parts(part, schemas)

@@ -65,8 +65,11 @@ _REQUEST_HEADERS: Mapping[str, tuple[str, Schema]] = {
         _TEXT_SCHEMA,
     ),
     "Last-Event-ID": ("The id of the last event that the client has received. The stream continues after it.", _TEXT_SCHEMA),
+    "Mcp-Session-Id": ("The id of the session, as `initialize` returned it.", _TEXT_SCHEMA),
     "Cache-Control": ("`no-cache` prevents a cached result.", _TEXT_SCHEMA),
 }
+
+_REQUIRED_HEADERS = frozenset({"Mcp-Session-Id"})
 
 
 def path_parameter(name: str) -> Schema:
@@ -84,7 +87,7 @@ def path_parameter(name: str) -> Schema:
 def header_components() -> dict[str, Schema]:
     """Return every request header by the name of its component."""
     return {
-        name: {"name": name, "in": "header", "required": False, "description": description, "schema": dict(schema)}
+        name: {"name": name, "in": "header", "required": name in _REQUIRED_HEADERS, "description": description, "schema": dict(schema)}
         for name, (description, schema) in _REQUEST_HEADERS.items()
     }
 

@@ -82,10 +82,13 @@ class PromptRequest(RequestModel):
 
 class Tool(ResponseModel):
     """
-    A tool as its server lists it. Other protocol fields, such as title, outputSchema and annotations, are included.
+    A tool as its server lists it. Other protocol fields, such as icons, are included.
 
     Attributes:
         inputSchema: The JSON Schema of its arguments.
+        title: The name for people.
+        outputSchema: The JSON Schema of the structured content of its results.
+        annotations: Hints on its effect, such as `readOnlyHint`.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -93,6 +96,9 @@ class Tool(ResponseModel):
     name: str
     description: str = ""
     inputSchema: dict[str, object]  # noqa: N815 - the protocol's name
+    title: Annotated[str | None, OMITTED_IF_NONE] = None
+    outputSchema: Annotated[dict[str, object] | None, OMITTED_IF_NONE] = None  # noqa: N815 - the protocol's name
+    annotations: Annotated[dict[str, object] | None, OMITTED_IF_NONE] = None
 
 
 class Resource(ResponseModel):
@@ -243,6 +249,21 @@ class PromptList(ResponseModel):
     count: int
 
 
+class PromptMessage(ResponseModel):
+    """
+    A message of a prompt, as its server returns it.
+
+    Attributes:
+        role: `user` or `assistant`.
+        content: A block of content, such as `{"type": "text", "text": "…"}`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    role: str
+    content: dict[str, object]
+
+
 class PromptResponse(ResponseModel):
     """
     One prompt with its arguments filled in.
@@ -254,7 +275,7 @@ class PromptResponse(ResponseModel):
     server: str
     prompt: str
     description: str | None = None
-    messages: list[object]
+    messages: list[Annotated[object, JsonSchemaOf(PromptMessage)]]
     meta: Annotated[dict[str, object] | None, OMITTED_IF_NONE, Field(serialization_alias="_meta")] = None
 
 

@@ -120,9 +120,10 @@ class DeliveriesQuery(PageQuery):
     """Filters of the list of deliveries."""
 
     status: Annotated[DeliveryState | None, Field(description="Only deliveries in this state.")] = None
-    state: Annotated[DeliveryState | None, Field(description="The earlier name of `status`.", json_schema_extra={"deprecated": True})] = (
-        None
-    )
+    state: Annotated[
+        DeliveryState | None,
+        Field(description="The earlier name of `status`. Send only one of them.", json_schema_extra={"deprecated": True}),
+    ] = None
     type: Annotated[str | None, Field(max_length=_MAX_EVENT_NAME_LENGTH, description="Only deliveries of this event.")] = None
     since: Annotated[Timestamp | None, Field(description="Only deliveries created at this time or later.")] = None
 

@@ -1131,7 +1131,7 @@ class Prompt(Model):
     server: str
     prompt: str
     description: str | None = None
-    messages: list[object]
+    messages: list[PromptMessage]
     meta: dict[str, object] | None = Field(default=None, alias="_meta")
 
 
@@ -1141,6 +1141,15 @@ class PromptList(Model):
     server: str
     prompts: list[dict[str, object]]
     count: int
+
+
+class PromptMessage(Model):
+    """A message of a prompt, as its server returns it."""
+
+    role: str
+    """`user` or `assistant`."""
+    content: dict[str, object]
+    """A block of content, such as `{"type": "text", "text": "…"}`."""
 
 
 class PromptTemplate(Model):
@@ -1849,13 +1858,19 @@ class Tokens(Model):
 
 
 class Tool(Model):
-    """A tool as its server lists it. Other protocol fields, such as title, outputSchema and annotations, are included."""
+    """A tool as its server lists it. Other protocol fields, such as icons, are included."""
 
     name: str
     description: str | None = None
     """Default: `""`."""
     input_schema: dict[str, object] = Field(alias="inputSchema")
     """The JSON Schema of its arguments."""
+    title: str | None = None
+    """The name for people."""
+    output_schema: dict[str, object] | None = Field(default=None, alias="outputSchema")
+    """The JSON Schema of the structured content of its results."""
+    annotations: dict[str, object] | None = None
+    """Hints on its effect, such as `readOnlyHint`."""
 
 
 class ToolCallResponse(Model):
@@ -2473,6 +2488,7 @@ __all__ = [
     "Progress",
     "Prompt",
     "PromptList",
+    "PromptMessage",
     "PromptTemplate",
     "PromptTemplateVersion",
     "PromptVariable",

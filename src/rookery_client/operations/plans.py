@@ -431,7 +431,7 @@ class PlansOperations:
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             status: Only tasks in this state.
-            state: The earlier name of `status`.
+            state: The earlier name of `status`. Send only one of them.
         """
         return self._session.send_page(Call(
             operation="list_phase_tasks", method="GET",
@@ -495,7 +495,7 @@ class PlansOperations:
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             status: Only tasks in this state.
-            state: The earlier name of `status`.
+            state: The earlier name of `status`. Send only one of them.
             plan: The slug or id of a plan.
             session_id: The session in which the work is done.
         """
@@ -1150,7 +1150,7 @@ class AsyncPlansOperations:
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             status: Only tasks in this state.
-            state: The earlier name of `status`.
+            state: The earlier name of `status`. Send only one of them.
         """
         return await self._session.send_page(Call(
             operation="list_phase_tasks", method="GET",
@@ -1214,7 +1214,7 @@ class AsyncPlansOperations:
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             status: Only tasks in this state.
-            state: The earlier name of `status`.
+            state: The earlier name of `status`. Send only one of them.
             plan: The slug or id of a plan.
             session_id: The session in which the work is done.
         """

@@ -195,7 +195,7 @@ class WebhooksOperations:
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             status: Only deliveries in this state.
-            state: The earlier name of `status`.
+            state: The earlier name of `status`. Send only one of them.
             type: Only deliveries of this event.
             since: Only deliveries created at this time or later.
         """
@@ -454,7 +454,7 @@ class AsyncWebhooksOperations:
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             status: Only deliveries in this state.
-            state: The earlier name of `status`.
+            state: The earlier name of `status`. Send only one of them.
             type: Only deliveries of this event.
             since: Only deliveries created at this time or later.
         """

@@ -108,8 +108,11 @@ def _to_model(value: object) -> object:
     return value.to_draft() if isinstance(value, (TaskBody, PhaseBody)) else value
 
 
-NonEmpty = Annotated[str, Field(min_length=1)]
-"""A text that stands for an object with this text alone."""
+NameText = Annotated[str, Field(min_length=1, max_length=255)]
+"""A text that stands for an object with this name alone."""
+
+CriterionText = Annotated[str, Field(min_length=1, max_length=2000)]
+"""A text that stands for an unchecked criterion."""
 
 
 class CriterionBody(RequestModel):
@@ -120,7 +123,7 @@ class CriterionBody(RequestModel):
 
 
 Criteria = Annotated[
-    list[Annotated[CriterionBody, BeforeValidator(_from_text, json_schema_input_type=NonEmpty | CriterionBody)]],
+    list[Annotated[CriterionBody, BeforeValidator(_from_text, json_schema_input_type=CriterionText | CriterionBody)]],
     Field(max_length=100, description="Conditions that the result must meet, each as a text, or as an object with `checked`."),
 ]
 
@@ -149,7 +152,7 @@ class NewTaskBody(TaskBody):
 
 
 Tasks = Annotated[
-    list[Annotated[TaskBody, BeforeValidator(_from_name, json_schema_input_type=NonEmpty | TaskBody)]],
+    list[Annotated[TaskBody, BeforeValidator(_from_name, json_schema_input_type=NameText | TaskBody)]],
     Field(max_length=MAX_TASKS_PER_PLAN, description="The tasks, each as a name or an object."),
 ]
 
@@ -195,7 +198,7 @@ class PlanBody(RequestModel):
     metadata: Metadata | None = None
     phases: (
         Annotated[
-            list[Annotated[PhaseBody, BeforeValidator(_from_name, json_schema_input_type=NonEmpty | PhaseBody)]],
+            list[Annotated[PhaseBody, BeforeValidator(_from_name, json_schema_input_type=NameText | PhaseBody)]],
             Field(max_length=MAX_PHASES_PER_PLAN, description="The phases in their order, each as a name or an object with its tasks."),
         ]
         | None

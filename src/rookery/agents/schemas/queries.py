@@ -54,7 +54,7 @@ class TasksQuery(PageQuery):
     status: Annotated[TaskStateName | None, Field(description="Only tasks in this state.")] = None
     state: Annotated[
         TaskStateName | None,
-        Field(description="The earlier name of `status`.", json_schema_extra={"deprecated": True}),
+        Field(description="The earlier name of `status`. Send only one of them.", json_schema_extra={"deprecated": True}),
     ] = None
     plan: PlanRef | None = None
     session_id: SessionId | None = None
@@ -70,7 +70,7 @@ class PhaseTasksQuery(PageQuery):
     status: Annotated[TaskStateName | None, Field(description="Only tasks in this state.")] = None
     state: Annotated[
         TaskStateName | None,
-        Field(description="The earlier name of `status`.", json_schema_extra={"deprecated": True}),
+        Field(description="The earlier name of `status`. Send only one of them.", json_schema_extra={"deprecated": True}),
     ] = None
 
     def to_filter(self, plan: str, phase: str) -> TaskFilter:

@@ -231,6 +231,7 @@ def _to_notes(value: object) -> object:
     return {"summary": value} if isinstance(value, str) else value
 
 
+_MAX_SUMMARY_LENGTH = 50_000
 Line = Annotated[str, Field(min_length=1, max_length=10_000)]
 Lines = Annotated[list[Line], BeforeValidator(_to_list, json_schema_input_type=Line | list[Line]), Field(max_length=200)]
 
@@ -238,7 +239,7 @@ Lines = Annotated[list[Line], BeforeValidator(_to_list, json_schema_input_type=L
 class NotesBody(RequestModel):
     """A hand-off: the information for the next session, in at least one field. A list of one sentence can be sent as a string."""
 
-    summary: Annotated[str, Field(max_length=50_000, description="The current state of the work.")] | None = None
+    summary: Annotated[str, Field(max_length=_MAX_SUMMARY_LENGTH, description="The current state of the work.")] | None = None
     completed: Annotated[Lines, Field(description="Finished work.")] | None = None
     remaining: Annotated[Lines, Field(description="Unfinished work.")] | None = None
     blockers: Annotated[Lines, Field(description="Obstacles.")] | None = None
@@ -259,7 +260,8 @@ class NotesBody(RequestModel):
         return SessionNotes(**read_fields(self))
 
 
-HandoffNotesInput = Annotated[NotesBody, BeforeValidator(_to_notes, json_schema_input_type=Annotated[str, Field(min_length=1)] | NotesBody)]
+_SummaryText = Annotated[str, Field(min_length=1, max_length=_MAX_SUMMARY_LENGTH)]
+HandoffNotesInput = Annotated[NotesBody, BeforeValidator(_to_notes, json_schema_input_type=_SummaryText | NotesBody)]
 """A hand-off in a request: an object, or only its summary as a string."""
 
 

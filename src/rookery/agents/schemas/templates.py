@@ -16,7 +16,7 @@ from pydantic import AfterValidator, AliasPath, BeforeValidator, Field, Validati
 from rookery.agents.models.drafts import PlanDraft
 from rookery.agents.models.templates import JsonObject, RenderedTemplate, StoredTemplate, Template, TemplateVersion
 from rookery.agents.plans.plan_builder import validate_dependencies, validate_size
-from rookery.agents.schemas.plans import Metadata, NonEmpty, Org, PlanBody, Project, Title
+from rookery.agents.schemas.plans import Metadata, Org, PlanBody, Project, Title
 from rookery.agents.schemas.plans import Slug as PlanSlug
 from rookery.agents.schemas.plans import Text as PlanText
 from rookery.agents.templates.render import find_faults, render_sample_plan
@@ -101,7 +101,7 @@ class TemplateCriterion(RequestModel):
     text: Line
 
 
-TemplateCriterionInput = Annotated[TemplateCriterion, BeforeValidator(_from_text, json_schema_input_type=NonEmpty | TemplateCriterion)]
+TemplateCriterionInput = Annotated[TemplateCriterion, BeforeValidator(_from_text, json_schema_input_type=Line | TemplateCriterion)]
 Criteria = Annotated[list[TemplateCriterionInput], Field(max_length=50, description="Conditions that finished work meets.")]
 
 
@@ -120,7 +120,7 @@ class TemplateTask(RequestModel):
     metadata: dict[str, object] = Field(default_factory=dict[str, object])
 
 
-TemplateTaskInput = Annotated[TemplateTask, BeforeValidator(_from_name, json_schema_input_type=NonEmpty | TemplateTask)]
+TemplateTaskInput = Annotated[TemplateTask, BeforeValidator(_from_name, json_schema_input_type=Line | TemplateTask)]
 
 
 class TemplatePhase(RequestModel):

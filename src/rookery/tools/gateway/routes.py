@@ -137,13 +137,16 @@ _ANSWER = DocumentedResponse(
     media_types=_ANSWER_TYPES,
 )
 _ACCEPTED = DocumentedResponse(description="Accepted: a notification or a response of the client. The response has no body.")
+_SESSION = ("Mcp-Session-Id",)
+"""The request headers of the stream and of the end of a session."""
+
 _operation = partial(Operation, required_scope=_READ_SCOPE, tags=("MCP",), allows_slash=True, response_headers=("Mcp-Session-Id",))
 _post = partial(_operation, method="POST", description=_ERRORS_DESCRIPTION, max_body_bytes=MAX_BODY_BYTES, error_format=_JSON_RPC_ERRORS,
                 counted_by_handler=True, media_types=_ANSWER_TYPES, request_media_types=("application/json",),
                 response_headers=("Mcp-Session-Id", "Retry-After"),
                 responses={**_PROTOCOL_ERRORS, 200: _ANSWER, 202: _ACCEPTED})  # fmt: skip
-_stream = partial(_operation, media_types=("text/event-stream",), responses=_PROTOCOL_ERRORS, rate_limited=False)
-_end = partial(_operation, method="DELETE", responses=_PROTOCOL_ERRORS, rate_limited=False)
+_stream = partial(_operation, request_headers=_SESSION, media_types=("text/event-stream",), responses=_PROTOCOL_ERRORS, rate_limited=False)
+_end = partial(_operation, method="DELETE", request_headers=_SESSION, responses=_PROTOCOL_ERRORS, rate_limited=False)
 
 
 class GatewayModeQuery(QueryModel):
