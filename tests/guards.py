@@ -21,9 +21,10 @@ class FakeAdmission:
     headers: Sequence[tuple[bytes, bytes]]
     recorded: list[RecordedRequest]
 
-    def record(self, *, method: str, route: str, status: int, duration_ms: float) -> None:
+    def record(self, *, method: str, route: str, status: int, duration_ms: float, is_upstream_error: bool = False) -> None:
         """Record the request."""
         assert duration_ms >= 0
+        assert status >= 400 or not is_upstream_error
         self.recorded.append((method, route, status))
 
 

@@ -250,13 +250,28 @@ async def test_a_cluster_of_one_shard_counts(program: Program, tmp_path: Path) -
             await client.execute_command("CLUSTER ADDSLOTS", *range(_SLOTS))  # pyright: ignore[reportUnknownMemberType] - untyped
         counter = open_counter(server.address(), data_dir=tmp_path)
         await eventually(lambda: _can_spend(counter, "warm"))
-        counts = [(await counter.spend(key, limit=9, window_us=WINDOW, now_us=START)).used for key in ("one", "other", "other")]
+        keys = ("one", "other", "other", "tool:x:srv/{a}", "tool:x:srv/a}b", "tool:x:{}a", "tool:x:%7B%7Da")
+        counts = [(await counter.spend(key, limit=9, window_us=WINDOW, now_us=START)).used for key in keys]
         await counter.refund("other", limit=9, started_at_us=START)
         left = await counter.peek("other", window_us=WINDOW, now_us=START)
         await counter.close()
 
-    assert counts == [1, 1, 2]
+    assert counts == [1, 1, 2, 1, 1, 1, 1]
     assert left == WindowCount(1, START)
+
+
+async def test_all_names_have_the_documented_beginning(tmp_path: Path) -> None:
+    """A user of the server that may use only these names suffices."""
+    with run_valkey(tmp_path) as server:
+        async with redis.asyncio.Redis(port=server.port) as client:
+            await client.execute_command("ACL SETUSER", "rook", "on", ">pw", "~rookery:counts:*", "+@all")  # pyright: ignore[reportUnknownMemberType] - untyped
+        counter = open_counter(f"redis://rook:pw@127.0.0.1:{server.port}", data_dir=tmp_path)
+        count = await counter.spend("tool:x:{a}", limit=9, window_us=WINDOW, now_us=START)
+        await counter.refund("tool:x:{a}", limit=9, started_at_us=START)
+        left = await counter.peek("tool:x:{a}", window_us=WINDOW, now_us=START)
+        await counter.close()
+
+    assert (count.used, left.used) == (1, 0)
 
 
 async def _can_spend(counter: RateLimitCounter, key: str) -> bool:

@@ -231,7 +231,7 @@ async def test_failures_of_tools_do_not_count_as_failures_of_rookery(instance: I
 
 
 async def test_the_usage_of_a_key_tells_the_errors_of_tools_from_those_of_its_calls(instance: Instance) -> None:
-    """Issue 36: whatever the status, a tool's own error is no error of the server. A wrong request is one of its key."""
+    """Issue 36: the status 500 of a tool's own error is no error of the server. A wrong request is one of its key."""
     key = await instance.api_key("mcp:write")
     for body in ({"server": "odd", "tool": "error"}, {"server": "gone", "tool": "any"}, {"server": "odd"}):
         await key.post(f"{BASE}/tools/call", body)

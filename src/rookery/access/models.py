@@ -408,7 +408,7 @@ class UsageSum:
     Attributes:
         key_name: The name, kept for deleted keys too.
         errors: Calls with a status of 400 or higher, without those of *upstream_errors*.
-        upstream_errors: Calls that ended with an error of a tool, its server or a language model, whatever the status.
+        upstream_errors: Calls that were answered with an error status because a tool, its server or a language model failed.
         total_ms: The sum of the durations.
     """
 

@@ -412,7 +412,7 @@ class DeletionResponse(WorkspaceResponse):
 
 
 UpstreamErrors = Annotated[
-    int, Field(description="Calls that ended with an error of a tool, its server or a language model, whatever the status.")
+    int, Field(description="Calls that were answered with an error status because a tool, its server or a language model failed.")
 ]
 
 

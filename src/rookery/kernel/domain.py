@@ -34,7 +34,7 @@ class Domain:
     Attributes:
         operations: The operations under each prefix, in the order of the API description.
         tool_servers: MCP servers whose tools are operations of the domain.
-        periodic_tasks: Idempotent tasks that every process runs, if they do not say otherwise.
+        periodic_tasks: Idempotent tasks. Every process runs them unless `needs_tool_servers` or `is_single` is set.
         probes: The states of the domain's engines for `/readyz`, by name.
         purgers: Delete the data of a deleted workspace.
         sealed_columns: The columns with encrypted values.

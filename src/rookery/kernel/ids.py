@@ -17,11 +17,13 @@ ALPHANUMERIC = string.ascii_letters + string.digits
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _RANDOM_BITS = (1 << 62) - 1
+_BLOCK_SIZE = 128
+"""Random numbers that are drawn at once."""
 
 
 class _RandomNumbers:
     """
-    Random numbers of the system, drawn in blocks: a call of the system releases the GIL, and waits for it while another thread computes.
+    Random numbers of the system, drawn in blocks: `os.urandom` releases the GIL and must then wait for other threads to take it back.
 
     Safe in threads. A fork draws its own block.
     """
@@ -31,7 +33,7 @@ class _RandomNumbers:
         self._pid = 0
 
     def draw(self) -> bytes:
-        """Return 8 random bytes, which nobody else gets."""
+        """Return 8 random bytes, that no other call returns."""
         if self._pid != os.getpid():
             self._numbers, self._pid = [], os.getpid()
         try:
@@ -43,7 +45,6 @@ class _RandomNumbers:
             return first
 
 
-_BLOCK_SIZE = 128
 _random_numbers = _RandomNumbers()
 
 

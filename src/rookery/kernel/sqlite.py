@@ -46,6 +46,9 @@ _CHECK_LOCK_TIMEOUT_S = 5.0
 _BEGIN_TIMEOUT_S = 30.0
 _LOCK_POLL_MS = 1
 """Pause between two attempts to take the lock of a file while a writer of another process has it."""
+_SHORT_WAIT_S = 1.0
+_LONG_POLL_S = 0.01
+"""The pause after `_SHORT_WAIT_S`: a migration or a move has the lock for many seconds."""
 
 
 def connect(
@@ -326,16 +329,19 @@ class _WriterConnection:
 
 
 def _begin_immediate(connection: sqlite3.Connection) -> None:
-    """Take the write lock. Retry every `_LOCK_POLL_MS`, up to `_BEGIN_TIMEOUT_S`, while another process holds it."""
-    deadline = time.monotonic() + _BEGIN_TIMEOUT_S
+    """Take the write lock. Retry every `_LOCK_POLL_MS`, later less often, up to `_BEGIN_TIMEOUT_S`, while another process holds it."""
+    started = time.monotonic()
     while True:
         try:
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
             if "locked" not in str(error) and "busy" not in str(error):
                 raise
-            if time.monotonic() > deadline:
+            waited_s = time.monotonic() - started
+            if waited_s > _BEGIN_TIMEOUT_S:
                 raise
+            if waited_s > _SHORT_WAIT_S:
+                time.sleep(_LONG_POLL_S)
         else:
             return
 

@@ -60,7 +60,7 @@ def hide_secrets(url: str) -> str:
 
 
 def make_mask(text: str) -> str:
-    """Return what stands for a secret *text*, or for the part of it that is secret. Its digest tells texts apart."""
+    """Return the mask of a secret *text*. Its digest distinguishes texts."""
     return f"{MASK}-{hashlib.sha256(text.encode()).hexdigest()[:_MASK_DIGEST_LENGTH]}"
 
 

@@ -53,7 +53,7 @@ class _PreparedMemory(NamedTuple):
 
 
 def _prepare(caller: Caller, memory: Memory | RookeryError, *, dedupe: bool, on_stored: TransactionHook | None = None) -> _PreparedMemory:
-    """Do what needs no transaction, because on SQLite every other writer waits for that."""
+    """Return the prepared memory. Its row is made here, because on SQLite other writers wait during the transaction."""
     return _PreparedMemory(caller, memory if isinstance(memory, RookeryError) else records.prepare(memory), dedupe, on_stored)
 
 

@@ -1911,7 +1911,7 @@ class Usage(Model):
     calls: int
     errors: int
     upstream_errors: int
-    """Calls that ended with an error of a tool, its server or a language model, whatever the status."""
+    """Calls that were answered with an error status because a tool, its server or a language model failed."""
     data: list[UsageSum]
 
 
@@ -1972,7 +1972,7 @@ class UsageSum(Model):
     errors: int
     """Calls with a status of 400 or higher, without those of `upstream_errors`."""
     upstream_errors: int
-    """Calls that ended with an error of a tool, its server or a language model, whatever the status."""
+    """Calls that were answered with an error status because a tool, its server or a language model failed."""
     mean_ms: float
 
 

@@ -47,6 +47,8 @@ _RECONNECT_INTERVAL_S = 0.05
 _READ_ONLY_ERROR = "READONLY"
 """The name of the error of a replica. Servers before 7 have it in the middle of the text if a script got it, which the client overlooks."""
 
+_ESCAPES = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
+
 _DEFAULT_PORT = 6379
 _MAX_PORT = 65_535
 
@@ -103,6 +105,7 @@ return {0, ARGV[1]}
 _RETENTION_FACTOR = 2
 """Lifetime of a key in windows. The server deletes it by its own clock, which may differ from that of the processes."""
 
+_ID_PREFIX = f"{_KEY_PREFIX}sent:"
 _ID_RETENTION_MS = 5_000
 """Lifetime of the id of a count, longer than all attempts of an operation take."""
 
@@ -223,7 +226,7 @@ class ValkeyCounter:
 
     async def peek(self, key: str, *, window_us: int, now_us: int) -> WindowCount:
         peek = self._open().peek
-        return await self._run(peek, [_KEY_PREFIX + key], now_us, window_us)
+        return await self._run(peek, [_name_count(key)], now_us, window_us)
 
     async def close(self) -> None:
         client, pool = self._client, self._pool
@@ -237,10 +240,10 @@ class ValkeyCounter:
         """
         Return the names of a count and of the id of its next change.
 
-        A server in cluster mode runs a script only if its names are in one slot, which is chosen by the part in braces.
+        A server in cluster mode runs a script only if its names are in one slot. The part in braces chooses the slot, if there is one.
         """
-        name = _KEY_PREFIX + key
-        return [name, f"{{{name}}}:{self._id}:{next(self._numbers)}"]
+        name = _name_count(key)
+        return [name, f"{_ID_PREFIX}{{{name}}}:{self._id}:{next(self._numbers)}"]
 
     def _open(self) -> _Scripts:
         if self._scripts is None:
@@ -298,3 +301,8 @@ class ValkeyCounter:
     def _renew_idle(self) -> None:
         if self._pool is not None:
             self._pool.renew_idle()
+
+
+def _name_count(key: str) -> str:
+    """Return the name of the count of *key*. The glob of a tool limit may have braces, which would choose the slot."""
+    return _KEY_PREFIX + key.translate(_ESCAPES)

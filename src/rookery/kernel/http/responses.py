@@ -94,7 +94,12 @@ def error_response(error: RookeryError) -> Response:
 
 
 def set_error(state: MutableMapping[str, object], code: str, *, is_upstream: bool) -> None:
-    """Store the error code of a request in its state, for metrics, logs and traces. *is_upstream*: a tool server caused the error."""
+    """
+    Store the error code of a request in its state, for metrics, logs and traces.
+
+    Args:
+        is_upstream: A tool, its server or a language model caused the error.
+    """
     state["error"], state[IS_UPSTREAM_ERROR] = code, is_upstream
 
 

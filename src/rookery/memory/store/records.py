@@ -104,7 +104,7 @@ def add(tx: Tx, *new: Memory) -> None:
 
 
 def add_prepared(tx: Tx, new: Sequence[NewMemory]) -> None:
-    """Do the same as `add`."""
+    """Store prepared memories with their tags and labels. Their ids must be new."""
     tx.execute_many(_ADD, [row for _, row in new])
     memories_to_add = [memory for memory, _ in new]
     _add_tags(tx, *memories_to_add)
