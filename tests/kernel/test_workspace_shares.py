@@ -141,6 +141,22 @@ async def test_a_block_that_waits_for_something_else_frees_its_slot(clock: FakeC
         assert await asyncio.wait_for(asyncio.create_task(_count_parallel(shares, _BUSY, 2), context=Context()), HANG_S) == 1
 
 
+async def test_the_slot_rests_after_exclusive_work(clock: FakeClock) -> None:
+    """A file with one writer is free for the others as long as the work took, for each of them."""
+    shares = _make_shares(clock)
+    for workspace in (_BUSY, _QUIET):
+        shares.record_request(workspace)
+    loop = asyncio.get_running_loop()
+
+    async with shares.take(_BUSY, is_exclusive=True):
+        clock.advance(seconds=0.1)
+    ended_s = loop.time()
+    async with shares.take(_QUIET, is_exclusive=True):
+        assert loop.time() - ended_s < 0.1
+    async with shares.take(_BUSY):
+        assert loop.time() - ended_s >= 0.1
+
+
 async def test_a_cancelled_wait_frees_its_place(clock: FakeClock) -> None:
     """A client that disconnects while its request waits does not block the next ones."""
     shares = _make_shares(clock)

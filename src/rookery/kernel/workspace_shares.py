@@ -45,6 +45,9 @@ MAX_WAITING_HOLD_S = 0.02
 MAX_QUERY_HOLD_S = 0.05
 """The same for work on memories, which may ask an embedder or an index on another host but mostly computes."""
 
+_MAX_REST_S = 0.25
+"""Longest rest of a slot after exclusive work."""
+
 _MAX_SLOTS = 64
 _ENTRY = struct.Struct("qd")
 """A workspace, and the time of its last request by the clock of the host that never goes back."""
@@ -122,7 +125,7 @@ class WorkspaceShares:
         return len(active) > 1 or (workspace_id is not None and bool(active - {workspace_id}))
 
     @asynccontextmanager
-    async def take(self, workspace_id: int, *, max_hold_s: float | None = None) -> AsyncGenerator[None]:
+    async def take(self, workspace_id: int, *, max_hold_s: float | None = None, is_exclusive: bool = False) -> AsyncGenerator[None]:
         """
         Compute for a workspace in the block, which starts at once unless others are active and its share is in use.
 
@@ -131,11 +134,14 @@ class WorkspaceShares:
         Args:
             max_hold_s: Time after which the slot is free, although the block runs: it then probably waits for something else, such as a
                 tool server. None: the block holds the slot to its end.
+            is_exclusive: The block writes for long to a file with one writer. The slot then rests after it, so that each of n active
+                workspaces has the file for 1/n of the time: `rest = duration * (n - 1)`, at most `_MAX_REST_S`.
         """
         if workspace_id in _OWN_WORKSPACES.get() or not self.is_contended(workspace_id):
             yield
             return
         slot = await self._wait_for_slot(workspace_id)
+        started_s = self._monotonic()
         is_held = slot is not None
 
         def release() -> None:
@@ -152,7 +158,11 @@ class WorkspaceShares:
             _OWN_WORKSPACES.reset(token)
             if timer is not None:
                 timer.cancel()
-            release()
+            rest_s = min(_MAX_REST_S, (self._monotonic() - started_s) * (len(self._list_active()) - 1)) if is_exclusive else 0.0
+            if rest_s > 0:
+                asyncio.get_running_loop().call_later(rest_s, release)
+            else:
+                release()
 
     @contextmanager
     def try_indexing(self) -> Generator[bool]:

@@ -136,7 +136,8 @@ class Remember:
         await self._capacity.admit(caller.workspace_id, len(drafts))
 
         memories = [memory for memory in built if isinstance(memory, Memory)]
-        async with self._shares.take(caller.workspace_id):
+        # A batch has the only writer of SQLite for long, and the memories of other workspaces wait for it.
+        async with self._shares.take(caller.workspace_id, is_exclusive=self._db.dialect == "sqlite"):
             storing = self._write([_prepare(caller, memory, dedupe=draft.dedupe) for memory, draft in zip(built, drafts, strict=True)])
             if memories and not self._job_delay_s:
                 storing = self._indexer.index_words_during(memories, storing, stored_ids=_stored_ids)
