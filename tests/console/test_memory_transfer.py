@@ -154,5 +154,5 @@ async def test_a_chosen_file_is_imported(person: BrowserUser, server: Server) ->
     for content in ("'a\\0b'", "'x'.repeat(4000001)"):
         await person.go("memories/transfer")
         await person.page.evaluate(CHOOSE_FILE % {"name": "memory.db", "content": content})
-        await person.wait_for_text("Import it by the command rookery import.")
+        await person.wait_for_text("Use the command rookery import.")
         await person.wait_for("document.getElementById('lines').value === ''")

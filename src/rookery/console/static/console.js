@@ -68,20 +68,32 @@ document.addEventListener("submit", (event) => {
 });
 
 // A chosen file fills a text field of its form, so that it is sent as text and can be read before.
-document.addEventListener("change", async (event) => {
-  const input = event.target.closest?.("input[data-file-into]");
-  const file = input?.files[0];
+document.addEventListener("change", async ({ target }) => {
+  const { fileInto, fileNameInto, maxBytes } = target.dataset;
+  const file = fileInto && target.files[0];
   if (!file) return;
-  const text = file.size > Number(input.dataset.maxBytes) ? null : await file.text();
-  if (text === null) say("The file is too large. Import it by the command rookery import.");
-  else if (text.includes("\0")) say("This is no text file. Import it by the command rookery import.");
-  else {
-    document.getElementById(input.dataset.fileInto).value = text;
-    document.getElementById(input.dataset.fileNameInto).value = file.name;
+  const text = file.size > maxBytes ? "" : await file.text();
+  if (text && !text.includes("\0")) {
+    document.getElementById(fileInto).value = text;
+    document.getElementById(fileNameInto).value = file.name;
     return;
   }
-  input.value = "";
+  say(`The file is ${text ? "no text" : "too large"}. Use the command rookery import.`);
+  target.value = "";
 });
+
+/** Yields the name and the data of each event of a stream. */
+export async function* readEvents(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let text = "", read; !(read = await reader.read()).done; ) {
+    const parts = (text + read.value).split("\n\n");
+    text = parts.pop();
+    for (const part of parts) {
+      const [, name, data] = /^event: (\w+)\ndata: (.*)/m.exec(part) ?? [];
+      if (name) yield [name, JSON.parse(data)];
+    }
+  }
+}
 
 /** Returns the value of a variable of the stylesheet, such as `--accent`. */
 export function color(name) {

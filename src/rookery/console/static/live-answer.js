@@ -1,6 +1,6 @@
 // Shows the answer of a language model as it is written. Leaving the page ends the request, and with it the call of the provider.
 
-const { onPart } = await import("./console.js" + new URL(import.meta.url).search);
+const { onPart, readEvents } = await import("./console.js" + new URL(import.meta.url).search);
 
 onPart("form[data-live]", (form) => {
   const find = (name) => document.querySelector(`[data-live-${name}]`);
@@ -30,28 +30,19 @@ async function read(form, controller, show, find) {
     document.dispatchEvent(new Event("htmx:after:swap"));
     return scrollTo(0, 0);
   }
-  let rest = "";
-  let done = false;
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  for (let part = await reader.read(); !part.done; part = await reader.read()) {
-    const events = (rest + part.value).split("\n\n");
-    rest = events.pop();
-    for (const event of events) {
-      const field = (name) => event.split("\n").find((line) => line.startsWith(`${name}: `))?.slice(name.length + 2);
-      const data = JSON.parse(field("data") ?? "null");
-      if (field("event") === "start") {
-        find("link").href = form.dataset.generation + data.id;
-        find("link").hidden = false;
-        show("The model writes…");
-      } else if (field("event") === "reasoning") show("The model reasons…");
-      else if (field("event") === "delta") {
-        if (!find("text").hasChildNodes()) show("The model writes…");
-        find("text").append(data.text);
-      }
-      else if (field("event") === "done") {
-        done = true;
-        show(data.error ? `${data.status}: ${data.error.message}` : `${data.status}, ${data.usage?.output_tokens ?? 0} output tokens`);
-      }
+  let done;
+  for await (const [name, data] of readEvents(response)) {
+    if (name === "start") {
+      find("link").href = form.dataset.generation + data.id;
+      find("link").hidden = false;
+      show("The model writes…");
+    } else if (name === "reasoning") show("The model reasons…");
+    else if (name === "delta") {
+      if (!find("text").hasChildNodes()) show("The model writes…");
+      find("text").append(data.text);
+    } else if (name === "done") {
+      done = true;
+      show(data.error ? `${data.status}: ${data.error.message}` : `${data.status}, ${data.usage?.output_tokens ?? 0} output tokens`);
     }
   }
   if (!done) show("The stream ended before its last event. The generation has the reason.");

@@ -14,10 +14,7 @@ async function start(figure) {
   if (!response.ok) return void (label.textContent = "The map could not be loaded.");
   const data = await response.json();
   const texts = new Map();
-  let places = [];
-  let grid = new Map();
-  let size = { width: 0, height: 0 };
-  let active = -1;
+  let places, grid = new Map(), size, waiting, active = -1;
 
   function place(x, y) {
     return [size.width / 2 + (x / EXTENT) * (size.width / 2 - 12), size.height / 2 + (y / EXTENT) * (size.height / 2 - 12)];
@@ -72,8 +69,7 @@ async function start(figure) {
   }
 
   function find(x, y) {
-    let best = -1;
-    let least = 144;
+    let best = -1, least = 144;
     for (const dx of [-CELL, 0, CELL])
       for (const dy of [-CELL, 0, CELL])
         for (const index of grid.get(cell(x + dx, y + dy)) ?? []) {
@@ -94,7 +90,6 @@ async function start(figure) {
     if (active === index) label.textContent = memory ? memory.text : "This memory no longer exists.";
   }
 
-  let waiting;
   canvas.addEventListener("pointermove", (event) => {
     const index = find(event.offsetX, event.offsetY);
     if (index === active) return;

@@ -1,5 +1,5 @@
 // The playground. The server keeps JSON and form equal.
-const { onPart } = await import("./console.js" + new URL(import.meta.url).search);
+const { onPart, readEvents } = await import("./console.js" + new URL(import.meta.url).search);
 
 const $ = (id) => document.getElementById(id);
 const BOTH = ["fields", "json-side"];
@@ -8,18 +8,6 @@ const parse = (html) => new DOMParser().parseFromString(html, "text/html");
 function save(part, type, name) {
   const href = URL.createObjectURL(new Blob([part], { type }));
   Object.assign(document.createElement("a"), { href, download: name }).click();
-}
-
-async function* readEvents(response) {
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  for (let text = "", read; !(read = await reader.read()).done; ) {
-    const parts = (text + read.value).split("\n\n");
-    text = parts.pop();
-    for (const part of parts) {
-      const [, name, data] = /^event: (\w+)\ndata: (.*)/.exec(part) ?? [];
-      if (name) yield [name, JSON.parse(data)];
-    }
-  }
 }
 
 onPart("[data-playground]", (form) => {
