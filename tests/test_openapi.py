@@ -322,6 +322,14 @@ def test_null_is_said_by_nullable_alone(document: Schema) -> None:
         assert schema.get("nullable") is not True or "type" in schema, where
 
 
+def test_objects_in_schemas_that_allow_null_are_named(document: Schema) -> None:
+    """Issue 36: openapi-python-client 0.29.1 leaves out the model otherwise, and what imports it fails."""
+    schemas = cast("dict[str, Schema]", cast("Schema", document["components"])["schemas"])
+    for where, schema in ((where, schema) for where, schema in schemas.items() if schema.get("nullable") is True):
+        for name, field in cast("dict[str, Schema]", schema.get("properties", {})).items():
+            assert field.get("type") != "object" or "allOf" in field, f"{where} {name}"
+
+
 def test_alternatives_are_named_or_simple(document: Schema) -> None:
     """Issue 36: openapi-generator 7.25.0 makes Java that does not compile of an alternative with fields of any name."""
     for where, schema in _iter_schemas(document):

@@ -69,7 +69,8 @@ class TypeWriter:
     def write(self, schema: Schema) -> str:
         """Return the type of *schema*."""
         text = self._write(schema)
-        return f"{text} | None" if schema.get("nullable") and not text.endswith("None") else text
+        is_nullable = schema.get("nullable") is True or str(schema.get("$ref")).endswith(OR_NULL_SUFFIX)
+        return f"{text} | None" if is_nullable and not text.endswith("None") else text
 
     def _write(self, schema: Schema) -> str:
         name = get_reference(schema)

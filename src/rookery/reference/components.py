@@ -78,6 +78,7 @@ class Components:
         _name_nullable_objects(
             self.schemas, frozenset(self._names[name] for name in self._refs.values()), _list_parts(self.schemas, answers)
         )
+        _name_json_objects(self.schemas)
         for schema in self.schemas.values():
             _relax_required(schema)
 
@@ -99,6 +100,9 @@ OR_NULL: Schema = {"description": "Or null."}
 """The second part of an enumeration that may be null."""
 
 OR_NULL_SUFFIX = "OrNull"
+
+_JSON_OBJECT = "JsonObject"
+"""The schema of an object with any members."""
 
 _DATA_KEYWORDS = frozenset({"default", "example", "examples", "enum", "const"})
 
@@ -165,6 +169,25 @@ def _name_nullable_objects(schemas: dict[str, Schema], models: Collection[str], 
             field["allOf"] = [{"$ref": _REFERENCE_PREFIX + own_name}]
         else:
             field["allOf"] = [*parts, dict(OR_NULL)]
+
+
+def _name_json_objects(schemas: dict[str, Schema]) -> None:
+    """
+    Let the JSON objects in each schema that allows null refer to a schema of their own.
+
+    openapi-python-client 0.29.1 reads the fields of a schema that allows null twice. At an object without a name it reports a duplicate and
+    leaves out the model, which the models that refer to it then fail to import.
+    """
+    for schema in [schema for schema in schemas.values() if schema.get("nullable") is True]:
+        fields = dict(cast("Mapping[str, Schema]", schema.get("properties", {})))
+        for field_name, field in fields.items():
+            if field.get("type") == "object" and field.get("additionalProperties") is True and "properties" not in field:
+                null: Schema = {"nullable": True} if field.get("nullable") is True else {}
+                name = f"{_JSON_OBJECT}{OR_NULL_SUFFIX if null else ''}"
+                schemas[name] = {"title": name, "type": "object", "additionalProperties": True, **null}
+                fields[field_name] = {"$ref": _REFERENCE_PREFIX + name}
+        if fields:
+            schema["properties"] = fields
 
 
 def _list_parts(schemas: Mapping[str, Schema], names: Iterable[str]) -> list[str]:
