@@ -526,7 +526,7 @@ def test_the_list_shows_the_health_of_a_running_rookery(cli: CommandLine, model_
 
     def list_with_reasons() -> dict[str, JsonObject]:
         servers = list_servers()
-        return servers if all("servers check" not in str(servers[name]["says"] or "check servers") for name in reasons) else {}
+        return servers if all("servers check" not in str(servers[name]["says"] or "servers check") for name in reasons) else {}
 
     reasons = ("ends", "partial", "empty")
     try:

@@ -116,8 +116,7 @@ def tool_path(server_id: str, tool: str) -> str:
 
 def read_annotations(tool: models.Tool) -> dict[str, bool]:
     """Return the hints of a tool that are booleans, such as readOnlyHint."""
-    hints = (tool.model_extra or {}).get("annotations")
-    return {str(name): value for name, value in hints.items() if isinstance(value, bool)} if isinstance(hints, dict) else {}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - an object of JSON
+    return {name: value for name, value in (tool.annotations or {}).items() if isinstance(value, bool)}
 
 
 async def load_added(visit: Visit) -> Sequence[models.AddedServer]:
