@@ -7,6 +7,7 @@ import random
 import select
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Literal, NoReturn, TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -15,7 +16,7 @@ import psycopg
 from sqlalchemy import Connection, Dialect, Executable, event
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, InvalidatePoolError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, InvalidatePoolError, InvalidRequestError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, PoolProxiedConnection
 from sqlalchemy.util import await_only
@@ -352,7 +353,11 @@ async def _run_transaction(
     *,
     is_synced: bool,
 ) -> T:
-    async with engine.begin() as connection:
+    async with AsyncExitStack() as stack:
+        try:
+            connection = await stack.enter_async_context(engine.begin())
+        except InvalidRequestError as error:  # SQLAlchemy gives up after two connections that are outdated when they are taken
+            raise EngineUnavailable("database", "its connections were replaced meanwhile", retry_after_s=1) from error
         if not is_synced:
             await connection.exec_driver_sql("SET LOCAL synchronous_commit TO off")
         tx, result = await connection.run_sync(_run_work, work, hook, progress, statements)
