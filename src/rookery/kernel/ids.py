@@ -33,7 +33,7 @@ class _RandomNumbers:
         self._pid = 0
 
     def draw(self) -> bytes:
-        """Return 8 random bytes, that no other call returns."""
+        """Return 8 random bytes that no other call returns."""
         if self._pid != os.getpid():
             self._numbers, self._pid = [], os.getpid()
         try:

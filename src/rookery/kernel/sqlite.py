@@ -44,7 +44,7 @@ _REOPEN_TIMEOUT_S = 30.0
 _CLOSE_TIMEOUT_S = 10.0
 _CHECK_LOCK_TIMEOUT_S = 5.0
 _BEGIN_TIMEOUT_S = 30.0
-_LOCK_POLL_MS = 1
+LOCK_POLL_MS = 1
 """Pause between two attempts to take the lock of a file while a writer of another process has it."""
 _SHORT_WAIT_S = 1.0
 _LONG_POLL_S = 0.01
@@ -272,7 +272,7 @@ class _WriterConnection:
         (_, _, path) = cast("tuple[int, str, str]", connection.execute("PRAGMA database_list").fetchone())
         self._wal_path = f"{path}-wal"
         # SQLite's own waits grow to 100 ms, in which the writers of other processes take the lock again and again.
-        connection.execute(f"PRAGMA busy_timeout={_LOCK_POLL_MS}")
+        connection.execute(f"PRAGMA busy_timeout={LOCK_POLL_MS}")
 
     def close(self) -> None:
         self._connection.close()
@@ -329,7 +329,7 @@ class _WriterConnection:
 
 
 def _begin_immediate(connection: sqlite3.Connection) -> None:
-    """Take the write lock. Retry every `_LOCK_POLL_MS`, later less often, up to `_BEGIN_TIMEOUT_S`, while another process holds it."""
+    """Take the write lock. Retry every `LOCK_POLL_MS`, later less often, up to `_BEGIN_TIMEOUT_S`, while another process holds it."""
     started = time.monotonic()
     while True:
         try:

@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rookery.kernel.errors import EngineUnavailable
-from rookery.kernel.sqlite import connect
+from rookery.kernel.sqlite import LOCK_POLL_MS, connect
 
 _RETRY_DELAY_S = 0.005
 _BUSY_TIMEOUT_S = 1.0
-_LOCK_POLL_MS = 1
-"""SQLite's own waits grow to 100 ms, and the writers of other processes take the lock meanwhile."""
 
 
 def truncate_wal(path: Path, *, timeout_s: float = 30.0) -> None:
@@ -35,7 +33,7 @@ def truncate_wal(path: Path, *, timeout_s: float = 30.0) -> None:
     """
     deadline = time.monotonic() + timeout_s
     with contextlib.closing(connect(path, busy_timeout_s=_BUSY_TIMEOUT_S)) as connection:
-        connection.execute(f"PRAGMA busy_timeout={_LOCK_POLL_MS}")
+        connection.execute(f"PRAGMA busy_timeout={LOCK_POLL_MS}")
         while True:
             try:
                 (is_busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.http.oauth_paths import find_oauth_error
+from rookery.kernel.http.path_families import FAMILIES
 from rookery.kernel.http.responses import RouteNotFound, error_response, set_error
 from rookery.kernel.http.routes import RequestGuard, RouteTable
 from rookery.kernel.redaction import redact
@@ -23,8 +24,8 @@ _MAX_SUGGESTIONS = 3
 _MAX_SEGMENTS = 12
 """Longest path for which similar paths are searched."""
 
-_FAMILY_SEGMENTS = frozenset({"api", "v1", "agent", "brain", "mcp", "notify", "content"})
-"""The segments with which the paths of the families begin: `/api/v1`, `/api/agent`, `/v1`, and parts of them."""
+_FAMILY_SEGMENTS = frozenset("/".join(FAMILIES).split("/")) - {""} | {"brain", "mcp", "notify", "content"}
+"""The segments with which paths begin: those of the families, and of the parts in them that people leave out."""
 
 CompareSegments = Callable[[str, str], int | None]
 """Returns the distance of a segment of a request to one of a path; None if they are different."""
