@@ -93,7 +93,7 @@ engine-table: $(DEV) ## Run the contract of each engine, and write docs/referenc
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --engine-record $(RECORD) --engines tests/engines
 	@exec $(BIN)/python -m tests.engines.engine_table
 
-contract: $(DEV) ## Try each statement of the specification on a running server, and print how many hold; some by ARGS="spec 4.3"
+contract: $(DEV) ## Try each statement of the specification on a running server, and print how many hold; some by ARGS="memory"
 	@exec $(BIN)/python -m tests.contract $(ARGS)
 
 conformance: $(UPSTREAMS) ## Run the protocol's official conformance suite through Rookery; one part of it by ARGS="2026-07-28 later"

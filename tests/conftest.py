@@ -44,7 +44,7 @@ pytest_plugins = ["tests.postgres", "tests.postgres_databases", "tests.key_leaks
 T = TypeVar("T")
 
 SECRET_KEY = "a secret key of the tests: 0123456789"
-"""The secret key, which a shared record store needs (D-07); an embedded one creates its own."""
+"""The secret key, which a shared record store needs; an embedded one creates its own."""
 
 OPERATOR = Actor(kind="operator", name="test")
 """The actor that sets up tests; it may do everything."""

@@ -1,4 +1,4 @@
-"""Helpers that read the error body of a response of any protocol (D-10, D-36)."""
+"""Helpers that read the error body of a response of any protocol."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import httpx2
 
 
 def error_body(response: httpx2.Response) -> dict[str, object]:
-    """Return the error body (D-10) of *response*; at `POST /mcp` it is the data of a JSON-RPC error with the same message."""
+    """Return the error body of *response*; at `POST /mcp` it is the data of a JSON-RPC error with the same message."""
     return unwrap_error(cast("dict[str, object]", response.json()))
 
 
 def unwrap_error(body: Mapping[str, object]) -> dict[str, object]:
-    """Return the error body (D-10) inside a response body."""
+    """Return the error body inside a response body."""
     error = body.get("error")
     if "jsonrpc" not in body or not isinstance(error, dict):
         return dict(body)

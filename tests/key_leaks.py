@@ -1,5 +1,5 @@
 """
-A pytest plugin that searches the output of every test for every created key (notes on the platform, 6; issue).
+A pytest plugin that searches the output of every test for every created key.
 
 Collected: the plaintext of each key and secret that the product makes or reads in this process (each is a `Secret`), and those of
 real servers and commands, from the only place where each is printed on purpose. Searched, whole or for their last 24 characters, plain

@@ -133,7 +133,7 @@ class DocumentedResponses:
 
 
 def _iter_ungrantable_scopes(body: bytes) -> Iterator[tuple[str, object]]:
-    """Yield the required scopes of a refusal that cannot be granted (issue 14)."""
+    """Yield the required scopes of a refusal that cannot be granted."""
     error = cast("Mapping[str, object]", orjson.loads(body))
     for name in {"required_scope", "required_permission"} & error.keys():
         value = error[name]

@@ -1,4 +1,4 @@
-"""Restrictions of a key by org, project, server and tool, over every route that names one (D-23)."""
+"""Restrictions of a key by org, project, server and tool, over every route that names one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _path(endpoint: RouteEndpoint) -> str:
 async def test_an_org_or_a_project_outside_the_lists_is_rejected_by_reads_and_writes(
     instance: Instance, subtests: pytest.Subtests, field: str, allow_list: str, kind: str
 ) -> None:
-    """An org or project outside of the lists is 403 on every route, reads included (issue 14, D-10, D-23)."""
+    """An org or project outside of the lists is 403 on every route, reads included."""
     create_key = instance.api_key if kind == "api" else instance.agent_key
     key = await create_key("*", restrictions=KeyRestrictions(orgs=frozenset({"acme"}), projects=frozenset({"web"})))
     allowed = {"org": "acme", "project": "web"}
@@ -62,13 +62,13 @@ async def test_an_org_or_a_project_outside_the_lists_is_rejected_by_reads_and_wr
 
 
 async def test_servers_and_tools_outside_the_lists_are_named(instance: Instance) -> None:
-    """The error has `not_in_list`, and no `required_permission`, since a server cannot be granted (issue 14, D-10)."""
+    """The error has `not_in_list`, and no `required_permission`, since a server cannot be granted."""
     key = await instance.api_key(restrictions=KeyRestrictions(servers=frozenset({"odd"})))
     tools = await instance.api_key(restrictions=KeyRestrictions(tools=("brain/search",)))
     server = await key.get("/api/v1/mcp/servers/brain")
     call = await tools.post("/api/v1/mcp/tools/call", {"server": "brain", "tool": "recall", "arguments": {"query": "x"}})
     webhooks = await key.get("/api/v1/webhooks")
-    # Only the list of tools excludes the server (issue 36).
+    # Only the list of tools excludes the server.
     other_server = await tools.get("/api/v1/mcp/servers/agents")
     other_call = await tools.post("/api/v1/mcp/tools/call", {"server": "agents", "tool": "list_plans", "arguments": {}})
 
@@ -86,7 +86,7 @@ async def test_servers_and_tools_outside_the_lists_are_named(instance: Instance)
 
 
 async def test_the_error_of_another_workspace_in_the_header_names_the_header(instance: Instance) -> None:
-    """The error has `field` for programs (issue 14, D-15)."""
+    """The error has `field` for programs."""
     rejected = await instance.admin.get("/v1/brain/tags", **{"X-Workspace-ID": "999"})
 
     assert (rejected.status_code, rejected.json()["field"]) == (403, "X-Workspace-ID")

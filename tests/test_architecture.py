@@ -235,7 +235,7 @@ def test_the_development_lock_contains_the_server_lock() -> None:
 
 
 def test_tests_do_not_patch_the_product() -> None:
-    """A test passes limits, clocks and engines as arguments; it may patch the standard library to simulate a fault (issue 16)."""
+    """A test passes limits, clocks and engines as arguments; it may patch the standard library to simulate a fault."""
     files = sorted((ROOT / "tests").rglob("*.py"))
     counts = {relative_path(path): count for path in files if (count := _count_patches(parse_module(path)))}
 

@@ -1,4 +1,4 @@
-"""`rookery backup` and `rookery restore` beside a running server, and their failures (D-04)."""
+"""`rookery backup` and `rookery restore` beside a running server, and their failures."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def run_command(settings: Settings, *arguments: str) -> tuple[int, str]:
 
 
 def test_a_backup_is_named_as_an_argument(data_dir: Path, tmp_path: Path) -> None:
-    """A name without a known ending gets .tar.zst; FILE and --out exclude each other (issue 14, D-04)."""
+    """A name without a known ending gets .tar.zst; FILE and --out exclude each other."""
     settings = Settings(data_dir=data_dir)
     build_prepared(settings)
     bare, other = tmp_path / "saved", tmp_path / "other.tar"
@@ -120,7 +120,7 @@ def _back_up_under_load(server: Server, archive: Path) -> None:
 
 
 def test_a_backup_beside_a_busy_server_recalls_the_same_after_its_restore(tmp_path: Path, model_folder: Path) -> None:
-    """D-04: a backup under writes is consistent; restored, it passes `doctor` and recalls the same."""
+    """A backup under writes is consistent; restored, it passes `doctor` and recalls the same."""
     old, new, archive = tmp_path / "old", tmp_path / "new", tmp_path / "saved.tar.zst"
     lend_model(model_folder, old)
     with run_server(old) as server:
@@ -152,7 +152,7 @@ async def _examine(settings: Settings) -> Sequence[DoctorFinding]:
 
 
 def test_a_backup_excludes_keys(data_dir: Path, tmp_path: Path) -> None:
-    """D-07: the secret key needs an option, and the first keys are always excluded; only the owner may read the file."""
+    """The secret key needs an option, and the first keys are always excluded; only the owner may read the file."""
     (data_dir / "secret.key").write_text("0123456789" * 4 + "\n", encoding="utf-8")
     (data_dir / "first-run.json").write_text("{}", encoding="utf-8")
     (data_dir / "servers.json").write_text("{}", encoding="utf-8")
@@ -176,7 +176,7 @@ def test_a_backup_excludes_keys(data_dir: Path, tmp_path: Path) -> None:
 
 
 def test_a_backup_of_two_stores_keeps_the_order_of_writes(tmp_path: Path) -> None:
-    """D-04: a writer of two files may be caught between the two writes, as by a kill, but never in reverse order."""
+    """A writer of two files may be caught between the two writes, as by a kill, but never in reverse order."""
     folder = tmp_path / "data"
     folder.mkdir()
     for name in ("vectors.db", "records.db"):
@@ -233,7 +233,7 @@ def large(data_dir: Path) -> Path:
 
 
 async def test_a_killed_backup_leaves_no_file_and_the_next_one_cleans_up(large: Path, tmp_path: Path) -> None:
-    """D-04: after a kill -9 there is no file by that name; the next backup deletes the unfinished one."""
+    """After a kill -9 there is no file by that name; the next backup deletes the unfinished one."""
     out = tmp_path / "out"
     out.mkdir()
     process = _start_script(_CREATE, large, out / "saved.tar.gz")
@@ -251,7 +251,7 @@ async def test_a_killed_backup_leaves_no_file_and_the_next_one_cleans_up(large: 
 
 
 async def test_a_killed_restore_leaves_a_folder_that_cannot_be_used(large: Path, tmp_path: Path) -> None:
-    """D-04: after a kill -9 every use of the folder fails with the reason; a second restore starts again and succeeds."""
+    """After a kill -9 every use of the folder fails with the reason; a second restore starts again and succeeds."""
     archive, new = tmp_path / "saved.tar", tmp_path / "new"
     create_backup(BackupRequest(folder=large, out=archive), progress=_quiet)
     process = _start_script(_RESTORE, archive, new)
@@ -273,7 +273,7 @@ async def test_a_killed_restore_leaves_a_folder_that_cannot_be_used(large: Path,
 
 
 def test_only_the_newest_backups_of_a_folder_are_kept(data_dir: Path, tmp_path: Path) -> None:
-    """D-04: --keep deletes the oldest files with the name of a backup, and nothing else."""
+    """--keep deletes the oldest files with the name of a backup, and nothing else."""
     out = tmp_path / "out"
     out.mkdir()
     for name in ("rookery-20250101T000000Z.tar.zst", "rookery-20260101T000000Z.tar", "rookery-notes.tar", "other.tar"):
@@ -292,7 +292,7 @@ def test_only_the_newest_backups_of_a_folder_are_kept(data_dir: Path, tmp_path: 
 
 
 def test_a_failed_backup_is_reported_in_one_line(data_dir: Path, tmp_path: Path) -> None:
-    """D-04: wrong usage exits with 2, a failure with 1; no file is overwritten, and no partial file remains."""
+    """Wrong usage exits with 2, a failure with 1; no file is overwritten, and no partial file remains."""
     settings, existing = Settings(data_dir=data_dir), tmp_path / "there.tar"
     existing.write_bytes(b"mine")
 
@@ -314,7 +314,7 @@ def test_a_failed_backup_is_reported_in_one_line(data_dir: Path, tmp_path: Path)
 
 
 def test_a_backup_without_its_database_is_an_error_or_saves_the_rest(data_dir: Path, tmp_path: Path) -> None:
-    """D-04: an unreachable PostgreSQL is an error; with --without-records the rest is saved, and the restore prints the next step."""
+    """An unreachable PostgreSQL is an error; with --without-records the rest is saved, and the restore prints the next step."""
     settings = Settings(
         data_dir=data_dir, database_url=Secret("postgresql://somebody:hush@127.0.0.1:1/there"), secret_key=Secret("0123456789" * 4)
     )
@@ -332,7 +332,7 @@ def test_a_backup_without_its_database_is_an_error_or_saves_the_rest(data_dir: P
 
 
 def test_a_full_disk_is_an_error_and_leaves_no_file(large: Path, tmp_path: Path) -> None:
-    """D-17: without room a backup or a restore fails, and nothing of it remains."""
+    """Without room a backup or a restore fails, and nothing of it remains."""
     archive, out, new = tmp_path / "saved.tar", tmp_path / "out", tmp_path / "new"
     out.mkdir()
     create_backup(BackupRequest(folder=large, out=archive), progress=_quiet)
@@ -346,7 +346,7 @@ def test_a_full_disk_is_an_error_and_leaves_no_file(large: Path, tmp_path: Path)
 
 
 def test_the_name_of_a_backup_has_its_time(data_dir: Path, tmp_path: Path) -> None:
-    """D-13: into a folder, the file is named after the time in UTC; each ending has its compression."""
+    """Into a folder, the file is named after the time in UTC; each ending has its compression."""
     connection = create_backup(
         BackupRequest(folder=data_dir, out=tmp_path), progress=_quiet, clock=lambda: utc_now().replace(2027, 1, 31, 4, 5, 6)
     )

@@ -1,4 +1,4 @@
-"""Invalid archives: damaged, truncated, forged, newer, or of another kind (D-04)."""
+"""Invalid archives: damaged, truncated, forged, newer, or of another kind."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _with_manifest(**fields: object) -> Edit:
 
 @pytest.mark.parametrize("ending", [".tar", ".tar.gz", ".tar.zst"])
 def test_a_valid_archive_is_restored_byte_by_byte(archives: Path, tmp_path: Path, ending: str) -> None:
-    """D-04: the restored files equal the saved ones, in each format; verifying writes nothing."""
+    """The restored files equal the saved ones, in each format; verifying writes nothing."""
     archive, new = archives / f"good{ending}", tmp_path / "new"
     verified = verify_backup(archive, progress=_quiet)
     assert not new.exists()
@@ -72,7 +72,7 @@ def test_a_valid_archive_is_restored_byte_by_byte(archives: Path, tmp_path: Path
 
 @given(data=st.data(), ending=st.sampled_from([".tar", ".tar.gz", ".tar.zst"]))
 def test_a_changed_archive_is_rejected_or_has_the_same_content(archives: Path, data: st.DataObject, ending: str) -> None:
-    """D-04: changed, removed and inserted bytes are detected before anything is written, and always raise InvalidArchive."""
+    """Changed, removed and inserted bytes are detected before anything is written, and always raise InvalidArchive."""
     good = (archives / f"good{ending}").read_bytes()
     position = data.draw(st.integers(0, len(good) - 1))
     inserted = data.draw(st.binary(max_size=3))
@@ -114,7 +114,7 @@ _FORGED: list[tuple[Edit, str]] = [
 
 @pytest.mark.parametrize(("edit", "message"), _FORGED)
 def test_a_forged_archive_is_rejected_and_nothing_is_written(archives: Path, tmp_path: Path, edit: Edit, message: str) -> None:
-    """D-04: only known files are restored, to known places; a newer archive names the version that it needs."""
+    """Only known files are restored, to known places; a newer archive names the version that it needs."""
     forged = _write_edited(archives, tmp_path / "forged.tar", edit)
 
     with pytest.raises(InvalidArchive) as error:
@@ -127,7 +127,7 @@ def test_a_forged_archive_is_rejected_and_nothing_is_written(archives: Path, tmp
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
 def test_a_link_in_an_archive_is_rejected(tmp_path: Path, kind: bytes) -> None:
-    """D-04: an entry that is not a regular file is rejected, also under an expected name."""
+    """An entry that is not a regular file is rejected, also under an expected name."""
     with tarfile.open(tmp_path / "forged.tar", "w") as tar:
         member = tarfile.TarInfo("records.db")
         member.type, member.linkname = kind, "/etc/passwd"
@@ -139,7 +139,7 @@ def test_a_link_in_an_archive_is_rejected(tmp_path: Path, kind: bytes) -> None:
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
 def test_an_oversized_header_is_rejected_before_it_is_read(tmp_path: Path, kind: bytes) -> None:
-    """D-04: a small file may unpack to a header of any length, and headers are read into memory."""
+    """A small file may unpack to a header of any length, and headers are read into memory."""
     header = tarfile.TarInfo("manifest.json")
     header.type, header.size = kind, 1 << 32
     (tmp_path / "forged.tar").write_bytes(header.tobuf(tarfile.GNU_FORMAT) + b"\0" * 10_240)
@@ -149,7 +149,7 @@ def test_an_oversized_header_is_rejected_before_it_is_read(tmp_path: Path, kind:
 
 
 def test_a_sparse_file_is_rejected(tmp_path: Path) -> None:
-    """D-04: a few bytes of a sparse file may stand for any number of zeros."""
+    """A few bytes of a sparse file may stand for any number of zeros."""
     header = tarfile.TarInfo("records.db")
     header.pax_headers = {"GNU.sparse.map": "0,0", "GNU.sparse.size": str(1 << 60)}
     (tmp_path / "forged.tar").write_bytes(header.tobuf(tarfile.PAX_FORMAT) + b"\0" * 10_240)
@@ -160,7 +160,7 @@ def test_a_sparse_file_is_rejected(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"\x28\xb5\x2f\xfd", b"\x1f\x8b\x08", b"\x00" * 20_480])
 def test_a_file_that_is_not_an_archive_is_rejected(tmp_path: Path, content: bytes) -> None:
-    """D-04: wrong, empty and truncated files."""
+    """Wrong, empty and truncated files."""
     (tmp_path / "x.tar").write_bytes(content)
 
     with pytest.raises(InvalidArchive):
@@ -172,7 +172,7 @@ def test_a_file_that_is_not_an_archive_is_rejected(tmp_path: Path, content: byte
 
 
 def test_a_folder_that_is_in_use_is_left_alone(archives: Path, tmp_path: Path) -> None:
-    """D-04: a backup goes into an empty folder only; existing files are kept."""
+    """A backup goes into an empty folder only; existing files are kept."""
     archive = archives / "good.tar"
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "notes.txt").write_text("mine", encoding="utf-8")
@@ -192,7 +192,7 @@ def test_a_folder_that_is_in_use_is_left_alone(archives: Path, tmp_path: Path) -
 
 
 def test_a_replaced_archive_is_detected_by_its_digest(archives: Path, tmp_path: Path) -> None:
-    """D-04: the manifest can be forged with the archive, the SHA-256 that `backup` printed cannot."""
+    """The manifest can be forged with the archive, the SHA-256 that `backup` printed cannot."""
     backup = create_backup(BackupRequest(folder=archives / "data", out=tmp_path / "mine.tar.zst"), progress=_quiet)
 
     assert verify_backup(backup.path, progress=_quiet, sha256=backup.sha256.upper()).manifest == backup.manifest

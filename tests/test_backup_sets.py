@@ -1,4 +1,4 @@
-"""Backups of a running server on one set of engines, restored onto another set: embedded, or PostgreSQL with pgvector (issue 20)."""
+"""Backups of a running server on one set of engines, restored onto another set: embedded, or PostgreSQL with pgvector."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _read(server: Server, headers: dict[str, str]) -> tuple[list[tuple[str, str,
 
 
 def test_a_server_on_postgresql_is_restored_onto_the_embedded_set(tmp_path: Path, model_folder: Path, database: str) -> None:
-    """Issue 20: records from PostgreSQL become records.db, the vectors are rebuilt, and the same key reads the same things."""
+    """Records from PostgreSQL become records.db, the vectors are rebuilt, and the same key reads the same things."""
     old, new, archive = tmp_path / "old", tmp_path / "new", tmp_path / "saved.tar.zst"
     lend_model(model_folder, old)
     with run_server(old, database_url=database, vectors=database, secret_key=SECRET_KEY) as server:
@@ -83,7 +83,7 @@ def test_a_server_on_postgresql_is_restored_onto_the_embedded_set(tmp_path: Path
 
 
 def test_an_embedded_server_is_restored_onto_postgresql(tmp_path: Path, model_folder: Path, database: str) -> None:
-    """Issue 20: records.db goes into PostgreSQL, the vectors are copied to pgvector, and the same key reads the same things."""
+    """records.db goes into PostgreSQL, the vectors are copied to pgvector, and the same key reads the same things."""
     old, new, archive = tmp_path / "old", tmp_path / "new", tmp_path / "saved.tar.zst"
     lend_model(model_folder, old)
     with run_server(old, secret_key=SECRET_KEY) as server:

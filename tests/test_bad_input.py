@@ -1,4 +1,4 @@
-"""Invalid input to every route: always the error body, never a 500, nothing stored (D-10, D-16)."""
+"""Invalid input to every route: always the error body, never a 500, nothing stored."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _assert_rejected(response: httpx2.Response, description: str) -> None:
 
 
 async def test_invalid_bodies_are_rejected_and_nothing_is_stored(instance: Instance, route_table: RouteTable) -> None:
-    """Issue, bad input: wrong type, NUL, NaN, deep nesting, too long: the error body of D-10, nothing stored."""
+    """Wrong type, NUL, NaN, deep nesting, too long: the common error body, nothing stored."""
     for endpoint in route_table.endpoints:
         if endpoint.route.method not in {"POST", "PUT", "PATCH"}:
             continue
@@ -84,7 +84,7 @@ async def test_invalid_bodies_are_rejected_and_nothing_is_stored(instance: Insta
 
 
 async def test_unknown_query_fields_are_rejected_everywhere(instance: Instance, route_table: RouteTable) -> None:
-    """D-10: an unknown field in a query is 422 naming it, on every route."""
+    """An unknown field in a query is 422 naming it, on every route."""
     for endpoint in route_table.endpoints:
         if endpoint.route.public or endpoint.route.ignores_query:
             continue
@@ -101,7 +101,7 @@ _PARTS = ("%00", "a%00b", "%ff", "..%2f..", "a" * 5000, "'; DROP TABLE memories;
 
 
 async def test_invalid_queries_are_rejected_everywhere(instance: Instance, route_table: RouteTable) -> None:
-    """D-16: NUL and invalid UTF-8 in a query, and numbers out of range."""
+    """NUL and invalid UTF-8 in a query, and numbers out of range."""
     for endpoint in route_table.endpoints:
         if endpoint.route.method != "GET" or endpoint.route.public or endpoint.route.ignores_query:
             continue
@@ -111,7 +111,7 @@ async def test_invalid_queries_are_rejected_everywhere(instance: Instance, route
 
 
 async def test_invalid_path_parameters_are_rejected_everywhere(instance: Instance, route_table: RouteTable) -> None:
-    """D-16: path parameters are data; an impossible id is not found."""
+    """Path parameters are data; an impossible id is not found."""
     for endpoint, part in product(route_table.endpoints, _PARTS):
         if "{" not in endpoint.path:
             continue
@@ -130,7 +130,7 @@ async def test_invalid_path_parameters_are_rejected_everywhere(instance: Instanc
 
 
 async def test_an_event_number_out_of_range_is_rejected(instance: Instance) -> None:
-    """Such an `after` is 422, not 500 (issue 14, attack 4)."""
+    """Such an `after` is 422, not 500."""
     session = (await instance.admin.post("/api/agent/sessions", {"agent_type": "tester"})).json()["session"]["id"]
     for part in ("events", "stream"):
         response = await instance.admin.get(f"/api/agent/sessions/{session}/{part}?after={10**30}")
@@ -174,7 +174,7 @@ _REMEMBER: list[tuple[str, object]] = [
 
 
 async def test_each_invalid_field_of_remember_is_named(instance: Instance, subtests: pytest.Subtests) -> None:
-    """D-40: the bounds of each field; D-10: errors name it; nothing is stored."""
+    """The bounds of each field: errors name it; nothing is stored."""
     for field, value in _REMEMBER:
         with subtests.test(field=field, value=str(value)[:20]):
             response = await instance.admin.post("/v1/brain/remember", {"type": "fact", "content": "a"} | {field: value})
@@ -205,7 +205,7 @@ _RECALL: list[tuple[str, object]] = [
 
 
 async def test_each_invalid_field_of_recall_is_named(instance: Instance, subtests: pytest.Subtests) -> None:
-    """D-42: the bounds of each field."""
+    """The bounds of each field."""
     for field, value in _RECALL:
         with subtests.test(field=field, value=str(value)[:20]):
             response = await instance.admin.post("/v1/brain/recall", {"query": "a"} | {field: value})
@@ -216,9 +216,9 @@ async def test_each_invalid_field_of_recall_is_named(instance: Instance, subtest
 
 async def test_schemathesis_finds_no_500_and_no_undocumented_response(instance: Instance, route_table: RouteTable) -> None:
     """
-    Issues 3 and 7: a schemathesis run over the whole document finds no 500, except the failure of a tool, which the spec documents.
+    A schemathesis run over the whole document finds no 500, except the failure of a tool, which is documented.
 
-    The server has no language model, a 503 of its own (D-71). Each response is compared with the document (tests/openapi_check.py).
+    The server has no language model, a 503 of its own. Each response is compared with the document (tests/openapi_check.py).
     """
     instance.rookery.agents.notifier.close()  # requests that wait for a task return at once
     failures, statuses = list[str](), set[int]()
@@ -323,7 +323,7 @@ def _bytes(text: str | bytes) -> bytes:
 async def test_a_name_has_a_visible_character(
     instance: Instance, path: str, fields: dict[str, object], names: list[str], blank: str
 ) -> None:
-    """Nobody finds again what a name of spaces stands for (issue 34)."""
+    """Nobody finds again what a name of spaces stands for."""
     for name in names:
         response = await instance.admin.post(path, {**fields, name: blank})
         assert (response.status_code, list(response.json()["errors"])) == (422, [name]), response.text

@@ -39,7 +39,7 @@ def _read_banner(folder: Path) -> str:
 
 
 def test_a_terminal_shows_the_keys_once_and_the_next_steps(tmp_path: Path) -> None:
-    """The banner has address, keys, example requests and pages; the second start names the command that creates a key (issue 14, D-28)."""
+    """The banner has address, keys, example requests and pages; the second start names the command that creates a key."""
     first, second = _read_banner(tmp_path / "data"), _read_banner(tmp_path / "data")
 
     for banner in (first, second):
@@ -52,7 +52,7 @@ def test_a_terminal_shows_the_keys_once_and_the_next_steps(tmp_path: Path) -> No
 
 
 def test_without_a_terminal_the_keys_are_only_in_a_file(tmp_path: Path) -> None:
-    """The output for a service manager has the address and the file, and no key (issue 14, D-28)."""
+    """The output for a service manager has the address and the file, and no key."""
     with run_server(tmp_path / "data") as server:
         assert server.url.startswith("http://127.0.0.1:")
         assert "Copy the keys, then delete that file." in server.stdout.readline()

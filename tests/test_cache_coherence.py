@@ -1,5 +1,5 @@
 """
-Changes through one server process, read through another on the same PostgreSQL (issue 20).
+Changes through one server process, read through another on the same PostgreSQL.
 
 The table "Caches" of docs/architecture.md has the times. What it says is seen at once is not waited for here.
 """

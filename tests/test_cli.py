@@ -76,17 +76,17 @@ def list_imported_modules(data_dir: Path, *arguments: str) -> set[str]:
     ],
 )
 def test_the_specified_spelling_of_a_command_is_accepted(arguments: list[str], expected: list[str]) -> None:
-    """D-04: `rookery brain:reindex` is `rookery brain reindex`; a scope that looks alike is not changed."""
+    """`rookery brain:reindex` is `rookery brain reindex`; a scope that looks alike is not changed."""
     assert split_group(arguments) == expected
 
 
 def test_the_table_of_commands_has_the_help_of_the_commands() -> None:
-    """`rookery --help` shows the help of each command without importing it (issue 14, D-04)."""
+    """`rookery --help` shows the help of each command without importing it."""
     assert {entry.name: entry.help for entry in COMMANDS} == {entry.name: load_command(entry.name).help for entry in COMMANDS}
 
 
 def test_the_first_commands_of_a_user_are_listed_first() -> None:
-    """Issue 14: the list of commands begins with serve; D-04."""
+    """The list of commands begins with serve."""
     names = [entry.name for entry in COMMANDS]
 
     assert names[:4] == ["serve", "init", "doctor", "connect"]
@@ -106,13 +106,13 @@ def test_the_first_commands_of_a_user_are_listed_first() -> None:
     ],
 )
 def test_every_command_has_the_same_option_for_the_same_thing(usual: str, other: str) -> None:
-    """Issue 36: a command whose option has a name of its own, which is that of a field, takes the usual one too."""
+    """A command whose option has a name of its own, which is that of a field, takes the usual one too."""
     assert [command for command, options in all_commands() if other in options and usual not in options] == []
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"]])
 def test_help_and_version_import_no_library_of_the_server(tmp_path: Path, arguments: list[str]) -> None:
-    """Help needs only Typer and Rich (issue 14, D-04)."""
+    """Help needs only Typer and Rich."""
     imported = list_imported_modules(tmp_path, *arguments)
 
     assert imported & (HEAVY | {"sqlalchemy", "pydantic", "cryptography", "structlog"}) == set()
@@ -136,7 +136,7 @@ def test_help_and_version_import_no_library_of_the_server(tmp_path: Path, argume
     ],
 )
 def test_a_command_imports_only_what_it_needs(tmp_path: Path, arguments: list[str], not_needed: set[str]) -> None:
-    """Commands for keys need the record store, but no web framework, models or tool servers (issue 14, D-04)."""
+    """Commands for keys need the record store, but no web framework, models or tool servers."""
     assert run_rookery("init", data_dir=tmp_path).returncode == 0
 
     assert list_imported_modules(tmp_path, *arguments) & (HEAVY | not_needed) == set()
@@ -144,20 +144,20 @@ def test_a_command_imports_only_what_it_needs(tmp_path: Path, arguments: list[st
 
 @pytest.mark.parametrize("arguments", [["--version"], ["-V"], ["version"]])
 def test_the_version_is_shown(arguments: list[str]) -> None:
-    """The version of the installed package is on standard output (issue 14, D-04)."""
+    """The version of the installed package is on standard output."""
     process = run_rookery(*arguments)
 
     assert (process.returncode, process.stdout, process.stderr) == (0, f"rookery {version('rookery')}\n", "")
 
 
 def test_the_version_is_shown_to_programs() -> None:
-    """Commands that print data have --json (D-04)."""
+    """Commands that print data have --json."""
     assert json.loads(run_rookery("version", "--json").stdout)["version"] == version("rookery")
 
 
 @pytest.mark.parametrize("arguments", [["remember", "The tea is green."], ["search", "tea"]])
 def test_a_command_on_memories_imports_no_tool_servers(tmp_path: Path, arguments: list[str]) -> None:
-    """Issue 14: commands start quickly. Memories need the vector index, but not the web framework, tool servers and maintenance."""
+    """Commands start quickly. Memories need the vector index, but not the web framework, tool servers and maintenance."""
     assert run_rookery("init", data_dir=tmp_path).returncode == 0
     unneeded = HEAVY - {"numpy"} | {"jsonschema_rs", "rookery.tools", "rookery.memory.maintenance", "rookery.memory.transfer"}
 
@@ -166,7 +166,7 @@ def test_a_command_on_memories_imports_no_tool_servers(tmp_path: Path, arguments
 
 @pytest.mark.parametrize(("typed", "expected"), [("ke", {"keys"}), ("keys li", {"list"}), ("keys list --st", {"--status"})])
 def test_a_shell_completes_commands_and_options(typed: str, expected: set[str]) -> None:
-    """The installed completion script calls the command itself (issue 14, D-04)."""
+    """The installed completion script calls the command itself."""
     words = f"rookery {typed}"
     variables = {"_ROOKERY_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
     process = run_rookery(environment=variables)
@@ -175,7 +175,7 @@ def test_a_shell_completes_commands_and_options(typed: str, expected: set[str]) 
 
 
 def test_the_completion_of_a_shell_is_shown() -> None:
-    """The CLI prints shell completion scripts (issue 14: it had none; D-04)."""
+    """The CLI prints shell completion scripts."""
     variables = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # otherwise it detects the current shell
     process = run_rookery("--show-completion", "bash", environment=variables)
 
@@ -183,7 +183,7 @@ def test_the_completion_of_a_shell_is_shown() -> None:
 
 
 def test_no_help_shows_a_type_behind_a_flag() -> None:
-    """A flag has no value in help texts (issue 14, D-04)."""
+    """A flag has no value in help texts."""
     for arguments in (["--help"], ["keys", "--help"], ["keys", "list", "--help"], ["serve", "--help"]):
         assert "<bool>" not in run_rookery(*arguments).stdout
 
@@ -192,7 +192,7 @@ def test_no_help_shows_a_type_behind_a_flag() -> None:
     "arguments", ["keys list", "recall x", "brain:reindex", "webhooks list", "templates list", "servers list --workspace 1", "doctor"]
 )
 def test_a_command_with_a_mistyped_folder_fails_and_creates_nothing(tmp_path: Path, arguments: str) -> None:
-    """Issue 14, D-04: after a failed restore `doctor` reported no problem, and the databases that it created blocked the next restore."""
+    """After a failed restore `doctor` reported no problem, and the databases that it created blocked the next restore."""
     (tmp_path / "photos").mkdir(mode=0o755)
     (tmp_path / "photos" / "cat.jpg").touch()
 
@@ -207,7 +207,7 @@ def test_a_command_with_a_mistyped_folder_fails_and_creates_nothing(tmp_path: Pa
 
 
 def test_the_first_workspace_and_a_check_of_servers_create_the_folder(tmp_path: Path) -> None:
-    """D-04: what an operator may do before the first start still needs no `init`."""
+    """Commands that are allowed before the first start need no `init`."""
     (tmp_path / "servers.json").write_text('{"mcpServers": {"gone": {"command": "/no/such/program"}}}', encoding="utf-8")
 
     checked = run_rookery("servers", "check", data_dir=tmp_path)
@@ -217,7 +217,7 @@ def test_the_first_workspace_and_a_check_of_servers_create_the_folder(tmp_path: 
 
 
 def test_an_option_of_all_commands_after_one_is_an_error_that_names_its_place(tmp_path: Path) -> None:
-    """Issue 14: `rookery serve --data-dir FOLDER` is what a newcomer tries."""
+    """`rookery serve --data-dir FOLDER` is what a newcomer tries."""
     process = run_rookery("keys", "list", "--data-dir", "x", data_dir=tmp_path)
 
     assert (process.returncode, process.stderr) == (2, "error: --data-dir stands before the command: rookery --data-dir FOLDER keys list\n")

@@ -1,4 +1,4 @@
-"""The conversion of options without pydantic, and what Typer must offer or lack for it (D-04)."""
+"""The conversion of options without pydantic, and what Typer must offer or lack for it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_typer_creates_the_classes_that_are_changed() -> None:
     ],
 )
 def test_commands_receive_the_values_that_typer_converts(arguments: list[str]) -> None:
-    """D-04: the same values and the same errors, with and without the conversion of this package."""
+    """The same values and the same errors, with and without the conversion of this package."""
     converted = _load_command()
     convert_on_demand(converted)
 

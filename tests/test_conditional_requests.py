@@ -1,4 +1,4 @@
-"""ETags and If-Match of memories, keys, webhooks, tool servers and workspaces (D-64). Agent work has a file of its own."""
+"""ETags and If-Match of memories, keys, webhooks, tool servers and workspaces. Agent work has a file of its own."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def assert_precondition_failed(response: httpx2.Response, current: str) -> None:
 
 @each_kind
 async def test_a_change_is_made_to_the_version_that_if_match_names(instance: Instance, kind: Kind) -> None:
-    """If-Match supports strong comparison, lists and `*`, and prevents lost updates (issue 14, D-64; RFC 9110, 13.1.1)."""
+    """If-Match supports strong comparison, lists and `*`, and prevents lost updates (RFC 9110)."""
     path, _, creation = await create_resource(instance.admin, kind)
     first = await get_etag(instance.admin, path)
     assert creation.headers["etag"] == first
@@ -124,7 +124,7 @@ async def test_a_change_is_made_to_the_version_that_if_match_names(instance: Ins
 
 @each_kind
 async def test_a_deletion_needs_the_version_that_if_match_names(instance: Instance, kind: Kind) -> None:
-    """A resource that was changed meanwhile is not deleted (issue 14, D-64)."""
+    """A resource that was changed meanwhile is not deleted."""
     path, *_ = await create_resource(instance.admin, kind)
     first = await get_etag(instance.admin, path)
     second = (await instance.admin.send("PATCH", path, kind.change("second"))).headers["etag"]
@@ -138,7 +138,7 @@ async def test_a_deletion_needs_the_version_that_if_match_names(instance: Instan
 
 @each_kind
 async def test_exactly_one_of_several_writers_with_the_same_version_wins(instance: Instance, kind: Kind) -> None:
-    """Versions are compared inside the transaction of the write, so no change is lost (issue 14, D-64)."""
+    """Versions are compared inside the transaction of the write, so no change is lost."""
     path, *_ = await create_resource(instance.admin, kind)
     first = {"If-Match": await get_etag(instance.admin, path)}
 
@@ -155,7 +155,7 @@ async def test_exactly_one_of_several_writers_with_the_same_version_wins(instanc
 
 @each_kind
 async def test_a_change_and_a_deletion_of_the_same_version_exclude_each_other(instance: Instance, kind: Kind) -> None:
-    """A deletion never discards an unseen change (issue 14, D-64)."""
+    """A deletion never discards an unseen change."""
     path, *_ = await create_resource(instance.admin, kind)
     first = {"If-Match": await get_etag(instance.admin, path)}
 
@@ -168,7 +168,7 @@ async def test_a_change_and_a_deletion_of_the_same_version_exclude_each_other(in
 
 @each_kind
 async def test_writes_at_the_same_time_have_different_versions(settings: Settings, clock: FakeClock, kind: Kind) -> None:
-    """Versions differ even if the clock does not advance between two writes (issue 14, D-64)."""
+    """Versions differ even if the clock does not advance between two writes."""
     async with run_instance(allow_local_egress(settings), clock) as instance:
         path, *_ = await create_resource(instance.admin, kind)
         tags = [await get_etag(instance.admin, path)]
@@ -181,7 +181,7 @@ async def test_writes_at_the_same_time_have_different_versions(settings: Setting
 
 
 async def test_recall_and_indexing_do_not_change_the_version_of_a_memory(instance: Instance) -> None:
-    """Reads do not change the version; feedback, archiving and restoring do (issue 14, D-64)."""
+    """Reads do not change the version; feedback, archiving and restoring do."""
     stored = await instance.admin.post("/v1/brain/remember", {"content": "Heron is the staging database."})
     path = f"/v1/brain/memories/{stored.json()['id']}"
     first = stored.headers["etag"]
@@ -206,7 +206,7 @@ async def test_recall_and_indexing_do_not_change_the_version_of_a_memory(instanc
 
 @pytest.mark.parametrize("kind", ["api key", "agent key"])
 async def test_calls_do_not_change_the_version_of_a_key(instance: Instance, kind: str) -> None:
-    """A call changes only the usage of a key, not its settings (issue 14, D-64)."""
+    """A call changes only the usage of a key, not its settings."""
     path, created, _ = await create_resource(instance.admin, KINDS[kind])
     first = await get_etag(instance.admin, path)
     assert (await instance.caller(str(created.get("plaintext_key") or created["key"])).get("/v1/brain/tags")).status_code == 200
@@ -217,7 +217,7 @@ async def test_calls_do_not_change_the_version_of_a_key(instance: Instance, kind
 
 
 async def test_lists_of_a_key_have_the_version_of_the_key(instance: Instance) -> None:
-    """IP list and permissions share the ETag of their key; a caller without audit:read sees the change too (issue 14, D-64)."""
+    """IP list and permissions share the ETag of their key; a caller without audit:read sees the change too."""
     path, *_ = await create_resource(instance.admin, KINDS["agent key"])
     reader = await instance.api_key("keys:read")
     first = await get_etag(instance.admin, f"{path}/ips")
@@ -236,7 +236,7 @@ async def test_lists_of_a_key_have_the_version_of_the_key(instance: Instance) ->
 
 
 async def test_the_version_of_a_rotated_key_is_that_of_its_successor(instance: Instance) -> None:
-    """The response contains the successor, so its ETag is the successor's (issue 14, D-26, D-64)."""
+    """The response contains the successor, so its ETag is the successor's."""
     for name in ("api key", "agent key"):
         kind = KINDS[name]
         path, *_ = await create_resource(instance.admin, kind)
@@ -250,7 +250,7 @@ async def test_the_version_of_a_rotated_key_is_that_of_its_successor(instance: I
 
 
 async def test_deliveries_do_not_change_the_version_of_a_webhook(instance: Instance) -> None:
-    """A delivery does not change the version; a new secret does (issue 14, D-64)."""
+    """A delivery does not change the version; a new secret does."""
     async with run_receiver() as receiver:
         webhook = (await instance.admin.post("/api/v1/webhooks", {"url": receiver.url, "events": ["plan.completed"]})).json()
         path = f"/api/v1/webhooks/{webhook['id']}"
@@ -270,7 +270,7 @@ async def test_deliveries_do_not_change_the_version_of_a_webhook(instance: Insta
 
 
 async def test_the_health_of_a_server_does_not_change_its_version(instance: Instance) -> None:
-    """Health is not a setting (issue 14, D-64)."""
+    """Health is not a setting."""
     path, *_ = await create_resource(instance.admin, replace(KINDS["server"], new={"id": "tickets", "url": "http://127.0.0.1:9/mcp"}))
     first = await get_etag(instance.admin, path)
     call = await instance.admin.post("/api/v1/mcp/tools/call", {"server": "tickets", "tool": "list", "arguments": {}})
@@ -284,7 +284,7 @@ async def test_the_health_of_a_server_does_not_change_its_version(instance: Inst
 
 
 async def test_a_server_added_again_has_a_new_version(settings: Settings, clock: FakeClock) -> None:
-    """A server with the id of a deleted one must not have its version (issue 14, D-64)."""
+    """A server with the id of a deleted one must not have its version."""
     async with run_instance(allow_local_egress(settings), clock) as instance:
         path, *_ = await create_resource(instance.admin, KINDS["server"])
         first = await get_etag(instance.admin, path)
@@ -299,7 +299,7 @@ def _writes(instance: Instance) -> list[RouteEndpoint]:
 
 
 async def test_each_change_of_one_resource_honours_if_match_or_has_a_reason(instance: Instance) -> None:
-    """A route that changes one resource compares If-Match or has a reason here; its GET returns the ETag (issue 14, D-64)."""
+    """A route that changes one resource compares If-Match or has a reason here; its GET returns the ETag."""
     endpoints = build_route_table(instance.rookery).endpoints
     without_if_match = {operation_name(endpoint) for endpoint in _writes(instance) if "If-Match" not in endpoint.route.all_request_headers}
     assert without_if_match == WITHOUT_VERSION.keys()
@@ -316,7 +316,7 @@ async def test_each_change_of_one_resource_honours_if_match_or_has_a_reason(inst
 
 
 async def test_the_api_document_has_if_match_etag_and_412(instance: Instance) -> None:
-    """Each such route documents the header, the ETag and the 412 (issue 14, D-64, D-83)."""
+    """Each such route documents the header, the ETag and the 412."""
     paths = cast("dict[str, dict[str, Json]]", (await instance.admin.get("/openapi.json")).json()["paths"])
     for kind in KINDS.values():
         path = next(

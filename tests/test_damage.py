@@ -46,7 +46,7 @@ def folder(tmp_path: Path, first_run: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["servers.json", "secret.key"])
 def test_a_fifo_as_configuration_file_does_not_block(folder: Path, name: str) -> None:
-    """Issue 14 (attack 5): doctor reports a FIFO in place of a regular file, and exits."""
+    """Doctor reports a FIFO in place of a regular file, and exits."""
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name)
 
@@ -57,7 +57,7 @@ def test_a_fifo_as_configuration_file_does_not_block(folder: Path, name: str) ->
 
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_server_whose_servers_file_becomes_a_fifo_continues_and_stops(folder: Path, signal_number: signal.Signals) -> None:
-    """The watcher does not block on a FIFO: requests are served, the last valid servers stay, a signal stops the server (issue 14)."""
+    """The watcher does not block on a FIFO: requests are served, the last valid servers stay, a signal stops the server."""
     if signal.getsignal(signal_number) is signal.SIG_IGN:
         pytest.skip(f"{signal_number.name} is ignored, as below nohup, and processes inherit that")
     with run_server(folder) as server:
@@ -80,7 +80,7 @@ def test_a_server_whose_servers_file_becomes_a_fifo_continues_and_stops(folder: 
 
 
 def test_configuration_files_are_limited_in_size(tmp_path: Path) -> None:
-    """Issue 14 (attack 5): devices and huge files are rejected; a missing file raises FileNotFoundError."""
+    """Devices and huge files are rejected; a missing file raises FileNotFoundError."""
     (tmp_path / "large").write_bytes(b"x" * 11)
 
     assert read_config_file(tmp_path / "large", max_bytes=11) == b"x" * 11
@@ -93,7 +93,7 @@ def test_configuration_files_are_limited_in_size(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["texts.db", "vectors.db"])
 def test_the_doctor_names_an_index_that_was_truncated(folder: Path, name: str) -> None:
-    """Issue 14 (attack 6): an empty file is a problem, with the command that repairs it."""
+    """An empty file is a problem, with the command that repairs it."""
     (folder / name).write_bytes(b"")
 
     findings = json.loads(_run_rookery(folder, "doctor", "--json").stdout)
@@ -105,7 +105,7 @@ def test_the_doctor_names_an_index_that_was_truncated(folder: Path, name: str) -
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped"])
 def test_the_doctor_names_a_damaged_model_file_and_the_load_rewrites_it(folder: Path, damage: str) -> None:
-    """Issue 14 (attack 6): the digest of the graph is compared with the one stored beside it."""
+    """The digest of the graph is compared with the one stored beside it."""
     (graph,) = (folder / "models").glob("*.onnx")
     content = graph.read_bytes()
     half = len(content) // 2
@@ -120,7 +120,7 @@ def test_the_doctor_names_a_damaged_model_file_and_the_load_rewrites_it(folder: 
 
 
 def test_the_doctor_reads_every_page_with_deep(folder: Path) -> None:
-    """Issue 14 (attack 6): `doctor --deep` finds damaged pages that were not read yet."""
+    """`doctor --deep` finds damaged pages that were not read yet."""
     path = folder / "records.db"
     content = bytearray(path.read_bytes())
     for offset in range(8 * 4096, len(content), 4096):
@@ -134,7 +134,7 @@ def test_the_doctor_reads_every_page_with_deep(folder: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"not a database" * 1000, None])
 def test_the_doctor_checks_the_other_stores_when_the_record_store_is_damaged(folder: Path, content: bytes | None) -> None:
-    """Issue 14 (user 16, attack 6): doctor prints a complete document and exits with 1, without a traceback."""
+    """Doctor prints a complete document and exits with 1, without a traceback."""
     path = folder / "records.db"
     pages = bytearray(path.read_bytes())
     pages[100:4096] = bytes(byte ^ 0xA5 for byte in pages[100:4096])
@@ -150,7 +150,7 @@ def test_the_doctor_checks_the_other_stores_when_the_record_store_is_damaged(fol
 
 
 def test_the_doctor_names_an_open_folder_and_the_first_keys(folder: Path) -> None:
-    """Issue 14 (attack 8): a data folder that others may read, and keys in plain text, are reported."""
+    """A data folder that others may read, and keys in plain text, are reported."""
     (folder / "first-run.json").write_text("{}", encoding="utf-8")
 
     findings = json.loads(_run_rookery(folder, "doctor", "--json").stdout)
@@ -159,7 +159,7 @@ def test_the_doctor_names_an_open_folder_and_the_first_keys(folder: Path) -> Non
 
 
 def test_a_store_that_cannot_grow_logs_one_line_a_minute_and_stops_cleanly(folder: Path) -> None:
-    """Issue 14 (attack 7, 9): no file may grow, as on a full disk: reads continue, the log has few lines, the stop is clean."""
+    """No file may grow, as on a full disk: reads continue, the log has few lines, the stop is clean."""
     with run_server(folder) as server:
         assert server.client.get("/v1/brain/tags").status_code == 200
         (folder / "server.log").stat()
@@ -180,7 +180,7 @@ def test_a_store_that_cannot_grow_logs_one_line_a_minute_and_stops_cleanly(folde
 
 
 def test_a_warning_that_repeats_is_logged_once_a_minute() -> None:
-    """Issue 14 (attack 7): the next line has the number of omitted lines."""
+    """The next line has the number of omitted lines."""
     now = [0.0]
     with capture_logs() as logs:
         limited = LimitedWarning(structlog.stdlib.get_logger("test"), "not_written", monotonic=lambda: now[0])
@@ -192,7 +192,7 @@ def test_a_warning_that_repeats_is_logged_once_a_minute() -> None:
 
 
 async def test_a_periodic_task_logs_an_outage_in_one_line_and_a_bug_with_traceback() -> None:
-    """Issue 14 (attack 7): an outage is logged without tracebacks; a bug keeps its traceback."""
+    """An outage is logged without tracebacks; a bug keeps its traceback."""
     runs = {"outage": 0, "mistake": 0}
 
     async def outage() -> None:

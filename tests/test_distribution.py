@@ -53,14 +53,14 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_alone_serves_remembers_and_recalls_by_meaning(installed: Path, tmp_path: Path) -> None:
-    """Issue 14: `pip install dist/rookery-*.whl` in an empty environment serves, remembers and recalls; D-54."""
+    """`pip install dist/rookery-*.whl` in an empty environment serves, remembers and recalls."""
     assert use_new_server([installed, "-m", "rookery"], tmp_path / "data") == STORED[0]
 
     assert not (tmp_path / "data" / "models").exists(), "the graph is opened in the wheel; nothing is written to the data folder"
 
 
 def test_the_full_precision_model_names_the_command_that_installs_its_weights(installed: Path) -> None:
-    """Issue 14: where a model is missing the message has the exact command; D-54."""
+    """If a model is missing, the message has the exact command."""
     code = "from rookery.engines.embedders import model; from pathlib import Path; model.load_model(Path('.'), 'f32')"
     run = subprocess.run([installed, "-c", code], capture_output=True, text=True, check=False)
 
@@ -69,7 +69,7 @@ def test_the_full_precision_model_names_the_command_that_installs_its_weights(in
 
 
 def test_the_wheel_carries_the_model_with_its_licence_and_provenance(wheel: Path) -> None:
-    """Issue 14: the graph travels in the wheel with its licence and its provenance; D-54."""
+    """The graph travels in the wheel with its licence and its provenance."""
     with zipfile.ZipFile(wheel) as archive:
         provenance = json.loads(archive.read(f"{BUNDLE}/{model_files.PROVENANCE_FILE}"))
         graph = archive.read(f"{BUNDLE}/{model_files.GRAPH_FILE}")
@@ -83,14 +83,14 @@ def test_the_wheel_carries_the_model_with_its_licence_and_provenance(wheel: Path
 
 
 def test_the_same_sources_build_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
-    """Issue 14: anybody can check what is in a published wheel by building it; D-54."""
+    """Anybody can check what is in a published wheel by building it."""
     (second,) = build(tmp_path, with_sources=False)
 
     assert hashlib.sha256(second.read_bytes()).hexdigest() == hashlib.sha256(wheel.read_bytes()).hexdigest()
 
 
 def test_the_command_in_messages_installs_what_the_lock_pins() -> None:
-    """Issue 14: every message names the exact command; D-54."""
+    """Every message names the exact command."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     pinned = f"{model_files.DISTRIBUTION}=={model_files.VERSION}"
 
@@ -100,7 +100,7 @@ def test_the_command_in_messages_installs_what_the_lock_pins() -> None:
 
 
 def test_the_bill_of_materials_names_the_model_and_each_viewer() -> None:
-    """Issue 14: `make sbom`; D-83: the viewers are files of the package."""
+    """`make sbom`: the viewers are files of the package."""
     viewers = {str(component["name"]) for component in sbom.describe_viewers()}
 
     assert viewers == {"swagger-ui-dist", "@scalar/api-reference", "redoc"}
@@ -108,7 +108,7 @@ def test_the_bill_of_materials_names_the_model_and_each_viewer() -> None:
 
 
 def test_the_client_is_a_wheel_of_its_own(tmp_path: Path) -> None:
-    """Issue 21: with httpx2 and pydantic alone, without the server's packages, it imports and reports a server that is away."""
+    """With httpx2 and pydantic alone, without the server's packages, it imports and reports a server that is away."""
     wheel = build_client(tmp_path / "dist")
     packages = tmp_path / "packages"
     packages.mkdir()

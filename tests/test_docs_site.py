@@ -51,7 +51,7 @@ async def page(site: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIte
 
 
 def test_make_docs_writes_every_page_and_the_api_description(site: Path) -> None:
-    """Issue 21: a page for each file of `docs`, and the OpenAPI document. A build with a fault raises, so this one has none."""
+    """A page for each file of `docs`, and the OpenAPI document. A build with a fault raises, so this one has none."""
     sources = {path.relative_to(ROOT / "docs").with_suffix("") for path in (ROOT / "docs").rglob("*.md")}
     overviews = {path.with_name("index") if path.name == "README" else path for path in sources}
 
@@ -60,7 +60,7 @@ def test_make_docs_writes_every_page_and_the_api_description(site: Path) -> None
 
 
 def test_the_site_names_no_other_host_in_what_a_browser_fetches(site: Path) -> None:
-    """Issue 21: no fonts, scripts or styles of other hosts, also not in the scripts of the theme."""
+    """No fonts, scripts or styles of other hosts, also not in the scripts of the theme."""
     scripts = "\n".join(path.read_text(encoding="utf-8") for path in site.rglob("*.js") if path.name != "search.js")
     styles = "\n".join(path.read_text(encoding="utf-8") for path in site.rglob("*.css"))
     heads = "\n".join(path.read_text(encoding="utf-8").partition("</head>")[0] for path in site.rglob("*.html"))
@@ -71,7 +71,7 @@ def test_the_site_names_no_other_host_in_what_a_browser_fetches(site: Path) -> N
 
 
 async def test_pages_fit_a_phone_and_a_wide_screen_in_light_and_dark(page: Page) -> None:
-    """Issue 21: at 360 and 1440 px nothing is wider than the window, nothing is requested elsewhere, and the console has no errors."""
+    """At 360 and 1440 px nothing is wider than the window, nothing is requested elsewhere, and the console has no errors."""
     for width, scheme, theme in _SCREENS:
         await page.resize(width, 900)
         media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
@@ -85,7 +85,7 @@ async def test_pages_fit_a_phone_and_a_wide_screen_in_light_and_dark(page: Page)
 
 
 async def test_the_search_finds_a_page_without_a_server(page: Page) -> None:
-    """Issue 21: search offline. The site is opened from its folder, where a browser starts no worker."""
+    """Search offline. The site is opened from its folder, where a browser starts no worker."""
     await page.go("/index.html")
     await eventually(partial(page.evaluate, "document.readyState === 'complete' && !!document.querySelector('.md-search__button')"))
 
@@ -95,7 +95,7 @@ async def test_the_search_finds_a_page_without_a_server(page: Page) -> None:
 
 
 def test_the_picture_and_the_table_of_layers_have_every_layer() -> None:
-    """House 5.5, 5.7: the layers of the architecture page are those of the contract, which the checks enforce."""
+    """The layers of the architecture page are those of the contract, which the checks enforce."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
     (tree,) = [contract for contract in contracts if contract["name"] == "The tree, top to bottom"]
     layers = {name for layer in tree["layers"] for name in re.findall(r"\w+", layer)} - {"terminal"}  # the shared parts of commands
@@ -107,7 +107,7 @@ def test_the_picture_and_the_table_of_layers_have_every_layer() -> None:
 
 
 def test_the_recorded_terminal_shows_what_its_commands_print(tmp_path: Path) -> None:
-    """Issue 21: the picture of the README is a real session: recorded again it has the same words, except for ids, dates and times."""
+    """The picture of the README is a real session: recorded again it has the same words, except for ids, dates and times."""
     again = tmp_path / "terminal.svg"
     again.write_text(draw(record(SESSION)), encoding="utf-8")
     texts = (html.unescape(" ".join(re.findall(r">([^<]+)</text>", path.read_text(encoding="utf-8"))).lower()) for path in (PICTURE, again))
@@ -119,7 +119,7 @@ def test_the_recorded_terminal_shows_what_its_commands_print(tmp_path: Path) -> 
 
 
 def test_the_comparison_of_the_readme_is_the_measured_one() -> None:
-    """Issue 21: each figure of the README's comparison is in the row of the same product in the published figures."""
+    """Each figure of the README's comparison is in the row of the same product in the published figures."""
     measured = [line for line in (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     rows = [
         *table(ROOT / "README.md", "Memory: `python -m benchmarks.peers`"),
@@ -133,7 +133,7 @@ def test_the_comparison_of_the_readme_is_the_measured_one() -> None:
 
 
 def test_broken_links_are_reported_with_their_line(tmp_path: Path) -> None:
-    """Issue 14: missing files, pictures and headings are reported; code blocks and other hosts are not checked."""
+    """Missing files, pictures and headings are reported; code blocks and other hosts are not checked."""
     (tmp_path / "other.md").write_text("# A heading of it\n", encoding="utf-8")
     page = tmp_path / "page.md"
     page.write_text(
@@ -157,7 +157,7 @@ def test_broken_links_are_reported_with_their_line(tmp_path: Path) -> None:
     ],
 )
 def test_a_fault_in_a_page_fails_the_build(tmp_path: Path, page: str, text: str, fault: str) -> None:
-    """Issue 21: a broken link fails the build, and so does a page that no reader would find; the site is not written."""
+    """A broken link fails the build, and so does a page that no reader would find; the site is not written."""
     for name in ("docs", "benchmarks", "training", "examples", "deploy"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.npz", "*.json.gz"))
     for path in ROOT.glob("*.md"):
@@ -173,7 +173,7 @@ def test_a_fault_in_a_page_fails_the_build(tmp_path: Path, page: str, text: str,
 
 
 def test_faults_of_a_built_site_are_found(tmp_path: Path) -> None:
-    """Issue 21: the check reads the HTML, the styles and the scripts, so that it also covers what the generator adds."""
+    """The check reads the HTML, the styles and the scripts, so that it also covers what the generator adds."""
     (tmp_path / "index.html").write_text(
         '<link rel="stylesheet" href="https://fonts.example/x.css"><script src="app.js"></script><h1 id="here">Here</h1>'
         '<a href="#here">x</a><a href="#gone">x</a><a href="gone.html">x</a><a href="https://example.org">x</a>',

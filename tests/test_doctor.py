@@ -49,7 +49,7 @@ def _grades(findings: list[DoctorFinding], name: str) -> list[str]:
 
 
 async def test_a_healthy_installation_is_well(instance: Instance) -> None:
-    """D-28, D-51: the doctor looks at engines, memory, jobs, disk, the file of servers, and processes that share a store."""
+    """The doctor looks at engines, memory, jobs, disk, the file of servers, and processes that share a store."""
     await instance.admin.remember()
     findings = await examine(instance.rookery)
     shared = {"processes"} if instance.rookery.db.dialect == "postgresql" else set[str]()
@@ -75,7 +75,7 @@ async def test_a_healthy_installation_is_well(instance: Instance) -> None:
 
 
 async def test_the_doctor_answers_over_http(instance: Instance) -> None:
-    """Issue 21: the console shows the findings of `rookery doctor`; each that is not ok has advice."""
+    """The console shows the findings of `rookery doctor`; each that is not ok has advice."""
     response = await instance.admin.get("/api/v1/doctor")
     findings = response.json()["findings"]
 
@@ -85,7 +85,7 @@ async def test_the_doctor_answers_over_http(instance: Instance) -> None:
 
 
 async def test_the_doctor_names_what_is_wrong(settings: Settings) -> None:
-    """D-28: warns when every caller has one address; D-31: a broken file is told; D-17: a full disk."""
+    """Warns when every caller has one address: a broken file is told: a full disk."""
     settings.servers_file.write_text("{", encoding="utf-8")
     async with run_instance(replace(settings, min_free_disk_mb=1_000_000)) as instance:
         other = await instance.agent_key()
@@ -104,7 +104,7 @@ async def test_the_doctor_names_what_is_wrong(settings: Settings) -> None:
 
 
 async def test_a_tool_server_that_cannot_start_is_told(settings: Settings) -> None:
-    """Issue 14: a server whose program is missing is not reported "ok", even before its first start; D-33, D-04."""
+    """A server whose program is missing is not reported "ok", even before its first start."""
     servers = {"gone": {"command": "no-such-program-anywhere"}, "off": {"command": "nor-this-one", "enabled": False}}
     settings.servers_file.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
     async with run_instance(settings) as instance:
@@ -115,7 +115,7 @@ async def test_a_tool_server_that_cannot_start_is_told(settings: Settings) -> No
 
 
 async def test_tool_servers_that_do_not_work_in_the_running_server_are_reported_with_the_reason(settings: Settings) -> None:
-    """D-33, issue 32: one ends at once, one cannot list its prompts, one offers nothing. If none runs, nothing is known."""
+    """One ends at once, one cannot list its prompts, one offers nothing. If none runs, nothing is known."""
     ends = {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}
     entries = {"ends": ends, "partial": make_odd_entry("--no-prompts"), "empty": make_odd_entry("--empty"), "whole": make_odd_entry()}
     settings.servers_file.write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
@@ -145,7 +145,7 @@ async def test_tool_servers_that_do_not_work_in_the_running_server_are_reported_
 
 
 async def test_keys_that_expire_soon_or_may_do_everything_and_lie_idle_are_told(settings: Settings) -> None:
-    """D-04, D-21: seven days and ninety; what is suspended, expired already, narrow or in use is not worth a word."""
+    """Seven days and ninety; what is suspended, expired already, narrow or in use is not worth a word."""
     clock = FakeClock()
     rookery = build_platform(settings, clock=clock)
     async with rookery.open_for_command():
@@ -174,7 +174,7 @@ async def test_keys_that_expire_soon_or_may_do_everything_and_lie_idle_are_told(
 
 
 async def test_a_chain_that_does_not_end_as_it_was_written_is_told(settings: Settings) -> None:
-    """D-29: by its last entry alone; the whole is read by `audit verify`."""
+    """By its last entry alone; the whole is read by `audit verify`."""
     async with run_instance(settings) as instance:
         [_, end] = await instance.rookery.access.audit.list_chain_ends()
         forge = update(entries).where(entries.c.workspace_id == end.workspace_id, entries.c.seq == end.seq).values(actor_name="nobody")
@@ -188,7 +188,7 @@ async def test_a_chain_that_does_not_end_as_it_was_written_is_told(settings: Set
 
 
 async def test_memories_of_another_model_are_told(settings: Settings) -> None:
-    """D-54: a changed model makes memories stale; the doctor offers the re-index."""
+    """A changed model makes memories stale; the doctor offers the re-index."""
     async with run_instance(settings) as instance:
         await instance.admin.remember()
     other = build_platform(replace(settings, embedder=type(settings.embedder)("embedded:f32")))
@@ -210,7 +210,7 @@ async def test_memories_of_another_model_are_told(settings: Settings) -> None:
 async def test_memories_that_an_index_lost_are_counted_and_a_reindex_brings_them_back(
     settings: Settings, index: str, delete: str, advice: str
 ) -> None:
-    """Issue 14 (attack 6): `doctor --deep` compares both indexes with the records; memories that an index holds beyond are no finding."""
+    """`doctor --deep` compares both indexes with the records; memories that an index holds beyond are no finding."""
     async with run_instance(settings) as instance:
         for number in range(5):
             await instance.admin.remember(f"The heron of roof {number} nests on a Tuesday.")
@@ -238,7 +238,7 @@ async def test_memories_that_an_index_lost_are_counted_and_a_reindex_brings_them
 
 
 async def test_texts_without_a_memory_are_reported_with_what_to_do(settings: Settings) -> None:
-    """Issue 36: `doctor --deep` counts the texts that a killed process left, and the command in its advice erases them."""
+    """`doctor --deep` counts the texts that a killed process left, and the command in its advice erases them."""
     async with run_instance(settings) as instance:
         stored = await instance.admin.remember("The heron of a stored memory.")
         memory = await instance.rookery.db.lookup(lambda tx: records.get_memory(tx, 1, str(stored["id"])))
@@ -256,7 +256,7 @@ async def test_texts_without_a_memory_are_reported_with_what_to_do(settings: Set
 
 
 async def test_memories_that_wait_long_for_an_index_are_counted(settings: Settings) -> None:
-    """Issue 34: also without `--deep`, and also if only the words of a memory are missing."""
+    """Also without `--deep`, and also if only the words of a memory are missing."""
     clock = FakeClock()
     rookery = build_platform(settings, clock=clock)
 
@@ -280,7 +280,7 @@ async def test_memories_that_wait_long_for_an_index_are_counted(settings: Settin
 
 
 async def test_an_index_that_is_damaged_is_told_with_what_to_do(settings: Settings) -> None:
-    """D-10: a message says what was wrong, with which value, and what to do."""
+    """A message says what was wrong, with which value, and what to do."""
     Path(settings.data_dir, "vectors.db").write_bytes(b"not a database, " * 4096)
     rookery = build_platform(settings)
     async with rookery.open_for_command():
@@ -293,7 +293,7 @@ async def test_an_index_that_is_damaged_is_told_with_what_to_do(settings: Settin
 
 
 def test_every_finding_that_is_not_ok_says_what_to_run_or_to_set() -> None:
-    """Issue 21: a fix for each finding. Every construction in the source is read, so that none is left out because no test causes it."""
+    """A fix for each finding. Every construction in the source is read, so that none is left out because no test causes it."""
     texts = _read_advice(Path(doctor.__file__)) | {f"diagnosis: {NO_DATA_ADVICE}": [NO_DATA_ADVICE]}
     settings = {f"ROOKERY_{setting.name.upper()}" for setting in dataclasses.fields(Settings)}
     words = {" ".join(word for word in name.replace("brain ", "brain:").split() if not word.isupper()) for name, _ in all_commands()}
@@ -311,7 +311,7 @@ def test_every_finding_that_is_not_ok_says_what_to_run_or_to_set() -> None:
 
 
 def test_a_finding_that_needs_a_fix_cannot_be_made_without_one() -> None:
-    """Issue 21: a check that is added later has advice as well."""
+    """A check that is added later has advice as well."""
     with pytest.raises(ValueError, match="no advice"):
         DoctorFinding("disk", "warning", "something is wrong")
 
@@ -377,7 +377,7 @@ def _assignments(name: str, function: ast.AST, tree: ast.Module) -> list[ast.exp
 
 
 async def test_the_doctor_names_engines_that_the_running_server_goes_without(tmp_path: Path) -> None:
-    """The doctor's own connection works, but the server's does not: here its counters are on a port that nothing listens on (issue 20)."""
+    """The doctor's own connection works, but the server's does not: here its counters are on a port that nothing listens on."""
     with run_server(tmp_path, counters="redis://127.0.0.1:1", log_format="json") as server:
         rookery = build_platform(Settings(data_dir=server.folder))
         async with rookery.open_for_command():
@@ -391,7 +391,7 @@ async def test_the_doctor_names_engines_that_the_running_server_goes_without(tmp
 
 
 async def test_the_doctor_tells_whether_a_client_can_claim_an_address(tmp_path: Path) -> None:
-    """Issue 36: a listed proxy that passes on the header of a client, one that drops it, one that is not listed, and another program."""
+    """A listed proxy that passes on the header of a client, one that drops it, one that is not listed, and another program."""
     proxies = "127.0.0.1"
     with run_server(tmp_path, trusted_proxies=proxies) as server:
 

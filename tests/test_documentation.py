@@ -67,7 +67,7 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> list[RouteEndpoint]:
 
 
 def test_every_setting_is_in_the_reference() -> None:
-    """House 5.7: settings.md has exactly the fields of Settings, with default and description."""
+    """settings.md has exactly the fields of Settings, with default and description."""
     real = [
         [f"`ROOKERY_{setting.name.upper()}`", _format_default(setting), setting.metadata["description"]]
         for setting in dataclasses.fields(Settings)
@@ -77,7 +77,7 @@ def test_every_setting_is_in_the_reference() -> None:
 
 
 def test_every_error_code_is_in_the_reference() -> None:
-    """House 5.7, D-10: errors.md has exactly the codes and statuses of all errors, including those of failed tool calls."""
+    """errors.md has exactly the codes and statuses of all errors, including those of failed tool calls."""
     _import_everything()
     without_status = {WrongSettings, MigrationFailed}
     codes = {(error.code, str(error.status)) for error in _iter_subclasses(RookeryError) if error not in without_status}
@@ -88,7 +88,7 @@ def test_every_error_code_is_in_the_reference() -> None:
 
 
 def test_every_event_is_in_the_reference() -> None:
-    """House 5.7, spec 6.1: events.md has exactly the event classes with their fields, and marks those that no code raises."""
+    """events.md has exactly the event classes with their fields, and marks those that no code raises."""
     event_classes: dict[str, Any] = {event.__name__: event for event in load_events() if not event.__subclasses__()}
     raised = {name for name in event_classes if any(f"{name}(" in text_of(path) for path in _list_modules() if path.name != "events.py")}
     rows = table(REFERENCE / "events.md", "Event")
@@ -100,7 +100,7 @@ def test_every_event_is_in_the_reference() -> None:
 
 
 def test_every_command_is_in_the_reference() -> None:
-    """House 5.7, D-04: commands.md has exactly the commands, with arguments, options and the summary of their help."""
+    """commands.md has exactly the commands, with arguments, options and the summary of their help."""
     rows = table(REFERENCE / "commands.md", "Command")
 
     assert {(row[0].strip("`"), frozenset(code(row[1]))) for row in rows} == set(all_commands())
@@ -108,7 +108,7 @@ def test_every_command_is_in_the_reference() -> None:
 
 
 def test_every_scope_is_in_the_reference(endpoints: list[RouteEndpoint]) -> None:
-    """House 5.7, D-23: scopes.md has each scope, what it allows and whether a route requires it, and each preset."""
+    """scopes.md has each scope, what it allows and whether a route requires it, and each preset."""
     required = {endpoint.route.required_scope for endpoint in endpoints} | {ADMIN_SCOPE, ALL_CHAINS_SCOPE}
     presets = {row[0].strip("`"): tuple(code(row[1])) for row in table(REFERENCE / "scopes.md", "Preset")}
 
@@ -119,7 +119,7 @@ def test_every_scope_is_in_the_reference(endpoints: list[RouteEndpoint]) -> None
 
 
 def test_every_route_is_in_the_reference(endpoints: list[RouteEndpoint]) -> None:
-    """House 5.7: routes.md has exactly the routes, with scope, status and summary, in their order in the route table."""
+    """routes.md has exactly the routes, with scope, status and summary, in their order in the route table."""
     assert table(REFERENCE / "routes.md", "Method and path") == [
         [f"`{endpoint.route.method} {endpoint.path}`", _required_key(endpoint), str(endpoint.route.status), endpoint.route.summary]
         for endpoint in endpoints
@@ -127,7 +127,7 @@ def test_every_route_is_in_the_reference(endpoints: list[RouteEndpoint]) -> None
 
 
 def test_every_metric_is_in_the_reference(tmp_path: Path) -> None:
-    """House 5.7, D-05: metrics.md has exactly the metrics, with kind, labels and description."""
+    """metrics.md has exactly the metrics, with kind, labels and description."""
     metrics = sorted(build_platform(Settings(data_dir=tmp_path)).observability.metrics.list_descriptions(), key=lambda metric: metric.name)
 
     assert table(REFERENCE / "metrics.md", "Metric") == [
@@ -137,7 +137,7 @@ def test_every_metric_is_in_the_reference(tmp_path: Path) -> None:
 
 
 def test_every_field_of_a_server_entry_is_in_the_reference() -> None:
-    """D-31: the table of effective fields and the list of ignored ones have exactly the fields that the parser accepts."""
+    """The table of effective fields and the list of ignored ones have exactly the fields that the parser accepts."""
     fields = {field.name for kind in (Server, CommandTarget, HttpTarget) for field in dataclasses.fields(kind)}
     fields -= {"id", "owner", "target", "rules", "fault", "kind", "secrets"}
     fields |= {
@@ -158,7 +158,7 @@ def test_every_field_of_a_server_entry_is_in_the_reference() -> None:
 
 
 def test_every_block_of_a_servers_file_is_valid() -> None:
-    """D-31: the parser accepts each block without warnings or faults."""
+    """The parser accepts each block without warnings or faults."""
     json_blocks = [block for page in PAGES for block in blocks(page) if block.language == "json"]
 
     assert json_blocks
@@ -169,7 +169,7 @@ def test_every_block_of_a_servers_file_is_valid() -> None:
 
 
 def test_every_block_of_a_template_is_valid() -> None:
-    """D-63: the parser of `rookery templates check` accepts each block and finds no unused variable."""
+    """The parser of `rookery templates check` accepts each block and finds no unused variable."""
     yaml_blocks = [block for page in PAGES for block in blocks(page) if block.language == "yaml"]
 
     assert yaml_blocks
@@ -179,7 +179,7 @@ def test_every_block_of_a_template_is_valid() -> None:
 
 
 def test_every_block_of_settings_is_valid(tmp_path: Path) -> None:
-    """D-02: the settings files and variables of the pages load without warnings."""
+    """The settings files and variables of the pages load without warnings."""
     for block in (block for page in RUN for block in blocks(page)):
         names = re.findall(r"\$\{([A-Z]+_(?:PASSWORD|KEY))\}", block.text)
         variables = {"DB_PASSWORD": "secret", "OPENAI_KEY": "secret"} | dict.fromkeys(names, "secret")
@@ -193,7 +193,7 @@ def test_every_block_of_settings_is_valid(tmp_path: Path) -> None:
 
 
 def test_every_documented_command_prints_the_documented_output(model_folder: Path, subtests: pytest.Subtests) -> None:
-    """House 6: the commands of README, tutorial and how-tos run against a real server."""
+    """The commands of README, tutorial and how-tos run against a real server."""
     targets = set(re.findall(r"^([a-z-]+):.*## ", text_of(ROOT / "Makefile"), re.MULTILINE))
     with open_terminal(model_folder) as terminal:
         for page in RUN:
@@ -214,7 +214,7 @@ def test_every_documented_command_prints_the_documented_output(model_folder: Pat
 
 
 def test_every_variable_of_a_page_is_set_by_a_line_before(subtests: pytest.Subtests) -> None:
-    """Issue 36: a reader can paste the commands of a page in their order. `$URL` and `$KEY` are those of all guides."""
+    """A reader can paste the commands of a page in their order. `$URL` and `$KEY` are those of all guides."""
     for page in RUN:
         with subtests.test(page=page.name):
             assigned = {"URL", "KEY"}
@@ -227,7 +227,7 @@ def test_every_variable_of_a_page_is_set_by_a_line_before(subtests: pytest.Subte
 
 
 def test_every_page_is_run_or_has_a_reason() -> None:
-    """Issue 21: every block of the documentation is run by the suite; a page that is not names who tests it, or why nothing is to run."""
+    """Every block of the documentation is run by the suite; a page that is not names who tests it, or why nothing is to run."""
     pages = {str(path.relative_to(ROOT / "docs").with_suffix("")) for path in (ROOT / "docs").rglob("*.md")}
     listed = {str(path.relative_to(ROOT / "docs").with_suffix("")) for path in PAGES if path.is_relative_to(ROOT / "docs")}
 
@@ -235,7 +235,7 @@ def test_every_page_is_run_or_has_a_reason() -> None:
 
 
 def test_documented_responses_are_compared_with_real_ones() -> None:
-    """House 6: the comparison finds missing fields, longer lists and other values, and ignores values that vary."""
+    """The comparison finds missing fields, longer lists and other values, and ignores values that vary."""
     shown: dict[str, object] = {"id": "a", "tags": ["x"], "text": "…", "took_ms": 3, "more": {"…": "…"}}
 
     assert list(differences(shown, {"id": "b", "tags": ["x"], "text": "other", "took_ms": 4, "more": {"k": 1}})) == []
@@ -249,7 +249,7 @@ def test_documented_responses_are_compared_with_real_ones() -> None:
     "page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md"], ids=lambda page: page.stem
 )
 def test_links_have_a_target(page: Path) -> None:
-    """House 5.7: the page and the heading of a link within the repository exist."""
+    """The page and the heading of a link within the repository exist."""
     broken: list[str] = []
     for target in re.findall(r"\]\(([^)]+)\)", prose(page)):
         path, _, heading = target.partition("#")
@@ -263,7 +263,7 @@ def test_links_have_a_target(page: Path) -> None:
 
 
 def test_every_setting_and_command_in_the_pages_exists() -> None:
-    """House 5.7: the pages name no setting and no command that does not exist."""
+    """The pages name no setting and no command that does not exist."""
     variables = {f"ROOKERY_{setting.name.upper()}" for setting in dataclasses.fields(Settings)} | {"ROOKERY_CONFIG", KEY_VARIABLE}
     variables |= {f"ROOKERY_{setting.name.upper()}_FILE" for setting in dataclasses.fields(Settings) if "Secret" in str(setting.type)}
     command_names = {name for name, _ in all_commands()}
@@ -282,7 +282,7 @@ def test_every_setting_and_command_in_the_pages_exists() -> None:
 
 
 def test_the_engines_of_the_readme_are_supported(tmp_path: Path) -> None:
-    """D-02: the embedded address of each row works, and a planned engine is rejected."""
+    """The embedded address of each row works, and a planned engine is rejected."""
     for name, setting, embedded, distributed in table(ROOT / "README.md", "What"):
         field = code(setting)[0].removeprefix("ROOKERY_").lower()
         assert code(embedded)[0] == "embedded:", name
@@ -296,7 +296,7 @@ def test_the_engines_of_the_readme_are_supported(tmp_path: Path) -> None:
 
 
 def test_every_decision_that_the_code_names_is_documented() -> None:
-    """House 5.7: decisions.md has each number once, decided or not built yet, the latter in order."""
+    """decisions.md has each number once, decided or not built yet, the latter in order."""
     text = text_of(ROOT / "docs" / "decisions.md")
     decided = re.findall(r"^### (D-\d\d)", text, re.MULTILINE)
     not_built = re.findall(r"D-\d\d", text.rpartition("## Not built yet")[2])

@@ -87,7 +87,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, st
 
 @pytest.mark.parametrize(("line", "code"), [*((line, 2) for line in WRONG_USAGE), *((line, 1) for line in NOT_FOUND)])
 def test_a_failed_command_prints_one_line(results: dict[str, tuple[int, str]], line: str, code: int) -> None:
-    """Issue 14, D-04: exit code 2 is wrong usage, 1 is a failure or a missing resource."""
+    """Exit code 2 is wrong usage, 1 is a failure or a missing resource."""
     exit_code, err = results[line]
 
     assert exit_code == code, err
@@ -98,7 +98,7 @@ def test_a_failed_command_prints_one_line(results: dict[str, tuple[int, str]], l
 
 @pytest.mark.parametrize("line", SUCCESSFUL)
 def test_a_successful_command_has_exit_code_0(results: dict[str, tuple[int, str]], line: str) -> None:
-    """D-04: exit code 0 is success."""
+    """Exit code 0 is success."""
     assert results[line][0] == 0, results[line][1]
 
 

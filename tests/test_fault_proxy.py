@@ -1,4 +1,4 @@
-"""The proxy of the failure tests makes the faults that it names (issue 20)."""
+"""The proxy of the failure tests makes the faults that it names."""
 
 from __future__ import annotations
 

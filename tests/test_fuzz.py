@@ -25,7 +25,7 @@ _STREAMS = ("/stream", "/mcp", "/mcp/{serverId}")
 
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_no_mutated_request_causes_a_server_error(instance: Instance, seed: int) -> None:
-    """Mutated bodies, paths and queries of all operations never cause a 500 (issue 14, D-10)."""
+    """Mutated bodies, paths and queries of all operations never cause a 500."""
     instance.rookery.agents.notifier.close()  # a request that waits for a task returns immediately
     document = build_document(build_route_table(instance.rookery).endpoints, public_url=lambda _: "http://localhost")
     paths = cast("dict[str, object]", document["paths"])
@@ -42,7 +42,7 @@ async def test_no_mutated_request_causes_a_server_error(instance: Instance, seed
 
 @pytest.mark.parametrize(("size", "failed"), [(100, 1), (MAX_DISCARDED_BYTES + 1, 0)])
 async def test_a_connection_that_ends_without_a_response_is_a_failure(size: int, failed: int) -> None:
-    """The exception is a body larger than the part of a rejected body that the server reads (issue 14, D-16)."""
+    """The exception is a body larger than the part of a rejected body that the server reads."""
 
     async def close_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
@@ -59,7 +59,7 @@ async def test_a_connection_that_ends_without_a_response_is_a_failure(size: int,
 
 
 def test_a_failed_tool_is_not_a_failure_of_the_server() -> None:
-    """The fuzzer counts `internal_error` and a 500 without the error body of Rookery (issue 14)."""
+    """The fuzzer counts `internal_error` and a 500 without the error body of Rookery."""
     assert is_own_failure(500, b'{"error": "internal_error", "message": "x"}')
     assert is_own_failure(500, b"Internal Server Error")
     assert is_own_failure(500, b"[]")

@@ -1,4 +1,4 @@
-"""Behaviour of every path: HEAD, slashes, unknown paths, unread bodies, conditions, CORS (D-05, D-09, D-10, D-11, D-64)."""
+"""Behaviour of every path: HEAD, slashes, unknown paths, unread bodies, conditions, CORS."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _path(endpoint: RouteEndpoint) -> str:
 
 
 async def test_the_root_path_links_to_the_other_pages(instance: Instance) -> None:
-    """Issue 14: GET / returns the name, status and links of the server as JSON."""
+    """GET / returns the name, status and links of the server as JSON."""
     response = await instance.caller(None).get("/")
 
     body = response.json()
@@ -38,7 +38,7 @@ async def test_the_root_path_links_to_the_other_pages(instance: Instance) -> Non
 
 
 async def test_the_root_path_lists_the_families_of_paths(instance: Instance) -> None:
-    """Issue 36: each with what it has, so that a client finds the right beginning."""
+    """Each with what it has, so that a client finds the right beginning."""
     families = {family["path"]: family["resources"] for family in (await instance.caller(None).get("/")).json()["families"]}
 
     assert list(families) == ["/api/v1", "/api/agent", "/v1"]
@@ -48,7 +48,7 @@ async def test_the_root_path_lists_the_families_of_paths(instance: Instance) -> 
 
 
 async def test_the_root_path_is_a_page_in_a_browser(settings: Settings) -> None:
-    """Issue 14: without the console, a browser gets HTML with links. Every page has security headers (D-09)."""
+    """Without the console, a browser gets HTML with links. Every page has security headers."""
     async with _run_with(settings, console=False) as instance:
         page = await instance.caller(None).get("/", Accept="text/html,application/xhtml+xml,*/*;q=0.8")
 
@@ -59,7 +59,7 @@ async def test_the_root_path_is_a_page_in_a_browser(settings: Settings) -> None:
 
 
 async def test_production_shows_neither_version_nor_documentation_without_a_key(settings: Settings) -> None:
-    """Issue 14: the start page has no links to disabled pages (D-35, D-83)."""
+    """The start page has no links to disabled pages."""
     async with _run_with(settings, public_discovery=False, api_docs_enabled=False, console=False) as instance:
         anonymous, authenticated = (await instance.caller(None).get("/")).json(), (await instance.admin.get("/")).json()
         page = await instance.caller(None).get("/", Accept="text/html")
@@ -70,7 +70,7 @@ async def test_production_shows_neither_version_nor_documentation_without_a_key(
 
 
 async def test_the_icon_is_served_from_the_package(instance: Instance) -> None:
-    """Issue 14: /favicon.ico is an icon, not a 404 in every log."""
+    """/favicon.ico is an icon, not a 404 in every log."""
     icon = await instance.caller(None).get("/favicon.ico")
 
     assert (icon.status_code, icon.content[:4]) == (200, b"\0\0\1\0")
@@ -78,7 +78,7 @@ async def test_the_icon_is_served_from_the_package(instance: Instance) -> None:
 
 
 async def test_every_get_route_supports_head(instance: Instance, subtests: pytest.Subtests) -> None:
-    """Issue 14: HEAD has the status and headers of GET and no body. Streams do not support it."""
+    """HEAD has the status and headers of GET and no body. Streams do not support it."""
     checked = 0
     for endpoint in build_route_table(instance.rookery).endpoints:
         if endpoint.route.method != "GET":
@@ -98,7 +98,7 @@ async def test_every_get_route_supports_head(instance: Instance, subtests: pytes
 
 
 async def test_health_routes_ignore_unknown_query_parameters(instance: Instance) -> None:
-    """Issue 14: load balancers add query parameters to the paths that they check."""
+    """Load balancers add query parameters to the paths that they check."""
     for path in ("/healthz", "/readyz", "/metrics", "/"):
         assert (await instance.admin.get(f"{path}?x=1&x=2&%00")).status_code == 200, path
 
@@ -114,14 +114,14 @@ async def test_health_routes_ignore_unknown_query_parameters(instance: Instance)
     ],
 )
 async def test_a_trailing_slash_redirects_to_the_path(instance: Instance, path: str, location: str) -> None:
-    """Issue 14: the redirect is a 308, which keeps the method and the query."""
+    """The redirect is a 308, which keeps the method and the query."""
     for method in ("GET", "POST"):
         response = await instance.admin.http.request(method, path)
         assert (response.status_code, response.headers["location"]) == (308, location)
 
 
 async def test_a_redirect_never_leaves_the_server(instance: Instance) -> None:
-    """Issue 14: a path that begins with two slashes is a 404; as Location it would be another host (D-09)."""
+    """A path that begins with two slashes is a 404; as Location it would be another host."""
     for path in ("//evil.example/healthz/", "//healthz/", "/%2fevil.example/"):
         response = await instance.admin.http.get(f"http://localhost{path}")
         assert (response.status_code, "location" in response.headers) == (404, False), path
@@ -136,7 +136,7 @@ async def test_a_redirect_never_leaves_the_server(instance: Instance) -> None:
     ],
 )
 async def test_a_browser_gets_a_page_that_does_not_exist_as_html(instance: Instance, path: str, root: str, text: str) -> None:
-    """D-09, D-10: a page in the usual layout, with security headers and links to the other pages; any other client gets the JSON body."""
+    """A page in the usual layout, with security headers and links to the other pages; any other client gets the JSON body."""
     browser = "text/html,application/xhtml+xml,*/*;q=0.8"
     page, body = await instance.admin.get(path, Accept=browser), await instance.admin.get(path)
     posted = await instance.admin.post(path.partition("?")[0], {}, Accept=browser)
@@ -162,7 +162,7 @@ async def test_a_browser_gets_a_page_that_does_not_exist_as_html(instance: Insta
     ],
 )
 async def test_an_unknown_path_names_the_nearest(instance: Instance, path: str, near: str) -> None:
-    """Issue 14: the error for an unknown path has the most similar paths (D-10)."""
+    """The error for an unknown path has the most similar paths."""
     body = (await instance.admin.get(path)).json()
 
     assert body["error"] == "not_found"
@@ -188,7 +188,7 @@ async def test_an_unknown_path_names_the_nearest(instance: Instance, path: str, 
     ],
 )
 async def test_an_unknown_path_names_the_one_in_another_family(instance: Instance, request_line: str, nearest: list[str]) -> None:
-    """Issue 36: the address with the same last segments and the ids of the request, for every method; each one exists."""
+    """The address with the same last segments and the ids of the request, for every method; each one exists."""
     method, path = request_line.split()
     body = (await instance.admin.http.request(method, path)).json()
 
@@ -202,7 +202,7 @@ async def test_an_unknown_path_names_the_one_in_another_family(instance: Instanc
 
 
 async def test_the_path_in_another_family_shows_no_key(instance: Instance) -> None:
-    """House 5.6: a key that was put into a path must not end up in the caller's logs."""
+    """A key that was put into a path must not end up in the caller's logs."""
     body = (await instance.admin.get(f"/v1/api-keys/{_KEY_IN_PATH}")).json()
 
     assert body["nearest"] == ["/api/v1/api-keys/sk_live_…"]
@@ -210,14 +210,14 @@ async def test_the_path_in_another_family_shows_no_key(instance: Instance) -> No
 
 
 async def test_an_unknown_path_without_a_similar_one_names_the_root(instance: Instance) -> None:
-    """Issue 14: the error has no `nearest` if no path is similar (D-10)."""
+    """The error has no `nearest` if no path is similar."""
     body = (await instance.admin.get("/wp-login.php")).json()
 
     assert ("nearest" in body, "GET /" in body["message"]) == (False, True)
 
 
 async def test_routes_without_a_body_reject_one(instance: Instance, subtests: pytest.Subtests) -> None:
-    """Issue 14: `POST …/revoke {"at": …}` is a 422. An empty object and null count as no body (D-10)."""
+    """`POST …/revoke {"at": …}` is a 422. An empty object and null count as no body."""
     checked = 0
     for endpoint in build_route_table(instance.rookery).endpoints:
         if endpoint.body is not None or endpoint.route.request_media_types or endpoint.route.method == "GET":
@@ -250,7 +250,7 @@ async def test_routes_without_a_body_reject_one(instance: Instance, subtests: py
 
 
 async def test_routes_whose_fields_are_all_optional_need_no_body(instance: Instance, subtests: pytest.Subtests) -> None:
-    """Issue 14: rotate, release, preview and feedback need no `{}`; one rule applies to all routes (D-10)."""
+    """Rotate, release, preview and feedback need no `{}`; one rule applies to all routes."""
     optional = set[str]()
     for endpoint in build_route_table(instance.rookery).endpoints:
         if endpoint.body is None or endpoint.route.method != "POST":
@@ -266,7 +266,7 @@ async def test_routes_whose_fields_are_all_optional_need_no_body(instance: Insta
 
 
 async def test_every_write_compares_or_rejects_if_match(instance: Instance, subtests: pytest.Subtests) -> None:
-    """Issue 14: a route without versions rejects every If-Match except `*`, so no update is lost unnoticed (D-64)."""
+    """A route without versions rejects every If-Match except `*`, so no update is lost unnoticed."""
     for endpoint in build_route_table(instance.rookery).endpoints:
         route = endpoint.route
         if route.method == "GET" or "If-Match" in route.all_request_headers or route.public:
@@ -289,7 +289,7 @@ def _preflight(**headers: str) -> dict[str, str]:
 
 
 async def test_a_page_of_an_allowed_origin_can_use_all_headers(settings: Settings) -> None:
-    """Issue 14: a preflight allows the headers of REST and MCP and has an X-Request-ID (D-09, D-11, D-36)."""
+    """A preflight allows the headers of REST and MCP and has an X-Request-ID."""
     names = (
         "authorization,mcp-session-id,mcp-protocol-version,mcp-method,last-event-id,idempotency-key,if-match,if-none-match,prefer,"
         "x-session-id,x-workspace-id"
@@ -322,7 +322,7 @@ async def test_a_page_of_an_allowed_origin_can_use_all_headers(settings: Setting
     ],
 )
 async def test_a_rejected_preflight_has_the_usual_error_body(settings: Settings, headers: dict[str, str], wrong: str) -> None:
-    """Issue 14: the error is JSON with an X-Request-ID, not plain text (D-10, D-11)."""
+    """The error is JSON with an X-Request-ID, not plain text."""
     async with _run_with(settings, cors_origins=(_ORIGIN,)) as instance:
         response = await instance.caller(None).http.options("/v1/brain/remember", headers=_preflight(**headers))
 
@@ -333,7 +333,7 @@ async def test_a_rejected_preflight_has_the_usual_error_body(settings: Settings,
 
 
 async def test_the_first_text_loads_the_embedder(settings: Settings) -> None:
-    """A server that embeds nothing keeps no model in memory; it is healthy nonetheless (issue 17; D-55)."""
+    """A server that embeds nothing keeps no model in memory; it is healthy nonetheless."""
     async with run_instance(settings) as running:
         embedder = running.rookery.engines.embedder
         health = await running.caller(None).get("/healthz")
@@ -346,7 +346,7 @@ async def test_the_first_text_loads_the_embedder(settings: Settings) -> None:
 
 
 async def test_a_setting_loads_the_embedder_at_the_start(settings: Settings) -> None:
-    """`ROOKERY_PRELOAD_EMBEDDER` is for those whose first question must not wait (D-55)."""
+    """`ROOKERY_PRELOAD_EMBEDDER` is for those whose first question must not wait."""
     async with run_instance(replace(settings, preload_embedder=True)) as running:
         await eventually(lambda: running.rookery.engines.embedder.is_loaded)
 
@@ -355,7 +355,7 @@ async def test_a_setting_loads_the_embedder_at_the_start(settings: Settings) -> 
 async def test_a_setting_chooses_the_mode_of_recall(
     settings: Settings, mode: Literal["hybrid", "semantic", "keyword"], ranks: tuple[bool, bool]
 ) -> None:
-    """`ROOKERY_RECALL_MODE` applies to requests and tool calls without a mode; its default is hybrid (issue 17; D-44)."""
+    """`ROOKERY_RECALL_MODE` applies to requests and tool calls without a mode; its default is hybrid."""
     async with run_instance(replace(settings, recall_mode=mode)) as running:
         await running.admin.remember("We deploy on Tuesdays.")
         body = {"query": "deploy on Tuesdays", "explain": True}
@@ -371,7 +371,7 @@ async def test_a_setting_chooses_the_mode_of_recall(
 
 @pytest.mark.embedded_store
 async def test_a_nearly_full_disk_is_not_ready_for_writes(settings: Settings) -> None:
-    """Issue 36: writes are refused with 507 then, so a check of the server must show it. Reads work, so the status is 200."""
+    """Writes are refused with 507 then, so a check of the server must show it. Reads work, so the status is 200."""
     async with run_instance(replace(settings, min_free_disk_mb=10**9)) as instance:
         response = await instance.caller(None).get("/readyz")
 

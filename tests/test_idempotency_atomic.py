@@ -1,4 +1,4 @@
-"""Idempotency-Key and the work are one transaction: no crash leaves the one without the other (D-14)."""
+"""Idempotency-Key and the work are one transaction: no crash leaves the one without the other."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _normalize(name: str) -> str:
 
 
 def test_the_list_has_every_route_that_accepts_the_header(settings: Settings) -> None:
-    """D-14: BODIES is complete, so that a new route is tested too."""
+    """BODIES is complete, so that a new route is tested too."""
     routes = {
         f"POST {endpoint.path}" for endpoint in build_route_table(build_platform(settings)).endpoints if endpoint.idempotency is not None
     }
@@ -201,7 +201,7 @@ async def _create_resources(instance: Instance) -> dict[str, str]:
 
 
 async def test_no_work_is_committed_without_its_response(instance: Instance) -> None:
-    """D-14; issue 14 (attack 1): on every route with the header, one transaction does the work and stores the response."""
+    """On every route with the header, one transaction does the work and stores the response."""
     ids = await _create_resources(instance)
     instance.admin = await instance.api_key("*", "platform:workspaces")
     for number, (name, body) in enumerate(BODIES.items()):
@@ -225,7 +225,7 @@ async def test_no_work_is_committed_without_its_response(instance: Instance) -> 
 
 @pytest.mark.parametrize("path", ["/v1/sessions", "/api/v1/servers"])
 async def test_a_repetition_after_a_crash_builds_the_response_from_the_resource(instance: Instance, path: str) -> None:
-    """D-14: some transactions store only the id of the created resource; a repetition builds the response from it."""
+    """Some transactions store only the id of the created resource; a repetition builds the response from it."""
     body, headers = BODIES[f"POST {path}"], {"Idempotency-Key": "m"}
     async with _reject_stored_responses(instance, "OLD"):
         first = await instance.admin.post(path, body, **headers)

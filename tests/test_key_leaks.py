@@ -68,7 +68,7 @@ def test_allowed_command_that_creates_a_key():
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_every_leak_fails_its_test(tmp_path: Path, workers: int) -> None:
-    """Issue: a key in any line, exception or trace fails the test, with xdist too, and is not printed again."""
+    """A key in any line, exception or trace fails the test, with xdist too, and is not printed again."""
     (tmp_path / "test_leaks.py").write_text(_LEAKS, encoding="utf-8")
     (tmp_path / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")} | {"PYTHONPATH": str(_ROOT)}

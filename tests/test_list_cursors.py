@@ -1,4 +1,4 @@
-"""Every list of the API, walked by cursors while its entries are deleted and new ones are added (D-12, issue 34)."""
+"""Every list of the API, walked by cursors while its entries are deleted and new ones are added."""
 
 from __future__ import annotations
 

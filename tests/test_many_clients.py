@@ -1,4 +1,4 @@
-"""A real server with more open connections than its limit (D-16)."""
+"""A real server with more open connections than its limit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_REQUEST_S = 1.0
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\nX-A: "], ids=["silent", "half of the head"])
 def test_requests_are_served_beside_more_silent_connections_than_the_limit(tmp_path: Path, model_folder: Path, sent: bytes) -> None:
-    """D-16: 1,100 silent connections at a limit of 1,000; new and existing connections are served."""
+    """1,100 silent connections at a limit of 1,000; new and existing connections are served."""
     if raise_file_limit(_SILENT_CONNECTIONS) < _SILENT_CONNECTIONS:
         pytest.skip("the limit of open files is too low to try this")
     lend_model(model_folder, tmp_path / "home")
@@ -54,7 +54,7 @@ def test_requests_are_served_beside_more_silent_connections_than_the_limit(tmp_p
 
 
 def test_connections_are_counted_by_owner_except_those_of_proxies() -> None:
-    """D-16, D-20, D-28: an IPv6 owner is a /64; trusted proxies and loopback addresses have no owner, as they serve many callers."""
+    """An IPv6 owner is a /64; trusted proxies and loopback addresses have no owner, as they serve many callers."""
     owner = make_owner_lookup(["10.0.0.0/8"])
 
     assert (owner("192.0.2.1"), owner("::ffff:192.0.2.1")) == ("192.0.2.1", "192.0.2.1")
@@ -63,7 +63,7 @@ def test_connections_are_counted_by_owner_except_those_of_proxies() -> None:
 
 
 def test_the_doctor_reports_a_low_limit_of_open_files(tmp_path: Path, model_folder: Path) -> None:
-    """D-16: the limit of open files is raised as far as the system allows; the doctor reports if that is too low."""
+    """The limit of open files is raised as far as the system allows; the doctor reports if that is too low."""
     lend_model(model_folder, tmp_path / "home")
     doctor = [sys.executable, "-m", "rookery", "--data-dir", str(tmp_path / "home"), "doctor", "--json"]
     script = (

@@ -117,7 +117,7 @@ _DISCOVERY = (
     "/servers",
     "/connect",
 )
-"""Paths that need no key outside production (D-35)."""
+"""Paths that need no key outside production."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ async def _call(caller: Caller, endpoint: RouteEndpoint, resources: Resources, *
 
 
 def _is_for_browsers(endpoint: RouteEndpoint) -> bool:
-    """Return whether it is a documentation page or its document; for these a browser prompts for a key (D-83)."""
+    """Return whether it is a documentation page or its document; for these a browser prompts for a key."""
     prefixes = ("/api/docs/scalar", "/api/docs/redoc", "/api/docs/static/")
     return endpoint.path in {"/api/docs", "/openapi.json"} or endpoint.path.startswith(prefixes)
 
@@ -237,7 +237,7 @@ def _is_text(response: httpx2.Response) -> bool:
 
 
 def _list_platform_scopes(route_table: RouteTable) -> list[str]:
-    """Return the required scopes that `*` does not grant (D-23)."""
+    """Return the required scopes that `*` does not grant."""
     return sorted(
         {scope for endpoint in route_table.endpoints if (scope := endpoint.route.required_scope) and scope.startswith("platform:")}
     )
@@ -343,7 +343,7 @@ async def _get_stable_fields(instance: Instance, path: str) -> dict[str, object]
 
 
 def test_few_routes_are_public(route_table: RouteTable) -> None:
-    """D-05, D-23: this test lists the routes that need no key, or any key; every other route declares its scope."""
+    """This test lists the routes that need no key, or any key; every other route declares its scope."""
     public = {operation_name(endpoint) for endpoint in route_table.endpoints if endpoint.route.public}
     any_key = {operation_name(endpoint) for endpoint in _iter_guarded(route_table) if endpoint.route.required_scope is None}
 
@@ -377,7 +377,7 @@ def test_few_routes_are_public(route_table: RouteTable) -> None:
 async def test_a_missing_or_malformed_key_is_401(
     instance: Instance, route_table: RouteTable, resources: Resources, key: str | None
 ) -> None:
-    """Spec 7, D-20: every route returns 401 unauthorised with WWW-Authenticate."""
+    """Every route returns 401 unauthorised with WWW-Authenticate."""
     for endpoint in _iter_guarded(route_table):
         headers = [] if key is None else [(b"authorization", f"Bearer {key}".encode())]
         content = b"not even JSON" if endpoint.route.method in {"POST", "PATCH", "PUT"} else None
@@ -390,7 +390,7 @@ async def test_a_missing_or_malformed_key_is_401(
 
 
 async def test_invalid_keys_are_rejected(instance: Instance, route_table: RouteTable, resources: Resources) -> None:
-    """Spec 3.2, 3.3, 7; D-21, D-26: unknown, revoked, suspended, expired and rotated keys have their error code on every route."""
+    """Unknown, revoked, suspended, expired and rotated keys have their error code on every route."""
     access, now = instance.rookery.access, instance.rookery.clock()
     callers = [(instance.caller(f"{prefix}{random_text(32)}"), "unauthorised") for prefix in ("sk_live_", "sk_test_", "ak_")]
     for create_key, keys in ((instance.api_key, access.api_keys), (instance.agent_key, access.agent_keys)):
@@ -409,7 +409,7 @@ async def test_invalid_keys_are_rejected(instance: Instance, route_table: RouteT
 
 
 async def test_a_key_without_the_scope_is_rejected(instance: Instance, route_table: RouteTable, resources: Resources) -> None:
-    """Spec 5.2 rule 5, 5.3 step 5: 403 with required_scope for API keys, permission_denied for agent keys."""
+    """403 with required_scope for API keys, permission_denied for agent keys."""
     pairs = {scope: (await instance.api_key(scope), await instance.agent_key(scope)) for scope in ("docs:read", "brain:read")}
 
     for endpoint in _iter_guarded(route_table):
@@ -427,7 +427,7 @@ async def test_a_key_without_the_scope_is_rejected(instance: Instance, route_tab
 
 
 async def test_a_key_with_only_the_required_scope_is_accepted(instance: Instance, route_table: RouteTable, resources: Resources) -> None:
-    """D-23: a key with the scope of a route passes the guard; the route may still reject the request."""
+    """A key with the scope of a route passes the guard; the route may still reject the request."""
     for endpoint in _iter_guarded(route_table):
         caller = await instance.api_key(endpoint.route.required_scope or "docs:read")
         status, body, _ = await _call(caller, endpoint, _MISSING)
@@ -441,7 +441,7 @@ async def test_a_key_with_only_the_required_scope_is_accepted(instance: Instance
 
 
 async def test_a_key_from_a_disallowed_address_is_rejected(instance: Instance, route_table: RouteTable, resources: Resources) -> None:
-    """Spec 5.3 step 4, D-28: the IP list does not match, or is empty."""
+    """The IP list does not match, or is empty."""
     elsewhere = await instance.agent_key(ip_restriction=True, ip_list=("10.0.0.0/8", "2001:db8::/32"))
     nowhere = await instance.agent_key(ip_restriction=True)
 
@@ -455,7 +455,7 @@ _NO_SESSION = {"method_not_allowed", "invalid_request"}
 
 
 async def test_a_key_over_its_limit_is_rejected_with_headers(instance: Instance, route_table: RouteTable, resources: Resources) -> None:
-    """Spec 8, D-27: 429 with Retry-After and the three headers; calls of the rate limit status are not counted or rejected."""
+    """429 with Retry-After and the three headers; calls of the rate limit status are not counted or rejected."""
     limited = await instance.agent_key("*", *_list_platform_scopes(route_table), rate_limit=1)
     assert (await limited.get("/v1/brain/tags")).status_code == 200
 
@@ -477,7 +477,7 @@ async def test_a_key_over_its_limit_is_rejected_with_headers(instance: Instance,
 async def test_a_key_of_another_workspace_finds_and_changes_nothing(
     instance: Instance, route_table: RouteTable, resources: Resources
 ) -> None:
-    """Spec 2.8: workspace_id is a hard tenant boundary; another tenant's id has the same error as a missing one."""
+    """workspace_id is a hard tenant boundary; another tenant's id has the same error as a missing one."""
     stranger = await instance.api_key(workspace_id=await instance.workspace("other"))
 
     for endpoint in _iter_guarded(route_table):
@@ -501,7 +501,7 @@ async def _assert_finds_nothing(caller: Caller, endpoint: RouteEndpoint, resourc
 
 
 async def test_the_sandbox_is_another_tenant(instance: Instance, route_table: RouteTable, resources: Resources) -> None:
-    """D-25: test keys act in the workspace's sandbox, which is isolated; responses have the id of the parent."""
+    """Test keys act in the workspace's sandbox, which is isolated; responses have the id of the parent."""
     tester = await instance.api_key(environment="test")
 
     for endpoint in _iter_guarded(route_table):
@@ -514,7 +514,7 @@ async def test_the_sandbox_is_another_tenant(instance: Instance, route_table: Ro
 
 
 async def test_another_workspace_in_the_header_is_rejected(instance: Instance, route_table: RouteTable, resources: Resources) -> None:
-    """D-15: X-Workspace-ID is optional, and must be the workspace of the key."""
+    """X-Workspace-ID is optional, and must be the workspace of the key."""
     for endpoint in _iter_guarded(route_table):
         status, body, _ = await _call(instance.admin, endpoint, resources, **{"X-Workspace-ID": str(instance.workspace_id + 1)})
         assert (status, body["error"]) == (403, "permission_denied"), operation_name(endpoint)
@@ -548,7 +548,7 @@ _ALLOWED_ON_FULL_DISK = {
 
 @pytest.mark.parametrize("database_url", ["embedded:"])
 async def test_a_nearly_full_disk_rejects_every_write(settings: Settings) -> None:
-    """D-17; issue 14: every POST, PUT and PATCH is 507, except those above; reads and deletions work."""
+    """Every POST, PUT and PATCH is 507, except those above; reads and deletions work."""
     async with run_instance(replace(settings, min_free_disk_mb=1_000_000)) as instance:
         route_table = build_route_table(instance.rookery)
         caller = await instance.api_key("*", *_list_platform_scopes(route_table))
@@ -563,7 +563,7 @@ async def test_a_nearly_full_disk_rejects_every_write(settings: Settings) -> Non
 
 @pytest.mark.parametrize("database_url", ["embedded:"])
 async def test_a_nearly_full_disk_rejects_built_in_tools_that_write(settings: Settings) -> None:
-    """D-17; issue 14: built-in tools that write are 507 too; those that read or delete work."""
+    """built-in tools that write are 507 too; those that read or delete work."""
     async with run_instance(replace(settings, min_free_disk_mb=1_000_000)) as instance:
         tools = [
             (server, tool)

@@ -32,7 +32,7 @@ from tests.processes import get_environment, run_rookery
 
 
 def test_head_is_the_newest_revision() -> None:
-    """Issue, second start: the constant that is compared without loading alembic equals alembic's newest revision."""
+    """The constant that is compared without loading alembic equals alembic's newest revision."""
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__file__).parent))
 
@@ -40,7 +40,7 @@ def test_head_is_the_newest_revision() -> None:
 
 
 def test_migrations_create_the_tables_of_the_code(database_url: str, data_dir: Path) -> None:
-    """House 5.2: code and migrations have the same schema on both dialects."""
+    """Code and migrations have the same schema on both dialects."""
     assert build_platform  # imports every store, so that the metadata is complete
     engine = _open_engine(database_url, data_dir)
     with engine.connect() as connection:
@@ -66,7 +66,7 @@ def test_no_two_indexes_cover_the_same_columns_of_the_same_rows(database_url: st
 
 
 def test_processes_that_start_together_migrate_once(tmp_path: Path) -> None:
-    """D-01, D-03: any number of processes may start on an empty folder."""
+    """Any number of processes may start on an empty folder."""
     with ThreadPoolExecutor(4) as threads:
         futures = [threads.submit(migrate, "embedded:", data_dir=tmp_path) for _ in range(4)]
 
@@ -75,7 +75,7 @@ def test_processes_that_start_together_migrate_once(tmp_path: Path) -> None:
 
 @pytest.mark.external_service
 def test_an_empty_postgresql_is_migrated_once(postgres_empty: str, tmp_path: Path) -> None:
-    """D-02: several processes start on an empty PostgreSQL database."""
+    """Several processes start on an empty PostgreSQL database."""
     with ThreadPoolExecutor(3) as threads:
         futures = [threads.submit(migrate, postgres_empty, data_dir=tmp_path) for _ in range(3)]
 
@@ -106,7 +106,7 @@ def migrate_to(engine: Engine, revision: str) -> None:
 
 @pytest.mark.parametrize("old_revision", [None, "0020"])
 def test_four_processes_migrate_once(store_address: str, tmp_path: Path, old_revision: str | None) -> None:
-    """Issue 20: "`rookery migrate` with a lock". One process migrates an empty or an older store, and the others wait and go on."""
+    """One process migrates an empty or an older store, and the others wait and go on."""
     if old_revision is not None:
         migrate_to(_open_engine(store_address, tmp_path), old_revision)
     environment = get_environment() | {"ROOKERY_DATABASE_URL": store_address, "ROOKERY_SECRET_KEY": SECRET_KEY}
@@ -120,7 +120,7 @@ def test_four_processes_migrate_once(store_address: str, tmp_path: Path, old_rev
 
 
 def test_a_failed_migration_leaves_the_old_schema_and_reports_it(store_address: str, tmp_path: Path) -> None:
-    """Issue 20: DDL is transactional in both dialects. Here the second revision fails: somebody has created its table."""
+    """DDL is transactional in both dialects. Here the second revision fails: somebody has created its table."""
     engine = _open_engine(store_address, tmp_path)
     migrate_to(engine, "0024")
     with engine.begin() as connection:
@@ -158,7 +158,7 @@ def test_the_wait_for_another_migration_is_bounded(postgres_empty: str, postgres
 
 
 def test_a_store_of_a_newer_version_is_rejected(database_url: str, data_dir: Path) -> None:
-    """D-08: migrations go forward only."""
+    """Migrations go forward only."""
     if database_url == "embedded:":
         with closing(sqlite3.connect(data_dir / "records.db")) as connection, connection:
             connection.execute("UPDATE alembic_version SET version_num = '9999'")
@@ -171,7 +171,7 @@ def test_a_store_of_a_newer_version_is_rejected(database_url: str, data_dir: Pat
 
 
 def test_the_error_for_an_invalid_database_names_the_file(tmp_path: Path) -> None:
-    """D-10: a message has the problem and the value."""
+    """A message has the problem and the value."""
     (tmp_path / "records.db").write_bytes(b"not a database, " * 100)
 
     with pytest.raises(EngineUnavailable, match=r"records\.db"):
@@ -179,7 +179,7 @@ def test_the_error_for_an_invalid_database_names_the_file(tmp_path: Path) -> Non
 
 
 def test_an_unreachable_database_is_an_error_without_the_password(tmp_path: Path) -> None:
-    """D-10: neither exceptions of engines nor passwords leak."""
+    """Neither exceptions of engines nor passwords leak."""
     with pytest.raises(EngineUnavailable) as raised:
         migrate("postgresql://user:hunter2@127.0.0.1:1/none", data_dir=tmp_path)
 
@@ -212,7 +212,7 @@ FROM usage_days ORDER BY kind, model
 
 
 def test_the_ledger_takes_over_the_usage_so_far(store_address: str, tmp_path: Path) -> None:
-    """Issue 35: old sums of content, stored tool calls, reported tokens, budgets and spending are there after the upgrade."""
+    """Old sums of content, stored tool calls, reported tokens, budgets and spending are there after the upgrade."""
     engine = _open_engine(store_address, tmp_path)
     migrate_to(engine, "0040")
     with engine.begin() as connection:

@@ -1,4 +1,4 @@
-"""`rookery move-engine vectors` and `texts` beside a running server (issue 20)."""
+"""`rookery move-engine vectors` and `texts` beside a running server."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class _Load:
 
 
 async def test_vectors_move_while_clients_remember_and_delete(tmp_path: Path, model_folder: Path, vector_database: str) -> None:
-    """Issue 20: after the switch each memory is found in the new engine, and each deleted one is not; the first run reports no gap."""
+    """After the switch each memory is found in the new engine, and each deleted one is not; the first run reports no gap."""
     folder = tmp_path / "data"
     lend_model(model_folder, folder)
     with run_server(folder) as server, ThreadPoolExecutor(2) as threads:
@@ -158,7 +158,7 @@ def _import(folder: Path, start: int, count: int, **settings: str) -> None:
 
 
 async def test_a_killed_move_of_vectors_continues(tmp_path: Path, model_folder: Path, vector_database: str) -> None:
-    """Issue 20: kill -9 in the middle; the next run copies only the rest, in the other direction the same command moves back."""
+    """Kill -9 in the middle; the next run copies only the rest, in the other direction the same command moves back."""
     folder = tmp_path / "data"
     lend_model(model_folder, folder)
     assert run_rookery("init", data_dir=folder, environment=_environment("")).returncode == 0
@@ -195,7 +195,7 @@ async def test_a_killed_move_of_vectors_continues(tmp_path: Path, model_folder: 
 async def test_a_killed_move_of_texts_to_postgresql_continues_and_they_move_back(
     tmp_path: Path, model_folder: Path, postgres_empty: str
 ) -> None:
-    """Issue 20: beside a running server, kill -9 in the middle; the next run copies only the rest. Words are found in each engine."""
+    """Beside a running server, kill -9 in the middle; the next run copies only the rest. Words are found in each engine."""
     folder = tmp_path / "data"
     lend_model(model_folder, folder)
     with run_server(folder):
@@ -243,7 +243,7 @@ def _export(folder: Path, **settings: str) -> list[str]:
 
 
 def test_wrong_targets_of_indexes_are_refused(tmp_path: Path, model_folder: Path, postgres_empty: str) -> None:
-    """Issue 20: an unreachable target, one without pgvector's tables, an unknown one and the present one are clear errors."""
+    """An unreachable target, one without pgvector's tables, an unknown one and the present one are clear errors."""
     folder = tmp_path / "data"
     lend_model(model_folder, folder)
     assert run_rookery("init", data_dir=folder, environment=_environment("")).returncode == 0
@@ -268,7 +268,7 @@ BEGIN SELECT count(*) FROM document a, document b, document c, document d, docum
 
 async def test_a_killed_move_of_texts_from_opensearch_back_continues(tmp_path: Path, model_folder: Path, search_node: SearchNode) -> None:
     """
-    Issue 20: beside a running server, kill -9 within a transaction of texts.db; the next run copies only the rest.
+    Beside a running server, kill -9 within a transaction of texts.db; the next run copies only the rest.
 
     After the switch every memory is found by its words, what was stored in the gap too, and what was deleted there is not.
     """
@@ -324,7 +324,7 @@ def _is_locked(target: sqlite3.Connection) -> bool:
 
 
 async def test_texts_move_to_opensearch(tmp_path: Path, model_folder: Path, search_node: SearchNode) -> None:
-    """Issue 20: words are found after the switch, changes in the gap included, and deleted memories are not."""
+    """Words are found after the switch, changes in the gap included, and deleted memories are not."""
     folder, target = tmp_path / "data", f"opensearch://127.0.0.1:{search_node.port}/moved"
     lend_model(model_folder, folder)
     with run_server(folder) as server:

@@ -1,4 +1,4 @@
-"""`rookery move-engine records`: from SQLite to PostgreSQL and back, with nothing lost (issue 20)."""
+"""`rookery move-engine records`: from SQLite to PostgreSQL and back, with nothing lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _move(folder: Path, to: str, *options: str, database: str = "embedded:") -> 
 
 
 def test_records_move_to_postgresql_and_back_unchanged(data_dir: Path, tmp_path: Path, postgres_empty: str) -> None:
-    """Issue 20: every table with rows; the counts and checksums are equal, and the source stays as it is."""
+    """Every table with rows; the counts and checksums are equal, and the source stays as it is."""
     fill(data_dir / "records.db")
     before, back = dump(data_dir / "records.db"), tmp_path / "back"
 
@@ -60,7 +60,7 @@ def test_records_move_to_postgresql_and_back_unchanged(data_dir: Path, tmp_path:
 
 
 def test_a_server_continues_on_postgresql_with_its_keys_and_memories(tmp_path: Path, model_folder: Path, postgres_empty: str) -> None:
-    """Issue 20: after the move the same keys work, memories are recalled by meaning from the same index, and plans are there."""
+    """After the move the same keys work, memories are recalled by meaning from the same index, and plans are there."""
     folder = tmp_path / "data"
     lend_model(model_folder, folder)
     with run_server(folder, secret_key=SECRET_KEY) as server:
@@ -90,7 +90,7 @@ def _ask(server: Server, headers: dict[str, str]) -> tuple[list[str], list[str]]
 
 
 def test_records_in_use_are_not_moved(data_dir: Path, tmp_path: Path, postgres_database: str) -> None:
-    """Issue 20: a worker has no address, but has the file open, or a session on the database; both are detected."""
+    """A worker has no address, but has the file open, or a session on the database; both are detected."""
     fill(data_dir / "records.db", rows=2)
     environment = _environment()
     worker = subprocess.Popen(
@@ -113,7 +113,7 @@ def test_records_in_use_are_not_moved(data_dir: Path, tmp_path: Path, postgres_d
 
 
 async def test_a_killed_move_leaves_nothing_and_is_repeated(data_dir: Path, tmp_path: Path, postgres_database: str) -> None:
-    """Issue 20: kill -9 in the middle of a move in each direction; the target is empty, the source unchanged, and a second run succeeds."""
+    """Kill -9 in the middle of a move in each direction; the target is empty, the source unchanged, and a second run succeeds."""
     fill(data_dir / "records.db")
     before, back = dump(data_dir / "records.db"), tmp_path / "back"
     with psycopg.connect(postgres_database) as blocker:
@@ -140,7 +140,7 @@ async def _kill_move(folder: Path, source: str, target: str, *, when: Callable[[
 
 
 def test_wrong_targets_are_refused(data_dir: Path, tmp_path: Path, postgres_database: str) -> None:
-    """Issue 20: an unreachable, filled or equal target is a clear error without the password, and nothing is changed."""
+    """An unreachable, filled or equal target is a clear error without the password, and nothing is changed."""
     fill(data_dir / "records.db", rows=2)
     same = _move(data_dir, "embedded:")
     unreachable = _move(data_dir, "postgresql://somebody:hush@127.0.0.1:1/none")

@@ -1,4 +1,4 @@
-"""The paths of an OAuth sign-in, which MCP clients try after a refused key (issue 33)."""
+"""The paths of an OAuth sign-in, which MCP clients try after a refused key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the server: it is valid OpenAPI 3.0 and documents all routes (spec 4.5, D-83)."""
+"""The OpenAPI document of the server: it is valid OpenAPI 3.0 and documents all routes."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def document(endpoints: list[RouteEndpoint]) -> Schema:
 
 
 def test_the_document_is_openapi_3_0(document: Schema) -> None:
-    """Spec 4.5, D-83: OpenAPI 3.0.3, version 1.0.0, with the keys openapi, info, paths, components; an independent validator agrees."""
+    """OpenAPI 3.0.3, version 1.0.0, with the keys openapi, info, paths, components; an independent validator agrees."""
     assert (document["openapi"], cast("Schema", document["info"])["version"]) == ("3.0.3", "1.0.0")
     assert document.keys() >= {"openapi", "info", "paths", "components"}
     assert [str(error) for error in OpenAPIV30SpecValidator(document).iter_errors()] == []
 
 
 def test_every_reference_resolves_and_every_component_is_used(document: Schema) -> None:
-    """D-83: every $ref resolves, every component is used, and no type is null."""
+    """Every $ref resolves, every component is used, and no type is null."""
     components = cast("dict[str, Schema]", document["components"])
     used = {f"#/components/{kind}/{name}" for kind, group in components.items() if kind != "securitySchemes" for name in group}
     assert {schema["$ref"] for schema in _iter_objects(document) if isinstance(schema.get("$ref"), str)} == used
@@ -71,7 +71,7 @@ def test_every_reference_resolves_and_every_component_is_used(document: Schema) 
 
 
 def test_the_objects_of_the_tool_server_api_have_the_specifications_names_and_fields(document: Schema) -> None:
-    """Spec 2.1: each object has its fields, and a server one of the three statuses."""
+    """Each object has its fields, and a server one of the three statuses."""
     schemas = cast("dict[str, dict[str, dict[str, Schema]]]", cast("Schema", document["components"])["schemas"])
     for name, fields in _OBJECTS.items():
         assert schemas[name]["properties"].keys() >= set(fields.split()), name
@@ -81,7 +81,7 @@ def test_the_objects_of_the_tool_server_api_have_the_specifications_names_and_fi
 
 
 def test_objects_that_may_be_given_as_text_are_documented(document: Schema) -> None:
-    """D-60, D-63: generated clients may write a task as its name and a criterion as its text."""
+    """Generated clients may write a task as its name and a criterion as its text."""
     plan = {"title": "Move", "phases": [{"name": "Pack", "tasks": ["Boxes"], "acceptance_criteria": ["All are shut"]}]}
     body = cast("Schema", cast("dict[str, Schema]", cast("Schema", document["paths"])["/api/agent/plans"])["post"]["requestBody"])
     schema = cast("Schema", cast("dict[str, Schema]", body["content"])["application/json"]["schema"])
@@ -93,7 +93,7 @@ def test_objects_that_may_be_given_as_text_are_documented(document: Schema) -> N
 
 
 def test_a_text_in_place_of_an_object_has_the_limits_of_its_field(document: Schema) -> None:
-    """Issue 36: what the description allows, the server accepts: no empty or longer name, criterion or summary."""
+    """The description allows exactly what the server accepts: no empty or longer name, criterion or summary."""
     schemas = cast("dict[str, Schema]", cast("Schema", document["components"])["schemas"])
     fields = {"CriterionBody": "text", "TaskBody": "name", "PhaseBody": "name", "TemplateCriterion": "text", "TemplateTask": "name"}
     checked = 0
@@ -113,7 +113,7 @@ def test_a_text_in_place_of_an_object_has_the_limits_of_its_field(document: Sche
 
 
 def test_the_end_and_the_stream_of_an_mcp_session_require_its_id(document: Schema) -> None:
-    """Issue 36: without Mcp-Session-Id the server refuses them, so the description requires it."""
+    """Without Mcp-Session-Id the server refuses them, so the description requires it."""
     header = cast("dict[str, dict[str, Schema]]", document["components"])["parameters"]["Mcp-Session-Id"]
     assert (header["in"], header["required"]) == ("header", True)
     for path, method, operation in _iter_operations(document):
@@ -123,7 +123,7 @@ def test_the_end_and_the_stream_of_an_mcp_session_require_its_id(document: Schem
 
 
 def test_descriptions_are_for_readers_of_the_api(document: Schema) -> None:
-    """House 5.7: descriptions cite no decisions and no class attributes, and no size is rounded down to 0."""
+    """Descriptions cite no decisions and no class attributes, and no size is rounded down to 0."""
     texts = [str(schema["description"]) for schema in _iter_objects(document) if isinstance(schema.get("description"), str)]
     assert [text for text in texts if re.search(r"\bD-\d|\bspec \d|Attributes:|\b0 MiB", text)] == []
     assert "256 KiB" in str(cast("Schema", document["paths"])["/api/agent/templates"])
@@ -132,7 +132,7 @@ def test_descriptions_are_for_readers_of_the_api(document: Schema) -> None:
 
 
 def test_no_schema_has_the_generated_name_of_an_object_field(document: Schema) -> None:
-    """Issue 7: openapi-python-client names the object in `plan` of Template TemplatePlan, which must not collide."""
+    """openapi-python-client names the object in `plan` of Template TemplatePlan, which must not collide."""
     schemas = cast("dict[str, dict[str, dict[str, Schema]]]", cast("Schema", document["components"])["schemas"])
     generated = {
         name + field.title().replace("_", "")
@@ -144,7 +144,7 @@ def test_no_schema_has_the_generated_name_of_an_object_field(document: Schema) -
 
 
 def test_the_document_has_exactly_the_operations_of_the_routes(document: Schema, endpoints: list[RouteEndpoint]) -> None:
-    """D-83: every route that is not hidden is an operation or an alias of one, and there are no others."""
+    """Every route that is not hidden is an operation or an alias of one, and there are no others."""
     served = sorted((endpoint.route.method.lower(), document_path(endpoint.path)) for endpoint in endpoints if not endpoint.route.hidden)
     documented = [
         (method, route_path)
@@ -155,7 +155,7 @@ def test_the_document_has_exactly_the_operations_of_the_routes(document: Schema,
 
 
 def test_routes_with_two_prefixes_are_documented_once(document: Schema) -> None:
-    """Issue 14: the paths are those of spec 4.2 (/api/agent); each operation names its alias, also in its description. D-60, D-83."""
+    """The paths begin with /api/agent; each operation names its alias, also in its description."""
     paths = cast("dict[str, dict[str, Schema]]", document["paths"])
     assert [path for path in paths if path.startswith("/v1/") and not path.startswith(("/v1/brain/", "/v1/score/"))] == []
     assert paths["/api/agent/plans"]["get"]["x-aliases"] == ["/v1/plans"]
@@ -165,14 +165,14 @@ def test_routes_with_two_prefixes_are_documented_once(document: Schema) -> None:
 
 
 def test_every_operation_has_a_unique_name(document: Schema) -> None:
-    """D-83: unique operationIds in snake_case."""
+    """Unique operationIds in snake_case."""
     names = [cast("str", operation["operationId"]) for _, _, operation in _iter_operations(document)]
     assert len(set(names)) == len(names)
     assert [name for name in names if re.fullmatch(r"[a-z]+(_[a-z]+)*", name) is None] == []
 
 
 def test_the_name_of_an_operation_begins_with_a_verb(document: Schema, endpoints: list[RouteEndpoint]) -> None:
-    """Issue 14: generated clients have functions such as `remember` and `list_plans`; every route declares its name. D-83."""
+    """Generated clients have functions such as `remember` and `list_plans`; every route declares its name."""
     undeclared = [endpoint.path for endpoint in endpoints if not endpoint.route.operation_id and not endpoint.route.hidden]
     assert undeclared == []
     names = {cast("str", operation["operationId"]): f"{method} {path}" for path, method, operation in _iter_operations(document)}
@@ -183,7 +183,7 @@ def test_the_name_of_an_operation_begins_with_a_verb(document: Schema, endpoints
 
 
 def test_all_errors_have_one_schema(document: Schema) -> None:
-    """Issue 14: one schema keeps generated clients small; error codes are in an extension. D-10."""
+    """One schema keeps generated clients small; error codes are in an extension."""
     checked = 0
     for path, method, operation in _iter_operations(document):
         for status, reference in cast("dict[str, Schema]", operation["responses"]).items():
@@ -206,7 +206,7 @@ def test_all_errors_have_one_schema(document: Schema) -> None:
 
 
 def test_a_failed_tool_call_has_the_fields_of_an_error(document: Schema) -> None:
-    """Issue 36: one schema for both, because generators of Go have no alternatives of which both may match. D-10, D-34."""
+    """One schema for both, because generators of Go have no alternatives of which both may match."""
     schemas = cast("dict[str, dict[str, dict[str, Schema]]]", cast("Schema", document["components"])["schemas"])
     failure = schemas["ToolCallFailure"]
     assert failure["properties"].keys() >= {"success", "server", "tool", *cast("list[str]", schemas["Error"]["required"])}
@@ -214,7 +214,7 @@ def test_a_failed_tool_call_has_the_fields_of_an_error(document: Schema) -> None
 
 
 def test_no_field_of_a_schema_has_a_default(document: Schema) -> None:
-    """Issue 14: openapi-typescript requires fields with a default, so it is in the description and in `x-default`. D-83."""
+    """openapi-typescript requires fields with a default, so it is in the description and in `x-default`."""
     schemas = cast("dict[str, dict[str, dict[str, Schema]]]", cast("Schema", document["components"])["schemas"])
     fields = [
         (f"{name}.{field}", property_) for name, schema in schemas.items() for field, property_ in schema.get("properties", {}).items()
@@ -230,19 +230,19 @@ def test_no_field_of_a_schema_has_a_default(document: Schema) -> None:
 
 
 def test_the_usual_response_of_an_operation_is_first(document: Schema) -> None:
-    """Issue 14: the 201 of remember is before the 200 of a duplicate. Spec 4.3."""
+    """The 201 of remember is before the 200 of a duplicate."""
     paths = cast("dict[str, dict[str, Schema]]", document["paths"])
     assert list(cast("Schema", paths["/v1/brain/remember"]["post"]["responses"]))[:2] == ["201", "200"]
 
 
 def test_no_response_has_a_range_of_statuses(document: Schema) -> None:
-    """Issue 36: the Go of ogen 1.25.0 does not compile for a range with headers."""
+    """The Go of ogen 1.25.0 does not compile for a range with headers."""
     for path, method, operation in _iter_operations(document):
         assert all(status.isdigit() for status in cast("Schema", operation["responses"])), f"{method} {path}"
 
 
 def test_the_introduction_describes_what_all_operations_share(document: Schema) -> None:
-    """Issue 14: a viewer begins with keys, errors, paging, limits and retries; memory is the first group. D-83."""
+    """A viewer begins with keys, errors, paging, limits and retries; memory is the first group."""
     info = cast("Schema", document["info"])
     assert info["title"] == "Rookery API", (
         "with another title openapi-python-client would name its package rookery_client, as Rookery's own"
@@ -254,7 +254,7 @@ def test_the_introduction_describes_what_all_operations_share(document: Schema) 
 
 
 def test_every_description_explains_the_operation(document: Schema) -> None:
-    """Issue 14: a description is more than the scope and the limits of an operation. D-83."""
+    """A description is more than the scope and the limits of an operation."""
     empty = [
         operation["operationId"] for _, _, operation in _iter_operations(document) if _is_empty_description(str(operation["description"]))
     ]
@@ -262,7 +262,7 @@ def test_every_description_explains_the_operation(document: Schema) -> None:
 
 
 def test_the_tool_server_api_has_the_tags_of_the_specification(document: Schema) -> None:
-    """Spec 4.1: the first four have the tag Discovery, the last two Execution, and parameters their specified names."""
+    """The first four have the tag Discovery, the last two Execution, and parameters their specified names."""
     paths = cast("dict[str, dict[str, Schema]]", document["paths"])
     base = "/api/v1/mcp"
     tags = {
@@ -280,7 +280,7 @@ def test_the_tool_server_api_has_the_tags_of_the_specification(document: Schema)
 
 
 def test_every_operation_has_summary_tags_scope_security_and_parameters(document: Schema, endpoints: list[RouteEndpoint]) -> None:
-    """Issue 7: tags and parameters have descriptions, and scope and security match the route."""
+    """Tags and parameters have descriptions, and scope and security match the route."""
     described = {cast("str", tag["name"]) for tag in cast("list[Schema]", document["tags"]) if tag["description"] != tag["name"]}
     by_name = {(document_path(endpoint.path), endpoint.route.method.lower()): endpoint.route for endpoint in endpoints}
     for path, method, operation in _iter_operations(document):
@@ -303,7 +303,7 @@ def test_every_operation_has_summary_tags_scope_security_and_parameters(document
 
 
 def test_fields_whose_null_validators_dispute_are_optional_in_answers_and_required_in_no_body(document: Schema) -> None:
-    """Issue 36: an example may leave them out when they are null, so that linters accept it. Clients need not send them either."""
+    """An example may leave them out when they are null, so that linters accept it. Clients need not send them either."""
     checked = 0
     for where, schema in _iter_schemas(document):
         for name, value in cast("Schema", schema.get("properties", {})).items():
@@ -315,7 +315,7 @@ def test_fields_whose_null_validators_dispute_are_optional_in_answers_and_requir
 
 
 def test_null_is_said_by_nullable_alone(document: Schema) -> None:
-    """Issue 36: generators of Go refuse enums with null, and alternatives that only null matches."""
+    """Generators of Go refuse enums with null, and alternatives that only null matches."""
     for where, schema in _iter_schemas(document):
         assert None not in cast("list[object]", schema.get("enum", [])), where
         assert schema.get("type") != "boolean" or "enum" not in schema, where
@@ -323,7 +323,7 @@ def test_null_is_said_by_nullable_alone(document: Schema) -> None:
 
 
 def test_objects_in_schemas_that_allow_null_are_named(document: Schema) -> None:
-    """Issue 36: openapi-python-client 0.29.1 leaves out the model otherwise, and what imports it fails."""
+    """openapi-python-client 0.29.1 leaves out the model otherwise, and what imports it fails."""
     schemas = cast("dict[str, Schema]", cast("Schema", document["components"])["schemas"])
     for where, schema in ((where, schema) for where, schema in schemas.items() if schema.get("nullable") is True):
         for name, field in cast("dict[str, Schema]", schema.get("properties", {})).items():
@@ -331,14 +331,14 @@ def test_objects_in_schemas_that_allow_null_are_named(document: Schema) -> None:
 
 
 def test_alternatives_are_named_or_simple(document: Schema) -> None:
-    """Issue 36: openapi-generator 7.25.0 makes Java that does not compile of an alternative with fields of any name."""
+    """openapi-generator 7.25.0 makes Java that does not compile of an alternative with fields of any name."""
     for where, schema in _iter_schemas(document):
         for part in cast("list[Schema]", [*cast("list[object]", schema.get("anyOf", [])), *cast("list[object]", schema.get("oneOf", []))]):
             assert "$ref" in part or part.get("type") != "object", where
 
 
 def test_no_two_fields_of_an_object_differ_only_in_their_spelling(document: Schema) -> None:
-    """Issue 36: ogen 1.25.0 refuses the document otherwise, and the Go of openapi-generator 7.25.0 does not compile."""
+    """Ogen 1.25.0 refuses the document otherwise, and the Go of openapi-generator 7.25.0 does not compile."""
     for where, schema in _iter_schemas(document):
         fields = schema.get("properties")
         if isinstance(fields, dict) and schema.get("type") == "object":
@@ -347,7 +347,7 @@ def test_no_two_fields_of_an_object_differ_only_in_their_spelling(document: Sche
 
 
 def test_a_partial_update_documents_no_defaults(document: Schema) -> None:
-    """Issue 36: a field that is left out stays as it is, so no default is true."""
+    """A field that is left out stays as it is, so no default is true."""
     for path, method, operation in _iter_operations(document):
         body = cast("Schema", operation.get("requestBody", {}))
         if method == "patch" and body:
@@ -359,7 +359,7 @@ def test_a_partial_update_documents_no_defaults(document: Schema) -> None:
 
 
 def test_every_operation_with_a_key_documents_workspace_and_rate_limit(document: Schema) -> None:
-    """Spec 4.5: the rate limit headers and the X-Workspace-ID header are documented on every workspace-scoped endpoint."""
+    """The rate limit headers and the X-Workspace-ID header are documented on every workspace-scoped endpoint."""
     for path, method, operation in _iter_operations(document):
         if not operation["security"]:
             continue
@@ -376,7 +376,7 @@ def test_every_operation_with_a_key_documents_workspace_and_rate_limit(document:
 
 
 def test_every_response_has_a_content_type_and_a_schema(document: Schema) -> None:
-    """Issue 7: a response with a body has its content type and schema; errors have the error body with the possible codes (D-10)."""
+    """A response with a body has its content type and schema; errors have the error body with the possible codes."""
     for path, method, operation in _iter_operations(document):
         for status, reference in cast("dict[str, Schema]", operation["responses"]).items():
             where, response = f"{method} {path} {status}", _resolve(document, reference)
@@ -389,7 +389,7 @@ def test_every_response_has_a_content_type_and_a_schema(document: Schema) -> Non
 
 
 def test_the_events_of_webhooks_are_in_the_document(endpoints: list[RouteEndpoint]) -> None:
-    """D-80, D-83: OpenAPI 3.0 has no webhooks, so they are in an extension, with the payload as a schema."""
+    """OpenAPI 3.0 has no webhooks, so they are in an extension, with the payload as a schema."""
     event_docs = [EventType(name="memory.stored", description="A memory was stored.", data="the memory", scope="brain:read")]
 
     document = build_document(endpoints, public_url=lambda _: "http://localhost:8400", events=event_docs)
@@ -401,7 +401,7 @@ def test_the_events_of_webhooks_are_in_the_document(endpoints: list[RouteEndpoin
 
 
 def test_a_path_with_another_host_has_its_address(tmp_path: Path) -> None:
-    """D-01: absolute addresses are those that the operator set for each part of the API."""
+    """Absolute addresses are those that the operator set for each part of the API."""
     settings = Settings(
         data_dir=tmp_path, api_url="https://api.example.org", mcp_url="https://mcp.example.org", base_url="https://tools.example.org"
     )
@@ -431,7 +431,7 @@ def test_a_path_with_another_host_has_its_address(tmp_path: Path) -> None:
 def test_the_suite_detects_undocumented_responses(
     document: Schema, response: tuple[int, dict[str, str], str | None, bytes], expected: str
 ) -> None:
-    """Issue 7: the middleware that checks all responses of the suite detects undocumented ones (tests/openapi_check.py)."""
+    """The middleware that checks all responses of the suite detects undocumented ones (tests/openapi_check.py)."""
     status, headers, error, body = response
 
     violations = list(

@@ -1,4 +1,4 @@
-"""Commands on the whole installation leave entries in the platform's chain of the audit log (issue 34, D-29)."""
+"""Commands on the whole installation leave entries in the platform's chain of the audit log."""
 
 from __future__ import annotations
 

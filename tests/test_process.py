@@ -40,7 +40,7 @@ _TIME_SERVER = {"command": sys.executable, "args": ["-m", "mcp_server_time", "--
 
 
 async def test_the_second_start_creates_no_keys(folder: Path) -> None:
-    """D-03: keys are created once. Without a terminal they are in first-run.json, which only its owner may read."""
+    """Keys are created once. Without a terminal they are in first-run.json, which only its owner may read."""
     with run_server(folder) as first:
         keys = first.keys
         mode = stat.S_IMODE((folder / "first-run.json").stat().st_mode)
@@ -73,7 +73,7 @@ print(gc.get_stats()[0]["collections"] - before, sorted(slow & sys.modules.keys(
 
 
 def test_a_start_collects_no_garbage_and_imports_nothing_slow_that_it_does_not_need(tmp_path: Path) -> None:
-    """A collection takes 0.1 s and the SDK of MCP 0.6 s, of the second until the first answer (issue 17)."""
+    """A collection takes 0.1 s and the SDK of MCP 0.6 s, of the second until the first answer."""
     command = [sys.executable, "-c", _BUILD_APP, str(tmp_path)]
     process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S)
 
@@ -81,7 +81,7 @@ def test_a_start_collects_no_garbage_and_imports_nothing_slow_that_it_does_not_n
 
 
 async def test_the_first_run_has_a_tool_server(folder: Path) -> None:
-    """Issue: after one command, a real tool can be called."""
+    """After one command, a real tool can be called."""
     with run_server(folder, is_new_interpreter=True, has_starter_server=True) as server:
         call = {"server": "time", "tool": "get_current_time", "arguments": {"timezone": "UTC"}}
         response = server.client.post("/api/v1/mcp/tools/call", json=call)
@@ -90,7 +90,7 @@ async def test_the_first_run_has_a_tool_server(folder: Path) -> None:
 
 
 async def test_kill_9_loses_no_acknowledged_memory_and_indexing_continues(folder: Path) -> None:
-    """Issue: kill -9 during remember or indexing loses no acknowledged memory."""
+    """Kill -9 during remember or indexing loses no acknowledged memory."""
     acknowledged = list[str]()
     with run_server(folder) as server:
 
@@ -124,7 +124,7 @@ async def test_kill_9_loses_no_acknowledged_memory_and_indexing_continues(folder
 
 
 async def test_kill_9_during_a_tool_call_leaves_no_process_behind(folder: Path) -> None:
-    """Issue: kill -9 leaves no orphan process; D-32: the whole process group ends."""
+    """Kill -9 leaves no orphan process: the whole process group ends."""
     with run_server(folder, servers=_write_servers_file(folder, time=_TIME_SERVER)) as server:
         call = {"server": "time", "tool": "get_current_time", "arguments": {"timezone": "UTC"}}
         assert server.client.post("/api/v1/mcp/tools/call", json=call).status_code == 200
@@ -136,7 +136,7 @@ async def test_kill_9_during_a_tool_call_leaves_no_process_behind(folder: Path) 
 
 
 async def test_a_clean_stop_leaves_no_process_behind_and_stores_the_usage(folder: Path) -> None:
-    """D-32: closing Rookery closes its upstreams; spec 5.3 step 7: usage is stored at the stop."""
+    """Closing Rookery closes its upstreams: usage is stored at the stop."""
     with run_server(folder, servers=_write_servers_file(folder, time=_TIME_SERVER)) as server:
         call = {"server": "time", "tool": "get_current_time", "arguments": {"timezone": "UTC"}}
         assert server.client.post("/api/v1/mcp/tools/call", json=call).status_code == 200
@@ -150,7 +150,7 @@ async def test_a_clean_stop_leaves_no_process_behind_and_stores_the_usage(folder
 
 
 async def test_derived_indexes_may_be_deleted_and_rebuilt(folder: Path) -> None:
-    """Issue, vectors: a re-index while the server runs restores deleted indexes."""
+    """A re-index while the server runs restores deleted indexes."""
     with run_server(folder) as server:
         body = {"type": "fact", "content": "The cat is called Miso.", "wait_ms": 5000}
         assert server.client.post("/v1/brain/remember", json=body).status_code == 201
@@ -172,7 +172,7 @@ def _recall(server: Server) -> list[str]:
 
 
 async def test_no_key_is_ever_logged(folder: Path) -> None:
-    """D-20, spec 5.2: no file except first-run.json contains the plaintext of a key."""
+    """No file except first-run.json contains the plaintext of a key."""
     with run_server(folder, log_level="debug") as server:
         for path in ("/v1/brain/tags", "/nowhere", f"/v1/brain/memories/{server.keys['api_key']}"):
             server.client.get(path)
@@ -198,7 +198,7 @@ async def test_no_key_is_ever_logged(folder: Path) -> None:
     ],
 )
 def test_an_invalid_setting_is_a_one_line_error_at_the_start(tmp_path: Path, variable: str, value: str, expected: str) -> None:
-    """D-02: the server does not start with an invalid value; the error is one line without secrets."""
+    """The server does not start with an invalid value; the error is one line without secrets."""
     environment = {**os.environ, variable: value, "COLUMNS": "300"}
     process = run_rookery("serve", "--port", "0", data_dir=tmp_path, environment=environment)
 
@@ -218,7 +218,7 @@ def test_an_invalid_setting_is_a_one_line_error_at_the_start(tmp_path: Path, var
     ],
 )
 def test_a_start_with_invalid_arguments_is_a_one_line_error(tmp_path: Path, arguments: list[str], message: str) -> None:
-    """D-02: one line on narrow terminals too, and with paths that contain markup."""
+    """One line on narrow terminals too, and with paths that contain markup."""
     (tmp_path / "[").mkdir()
     (tmp_path / "[" / "bold]").write_text("a file in place of a folder")
     process = subprocess.run(
@@ -237,7 +237,7 @@ def test_a_start_with_invalid_arguments_is_a_one_line_error(tmp_path: Path, argu
 
 
 def test_the_warning_for_a_misspelt_setting_has_the_nearest_name(tmp_path: Path) -> None:
-    """D-02: an unknown ROOKERY_ variable is a warning with the nearest name, and an error with ROOKERY_STRICT."""
+    """An unknown ROOKERY_ variable is a warning with the nearest name, and an error with ROOKERY_STRICT."""
     environment = {**os.environ, "ROOKERY_DATABSE_URL": "x", "ROOKERY_PORT": "tcp://10.0.0.1:8400"}
     lenient = run_rookery("migrate", data_dir=tmp_path, environment=environment)
     strict = run_rookery("migrate", data_dir=tmp_path, environment={**environment, "ROOKERY_STRICT": "true"})

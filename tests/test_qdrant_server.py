@@ -1,4 +1,4 @@
-"""A server with its vectors in Qdrant: memory, diagnosis, outage, rebuild and backup (issue 20)."""
+"""A server with its vectors in Qdrant: memory, diagnosis, outage, rebuild and backup."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _find_finding(folder: Path, name: str, *arguments: str, address: str) -> dic
 
 
 async def test_vectors_move_to_qdrant_and_back(tmp_path: Path, model_folder: Path) -> None:
-    """Issue 20: beside a running server, with kill -9 in the middle. `rookery move-engine vectors` does not embed them again."""
+    """Beside a running server, with kill -9 in the middle. `rookery move-engine vectors` does not embed them again."""
     folder = tmp_path / "data"
     lend_model(model_folder, folder)
     with run_qdrant_stand_in() as qdrant, FaultProxy(qdrant.port) as proxy:

@@ -1,4 +1,4 @@
-"""A read replica of the record store: a real streaming replica of PostgreSQL (issue 20)."""
+"""A read replica of the record store: a real streaming replica of PostgreSQL."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def _add(store: Database) -> None:
 
 
 async def test_a_list_has_the_writes_of_its_process(store: Database) -> None:
-    """Issue 20: "read replicas settable for lists and search". The replica serves lists, but none without the last write."""
+    """The replica serves lists, but none without the last write."""
     before = await _count(store)
     for number in range(1, 11):
         await eventually(lambda: _is_on_replica(store))
@@ -110,7 +110,7 @@ async def test_writes_of_others_do_not_keep_a_request_from_the_replica(store: Da
 
 
 async def test_a_replica_that_lags_more_than_its_bound_serves_nothing(store: Database, servers: Servers) -> None:
-    """Issue 20: "a replica that lags more than a set bound: the primary serves", with the commits of other processes too."""
+    """The primary serves while the replica lags by more than the set bound, also for commits of other processes."""
     await eventually(lambda: _is_on_replica(store))
     async with (
         await psycopg.AsyncConnection.connect(servers.primary, autocommit=True) as primary,
@@ -134,7 +134,7 @@ async def test_a_replica_that_lags_more_than_its_bound_serves_nothing(store: Dat
 
 
 async def test_without_the_replica_the_primary_serves(store: Database, servers: Servers, tmp_path: Path) -> None:
-    """Issue 20: a replica that is down, or whose connections break, fails no read."""
+    """A replica that is down, or whose connections break, fails no read."""
     await eventually(lambda: _is_on_replica(store))
     async with await psycopg.AsyncConnection.connect(servers.replica, autocommit=True) as replica:
         for _ in range(5):
@@ -151,7 +151,7 @@ async def test_without_the_replica_the_primary_serves(store: Database, servers: 
 
 
 async def test_lists_over_http_are_those_of_the_tenant(servers: Servers, settings: Settings) -> None:
-    """Issue 20: "tenant walls unchanged". What a client has stored is in the list that it requests next."""
+    """A client finds what it has stored in the list that it requests next, and no other workspace does."""
     settings = replace(settings, database_url=Secret(servers.primary), database_replica=Secret(servers.replica))
     async with run_instance(settings) as instance:
         other = await instance.api_key(workspace_id=await instance.workspace("other"))
@@ -168,7 +168,7 @@ async def _count_memories(caller: Caller) -> int:
 
 
 def test_a_replica_needs_a_primary(tmp_path: Path) -> None:
-    """D-02: settings that contradict each other stop the start."""
+    """Settings that contradict each other stop the start."""
     for url, replica_url in (("embedded:", "postgresql://a/b"), ("postgresql://a/b", "embedded:")):
         with pytest.raises(WrongSettings, match="ROOKERY_DATABASE_REPLICA"):
             open_database(url, data_dir=tmp_path, replica_url=replica_url)

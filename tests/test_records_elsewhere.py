@@ -1,4 +1,4 @@
-"""Backups and restores with the records in PostgreSQL, and between the two record stores (issue 20, D-04)."""
+"""Backups and restores with the records in PostgreSQL, and between the two record stores."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def ignore_progress(_: int) -> None:
 
 
 def test_a_backup_is_restored_into_postgresql_and_back_unchanged(data_dir: Path, tmp_path: Path, postgres_empty: str) -> None:
-    """Issue 20: backup and restore across the sets, in both directions, with rows in every table; nothing differs."""
+    """Backup and restore across the sets, in both directions, with rows in every table; nothing differs."""
     assert build_platform
     fill(data_dir / "records.db")
     first, second = tmp_path / "first.tar.zst", tmp_path / "second.tar.zst"
@@ -168,7 +168,7 @@ def test_a_backup_is_restored_into_postgresql_and_back_unchanged(data_dir: Path,
 
 
 def test_records_are_restored_into_an_empty_database_only(data_dir: Path, tmp_path: Path, postgres_database: str) -> None:
-    """Issue 20: a database with records is refused before anything is written; a migrated one without records is accepted."""
+    """A database with records is refused before anything is written; a migrated one without records is accepted."""
     fill(data_dir / "records.db", rows=2)
     archive = tmp_path / "x.tar"
     assert _run(_settings(data_dir), "backup", str(archive))[0] == 0
@@ -181,7 +181,7 @@ def test_records_are_restored_into_an_empty_database_only(data_dir: Path, tmp_pa
 
 
 def test_a_value_that_postgresql_rejects_is_named_and_nothing_is_kept(data_dir: Path, tmp_path: Path, postgres_empty: str) -> None:
-    """Issue 20: PostgreSQL has no texts with NUL. The error names the table, and neither the database nor the folder has anything."""
+    """PostgreSQL has no texts with NUL. The error names the table, and neither the database nor the folder has anything."""
     with closing(sqlite3.connect(data_dir / "records.db")) as connection:
         connection.execute("INSERT INTO workspaces (name, created_at) VALUES (?, 0)", ("a\0b",))
         connection.commit()
@@ -206,7 +206,7 @@ _RESTORE = (
 async def test_a_killed_restore_into_postgresql_leaves_nothing_and_is_repeated(
     data_dir: Path, tmp_path: Path, postgres_database: str
 ) -> None:
-    """Issue 20: kill -9 in the middle leaves an empty database and a folder that cannot be used; the same command then succeeds."""
+    """Kill -9 in the middle leaves an empty database and a folder that cannot be used; the same command then succeeds."""
     fill(data_dir / "records.db")
     archive, new = tmp_path / "x.tar", tmp_path / "new"
     assert _run(_settings(data_dir), "backup", str(archive))[0] == 0
@@ -235,7 +235,7 @@ def is_waiting(database: str) -> bool:
 
 
 async def test_a_restore_killed_after_its_commit_is_completed(data_dir: Path, tmp_path: Path, postgres_empty: str) -> None:
-    """Issue 20: if only the files were not yet in place, the second run finds the records of this backup and completes the folder."""
+    """If only the files were not yet in place, the second run finds the records of this backup and completes the folder."""
     fill(data_dir / "records.db", rows=2)
     (data_dir / "servers.json").write_text("{}", encoding="utf-8")
     archive, new = tmp_path / "x.tar", tmp_path / "new"
@@ -249,7 +249,7 @@ async def test_a_restore_killed_after_its_commit_is_completed(data_dir: Path, tm
 
 
 def test_a_backup_of_postgresql_is_of_one_moment(tmp_path: Path, data_dir: Path, postgres_empty: str) -> None:
-    """Issue 20: rows that are committed after the backup began are not in it."""
+    """Rows that are committed after the backup began are not in it."""
     fill(data_dir / "records.db", rows=2)
     with closing(sqlite3.connect(data_dir / "records.db", isolation_level=None)) as raw:
         fill_postgres(postgres_empty, raw, progress=ignore_progress)
@@ -267,7 +267,7 @@ def test_a_backup_of_postgresql_is_of_one_moment(tmp_path: Path, data_dir: Path,
 
 
 def test_a_database_without_records_is_an_error(tmp_path: Path, postgres_empty: str) -> None:
-    """D-04: a database of another program is not saved as if it were Rookery's."""
+    """A database of another program is not saved as if it were Rookery's."""
     code, message = _run(_settings(tmp_path, postgres_empty), "backup", str(tmp_path / "x.tar"))
 
     assert (code, "not a record store of Rookery" in message) == (1, True)
@@ -275,7 +275,7 @@ def test_a_database_without_records_is_an_error(tmp_path: Path, postgres_empty: 
 
 
 def test_an_old_backup_is_migrated_before_it_is_copied(tmp_path: Path, postgres_empty: str, data_dir: Path) -> None:
-    """D-08: PostgreSQL gets the newest schema, also from a backup of an older revision."""
+    """PostgreSQL gets the newest schema, also from a backup of an older revision."""
     (data_dir / "records.db").unlink()
     migrate_to(create_engine(f"sqlite:///{data_dir}/records.db", poolclass=NullPool), "0025")
     with closing(sqlite3.connect(data_dir / "records.db")) as connection:

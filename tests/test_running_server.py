@@ -19,7 +19,7 @@ def _run_rookery(folder: Path, *arguments: str) -> subprocess.CompletedProcess[s
 
 
 def test_commands_find_the_server_and_its_settings_in_the_data_folder(tmp_path: Path, model_folder: Path) -> None:
-    """Issue 14: server and commands read rookery.toml (D-02); connect and doctor find the server (D-04)."""
+    """Server and commands read rookery.toml; connect and doctor find the server."""
     folder = tmp_path / "home"
     lend_model(model_folder, folder)
     (folder / "rookery.toml").write_text('egress_allow = ["127.0.0.1/32"]\nbcrypt_cost = 4\n', encoding="utf-8")
@@ -47,7 +47,7 @@ def test_commands_find_the_server_and_its_settings_in_the_data_folder(tmp_path: 
 
 
 def test_an_invalid_server_file_is_ignored(tmp_path: Path) -> None:
-    """Issue 14: invalid and outdated server files are ignored (D-04)."""
+    """Invalid and outdated server files are ignored."""
     for content in (
         "[" * 100_000,
         "",
@@ -63,7 +63,7 @@ def test_an_invalid_server_file_is_ignored(tmp_path: Path) -> None:
 
 
 def test_a_fifo_as_server_file_blocks_no_command(tmp_path: Path) -> None:
-    """Issue 14 (attack 5): `doctor` and `connect` ignore a FIFO in place of the file (D-04)."""
+    """`doctor` and `connect` ignore a FIFO in place of the file."""
     os.mkfifo(tmp_path / SERVER_FILE)
 
     connected = _run_rookery(tmp_path, "connect", "claude-code")
@@ -73,7 +73,7 @@ def test_a_fifo_as_server_file_blocks_no_command(tmp_path: Path) -> None:
 
 
 def test_a_server_behind_a_proxy_prints_both_addresses(tmp_path: Path, model_folder: Path) -> None:
-    """Issue 14: with API_URL the start prints the public addresses and the one it listens on (D-01)."""
+    """With API_URL the start prints the public addresses and the one it listens on."""
     folder = tmp_path / "home"
     lend_model(model_folder, folder)
     with run_server(folder, api_url="https://api.example.org", mcp_url="https://mcp.example.org") as server:
@@ -84,7 +84,7 @@ def test_a_server_behind_a_proxy_prints_both_addresses(tmp_path: Path, model_fol
 
 
 def test_the_settings_file_cannot_name_another_data_folder(tmp_path: Path) -> None:
-    """D-02: the file is read from the folder of --data-dir, so it cannot set data_dir."""
+    """The file is read from the folder of --data-dir, so it cannot set data_dir."""
     (tmp_path / "rookery.toml").write_text('data_dir = "/elsewhere"\n', encoding="utf-8")
 
     process = _run_rookery(tmp_path, "keys", "list")

@@ -1,4 +1,4 @@
-"""Output of `rookery secrets` and `rookery doctor` about the secret key (D-07)."""
+"""Output of `rookery secrets` and `rookery doctor` about the secret key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OTHER = "another secret key, 0123456789 0123456789"
 
 
 async def test_the_doctor_reports_problems_of_the_secret_key(settings: Settings) -> None:
-    """D-07: the key exists, only its owner can read it, and it opens the sealed values."""
+    """The key exists, only its owner can read it, and it opens the sealed values."""
     if settings.secret_key is not None:
         pytest.skip("a shared record store has no secret.key")
     async with run_instance(settings) as instance:
@@ -46,7 +46,7 @@ async def test_the_doctor_reports_problems_of_the_secret_key(settings: Settings)
 
 
 def test_secrets_rotate_replaces_the_key(data_dir: Path) -> None:
-    """D-04: with --json; a destructive rotation needs --yes without a terminal."""
+    """With --json; a destructive rotation needs --yes without a terminal."""
     assert run_rookery("secrets", "rotate", data_dir=data_dir).returncode == 1  # no key exists yet
     assert run_rookery("init", data_dir=data_dir).returncode == 0
     before = (data_dir / "secret.key").read_bytes()
@@ -63,7 +63,7 @@ def test_secrets_rotate_replaces_the_key(data_dir: Path) -> None:
 
 
 def test_a_start_without_the_key_is_a_one_line_error(data_dir: Path) -> None:
-    """D-02, D-07: the server does not start; the error has the missing file and the command to run."""
+    """The server does not start; the error has the missing file and the command to run."""
     assert run_rookery("init", data_dir=data_dir).returncode == 0
     (data_dir / "secret.key").unlink()
     process = run_rookery("serve", "--port", "0", data_dir=data_dir)

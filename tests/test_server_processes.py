@@ -105,7 +105,7 @@ async def _wait_processes(server: Server) -> list[int]:
 
 
 async def test_the_page_of_any_process_has_the_metrics_of_all(server: Server) -> None:
-    """Issue 20: `/metrics` has a series for each process, and figures of the whole store once; requests add up exactly."""
+    """`/metrics` has a series for each process, and figures of the whole store once; requests add up exactly."""
     before = await _scrape_all(server)
     for _ in range(30):
         async with _connect(server) as http:
@@ -120,7 +120,7 @@ async def test_the_page_of_any_process_has_the_metrics_of_all(server: Server) ->
 
 
 async def test_a_session_is_served_by_whatever_process_accepts_the_connection(server: Server) -> None:
-    """Issue 20, D-36: requests of an MCP session reach the process that has it, and an unknown session is a 404."""
+    """Requests of an MCP session reach the process that has it, and an unknown session is a 404."""
     opened = await _post_mcp(server, _INITIALIZE)
     session = opened.headers["mcp-session-id"]
     owner = session.partition("-")[0]
@@ -156,7 +156,7 @@ async def _end_session(server: Server, session: str) -> httpx2.Response:
 
 
 async def test_a_request_for_input_finds_its_call_in_both_eras(server: Server) -> None:
-    """Issue 20, D-36: the answer to a request for input reaches the process whose call waits for it, on any connection."""
+    """The answer to a request for input reaches the process whose call waits for it, on any connection."""
 
     async def elicit(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
         return types.ElicitResult(action="accept", content={"username": params.message, "email": "ada@example.org"})
@@ -175,7 +175,7 @@ async def test_a_request_for_input_finds_its_call_in_both_eras(server: Server) -
 
 
 async def test_a_link_is_read_back_by_any_process(server: Server) -> None:
-    """D-30: a link that no list has, in a result of one process, is read through whichever accepts the connection."""
+    """A link that no list has, in a result of one process, is read through whichever accepts the connection."""
     uri = "https://example.org/report.pdf"
     route = "/api/v1/mcp/resources/{uri:path}"
     before = await _scrape_all(server)
@@ -203,7 +203,7 @@ def _has_stored_link(server: Server) -> bool:
 
 
 async def test_limits_and_idempotency_are_exact_over_all_processes(server: Server) -> None:
-    """Issue 20, D-14: a rate limit admits its number of requests, and an Idempotency-Key runs once, whichever process answers."""
+    """A rate limit admits its number of requests, and an Idempotency-Key runs once, whichever process answers."""
     created = server.client.post("/api/v1/api-keys", json={"name": "limited", "rate_limit_tier": "free", "scopes": ["brain:read"]})
     assert created.status_code == 201, created.text
     headers = {"Authorization": f"Bearer {created.json()['plaintext_key']}"}
@@ -231,7 +231,7 @@ async def test_limits_and_idempotency_are_exact_over_all_processes(server: Serve
 
 
 async def test_processes_whose_tool_servers_rewrite_one_file_lose_no_change(tmp_path: Path, model_folder: Path) -> None:
-    """D-34: each process has a session of its own with a program, so their calls take turns, whether its state is known or not."""
+    """Each process has a session of its own with a program, so their calls take turns, whether its state is known or not."""
     graph, notes = tmp_path / "graph.json", tmp_path / "notes.txt"
     lend_model(model_folder, tmp_path)
     rewriting = {"command": sys.executable, "args": ["-I", "-S", str(SERVERS / "rewriting.py"), str(notes)]}
@@ -262,7 +262,7 @@ async def test_processes_whose_tool_servers_rewrite_one_file_lose_no_change(tmp_
 
 
 async def test_a_process_that_dies_is_replaced_and_a_stop_ends_all(tmp_path: Path, model_folder: Path) -> None:
-    """Issue 20, G17: a killed process is replaced and its MCP sessions go on; SIGTERM lets all processes finish their requests."""
+    """A killed process is replaced and its MCP sessions go on; SIGTERM lets all processes finish their requests."""
     lend_model(model_folder, tmp_path / "home")
     with run_server(tmp_path / "home", workers="2") as server:
         first_pids = set(await _wait_processes(server))
@@ -307,7 +307,7 @@ async def _list_tools(server: Server, session: str) -> int:
 
 
 async def test_a_session_moves_while_its_process_is_missing_and_goes_back(tmp_path: Path, model_folder: Path) -> None:
-    """G17: another process revives it, and ends its event stream once its own process is back, which serves the next one."""
+    """Another process revives it, and ends its event stream once its own process is back, which serves the next one."""
     lend_model(model_folder, tmp_path / "home")
     with run_server(tmp_path / "home", workers="2") as server:
         first_pids = await _wait_processes(server)
@@ -355,7 +355,7 @@ def _list_revivals(server: Server) -> list[int]:
 
 
 async def test_all_processes_end_if_their_supervisor_is_killed(tmp_path: Path, model_folder: Path) -> None:
-    """Issue 20: no process is left behind that would go on serving without a supervisor."""
+    """No process is left behind that would go on serving without a supervisor."""
     lend_model(model_folder, tmp_path / "home")
     with run_server(tmp_path / "home", workers="2") as server:
         pids = await _wait_processes(server)
@@ -364,7 +364,7 @@ async def test_all_processes_end_if_their_supervisor_is_killed(tmp_path: Path, m
 
 
 def test_a_wrong_setting_ends_the_start_with_its_reason(tmp_path: Path, model_folder: Path) -> None:
-    """Issue 20: a process that cannot start ends the whole server, and its reason is printed once."""
+    """A process that cannot start ends the whole server, and its reason is printed once."""
     lend_model(model_folder, tmp_path / "home")
     (tmp_path / "certificate.pem").write_text("no certificate", encoding="utf-8")
     environment = {"ROOKERY_TLS_CERT": str(tmp_path / "certificate.pem"), "ROOKERY_BCRYPT_COST": "4", "ROOKERY_MIN_FREE_DISK_MB": "0"}
@@ -376,13 +376,13 @@ def test_a_wrong_setting_ends_the_start_with_its_reason(tmp_path: Path, model_fo
 
 
 def test_the_number_of_processes_is_checked(tmp_path: Path) -> None:
-    """Issue 20: an invalid number is a usage error."""
+    """An invalid number is a usage error."""
     ended = run_rookery("serve", "--workers", "0", data_dir=tmp_path, environment={})
     assert (ended.returncode, "greater than or equal to 1" in ended.stderr) == (2, True), ended.stderr
 
 
 def test_the_owner_of_an_id_is_read_only_from_ids_of_the_group() -> None:
-    """Issue 20: ids of another form, of this process or of a process beyond the group belong to this process."""
+    """Ids of another form, of this process or of a process beyond the group belong to this process."""
     group = ServerGroup(number=2, count=3, folder=Path("/nowhere"))
     ids = [group.mark_owner("abc"), "1-abc", "3-abc", "4-abc", "0-abc", "abc", "1-", "-1-abc", "99999-abc"]
     assert [group.find_owner(marked) for marked in ids] == [None, 1, 3, None, None, None, None, None, None]
@@ -391,7 +391,7 @@ def test_the_owner_of_an_id_is_read_only_from_ids_of_the_group() -> None:
 
 
 def test_all_processes_agree_on_the_heir_of_an_id() -> None:
-    """G17: each id belongs to one process of the group, also if it comes from a larger group or from a server of one process."""
+    """Each id belongs to one process of the group, also if it comes from a larger group or from a server of one process."""
     groups = [ServerGroup(number=number, count=3, folder=Path("/nowhere")) for number in (1, 2, 3)]
     for marked in ("1-abc", "3-abc", "4-abc", "9999-abc", "abc", "sXYZ", "", "ä"):
         others = {group.assign_owner(marked) for group in groups} - {None}

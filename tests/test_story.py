@@ -20,7 +20,7 @@ from tests.deadlines import HANG_S
 
 @pytest.mark.skipif(sys.platform == "win32" or shutil.which("curl") is None, reason="needs a pseudo-terminal and curl")
 def test_the_first_start_shows_keys_and_three_requests_that_work(tmp_path: Path, model_folder: Path) -> None:
-    """D-03, issue: on a terminal only the first start shows workspace, two keys and three curl commands that work unchanged."""
+    """On a terminal only the first start shows workspace, two keys and three curl commands that work unchanged."""
     folder = tmp_path / "home"
     lend_model(model_folder, folder)
     screen, outputs, code = _run_on_terminal(folder, "timezone")
@@ -71,7 +71,7 @@ def _run_shell(line: str) -> str:
 
 
 async def test_a_memory_is_remembered_indexed_and_recalled(instance: Instance) -> None:
-    """Spec 4.3: recall finds a remembered memory by its meaning."""
+    """Recall finds a remembered memory by its meaning."""
     stored = await instance.admin.remember("We deploy on Tuesdays, never on Fridays.", org="acme", project="shop")
     recalled = (await instance.agent.post("/v1/brain/recall", {"query": "When do we ship?", "org": "acme"})).json()
 
@@ -81,7 +81,7 @@ async def test_a_memory_is_remembered_indexed_and_recalled(instance: Instance) -
 
 
 async def test_the_built_in_brain_is_a_tool_server(instance: Instance) -> None:
-    """D-92: the tools remember and recall act as their caller."""
+    """The tools remember and recall act as their caller."""
     call = {"server": "brain", "tool": "remember", "arguments": {"content": "The cat is called Miso.", "type": "fact"}}
     remembered = await instance.agent.post("/api/v1/mcp/tools/call", call)
     searched = await instance.agent.get("/v1/brain/search?q=miso")
@@ -94,7 +94,7 @@ async def test_the_built_in_brain_is_a_tool_server(instance: Instance) -> None:
 
 
 async def test_health_needs_no_key(instance: Instance) -> None:
-    """`/healthz` and `/readyz` need no key (D-05)."""
+    """`/healthz` and `/readyz` need no key."""
     anonymous = instance.caller(None)
 
     assert (await anonymous.get("/healthz")).json() == {"status": "ok"}

@@ -44,7 +44,7 @@ def _run_at_terminal(*arguments: str, **variables: str) -> str:
 
 
 def test_the_help_shows_every_command_in_its_section() -> None:
-    """Issue 21: the help has sections by task, in the order of what a newcomer needs first."""
+    """The help has sections by task, in the order of what a newcomer needs first."""
     text = run_rookery("--help").stdout
     headings = re.findall(r"╭─ (.+?) ─+╮", text)
     parts = dict(zip(headings, re.split(r"╭─ .+? ─+╮", text)[1:], strict=True))
@@ -56,7 +56,7 @@ def test_the_help_shows_every_command_in_its_section() -> None:
 
 @pytest.mark.parametrize("shell", list(_COMPLETE))
 def test_an_installed_completion_completes_in_its_shell(tmp_path: Path, shell: str) -> None:
-    """Issue 21: what `--install-completion` writes is loaded by the shell itself, which then completes commands of commands."""
+    """The shell itself loads the file of `--install-completion`, and then completes commands of commands."""
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     _run_shell(shell, "rookery --install-completion; true", tmp_path)  # without `true`, zsh is replaced by the command, and not found
@@ -69,7 +69,7 @@ def test_an_installed_completion_completes_in_its_shell(tmp_path: Path, shell: s
 
 @pytest.mark.parametrize("arguments", [["--help"], ["keys", "--help"], ["servers", "check"], ["doctor"], ["keys", "show", "gone"]])
 def test_a_pipe_gets_no_control_sequences(tmp_path: Path, arguments: list[str]) -> None:
-    """Issue 21: colours are off in pipes, for help, results and errors."""
+    """Colours are off in pipes, for help, results and errors."""
     assert run_rookery("init", data_dir=tmp_path).returncode == 0
     process = run_rookery(*arguments, data_dir=tmp_path)
 
@@ -78,7 +78,7 @@ def test_a_pipe_gets_no_control_sequences(tmp_path: Path, arguments: list[str]) 
 
 
 def test_texts_of_others_control_neither_a_terminal_nor_the_lines_of_a_pipe(tmp_path: Path) -> None:
-    """D-04, issue 18: scripts count lines and cut fields, so a name has no tab or line break there; a terminal gets no sequences of it."""
+    """Scripts count lines and cut fields, so a name has no tab or line break there; a terminal gets no sequences of it."""
     data_dir, file = tmp_path / "data", tmp_path / "campaign.json"
     assert run_rookery("init", data_dir=data_dir).returncode == 0
     name = "Launch\t1\nnext \x1b]0;owned\x07"
@@ -94,7 +94,7 @@ def test_texts_of_others_control_neither_a_terminal_nor_the_lines_of_a_pipe(tmp_
 
 
 def test_an_answer_of_a_model_does_not_control_the_terminal(tmp_path: Path) -> None:
-    """Issue 18: `content generate` streams to a terminal without the sequences of an answer, and to a pipe the answer as it is."""
+    """`content generate` streams to a terminal without the sequences of an answer, and to a pipe the answer as it is."""
     text = "one\n\ttwo \x1b]52;c;ZXZpbA==\x07 end"
     assert run_rookery("init", data_dir=tmp_path).returncode == 0
     with run_chat_service() as provider:
@@ -108,7 +108,7 @@ def test_an_answer_of_a_model_does_not_control_the_terminal(tmp_path: Path) -> N
 
 
 def test_a_terminal_gets_colours_unless_no_color_is_set() -> None:
-    """Issue 21, no-color.org: NO_COLOR switches off colours at a terminal, and only there they are on."""
+    """no-color.org: NO_COLOR switches off colours at a terminal, and only there they are on."""
     assert _COLOUR.search(_run_at_terminal("--help"))
     assert _COLOUR.search(_run_at_terminal("keys", "--wrong"))
     for arguments in (["--help"], ["keys", "--wrong"], ["doctor"]):
@@ -116,7 +116,7 @@ def test_a_terminal_gets_colours_unless_no_color_is_set() -> None:
 
 
 def test_a_narrow_terminal_names_the_columns_that_do_not_fit(tmp_path: Path) -> None:
-    """Issue 36: a column such as the cost is not missing without a word."""
+    """A column such as the cost is not missing without a word."""
     assert run_rookery("init", data_dir=tmp_path).returncode == 0
     narrow = _run_at_terminal("--data-dir", str(tmp_path), "keys", "list", COLUMNS="60", NO_COLOR="1")
     wide = _run_at_terminal("--data-dir", str(tmp_path), "keys", "list", COLUMNS="400", NO_COLOR="1")
@@ -127,5 +127,5 @@ def test_a_narrow_terminal_names_the_columns_that_do_not_fit(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("number", "text"), [(4.3e-05, "0.000043"), (0.12, "0.12"), (2.0, "2.0"), (1e21, "1000000000000000000000")])
 def test_a_number_has_no_exponent(number: float, text: str) -> None:
-    """Issue 36: money is not printed like physics."""
+    """Money is not printed like physics."""
     assert format_value(number) == text

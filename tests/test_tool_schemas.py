@@ -72,7 +72,7 @@ def _iter_schemas(schema: Schema, path: tuple[str, ...] = ()) -> Iterator[tuple[
 
 @pytest.mark.parametrize(("path", "min_tools"), [("/mcp", 45), ("/mcp?mode=search", 2)])
 async def test_model_providers_accept_every_built_in_tool(instance: Instance, path: str, min_tools: int) -> None:
-    """Issue 14 (user 15): all tools follow the common rules of OpenAI, Anthropic and Gemini (D-30, D-92)."""
+    """All tools follow the common rules of OpenAI, Anthropic and Gemini."""
 
     async def list_all() -> list[Json]:
         tools = await _list_tools(instance.admin, path)

@@ -1,4 +1,4 @@
-"""Wake-ups between processes that share a PostgreSQL: LISTEN and NOTIFY as a hint, while polling stays the truth (issue 20)."""
+"""Wake-ups between processes that share a PostgreSQL: LISTEN and NOTIFY as a hint, while polling stays the truth."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def _list_listeners(control: psycopg.AsyncConnection) -> list[int]:
 
 
 async def test_a_job_wakes_the_workers_of_other_processes(postgres_database: str, queue: JobQueue) -> None:
-    """Issue 20: "LISTEN/NOTIFY as a hint". The worker would poll once an hour, so each job here needs its wake-up."""
+    """The worker would poll once an hour, so each job here needs its wake-up."""
     with _run_worker(postgres_database, is_notified=True, poll_interval_s=3600):
         for _ in range(10):
             await _enqueue(queue)
@@ -125,7 +125,7 @@ async def test_a_job_wakes_the_workers_of_other_processes(postgres_database: str
 async def test_a_listener_that_loses_its_connection_comes_back_and_loses_nothing(
     postgres_database: str, queue: JobQueue, control: psycopg.AsyncConnection
 ) -> None:
-    """Issue 20: a hint may be lost, and then the worker looks when it listens again. It would poll once an hour."""
+    """A hint may be lost, and then the worker looks when it listens again. It would poll once an hour."""
     with _run_worker(postgres_database, is_notified=True, poll_interval_s=3600):
         await eventually(lambda: _list_listeners(control))
         for _ in range(3):
@@ -137,7 +137,7 @@ async def test_a_listener_that_loses_its_connection_comes_back_and_loses_nothing
 
 
 async def test_without_wake_ups_workers_poll(postgres_database: str, store: Database, control: psycopg.AsyncConnection) -> None:
-    """Issue 20: "polling stays the truth"."""
+    """Polling finds every job."""
     queue = JobQueue(store, utc_now, uuid7)
     with _run_worker(postgres_database, is_notified=False, poll_interval_s=0.05):
         for _ in range(3):
@@ -164,7 +164,7 @@ async def test_transactions_share_a_message(queue: JobQueue, control: psycopg.As
 
 
 async def test_only_a_full_batch_wakes_other_processes_if_this_one_runs_the_jobs(queue: JobQueue, control: psycopg.AsyncConnection) -> None:
-    """Issue 20: the process that added fewer jobs than a batch claims them itself, so a message would only cost time everywhere."""
+    """The process that added fewer jobs than a batch claims them itself, so a message would only cost time everywhere."""
 
     async def handle(_: Sequence[Job]) -> Mapping[str, JobOutcome]:
         return {}

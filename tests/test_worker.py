@@ -44,7 +44,7 @@ def is_found(folder: Path, query: str) -> bool:
 
 
 async def test_a_worker_indexes_memories_of_commands(folder: Path) -> None:
-    """Issue 14, D-04: commands remember, recall and search; the worker stops cleanly on SIGTERM."""
+    """Commands remember, recall and search; the worker stops cleanly on SIGTERM."""
     options = ("--type", "decision", "--org", "acme", "--tag", "release")
     stored = _run_rookery(folder, "remember", "-", *options, text="We deploy on Tuesdays.\n")
     assert stored.returncode == 0, stored.stderr
@@ -68,7 +68,7 @@ async def test_a_worker_indexes_memories_of_commands(folder: Path) -> None:
 
 
 def test_an_invalid_value_is_a_usage_error(folder: Path) -> None:
-    """Issue 14: the exit code of an invalid value is 2 (D-04, D-40)."""
+    """The exit code of an invalid value is 2."""
     for arguments in (["remember", " "], ["remember", "x", "--confidence", "2"], ["recall", ""], ["remember", "x", "--type", "No Type"]):
         process = _run_rookery(folder, *arguments)
 
@@ -77,7 +77,7 @@ def test_an_invalid_value_is_a_usage_error(folder: Path) -> None:
 
 
 async def test_a_worker_runs_beside_a_server(folder: Path) -> None:
-    """D-01, D-04: several processes share a data folder."""
+    """Several processes share a data folder."""
     (folder / "first-run.json").write_text(json.dumps({"url": "", "api_key": "none"}), encoding="utf-8")
     server = Server(folder)
     command = [sys.executable, "-m", "rookery", "--data-dir", str(folder), "worker"]

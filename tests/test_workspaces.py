@@ -28,7 +28,7 @@ TEXT = "planted text"
 
 
 async def test_a_deleted_workspace_leaves_no_data(instance: Instance) -> None:
-    """D-04: workspace delete; spec 3.4: data is removed from all stores, also data of the sandbox."""
+    """Workspace delete: data is removed from all stores, also data of the sandbox."""
     doomed = await instance.workspace("doomed")
     live_key, test_key = await instance.api_key(workspace_id=doomed), await instance.api_key(workspace_id=doomed, environment="test")
     for caller in (live_key, test_key):
@@ -54,7 +54,7 @@ async def _is_empty(instance: Instance, workspace_id: int) -> bool:
 
 
 async def test_no_table_keeps_a_row_of_a_deleted_workspace(settings: Settings) -> None:
-    """D-04: `workspace delete` deletes all rows of the workspace and its sandbox, and of no other; new tables are tested too."""
+    """`workspace delete` deletes all rows of the workspace and its sandbox, and of no other; new tables are tested too."""
     tables = [table for table in metadata.sorted_tables if table.name not in GLOBAL_TABLES]
     assert [table.name for table in tables if "workspace_id" not in table.c] == []
     async with build_platform(settings).open_for_command() as rookery:

@@ -223,6 +223,6 @@ class _Operation:
         return "\n\n".join(re.sub(_HTTP_SENTENCES, "", text).strip() for text in kept)
 
     def _find_item(self, result: Schema) -> Schema | None:
-        """Return the schema of an item, if *result* is a page (D-12)."""
+        """Return the schema of an item, if *result* is a page."""
         properties = cast("Mapping[str, Schema]", self.components.get(get_reference(result) or "", {}).get("properties", {}))
         return cast("Schema", properties["data"]["items"]) if {"data", "links", "meta"} <= properties.keys() else None

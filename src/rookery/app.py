@@ -203,7 +203,7 @@ class ReadinessResponse(ResponseModel):
 
 
 class HealthRoutes:
-    """The health routes: the state of the process and of its engines (D-05)."""
+    """The health routes: the state of the process and of its engines."""
 
     def __init__(self, probes: Mapping[str, Callable[[], Awaitable[str]]], keys: KeySource) -> None:
         self._probes = probes
@@ -268,7 +268,7 @@ class DoctorResponse(ResponseModel):
 
 
 class DoctorRoutes:
-    """The diagnosis of the installation, as `rookery doctor` prints it (D-04)."""
+    """The diagnosis of the installation, as `rookery doctor` prints it."""
 
     def __init__(self, rookery: Rookery) -> None:
         self._rookery = rookery

@@ -28,7 +28,7 @@ class MemoryEngines:
 
 
 class PreviousEngines:
-    """The engines of previous embedding models, opened on first use (D-54). They come from ROOKERY_EMBEDDER_PREVIOUS or are built in."""
+    """The engines of previous embedding models, opened on first use. They come from ROOKERY_EMBEDDER_PREVIOUS or are built in."""
 
     def __init__(self, settings: Settings, meter: TokenMeter) -> None:
         """Open nothing. Raises `WrongSettings` for an invalid URL."""

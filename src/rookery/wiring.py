@@ -434,7 +434,7 @@ async def _find_working_context(runtime: Runtime, caller: object, session: CallS
 
 
 def _is_agent_in_use(tx: Tx, workspace_id: int, agent_id: str) -> bool:
-    """Return whether an agent has memories or sessions of its own (D-24)."""
+    """Return whether an agent has memories or sessions of its own."""
     return memory_records.has_agent(tx, workspace_id, agent_id) or agent_sessions.has_agent(tx, workspace_id, agent_id)
 
 

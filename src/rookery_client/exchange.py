@@ -193,7 +193,7 @@ class Exchange(Generic[T]):
         if body is not None and body.get("error") == "idempotency_in_progress":
             return True
         if status not in _RETRIED_STATUSES or (body is not None and "success" in body and status >= 500 and retry_after_s is None):
-            return False  # a tool's own failure (spec 3.3): another attempt would run it again
+            return False  # a tool's own failure: another attempt would run it again
         return self._is_repeatable or (retry_after_s is not None and not _may_have_acted(status, body))
 
     def _back_off(self) -> float:

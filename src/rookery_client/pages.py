@@ -35,7 +35,7 @@ class Meta(BaseModel):
 
 
 class PageBody(BaseModel, Generic[T]):
-    """The body of a list response (D-12)."""
+    """The body of a list response."""
 
     data: list[T]
     links: Links

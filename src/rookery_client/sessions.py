@@ -24,7 +24,7 @@ _UNSENT_ERRORS = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout
 """Errors before a byte of the request was sent."""
 
 _MAX_EVENT_BYTES = 16 * 1024 * 1024
-"""Limit on one event of a stream. The result of a tool has at most 10 MiB (D-34)."""
+"""Limit on one event of a stream. The result of a tool has at most 10 MiB."""
 
 _MIN_SILENCE_S = 60.0
 """Minimum time-out between the parts of a stream. The server sends a comment after 15 seconds without an event."""

@@ -1,4 +1,4 @@
-"""A model of what a key can do: sets of possible actions that tests compare between keys (D-24)."""
+"""A model of what a key can do: sets of possible actions that tests compare between keys."""
 
 from __future__ import annotations
 

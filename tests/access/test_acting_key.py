@@ -1,4 +1,4 @@
-"""Operations of keys on other keys, through the real services and in one transaction (D-24, D-25)."""
+"""Operations of keys on other keys, through the real services and in one transaction."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def error_of(attempt: Awaitable[object]) -> RookeryError:
 
 
 async def test_a_key_creates_keys_within_its_own_permissions(access: Access) -> None:
-    """D-24: a key creates keys of both kinds. A new key with more than the creator has is rejected, and nothing is stored."""
+    """A key creates keys of both kinds. A new key with more than the creator has is rejected, and nothing is stored."""
     workspace = await access.create_workspace()
     by = await admitted_actor(access, await access.create_api_key(workspace, BUILDER))
 
@@ -58,7 +58,7 @@ async def test_a_key_creates_keys_within_its_own_permissions(access: Access) -> 
 
 
 async def test_a_key_may_reduce_its_own_permissions_and_never_extend_them(access: Access) -> None:
-    """D-24: a key cannot take back what it gave up, nor move its expiry to a later time."""
+    """A key cannot take back what it gave up, nor move its expiry to a later time."""
     workspace = await access.create_workspace()
     end = access.clock() + timedelta(days=1)
     new_key = await access.create_agent_key(
@@ -87,7 +87,7 @@ async def test_a_key_may_reduce_its_own_permissions_and_never_extend_them(access
 
 
 async def test_a_key_with_more_permissions_cannot_be_changed_even_to_reduce_them(access: Access) -> None:
-    """D-24: the key before and after the change is compared. Revoking and deleting need only visibility."""
+    """The key before and after the change is compared. Revoking and deleting need only visibility."""
     workspace = await access.create_workspace()
     by = await admitted_actor(access, await access.create_api_key(workspace, BUILDER))
     unrestricted = await access.create_api_key(workspace)
@@ -108,7 +108,7 @@ async def test_a_key_with_more_permissions_cannot_be_changed_even_to_reduce_them
 
 
 async def test_test_keys_manage_only_test_keys(access: Access) -> None:
-    """D-25: for a test key a live key does not exist, in every operation and in every state; a live key manages both."""
+    """For a test key a live key does not exist, in every operation and in every state; a live key manages both."""
     workspace = await access.create_workspace()
     new_test_key = NewApiKey(name="trial", scopes=("*",), tier=Tier.ENTERPRISE, environment="test")
     test_key, other_test_key = await access.create_api_key(workspace, new_test_key), await access.create_api_key(workspace, new_test_key)
@@ -150,7 +150,7 @@ async def test_test_keys_manage_only_test_keys(access: Access) -> None:
 
 
 async def test_a_key_changes_nothing_in_another_workspace(access: Access) -> None:
-    """Spec 2.8, D-24: keys of another workspace are not found, and none can be created there. platform:workspaces allows it."""
+    """Keys of another workspace are not found, and none can be created there. platform:workspaces allows it."""
     workspace, other_workspace = await access.create_workspace(), await access.create_workspace("abroad")
     by = await admitted_actor(access, await access.create_api_key(workspace))
     other_key = await access.create_api_key(other_workspace)
@@ -182,7 +182,7 @@ async def test_a_key_changes_nothing_in_another_workspace(access: Access) -> Non
     ],
 )
 async def test_a_key_that_became_invalid_changes_nothing(access: Access, change: str, error: type[RookeryError]) -> None:
-    """D-24: a key may be revoked or restricted between the guard and the change. It is read again in the change's transaction."""
+    """A key may be revoked or restricted between the guard and the change. It is read again in the change's transaction."""
     workspace = await access.create_workspace()
     new = NewAgentKey(name="rook", permissions=("*",), expires_at=access.clock() + timedelta(hours=1), rate_limit=6_000)
     new_key, target = await access.create_agent_key(workspace, new), await access.create_agent_key(workspace)
@@ -218,7 +218,7 @@ async def test_a_key_that_became_invalid_changes_nothing(access: Access, change:
 
 @pytest.mark.parametrize("change", ["alter", "rotate"])
 async def test_a_key_restricted_by_a_concurrent_change_cannot_extend_itself(access: Access, database_url: str, change: str) -> None:
-    """D-24: the change waits for a concurrent one and is checked against its result. SQLite has one writer at a time."""
+    """The change waits for a concurrent one and is checked against its result. SQLite has one writer at a time."""
     workspace = await access.create_workspace()
     new_key = await access.create_agent_key(workspace, NewAgentKey(name="rook", permissions=("*",)))
     by, keyring = await admitted_actor(access, new_key), access.agent_keys
@@ -253,7 +253,7 @@ def keys_and_agents(access: Access) -> tuple[AgentKeys, set[str]]:
 
 
 async def test_an_agent_creates_no_key_that_acts_for_another_agent(access: Access, keys_and_agents: tuple[AgentKeys, set[str]]) -> None:
-    """D-24, D-43: a new agent may be created while it has no memories. A deleted agent's name gives no access to its memories."""
+    """A new agent may be created while it has no memories. A deleted agent's name gives no access to its memories."""
     keyring, agents = keys_and_agents
     workspace = await access.create_workspace()
     rook = NewAgentKey(name="rook", permissions=("keys:*", "brain:read", "mcp:*"))
@@ -285,7 +285,7 @@ async def test_an_agent_creates_no_key_that_acts_for_another_agent(access: Acces
 
 
 async def test_the_name_of_a_deleted_agent_gives_no_access_to_its_memories(instance: Instance) -> None:
-    """D-24, D-43: over HTTP: an agent that may create keys creates none for an agent that left memories of its own."""
+    """Over HTTP: an agent that may create keys creates none for an agent that left memories of its own."""
     owl = await instance.rookery.access.agent_keys.create(
         instance.workspace_id, NewAgentKey(name="owl", permissions=("brain:*",)), by=OPERATOR
     )
@@ -300,7 +300,7 @@ async def test_the_name_of_a_deleted_agent_gives_no_access_to_its_memories(insta
 
 
 async def test_an_agent_creates_no_key_that_acts_in_the_sessions_of_another_agent(instance: Instance) -> None:
-    """D-24, D-62: keys without an agent act in all sessions. So the key of an agent creates none, nor one of an agent with sessions."""
+    """Keys without an agent act in all sessions. So the key of an agent creates none, nor one of an agent with sessions."""
     owl = await instance.agent_key("sessions.write", agent_id="owl")
     session = (await owl.post("/v1/sessions", {"agent_type": "owl"})).json()["session"]["id"]
     rook = await instance.agent_key("keys:*", "sessions.read", "sessions.write", agent_id="rook")
@@ -321,7 +321,7 @@ async def test_an_agent_creates_no_key_that_acts_in_the_sessions_of_another_agen
 
 
 async def test_rotating_another_agents_key_needs_access_to_its_memories(access: Access) -> None:
-    """D-24: a rotation returns the plaintext, which gives access to the agent's own memories. brain:admin may read those anyway."""
+    """A rotation returns the plaintext, which gives access to the agent's own memories. brain:admin may read those anyway."""
     workspace = await access.create_workspace()
     rook, brain_admin = [
         await admitted_actor(access, await access.create_agent_key(workspace, NewAgentKey(name=name, permissions=permissions)))
@@ -339,7 +339,7 @@ async def test_rotating_another_agents_key_needs_access_to_its_memories(access: 
 
 
 async def test_an_agent_s_id_never_changes(access: Access) -> None:
-    """D-23: a key has no settings of the other kind, for any caller. An API key may be assigned to another agent."""
+    """A key has no settings of the other kind, for any caller. An API key may be assigned to another agent."""
     workspace = await access.create_workspace()
     api, agent = await access.create_api_key(workspace), await access.create_agent_key(workspace)
 
@@ -353,7 +353,7 @@ async def test_an_agent_s_id_never_changes(access: Access) -> None:
 
 
 async def test_platform_scopes_come_from_operators_alone(access: Access) -> None:
-    """D-23: 422 for every key, even one that has them. An update may keep the scopes of a key, and a rotation copies them."""
+    """422 for every key, even one that has them. An update may keep the scopes of a key, and a rotation copies them."""
     workspace = await access.create_workspace()
     new_root_key = NewApiKey(name="root", scopes=("*", "platform:audit", "platform:metrics"), tier=Tier.ENTERPRISE)
     root = await access.create_api_key(workspace, new_root_key)
@@ -389,7 +389,7 @@ class FailingHasher(Bcrypt):
 
 
 async def test_a_rejected_rotation_computes_no_hash(access: Access) -> None:
-    """D-20, D-24: an impossible rotation is rejected before bcrypt runs, since many callers wait for it."""
+    """An impossible rotation is rejected before bcrypt runs, since many callers wait for it."""
     workspace = await access.create_workspace()
     by = await admitted_actor(access, await access.create_api_key(workspace, BUILDER))
     unrestricted, key_in_grace = await access.create_api_key(workspace), await access.create_api_key(workspace)

@@ -1,4 +1,4 @@
-"""Allowed client addresses of keys: IP lists, proxies, spoofed headers (spec 5.3, step 4; D-28)."""
+"""Allowed client addresses of keys: IP lists, proxies, spoofed headers (step 4)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.conftest import OPERATOR
 
 
 async def test_a_restricted_key_is_admitted_only_from_its_addresses(access: Access) -> None:
-    """Spec 5.3, step 4: IPv4, IPv6 and ranges of either. Unknown addresses are in no range (D-28)."""
+    """IPv4, IPv6 and ranges of either. Unknown addresses are in no range."""
     new = NewAgentKey(name="rook", permissions=("brain:read",), ip_restriction=True, ip_list=("192.0.2.0/25", "2001:db8::/32"))
     new_key = await access.create_agent_key(await access.create_workspace(), new)
 
@@ -23,7 +23,7 @@ async def test_a_restricted_key_is_admitted_only_from_its_addresses(access: Acce
 
 
 async def test_a_list_without_the_restriction_has_no_effect(access: Access) -> None:
-    """D-28: ip_restriction decides; enabled with an empty list it denies all."""
+    """ip_restriction decides; enabled with an empty list it denies all."""
     workspace = await access.create_workspace()
     new_key = await access.create_agent_key(workspace, NewAgentKey(name="rook", permissions=("brain:read",), ip_list=("192.0.2.7",)))
     await access.admit(new_key, address="203.0.113.1")
@@ -34,7 +34,7 @@ async def test_a_list_without_the_restriction_has_no_effect(access: Access) -> N
 
 
 async def test_behind_a_trusted_proxy_the_forwarded_address_counts(access: Access) -> None:
-    """D-28: the rightmost untrusted X-Forwarded-For, from trusted peers alone."""
+    """The rightmost untrusted X-Forwarded-For, from trusted peers alone."""
     behind_proxy = build_access(access.db, access.counter, access.clock, trusted=("10.0.0.0/8",))
     new_key = await access.create_agent_key(
         await access.create_workspace(),

@@ -1,4 +1,4 @@
-"""The rate limit routes, over HTTP (spec 8, D-27)."""
+"""The rate limit routes, over HTTP."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def bearer_headers(new_key: KeyWithSecret) -> dict[str, str]:
 
 
 async def test_the_status_call_spends_nothing(client: httpx2.AsyncClient, access: Access) -> None:
-    """Spec 8: limit, remaining, reset_in_seconds and used; also when the limit is used up (D-27)."""
+    """Limit, remaining, reset_in_seconds and used; also when the limit is used up."""
     new_key = await access.create_agent_key(
         await access.create_workspace(), NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=1)
     )
@@ -70,7 +70,7 @@ async def test_the_status_call_spends_nothing(client: httpx2.AsyncClient, access
 
 
 async def test_an_api_key_s_reset_is_a_unix_time(client: httpx2.AsyncClient, access: Access) -> None:
-    """Spec 8: the response for an unlimited key says so (D-27)."""
+    """The response for an unlimited key says so."""
     workspace = await access.create_workspace()
     free_key = await access.create_api_key(workspace, NewApiKey(name="key", scopes=("brain:read",), tier=Tier.FREE))
     await access.admit(free_key)
@@ -90,7 +90,7 @@ async def test_an_api_key_s_reset_is_a_unix_time(client: httpx2.AsyncClient, acc
 
 
 async def test_every_error_has_the_same_body_and_its_headers(client: httpx2.AsyncClient, access: Access) -> None:
-    """D-10, D-27: error, message and detail; WWW-Authenticate on 401, rate limit headers once the key is known."""
+    """Error, message and detail; WWW-Authenticate on 401, rate limit headers once the key is known."""
     workspace = await access.create_workspace()
     new_key = await access.create_agent_key(workspace)
     without_key = await client.get(RATE_LIMIT[0])
@@ -107,7 +107,7 @@ async def test_every_error_has_the_same_body_and_its_headers(client: httpx2.Asyn
 
 
 async def test_a_deleted_key_has_no_rate_limit_status(access: Access) -> None:
-    """Spec 7: a key may be deleted between the guard and the route."""
+    """A key may be deleted between the guard and the route."""
     workspace = await access.create_workspace()
     new_key = await access.create_api_key(workspace)
     caller = (await access.admit(new_key)).caller
@@ -118,7 +118,7 @@ async def test_a_deleted_key_has_no_rate_limit_status(access: Access) -> None:
 
 
 async def test_a_call_over_http_is_logged_with_its_route(client: httpx2.AsyncClient, access: Access) -> None:
-    """D-29: one row a call, under the request's id."""
+    """One row a call, under the request's id."""
     workspace = await access.create_workspace()
     new_key = await access.create_api_key(workspace)
     await client.get(RATE_LIMIT[0], headers={**bearer_headers(new_key), "X-Request-ID": "mine"})

@@ -1,4 +1,4 @@
-"""The audit log: an entry for every change, and the detection of altered entries (D-29)."""
+"""The audit log: an entry for every change, and the detection of altered entries."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def actions(access: Access, workspace: int) -> list[str]:
 
 
 async def test_an_entry_has_actor_action_subject_time_and_address(access: Access) -> None:
-    """D-29: before and after have only the fields that differ."""
+    """Before and after have only the fields that differ."""
     workspace = await access.create_workspace()
     maker = await access.create_api_key(workspace, NewApiKey(name="maker", scopes=("*",), tier=Tier.ENTERPRISE))
     by = Actor.from_caller((await access.admit(maker, address="::ffff:203.0.113.9")).caller)
@@ -65,7 +65,7 @@ async def test_an_entry_has_actor_action_subject_time_and_address(access: Access
 
 
 async def test_every_change_of_an_api_key_has_one_entry(access: Access) -> None:
-    """D-29: a rotation has two entries, for the old key and the new one. A change to the same value has none."""
+    """A rotation has two entries, for the old key and the new one. A change to the same value has none."""
     workspace, keyring = await access.create_workspace(), access.api_keys
     key_id = (await access.create_api_key(workspace)).key.id
     for _ in range(2):
@@ -95,7 +95,7 @@ async def test_every_change_of_an_api_key_has_one_entry(access: Access) -> None:
 
 
 async def test_every_change_of_an_agent_key_has_one_entry(access: Access) -> None:
-    """D-29: permissions and address lists have actions of their own."""
+    """Permissions and address lists have actions of their own."""
     workspace, keyring = await access.create_workspace(), access.agent_keys
     key_id = (await access.create_agent_key(workspace)).key.id
     await keyring.create_many(workspace, [NewAgentKey(name=name, permissions=("*",)) for name in ("one", "two")], by=OPERATOR)
@@ -121,7 +121,7 @@ async def test_every_change_of_an_agent_key_has_one_entry(access: Access) -> Non
 
 
 async def test_workspaces_have_entries_in_the_platform_chain_and_in_their_own(access: Access) -> None:
-    """D-29: creation and renaming are in both chains. A deleted workspace's chain is deleted, and its last hash is kept."""
+    """Creation and renaming are in both chains. A deleted workspace's chain is deleted, and its last hash is kept."""
     workspace = await access.create_workspace()
     await access.workspaces.rename(workspace, "aerie", by=OPERATOR)
     await access.workspaces.rename(workspace, "aerie", by=OPERATOR)
@@ -140,7 +140,7 @@ async def test_workspaces_have_entries_in_the_platform_chain_and_in_their_own(ac
 
 
 async def test_the_first_run_has_audit_entries(access: Access) -> None:
-    """D-03, D-29: the workspace and both keys, created by the system itself."""
+    """The workspace and both keys, created by the system itself."""
     first_run = await create_first_keys(access.db, access.bcrypt, access.audit, access.clock)
 
     chain = await entries(access, first_run.workspace_id or 0)
@@ -169,7 +169,7 @@ class FailingAuditLog(AuditLog):
 
 
 async def test_a_change_and_its_entry_are_stored_together_or_not_at_all(access: Access) -> None:
-    """D-29: they are one transaction; if either fails, neither is stored."""
+    """They are one transaction; if either fails, neither is stored."""
     workspace = await access.create_workspace()
     new_key = await access.create_agent_key(workspace)
     failing = AgentKeys(access.db, access.usage, FailingAuditLog(access.db, access.clock), access.clock)
@@ -196,7 +196,7 @@ async def test_a_change_and_its_entry_are_stored_together_or_not_at_all(access: 
 
 
 async def test_no_secret_is_in_any_entry(access: Access) -> None:
-    """D-20, D-29: no plaintext, no hash, no lookup value of an agent key."""
+    """No plaintext, no hash, no lookup value of an agent key."""
     workspace = await access.create_workspace()
     new_keys = [await access.create_api_key(workspace), await access.create_agent_key(workspace)]
     new_keys += [
@@ -217,7 +217,7 @@ async def test_no_secret_is_in_any_entry(access: Access) -> None:
 
 
 async def test_the_hashes_can_be_computed_from_an_export(access: Access) -> None:
-    """D-29: SHA-256 of the fields as JSON with sorted names, no spaces, UTF-8; with the standard library, from parsed JSON."""
+    """SHA-256 of the fields as JSON with sorted names, no spaces, UTF-8; with the standard library, from parsed JSON."""
     workspace = await access.create_workspace("Nést 鴉")
     new_key = await access.create_api_key(
         workspace, NewApiKey(name='"quoted" \\ naïve 🐦', scopes=("*",), expires_at=access.clock() + timedelta(days=1))
@@ -238,7 +238,7 @@ async def test_the_hashes_can_be_computed_from_an_export(access: Access) -> None
 
 
 async def test_a_saved_hash_detects_a_rewritten_chain(access: Access) -> None:
-    """D-29: verify returns which known hashes the chain has. Every chain has the genesis hash; none has the hash of another chain."""
+    """Verify returns which known hashes the chain has. Every chain has the genesis hash; none has the hash of another chain."""
     workspace, other = await access.create_workspace(), await access.create_workspace("other")
     for _ in range(3):
         await access.create_agent_key(workspace)
@@ -251,7 +251,7 @@ async def test_a_saved_hash_detects_a_rewritten_chain(access: Access) -> None:
 
 
 async def test_entries_are_listed_in_pages_newest_first_and_filtered(access: Access) -> None:
-    """D-29: by environment, action, subject, actor and time; no entry of another workspace is listed."""
+    """By environment, action, subject, actor and time; no entry of another workspace is listed."""
     workspace, other = await access.create_workspace(), await access.create_workspace("other")
     await access.create_agent_key(other)
     live_key = await access.create_api_key(workspace)
@@ -291,7 +291,7 @@ async def two_processes(
 
 
 async def test_concurrent_writers_leave_no_gap(two_processes: list[Access]) -> None:
-    """D-29: 32 at once, through two record stores, in two chains. The order of each chain is the order of the changes."""
+    """32 at once, through two record stores, in two chains. The order of each chain is the order of the changes."""
     first = two_processes[0]
     workspaces = [await first.create_workspace(), await first.create_workspace("other")]
     new_keys = [await first.create_agent_key(workspace) for workspace in workspaces for _ in range(4)]
@@ -316,7 +316,7 @@ async def test_concurrent_writers_leave_no_gap(two_processes: list[Access]) -> N
 
 
 async def test_a_chain_is_checked_while_others_write(two_processes: list[Access]) -> None:
-    """D-29: an entry written after the check began does not make it fail."""
+    """An entry written after the check began does not make it fail."""
     first, second = two_processes
     workspace = await first.create_workspace()
     writers = [asyncio.create_task(second.create_agent_key(workspace)) for _ in range(40)]
@@ -328,7 +328,7 @@ async def test_a_chain_is_checked_while_others_write(two_processes: list[Access]
 
 
 async def test_a_workspace_is_deleted_while_its_keys_change(two_processes: list[Access]) -> None:
-    """Spec 2.8, D-29: its chain is deleted completely, in any order of the requests."""
+    """Its chain is deleted completely, in any order of the requests."""
     first, second = two_processes
     for number in range(6):
         workspace = await first.create_workspace(f"short-lived {number}")

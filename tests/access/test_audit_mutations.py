@@ -1,4 +1,4 @@
-"""Changes of the audit log in the store are detected: any single change is found and located (D-29)."""
+"""Changes of the audit log in the store are detected: any single change is found and located."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def set_value(connection: sqlite3.Connection, column: str, seq: int, value: obje
 
 
 def test_an_unchanged_log_is_intact() -> None:
-    """D-29: the other tests here detect their own change and nothing else."""
+    """The other tests here detect their own change and nothing else."""
     assert (
         verify_after(lambda _: None).broken_at,
         verify_after(lambda _: None).entry_count,
@@ -115,7 +115,7 @@ TAMPERING: dict[str, Callable[[str], str]] = {
 @given(column=st.sampled_from(TEXTS), seq=st.integers(1, LENGTH), how=st.sampled_from(sorted(TAMPERING)))
 @settings(max_examples=100)
 def test_a_changed_text_is_detected(column: str, seq: int, how: str) -> None:
-    """D-29: in any row and any column, down to invalid JSON; the report names the entry."""
+    """In any row and any column, down to invalid JSON; the report names the entry."""
     is_same = False
 
     def tamper(connection: sqlite3.Connection) -> None:
@@ -135,7 +135,7 @@ def test_a_changed_text_is_detected(column: str, seq: int, how: str) -> None:
 )
 @settings(max_examples=40)
 def test_a_changed_number_is_detected(column: str, seq: int, by: int) -> None:
-    """D-29: its workspace, its sequence number or its time. A row that was moved away is missing."""
+    """Its workspace, its sequence number or its time. A row that was moved away is missing."""
 
     def tamper(connection: sqlite3.Connection) -> None:
         new = int(str(value_of(connection, column, seq))) + by
@@ -152,7 +152,7 @@ def test_a_changed_number_is_detected(column: str, seq: int, by: int) -> None:
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_any_value_of_a_column_is_detected(column: str) -> None:
-    """D-29, D-16: a value that is no text, no number or no JSON is an altered entry, not an error of the verification."""
+    """A value that is no text, no number or no JSON is an altered entry, not an error of the verification."""
     for garbage in ("garbage", b"\xff\x00", 2.5, "[1, 2]", '"text"', "{", 2**63 - 1, -(2**63)):
 
         def tamper(connection: sqlite3.Connection, garbage: object = garbage) -> None:
@@ -164,7 +164,7 @@ def test_any_value_of_a_column_is_detected(column: str) -> None:
 @given(st.sets(st.integers(1, LENGTH), min_size=1))
 @settings(max_examples=40)
 def test_deleted_rows_are_detected(deleted: set[int]) -> None:
-    """D-29: the first deleted row is reported; at the end of the chain too."""
+    """The first deleted row is reported; at the end of the chain too."""
 
     def tamper(connection: sqlite3.Connection) -> None:
         connection.executemany("DELETE FROM access_audit WHERE workspace_id = 1 AND seq = ?", [(seq,) for seq in deleted])
@@ -175,7 +175,7 @@ def test_deleted_rows_are_detected(deleted: set[int]) -> None:
 @given(st.permutations(range(1, LENGTH + 1)))
 @settings(max_examples=40)
 def test_reordered_rows_are_detected(order: list[int]) -> None:
-    """D-29: the first row that is out of order is reported."""
+    """The first row that is out of order is reported."""
 
     def tamper(connection: sqlite3.Connection) -> None:
         connection.execute("UPDATE access_audit SET seq = seq + 1000 WHERE workspace_id = 1")
@@ -188,7 +188,7 @@ def test_reordered_rows_are_detected(order: list[int]) -> None:
 
 @pytest.mark.parametrize("position", range(1, LENGTH + 2))
 def test_an_inserted_entry_is_detected(position: int) -> None:
-    """D-29: even with a valid hash over the previous entry, anywhere in the chain and at its end."""
+    """Even with a valid hash over the previous entry, anywhere in the chain and at its end."""
 
     def tamper(connection: sqlite3.Connection) -> None:
         connection.execute("UPDATE access_audit SET seq = seq + 1000 WHERE workspace_id = 1 AND seq >= ?", (position,))
@@ -232,7 +232,7 @@ def forge(row: dict[str, object], seq: int, previous: str) -> dict[str, object]:
     ],
 )
 def test_a_changed_end_is_detected(statement: str, broken_at: int) -> None:
-    """D-29: the end of a chain is stored separately, so that a chain can be neither truncated nor deleted unnoticed."""
+    """The end of a chain is stored separately, so that a chain can be neither truncated nor deleted unnoticed."""
     statements = "; ".join(f"{part} WHERE workspace_id = 1" for part in statement.split("; "))
 
     assert verify_after(lambda connection: connection.executescript(statements)).broken_at == broken_at

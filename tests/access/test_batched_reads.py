@@ -1,4 +1,4 @@
-"""Lists that are read in batches, on each dialect: keys, calls and the ends of the audit chains (D-29)."""
+"""Lists that are read in batches, on each dialect: keys, calls and the ends of the audit chains."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.access.makers import OPERATOR, Access
 
 
 async def test_all_keys_are_listed_newest_first_each_once(access: Access) -> None:
-    """D-29: more keys than a batch has, of one workspace only."""
+    """More keys than a batch has, of one workspace only."""
     workspace, other = await access.create_workspace(), await access.create_workspace("other")
     requests = [NewAgentKey(name=f"key {number}", permissions=("brain:read",)) for number in range(1_001)]
     new_keys = await access.agent_keys.create_many(workspace, requests, by=OPERATOR)
@@ -24,7 +24,7 @@ async def test_all_keys_are_listed_newest_first_each_once(access: Access) -> Non
 
 
 async def test_all_calls_are_listed_newest_first_each_once(access: Access) -> None:
-    """D-29: more calls than a batch has, many of them at the same time; filtered."""
+    """More calls than a batch has, many of them at the same time; filtered."""
     workspace = await access.create_workspace()
     new_key = await access.create_agent_key(workspace, NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=1_000_000))
     for moment, times in ((0, 3), (1, 4_100), (2, 1)):
@@ -54,7 +54,7 @@ async def test_all_calls_are_listed_newest_first_each_once(access: Access) -> No
 
 
 async def test_unchanged_chains_have_no_broken_end(access: Access) -> None:
-    """D-29: the quick check and the complete one, of each chain; an empty chain is intact and ends with the genesis hash."""
+    """The quick check and the complete one, of each chain; an empty chain is intact and ends with the genesis hash."""
     workspace = await access.create_workspace()
     await access.create_agent_key(workspace)
 

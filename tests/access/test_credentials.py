@@ -1,4 +1,4 @@
-"""The request headers that present a key (spec 5.1, 5.2, 5.3, D-22)."""
+"""The request headers that present a key."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def basic(text: bytes) -> bytes:
     ],
 )
 def test_every_form_carries_the_key(headers: list[tuple[bytes, bytes]]) -> None:
-    """D-22: Bearer in any case, X-API-Key, Basic user name with an empty password; the same key twice is one."""
+    """Bearer in any case, X-API-Key, Basic user name with an empty password; the same key twice is one."""
     assert parse_credentials(headers).token == KEY
 
 
@@ -66,7 +66,7 @@ def test_every_form_carries_the_key(headers: list[tuple[bytes, bytes]]) -> None:
     ],
 )
 def test_headers_without_a_key_or_with_two_keys_are_rejected(headers: list[tuple[bytes, bytes]]) -> None:
-    """D-22, notes 3.5: two different keys, a header without a space, Basic with a password or invalid base64."""
+    """Notes 3.5: two different keys, a header without a space, Basic with a password or invalid base64."""
     with pytest.raises(Unauthorised) as refusal:
         parse_credentials(headers)
 
@@ -76,7 +76,7 @@ def test_headers_without_a_key_or_with_two_keys_are_rejected(headers: list[tuple
 
 @given(st.lists(st.tuples(st.sampled_from([b"authorization", b"x-api-key", b"accept"]), st.binary(max_size=90)), max_size=4))
 def test_no_header_causes_an_internal_error(headers: list[tuple[bytes, bytes]]) -> None:
-    """D-16: nothing a caller sends makes a 500."""
+    """Nothing a caller sends makes a 500."""
     try:
         token = parse_credentials(headers).token
     except Unauthorised:
@@ -93,7 +93,7 @@ def test_no_header_causes_an_internal_error(headers: list[tuple[bytes, bytes]]) 
     ],
 )  # fmt: skip
 def test_malformed_tokens_are_not_taken_for_keys(token: bytes) -> None:
-    """Spec 5.2, 5.3; notes 3.1: 73 bytes, NUL and non-ASCII never reach bcrypt. The check is fast, whatever the length."""
+    """Notes 3.1: 73 bytes, NUL and non-ASCII never reach bcrypt. The check is fast, whatever the length."""
     started = time.process_time()
 
     assert not is_api_key(token)
@@ -102,13 +102,13 @@ def test_malformed_tokens_are_not_taken_for_keys(token: bytes) -> None:
 
 
 def test_the_lookup_is_the_first_eight_characters_of_the_random_part() -> None:
-    """D-20: for live and test keys alike."""
+    """For live and test keys alike."""
     assert get_lookup(b"sk_live_abcdefgh" + b"x" * 24) == "abcdefgh"
     assert get_lookup(b"sk_test_12345678" + b"x" * 24) == "12345678"
 
 
 def test_forwarded_addresses_are_kept_in_order() -> None:
-    """D-28: several headers form one list."""
+    """Several headers form one list."""
     credentials = parse_credentials([(b"x-forwarded-for", b"a"), (b"x-workspace-id", b"7"), (b"x-forwarded-for", b"b")])
 
     assert (credentials.token, credentials.forwarded, credentials.workspace) == (b"", [b"a", b"b"], b"7")

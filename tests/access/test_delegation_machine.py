@@ -1,4 +1,4 @@
-"""No key can raise its privileges: random keys create, change, rotate and extend each other through the real services (D-24)."""
+"""No key can raise its privileges: random keys create, change, rotate and extend each other through the real services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of what a key may do with other keys: never more than it can do itself (D-24)."""
+"""Limits of what a key may do with other keys: never more than it can do itself."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def may_delegate(creator: Key, target: Key) -> bool:
 @example((make_key(expires_at=MOMENTS[1]), make_key(delete_after=MOMENTS[1])))
 @example((make_key(delete_after=MOMENTS[1]), make_key(delete_after=MOMENTS[2], expires_at=MOMENTS[1])))
 def test_no_key_delegates_more_than_it_can_do_itself(pair: tuple[Key, Key]) -> None:
-    """D-24: a key that another key may create or change can do nothing that the other cannot, on any side."""
+    """A key that another key may create or change can do nothing that the other cannot, on any side."""
     creator, target = pair
     if not may_delegate(creator, target):
         return
@@ -87,7 +87,7 @@ def test_no_key_delegates_more_than_it_can_do_itself(pair: tuple[Key, Key]) -> N
 
 @given(pairs())
 def test_every_key_may_delegate_itself_and_less(pair: tuple[Key, Key]) -> None:
-    """D-24: a key may change itself, as long as it gains nothing."""
+    """A key may change itself, as long as it gains nothing."""
     creator, _ = pair
     reduced = replace(
         creator,
@@ -107,7 +107,7 @@ RATES = [
 
 @pytest.mark.parametrize("origin", RATES, ids=lambda key: str(key.tier or key.rate_limit))
 def test_no_chain_of_keys_raises_the_rate_limit(origin: Key) -> None:
-    """D-24: neither directly nor through keys of the other kind, such as a free key that reaches a higher tier through an agent key."""
+    """Neither directly nor through keys of the other kind, such as a free key that reaches a higher tier through an agent key."""
     reachable = [origin]
     for maker in reachable:
         reachable += [key for key in RATES if key not in reachable and may_delegate(maker, key)]
@@ -117,7 +117,7 @@ def test_no_chain_of_keys_raises_the_rate_limit(origin: Key) -> None:
 
 @pytest.mark.parametrize("tier", list(Tier))
 def test_any_api_key_may_create_an_agent_key_with_the_default_rate(tier: Tier) -> None:
-    """D-21, D-24: 600 a minute, more than the lower tiers have; otherwise they could not create a usual agent key."""
+    """600 a minute, more than the lower tiers have; otherwise they could not create a usual agent key."""
     assert may_delegate(make_key(tier=tier), make_key("agent", rate_limit=600))
     assert may_delegate(make_key(tier=tier), make_key("agent", rate_limit=601)) == (tier in {Tier.BUSINESS, Tier.ENTERPRISE})
 
@@ -165,7 +165,7 @@ def test_any_api_key_may_create_an_agent_key_with_the_default_rate(tier: Tier) -
 def test_an_error_names_the_field_that_the_key_lacks(
     creator_fields: dict[str, object], requested_fields: dict[str, object], field: str
 ) -> None:
-    """D-24: 403 permission_denied with the field, so that the caller can see what to request instead."""
+    """403 permission_denied with the field, so that the caller can see what to request instead."""
     scopes = {"scopes": ("brain:read", "keys:write")} if field == "agent_id" else {}
     with pytest.raises(DelegationDenied) as refusal:
         require_delegable(make_key("api", **{**scopes, **creator_fields}), make_key("api", **{**scopes, **requested_fields}))
@@ -203,13 +203,13 @@ def test_an_error_names_the_field_that_the_key_lacks(
     ],
 )
 def test_a_key_may_delegate_what_it_has(creator_fields: dict[str, object], requested_fields: dict[str, object]) -> None:
-    """D-24: as much or less. The agent of a key matters only for scopes that reach private memories or sessions."""
+    """As much or less. The agent of a key matters only for scopes that reach private memories or sessions."""
     require_delegable(make_key("api", **creator_fields), make_key("api", **requested_fields))
 
 
 @pytest.mark.parametrize(("kind", "error"), [("api", ScopeMissing), ("agent", PermissionDenied)])
 def test_a_missing_scope_is_rejected_with_the_error_of_the_guard(kind: str, error: type[Exception]) -> None:
-    """D-24; spec 5.2, 5.3: the two kinds have two bodies. All actions of a resource do not include its wildcard."""
+    """The two kinds have two bodies. All actions of a resource do not include its wildcard."""
     creator = make_key("agent" if kind == "agent" else "api", scopes=("brain:read", "brain:write", "brain:delete", "brain:admin"))
 
     require_delegable(creator, make_key(scopes=("brain:read",), tier=Tier.FREE))
@@ -221,13 +221,13 @@ def test_a_missing_scope_is_rejected_with_the_error_of_the_guard(kind: str, erro
 
 @pytest.mark.parametrize("scope", [scope for scope in SCOPES if scope.startswith("platform:")])
 def test_a_platform_scope_must_be_granted_by_name(scope: str) -> None:
-    """D-23, D-24: a key with every wildcard may neither create a key with a platform scope nor change one."""
+    """A key with every wildcard may neither create a key with a platform scope nor change one."""
     assert not may_delegate(make_key(scopes=("*", "*:read")), make_key(scopes=(scope,)))
     assert may_delegate(make_key(scopes=("*", scope)), make_key(scopes=("*", scope)))
 
 
 def test_visibility_of_keys_depends_on_environment_and_workspace() -> None:
-    """D-25, spec 2.8: a test key manages test keys only, a live key both; other workspaces need platform rights."""
+    """A test key manages test keys only, a live key both; other workspaces need platform rights."""
     live_key, test_key, other_workspace_key = make_key(), make_key(environment="test"), make_key(workspace_id=2)
     operator = make_key(scopes=("platform:workspaces",))
 
@@ -249,7 +249,7 @@ globs = st.lists(_pieces, max_size=4).map("".join)
 def test_a_delegable_glob_matches_no_more_than_the_creators_globs(
     glob: str, other_globs: list[str], prefix_length: int, suffix: str
 ) -> None:
-    """D-24: compared on every name of up to three characters; in doubt the glob is rejected."""
+    """Compared on every name of up to three characters; in doubt the glob is rejected."""
     requested = glob[:prefix_length] + suffix
     if not may_delegate(
         make_key(restrictions=KeyRestrictions(tools=(glob, *other_globs))), make_key(restrictions=KeyRestrictions(tools=(requested,)))
@@ -269,7 +269,7 @@ ranges = st.lists(_v4 | _v6, max_size=3)
 @given(outer=ranges, inner=ranges)
 @settings(max_examples=300)
 def test_covered_ranges_contain_no_other_address(outer: list[str], inner: list[str]) -> None:
-    """D-24, D-28: for two lists of addresses."""
+    """For two lists of addresses."""
     addresses = [str(ipaddress.ip_address(base) + last) for base in ("10.0.0.0", "2001:db8::") for last in range(64)]
     if not covers_all(parse_networks(outer), parse_networks(inner)):
         return

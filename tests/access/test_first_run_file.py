@@ -1,4 +1,4 @@
-"""The file with the first keys: deleted once it is not needed (D-03)."""
+"""The file with the first keys: deleted once it is not needed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def _use_key(access: Access, key: Secret | None) -> None:
 
 
 async def test_the_file_is_deleted_once_both_keys_were_used(access: Access, clock: FakeClock, tmp_path: Path) -> None:
-    """Issue 14: first-run.json stayed for ever with both keys in plain text; D-03. An hour at least, so that a script may read it twice."""
+    """first-run.json stayed for ever with both keys in plain text. An hour at least, so that a script may read it twice."""
     first_run, file = await _write_file(access, tmp_path), FirstKeysFile(tmp_path, access.db, clock)
 
     await _use_key(access, first_run.api_key)
@@ -52,7 +52,7 @@ async def test_the_file_is_deleted_once_both_keys_were_used(access: Access, cloc
 
 
 async def test_the_file_is_kept_for_at_least_an_hour_and_at_most_a_week(access: Access, clock: FakeClock, tmp_path: Path) -> None:
-    """Issue 14: a forgotten file is deleted after 7 days; D-03."""
+    """A forgotten file is deleted after 7 days."""
     first_run, file = await _write_file(access, tmp_path), FirstKeysFile(tmp_path, access.db, clock)
     assert not await file.delete_if_unneeded()
 
@@ -70,7 +70,7 @@ async def test_the_file_is_kept_for_at_least_an_hour_and_at_most_a_week(access: 
 
 
 async def test_a_key_that_was_deleted_does_not_keep_the_file(access: Access, clock: FakeClock, tmp_path: Path) -> None:
-    """Issue 14: D-03; a deleted key needs no file."""
+    """A deleted key needs no file."""
     first_run, file = await _write_file(access, tmp_path), FirstKeysFile(tmp_path, access.db, clock)
     await _use_key(access, first_run.api_key)
     agent_keys = await access.db.read(
@@ -83,7 +83,7 @@ async def test_a_key_that_was_deleted_does_not_keep_the_file(access: Access, clo
 
 
 async def test_an_unreadable_file_of_that_name_is_kept_for_a_week(access: Access, clock: FakeClock, tmp_path: Path) -> None:
-    """Issue 14: the keys of an unreadable file do not count as used; D-03."""
+    """The keys of an unreadable file do not count as used."""
     path = tmp_path / "first-run.json"
     path.write_text("{", encoding="utf-8")
     written_at = (clock() - timedelta(days=2)).timestamp()

@@ -1,4 +1,4 @@
-"""The guard: who is admitted, the order of its checks and what its responses carry (spec 5, 7, 8; D-15, D-20..D-28)."""
+"""The guard: who is admitted, the order of its checks and what its responses carry (7, 8)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNKNOWN_AGENT = "ak_" + "x" * 32
 
 
 async def test_the_caller_has_the_fields_of_the_key(access: Access) -> None:
-    """Spec 5: a request with a key acts in the key's workspace, with its scopes."""
+    """A request with a key acts in the key's workspace, with its scopes."""
     workspace = await access.create_workspace()
     new_key = await access.create_api_key(workspace, NewApiKey(name="reader", scopes=("brain:read",), agent_id="rook"))
 
@@ -53,7 +53,7 @@ async def test_the_caller_has_the_fields_of_the_key(access: Access) -> None:
     ],
 )
 async def test_either_kind_of_key_is_accepted_in_every_header(access: Access, kind: str, form: str) -> None:
-    """D-22: every route accepts every header and, if the scopes allow it, either kind."""
+    """Every route accepts every header and, if the scopes allow it, either kind."""
     workspace = await access.create_workspace()
     new_key = await access.create_api_key(workspace) if kind == "api" else await access.create_agent_key(workspace)
 
@@ -70,7 +70,7 @@ async def test_either_kind_of_key_is_accepted_in_every_header(access: Access, ki
     "token", ["", "nonsense", "x" * 73, "sk_live_short", "ak_" + "ä" * 32, UNKNOWN, UNKNOWN_AGENT, "sk_test_" + "x" * 32]
 )
 async def test_an_unknown_key_is_unauthorised(access: Access, token: str) -> None:
-    """Spec 7: 401 unauthorised, with how to authenticate, and without rate limit headers."""
+    """401 unauthorised, with how to authenticate, and without rate limit headers."""
     with pytest.raises(Unauthorised) as refusal:
         await access.admit(token)
 
@@ -103,7 +103,7 @@ async def test_a_variant_of_a_valid_key_is_rejected(access: Access, kind: str) -
 
 
 async def test_the_environment_is_part_of_the_key(access: Access) -> None:
-    """Spec 5.2: the whole plaintext is compared, not only the random part that both lookups use."""
+    """The whole plaintext is compared, not only the random part that both lookups use."""
     token = (await access.create_api_key(await access.create_workspace())).plaintext.reveal()
 
     with pytest.raises(Unauthorised):
@@ -112,7 +112,7 @@ async def test_the_environment_is_part_of_the_key(access: Access) -> None:
 
 
 async def test_two_valid_keys_in_one_request_are_rejected(access: Access) -> None:
-    """D-22: the acting key would be a guess. Nothing is counted, spent or verified. The same key twice counts as one."""
+    """The acting key would be a guess. Nothing is counted, spent or verified. The same key twice counts as one."""
     workspace = await access.create_workspace()
     api, agent = await access.create_api_key(workspace), await access.create_agent_key(workspace)
     bearer, agent_bearer = (b"Bearer " + new_key.plaintext.reveal().encode() for new_key in (api, agent))
@@ -135,7 +135,7 @@ async def test_two_valid_keys_in_one_request_are_rejected(access: Access) -> Non
 
 
 async def test_a_key_in_the_query_string_is_ignored(access: Access) -> None:
-    """Spec 7: 401; the query string is never read (D-22)."""
+    """401; the query string is never read."""
     new_key = await access.create_api_key(await access.create_workspace())
     scope: dict[str, object] = {"headers": [], "client": None, "query_string": f"api_key={new_key.plaintext.reveal()}".encode()}
 
@@ -144,7 +144,7 @@ async def test_a_key_in_the_query_string_is_ignored(access: Access) -> None:
 
 
 async def test_a_hash_sent_as_a_key_is_rejected(access: Access) -> None:
-    """Spec 2.2, 2.3: the stored hashes give no access."""
+    """The stored hashes give no access."""
     workspace = await access.create_workspace()
     agent = await access.create_agent_key(workspace)
 
@@ -153,7 +153,7 @@ async def test_a_hash_sent_as_a_key_is_rejected(access: Access) -> None:
 
 
 async def test_an_agent_key_is_checked_in_the_order_of_spec_5_3(access: Access) -> None:
-    """Spec 5.3, steps 2 to 7: if several checks fail, the first one in the order is reported."""
+    """If several checks fail, the first one in the order is reported."""
     workspace = await access.create_workspace()
     keys, clock = access.agent_keys, access.clock
     new = NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=1, expires_at=clock() + timedelta(hours=1), ip_restriction=True)
@@ -188,7 +188,7 @@ async def test_an_agent_key_is_checked_in_the_order_of_spec_5_3(access: Access) 
 
 
 async def test_an_api_key_without_the_scope_gets_its_name(access: Access) -> None:
-    """Spec 5.2, rule 5: 403 with error and required_scope."""
+    """403 with error and required_scope."""
     new_key = await access.create_api_key(await access.create_workspace(), NewApiKey(name="reader", scopes=("*:read",)))
 
     with pytest.raises(ScopeMissing) as refusal:
@@ -204,7 +204,7 @@ async def test_an_api_key_without_the_scope_gets_its_name(access: Access) -> Non
 
 @pytest.mark.parametrize("kind", ["api", "agent"])
 async def test_a_key_expires_exactly_at_its_expiry(access: Access, kind: str) -> None:
-    """Spec 5.2, rule 6; spec 3.2: 401 key_expired from that moment on, and not before."""
+    """401 key_expired from that moment on, and not before."""
     workspace, expires_at = await access.create_workspace(), access.clock() + timedelta(hours=1)
     if kind == "api":
         new_key = await access.create_api_key(workspace, NewApiKey(name="brief", scopes=("*",), expires_at=expires_at))
@@ -222,7 +222,7 @@ async def test_a_key_expires_exactly_at_its_expiry(access: Access, kind: str) ->
 
 
 async def test_the_state_of_a_key_is_hidden_without_its_secret(access: Access) -> None:
-    """D-20: a wrong secret for the lookup of an expired, suspended key gets only unauthorised."""
+    """A wrong secret for the lookup of an expired, suspended key gets only unauthorised."""
     workspace = await access.create_workspace()
     new_key = await access.create_api_key(workspace, NewApiKey(name="brief", scopes=("*",), expires_at=access.clock() + timedelta(hours=1)))
     await access.api_keys.suspend(workspace, new_key.key.id, by=OPERATOR)
@@ -244,7 +244,7 @@ async def test_the_state_of_a_key_is_hidden_without_its_secret(access: Access) -
     [(b"{own}", True), (b" {own} ", True), (b"{other}", False), (b"0{own}", False), (b"", False), (b"nest", False), (b"\xff", False)],
 )
 async def test_the_workspace_header_must_name_the_workspace_of_the_key(access: Access, value: bytes, is_admitted: bool) -> None:
-    """D-15: X-Workspace-ID is optional; any but the key's own is 403 permission_denied."""
+    """X-Workspace-ID is optional; any but the key's own is 403 permission_denied."""
     workspace, other = await access.create_workspace(), await access.create_workspace("other")
     new_key = await access.create_api_key(workspace)
     header = (b"x-workspace-id", value.replace(b"{own}", str(workspace).encode()).replace(b"{other}", str(other).encode()))
@@ -258,7 +258,7 @@ async def test_the_workspace_header_must_name_the_workspace_of_the_key(access: A
 
 
 async def test_a_test_key_acts_in_the_sandbox_of_its_workspace(access: Access) -> None:
-    """D-25: the test keys of a workspace share a separate tenant; responses show the parent."""
+    """The test keys of a workspace share a separate tenant; responses show the parent."""
     workspace, other = await access.create_workspace(), await access.create_workspace("other")
     new = NewApiKey(name="trial", scopes=("*",), environment="test")
     first, second = [(await access.admit(await access.create_api_key(workspace, new))).caller for _ in range(2)]
@@ -272,7 +272,7 @@ async def test_a_test_key_acts_in_the_sandbox_of_its_workspace(access: Access) -
 
 
 async def test_a_test_key_names_the_workspace_of_its_responses(access: Access) -> None:
-    """D-15, D-25: the id of the sandbox is never shown."""
+    """The id of the sandbox is never shown."""
     workspace = await access.create_workspace()
     new_key = await access.create_api_key(workspace, NewApiKey(name="trial", scopes=("*",), environment="test"))
     sandbox_id = (await access.admit(new_key, headers=((b"x-workspace-id", str(workspace).encode()),))).caller.workspace_id
@@ -282,7 +282,7 @@ async def test_a_test_key_names_the_workspace_of_its_responses(access: Access) -
 
 
 async def test_keys_of_a_deleted_workspace_are_rejected(access: Access) -> None:
-    """D-20, spec 2.8: from the commit on, keys of both kinds and both environments."""
+    """From the commit on, keys of both kinds and both environments."""
     workspace = await access.create_workspace()
     new_keys = [
         await access.create_api_key(workspace),
@@ -299,7 +299,7 @@ async def test_keys_of_a_deleted_workspace_are_rejected(access: Access) -> None:
 
 
 async def test_an_admitted_call_is_counted_and_logged(access: Access) -> None:
-    """Spec 5.3, step 7; D-29: count, time and address at once, and one row per call with its status."""
+    """Count, time and address at once, and one row per call with its status."""
     workspace = await access.create_workspace()
     new_key = await access.create_agent_key(workspace)
     admission = await access.admit(new_key, address="::ffff:203.0.113.5")
@@ -327,7 +327,7 @@ async def test_the_caller_is_found_on_the_request(access: Access) -> None:
 
 
 async def test_no_error_contains_a_key(access: Access, caplog: pytest.LogCaptureFixture) -> None:
-    """D-20: secrets are in no exception, repr or log."""
+    """Secrets are in no exception, repr or log."""
     workspace = await access.create_workspace()
     new_key = await access.create_api_key(workspace)
     token = new_key.plaintext.reveal()

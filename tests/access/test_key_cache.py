@@ -1,4 +1,4 @@
-"""The cache of verified keys: how often bcrypt runs, and no cached result outlives its key (D-20; notes, 3.3, 3.5)."""
+"""The cache of verified keys: how often bcrypt runs, and no cached result outlives its key (notes)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def with_wrong_secret(new_key: KeyWithSecret, number: int = 0) -> str:
 
 
 async def test_two_hundred_requests_with_one_cold_key_run_bcrypt_once(access: Access) -> None:
-    """Concurrent requests with the same uncached key share one bcrypt run (single flight, D-20)."""
+    """Concurrent requests with the same uncached key share one bcrypt run (single flight)."""
     new_key = await access.create_api_key(await access.create_workspace())
 
     admissions = await asyncio.gather(*(access.admit(new_key) for _ in range(200)))
@@ -37,7 +37,7 @@ async def test_two_hundred_requests_with_one_cold_key_run_bcrypt_once(access: Ac
 
 
 async def test_a_verified_key_runs_no_bcrypt(access: Access) -> None:
-    """D-20: a verification is cached until the key was idle for 15 minutes."""
+    """A verification is cached until the key was idle for 15 minutes."""
     new_key = await access.create_api_key(await access.create_workspace())
     await access.admit(new_key)
     for _ in range(3):
@@ -51,7 +51,7 @@ async def test_a_verified_key_runs_no_bcrypt(access: Access) -> None:
 
 
 async def test_unknown_keys_run_no_bcrypt(access: Access) -> None:
-    """D-20: garbage reaches neither database nor bcrypt, well-formed garbage only one index read."""
+    """Garbage reaches neither database nor bcrypt, well-formed garbage only one index read."""
     await access.create_api_key(await access.create_workspace())
     for number in range(100):
         with pytest.raises(Unauthorised):
@@ -91,7 +91,7 @@ async def test_a_cached_failure_does_not_hide_a_newer_key(access: Access) -> Non
 
 
 async def test_wrong_secrets_use_only_the_failure_budget_of_their_address(access: Access) -> None:
-    """D-20: over the budget 429 with Retry-After, before bcrypt. Other addresses and verified keys are admitted."""
+    """Over the budget 429 with Retry-After, before bcrypt. Other addresses and verified keys are admitted."""
     workspace = await access.create_workspace()
     verified, unverified = await access.create_api_key(workspace), await access.create_api_key(workspace)
     await access.admit(verified)
@@ -135,7 +135,7 @@ async def test_a_burst_of_wrong_secrets_runs_no_more_bcrypt_than_the_budget(acce
 
 
 async def test_too_many_unverified_keys_at_once_get_503(access: Access) -> None:
-    """D-20: the pool is bounded: 503 with Retry-After 1, and the event loop continues."""
+    """The pool is bounded: 503 with Retry-After 1, and the event loop continues."""
     new_key = await access.create_api_key(await access.create_workspace())
 
     async with asyncio.TaskGroup() as group:
@@ -154,7 +154,7 @@ async def test_too_many_unverified_keys_at_once_get_503(access: Access) -> None:
 
 
 async def test_bcrypt_rejects_work_when_its_queue_is_full() -> None:
-    """D-20: the result is the same for every caller."""
+    """The result is the same for every caller."""
     bcrypt = Bcrypt(cost=4, threads=1, queue=2)
 
     results = await asyncio.gather(*(bcrypt.hash(Secret("sk_live_x")) for _ in range(5)), return_exceptions=True)
@@ -277,7 +277,7 @@ async def test_a_key_created_again_under_the_same_id_is_another_key(access: Acce
 
 
 async def test_a_cancelled_request_does_not_cancel_a_shared_verification(access: Access) -> None:
-    """D-20: other requests still wait for it."""
+    """Other requests still wait for it."""
     new_key = await access.create_api_key(await access.create_workspace())
     first, second = (asyncio.create_task(access.admit(new_key)) for _ in range(2))
     await eventually(lambda: access.bcrypt.run_count >= 1)
@@ -288,7 +288,7 @@ async def test_a_cancelled_request_does_not_cancel_a_shared_verification(access:
 
 
 async def test_a_response_does_not_reveal_the_correct_prefix_of_a_secret(access: Access) -> None:
-    """D-20: the same path for any shared prefix: one run of bcrypt, one charge, one error; then no run."""
+    """The same path for any shared prefix: one run of bcrypt, one charge, one error; then no run."""
     token = (await access.create_api_key(await access.create_workspace())).plaintext.reveal()
     agent = (await access.create_agent_key(await access.create_workspace("other"))).plaintext.reveal()
     error_texts = set[str]()
@@ -317,7 +317,7 @@ async def error_text(access: Access, token: str, address: str = "192.0.2.1") -> 
 
 
 async def test_an_address_over_its_budget_gets_the_same_error_for_any_secret(access: Access) -> None:
-    """D-20: the same 429 for a right and a wrong secret. An unknown key stays 401 and spends no budget."""
+    """The same 429 for a right and a wrong secret. An unknown key stays 401 and spends no budget."""
     workspace = await access.create_workspace()
     new_key = await access.create_api_key(workspace)
     for number in range(10):
@@ -335,7 +335,7 @@ async def test_an_address_over_its_budget_gets_the_same_error_for_any_secret(acc
 
 
 async def test_each_process_has_its_own_cache(access: Access) -> None:
-    """D-20: the pepper is random per process and never shared."""
+    """The pepper is random per process and never shared."""
     new_key = await access.create_api_key(await access.create_workspace())
     await access.admit(new_key)
     other_access = build_access(access.db, access.counter, access.clock)

@@ -1,4 +1,4 @@
-"""The key cache against its model: keys are created, changed, deleted and used, in two processes at once (D-20, D-26)."""
+"""The key cache against its model: keys are created, changed, deleted and used, in two processes at once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Row:
 
 
 class KeyCacheMachine(RuleBasedStateMachine):
-    """A token is admitted exactly when a valid row holds its hash. Otherwise it gets the first error of spec 5.3."""
+    """A token is admitted exactly when a valid row holds its hash. Otherwise it gets the first error in the order of the guard."""
 
     tokens = Bundle("tokens")
 

@@ -1,4 +1,4 @@
-"""Changes of keys: expiry, suspension, permissions and addresses (spec 3.2, 5.3; D-21, D-28)."""
+"""Changes of keys: expiry, suspension, permissions and addresses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.conftest import OPERATOR
 
 
 async def test_extending_an_expired_agent_key_makes_it_active(access: Access) -> None:
-    """D-21, spec 3.2: its expiry is replaced or cleared; a revoked key stays revoked."""
+    """Its expiry is replaced or cleared; a revoked key stays revoked."""
     workspace, keys = await access.create_workspace(), access.agent_keys
     new_key = await access.create_agent_key(
         workspace, NewAgentKey(name="rook", permissions=("*",), expires_at=access.clock() + timedelta(hours=1))
@@ -47,7 +47,7 @@ async def test_extending_an_expired_agent_key_makes_it_active(access: Access) ->
 
 @pytest.mark.parametrize("kind", ["api", "agent"])
 async def test_either_kind_can_be_suspended_and_resumed(access: Access, kind: str) -> None:
-    """D-21: 401 key_revoked while suspended, label Revoked."""
+    """401 key_revoked while suspended, label Revoked."""
     workspace = await access.create_workspace()
     keyring = access.api_keys if kind == "api" else access.agent_keys
     new_key = await (access.create_api_key if kind == "api" else access.create_agent_key)(workspace)
@@ -64,7 +64,7 @@ async def test_either_kind_can_be_suspended_and_resumed(access: Access, kind: st
 
 
 async def test_addresses_can_be_added_removed_and_replaced(access: Access) -> None:
-    """Spec 5.3, D-28: with one invalid line nothing is stored: 422 errors.ips."""
+    """With one invalid line nothing is stored: 422 errors.ips."""
     workspace, keys = await access.create_workspace(), access.agent_keys
     key_id = (await access.create_agent_key(workspace)).key.id
 
@@ -91,7 +91,7 @@ async def test_addresses_can_be_added_removed_and_replaced(access: Access) -> No
 
 
 async def test_permissions_are_replaced(access: Access) -> None:
-    """Spec 5.3: on an existing key; unknown ones change nothing."""
+    """On an existing key; unknown ones change nothing."""
     workspace, keys = await access.create_workspace(), access.agent_keys
     new_key = await access.create_agent_key(workspace)
 

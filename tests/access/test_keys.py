@@ -1,4 +1,4 @@
-"""Creating, changing, rotating and pruning keys of both kinds, each only within its workspace (spec 2.2, 2.3, 3.2, 3.3; D-20..D-28)."""
+"""Creating, changing, rotating and pruning keys of both kinds, each only within its workspace."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.conftest import OPERATOR
 
 
 async def test_a_new_api_key_has_the_form_of_the_spec(access: Access) -> None:
-    """Spec 2.3, 5.2: sk_{environment}_ and 32 characters; live and pro by default (D-27)."""
+    """sk_{environment}_ and 32 characters; live and pro by default."""
     workspace = await access.create_workspace()
     new_key = await access.create_api_key(workspace, NewApiKey(name=" reader ", scopes=("brain.read",)))
 
@@ -44,7 +44,7 @@ async def test_a_new_api_key_has_the_form_of_the_spec(access: Access) -> None:
 
 
 async def test_only_hashes_are_stored(access: Access) -> None:
-    """Spec 2.2, 2.3: bcrypt of the whole plaintext, SHA-256 of an agent key. The store contains neither plaintext."""
+    """Bcrypt of the whole plaintext, SHA-256 of an agent key. The store contains neither plaintext."""
     workspace = await access.create_workspace()
     api, agent = await access.create_api_key(workspace), await access.create_agent_key(workspace)
     tokens = [new_key.plaintext.reveal() for new_key in (api, agent)]
@@ -63,7 +63,7 @@ async def test_only_hashes_are_stored(access: Access) -> None:
 
 
 async def test_a_new_agent_key_has_the_form_of_the_spec(access: Access) -> None:
-    """Spec 2.2, 5.3: ak_ and 32 characters; 600 a minute by default (D-21), never expires, no restriction."""
+    """ak_ and 32 characters; 600 a minute by default, never expires, no restriction."""
     new_key = await access.create_agent_key(
         await access.create_workspace(), NewAgentKey(name="Nest Builder!", permissions=("plans.read", "plans:read"))
     )
@@ -79,7 +79,7 @@ async def test_a_new_agent_key_has_the_form_of_the_spec(access: Access) -> None:
 
 
 async def test_an_agent_id_is_unique_in_its_workspace(access: Access) -> None:
-    """D-23: a slug of the name, numbered if it is in use, and reusable in another workspace; also with concurrent creations."""
+    """A slug of the name, numbered if it is in use, and reusable in another workspace; also with concurrent creations."""
     workspace, other = await access.create_workspace(), await access.create_workspace("other")
     new = NewAgentKey(name="Rook", permissions=("brain:read",))
 
@@ -95,7 +95,7 @@ async def test_an_agent_id_is_unique_in_its_workspace(access: Access) -> None:
 
 
 def test_slugs_are_short_and_never_empty() -> None:
-    """D-23: 1 to 64 of a-z, 0-9 and -, also with a number."""
+    """1 to 64 of a-z, 0-9 and -, also with a number."""
     assert [slugify(name) for name in ("Rook", "  a  b ", "鴉", "---", "x" * 99)] == ["rook", "a-b", "agent", "agent", "x" * 64]
     assert make_unique_slug("x" * 99, {"x" * 64}) == "x" * 62 + "-2"
 
@@ -122,7 +122,7 @@ def test_slugs_are_short_and_never_empty() -> None:
     ],
 )
 async def test_a_key_with_an_invalid_field_is_not_created(access: Access, field: str, new: NewApiKey | NewAgentKey) -> None:
-    """D-12, D-23: 422 with the name of the field, and nothing is stored."""
+    """422 with the name of the field, and nothing is stored."""
     workspace = await access.create_workspace()
 
     with pytest.raises(ValidationFailed) as refusal:
@@ -135,7 +135,7 @@ async def test_a_key_with_an_invalid_field_is_not_created(access: Access, field:
 
 
 async def test_a_new_key_cannot_be_expired(access: Access) -> None:
-    """Spec 2.3: an expiry must be in the future, to the microsecond."""
+    """An expiry must be in the future, to the microsecond."""
     workspace, now = await access.create_workspace(), access.clock()
     with pytest.raises(ValidationFailed):
         await access.create_api_key(workspace, NewApiKey(name="key", scopes=("*",), expires_at=now))
@@ -144,7 +144,7 @@ async def test_a_new_key_cannot_be_expired(access: Access) -> None:
 
 
 async def test_a_key_needs_an_existing_workspace(access: Access) -> None:
-    """Spec 2.8: no key is created in a missing workspace, nor directly in a sandbox."""
+    """No key is created in a missing workspace, nor directly in a sandbox."""
     workspace = await access.create_workspace()
     sandbox_id = (await access.create_api_key(workspace, NewApiKey(name="trial", scopes=("*",), environment="test"))).key.tenant_id
 
@@ -157,7 +157,7 @@ async def test_a_key_needs_an_existing_workspace(access: Access) -> None:
 
 @pytest.mark.parametrize("kind", ["api", "agent"])
 async def test_no_workspace_changes_keys_of_another(access: Access, kind: str) -> None:
-    """Spec 2.8: no operation from another workspace finds or changes a key."""
+    """No operation from another workspace finds or changes a key."""
     owner, other = await access.create_workspace(), await access.create_workspace("other")
     keyring = access.api_keys if kind == "api" else access.agent_keys
     new_key = await (access.create_api_key if kind == "api" else access.create_agent_key)(owner)
@@ -192,7 +192,7 @@ async def test_no_workspace_changes_keys_of_another(access: Access, kind: str) -
 
 
 async def test_no_store_function_returns_rows_of_another_workspace(access: Access) -> None:
-    """Spec 2.8: the same, for the functions of the store."""
+    """The same, for the functions of the store."""
     owner, other = await access.create_workspace(), await access.create_workspace("other")
     new_key = await access.create_api_key(owner)
     key_id, at = new_key.key.id, to_micros(access.clock())
@@ -222,7 +222,7 @@ async def test_no_store_function_returns_rows_of_another_workspace(access: Acces
 
 
 async def test_keys_are_listed_in_pages_newest_first(access: Access) -> None:
-    """D-12: with the total count."""
+    """With the total count."""
     workspace = await access.create_workspace()
     key_ids = [(await access.create_agent_key(workspace)).key.id for _ in range(5)]
 
@@ -232,7 +232,7 @@ async def test_keys_are_listed_in_pages_newest_first(access: Access) -> None:
 
 
 def test_a_secret_never_prints() -> None:
-    """D-20: not in logs, reprs or tracebacks, and not through pickle."""
+    """Not in logs, reprs or tracebacks, and not through pickle."""
     secret = Secret("sk_live_secret")
 
     assert "sk_live" not in f"{secret} {secret!r} {[secret]} {(secret,)!s}"
@@ -242,7 +242,7 @@ def test_a_secret_never_prints() -> None:
 
 
 async def test_a_key_with_its_secret_never_prints(access: Access) -> None:
-    """D-20: the object that carries a plaintext prints stars."""
+    """The object that carries a plaintext prints stars."""
     new_key: KeyWithSecret = await access.create_api_key(await access.create_workspace())
 
     assert new_key.plaintext.reveal() not in f"{new_key} {new_key!r}"

@@ -1,4 +1,4 @@
-"""Keys and workspaces over HTTP, as an operator uses them (D-24, D-29)."""
+"""Keys and workspaces over HTTP, as an operator uses them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def _create_key(caller: Caller, path: str, **fields: object) -> dict[str, 
 
 
 async def test_an_api_key_is_managed_over_http(instance: Instance) -> None:
-    """D-29, spec 2.3: created, used, listed, changed, deleted. Each change takes effect with the next request."""
+    """Created, used, listed, changed, deleted. Each change takes effect with the next request."""
     created = await _create_key(instance.admin, API, scopes=["brain:read"], rate_limit_tier="free", tool_limits={"web/*": 3})
     key = instance.caller(str(created.pop("plaintext_key")))
     key_url = f"{API}/{created['id']}"
@@ -56,7 +56,7 @@ async def test_an_api_key_is_managed_over_http(instance: Instance) -> None:
 
 
 async def test_an_agent_key_is_managed_over_http(instance: Instance) -> None:
-    """D-29, spec 3.2, 5.3: created from a preset, restricted, extended, with new permissions, revoked."""
+    """Created from a preset, restricted, extended, with new permissions, revoked."""
     created = await _create_key(instance.admin, AGENT, preset="reader", rate_limit=7)
     key = instance.caller(str(created.pop("key")))
     key_url = f"{AGENT}/{created['id']}"
@@ -85,7 +85,7 @@ async def test_an_agent_key_is_managed_over_http(instance: Instance) -> None:
 
 @pytest.mark.parametrize(("base", "secret"), [(API, "plaintext_key"), (AGENT, "key")])
 async def test_either_kind_is_rotated_with_grace(instance: Instance, base: str, secret: str) -> None:
-    """Spec 3.3, D-26: both keys work in the grace period, the new one has every setting, and the old one cannot be rotated again."""
+    """Both keys work in the grace period, the new one has every setting, and the old one cannot be rotated again."""
     created = await _create_key(instance.admin, base, **({"scopes": ["brain:read"]} if base == API else {"permissions": ["brain:read"]}))
     response = await instance.admin.post(f"{base}/{created['id']}/rotate", {"grace_period_hours": 2})
     assert response.status_code == 201
@@ -105,7 +105,7 @@ async def test_either_kind_is_rotated_with_grace(instance: Instance, base: str, 
 
 @pytest.mark.parametrize("base", [API, AGENT])
 async def test_either_kind_is_suspended_and_resumed(instance: Instance, base: str) -> None:
-    """D-21: 401 key_revoked while suspended, admitted again afterwards."""
+    """401 key_revoked while suspended, admitted again afterwards."""
     created = await _create_key(instance.admin, base, preset="reader")
     key = instance.caller(str(created.get("plaintext_key") or created["key"]))
 
@@ -116,7 +116,7 @@ async def test_either_kind_is_suspended_and_resumed(instance: Instance, base: st
 
 
 async def test_addresses_are_listed_added_removed_and_replaced(instance: Instance) -> None:
-    """Spec 5.3, D-28, D-29: one form for each address. A list with an invalid line stores nothing and names the line."""
+    """One form for each address. A list with an invalid line stores nothing and names the line."""
     key = await _create_key(instance.admin, AGENT, preset="reader", ip_list=["10.1.2.3/8"])
     ips = f"{AGENT}/{key['id']}/ips"
     assert (key["ip_restriction"], key["ip_list"]) == (True, ["10.0.0.0/8"])
@@ -137,7 +137,7 @@ async def test_addresses_are_listed_added_removed_and_replaced(instance: Instanc
 
 @pytest.mark.parametrize("method", ["PUT", "POST", "DELETE"])
 async def test_addresses_are_accepted_under_the_field_name_of_keys(instance: Instance, method: str) -> None:
-    """Issue 14: a key shows `ip_list`, and its address routes accepted `ips` only. Both work; two different values are rejected. D-08."""
+    """A key shows `ip_list`, and its address routes accepted `ips` only. Both work; two different values are rejected."""
     key = await _create_key(instance.admin, AGENT, preset="reader", ip_list=["192.0.2.1", "198.51.100.0/24"])
     ips = f"{AGENT}/{key['id']}/ips"
 
@@ -156,7 +156,7 @@ async def test_addresses_are_accepted_under_the_field_name_of_keys(instance: Ins
 
 
 async def test_a_workspace_shows_its_id(instance: Instance) -> None:
-    """Issue 14: everything has `id`; a workspace had only `workspace_id`. D-08."""
+    """Everything has `id`; a workspace had only `workspace_id`."""
     (listed,) = (await instance.admin.get("/api/v1/workspaces")).json()["data"]
     fetched = (await instance.admin.get(f"/api/v1/workspaces/{listed['id']}")).json()
 
@@ -165,7 +165,7 @@ async def test_a_workspace_shows_its_id(instance: Instance) -> None:
 
 @pytest.mark.parametrize("verb", ["resume", "suspend", "extend", "patch"])
 async def test_a_revoked_key_stays_revoked(instance: Instance, verb: str) -> None:
-    """Issue 14: resume and extend of a revoked key returned 200 as if they had worked; D-21: it stays revoked."""
+    """Resume and extend of a revoked key returned 200 as if they had worked: it stays revoked."""
     key = await _create_key(instance.admin, AGENT, preset="reader")
     key_url = f"{AGENT}/{key['id']}"
     await instance.admin.post(f"{key_url}/revoke")
@@ -182,7 +182,7 @@ async def test_a_revoked_key_stays_revoked(instance: Instance, verb: str) -> Non
 
 @pytest.mark.parametrize("base", [API, AGENT])
 async def test_keys_are_listed_by_status(instance: Instance, base: str) -> None:
-    """Issue 14: keys could not be listed by status over HTTP, and API keys had no status; D-29."""
+    """Keys could not be listed by status over HTTP, and API keys had no status."""
     key_by_status = {
         name: await _create_key(instance.admin, base, preset="reader", agent_id=None) for name in ("active", "suspended", "soon")
     }
@@ -204,7 +204,7 @@ async def test_keys_are_listed_by_status(instance: Instance, base: str) -> None:
 
 @pytest.mark.parametrize("query", ["has=zzz", "any=brain:reed,mcp:read", "all=plans.raed"])
 async def test_a_check_of_an_unknown_permission_is_rejected(instance: Instance, query: str) -> None:
-    """Issue 14: a misspelled permission returned false; spec 5.3, D-10: 422 with the nearest name."""
+    """A misspelled permission returned false: 422 with the nearest name."""
     key = await _create_key(instance.admin, AGENT, preset="reader")
 
     response = await instance.admin.get(f"{AGENT}/{key['id']}/permissions?{query}")
@@ -217,7 +217,7 @@ async def test_a_check_of_an_unknown_permission_is_rejected(instance: Instance, 
 
 @pytest.mark.parametrize(("base", "kind"), [(API, ApiKeyResponse), (AGENT, AgentKeyResponse)])
 async def test_null_clears_optional_fields_and_is_rejected_for_others(instance: Instance, base: str, kind: type[ResponseModel]) -> None:
-    """Issue 14: the meaning of null in PATCH differed by field and domain; docs/reference/errors.md has the one rule."""
+    """The meaning of null in PATCH differed by field and domain; docs/reference/errors.md has the one rule."""
     fields_of_the_kind = {"tools": ["web/*"]} if base == API else {"ip_list": ["127.0.0.1"]}
     key = await _create_key(instance.admin, base, preset="reader", servers=["git"], orgs=["acme"], projects=["web"], **fields_of_the_kind)
     key_url = f"{base}/{key['id']}"
@@ -242,7 +242,7 @@ async def _origin_status(instance: Instance, key: str) -> int:
 
 @pytest.mark.parametrize(("method", "path", "field"), [("PUT", "/ips", "ips"), ("POST", "/ips", "ips"), ("PATCH", "", "ip_list")])
 async def test_setting_a_list_of_addresses_enforces_it(instance: Instance, method: str, path: str, field: str) -> None:
-    """Issue 14: a new list was not enforced; D-28. The response shows that it is; only ip_restriction false stores it without."""
+    """A new list was not enforced. The response shows that it is; only ip_restriction false stores it without."""
     key = await _create_key(instance.admin, AGENT, preset="reader")
     key_url = f"{AGENT}/{key['id']}{path}"
 
@@ -258,7 +258,7 @@ async def test_setting_a_list_of_addresses_enforces_it(instance: Instance, metho
 
 
 async def test_a_list_of_addresses_as_text_is_enforced(instance: Instance) -> None:
-    """Issue 14: a key with a new list is restricted to it; D-28."""
+    """A key with a new list is restricted to it."""
     key = await _create_key(instance.admin, AGENT, preset="reader")
 
     response = await instance.admin.send("PUT", f"{AGENT}/{key['id']}/ips", {"text": "# office\n10.0.0.0/8\n"})
@@ -269,7 +269,7 @@ async def test_a_list_of_addresses_as_text_is_enforced(instance: Instance) -> No
 
 
 async def test_permissions_are_checked_for_one_any_and_all(instance: Instance) -> None:
-    """Spec 5.3: has one permission, any of a list, or all of a list. Wildcards and both spellings count."""
+    """Has one permission, any of a list, or all of a list. Wildcards and both spellings count."""
     key = await _create_key(instance.admin, AGENT, permissions=["plans.read", "brain:*"])
     url = f"{AGENT}/{key['id']}/permissions?has=plans:read&any=mcp:read,brain:delete&all=plans.read&all=mcp:read"
 
@@ -300,7 +300,7 @@ async def test_permissions_are_checked_for_one_any_and_all(instance: Instance) -
 async def test_no_key_creates_one_with_more_than_its_own(
     instance: Instance, creator_fields: dict[str, object], requested_fields: dict[str, object], error: str | None
 ) -> None:
-    """D-24: every scope, allow-list entry, tier and environment of a new key must be the creator's own."""
+    """Every scope, allow-list entry, tier and environment of a new key must be the creator's own."""
     maker = instance.caller(str((await _create_key(instance.admin, API, **creator_fields))["plaintext_key"]))
 
     response = await maker.post(API, {"name": "child", **requested_fields})
@@ -309,7 +309,7 @@ async def test_no_key_creates_one_with_more_than_its_own(
 
 
 async def test_no_key_changes_rotates_or_resumes_one_with_more_than_its_own(instance: Instance) -> None:
-    """D-24: the key before and after is compared. Deleting and revoking need only keys:delete."""
+    """The key before and after is compared. Deleting and revoking need only keys:delete."""
     unrestricted, restricted = (
         await _create_key(instance.admin, API, scopes=["*"]),
         await _create_key(instance.admin, API, scopes=["keys:*", "brain:read"]),
@@ -334,7 +334,7 @@ async def test_no_key_changes_rotates_or_resumes_one_with_more_than_its_own(inst
 
 
 async def test_a_rejected_change_changes_nothing(instance: Instance) -> None:
-    """D-24, D-29: it is not applied in part, and has no audit entry."""
+    """It is not applied in part, and has no audit entry."""
     key = await _create_key(instance.admin, API, scopes=["brain:read"])
     key_url = f"{API}/{key['id']}"
     entry_count = (await instance.admin.get(f"/api/v1/audit?subject_id={key['id']}")).json()["meta"]["total"]
@@ -352,7 +352,7 @@ async def test_a_rejected_change_changes_nothing(instance: Instance) -> None:
 
 
 async def test_addresses_are_shown_only_with_the_audit_scope(instance: Instance) -> None:
-    """D-12, spec 4.6: last_used_ip and address lists are omitted without audit:read; the other fields are shown."""
+    """last_used_ip and address lists are omitted without audit:read; the other fields are shown."""
     key = await _create_key(instance.admin, AGENT, preset="reader", ip_list=["127.0.0.1"])
     await instance.caller(str(key["key"])).get("/v1/brain/tags")
     reader, auditor = await instance.api_key("keys:read"), await instance.api_key("keys:read", "audit:read")
@@ -369,7 +369,7 @@ async def test_addresses_are_shown_only_with_the_audit_scope(instance: Instance)
 
 
 async def test_usage_is_listed_by_call_by_day_and_as_csv(instance: Instance) -> None:
-    """D-29: a row per call; all keys in one request, by day, status and route; CSV of both."""
+    """A row per call; all keys in one request, by day, status and route; CSV of both."""
     created = await _create_key(instance.admin, API, scopes=["brain:read"])
     key = instance.caller(str(created["plaintext_key"]))
     for path in ("/v1/brain/tags", "/v1/brain/scopes", "/v1/brain/memories/00000000-0000-7000-8000-000000000000"):
@@ -399,7 +399,7 @@ async def test_usage_is_listed_by_call_by_day_and_as_csv(instance: Instance) -> 
 
 
 async def test_csv_has_all_calls_and_no_formula(instance: Instance) -> None:
-    """D-29: CSV is not limited to a page, and a cell that a spreadsheet would compute is escaped (OWASP, CSV injection)."""
+    """CSV is not limited to a page, and a cell that a spreadsheet would compute is escaped (OWASP, CSV injection)."""
     created = await _create_key(instance.admin, API, scopes=["brain:read"])
     key = instance.caller(str(created["plaintext_key"]))
     for _ in range(20):
@@ -414,7 +414,7 @@ async def test_csv_has_all_calls_and_no_formula(instance: Instance) -> None:
 
 
 async def test_a_test_key_sees_and_creates_only_test_keys(instance: Instance) -> None:
-    """D-25: a test key sees no live key, no usage and no audit entry of one."""
+    """A test key sees no live key, no usage and no audit entry of one."""
     live_key = await _create_key(instance.admin, API, scopes=["brain:read"])
     agent = await _create_key(instance.admin, AGENT, preset="reader")
     tester = instance.caller(str((await _create_key(instance.admin, API, scopes=["*"], environment="test"))["plaintext_key"]))
@@ -446,7 +446,7 @@ async def test_a_test_key_sees_and_creates_only_test_keys(instance: Instance) ->
 
 
 async def test_the_audit_log_has_actor_change_and_time(instance: Instance) -> None:
-    """D-29: actor, time, before and after; newest first, filtered, and only for the workspace of the key."""
+    """Actor, time, before and after; newest first, filtered, and only for the workspace of the key."""
     key = await _create_key(instance.admin, API, scopes=["brain:read"])
     await instance.admin.send("PATCH", f"{API}/{key['id']}", {"name": "renamed"}, **{"X-Request-ID": "change-1"})
     entries = (await instance.admin.get(f"/api/v1/audit?subject_id={key['id']}")).json()["data"]
@@ -470,7 +470,7 @@ async def test_the_audit_log_has_actor_change_and_time(instance: Instance) -> No
 
 
 async def test_a_key_sees_its_workspace_and_a_platform_key_sees_all(instance: Instance) -> None:
-    """D-29, D-23: /workspaces lists the workspace of the key. platform:workspaces creates, renames and deletes workspaces."""
+    """/workspaces lists the workspace of the key. platform:workspaces creates, renames and deletes workspaces."""
     without_platform_scope = await instance.api_key()
     workspace = (await instance.admin.post("/api/v1/workspaces", {"name": "acme"})).json()
     workspace_url = f"/api/v1/workspaces/{workspace['workspace_id']}"
@@ -496,7 +496,7 @@ async def test_a_key_sees_its_workspace_and_a_platform_key_sees_all(instance: In
 
 @pytest.mark.parametrize("kind", ["api", "agent"])
 async def test_a_response_has_the_documented_fields(instance: Instance, kind: str) -> None:
-    """D-29: a response has exactly the fields of the route's model, at creation and later."""
+    """A response has exactly the fields of the route's model, at creation and later."""
     base, fields, model, creation_model = (
         (API, {"scopes": ["brain:read"]}, ApiKeyResponse, NewApiKeyResponse)
         if kind == "api"
@@ -515,7 +515,7 @@ async def test_a_response_has_the_documented_fields(instance: Instance, kind: st
 
 
 async def test_a_key_of_an_agent_may_create_a_key_for_the_same_agent(instance: Instance) -> None:
-    """D-24, D-43: an API key with an agent creates a key for that agent only, also once the agent has memories."""
+    """An API key with an agent creates a key for that agent only, also once the agent has memories."""
     await instance.admin.remember("Its own.", agent_id="rook", memory_scope="agent")
     await instance.admin.remember("Another's.", agent_id="crow", memory_scope="agent")
     caller = await instance.api_key("keys:write", "brain:read", agent_id="rook")
@@ -528,7 +528,7 @@ async def test_a_key_of_an_agent_may_create_a_key_for_the_same_agent(instance: I
 
 
 async def test_whoami_returns_the_fields_of_the_calling_key(instance: Instance) -> None:
-    """D-29: a key's own fields, by its own key; the request spends nothing."""
+    """A key's own fields, by its own key; the request spends nothing."""
     caller = await instance.agent_key("brain:read", rate_limit=1)
 
     whoami = [(await caller.get("/api/v1/whoami")).json() for _ in range(3)][2]
@@ -537,7 +537,7 @@ async def test_whoami_returns_the_fields_of_the_calling_key(instance: Instance) 
 
 
 async def test_a_repeated_creation_creates_one_key(instance: Instance) -> None:
-    """D-14: with an Idempotency-Key the secret is shown once, and the second response names the created key."""
+    """With an Idempotency-Key the secret is shown once, and the second response names the created key."""
     header = {"Idempotency-Key": "once"}
     first = await instance.admin.post(API, {"name": "made", "scopes": ["brain:read"]}, **header)
     repeated = await instance.admin.post(API, {"name": "made", "scopes": ["brain:read"]}, **header)

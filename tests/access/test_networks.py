@@ -1,4 +1,4 @@
-"""Addresses, ranges and the client address of a request (spec 5.3, D-28)."""
+"""Addresses, ranges and the client address of a request."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ PROXIES = parse_networks(["10.0.0.0/8", "fd00::/8"])
 
 @given(addresses)
 def test_every_address_has_one_form(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
-    """D-28: the short and the long spelling of an address are the same."""
+    """The short and the long spelling of an address are the same."""
     assert canonical_address(str(address)) == canonical_address(address.exploded)
     assert canonical_address(canonical_address(str(address)) or "") == canonical_address(str(address))
 
 
 @given(v4, st.integers(0, 32))
 def test_a_mapped_address_is_its_ipv4_address(address: ipaddress.IPv4Address, prefix: int) -> None:
-    """D-28: IPv4-mapped IPv6 is IPv4, in requests and in lists."""
+    """IPv4-mapped IPv6 is IPv4, in requests and in lists."""
     mapped = f"::ffff:{address}"
     range_ = canonical_network(f"{address}/{prefix}") or ""
 
@@ -49,7 +49,7 @@ def test_a_mapped_address_is_its_ipv4_address(address: ipaddress.IPv4Address, pr
 def test_matching_agrees_with_the_standard_library(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address, other: ipaddress.IPv4Address | ipaddress.IPv6Address, prefix: int
 ) -> None:
-    """Spec 5.3: the address must lie in a listed address or range."""
+    """The address must lie in a listed address or range."""
     first, second = (ipaddress.ip_address(canonical_address(str(entry)) or "") for entry in (address, other))
     network = ipaddress.ip_network(f"{second}/{min(prefix, second.max_prefixlen)}", strict=False)
 
@@ -75,14 +75,14 @@ def test_matching_agrees_with_the_standard_library(
     ],
 )
 def test_invalid_text_is_no_address_and_in_no_network(garbage: str) -> None:
-    """D-28: invalid text never becomes an address, and is rejected fast, however long it is."""
+    """Invalid text never becomes an address, and is rejected fast, however long it is."""
     assert canonical_address(garbage) is None
     assert not contains(parse_networks(["0.0.0.0/0", "::/0"]), garbage)
 
 
 @given(st.text(max_size=40))
 def test_any_text_can_be_checked(text: str) -> None:
-    """D-16: no input of a caller causes a 500."""
+    """No input of a caller causes a 500."""
     canonical_address(text)
     canonical_network(text)
     contains(PROXIES, text)
@@ -90,13 +90,13 @@ def test_any_text_can_be_checked(text: str) -> None:
 
 
 def test_an_empty_list_contains_no_address() -> None:
-    """D-28: a restriction with an empty list denies all; so does a list of invalid entries."""
+    """A restriction with an empty list denies all; so does a list of invalid entries."""
     assert not contains((), "192.0.2.1")
     assert not contains(parse_networks(["nonsense"]), "192.0.2.1")
 
 
 def test_a_list_as_text_is_read_line_by_line() -> None:
-    """Spec 5.3: one entry per line, lines starting with # are comments, invalid ones are named."""
+    """One entry per line, lines starting with # are comments, invalid ones are named."""
     text = "# office\n192.0.2.7\r\n\n  198.51.100.77/24  \n2001:DB8:0::1\n::ffff:192.0.2.7\nnonsense\n1.2.3.4/33\nfe80::1%eth0\n# end"
 
     addresses_, errors = parse_list(text)
@@ -107,7 +107,7 @@ def test_a_list_as_text_is_read_line_by_line() -> None:
 
 @given(st.lists(addresses.map(str), max_size=6))
 def test_reading_a_list_twice_changes_nothing(entries: list[str]) -> None:
-    """D-28: the canonical form is stored."""
+    """The canonical form is stored."""
     entries_, errors = parse_list(entries)
 
     assert errors == []
@@ -141,26 +141,26 @@ def test_reading_a_list_twice_changes_nothing(entries: list[str]) -> None:
     ],
 )
 def test_the_client_is_the_rightmost_address_that_is_no_trusted_proxy(peer: str | None, forwarded: list[bytes], client: str) -> None:
-    """D-28: the address of the socket, unless a trusted proxy forwards another one. An unreadable address matches no list."""
+    """The address of the socket, unless a trusted proxy forwards another one. An unreadable address matches no list."""
     assert resolve_client_address(peer, forwarded, PROXIES) == client
 
 
 @given(peer=addresses.map(str), forged=st.lists(st.binary(max_size=20), max_size=3))
 def test_only_a_trusted_proxy_may_forward_an_address(peer: str, forged: list[bytes]) -> None:
-    """D-28: X-Forwarded-For of an untrusted peer changes nothing."""
+    """X-Forwarded-For of an untrusted peer changes nothing."""
     if not contains(PROXIES, peer):
         assert resolve_client_address(peer, forged, PROXIES) == canonical_address(peer)
 
 
 @given(forged=st.binary(max_size=40), client=v4.map(str))
 def test_a_forwarded_address_written_by_the_client_is_ignored(forged: bytes, client: str) -> None:
-    """D-28: the proxy appends the client's address to the right of what the client wrote."""
+    """The proxy appends the client's address to the right of what the client wrote."""
     if not contains(PROXIES, client):
         assert resolve_client_address("10.0.0.1", [forged + b"," + client.encode()], PROXIES) == client
 
 
 def test_addresses_of_one_network_share_a_failure_budget() -> None:
-    """D-20: one IPv6 client owns a /64, so a single address does not identify a client."""
+    """One IPv6 client owns a /64, so a single address does not identify a client."""
     assert client_network("2001:db8::1") == client_network("2001:db8::ffff") != client_network("2001:db8:0:1::1")
     assert client_network("192.0.2.1") == "192.0.2.1"
     assert client_network(UNKNOWN_ADDRESS) == UNKNOWN_ADDRESS
@@ -168,12 +168,12 @@ def test_addresses_of_one_network_share_a_failure_budget() -> None:
 
 @pytest.mark.parametrize("entry", ["*", "0.0.0.0/0", "::/0", "nonsense", "", "10.0.0.1/33", "proxy.example"])
 def test_an_invalid_proxy_list_prevents_the_start(entry: str) -> None:
-    """D-02, notes 5.2: trusting every address would allow any client to claim any address."""
+    """Notes 5.2: trusting every address would allow any client to claim any address."""
     with pytest.raises(WrongSettings):
         parse_proxies(["10.0.0.1", entry])
 
 
 def test_proxies_are_addresses_or_ranges() -> None:
-    """ROOKERY_TRUSTED_PROXIES accepts addresses and CIDR ranges (D-28)."""
+    """ROOKERY_TRUSTED_PROXIES accepts addresses and CIDR ranges."""
     assert parse_proxies(["10.0.0.1", "192.168.1.7/16", "::1"]) == parse_networks(["10.0.0.1", "192.168.0.0/16", "::1"])
     assert parse_proxies([]) == ()

@@ -1,4 +1,4 @@
-"""The open streams of a key that loses its access (spec 3.2; D-20, D-36, D-62): those of sessions, of MCP clients, and of the console."""
+"""The open streams of a key that loses its access: those of sessions, of MCP clients, and of the console."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def _open_streams(server: Server, key: Key, session: str) -> AsyncGenerato
 
 @pytest.mark.parametrize("loss", LOSSES)
 async def test_the_open_streams_of_a_key_end_within_about_a_second(server: Server, loss: str) -> None:
-    """Issue 36: before, they went on for up to 5 s, and delivered events meanwhile."""
+    """Before, they went on for up to 5 s, and delivered events meanwhile."""
     kind, method, path, body = LOSSES[loss]
     key = _create_key(server, kind, loss)
     started = server.client.post(SESSIONS, json={"agent_type": "coder"})

@@ -1,4 +1,4 @@
-"""Several processes on one store: a change takes effect in all at once, and limits are shared exactly (D-20, D-27)."""
+"""Several processes on one store: a change takes effect in all at once, and limits are shared exactly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.processes import run_server
 
 
 async def test_a_change_takes_effect_in_another_process_with_the_next_request(access: Access, data_dir: Path, database_url: str) -> None:
-    """D-20, D-21, D-26: scopes, rotation, suspension, expiry, address lists, revoking, deleting. No cache delays a change."""
+    """Scopes, rotation, suspension, expiry, address lists, revoking, deleting. No cache delays a change."""
     workspace, clock = await access.create_workspace(), access.clock
     api = await access.create_api_key(workspace, NewApiKey(name="key", scopes=("brain:read",)))
     agent = await access.create_agent_key(workspace, NewAgentKey(name="rook", permissions=("brain:read",)))
@@ -67,7 +67,7 @@ async def test_a_change_takes_effect_in_another_process_with_the_next_request(ac
 
 
 async def test_several_processes_admit_exactly_the_limit(access: Access, data_dir: Path, database_url: str) -> None:
-    """D-27: for both kinds of key; three processes at once, and a fourth after one was killed."""
+    """For both kinds of key; three processes at once, and a fourth after one was killed."""
     workspace = await access.create_workspace()
     api = await access.create_api_key(workspace, NewApiKey(name="key", scopes=("*",), tier=Tier.FREE))
     agent = await access.create_agent_key(workspace, NewAgentKey(name="rook", permissions=("*",), rate_limit=600))
@@ -99,7 +99,7 @@ def count_outcomes(workers: list[Worker], token: str, at: datetime, *, times: in
 
 
 async def test_each_process_verifies_a_key_once(access: Access, data_dir: Path, database_url: str) -> None:
-    """D-20: each process runs bcrypt once for all concurrent requests, and then no more. Unknown keys run none."""
+    """Each process runs bcrypt once for all concurrent requests, and then no more. Unknown keys run none."""
     token = (await access.create_api_key(await access.create_workspace())).plaintext.reveal()
     with run_workers(2, data_dir, database_url) as workers:
         for _ in range(2):
@@ -110,7 +110,7 @@ async def test_each_process_verifies_a_key_once(access: Access, data_dir: Path, 
 
 
 def test_two_servers_on_one_folder_share_limits_and_changes(tmp_path: Path, model_folder: Path) -> None:
-    """D-01, D-20, D-27: with real servers: exactly the limit is admitted, also across a restart, and changes take effect in both."""
+    """With real servers: exactly the limit is admitted, also across a restart, and changes take effect in both."""
     folder = tmp_path / "home"
     lend_model(model_folder, folder)
     with run_server(folder) as first:

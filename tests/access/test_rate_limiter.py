@@ -1,4 +1,4 @@
-"""Rate limits beyond one request: tools, an unavailable counter, the values of the headers (spec 8; D-23, D-27)."""
+"""Rate limits beyond one request: tools, an unavailable counter, the values of the headers."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class SwitchableCounter:
 
 
 async def test_while_the_counter_is_down_a_process_counts_alone(access: Access, clock: FakeClock) -> None:
-    """D-27: with X-RateLimit-Scope: local, never unlimited; exact again when the counter is back."""
+    """With X-RateLimit-Scope: local, never unlimited; exact again when the counter is back."""
     counter = SwitchableCounter()
     guarded_access = build_access(access.db, counter, clock)
     new_key = await access.create_agent_key(await access.create_workspace(), NewAgentKey(name="rook", permissions=("*",), rate_limit=2))
@@ -85,7 +85,7 @@ async def test_while_the_counter_is_down_a_process_counts_alone(access: Access, 
 
 
 async def test_an_unavailable_counter_is_not_called_for_every_request(clock: FakeClock) -> None:
-    """D-27: otherwise each request would wait for it."""
+    """Otherwise each request would wait for it."""
     counter = SwitchableCounter()
     counter.is_down = True
     limiter = RateLimiter(counter, breaker=EngineBreakers(Settings(), monotonic=lambda: clock().timestamp()).counters)
@@ -103,7 +103,7 @@ async def test_an_unavailable_counter_is_not_called_for_every_request(clock: Fak
 
 
 async def test_one_failure_does_not_make_the_limits_local(clock: FakeClock) -> None:
-    """Issue 36: the request that failed is counted locally, and the next one in the shared counter."""
+    """The request that failed is counted locally, and the next one in the shared counter."""
     counter = SwitchableCounter()
     limiter = RateLimiter(counter, breaker=EngineBreakers(Settings(), monotonic=lambda: clock().timestamp()).counters)
     plan = RateLimit(5, MINUTE_US, has_absolute_reset=False)
@@ -116,7 +116,7 @@ async def test_one_failure_does_not_make_the_limits_local(clock: FakeClock) -> N
 
 
 async def test_the_first_burst_after_an_outage_is_counted_in_the_shared_counter() -> None:
-    """Issue 36: a process tries the counter again without requests, so that not all but one request of the burst are counted locally."""
+    """A process tries the counter again without requests, so that not all but one request of the burst are counted locally."""
     counter = SwitchableCounter()
     limiter = RateLimiter(counter, breaker=EngineBreakers(Settings()).counters)
     plan = RateLimit(5, MINUTE_US, has_absolute_reset=False)
@@ -137,7 +137,7 @@ async def test_the_first_burst_after_an_outage_is_counted_in_the_shared_counter(
 
 @pytest.mark.parametrize(("limit", "admitted"), [(40, 40), (7, 7), (4, 4), (1, 4)])
 async def test_while_the_counter_is_down_the_processes_share_the_limit(limit: int, admitted: int) -> None:
-    """Issue 36: together they admit the limit, or one request each if it is lower than their number."""
+    """Together they admit the limit, or one request each if it is lower than their number."""
     counter = SwitchableCounter()
     counter.is_down = True
     plan = RateLimit(limit, MINUTE_US, has_absolute_reset=False)
@@ -153,7 +153,7 @@ async def test_while_the_counter_is_down_the_processes_share_the_limit(limit: in
 
 
 async def test_an_unlimited_key_uses_no_counter() -> None:
-    """D-27: an enterprise key works whatever the state of the counter."""
+    """An enterprise key works whatever the state of the counter."""
     counter = SwitchableCounter()
     limiter = RateLimiter(counter, breaker=EngineBreakers(Settings()).counters)
     for status in (
@@ -167,7 +167,7 @@ async def test_an_unlimited_key_uses_no_counter() -> None:
 
 @given(limit=st.integers(1, 1000), used=st.integers(0, 2000), elapsed=st.integers(0, HOUR_US - 1), has_absolute_reset=st.booleans())
 def test_header_values_are_consistent(limit: int, used: int, elapsed: int, has_absolute_reset: bool) -> None:
-    """Spec 8: remaining is never negative, and Reset is always enough to wait, and less than a second too much."""
+    """Remaining is never negative, and Reset is always enough to wait, and less than a second too much."""
     status = RateLimitStatus(RateLimit(limit, HOUR_US, has_absolute_reset=has_absolute_reset), used, NOW, NOW + elapsed)
     window_end = NOW + HOUR_US
 
@@ -179,7 +179,7 @@ def test_header_values_are_consistent(limit: int, used: int, elapsed: int, has_a
 
 
 async def test_a_tool_limit_applies_only_to_its_tools(access: Access) -> None:
-    """D-23: calls per minute by a glob of server and tool: 429 over it; other tools of the key are not limited."""
+    """Calls per minute by a glob of server and tool: 429 over it; other tools of the key are not limited."""
     tools = ToolRateLimiter(access.limiter, access.clock)
     caller = await caller_with(access, {"web/*": 3, "web/search": 2})
     for _ in range(2):
@@ -197,7 +197,7 @@ async def test_a_tool_limit_applies_only_to_its_tools(access: Access) -> None:
 
 
 async def test_tool_limits_are_counted_per_key(access: Access) -> None:
-    """D-23: the calls of one key do not count for another."""
+    """The calls of one key do not count for another."""
     tools = ToolRateLimiter(access.limiter, access.clock)
     workspace = await access.create_workspace()
     for _ in range(2):
@@ -205,7 +205,7 @@ async def test_tool_limits_are_counted_per_key(access: Access) -> None:
 
 
 def test_the_tightest_limit_is_spent_first() -> None:
-    """D-23: so a rejected call does not use up the wider limits. Globs are case-sensitive."""
+    """A rejected call does not use up the wider limits. Globs are case-sensitive."""
     assert match_tool_limits({"*": 9, "web/*": 3, "WEB/*": 1, "web/s?arch": 3, "time/*": 1}, "web", "search") == [
         ("web/*", 3),
         ("web/s?arch", 3),
@@ -215,7 +215,7 @@ def test_the_tightest_limit_is_spent_first() -> None:
 
 
 def test_the_local_counter_has_a_maximum_size() -> None:
-    """D-16: with many addresses and keys, memory is bounded."""
+    """With many addresses and keys, memory is bounded."""
     counter = LocalCounter(max_keys=3)
     for key in ("a", "b", "c", "a", "d"):
         counter.spend(key, limit=9, window_us=MINUTE_US, now_us=NOW)

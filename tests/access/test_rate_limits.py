@@ -1,4 +1,4 @@
-"""The rate limit of an admitted request and the headers that report it (spec 8; D-25, D-27)."""
+"""The rate limit of an admitted request and the headers that report it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.conftest import OPERATOR
     ],
 )
 async def test_an_api_key_has_the_hourly_limit_of_its_tier(access: Access, tier: Tier, environment: str, limit: int) -> None:
-    """Spec 8: limits by tier, with Reset as a Unix time. Test keys have ten times the limit (D-25)."""
+    """Limits by tier, with Reset as a Unix time. Test keys have ten times the limit."""
     new_key = await access.create_api_key(
         await access.create_workspace(),
         NewApiKey(name="key", scopes=("*",), tier=tier, environment="test" if environment == "test" else "live"),
@@ -47,7 +47,7 @@ async def test_an_api_key_has_the_hourly_limit_of_its_tier(access: Access, tier:
 
 
 async def test_an_agent_key_has_its_own_limit_per_minute(access: Access) -> None:
-    """Spec 8: Reset is in seconds until the window ends. Over the limit 429 with Retry-After and the rate limit headers."""
+    """Reset is in seconds until the window ends. Over the limit 429 with Retry-After and the rate limit headers."""
     new_key = await access.create_agent_key(
         await access.create_workspace(), NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=2)
     )
@@ -63,7 +63,7 @@ async def test_an_agent_key_has_its_own_limit_per_minute(access: Access) -> None
 
 
 async def test_an_enterprise_key_is_unlimited(access: Access) -> None:
-    """D-27: Limit = Remaining = 2147483647, and nothing is counted."""
+    """Limit = Remaining = 2147483647, and nothing is counted."""
     new_key = await access.create_api_key(await access.create_workspace())
 
     for _ in range(3):
@@ -72,7 +72,7 @@ async def test_an_enterprise_key_is_unlimited(access: Access) -> None:
 
 
 async def test_every_error_for_a_known_key_has_its_headers_and_spends_nothing(access: Access) -> None:
-    """D-27: headers on every response to a known key; 401 and 403 spend nothing."""
+    """Headers on every response to a known key; 401 and 403 spend nothing."""
     workspace = await access.create_workspace()
     new_key = await access.create_agent_key(workspace, NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=5))
     await access.admit(new_key)
@@ -87,7 +87,7 @@ async def test_every_error_for_a_known_key_has_its_headers_and_spends_nothing(ac
 
 
 async def test_requests_that_spend_nothing_are_not_limited(access: Access) -> None:
-    """D-27: heartbeats and status requests spend nothing, and succeed when the limit is used up."""
+    """Heartbeats and status requests spend nothing, and succeed when the limit is used up."""
     new_key = await access.create_agent_key(
         await access.create_workspace(), NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=1)
     )

@@ -1,4 +1,4 @@
-"""Regression tests for bugs found in a review of access (D-12, D-24, D-25, D-29)."""
+"""Regression tests for bugs found in a review of access."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SCOPES = ("*",)
 
 
 async def test_a_test_key_cannot_find_out_which_agents_exist(access: Access) -> None:
-    """D-25: a test key sees only test keys, so the name of a live agent key is rejected like any other name."""
+    """A test key sees only test keys, so the name of a live agent key is rejected like any other name."""
     workspace = await access.create_workspace()
     await access.create_agent_key(workspace, NewAgentKey(name="rook", permissions=("brain:read",), agent_id="rook"))
     new_key = await access.create_api_key(workspace, NewApiKey(name="probe", scopes=_SCOPES, environment="test"))
@@ -36,7 +36,7 @@ async def test_a_test_key_cannot_find_out_which_agents_exist(access: Access) -> 
 
 
 async def test_whoami_of_a_key_deleted_meanwhile_is_unauthorised(access: Access) -> None:
-    """D-29, spec 7: `/whoami` is a request by the key itself, so a deleted key gets 401 and not 404."""
+    """`/whoami` is a request by the key itself, so a deleted key gets 401 and not 404."""
     new_key = await access.create_api_key(await access.create_workspace())
     caller = (await access.admit(new_key)).caller
     operations = CurrentKeyOperations(access.guard, access.api_keys, access.agent_keys, access.workspaces, access.clock)
@@ -47,7 +47,7 @@ async def test_whoami_of_a_key_deleted_meanwhile_is_unauthorised(access: Access)
 
 
 def test_all_misspelled_scopes_are_named_and_a_few_with_a_suggestion() -> None:
-    """D-12: finding the nearest name compares all scopes, so a long list of mistakes would stop the server for a second."""
+    """Finding the nearest name compares all scopes, so a long list of mistakes would stop the server for a second."""
     names = [f"brain:rea{number}" for number in range(1_000)]
 
     valid, errors = parse_grants(names, allow_platform_scopes=False)
@@ -59,14 +59,14 @@ def test_all_misspelled_scopes_are_named_and_a_few_with_a_suggestion() -> None:
 
 @pytest.mark.parametrize("prefix", ["=", "+", "-", "@", "\N{FULLWIDTH EQUALS SIGN}", "\N{FULLWIDTH COMMERCIAL AT}"])
 def test_a_key_named_like_a_formula_is_text_in_csv(prefix: str) -> None:
-    """D-29: no cell is read as a formula, also with full-width characters."""
+    """No cell is read as a formula, also with full-width characters."""
     csv_text = csv_export.csv_lines([{"key_name": f"{prefix}1+1"}], ["key_name"])
 
     assert next(csv.reader(io.StringIO(csv_text))) == [f"'{prefix}1+1"]
 
 
 async def test_a_body_with_thousands_of_mistakes_gets_a_short_response(instance: Instance) -> None:
-    """D-10, D-16: the first hundred mistakes are listed, the first ten with the nearest name; the rest is counted."""
+    """The first hundred mistakes are listed, the first ten with the nearest name; the rest is counted."""
     response = await instance.admin.post("/api/v1/agent-keys", {f"permis{number}": 1 for number in range(20_000)})
 
     assert response.status_code == 422
@@ -75,7 +75,7 @@ async def test_a_body_with_thousands_of_mistakes_gets_a_short_response(instance:
 
 
 async def test_a_key_revoked_meanwhile_cannot_delete_a_workspace(instance: Instance) -> None:
-    """D-24: the key is checked in the change's own transaction, for workspaces too."""
+    """The key is checked in the change's own transaction, for workspaces too."""
     workspace = (await instance.admin.post("/api/v1/workspaces", {"name": "kept"})).json()
     access = instance.rookery.access
     key = await access.api_keys.create(instance.workspace_id, NewApiKey(name="ops", scopes=("*", "platform:workspaces")), by=OPERATOR)

@@ -1,4 +1,4 @@
-"""The rotation of a key: its successor, its grace period and its end (spec 3.3; D-26)."""
+"""The rotation of a key: its successor, its grace period and its end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.conftest import OPERATOR
 
 
 async def test_rotation_copies_every_setting(access: Access) -> None:
-    """Spec 3.3, D-26: the successor differs only in id, plaintext, hint and creation time. Both authenticate in the grace period."""
+    """The successor differs only in id, plaintext, hint and creation time. Both authenticate in the grace period."""
     workspace = await access.create_workspace()
     reach = KeyRestrictions(
         servers=frozenset({"web"}), tools=("web/*",), orgs=frozenset(), projects=frozenset({"nest"}), tool_limits={"web/*": 3}
@@ -45,7 +45,7 @@ async def test_rotation_copies_every_setting(access: Access) -> None:
 
 
 async def test_a_key_in_grace_cannot_be_rotated(access: Access) -> None:
-    """D-26: 409; its successor can."""
+    """409; its successor can."""
     workspace = await access.create_workspace()
     old_key = await access.create_api_key(workspace)
     successor = await access.api_keys.rotate(workspace, old_key.key.id, by=OPERATOR)
@@ -59,7 +59,7 @@ async def test_a_key_in_grace_cannot_be_rotated(access: Access) -> None:
 
 
 async def test_concurrent_rotations_create_one_successor(access: Access) -> None:
-    """D-26: the second rotation finds the key in its grace period."""
+    """The second rotation finds the key in its grace period."""
     workspace = await access.create_workspace()
     old_key = await access.create_api_key(workspace)
 
@@ -73,7 +73,7 @@ async def test_concurrent_rotations_create_one_successor(access: Access) -> None
 
 @pytest.mark.parametrize("hours", [-1, 721])
 async def test_a_grace_period_out_of_bounds_is_rejected(access: Access, hours: int) -> None:
-    """A grace period outside 0 to 720 hours is rejected (D-26)."""
+    """A grace period outside 0 to 720 hours is rejected."""
     workspace = await access.create_workspace()
     new_key = await access.create_api_key(workspace)
 
@@ -82,7 +82,7 @@ async def test_a_grace_period_out_of_bounds_is_rejected(access: Access, hours: i
 
 
 async def test_an_expired_key_cannot_be_rotated(access: Access) -> None:
-    """D-26: the successor would copy the expiry and be expired at its creation."""
+    """The successor would copy the expiry and be expired at its creation."""
     workspace = await access.create_workspace()
     new_key = await access.create_api_key(workspace, NewApiKey(name="key", scopes=("*",), expires_at=access.clock() + timedelta(hours=1)))
     access.clock.advance(hours=1)
@@ -92,7 +92,7 @@ async def test_an_expired_key_cannot_be_rotated(access: Access) -> None:
 
 
 async def test_a_key_past_its_grace_period_is_not_found_before_it_is_deleted(access: Access) -> None:
-    """Spec 3.3, D-26: for every reader, immediately; the periodic task only deletes the row."""
+    """For every reader, immediately; the periodic task only deletes the row."""
     workspace = await access.create_workspace()
     old_key = await access.create_api_key(workspace)
     successor = await access.api_keys.rotate(workspace, old_key.key.id, grace_hours=2, by=OPERATOR)
@@ -111,7 +111,7 @@ async def test_a_key_past_its_grace_period_is_not_found_before_it_is_deleted(acc
 
 
 async def test_prune_deletes_expired_keys_and_no_others(access: Access) -> None:
-    """Spec 3.3, 5.2 rule 9; D-04: --dry-run changes nothing, and a workspace can be named."""
+    """--dry-run changes nothing, and a workspace can be named."""
     workspace, other = await access.create_workspace(), await access.create_workspace("other")
     expiring = NewApiKey(name="brief", scopes=("*",), expires_at=access.clock() + timedelta(days=1))
     expired_key, other_expired_key, rotated_key = (

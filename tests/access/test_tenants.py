@@ -1,4 +1,4 @@
-"""Workspaces: creation, deletion, and the first run of an empty installation (spec 2.8; D-03, D-04)."""
+"""Workspaces: creation, deletion, and the first run of an empty installation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.conftest import OPERATOR, FakeClock
 
 
 async def test_workspace_names_are_unique(access: Access) -> None:
-    """Spec 2.8: 409 for a second workspace of the same name, 422 without a name."""
+    """409 for a second workspace of the same name, 422 without a name."""
     first = await access.workspaces.create("nest", by=OPERATOR)
 
     assert await access.workspaces.get(first.id) == first
@@ -35,7 +35,7 @@ async def test_workspace_names_are_unique(access: Access) -> None:
 
 
 async def test_deleting_a_workspace_deletes_the_data_of_all_domains(access: Access) -> None:
-    """D-04: one transaction with every purger, for the sandbox too. A dry run changes nothing, and numbers are never reused."""
+    """One transaction with every purger, for the sandbox too. A dry run changes nothing, and numbers are never reused."""
     purged_tenants: list[int] = []
 
     def purge(_tx: Tx, tenant: int) -> int:
@@ -61,7 +61,7 @@ async def test_deleting_a_workspace_deletes_the_data_of_all_domains(access: Acce
 
 
 async def test_a_failing_purger_keeps_the_workspace(access: Access) -> None:
-    """D-04: everything is deleted, or nothing."""
+    """Everything is deleted, or nothing."""
 
     def purge(_tx: Tx, _tenant: int) -> int:
         msg = "not now"
@@ -76,7 +76,7 @@ async def test_a_failing_purger_keeps_the_workspace(access: Access) -> None:
 
 
 async def test_the_first_run_creates_a_workspace_and_two_keys_once(access: Access) -> None:
-    """D-03: `default`, an enterprise key with all scopes and an agent key with the preset agent; a second run creates nothing."""
+    """`default`, an enterprise key with all scopes and an agent key with the preset agent; a second run creates nothing."""
     runs = await asyncio.gather(*(create_first_keys(access.db, access.bcrypt, access.audit, access.clock) for _ in range(3)))
     with_keys = [run for run in runs if run.api_key is not None]
 
@@ -93,7 +93,7 @@ async def test_the_first_run_creates_a_workspace_and_two_keys_once(access: Acces
 
 
 async def test_two_processes_that_start_together_create_one_workspace(data_dir: Path, clock: FakeClock) -> None:
-    """D-03: the second process finds the workspace."""
+    """The second process finds the workspace."""
     databases = [open_database("embedded:", data_dir=data_dir) for _ in range(3)]
     bcrypt_ = Bcrypt(cost=4)
 
@@ -107,7 +107,7 @@ async def test_two_processes_that_start_together_create_one_workspace(data_dir: 
 
 
 async def test_a_deleted_default_workspace_is_not_created_again(access: Access) -> None:
-    """D-03: once in the life of an installation. The default is then the oldest workspace."""
+    """Once in the life of an installation. The default is then the oldest workspace."""
     first_run = await create_first_keys(access.db, access.bcrypt, access.audit, access.clock)
     assert first_run.workspace_id is not None
     await access.workspaces.delete(first_run.workspace_id, by=OPERATOR)

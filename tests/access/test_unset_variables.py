@@ -1,4 +1,4 @@
-"""Keys that are the name of a variable, because the variable was not set where the client was started (issue 33, D-22)."""
+"""Keys that are the name of a variable, because the variable was not set where the client was started."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_a_key_in_the_place_of_a_name_is_not_repeated(access: Access) -> N
 
 
 async def test_a_suspended_key_is_told_apart_from_a_revoked_one(access: Access) -> None:
-    """To the owner these differ: one works again. The code is the same (D-21)."""
+    """To the owner these differ: one works again. The code is the same."""
     workspace = await access.create_workspace()
     key = await access.create_agent_key(workspace)
     token = key.plaintext.reveal()

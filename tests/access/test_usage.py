@@ -1,4 +1,4 @@
-"""The usage of keys: buffered briefly, kept while the store is down, summed by day (spec 2.2, 5.3; D-17, D-29)."""
+"""The usage of keys: buffered briefly, kept while the store is down, summed by day."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def record_call(
 
 
 async def test_usage_is_written_within_a_second(access: Access) -> None:
-    """D-29: without a request for it."""
+    """Without a request for it."""
     workspace = await access.create_workspace()
     new_key = await access.create_api_key(workspace)
     await record_call(access, new_key)
@@ -60,7 +60,7 @@ async def test_a_call_is_visible_immediately_in_the_same_process(access: Access)
 
 
 async def test_the_counts_of_two_processes_are_added(access: Access) -> None:
-    """D-29: counts are added, and the latest use is kept, in any order of writing."""
+    """Counts are added, and the latest use is kept, in any order of writing."""
     workspace = await access.create_workspace()
     new_key = await access.create_api_key(workspace)
     other_log = UsageLog(access.db, access.clock)
@@ -75,7 +75,7 @@ async def test_the_counts_of_two_processes_are_added(access: Access) -> None:
 
 
 async def test_daily_sums_match_the_calls(access: Access) -> None:
-    """D-29: sums by day (UTC), route and status. They are kept when the calls are deleted after 30 days (D-17)."""
+    """Sums by day (UTC), route and status. They are kept when the calls are deleted after 30 days."""
     workspace = await access.create_workspace()
     new_key = await access.create_api_key(workspace)
     for status, route in ((200, "/a"), (200, "/a"), (404, "/a"), (200, "/b")):
@@ -131,7 +131,7 @@ class FailingStore:
 
 
 async def test_usage_is_kept_while_the_store_is_down(access: Access) -> None:
-    """D-29: unwritten usage is kept and written later; counts always, rows up to a limit."""
+    """Unwritten usage is kept and written later; counts always, rows up to a limit."""
     workspace = await access.create_workspace()
     new_key = await access.create_api_key(workspace)
     failing_store = FailingStore(access.db)
@@ -157,7 +157,7 @@ async def test_usage_is_kept_while_the_store_is_down(access: Access) -> None:
 
 
 async def test_calls_of_a_workspace_deleted_meanwhile_are_dropped(access: Access) -> None:
-    """Spec 2.8: nothing of a deleted tenant is left, not even buffered usage."""
+    """Nothing of a deleted tenant is left, not even buffered usage."""
     workspace = await access.create_workspace()
     new_key = await access.create_api_key(workspace)
     await record_call(access, new_key)
@@ -168,7 +168,7 @@ async def test_calls_of_a_workspace_deleted_meanwhile_are_dropped(access: Access
 
 
 async def test_calls_written_while_their_workspace_is_deleted_are_dropped_too(access: Access) -> None:
-    """Spec 2.8: in either order; found as a row left behind on PostgreSQL."""
+    """In either order; found as a row left behind on PostgreSQL."""
     for number in range(8):
         workspace = await access.create_workspace(f"short-lived {number}")
         new_key = await access.create_api_key(workspace)
@@ -179,7 +179,7 @@ async def test_calls_written_while_their_workspace_is_deleted_are_dropped_too(ac
 
 
 async def test_closing_writes_the_buffer(access: Access, clock: FakeClock) -> None:
-    """D-29: the buffer is written at shutdown."""
+    """The buffer is written at shutdown."""
     workspace = await access.create_workspace()
     new_key = await access.create_api_key(workspace)
     usage = UsageLog(access.db, clock, flush_interval_s=60)

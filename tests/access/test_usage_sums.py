@@ -1,4 +1,4 @@
-"""Sums of calls of all keys, and the list of calls of one key: both match the recorded calls (spec 2.3; D-17, D-25, D-29)."""
+"""Sums of calls of all keys, and the list of calls of one key: both match the recorded calls."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def recorded(access: Access) -> RecordedUsage:
 
 
 async def test_sums_match_the_calls(access: Access, recorded: RecordedUsage) -> None:
-    """D-29: for every choice of fields, in order; deleted keys too, under the names they had; not those of another workspace."""
+    """For every choice of fields, in order; deleted keys too, under the names they had; not those of another workspace."""
     for by in SUBSETS:
         for workspace in (recorded.workspace, recorded.other):
             for kind in ("api", "agent"):
@@ -117,7 +117,7 @@ async def test_sums_match_the_calls(access: Access, recorded: RecordedUsage) -> 
 
 @pytest.mark.parametrize("environment", [None, "live", "test"])
 async def test_sums_can_be_filtered(access: Access, recorded: RecordedUsage, environment: Environment | None) -> None:
-    """D-25, D-29: by environment, key and days, both ends included."""
+    """By environment, key and days, both ends included."""
     by = frozenset[UsageField]({"key", "day"})
     for key_id in (None, *recorded.keys, "unknown"):
         for since, until in (
@@ -134,7 +134,7 @@ async def test_sums_can_be_filtered(access: Access, recorded: RecordedUsage, env
 
 
 async def test_sums_are_kept_when_the_calls_are_deleted(access: Access, recorded: RecordedUsage) -> None:
-    """D-17: rows for 30 days, sums for ever. Only deleting the workspace deletes them."""
+    """Rows for 30 days, sums for ever. Only deleting the workspace deletes them."""
     by = frozenset[UsageField]({"key"})
     access.clock.at += timedelta(days=40)
     assert await access.usage.delete_old_calls() == len(recorded.calls)
@@ -150,7 +150,7 @@ async def test_sums_are_kept_when_the_calls_are_deleted(access: Access, recorded
 
 
 async def test_a_limit_returns_the_first_sums(access: Access, recorded: RecordedUsage) -> None:
-    """D-16: no response grows without bound."""
+    """No response grows without bound."""
     by = frozenset(FIELDS)
     all_sums = await access.usage.list_sums(recorded.workspace, "api", UsageFilter(), by, limit=999)
 
@@ -158,7 +158,7 @@ async def test_a_limit_returns_the_first_sums(access: Access, recorded: Recorded
 
 
 async def test_calls_are_listed_and_filtered(access: Access, recorded: RecordedUsage) -> None:
-    """D-29: one row per call, newest first, in pages; *until* is exclusive."""
+    """One row per call, newest first, in pages; *until* is exclusive."""
     key_id, noon = next(iter(recorded.keys)), datetime(DAY.year, DAY.month, DAY.day + 1, 12, tzinfo=UTC)
     calls = sorted((call for call in recorded.calls if call.key_id == key_id), key=lambda call: call.at, reverse=True)
     cases: list[tuple[CallFilter, Callable[[KeyCall], bool]]] = [

@@ -1,4 +1,4 @@
-"""The hooks of coding agents over HTTP: texts, records, doubles and failures (issue 21, D-93)."""
+"""The hooks of coding agents over HTTP: texts, records, doubles and failures."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def list_messages(caller: Caller, session_id: object) -> list[object]:
 
 
 async def test_a_session_is_recorded_and_its_record_reaches_the_next_one(instance: Instance) -> None:
-    """Issue 21: start, prompt, stop and end of Claude Code; the next session gets the last message, memories and ready tasks."""
+    """Start, prompt, stop and end of Claude Code; the next session gets the last message, memories and ready tasks."""
     kim = instance.agent
     await kim.remember(TUESDAY, project="web")
     await make_plan(instance, "Move the billing release to Wednesday", project="web")
@@ -102,7 +102,7 @@ async def test_a_session_is_recorded_and_its_record_reaches_the_next_one(instanc
 
 
 async def test_copilot_cli_finds_the_text_where_it_reads_it(instance: Instance) -> None:
-    """Issue 33: it runs the hooks of VS Code, and drops `hookSpecificOutput`. Payloads of Copilot CLI 1.0.102."""
+    """It runs the hooks of VS Code, and drops `hookSpecificOutput`. Payloads of Copilot CLI 1.0.102."""
     kim = instance.agent
     await kim.remember(TUESDAY, project="web")
 
@@ -114,7 +114,7 @@ async def test_copilot_cli_finds_the_text_where_it_reads_it(instance: Instance) 
 
 
 async def test_gemini_cli_is_answered_to_the_prompt_of_its_user(instance: Instance) -> None:
-    """Issue 33: with -p, the texts of the start stand before it. Payloads of Gemini CLI 0.61.0."""
+    """With -p, the texts of the start stand before it. Payloads of Gemini CLI 0.61.0."""
     kim = instance.agent
     await kim.remember(TUESDAY, project="web")
     context = "<hook_context>&lt;rookery_memory&gt;\nReleases of billing, Tuesday mornings\n&lt;/rookery_memory&gt;</hook_context>\n\n"
@@ -134,7 +134,7 @@ async def test_gemini_cli_is_answered_to_the_prompt_of_its_user(instance: Instan
 
 
 async def test_qwen_code_reports_results_of_tools_as_an_empty_prompt(instance: Instance) -> None:
-    """Issue 33: they are no question of the user. Payloads of Qwen Code 0.24.4."""
+    """They are no question of the user. Payloads of Qwen Code 0.24.4."""
     kim = instance.agent
     await kim.remember(TUESDAY, project="web")
 
@@ -149,7 +149,7 @@ async def test_qwen_code_reports_results_of_tools_as_an_empty_prompt(instance: I
 
 
 async def test_a_hand_off_is_told_in_place_of_the_last_message(clocked_instance: Instance, clock: FakeClock) -> None:
-    """Issue 21: the hand-off note of the project's last session, with its age; an agent writes it in the session of its start."""
+    """The hand-off note of the project's last session, with its age; an agent writes it in the session of its start."""
     kim = clocked_instance.agent
     await start(kim, "c1")
     (session,) = await list_sessions(kim)
@@ -170,7 +170,7 @@ async def test_a_hand_off_is_told_in_place_of_the_last_message(clocked_instance:
 
 
 async def test_a_memory_that_did_not_fit_at_the_start_is_given_at_a_prompt(instance: Instance) -> None:
-    """Issue 21: a prompt gets memories that were not given in this session; one that was only found is not one that was given."""
+    """A prompt gets memories that were not given in this session; one that was only found is not one that was given."""
     kim = instance.agent
     colours = ("red", "green", "blue", "yellow", "black")
     for colour in colours:
@@ -192,7 +192,7 @@ async def test_a_memory_that_did_not_fit_at_the_start_is_given_at_a_prompt(insta
 
 
 async def test_a_start_is_answered_once_for_each_source(instance: Instance) -> None:
-    """Issue 21: once per (session_id, source), also when two arrive at the same moment; a compaction is another source."""
+    """Once per (session_id, source), also when two arrive at the same moment; a compaction is another source."""
     kim = instance.agent
     await start(kim, "c0")
     await stop(kim, "c0", "The cache is warm.")
@@ -206,7 +206,7 @@ async def test_a_start_is_answered_once_for_each_source(instance: Instance) -> N
 
 
 async def test_a_prompt_gets_a_memory_once_in_a_session(instance: Instance) -> None:
-    """Issue 21: only hits above the threshold, at most 1,200 characters, and not those already given in this session."""
+    """Only hits above the threshold, at most 1,200 characters, and not those already given in this session."""
     kim = instance.agent
     await kim.remember(TUESDAY, project="web")
     await kim.remember("Pictures of animals are drawn by Hana in Warsaw.", project="web")
@@ -226,7 +226,7 @@ async def test_a_prompt_gets_a_memory_once_in_a_session(instance: Instance) -> N
 
 async def test_19_of_20_prompts_take_at_most_50_ms(instance: Instance) -> None:
     """
-    Issue 21: p95 at most 50 ms. Each prompt is another question and ends with a turn, and there are memories to look through.
+    p95 at most 50 ms. Each prompt is another question and ends with a turn, and there are memories to look through.
 
     The best of three rounds counts: what else the machine does can only make a round longer.
     """
@@ -251,7 +251,7 @@ async def test_19_of_20_prompts_take_at_most_50_ms(instance: Instance) -> None:
 
 
 async def test_the_double_of_an_event_changes_nothing(instance: Instance) -> None:
-    """Issue 21: doubles from clients that also run another's hooks are dropped by (session, event, turn); Stop is idempotent."""
+    """Doubles from clients that also run another's hooks are dropped by (session, event, turn); Stop is idempotent."""
     kim = instance.agent
     await kim.remember(TUESDAY, project="web")
     await start(kim, "c1")
@@ -285,7 +285,7 @@ async def test_the_payload_of_another_client_is_read(instance: Instance) -> None
 
 
 async def test_a_session_without_a_known_project_is_not_recorded(instance: Instance) -> None:
-    """D-93: the start names the project. Without it, as when ROOKERY_HOOKS=off for the command, prompts and turns leave no trace."""
+    """The start names the project. Without it, as when ROOKERY_HOOKS=off for the command, prompts and turns leave no trace."""
     kim = instance.agent
     await kim.remember(TUESDAY, project="web")
     assert await prompt(kim, "c1", QUESTION) == {}
@@ -299,7 +299,7 @@ async def test_a_session_without_a_known_project_is_not_recorded(instance: Insta
 
 
 async def test_a_session_that_ended_is_continued_by_its_successor(instance: Instance) -> None:
-    """D-62, D-93: `claude --resume` starts the successor of the ended session, which is not told of itself."""
+    """`claude --resume` starts the successor of the ended session, which is not told of itself."""
     kim = instance.agent
     await start(kim, "c1")
     await stop(kim, "c1", "First half.")
@@ -315,7 +315,7 @@ async def test_a_session_that_ended_is_continued_by_its_successor(instance: Inst
 
 
 async def test_a_key_gets_only_what_it_could_read_itself(instance: Instance) -> None:
-    """D-93: the route needs sessions.write; memories, tasks and the hand-off need the scopes of their own routes."""
+    """The route needs sessions.write; memories, tasks and the hand-off need the scopes of their own routes."""
     await instance.agent.remember(TUESDAY, project="web")
     await make_plan(instance, "Move the billing release", project="web")
     await start(instance.agent, "c0")
@@ -345,7 +345,7 @@ async def test_a_key_gets_only_what_it_could_read_itself(instance: Instance) -> 
 
 
 async def test_agents_and_allow_lists_are_those_of_recall(instance: Instance) -> None:
-    """D-23, D-43: another agent's own memories, and projects outside the key's list, are not shown; such a session is not recorded."""
+    """Another agent's own memories, and projects outside the key's list, are not shown; such a session is not recorded."""
     kim = await instance.agent_key(agent_id="kim")
     lee = await instance.agent_key(agent_id="lee", restrictions=KeyRestrictions(projects=frozenset({"web"})))
     await kim.remember(TUESDAY, project="web", memory_scope="agent")
@@ -366,7 +366,7 @@ async def test_agents_and_allow_lists_are_those_of_recall(instance: Instance) ->
 
 
 async def test_two_tenants_share_nothing(instance: Instance) -> None:
-    """Spec 2.8: the same session id, project and prompt in another workspace read and change nothing here."""
+    """The same session id, project and prompt in another workspace read and change nothing here."""
     kim = instance.agent
     other = await instance.agent_key(workspace_id=await instance.workspace("other"))
     await kim.remember(TUESDAY, project="web")
@@ -387,7 +387,7 @@ async def test_two_tenants_share_nothing(instance: Instance) -> None:
 
 
 async def test_unknown_clients_and_events_are_named(instance: Instance) -> None:
-    """D-10: a wrong set-up is an error that names the value; it is not hidden as an outage."""
+    """A wrong set-up is an error that names the value; it is not hidden as an outage."""
     for path, message in (
         ("/api/agent/hooks/emacs/stop", "There is no client 'emacs' of hooks; use claude-code, codex, vscode, cursor, gemini, qwen-code."),
         (f"{CODE}/pre-tool-use", "There is no event 'pre-tool-use' of hooks; use session-start, prompt, stop, end."),
@@ -403,7 +403,7 @@ async def test_unknown_clients_and_events_are_named(instance: Instance) -> None:
 
 @pytest.mark.parametrize("escape", [r"\u0000", r"\ud83d", r"\udE00", r"\uD83d\ud83d"])
 async def test_a_text_that_no_store_takes_loses_only_that_character(instance: Instance, escape: str) -> None:
-    """D-93: a message cut within an emoji, or with NUL from a terminal, is recorded; whole pairs and escaped backslashes stay."""
+    """A message cut within an emoji, or with NUL from a terminal, is recorded; whole pairs and escaped backslashes stay."""
     kim = instance.agent
     await start(kim, "c1")
     for event, field, text in (("prompt", "prompt", QUESTION), ("stop", "last_assistant_message", "Done.")):
@@ -416,7 +416,7 @@ async def test_a_text_that_no_store_takes_loses_only_that_character(instance: In
 
 
 async def test_hooks_that_the_operator_switched_off_do_nothing(settings: Settings) -> None:
-    """Issue 21: ROOKERY_HOOKS=off. The route answers with nothing and records nothing."""
+    """ROOKERY_HOOKS=off. The route answers with nothing and records nothing."""
     settings_off = Settings(**{name: getattr(settings, name) for name in settings.__dataclass_fields__ if name != "hooks"}, hooks=False)
     async with run_instance(settings_off) as instance:
         assert await start(instance.agent, "c1") == {}
@@ -425,7 +425,7 @@ async def test_hooks_that_the_operator_switched_off_do_nothing(settings: Setting
 
 
 async def test_old_records_of_hooks_are_deleted(clocked_instance: Instance, clock: FakeClock) -> None:
-    """D-93: what hooks keep to find doubles is deleted 30 days later; the sessions with their events stay."""
+    """The records by which hooks find doubles are deleted 30 days later; the sessions with their events stay."""
     kim = clocked_instance.agent
     await start(kim, "c1")
     await stop(kim, "c1", "Done.")
@@ -496,7 +496,7 @@ def make_hooks(
 
 @pytest.mark.parametrize("error", [EngineUnavailable("vectors", "down"), RuntimeError("a bug")])
 async def test_a_failing_engine_costs_the_agent_its_memories(instance: Instance, error: Exception) -> None:
-    """Issue 21: an empty answer if the server fails. A failing engine costs the memories."""
+    """An empty answer if the server fails. A failing engine costs the memories."""
     caller, web = make_caller(workspace_id=instance.workspace_id), HookProject(project="web", branch="billing")
     await start(instance.agent, "c0")
     await stop(instance.agent, "c0", "The cache is warm.")
@@ -512,7 +512,7 @@ async def test_a_failing_engine_costs_the_agent_its_memories(instance: Instance,
 
 
 async def test_an_engine_without_answer_costs_the_agent_at_most_the_deadline(instance: Instance) -> None:
-    """Issue 21: then a prompt gets an empty answer, and the start of a session gets what does not need the memories."""
+    """Then a prompt gets an empty answer, and the start of a session gets what does not need the memories."""
     caller, web = make_caller(workspace_id=instance.workspace_id), HookProject(project="web", branch="billing")
     await start(instance.agent, "c0")
     await stop(instance.agent, "c0", "The cache is warm.")
@@ -532,7 +532,7 @@ async def test_an_engine_without_answer_costs_the_agent_at_most_the_deadline(ins
 
 
 async def test_nothing_is_recorded_on_a_full_disk(instance: Instance) -> None:
-    """D-17: a nearly full disk takes no records of hooks, and the agent is not disturbed."""
+    """A nearly full disk takes no records of hooks, and the agent is not disturbed."""
     caller = make_caller(workspace_id=instance.workspace_id)
     hooks = make_hooks(instance, disk=FullDisk())
     call = HookCall(client="codex", event="stop", session_id="c1", message="Done.")
@@ -555,7 +555,7 @@ class BrokenGuard:
 
 
 async def test_a_record_store_that_is_down_is_an_empty_answer(instance: Instance, tmp_path: Path) -> None:
-    """Issue 21: always 200 with an empty answer if the server fails, also while no key can be checked; a wrong key keeps its 401."""
+    """Always 200 with an empty answer if the server fails, also while no key can be checked; a wrong key keeps its 401."""
     caller = make_caller(workspace_id=instance.workspace_id)
     missing_db = open_database("embedded:", data_dir=tmp_path / "missing")
     hooks = make_hooks(instance, db=missing_db)

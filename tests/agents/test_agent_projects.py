@@ -1,4 +1,4 @@
-"""The project in which an agent works: by its repository, and for tools that name none (D-92, D-93)."""
+"""The project in which an agent works: by its repository, and for tools that name none."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def call_over_mcp(caller: Caller, tool: str, arguments: Json, meta: Json |
 
 
 async def test_nothing_of_a_repository_reaches_another_of_its_name(instance: Instance) -> None:
-    """M15: last messages, hand-offs, memories and tasks of acme/api are in no text for globex/api; a clone and a fork get them."""
+    """Last messages, hand-offs, memories and tasks of acme/api are in no text for globex/api; a clone and a fork get them."""
     kim = instance.agent
     await kim.remember(ANSWER, project="api")
     await make_plan(instance, "Move the database of Wieland", project="api")
@@ -92,7 +92,7 @@ async def test_nothing_of_a_repository_reaches_another_of_its_name(instance: Ins
 
 
 async def test_memories_of_another_org_reach_no_repository_without_one(instance: Instance) -> None:
-    """M15: an org in one of two repositories of a name, and a memory that is shared in an org."""
+    """An org in one of two repositories of a name, and a memory that is shared in an org."""
     kim = instance.agent
     assert await find_project(kim, "a1", query_of("acme/api", org="acme")) == "api"
     await kim.remember(ANSWER, project="api", org="acme")
@@ -103,7 +103,7 @@ async def test_memories_of_another_org_reach_no_repository_without_one(instance:
 
 
 async def test_a_repository_keeps_its_project_when_its_remotes_change(instance: Instance) -> None:
-    """M15: the first remote, and an upstream; another repository in the same folder later is another one."""
+    """The first remote, and an upstream; another repository in the same folder later is another one."""
     kim = instance.agent
     assert await find_project(kim, "c1", folder_query("/w/api")) == "api"
     assert await find_project(kim, "c2", query_of("kim/api", folder="/w/api")) == "api"
@@ -116,7 +116,7 @@ async def test_a_repository_keeps_its_project_when_its_remotes_change(instance: 
 
 
 async def test_the_file_of_a_repository_wins(instance: Instance) -> None:
-    """M15: a name in `.rookery.toml` stays as it is, joins a project of that name, and is left alone by repositories without a file."""
+    """A name in `.rookery.toml` stays as it is, joins a project of that name, and is left alone by repositories without a file."""
     kim = instance.agent
     assert await find_project(kim, "c1", query_of("acme/x").replace("project=x", "project=api") + "&is_named=true") == "api"
     assert await find_project(kim, "c2", query_of("globex/api")) == "globex/api"
@@ -125,7 +125,7 @@ async def test_the_file_of_a_repository_wins(instance: Instance) -> None:
 
 
 async def test_what_is_stored_under_the_plain_name_stays_found(instance: Instance) -> None:
-    """M15: memories and sessions from before belong to the one repository of the name; clients that send no id see them as before."""
+    """Memories and sessions from before belong to the one repository of the name; clients that send no id see them as before."""
     kim = instance.agent
     await start(kim, "old", query="project=api")
     await stop(kim, "old", "The port is written down.")
@@ -137,7 +137,7 @@ async def test_what_is_stored_under_the_plain_name_stays_found(instance: Instanc
 
 
 async def test_two_repositories_that_start_at_once_get_two_names(instance: Instance) -> None:
-    """M15: the name is claimed in one statement."""
+    """The name is claimed in one statement."""
     kim = instance.agent
     queries = [query_of(f"owner{number}/api") for number in range(6)]
     await asyncio.gather(*(start(kim, f"c{number}", query=query) for number, query in enumerate(queries)))
@@ -207,7 +207,7 @@ async def test_a_request_over_http_that_names_a_session_stores_in_its_project(in
 
 
 async def test_a_prompt_of_any_length_is_answered_over_http(instance: Instance) -> None:
-    """Issue 33: clients that send events over HTTP themselves do not shorten them."""
+    """Clients that send events over HTTP themselves do not shorten them."""
     kim = instance.agent
     await start(kim, "c1", query=query_of("acme/shop"))
     await call_tool(kim, "brain", "remember", content=ANSWER, type="convention")

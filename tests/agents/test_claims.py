@@ -1,4 +1,4 @@
-"""Leases of tasks over HTTP: one agent at a time works on a task, as long as it sends heartbeats (D-61)."""
+"""Leases of tasks over HTTP: one agent at a time works on a task, as long as it sends heartbeats."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.conftest import Caller, FakeClock, Instance, Settings, eventually
 
 
 async def test_a_task_is_claimed_once(instance: Instance) -> None:
-    """D-61: the second claimant gets the holder and the end of the lease. Only the first one gets the token."""
+    """The second claimant gets the holder and the end of the lease. Only the first one gets the token."""
     plan = await make_plan(instance.agent, phase("A", "a"))
     path = f"/tasks/{tasks_of(plan)['a']['id']}"
     other = await instance.agent_key()
@@ -36,7 +36,7 @@ def holder_of(task: Json) -> object:
 
 
 async def test_the_best_ready_task_comes_first(instance: Instance) -> None:
-    """D-61: by priority, then the oldest plan, then in order. Blocked tasks and tasks of drafts are skipped."""
+    """By priority, then the oldest plan, then in order. Blocked tasks and tasks of drafts are skipped."""
     await make_plan(instance.agent, phase("A", "a1", task("a2", priority=0, depends_on=["a1"]), task("a3", priority=1)), title="Old")
     await make_plan(instance.agent, phase("B", task("b1", priority=1)), phase("C", task("c1", priority=0), depends_on=["B"]), title="New")
     await make_plan(instance.agent, phase("D", task("d1", priority=0)), title="Draft", status="draft")
@@ -52,7 +52,7 @@ async def test_the_best_ready_task_comes_first(instance: Instance) -> None:
 
 
 async def test_ready_tasks_are_listed_in_the_order_of_claims(instance: Instance) -> None:
-    """D-65: GET /tasks?state=ready lists what claim-next chooses from. A blocked task shows what it waits for."""
+    """GET /tasks?state=ready lists what claim-next chooses from. A blocked task shows what it waits for."""
     plan = await make_plan(
         instance.agent,
         phase("A", "a1", task("a2", priority=0), task("a3", depends_on=["a1"])),
@@ -72,7 +72,7 @@ async def test_ready_tasks_are_listed_in_the_order_of_claims(instance: Instance)
 
 
 async def test_an_empty_claim_has_a_reason_and_a_time_to_retry(instance: Instance) -> None:
-    """D-61: 204 with X-Reason and Retry-After: claimed by others, blocked by a failed task, paused, done."""
+    """204 with X-Reason and Retry-After: claimed by others, blocked by a failed task, paused, done."""
     plan = await make_plan(instance.agent, phase("A", "a", task("b", depends_on=["a"])))
 
     async def claim_reason(**fields: object) -> tuple[str, bool]:
@@ -94,7 +94,7 @@ async def test_an_empty_claim_has_a_reason_and_a_time_to_retry(instance: Instanc
 
 
 async def test_an_expired_lease_releases_the_task(clocked_instance: Instance, clock: FakeClock) -> None:
-    """D-61: an expired lease is invalid for every reader; the old token fails; a new claim raises `attempts`."""
+    """An expired lease is invalid for every reader; the old token fails; a new claim raises `attempts`."""
     plan = await make_plan(clocked_instance.agent, phase("A", "a"))
     path = f"/tasks/{tasks_of(plan)['a']['id']}"
     first = await claim(clocked_instance.agent, tasks_of(plan)["a"]["id"], ttl_s=60)
@@ -115,7 +115,7 @@ async def test_an_expired_lease_releases_the_task(clocked_instance: Instance, cl
 
 
 async def test_heartbeats_keep_a_lease(clocked_instance: Instance, clock: FakeClock) -> None:
-    """D-61, D-27: each heartbeat renews the lease, does not count for the rate limit, and writes no event."""
+    """Each heartbeat renews the lease, does not count for the rate limit, and writes no event."""
     plan = await make_plan(clocked_instance.agent, phase("A", "a"))
     claimed_task = await claim(clocked_instance.agent, tasks_of(plan)["a"]["id"], ttl_s=60)
     for _ in range(3):
@@ -132,7 +132,7 @@ async def test_heartbeats_keep_a_lease(clocked_instance: Instance, clock: FakeCl
 
 
 async def test_a_concurrent_change_does_not_shorten_a_lease(instance: Instance) -> None:
-    """D-61: the lease ends when the heartbeat's response says, even if the task is edited meanwhile."""
+    """The lease ends when the heartbeat's response says, even if the task is edited meanwhile."""
     plan = await make_plan(instance.agent, phase("A", "a"))
     claimed_task = await claim(instance.agent, tasks_of(plan)["a"]["id"])
     path = f"/api/agent/tasks/{claimed_task['id']}"
@@ -148,7 +148,7 @@ async def test_a_concurrent_change_does_not_shorten_a_lease(instance: Instance) 
 
 
 async def test_a_task_that_outlives_five_claimants_fails(clocked_instance: Instance, clock: FakeClock) -> None:
-    """D-61: after more than five expired leases the task fails, with an error, and cannot be claimed until it is reset."""
+    """After more than five expired leases the task fails, with an error, and cannot be claimed until it is reset."""
     plan = await make_plan(clocked_instance.agent, phase("A", "a"))
     path = f"/tasks/{tasks_of(plan)['a']['id']}"
     for attempt in range(MAX_TASK_ATTEMPTS + 1):
@@ -168,7 +168,7 @@ async def test_a_task_that_outlives_five_claimants_fails(clocked_instance: Insta
 
 
 async def test_expired_leases_are_released_without_a_request(clocked_instance: Instance, clock: FakeClock) -> None:
-    """D-61: the periodic task records an expired lease once, and not in archived plans."""
+    """The periodic task records an expired lease once, and not in archived plans."""
     await make_plan(clocked_instance.agent, phase("A", "a"), title="One")
     await make_plan(clocked_instance.agent, phase("A", "a"), title="Two")
     for slug in ("one", "two"):
@@ -185,7 +185,7 @@ async def test_expired_leases_are_released_without_a_request(clocked_instance: I
 
 
 async def test_only_a_claim_creates_a_lease(instance: Instance) -> None:
-    """D-61, notes: setting a status creates no lease. A claimed task is changed by its holder, or with force, which is recorded."""
+    """Notes: setting a status creates no lease. A claimed task is changed by its holder, or with force, which is recorded."""
     plan = await make_plan(instance.agent, phase("A", "a", "b"))
     first_path, second_path = (f"/api/agent/tasks/{tasks_of(plan)[name]['id']}" for name in "ab")
     started = (await instance.agent.send("PATCH", first_path, {"status": "in_progress"})).json()
@@ -204,7 +204,7 @@ async def test_only_a_claim_creates_a_lease(instance: Instance) -> None:
 
 
 async def test_ending_a_lease_needs_its_token_or_force(instance: Instance) -> None:
-    """D-61: 422 without either, 409 with another token. A forced end is recorded."""
+    """422 without either, 409 with another token. A forced end is recorded."""
     plan = await make_plan(instance.agent, phase("A", "a"))
     claimed_task = await claim(instance.agent, tasks_of(plan)["a"]["id"])
     path = f"/api/agent/tasks/{claimed_task['id']}"
@@ -226,7 +226,7 @@ async def test_ending_a_lease_needs_its_token_or_force(instance: Instance) -> No
 
 
 async def test_completing_can_claim_the_next_task(instance: Instance) -> None:
-    """D-61: complete with `claim_next` claims the best ready task of the same plan, or returns the reason why no task is ready."""
+    """Complete with `claim_next` claims the best ready task of the same plan, or returns the reason why no task is ready."""
     plan = await make_plan(instance.agent, phase("A", "a", task("b", depends_on=["a"])))
     await make_plan(instance.agent, phase("A", task("c", priority=0)), title="Another")
     first = await complete(instance.agent, await claim(instance.agent, tasks_of(plan)["a"]["id"]), claim_next=True, ttl_s=60)
@@ -239,7 +239,7 @@ async def test_completing_can_claim_the_next_task(instance: Instance) -> None:
 
 @pytest.mark.parametrize("claimants", [32])
 async def test_many_claimants_get_each_task_once(instance: Instance, claimants: int) -> None:
-    """Issue, D-61: 32 claimants on 100 tasks: each task is claimed exactly once, on every database."""
+    """32 claimants on 100 tasks: each task is claimed exactly once, on every database."""
     await make_plan(instance.agent, *(phase(f"P{number}", *(f"t{number}.{index}" for index in range(20))) for number in range(5)))
     caller, task_ids = await instance.agent_key(rate_limit=100_000), list[object]()
 
@@ -255,7 +255,7 @@ async def test_many_claimants_get_each_task_once(instance: Instance, claimants: 
 
 
 async def test_claimants_of_two_servers_share_no_task(instance: Instance, settings: Settings) -> None:
-    """D-01, D-61: two processes on one record store. Each has its own writer, so only the store can prevent a double claim."""
+    """Two processes on one record store. Each has its own writer, so only the store can prevent a double claim."""
     other_platform = build_platform(settings)
     await other_platform.start()
     try:
@@ -276,7 +276,7 @@ async def test_claimants_of_two_servers_share_no_task(instance: Instance, settin
 
 
 async def test_concurrent_claims_of_one_task_succeed_once(instance: Instance) -> None:
-    """D-61: one atomic statement: of twenty claims of the same task by its id, one succeeds."""
+    """One atomic statement: of twenty claims of the same task by its id, one succeeds."""
     plan = await make_plan(instance.agent, phase("A", "a"))
     responses = await asyncio.gather(*(instance.agent.post(f"/api/agent/tasks/{tasks_of(plan)['a']['id']}/claim") for _ in range(20)))
 
@@ -284,7 +284,7 @@ async def test_concurrent_claims_of_one_task_succeed_once(instance: Instance) ->
 
 
 async def test_a_waiting_claim_gets_the_task_that_becomes_ready(instance: Instance) -> None:
-    """D-61, wait_s: a new task, one whose dependency is completed, or one that is released. The caller need not poll."""
+    """wait_s: a new task, one whose dependency is completed, or one that is released. The caller need not poll."""
     plan = await make_plan(instance.agent, phase("A", "a", task("b", depends_on=["a"])))
     claimed_task = await claim(instance.agent, tasks_of(plan)["a"]["id"])
     pending_claim = asyncio.create_task(instance.agent.post("/api/agent/tasks/claim-next", {"plan": "move-house", "wait_s": 30}))
@@ -296,7 +296,7 @@ async def test_a_waiting_claim_gets_the_task_that_becomes_ready(instance: Instan
 
 
 async def test_a_cancelled_waiting_claim_claims_nothing(instance: Instance) -> None:
-    """D-61: a disconnected caller does not get a task that becomes ready later."""
+    """A disconnected caller does not get a task that becomes ready later."""
     plan = await make_plan(instance.agent, phase("A", "a", task("b", depends_on=["a"])))
     claimed_task = await claim(instance.agent, tasks_of(plan)["a"]["id"])
     pending_claim = asyncio.create_task(instance.agent.post("/api/agent/tasks/claim-next", {"wait_s": 30}))
@@ -310,7 +310,7 @@ async def test_a_cancelled_waiting_claim_claims_nothing(instance: Instance) -> N
 
 
 async def test_stopping_the_server_ends_waiting_claims(instance: Instance) -> None:
-    """D-61: a server that stops does not wait for waiting claims."""
+    """A server that stops does not wait for waiting claims."""
     await make_plan(instance.agent, phase("A", task("a"), task("b", depends_on=["a"])))
     assert await claim_next(instance.agent) is not None
     pending_claim = asyncio.create_task(instance.agent.post("/api/agent/tasks/claim-next", {"wait_s": 30}))
@@ -321,7 +321,7 @@ async def test_stopping_the_server_ends_waiting_claims(instance: Instance) -> No
 
 
 async def test_a_claim_repeated_with_its_key_returns_the_same_task(instance: Instance) -> None:
-    """D-14, D-61: after a lost response, the same Idempotency-Key returns the same task and token."""
+    """After a lost response, the same Idempotency-Key returns the same task and token."""
     await make_plan(instance.agent, phase("A", "a", "b"))
     header = {"Idempotency-Key": "claim 1"}
     first, repeated = [await instance.agent.post("/api/agent/tasks/claim-next", {"plan": "move-house"}, **header) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Claims and results of tasks while connections to the record store break: what a client does, and what it can rely on (issue 20)."""
+"""Claims and results of tasks while connections to the record store break: what a client does, and what it can rely on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims in a session: the plan they choose from, the credential they need, and how a session is handed off (D-61, D-62)."""
+"""Claims in a session: the plan they choose from, the credential they need, and how a session is handed off."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def _call(by: Caller, tool: str, **arguments: object) -> Json:
 
 
 async def test_claim_next_in_a_session_takes_tasks_of_its_plan(instance: Instance) -> None:
-    """Issue 14: the session's plan is the default of claim-next, over HTTP and MCP; D-61."""
+    """The session's plan is the default of claim-next, over HTTP and MCP."""
     await make_plan(instance.agent, phase("Old", "foreign 1", "foreign 2", "foreign 3"), title="Older plan")
     await make_plan(instance.agent, phase("New", "mine 1", "mine 2", "mine 3"), title="Newsletter")
     session = await start_session_id(instance.agent, plan="newsletter")
@@ -40,7 +40,7 @@ async def test_claim_next_in_a_session_takes_tasks_of_its_plan(instance: Instanc
 
 
 async def test_claim_next_takes_tasks_of_any_plan_on_request(instance: Instance) -> None:
-    """Issue 14: null or `any` as the plan, or a session without a plan, means any active plan; D-61."""
+    """Null or `any` as the plan, or a session without a plan, means any active plan."""
     await make_plan(instance.agent, phase("Old", "a", "b", "c", "d"), title="Older plan")
     await make_plan(instance.agent, phase("New", "mine"), title="Newsletter")
     session, without_plan = await start_session_id(instance.agent, plan="newsletter"), await start_session_id(instance.agent)
@@ -56,7 +56,7 @@ async def test_claim_next_takes_tasks_of_any_plan_on_request(instance: Instance)
 
 
 async def test_a_session_activates_its_draft_and_other_claims_get_its_name(instance: Instance) -> None:
-    """Issue 14: a draft stays a draft until a claim names it. Without a plan, claim-next returns which draft has tasks; D-60, D-61."""
+    """A draft stays a draft until a claim names it. Without a plan, claim-next returns which draft has tasks."""
     draft = parse_body(await instance.agent.post("/api/agent/plans", {"title": "Newsletter", "phases": [phase("One", "write it")]}), 201)
     assert draft["status"] == "draft"
     empty = await instance.agent.post(f"{TASKS}/claim-next", {})
@@ -72,7 +72,7 @@ async def test_a_session_activates_its_draft_and_other_claims_get_its_name(insta
 
 
 async def test_a_claim_accepts_its_session_as_credential(instance: Instance) -> None:
-    """Issue 14: heartbeat, release, fail and complete accept the session of the claim instead of the token; D-61."""
+    """Heartbeat, release, fail and complete accept the session of the claim instead of the token."""
     await make_plan(instance.agent, phase("One", "a", "b"), title="Newsletter")
     session = await start_session_id(instance.agent, plan="newsletter")
     claimed_task = await claim_next(instance.agent, session_id=session)
@@ -91,7 +91,7 @@ async def test_a_claim_accepts_its_session_as_credential(instance: Instance) -> 
 
 
 async def test_another_session_is_no_credential(instance: Instance) -> None:
-    """Issue 14: a session of another agent, or one that did not claim the task, ends no lease; D-61."""
+    """A session of another agent, or one that did not claim the task, ends no lease."""
     plan = await make_plan(instance.agent, phase("One", "a"), title="Newsletter")
     own_session, other_session = await start_session_id(instance.agent, plan="newsletter"), await start_session_id(instance.agent)
     other_agent = await instance.agent_key("phases.write", "sessions.write", agent_id="stranger")
@@ -107,7 +107,7 @@ async def test_another_session_is_no_credential(instance: Instance) -> None:
 
 
 async def test_a_wrong_token_and_an_expired_lease_have_different_messages(clocked_instance: Instance, clock: FakeClock) -> None:
-    """Issue 14: a token of another claim does not get `your lease has ended` from any action. The code stays lease_lost; D-61."""
+    """A token of another claim does not get `your lease has ended` from any action. The code stays lease_lost."""
     plan = await make_plan(clocked_instance.agent, phase("One", "a", "b"), title="Newsletter")
     first, second = [await claim(clocked_instance.agent, tasks_of(plan)[name]["id"], ttl_s=600) for name in ("a", "b")]
     path = f"{TASKS}/{first['id']}"
@@ -125,7 +125,7 @@ async def test_a_wrong_token_and_an_expired_lease_have_different_messages(clocke
 
 
 async def test_an_empty_handoff_is_rejected(instance: Instance) -> None:
-    """Issue 14: a hand-off without content is 422, at the end and in a change; D-62."""
+    """A hand-off without content is 422, at the end and in a change."""
     session = await start_session_id(instance.agent)
     for handoff in cast("list[object]", [{}, "", "  ", {"summary": " "}, {"completed": []}, {"refs": []}]):
         for response in (
@@ -138,7 +138,7 @@ async def test_an_empty_handoff_is_rejected(instance: Instance) -> None:
 
 
 async def test_a_text_is_a_handoff_with_a_summary(instance: Instance) -> None:
-    """Issue 14: a text as `handoff` becomes its summary, and `refs: []` stays empty; D-62."""
+    """A text as `handoff` becomes its summary, and `refs: []` stays empty."""
     session, other_session = await start_session_id(instance.agent), await start_session_id(instance.agent)
     handed_off = await end_session(instance.agent, session, handoff="The kettle is on.")
     assert (handed_off["status"], cast("Json", handed_off["handoff"])["summary"]) == ("handed_off", "The kettle is on.")
@@ -146,7 +146,7 @@ async def test_a_text_is_a_handoff_with_a_summary(instance: Instance) -> None:
 
 
 async def test_a_different_second_end_is_rejected(instance: Instance) -> None:
-    """Issue 14: the same end again changes nothing. Another hand-off or summary is 409 session_ended, and no content is lost; D-62."""
+    """The same end again changes nothing. Another hand-off or summary is 409 session_ended, and no content is lost."""
     session = await start_session_id(instance.agent)
     first = await end_session(instance.agent, session, handoff={"summary": "hi"}, summary="done")
     assert await end_session(instance.agent, session, handoff="hi") == first
@@ -156,7 +156,7 @@ async def test_a_different_second_end_is_rejected(instance: Instance) -> None:
 
 
 async def test_release_fail_and_end_are_replayed_by_their_key(instance: Instance) -> None:
-    """Issue 14: with an Idempotency-Key the same release, failure or end is replayed, as complete is; D-14."""
+    """With an Idempotency-Key the same release, failure or end is replayed, as complete is."""
     plan = await make_plan(instance.agent, phase("One", "a", "b"), title="Newsletter")
     session = str(cast("Json", (await start_session(instance.agent))["session"])["id"])
     verbs: list[tuple[str, Json]] = [("release", {}), ("fail", {"error": "no ink"}), ("complete", {})]

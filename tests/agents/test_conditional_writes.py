@@ -1,4 +1,4 @@
-"""If-Match on every route of agent work that writes. The routes come from the application's own table (D-64)."""
+"""If-Match on every route of agent work that writes. The routes come from the application's own table."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def _state(instance: Instance, names: Mapping[str, str]) -> list[object]:
 
 
 async def test_every_writing_route_rejects_an_unknown_version(instance: Instance) -> None:
-    """Issue 14: If-Match with an unknown ETag is 412 at each route that writes, and nothing changes; D-64."""
+    """If-Match with an unknown ETag is 412 at each route that writes, and nothing changes."""
     names = await _resources(instance)
     state_before = await _state(instance, names)
     for endpoint in _writes(instance):
@@ -82,7 +82,7 @@ async def test_every_writing_route_rejects_an_unknown_version(instance: Instance
 
 
 async def test_if_match_with_the_current_version_succeeds(instance: Instance) -> None:
-    """Issue 14: claim, complete, end and the other actions accept the ETag from GET of the same resource; D-64."""
+    """Claim, complete, end and the other actions accept the ETag from GET of the same resource."""
     names = await _resources(instance)
     task, session = f"{PREFIX}/tasks/{names['{task}']}", f"{PREFIX}/sessions/{names['{session_id}']}"
 
@@ -103,7 +103,7 @@ async def test_if_match_with_the_current_version_succeeds(instance: Instance) ->
 
 
 def test_a_writing_route_without_if_match_support_prevents_the_start() -> None:
-    """Issue 14: a new route of the domain that writes must declare that it supports If-Match; D-64."""
+    """A new route of the domain that writes must declare that it supports If-Match."""
 
     async def write(plan: str) -> None:
         assert plan

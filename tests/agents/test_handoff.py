@@ -1,4 +1,4 @@
-"""Hand-offs: a session's hand-off is offered to later sessions until one of them takes it (D-62)."""
+"""Hand-offs: a session's hand-off is offered to later sessions until one of them takes it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def hand_off(caller: Caller, plan: str, agent_id: str = "kim") -> str:
 
 
 async def test_a_hand_off_is_offered_to_each_session_on_the_plan(clocked_instance: Instance, clock: FakeClock) -> None:
-    """D-62: with its age, and to no session on another plan."""
+    """With its age, and to no session on another plan."""
     plan, other_plan = await make_plan(clocked_instance), await make_plan(clocked_instance)
     writer = await hand_off(clocked_instance.admin, plan)
     clock.advance(minutes=5)
@@ -63,7 +63,7 @@ async def test_a_hand_off_is_offered_to_each_session_on_the_plan(clocked_instanc
 
 
 async def test_an_acknowledged_hand_off_is_no_longer_offered(instance: Instance) -> None:
-    """D-62: the writer's session shows which session took it and how. Only an offered hand-off can be acknowledged."""
+    """The writer's session shows which session took it and how. Only an offered hand-off can be acknowledged."""
     for outcome in ("loaded", "ignored_stale"):
         plan = await make_plan(instance)
         earlier_session = await start_session_id(instance.admin, plan=plan, agent_id="early")
@@ -81,7 +81,7 @@ async def test_an_acknowledged_hand_off_is_no_longer_offered(instance: Instance)
 
 
 async def test_completing_a_task_takes_the_hand_off(instance: Instance) -> None:
-    """D-62: the hand-off is offered until a session completes a task."""
+    """The hand-off is offered until a session completes a task."""
     plan = await make_plan(instance, "first", "second")
     writer = await hand_off(instance.admin, plan)
     reader, _ = await start_with_offer(instance.admin, plan, agent_id="lee")
@@ -98,7 +98,7 @@ async def test_completing_a_task_takes_the_hand_off(instance: Instance) -> None:
 
 
 async def test_a_forced_completion_does_not_take_the_hand_off(instance: Instance) -> None:
-    """D-61, D-62: a forced completion is outside a session, so the hand-off is still offered."""
+    """A forced completion is outside a session, so the hand-off is still offered."""
     plan = await make_plan(instance, "first")
     await hand_off(instance.admin, plan)
     reader, _ = await start_with_offer(instance.admin, plan, agent_id="lee")
@@ -117,7 +117,7 @@ async def test_a_forced_completion_does_not_take_the_hand_off(instance: Instance
 
 
 async def test_writing_a_hand_off_takes_the_previous_one(instance: Instance) -> None:
-    """D-62: later sessions get the new one."""
+    """Later sessions get the new one."""
     plan = await make_plan(instance)
     writer = await hand_off(instance.admin, plan)
     reader, _ = await start_with_offer(instance.admin, plan, agent_id="lee")
@@ -131,7 +131,7 @@ async def test_writing_a_hand_off_takes_the_previous_one(instance: Instance) -> 
 
 
 async def test_a_hand_off_of_an_open_session_survives_a_crash(instance: Instance) -> None:
-    """D-62: an open session may write its hand-off repeatedly; the next session gets the last one."""
+    """An open session may write its hand-off repeatedly; the next session gets the last one."""
     plan = await make_plan(instance)
     open_session = await start_session_id(instance.admin, plan=plan, agent_id="kim")
     for summary in ("Began.", "Schema is there."):
@@ -146,7 +146,7 @@ async def test_a_hand_off_of_an_open_session_survives_a_crash(instance: Instance
 
 
 async def test_a_resumed_session_gets_the_hand_off_of_its_predecessor(instance: Instance) -> None:
-    """D-62: with the checkpoint, also without a plan, and only from that session."""
+    """With the checkpoint, also without a plan, and only from that session."""
     first = await start_session_id(instance.agent)
     await append_event(instance.agent, first, type="checkpoint", state={"step": 1})
     await append_event(instance.agent, first, type="checkpoint", state={"step": 2})
@@ -160,7 +160,7 @@ async def test_a_resumed_session_gets_the_hand_off_of_its_predecessor(instance: 
 
 
 async def test_a_hand_off_of_another_workspace_is_never_offered(instance: Instance) -> None:
-    """Spec 2.8: workspace_id is a hard tenant boundary."""
+    """workspace_id is a hard tenant boundary."""
     plan = await make_plan(instance)
     await hand_off(instance.admin, plan)
     other_workspace = await instance.workspace("other")

@@ -1,4 +1,4 @@
-"""Sessions of coding agents that are compacted, resumed, left and run in parallel (issue 33, D-93)."""
+"""Sessions of coding agents that are compacted, resumed, left and run in parallel."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def open_session(caller: Caller, name: str, *, query: str = "project=web")
 
 
 async def test_each_compaction_and_resume_gives_the_text_and_the_memories_again(clocked_instance: Instance, clock: FakeClock) -> None:
-    """Issue 33: the conversation has lost what was given before, so a start gives it again, and so does the same prompt after it."""
+    """The conversation has lost what was given before, so a start gives it again, and so does the same prompt after it."""
     kim = clocked_instance.agent
     await start(kim, "c0")
     await stop(kim, "c0", "The form is drawn.")
@@ -38,7 +38,7 @@ async def test_each_compaction_and_resume_gives_the_text_and_the_memories_again(
 
 
 async def test_the_same_start_within_seconds_is_a_double(clocked_instance: Instance, clock: FakeClock) -> None:
-    """Issue 33, D-93: two sets of hooks report one compaction; the next one, seconds later and without a prompt, is another event."""
+    """Two sets of hooks report one compaction; the next one, seconds later and without a prompt, is another event."""
     kim = clocked_instance.agent
     await start(kim, "c0")
     await stop(kim, "c0", "The form is drawn.")
@@ -57,7 +57,7 @@ async def test_the_same_start_within_seconds_is_a_double(clocked_instance: Insta
 
 
 async def test_a_session_that_is_left_and_resumed_at_once_gets_its_text(clocked_instance: Instance) -> None:
-    """Issue 33: an exit lies between two starts, so the second one is no double."""
+    """An exit lies between two starts, so the second one is no double."""
     kim = clocked_instance.agent
     await start(kim, "c0")
     await stop(kim, "c0", "The form is drawn.")
@@ -67,7 +67,7 @@ async def test_a_session_that_is_left_and_resumed_at_once_gets_its_text(clocked_
 
 
 async def test_a_repeated_message_and_turn_are_recorded_later(clocked_instance: Instance, clock: FakeClock) -> None:
-    """Issue 33: a client that was started again counts its turns from the first one, and an agent may say the same twice."""
+    """A client that was started again counts its turns from the first one, and an agent may say the same twice."""
     kim = clocked_instance.agent
     await start(kim, "c1")
     for _ in range(2):
@@ -80,7 +80,7 @@ async def test_a_repeated_message_and_turn_are_recorded_later(clocked_instance: 
 
 @pytest.mark.parametrize("count", [1, 40])
 async def test_a_hand_off_is_found_behind_empty_sessions(clocked_instance: Instance, clock: FakeClock, count: int) -> None:
-    """Issue 33: windows that were opened and closed hide nothing, nor do sessions in another org with a project of the same name."""
+    """Windows that were opened and closed hide nothing, nor do sessions in another org with a project of the same name."""
     kim = clocked_instance.agent
     await write_handoff(kim, await open_session(kim, "first", query="project=web&org=acme"), "The backfill is not started.")
     for number in range(count):
@@ -93,7 +93,7 @@ async def test_a_hand_off_is_found_behind_empty_sessions(clocked_instance: Insta
 
 
 async def test_hand_offs_in_parallel_are_all_named(clocked_instance: Instance, clock: FakeClock) -> None:
-    """Issue 33: nobody saw the hand-off of a session in parallel. The newest is shown in full, each other one in a line."""
+    """Nobody saw the hand-off of a session in parallel. The newest is shown in full, each other one in a line."""
     kim = clocked_instance.agent
     sessions = [await open_session(kim, name) for name in ("parser", "printer", "lexer")]
     for session, name in zip(sessions, ("parser", "printer", "lexer"), strict=True):
@@ -113,7 +113,7 @@ async def test_hand_offs_in_parallel_are_all_named(clocked_instance: Instance, c
 
 
 async def test_a_hand_off_written_beside_a_newer_session_comes_before_its_message(clocked_instance: Instance, clock: FakeClock) -> None:
-    """Issue 33: the session that started last could not know the hand-off, so both are shown."""
+    """The session that started last could not know the hand-off, so both are shown."""
     kim = clocked_instance.agent
     older = await open_session(kim, "older")
     clock.advance(seconds=1)
@@ -139,7 +139,7 @@ async def list_memories(caller: Caller, session_id: object) -> list[str]:
 
 
 async def test_a_session_that_is_left_and_resumed_again_and_again_keeps_its_memories(clocked_instance: Instance, clock: FakeClock) -> None:
-    """Issue 33, D-53: an exit ends the session, and its successors find its memories in recall, search, lists and prompts."""
+    """An exit ends the session, and its successors find its memories in recall, search, lists and prompts."""
     kim = clocked_instance.agent
     contents = list[str]()
     for day in range(4):
@@ -164,7 +164,7 @@ async def test_a_session_that_is_left_and_resumed_again_and_again_keeps_its_memo
 
 
 async def test_the_memories_of_a_chain_go_with_its_last_session(clocked_instance: Instance, clock: FakeClock) -> None:
-    """D-53: they stay while a successor works, for longer than seven days too, and go when it completes."""
+    """They stay while a successor works, for longer than seven days too, and go when it completes."""
     kim = clocked_instance.agent
     session = await open_session(kim, "c1")
     await kim.remember("The parser is in src/forms/date.ts.", project="web", memory_scope="session", session_id=session["id"])
@@ -183,7 +183,7 @@ async def test_the_memories_of_a_chain_go_with_its_last_session(clocked_instance
 
 
 async def test_a_session_after_a_hand_off_recalls_the_memories_of_the_one_it_resumes(instance: Instance) -> None:
-    """Issue 33: by the id of the successor, not only by that of the first session; other sessions and workspaces find none."""
+    """By the id of the successor, not only by that of the first session; other sessions and workspaces find none."""
     kim = instance.agent
     first = await open_session(kim, "c1")
     content = "The parser is in src/forms/date.ts."
@@ -205,7 +205,7 @@ LOG = "".join(
 
 @pytest.mark.parametrize("prompt_text", [f"{LOG}\n\n{QUESTION}", f"{QUESTION}\n\n{LOG}", f"{LOG}\n{QUESTION}\n{LOG * 200}"])
 async def test_a_question_beside_a_log_finds_what_the_question_finds(instance: Instance, prompt_text: str) -> None:
-    """Issue 33: at a prompt of any length, and by recall within its limit. The error of a longer query says to send the question alone."""
+    """At a prompt of any length, and by recall within its limit. The error of a longer query says to send the question alone."""
     kim = instance.agent
     for content in ("The kettle of the office needs descaling.", "Gulls nest behind the shed.", "The app logs requests by id.", TUESDAY):
         await kim.remember(content, project="web")

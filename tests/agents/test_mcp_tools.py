@@ -1,4 +1,4 @@
-"""Agent work as tools of the built-in server `agents` (D-92): each has a REST route as its counterpart."""
+"""Agent work as tools of the built-in server `agents`: each has a REST route as its counterpart."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _get_path(value: object, *path: str | int) -> object:
 
 
 async def test_every_tool_has_the_arguments_of_its_route(instance: Instance) -> None:
-    """D-92: no argument that the route does not have, no required one that the route does not require, and a description."""
+    """No argument that the route does not have, no required one that the route does not require, and a description."""
     tools = AgentsApi(instance.rookery.agents).server().tools()
     assert {tool.name for tool in tools} == TOOL_ROUTES.keys()
     for tool in tools:
@@ -107,7 +107,7 @@ async def test_every_tool_has_the_arguments_of_its_route(instance: Instance) -> 
 
 
 async def test_results_are_the_bodies_of_the_routes(instance: Instance) -> None:
-    """D-92: a tool returns exactly the body of the REST response."""
+    """A tool returns exactly the body of the REST response."""
     plan = await _call(instance.agent, "plan_create", **PLAN)
     session_start = await _call(instance.agent, "session_start", agent_type="claude-code", plan="brew-tea")
     session = str(_get_path(session_start, "session", "id"))
@@ -143,7 +143,7 @@ def _without_volatile(response: Json) -> Json:
 
 
 async def test_a_plan_can_be_completed_with_tools_only(instance: Instance) -> None:
-    """D-92, D-61: created, started, claimed, renewed, completed with the next claim, extended, until all tasks are done."""
+    """Created, started, claimed, renewed, completed with the next claim, extended, until all tasks are done."""
     agent = instance.agent
     await _call(agent, "plan_create", **{**PLAN, "status": "draft"})
     await _call(agent, "plan_status", plan="brew-tea", status="active")
@@ -183,7 +183,7 @@ async def test_a_plan_can_be_completed_with_tools_only(instance: Instance) -> No
 
 
 async def test_a_tool_creates_a_plan_from_a_template(instance: Instance) -> None:
-    """D-63, D-92: the plan stores the template, its version and the values. Errors name the variables."""
+    """The plan stores the template, its version and the values. Errors name the variables."""
     template = await _call(instance.agent, "template_show", slug="bug-fix")
     response = (await _send(instance.agent, "plan_from_template", template="bug-fix", variables={"sumary": "No tea"})).json()
     error, error_text = (
@@ -207,7 +207,7 @@ async def test_a_tool_creates_a_plan_from_a_template(instance: Instance) -> None
 
 
 async def test_sessions_are_handed_off_with_tools(instance: Instance) -> None:
-    """D-62, D-92: paused, continued, handed off, resumed, and the hand-off acknowledged."""
+    """Paused, continued, handed off, resumed, and the hand-off acknowledged."""
     agent = instance.agent
     await _call(agent, "plan_create", **PLAN)
     first_session = str(
@@ -229,7 +229,7 @@ async def test_sessions_are_handed_off_with_tools(instance: Instance) -> None:
 
 
 async def test_a_tool_returns_the_error_of_its_route(instance: Instance) -> None:
-    """D-10, D-92: the same codes and fields. The error for a claimed task names its holder."""
+    """The same codes and fields. The error for a claimed task names its holder."""
     plan = await _call(instance.agent, "plan_create", **PLAN)
     task = str(_get_path(plan, "phases", 0, "tasks", 0, "id"))
     await _call(instance.agent, "task_claim", task_id=task)
@@ -252,7 +252,7 @@ async def test_a_tool_returns_the_error_of_its_route(instance: Instance) -> None
 
 
 async def test_an_error_of_a_tool_names_a_tool_and_that_of_its_route_a_route(instance: Instance) -> None:
-    """D-10, D-92: the same error, whose hint a caller of tools can follow."""
+    """The same error, whose hint a caller of tools can follow."""
     agent, tools = instance.agent, {tool.name for tool in AgentsApi(instance.rookery.agents).server().tools()}
     task = str(_get_path(await _call(agent, "plan_create", **PLAN), "phases", 0, "tasks", 0, "id"))
     session = str(_get_path(await _call(agent, "session_start", goal="Tea", agent_type="claude"), "session", "id"))
@@ -271,7 +271,7 @@ async def test_an_error_of_a_tool_names_a_tool_and_that_of_its_route_a_route(ins
 
 
 async def test_each_tool_needs_the_permission_of_its_route(instance: Instance) -> None:
-    """D-92, spec 5.3: without it, the tool is not listed, and a call is 403."""
+    """Without it, the tool is not listed, and a call is 403."""
     reader = await instance.agent_key("mcp:read", "mcp:write", "plans.read")
     listed = (await reader.get("/api/v1/mcp/servers/agents/tools")).json()["tools"]
 
@@ -284,7 +284,7 @@ async def test_each_tool_needs_the_permission_of_its_route(instance: Instance) -
 
 
 async def test_a_tool_cannot_reach_another_tenant(instance: Instance) -> None:
-    """Spec 2.8: a plan of another workspace is not found."""
+    """A plan of another workspace is not found."""
     await _call(instance.agent, "plan_create", **PLAN)
     other_caller = await instance.api_key(workspace_id=await instance.workspace("other"))
     arguments_by_tool: dict[str, Json] = {

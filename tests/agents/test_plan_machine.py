@@ -1,4 +1,4 @@
-"""Random requests on a plan: the server and a model of it always agree (issue 6)."""
+"""Random requests on a plan: the server and a model of it always agree."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ class PlanMachine(RuleBasedStateMachine):
 
 
 def test_random_requests_match_the_model(data_dir: Path) -> None:
-    """D-60, D-61, issue: statuses, leases, attempts and blocked tasks, after any sequence of requests and of time."""
+    """Statuses, leases, attempts and blocked tasks, after any sequence of requests and of time."""
     loop = asyncio.new_event_loop()
     PlanMachine.loop, PlanMachine.db = loop, open_database("embedded:", data_dir=data_dir)
     try:

@@ -17,7 +17,7 @@ from tests.memory.makers import make_caller
 
 
 async def test_a_plan_is_created_with_phases_and_tasks_in_one_request(instance: Instance) -> None:
-    """Spec 1, D-60, D-65: phases and tasks inline, referenced by key, name or position. Both prefixes return the same plan."""
+    """Phases and tasks inline, referenced by key, name or position. Both prefixes return the same plan."""
     plan = await make_plan(
         instance.agent,
         phase("Prepare", "pack", task("label", depends_on=["pack"], priority=0, acceptance_criteria=["every box has a name"]), key="p"),
@@ -49,7 +49,7 @@ async def test_a_plan_is_created_with_phases_and_tasks_in_one_request(instance: 
 
 
 async def test_an_invalid_plan_is_not_stored(instance: Instance) -> None:
-    """D-60, D-10: an unknown dependency, or a cycle, is rejected with its field, and nothing of the plan is stored."""
+    """An unknown dependency, or a cycle, is rejected with its field, and nothing of the plan is stored."""
     invalid_plans = {
         "phases.0.depends_on": [phase("A", depends_on=["nothing"])],
         "phases.0.tasks.0.depends_on": [phase("A", task("a", depends_on=[7]))],
@@ -63,7 +63,7 @@ async def test_an_invalid_plan_is_not_stored(instance: Instance) -> None:
 
 
 async def test_tasks_and_phases_that_block_each_other_are_a_cycle(instance: Instance) -> None:
-    """D-60, issue: a task may not depend on a task of a phase that depends on the first task's phase; also in a later change."""
+    """A task may not depend on a task of a phase that depends on the first task's phase; also in a later change."""
     cyclic_phases = [phase("A", task("a", depends_on=["b"])), phase("B", "b", depends_on=["A"])]
     response = await instance.agent.post("/api/agent/plans", {"title": "No", "phases": cyclic_phases})
     plan = await make_plan(instance.agent, phase("A", "a"), phase("B", "b", depends_on=["A"]))
@@ -81,7 +81,7 @@ async def test_tasks_and_phases_that_block_each_other_are_a_cycle(instance: Inst
 
 
 async def test_a_slug_is_derived_from_the_title_and_unique(instance: Instance) -> None:
-    """D-60: two plans may have the same title, but not the same requested slug. Every workspace has its own slugs."""
+    """Two plans may have the same title, but not the same requested slug. Every workspace has its own slugs."""
     slugs = [(await make_plan(instance.agent, title=title))["slug"] for title in ("Großes Ziel", "Grosses Ziel", "Éclair!", "日本")]
     with_used_slug = await instance.agent.post("/api/agent/plans", {"title": "X", "slug": "plan"})
     other_caller = await instance.agent_key(workspace_id=await instance.workspace("other"))
@@ -92,7 +92,7 @@ async def test_a_slug_is_derived_from_the_title_and_unique(instance: Instance) -
 
 
 async def test_a_phase_is_blocked_until_the_previous_ones_are_done(instance: Instance) -> None:
-    """D-60: starting a blocked phase is 409 with the ids. A phase with only completed tasks unblocks others before it is completed."""
+    """Starting a blocked phase is 409 with the ids. A phase with only completed tasks unblocks others before it is completed."""
     plan = await make_plan(instance.agent, phase("A", "a"), phase("B", "b", depends_on=["A"]), phase("C", depends_on=["B"]))
     phases, tasks = phases_of(plan), tasks_of(plan)
     rejected_start = await instance.agent.send("PATCH", "/api/agent/plans/move-house/phases/2/status", {"status": "in_progress"})
@@ -112,7 +112,7 @@ async def test_a_phase_is_blocked_until_the_previous_ones_are_done(instance: Ins
 
 
 async def test_a_plan_is_completed_with_its_last_phase(instance: Instance) -> None:
-    """D-60: an error names the open phases and tasks. Completing the last phase completes the plan; a forced change is recorded."""
+    """An error names the open phases and tasks. Completing the last phase completes the plan; a forced change is recorded."""
     plan = await make_plan(instance.agent, phase("A", "a"), phase("B"))
     phases = phases_of(plan)
     rejected_completion = await instance.agent.send("PATCH", "/api/agent/plans/move-house/status", {"status": "completed"})
@@ -134,7 +134,7 @@ async def test_a_plan_is_completed_with_its_last_phase(instance: Instance) -> No
 
 
 async def test_an_archived_plan_is_read_only_until_it_is_restored(instance: Instance) -> None:
-    """D-60, D-65: every write is rejected, and nothing changes. Restoring sets the previous status; DELETE archives."""
+    """Every write is rejected, and nothing changes. Restoring sets the previous status; DELETE archives."""
     plan = await make_plan(instance.agent, phase("A", "a", "b"))
     tasks, claimed_task = tasks_of(plan), None
     claimed_task = await claim(instance.agent, tasks["a"]["id"])
@@ -180,7 +180,7 @@ async def test_an_archived_plan_is_read_only_until_it_is_restored(instance: Inst
 
 
 async def test_a_change_of_an_older_version_is_rejected(instance: Instance) -> None:
-    """D-64: If-Match with another ETag is 412 with the current one, for plans, phases and tasks; the current one is accepted."""
+    """If-Match with another ETag is 412 with the current one, for plans, phases and tasks; the current one is accepted."""
     created = await make_plan(instance.agent, phase("A", "a"))
     plan, task_path = "/api/agent/plans/move-house", f"/api/agent/tasks/{tasks_of(created)['a']['id']}"
     for path, body in ((plan, {"title": "Now"}), (f"{plan}/phases/1", {"name": "Now"}), (task_path, {"name": "Now"})):
@@ -202,7 +202,7 @@ async def test_a_change_of_an_older_version_is_rejected(instance: Instance) -> N
 
 
 async def test_repeating_a_change_has_no_effect(instance: Instance) -> None:
-    """D-64: a change to the same values writes nothing: no version, no event."""
+    """A change to the same values writes nothing: no version, no event."""
     await make_plan(instance.agent, phase("A"))
     once = await instance.agent.send("PATCH", "/api/agent/plans/move-house", {"title": "New", "org": "acme"})
     repeated = await instance.agent.send("PATCH", "/api/agent/plans/move-house", {"title": "New", "org": "acme"})
@@ -213,7 +213,7 @@ async def test_repeating_a_change_has_no_effect(instance: Instance) -> None:
 
 
 async def test_phases_are_added_moved_and_deleted_in_order(instance: Instance) -> None:
-    """D-65: positions have no gaps, and a phase may be named by its position. Deleting a phase removes the dependencies on it."""
+    """Positions have no gaps, and a phase may be named by its position. Deleting a phase removes the dependencies on it."""
     await make_plan(instance.agent, phase("A"), phase("B", "b", depends_on=["A"]), phase("C"))
     addition = await instance.agent.post(
         "/api/agent/plans/move-house/phases", {"name": "D", "position": 2, "depends_on": ["A"], "tasks": ["d"]}
@@ -229,7 +229,7 @@ async def test_phases_are_added_moved_and_deleted_in_order(instance: Instance) -
 
 
 async def test_a_phase_keeps_its_checkpoints(instance: Instance) -> None:
-    """D-60, D-65: a phase shows its checkpoints, oldest first, with their agents."""
+    """A phase shows its checkpoints, oldest first, with their agents."""
     await make_plan(instance.agent, phase("A"))
     for note in ("half way", "nearly"):
         response = await instance.agent.post("/api/agent/plans/move-house/phases/1/checkpoints", {"note": note, "context": {"left": 3}})
@@ -243,7 +243,7 @@ async def test_a_phase_keeps_its_checkpoints(instance: Instance) -> None:
 
 
 async def test_every_change_is_an_event_with_its_agent(instance: Instance) -> None:
-    """D-64: numbered without gaps, paged, and readable after a known number."""
+    """Numbered without gaps, paged, and readable after a known number."""
     plan = await make_plan(instance.agent, phase("A", "a"), status="draft")
     await complete(instance.agent, await claim(instance.agent, tasks_of(plan)["a"]["id"]))
     await set_status(instance.agent, "/plans/move-house/phases/1", "completed")
@@ -261,7 +261,7 @@ async def test_every_change_is_an_event_with_its_agent(instance: Instance) -> No
 
 
 async def test_plans_are_listed_newest_first_and_filtered(instance: Instance) -> None:
-    """Spec 4.2, 4.6, D-12: pages; by status, org, project and text, in which no character is a wildcard."""
+    """Pages; by status, org, project and text, in which no character is a wildcard."""
     for title, fields in (("One 100%", {"org": "acme"}), ("Two", {"org": "acme", "project": "web"}), ("Three", {"status": "draft"})):
         await make_plan(instance.agent, phase("A", "a", "b"), title=title, **fields)
 
@@ -283,7 +283,7 @@ async def test_plans_are_listed_newest_first_and_filtered(instance: Instance) ->
 
 
 async def test_a_key_sees_only_plans_of_its_orgs(instance: Instance) -> None:
-    """D-23: the orgs and projects of a key apply to every query, and a key may write only what it can read."""
+    """The orgs and projects of a key apply to every query, and a key may write only what it can read."""
     acme = await instance.agent_key(restrictions=KeyRestrictions(orgs=frozenset({"acme"})))
     other_plan = await make_plan(instance.agent, phase("A", "a"), org="other")
     plan_without_org = await make_plan(instance.agent, phase("A", "a"), title="No org")
@@ -306,7 +306,7 @@ async def test_a_key_sees_only_plans_of_its_orgs(instance: Instance) -> None:
 
 
 async def test_permissions_are_those_of_the_specification(instance: Instance) -> None:
-    """Spec 5.3, D-65: plans.read reads everything, plans.write writes plans, phases.write phases and tasks; none implies another."""
+    """plans.read reads everything, plans.write writes plans, phases.write phases and tasks; none implies another."""
     plan = await make_plan(instance.agent, phase("A", "a"))
     task_path = f"/api/agent/tasks/{tasks_of(plan)['a']['id']}"
     calls: dict[str, list[tuple[str, str, object]]] = {
@@ -328,7 +328,7 @@ async def test_permissions_are_those_of_the_specification(instance: Instance) ->
 
 
 async def test_a_plan_is_shown_as_markdown_and_as_a_graph(instance: Instance) -> None:
-    """D-65: titles are escaped in Markdown; the graph names ready tasks and dependencies."""
+    """Titles are escaped in Markdown; the graph names ready tasks and dependencies."""
     plan = await make_plan(
         instance.agent,
         phase("Pack *all*", "box", task("la[be]l", depends_on=["box"])),
@@ -353,7 +353,7 @@ async def test_a_plan_is_shown_as_markdown_and_as_a_graph(instance: Instance) ->
 
 @pytest.mark.parametrize("include", ["none", "phases", "tasks"])
 async def test_include_selects_the_parts_of_a_plan(instance: Instance, include: str) -> None:
-    """D-65: include reduces the response for a large plan."""
+    """Include reduces the response for a large plan."""
     await make_plan(instance.agent, phase("A", "a"))
     plan = await get_json(instance.agent, f"/plans/move-house?include={include}")
     phases = cast("list[Json] | None", plan["phases"])
@@ -364,7 +364,7 @@ async def test_include_selects_the_parts_of_a_plan(instance: Instance, include: 
 
 
 async def test_plans_have_limits(instance: Instance) -> None:
-    """D-10, D-16: the number of phases and the lengths of texts and metadata are limited; never a 500."""
+    """The number of phases and the lengths of texts and metadata are limited; never a 500."""
     largest = await instance.agent.post("/api/agent/plans", {"title": "Full", "phases": ["p"] * MAX_PHASES_PER_PLAN})
     extra_phase = await instance.agent.post("/api/agent/plans/full/phases", {"name": "more"})
     invalid_plans: list[dict[str, object]] = [

@@ -1,4 +1,4 @@
-"""Request bodies of plans, sessions and templates: accepted, stored and rejected fields (D-60, D-62, D-63)."""
+"""Request bodies of plans, sessions and templates: accepted, stored and rejected fields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Json = dict[str, object]
 
 
 async def test_a_plan_with_only_tasks_has_one_phase(instance: Instance) -> None:
-    """Issue 14: {"title", "tasks"} creates one phase with the tasks, over HTTP and MCP; not together with phases; D-60."""
+    """{"title", "tasks"} creates one phase with the tasks, over HTTP and MCP; not together with phases."""
     body = {"title": "Errands", "tasks": ["buy tea", {"name": "brew it", "depends_on": ["buy tea"]}]}
     plan = parse_body(await instance.agent.post(PLANS, body), 201)
     assert list(phases_of(plan)) == ["Tasks"]
@@ -31,7 +31,7 @@ async def test_a_plan_with_only_tasks_has_one_phase(instance: Instance) -> None:
 
 
 async def test_null_clears_optional_fields_and_is_rejected_for_others(instance: Instance) -> None:
-    """Issue 14: in a PATCH null clears a field, or is 422 with its name; it is never ignored; D-10."""
+    """In a PATCH null clears a field, or is 422 with its name; it is never ignored."""
     plan = await make_plan(instance.agent, phase("One", "a"), description="d", metadata={"a": 1}, org="acme")
     ids = {"plan": f"/plans/{plan['slug']}", "phase": f"/plans/{plan['slug']}/phases/1", "task": f"/tasks/{tasks_of(plan)['a']['id']}"}
     session = f"/sessions/{await start_session_id(instance.agent, goal='g', context={'a': 1})}"
@@ -57,7 +57,7 @@ async def test_null_clears_optional_fields_and_is_rejected_for_others(instance: 
 
 
 async def test_a_reason_can_be_added_later(instance: Instance) -> None:
-    """Issue 14: the reason of a hold, a failure or an archived plan may be set or changed later; D-60."""
+    """The reason of a hold, a failure or an archived plan may be set or changed later."""
     plan = await make_plan(instance.agent, phase("One", "a", "b"), phase("Two", "c"))
     slug, task, failed_task = plan["slug"], tasks_of(plan)["a"]["id"], tasks_of(plan)["b"]["id"]
     for path, status, field in (
@@ -80,7 +80,7 @@ async def test_a_reason_can_be_added_later(instance: Instance) -> None:
 
 
 async def test_a_rejected_transition_names_every_allowed_one(instance: Instance) -> None:
-    """Issue 14: `allowed` of a plan's wrong_transition includes archived, which the route accepts; D-60."""
+    """`allowed` of a plan's wrong_transition includes archived, which the route accepts."""
     await make_plan(instance.agent, phase("One", "a"))
     response = await instance.agent.send("PATCH", f"{PLANS}/move-house/status", {"status": "draft"})
     assert (error_of(response), response.json()["allowed"]) == ((409, "wrong_transition"), ["archived", "completed", "paused"])
@@ -91,7 +91,7 @@ async def test_a_rejected_transition_names_every_allowed_one(instance: Instance)
 
 
 async def test_the_agent_type_defaults_to_the_agent_id(instance: Instance) -> None:
-    """Issue 14: a session starts without agent_type if the key or the request has an agent; D-62."""
+    """A session starts without agent_type if the key or the request has an agent."""
     agent = await instance.agent_key("sessions.write", agent_id="kim")
     session_of_key = get_nested(parse_body(await agent.post("/v1/sessions", {}), 201), "session")
     session_of_request = get_nested(parse_body(await instance.admin.post("/v1/sessions", {"agent_id": "ann"}), 201), "session")
@@ -101,7 +101,7 @@ async def test_the_agent_type_defaults_to_the_agent_id(instance: Instance) -> No
 
 
 async def test_one_agent_may_have_several_sessions_without_a_plan(instance: Instance) -> None:
-    """Issue 14: one open session per agent and plan; without a plan an agent may have several; D-62."""
+    """One open session per agent and plan; without a plan an agent may have several."""
     plan = await make_plan(instance.agent, phase("One", "a"))
     await start_session_id(instance.agent, plan=plan["slug"])
     assert error_of(await instance.agent.post("/v1/sessions", {"agent_type": "coder", "plan": plan["slug"]})) == (409, "session_active")
@@ -109,7 +109,7 @@ async def test_one_agent_may_have_several_sessions_without_a_plan(instance: Inst
 
 
 async def test_put_accepts_the_template_from_get(instance: Instance) -> None:
-    """Issue 14: PUT with the body of GET changes nothing. Read-only fields are ignored, another slug is rejected; D-63."""
+    """PUT with the body of GET changes nothing. Read-only fields are ignored, another slug is rejected."""
     body = {
         "slug": "hotfix",
         "name": "Hotfix",
@@ -129,7 +129,7 @@ async def test_put_accepts_the_template_from_get(instance: Instance) -> None:
 
 
 async def test_versions_of_a_template_are_a_page(instance: Instance) -> None:
-    """Issue 14: the list of versions is a page like every list, with its former fields too; D-12, D-63."""
+    """The list of versions is a page like every list, with its former fields too."""
     body: Json = {"name": "Hotfix 0", "phases": [{"name": "a"}]}
     parse_body(await instance.admin.post(TEMPLATES, {**body, "slug": "hotfix"}), 201)
     for number in (1, 2):
@@ -144,7 +144,7 @@ async def test_versions_of_a_template_are_a_page(instance: Instance) -> None:
 
 
 async def test_a_template_has_the_same_fields_in_a_list_and_alone(instance: Instance) -> None:
-    """Issue 14: phase_names and tasks are in both responses, with and without the full phases; D-63."""
+    """phase_names and tasks are in both responses, with and without the full phases."""
     listed = cast("list[Json]", parse_body(await instance.admin.get(f"{TEMPLATES}?per_page=100"))["data"])
     for template in listed:
         fetched = parse_body(await instance.admin.get(f"{TEMPLATES}/{template['slug']}"))

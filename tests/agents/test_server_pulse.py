@@ -1,4 +1,4 @@
-"""Leases that end while no process of the server runs (issue 33, D-61)."""
+"""Leases that end while no process of the server runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def get_task(instance: Instance, task_id: object) -> Json:
 
 @pytest.mark.usefixtures("pulse")
 async def test_a_lease_that_ends_while_the_machine_sleeps_is_kept(clocked_instance: Instance, clock: FakeClock) -> None:
-    """Issue 33: eight nights with a closed lid cost no attempt. The first request after each may be that of another agent."""
+    """Eight nights with a closed lid cost no attempt. The first request after each may be that of another agent."""
     await make_plan(clocked_instance.agent, phase("A", "a"))
     other = await clocked_instance.agent_key()
     claimed_task = await claim_next(clocked_instance.agent, ttl_s=10)
@@ -43,7 +43,7 @@ async def test_a_lease_that_ends_while_the_machine_sleeps_is_kept(clocked_instan
 
 
 async def test_a_lease_ends_if_its_holder_does_not_come_back(clocked_instance: Instance, clock: FakeClock, pulse: ServerPulse) -> None:
-    """D-61: a minute after the gap; and a lease that had ended before the gap is not extended."""
+    """A minute after the gap; and a lease that had ended before the gap is not extended."""
     await make_plan(clocked_instance.agent, phase("A", "a", "b"))
     ended_before = await claim_next(clocked_instance.agent, ttl_s=10)
     assert ended_before is not None
@@ -64,7 +64,7 @@ async def test_a_lease_ends_if_its_holder_does_not_come_back(clocked_instance: I
 
 
 async def test_a_lease_ends_while_another_process_runs(clocked_instance: Instance, clock: FakeClock, pulse: ServerPulse) -> None:
-    """D-61: its holder could have renewed it there. After a gap of all processes, the first to wake extends it."""
+    """Its holder could have renewed it there. After a gap of all processes, the first to wake extends it."""
     plan = await make_plan(clocked_instance.agent, phase("A", "a"))
     task_id = tasks_of(plan)["a"]["id"]
     other_process = ServerPulse(db=clocked_instance.rookery.db, clock=clock)
@@ -84,7 +84,7 @@ async def test_a_lease_ends_while_another_process_runs(clocked_instance: Instanc
 
 
 async def test_a_lease_outlasts_a_restart(clocked_instance: Instance, clock: FakeClock, pulse: ServerPulse) -> None:
-    """D-61: a server that was stopped for longer than a lease knows from the record store since when."""
+    """A server that was stopped for longer than a lease knows from the record store since when."""
     plan = await make_plan(clocked_instance.agent, phase("A", "a"))
     assert await claim_next(clocked_instance.agent, ttl_s=10) is not None
     await pulse.beat()
@@ -96,7 +96,7 @@ async def test_a_lease_outlasts_a_restart(clocked_instance: Instance, clock: Fak
 
 @pytest.mark.usefixtures("pulse")
 async def test_no_session_is_abandoned_at_once_after_a_gap(clocked_instance: Instance, clock: FakeClock) -> None:
-    """Issue 33: a machine that slept for a weekend; the agents slept too and go on."""
+    """A machine that slept for a weekend; the agents slept too and go on."""
     session_id = await start_session_id(clocked_instance.agent)
     sweeper = clocked_instance.rookery.agents.sessions.sweeper
     clock.advance(hours=60)

@@ -1,4 +1,4 @@
-"""Tool calls that are part of an agent's session (D-38)."""
+"""Tool calls that are part of an agent's session."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def tool_instance(settings: Settings) -> AsyncIterator[Instance]:
 
 
 async def test_calls_need_an_open_session_and_its_servers_stop_with_it(tool_instance: Instance) -> None:
-    """D-38: X-Session-ID is stored with the call and counted. An unknown or ended session is 422; per_session servers stop at its end."""
+    """X-Session-ID is stored with the call and counted. An unknown or ended session is 422; per_session servers stop at its end."""
     session = await start_session_id(tool_instance.agent)
     body = {"server": "odd", "tool": "echo", "arguments": {"text": "hi"}}
     sessions = tool_instance.rookery.tools.sessions
@@ -46,7 +46,7 @@ async def _calls(instance: Instance, session: str, number: int) -> bool:
 
 
 async def test_a_call_is_activity_in_its_session(settings: Settings, clock: FakeClock) -> None:
-    """D-38, D-62: a session with tool calls is not abandoned."""
+    """A session with tool calls is not abandoned."""
     async with run_instance(settings, clock) as clocked_instance:
         session = await start_session_id(clocked_instance.agent)
         clock.advance(hours=20)

@@ -1,4 +1,4 @@
-"""Session events are stored in order, also with concurrent writers (D-62)."""
+"""Session events are stored in order, also with concurrent writers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EVENTS_PER_WRITER = 6
 
 
 async def test_event_numbers_have_no_gaps_with_concurrent_writers(instance: Instance, settings: Settings) -> None:
-    """D-62: append-only, with a seq without gaps, also from several processes. A rejected event leaves no gap."""
+    """append-only, with a seq without gaps, also from several processes. A rejected event leaves no gap."""
     session = await start_session_id(instance.admin)
     caller = make_caller(workspace_id=instance.workspace_id)
     stores = [open_database(settings.database_url.reveal(), data_dir=settings.data_dir) for _ in range(STORES)]
@@ -68,7 +68,7 @@ async def test_event_numbers_have_no_gaps_with_concurrent_writers(instance: Inst
 
 
 async def test_events_are_listed_after_a_number_and_by_type(instance: Instance) -> None:
-    """D-12, D-65: GET …/events?after=&type= is a page, oldest first."""
+    """GET …/events?after=&type= is a page, oldest first."""
     session = await start_session_id(instance.agent)
     await append_event(instance.agent, session, type="decision", message="Use SQLite.", data={"why": "one file"})
     await append_event(instance.agent, session, type="checkpoint", state={"step": 3})
@@ -109,7 +109,7 @@ WRONG: list[tuple[Json, str]] = [
 
 
 async def test_an_invalid_event_is_rejected_with_its_field(instance: Instance) -> None:
-    """D-10, D-62: a checkpoint has a state of at most 256 KiB, texts have a maximum length, and a rejected event uses no number."""
+    """A checkpoint has a state of at most 256 KiB, texts have a maximum length, and a rejected event uses no number."""
     session = await start_session_id(instance.agent)
     for body, field in WRONG:
         response = await instance.agent.post(f"{SESSIONS}/{session}/events", body)
@@ -120,7 +120,7 @@ async def test_an_invalid_event_is_rejected_with_its_field(instance: Instance) -
 
 
 async def test_a_checkpoint_of_256_kib_is_stored_completely(instance: Instance) -> None:
-    """D-62: checkpoint{state ≤ 256 KiB}."""
+    """Checkpoint{state ≤ 256 KiB}."""
     session = await start_session_id(instance.agent)
     state = {"big": "x" * (256 * 1024 - len('{"big":""}'))}
 
@@ -128,7 +128,7 @@ async def test_a_checkpoint_of_256_kib_is_stored_completely(instance: Instance) 
 
 
 async def test_an_event_repeated_with_its_key_is_stored_once(instance: Instance) -> None:
-    """D-14: POST accepts an Idempotency-Key, so that an agent can repeat a request after a broken connection."""
+    """POST accepts an Idempotency-Key, so that an agent can repeat a request after a broken connection."""
     session = await start_session_id(instance.agent)
     path = f"{SESSIONS}/{session}/events"
 
@@ -141,7 +141,7 @@ async def test_an_event_repeated_with_its_key_is_stored_once(instance: Instance)
 
 
 async def test_events_of_an_ended_session_can_be_read(instance: Instance) -> None:
-    """D-62: the log outlives the session."""
+    """The log outlives the session."""
     session = await start_session_id(instance.agent)
     await append_event(instance.agent, session)
     await end_session(instance.agent, session)

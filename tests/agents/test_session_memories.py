@@ -1,4 +1,4 @@
-"""Session memories when their session ends (D-53)."""
+"""Session memories when their session ends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def scope_and_archived(caller: Caller, memory: str) -> tuple[object, objec
 
 
 async def test_memories_of_a_completed_or_failed_session_are_archived(instance: Instance) -> None:
-    """D-53: memories of a handed-off session are kept, and those of other sessions are not changed."""
+    """Memories of a handed-off session are kept, and those of other sessions are not changed."""
     sessions = {status: await start_session_id(instance.agent) for status in ("completed", "failed", "handed_off")}
     memories = {status: await remember(instance.agent, session, status) for status, session in sessions.items()}
     other = await remember(instance.agent, await start_session_id(instance.agent), "other")
@@ -47,7 +47,7 @@ async def test_memories_of_a_completed_or_failed_session_are_archived(instance: 
 
 
 async def test_memories_can_be_promoted_to_the_project(instance: Instance) -> None:
-    """D-53: end accepts promote: true, or ids. Promoted memories get the session's org and project, and are recalled there."""
+    """End accepts promote: true, or ids. Promoted memories get the session's org and project, and are recalled there."""
     session = await start_session_id(instance.agent, org="acme", project="web")
     promoted, not_promoted = (
         await remember(instance.agent, session, "Herons nest in May."),
@@ -77,7 +77,7 @@ async def test_memories_can_be_promoted_to_the_project(instance: Instance) -> No
 
 
 async def test_promoting_needs_the_permission_to_write_memories(instance: Instance) -> None:
-    """D-23, D-53: sessions.write alone does not promote memories."""
+    """sessions.write alone does not promote memories."""
     caller = await instance.agent_key("sessions.write")
     session = await start_session_id(caller)
 
@@ -86,7 +86,7 @@ async def test_promoting_needs_the_permission_to_write_memories(instance: Instan
 
 
 async def test_a_handed_off_session_keeps_its_memories_for_its_successor(clocked_instance: Instance, clock: FakeClock) -> None:
-    """D-53: until the successor ends, or for seven days; the successor starts with them."""
+    """Until the successor ends, or for seven days; the successor starts with them."""
     first, not_resumed = await start_session_id(clocked_instance.agent), await start_session_id(clocked_instance.agent)
     memory, other_memory = (
         await remember(clocked_instance.agent, first, "The cache is cold."),
@@ -110,7 +110,7 @@ async def test_a_handed_off_session_keeps_its_memories_for_its_successor(clocked
 
 
 async def test_memories_of_an_open_session_do_not_expire(clocked_instance: Instance, clock: FakeClock) -> None:
-    """D-53: without a Rookery session, a session memory expires after expires_in, by default seven days. In an open session it stays."""
+    """Without a Rookery session, a session memory expires after expires_in, by default seven days. In an open session it stays."""
     session = await start_session_id(clocked_instance.agent)
     own_memory, unknown_session_memory = (
         await remember(clocked_instance.agent, session, "ours"),
@@ -134,7 +134,7 @@ async def test_memories_of_an_open_session_do_not_expire(clocked_instance: Insta
 
 
 async def test_many_memories_are_archived_in_batches(instance: Instance) -> None:
-    """D-53: ending a session does not block others: memories beyond 200 are archived by the next periodic run."""
+    """Ending a session does not block others: memories beyond 200 are archived by the next periodic run."""
     session = await start_session_id(instance.agent)
     drafts = [{"type": "fact", "content": f"n{number}", "memory_scope": "session", "session_id": session} for number in range(230)]
     parse_body(await instance.agent.post("/v1/brain/remember/batch", {"memories": drafts}))

@@ -1,4 +1,4 @@
-"""Agent sessions over HTTP: start, work, pause, end, resume (D-62)."""
+"""Agent sessions over HTTP: start, work, pause, end, resume."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.conftest import OPERATOR, FakeClock, Instance
 
 
 async def test_a_session_starts_with_its_context_and_publishes_an_event(instance: Instance) -> None:
-    """D-62, spec 6.1: POST /sessions returns {session, boot}, and AgentSessionStarted has agent, org and project."""
+    """POST /sessions returns {session, boot}, and AgentSessionStarted has agent, org and project."""
     plan = await make_plan(instance, "write", "test", org="acme", project="web")
     events = list[AgentSessionStarted]()
     instance.rookery.bus.subscribe(AgentSessionStarted, events.append)
@@ -47,7 +47,7 @@ async def test_a_session_starts_with_its_context_and_publishes_an_event(instance
 
 
 async def test_a_key_without_brain_read_starts_without_memories(instance: Instance) -> None:
-    """D-23, D-62: sessions.write gives no access to memories."""
+    """sessions.write gives no access to memories."""
     await instance.admin.remember("A secret.")
     caller = await instance.agent_key("sessions.write")
 
@@ -55,7 +55,7 @@ async def test_a_key_without_brain_read_starts_without_memories(instance: Instan
 
 
 async def test_the_agent_id_comes_from_the_body_the_key_or_the_type(instance: Instance) -> None:
-    """D-43, D-62: agent_id must be the key's own; another one is 403 without brain:admin. A key without an agent may use any."""
+    """agent_id must be the key's own; another one is 403 without brain:admin. A key without an agent may use any."""
     trusted = await instance.agent_key("sessions.write", "brain:admin", agent_id="kim")
 
     assert get_nested(await start_session(instance.agent), "session")["agent_id"] == "agent"
@@ -66,7 +66,7 @@ async def test_the_agent_id_comes_from_the_body_the_key_or_the_type(instance: In
 
 
 async def test_an_agent_has_one_open_session_on_a_plan(instance: Instance) -> None:
-    """D-62: a second start is 409 with the first one's id, unless takeover. Other agents and plans are independent."""
+    """A second start is 409 with the first one's id, unless takeover. Other agents and plans are independent."""
     plan, other_plan = await make_plan(instance), await make_plan(instance)
     first_session = await start_session_id(instance.agent, plan=plan)
 
@@ -88,7 +88,7 @@ async def test_an_agent_has_one_open_session_on_a_plan(instance: Instance) -> No
 
 
 async def test_a_session_is_paused_continued_and_ended_once(instance: Instance) -> None:
-    """D-62: active ⇄ paused → completed. The same end again changes nothing; another end is 409, and so is any other change."""
+    """Active ⇄ paused → completed. The same end again changes nothing; another end is 409, and so is any other change."""
     events = list[AgentSessionEnded]()
     instance.rookery.bus.subscribe(AgentSessionEnded, events.append)
     session = await start_session_id(instance.agent)
@@ -112,7 +112,7 @@ async def test_a_session_is_paused_continued_and_ended_once(instance: Instance) 
 
 
 async def test_a_session_of_another_agent_can_be_read_but_not_changed(instance: Instance) -> None:
-    """D-43, D-62: all agents may read a session; only its own agent works in it."""
+    """All agents may read a session; only its own agent works in it."""
     session = await start_session_id(instance.agent)
     other_agent = await instance.agent_key("sessions.read", "sessions.write", agent_id="lee")
     path = f"{SESSIONS}/{session}"
@@ -130,7 +130,7 @@ async def test_a_session_of_another_agent_can_be_read_but_not_changed(instance: 
 
 
 async def test_a_key_of_one_org_sees_and_starts_sessions_only_there(instance: Instance) -> None:
-    """D-23: allow-lists of orgs and projects apply to sessions too."""
+    """allow-lists of orgs and projects apply to sessions too."""
     other_plan = await make_plan(instance, org="acme", project="web")
     session = await start_session_id(instance.admin, plan=other_plan)
     caller = await instance.api_key(restrictions=KeyRestrictions(orgs=frozenset({"umbrella"})))
@@ -144,7 +144,7 @@ async def test_a_key_of_one_org_sees_and_starts_sessions_only_there(instance: In
 
 
 async def test_a_change_of_an_older_version_is_rejected(instance: Instance) -> None:
-    """D-64: If-Match with another version is 412; events and heartbeats do not change the version."""
+    """If-Match with another version is 412; events and heartbeats do not change the version."""
     session = await start_session_id(instance.agent)
     path = f"{SESSIONS}/{session}"
     tag = (await instance.agent.get(path)).headers["etag"]
@@ -159,7 +159,7 @@ async def test_a_change_of_an_older_version_is_rejected(instance: Instance) -> N
 
 
 async def test_sessions_are_listed_newest_first_and_filtered(instance: Instance) -> None:
-    """D-12, D-65: GET /sessions filters by status, agent, plan, org and project."""
+    """GET /sessions filters by status, agent, plan, org and project."""
     plan = await make_plan(instance, org="acme", project="web")
     first_session = await start_session_id(instance.agent)
     second_session = await start_session_id(instance.admin, agent_id="lee", plan=plan)
@@ -178,7 +178,7 @@ async def test_sessions_are_listed_newest_first_and_filtered(instance: Instance)
 
 
 async def test_a_session_without_activity_for_a_day_is_abandoned(clocked_instance: Instance, clock: FakeClock) -> None:
-    """D-62: 24 h without activity → abandoned, and its leases are released. A heartbeat is activity, and a pause lasts a week."""
+    """24 h without activity → abandoned, and its leases are released. A heartbeat is activity, and a pause lasts a week."""
     plan = await make_plan(clocked_instance, "only")
     inactive = await start_session_id(clocked_instance.agent, plan=plan)
     active, paused = await start_session_id(clocked_instance.agent), await start_session_id(clocked_instance.agent)
@@ -204,7 +204,7 @@ async def test_a_session_without_activity_for_a_day_is_abandoned(clocked_instanc
 
 
 async def test_a_session_is_resumed_once(instance: Instance) -> None:
-    """D-62: resume creates a session with the same goal, context and plan; once, and for an active session only with takeover."""
+    """Resume creates a session with the same goal, context and plan; once, and for an active session only with takeover."""
     plan = await make_plan(instance)
     first_session = await start_session_id(instance.agent, plan=plan, goal="ship", context={"a": 1})
 
@@ -237,7 +237,7 @@ async def test_a_session_is_resumed_once(instance: Instance) -> None:
 
 
 async def test_an_archived_plan_starts_no_session(instance: Instance) -> None:
-    """D-60: archived is read-only."""
+    """Archived is read-only."""
     plan = await make_plan(instance)
     parse_body(await instance.admin.post(f"/api/agent/plans/{plan}/archive", {}))
 
@@ -245,7 +245,7 @@ async def test_an_archived_plan_starts_no_session(instance: Instance) -> None:
 
 
 async def test_ending_a_session_releases_its_tasks(instance: Instance) -> None:
-    """D-61, D-62: with any kind of end. New claims need an open session."""
+    """With any kind of end. New claims need an open session."""
     plan = await make_plan(instance, "only")
     session = await start_session_id(instance.agent, plan=plan)
     task = parse_body(await instance.agent.post("/api/agent/tasks/claim-next", {"plan": plan, "session_id": session}))
@@ -270,7 +270,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
 
 
 async def test_an_invalid_start_is_rejected_with_its_field(instance: Instance) -> None:
-    """D-10, D-16: 422 with the field."""
+    """422 with the field."""
     for body, field in WRONG:
         response = await instance.agent.post(SESSIONS, body)
 
@@ -279,7 +279,7 @@ async def test_an_invalid_start_is_rejected_with_its_field(instance: Instance) -
 
 
 async def test_deleting_a_workspace_deletes_its_sessions(instance: Instance) -> None:
-    """Spec 2.8: deleting a workspace deletes all its data."""
+    """Deleting a workspace deletes all its data."""
     other_workspace = await instance.workspace("other")
     caller = await instance.api_key(workspace_id=other_workspace)
     session = await start_session_id(caller)

@@ -1,4 +1,4 @@
-"""Two agents work on one plan: one crashes, the other takes over from its hand-off and finishes (issue 6)."""
+"""Two agents work on one plan: one crashes, the other takes over from its hand-off and finishes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _key(server: Server, agent: str) -> str:
 
 
 def test_over_http_an_agent_is_killed_and_another_finishes(server: Server) -> None:
-    """Issue 6, D-61, D-62: the example, with real processes. The killed agent's task is claimed again, and none is completed twice."""
+    """The example, with real processes. The killed agent's task is claimed again, and none is completed twice."""
     environment = {**os.environ, "ROOKERY_KEY": server.keys["api_key"]}
     result = subprocess.run(
         [sys.executable, str(EXAMPLE), "--url", server.url], env=environment, capture_output=True, text=True, timeout=HANG_S, check=False
@@ -62,7 +62,7 @@ def test_over_http_an_agent_is_killed_and_another_finishes(server: Server) -> No
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_over_mcp_an_agent_leaves_and_another_finishes(server: Server, mode: str) -> None:
-    """Issue 6, D-92: the same with tools only, with the SDK's client at /mcp/agents, in both versions of the protocol."""
+    """The same with tools only, with the SDK's client at /mcp/agents, in both versions of the protocol."""
     first_key, second_key = _key(server, f"kim-{mode}"), _key(server, f"lee-{mode}")
     slug = f"tea-{mode}"
     phases = [{"key": "a", "name": "Boil", "tasks": ["Fill", "Heat"]}, {"name": "Pour", "depends_on": ["a"], "tasks": ["Pour"]}]

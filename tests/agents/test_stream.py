@@ -1,4 +1,4 @@
-"""The event stream of a session as server-sent events, over real sockets and with several processes (D-62)."""
+"""The event stream of a session as server-sent events, over real sockets and with several processes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def start(server: Server) -> str:
 
 
 def test_followers_get_each_event_until_the_session_ends(server: Server) -> None:
-    """D-62: each event with its type and number, changes of status, and the end, after which the stream closes; for all followers."""
+    """Each event with its type and number, changes of status, and the end, after which the stream closes; for all followers."""
     session = start(server)
     with follow(server, session) as first_stream, follow(server, session) as second_stream:
         assert [next(stream).data for stream in (first_stream, second_stream)] == [{"status": "active"}] * 2
@@ -88,7 +88,7 @@ def test_followers_get_each_event_until_the_session_ends(server: Server) -> None
 
 
 def test_a_resumed_stream_misses_and_repeats_no_event(server: Server) -> None:
-    """D-62: a stream continues at Last-Event-ID or ?after=, however many events there are. After the end the response is 204."""
+    """A stream continues at Last-Event-ID or ?after=, however many events there are. After the end the response is 204."""
     session = start(server)
     for number in range(1, 251):
         post(server, f"/{session}/events", message=str(number))
@@ -106,7 +106,7 @@ def test_a_resumed_stream_misses_and_repeats_no_event(server: Server) -> None:
 
 
 def test_a_stream_has_the_events_of_other_processes(server: Server) -> None:
-    """D-01, D-62: any number of processes share a store; a stream reads what others wrote."""
+    """Any number of processes share a store; a stream reads what others wrote."""
     session = start(server)
     with run_server(server.folder) as other_server, follow(server, session) as stream:
         assert next(stream).name == "status"
@@ -127,7 +127,7 @@ def test_a_stream_has_the_events_of_other_processes(server: Server) -> None:
 
 
 def test_revoking_a_key_ends_its_stream(server: Server) -> None:
-    """Spec 3.2: revoking takes effect on open streams."""
+    """Revoking takes effect on open streams."""
     session = start(server)
     key = server.client.post("/api/v1/api-keys", json={"name": "reader", "scopes": ["sessions:read"]}).json()
     with follow(server, session, key["plaintext_key"]) as stream:
@@ -138,7 +138,7 @@ def test_revoking_a_key_ends_its_stream(server: Server) -> None:
 
 
 def test_stopping_the_server_ends_its_streams(tmp_path: Path) -> None:
-    """D-01: stopping does not wait for followers."""
+    """Stopping does not wait for followers."""
     with run_server(tmp_path / "stops") as server:
         session = start(server)
         with follow(server, session) as stream:

@@ -47,7 +47,7 @@ def stored_template(**fields: object) -> StoredTemplate:
 
 @given(first=texts | braces, second=texts | braces)
 def test_an_inserted_value_is_not_parsed_for_placeholders(first: str, second: str) -> None:
-    """D-63: a value is inserted as it is, even if it contains `{{ name }}`."""
+    """A value is inserted as it is, even if it contains `{{ name }}`."""
     values: dict[str, TemplateValue | None] = {"a": first, "b": second}
 
     assert fill_placeholders("<{{ a }}|{{b}}>", values) == f"<{first}|{second}>"
@@ -56,7 +56,7 @@ def test_an_inserted_value_is_not_parsed_for_placeholders(first: str, second: st
 
 @given(text=st.text(st.characters(exclude_characters="{")))
 def test_a_text_without_placeholders_is_unchanged(text: str) -> None:
-    """D-63: `{{ name }}` is the only syntax."""
+    """`{{ name }}` is the only syntax."""
     assert fill_placeholders(text, {}) == text
     assert find_placeholder_names(text) == set()
     assert find_placeholder_faults(text, {}) == {}
@@ -64,7 +64,7 @@ def test_a_text_without_placeholders_is_unchanged(text: str) -> None:
 
 @given(text=braces)
 def test_a_valid_text_can_be_filled_completely(text: str) -> None:
-    """D-63: any text is either rejected, or uses only known names."""
+    """Any text is either rejected, or uses only known names."""
     values = {"a": "1", "b": "2", "n": "3", "ab": "4"}
     errors = find_placeholder_faults(text, values)
 
@@ -77,7 +77,7 @@ def test_a_valid_text_can_be_filled_completely(text: str) -> None:
     "text", ["{{ a.b }}", "{{ a | upper }}", "{{ 1a }}", "{{}}", "{{ A }}", "{{ a", "{{% if %}}", "{{ a\n}}", "${{ secrets.X }}"]
 )
 def test_an_invalid_placeholder_is_rejected(text: str) -> None:
-    """D-63: expressions are not supported. The error has the place in the template, so that the mistake is not found in a plan later."""
+    """Expressions are not supported. The error has the place in the template, so that the mistake is not found in a plan later."""
     errors = find_placeholder_faults({"phases": [{"name": text}]}, {"a": "x"})
 
     assert list(errors) == ["phases.0.name"]
@@ -85,7 +85,7 @@ def test_an_invalid_placeholder_is_rejected(text: str) -> None:
 
 
 def test_two_braces_can_be_escaped() -> None:
-    r"""D-63: `\{{` is two braces that mean nothing, as workflows of other programs have them."""
+    r"""`\{{` is two braces that mean nothing, as workflows of other programs have them."""
     text = r"env: $\{{ secrets.TOKEN }}"
 
     assert find_placeholder_faults(text, {}) == {}
@@ -93,7 +93,7 @@ def test_two_braces_can_be_escaped() -> None:
 
 
 def test_a_number_in_a_typed_field_stays_a_number() -> None:
-    """D-63: inserted first, then validated. The value stays a number in a number field, and is text within a text."""
+    """Inserted first, then validated. The value stays a number in a number field, and is text within a text."""
     assert fill_placeholders({"priority": "{{ n }}", "name": "{{ n }}"}, {"n": 3}, typed_fields={"priority"}) == {
         "priority": 3,
         "name": "3",
@@ -101,7 +101,7 @@ def test_a_number_in_a_typed_field_stays_a_number() -> None:
 
 
 def test_the_length_of_a_filled_text_is_limited() -> None:
-    """D-16: placeholders and values whose product is too long are rejected before they are rendered."""
+    """Placeholders and values whose product is too long are rejected before they are rendered."""
     text = "{{ a }}" * 5_000
 
     with pytest.raises(ValidationFailed, match=f"{MAX_RENDERED_LENGTH:,}"):
@@ -118,7 +118,7 @@ _VALUES: list[tuple[VariableType, list[object], list[object]]] = [
 
 @pytest.mark.parametrize(("kind", "valid_values", "invalid_values"), _VALUES)
 def test_a_value_must_have_the_type_of_its_variable(kind: VariableType, valid_values: list[object], invalid_values: list[object]) -> None:
-    """D-63: no silent conversion."""
+    """No silent conversion."""
     variables = {"v": TemplateVariable(type=kind, required=True)}
 
     assert [complete_values(variables, {"v": value})["v"] for value in valid_values] == valid_values
@@ -129,7 +129,7 @@ def test_a_value_must_have_the_type_of_its_variable(kind: VariableType, valid_va
 
 
 def test_all_errors_of_values_are_reported_together() -> None:
-    """D-63: an unknown or missing variable is 422 with its name, and with the nearest known one."""
+    """An unknown or missing variable is 422 with its name, and with the nearest known one."""
     variables = {
         "summary": TemplateVariable(required=True, description="What is wrong."),
         "level": TemplateVariable(enum=("low", "high"), default="low"),
@@ -148,7 +148,7 @@ def test_all_errors_of_values_are_reported_together() -> None:
 
 
 def test_null_means_the_default_value() -> None:
-    """D-63: an optional variable without a default is empty."""
+    """An optional variable without a default is empty."""
     variables = {"a": TemplateVariable(default="x"), "b": TemplateVariable(), "c": TemplateVariable(default=False, type="boolean")}
 
     assert complete_values(variables, {"a": None}) == {"a": "x", "b": None, "c": False}
@@ -157,7 +157,7 @@ def test_null_means_the_default_value() -> None:
 
 @pytest.mark.parametrize("pattern", ["(a+)+", "(a|a)*", "(a|aa)+", "([a-z]+)*", ".*.*.*.*=.*"])
 def test_every_pattern_is_matched_in_linear_time(pattern: str) -> None:
-    """D-16: Python's own matching would take longer for these patterns than a test may."""
+    """Python's own matching would take longer for these patterns than a test may."""
     variables = {"v": TemplateVariable(pattern=pattern)}
 
     with pytest.raises(ValidationFailed):
@@ -165,14 +165,14 @@ def test_every_pattern_is_matched_in_linear_time(pattern: str) -> None:
 
 
 def test_only_short_values_are_matched_against_a_pattern() -> None:
-    """D-16: the time is the length times the size of the pattern, which blocked the server for 12 s."""
+    """The time is the length times the size of the pattern, which blocked the server for 12 s."""
     with pytest.raises(ValidationFailed, match="at most 500 characters"):
         complete_values({"v": TemplateVariable(pattern="a*")}, {"v": "a" * (MAX_MATCHED_LENGTH + 1)})
 
 
 @pytest.mark.parametrize("pattern", ["(?=a)b", r"(a)\1", "[", "a)|(b", "(?<=x)y", "a{1000}{1000}", "[ab]*a[ab]{8000}", "x" * 501])
 def test_a_pattern_without_linear_matching_is_rejected_in_the_template(pattern: str) -> None:
-    """D-63: look-around and back references take exponential time."""
+    """look-around and back references take exponential time."""
     assert find_variable_faults(TemplateVariable(pattern=pattern)) != []
 
 
@@ -189,13 +189,13 @@ def test_a_pattern_without_linear_matching_is_rejected_in_the_template(pattern: 
     ],
 )
 def test_a_contradictory_variable_is_rejected(variable: TemplateVariable) -> None:
-    """D-63: when the template is stored, not when it is used."""
+    """When the template is stored, not when it is used."""
     assert find_variable_faults(variable) != []
 
 
 @given(value=st.integers(-(2**53), 2**53) | st.booleans() | st.floats(-1e9, 1e9) | texts)
 def test_a_value_on_the_command_line_is_parsed_by_its_type(value: float | str) -> None:
-    """D-63: `--var n=3` is a number for a variable of that type."""
+    """`--var n=3` is a number for a variable of that type."""
     kind: VariableType = (
         "boolean"
         if isinstance(value, bool)
@@ -212,18 +212,18 @@ def test_a_value_on_the_command_line_is_parsed_by_its_type(value: float | str) -
 
 @given(document=st.dictionaries(plain, documents, max_size=5))
 def test_a_written_template_file_is_parsed_to_the_same_document(document: dict[str, object]) -> None:
-    """D-63: `show` writes what `add` reads."""
+    """`show` writes what `add` reads."""
     assert parse_template_file(render_template_file(document)) == document
 
 
 @given(document=st.dictionaries(plain, documents, max_size=5))
 def test_a_template_file_may_be_json(document: dict[str, object]) -> None:
-    """D-63: YAML or JSON."""
+    """YAML or JSON."""
     assert parse_template_file(json.dumps(document)) == document
 
 
 def test_ambiguous_yaml_values_are_text() -> None:
-    """D-63: a `no`, a date, a time and a leading zero are text; only numbers of JSON are numbers."""
+    """A `no`, a date, a time and a leading zero are text; only numbers of JSON are numbers."""
     document = parse_template_file("a: no\nb: 2026-01-01\nc: 1:30\nd: 010\ne: 1e3\nf: 12\ng: 0.5\nh: true\ni: ~\nj:\nk: on")
 
     assert document == {
@@ -265,7 +265,7 @@ def test_ambiguous_yaml_values_are_text() -> None:
     ],
 )
 def test_a_dangerous_file_is_rejected_with_its_line(text: str, expected_message: str) -> None:
-    """D-16: a file cannot run code, exhaust the stack or the memory, or repeat a key."""
+    """A file cannot run code, exhaust the stack or the memory, or repeat a key."""
     with pytest.raises(ValidationFailed, match="file: ") as error:
         parse_template_file(text)
 
@@ -273,7 +273,7 @@ def test_a_dangerous_file_is_rejected_with_its_line(text: str, expected_message:
 
 
 def test_guidelines_are_in_the_description_of_the_plan() -> None:
-    """D-63: the plan describes how to work."""
+    """The plan describes how to work."""
     template = stored_template(
         variables={"who": {}},
         guidelines=["Ask {{ who }}.", "Be kind."],
@@ -287,7 +287,7 @@ def test_guidelines_are_in_the_description_of_the_plan() -> None:
 
 
 def test_a_plan_without_a_title_gets_the_name_of_its_template() -> None:
-    """D-63: a template needs only a name and phases."""
+    """A template needs only a name and phases."""
     template = stored_template(name="Repair {{ what }}", variables={"what": {}})
 
     assert render_template(template, {"what": "it"}).plan["title"] == "Repair it"
@@ -300,7 +300,7 @@ def test_a_plan_without_a_title_gets_the_name_of_its_template() -> None:
 
 
 def test_the_version_is_a_hash_of_the_content() -> None:
-    """D-63: the order of fields does not matter."""
+    """The order of fields does not matter."""
     document = {"name": "a", "phases": [{"name": "b", "key": "c"}]}
     reordered = {"phases": [{"key": "c", "name": "b"}], "name": "a"}
 
@@ -309,7 +309,7 @@ def test_the_version_is_a_hash_of_the_content() -> None:
 
 
 def test_eight_valid_templates_are_included() -> None:
-    """Issue 6: eight that a working team would use; every variable has a description and is used."""
+    """Eight that a working team would use; every variable has a description and is used."""
     assert list(load_shipped_templates()) == EIGHT
     for slug, template in load_shipped_templates().items():
         body = parse_template({"slug": slug, **template.template.document})

@@ -1,4 +1,4 @@
-"""Templates over HTTP and by command, on a whole server (D-63, D-65)."""
+"""Templates over HTTP and by command, on a whole server."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _fields(response: httpx2.Response) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("prefix", ["/api/agent", "/v1"])
 async def test_templates_are_included(instance: Instance, prefix: str) -> None:
-    """D-63: eight are included; a list shows their variables, and each can be fetched completely."""
+    """Eight are included; a list shows their variables, and each can be fetched completely."""
     listing = (await instance.agent.get(f"{prefix}/templates")).json()
     template = (await instance.agent.get(f"{prefix}/templates/bug-fix")).json()
 
@@ -77,7 +77,7 @@ async def test_templates_are_included(instance: Instance, prefix: str) -> None:
 
 
 async def test_a_list_can_be_filtered_and_paged(instance: Instance) -> None:
-    """D-12: by category and by text, over the included templates and the workspace's own."""
+    """By category and by text, over the included templates and the workspace's own."""
     assert (await _add(instance.admin)).status_code == 201
 
     operations = (await instance.agent.get("/v1/templates?category=operations&per_page=2")).json()
@@ -89,7 +89,7 @@ async def test_a_list_can_be_filtered_and_paged(instance: Instance) -> None:
 
 
 async def test_a_workspace_has_templates_of_its_own(instance: Instance) -> None:
-    """D-63, D-65: added, shown, replaced by another version, deleted. A version can be read while it is stored."""
+    """Added, shown, replaced by another version, deleted. A version can be read while it is stored."""
     creation = await _add(instance.admin)
     first = creation.json()["version"]
     document = {name: value for name, value in HOTFIX.items() if name != "slug"}
@@ -110,7 +110,7 @@ async def test_a_workspace_has_templates_of_its_own(instance: Instance) -> None:
 
 
 async def test_the_same_content_has_the_same_version(instance: Instance) -> None:
-    """D-63: content that was stored before gets its former version."""
+    """Content that was stored before gets its former version."""
     first = (await _add(instance.admin)).json()["version"]
     document = {name: value for name, value in HOTFIX.items() if name != "slug"}
     await instance.admin.send("PUT", "/v1/templates/hotfix", {**document, "name": "Other"})
@@ -122,7 +122,7 @@ async def test_the_same_content_has_the_same_version(instance: Instance) -> None
 
 
 async def test_a_change_of_an_older_version_is_rejected(instance: Instance) -> None:
-    """D-64: If-Match → 412 with the current version."""
+    """If-Match → 412 with the current version."""
     creation = await _add(instance.admin)
     document = {name: value for name, value in HOTFIX.items() if name != "slug"}
     old_etag = {"If-Match": '"0123456789abcdef"'}
@@ -141,7 +141,7 @@ async def test_a_change_of_an_older_version_is_rejected(instance: Instance) -> N
 
 
 async def test_an_included_template_is_read_only_and_can_be_copied(instance: Instance) -> None:
-    """D-63, issue 6: a copy has the same content, so it has the same version, under another slug."""
+    """A copy has the same content, so it has the same version, under another slug."""
     included = (await instance.admin.get("/v1/templates/bug-fix")).json()
     document = {name: value for name, value in HOTFIX.items() if name != "slug"}
 
@@ -162,7 +162,7 @@ async def test_an_included_template_is_read_only_and_can_be_copied(instance: Ins
 
 
 async def test_a_recorded_version_of_an_included_template_can_be_read_after_an_upgrade(instance: Instance, tmp_path: Path) -> None:
-    """D-63: a plan names the version that it was made from, so its text stays."""
+    """A plan names the version that it was made from, so its text stays."""
     variables = {"variables": {"summary": "No tea", "component": "the kitchen"}}
     plan = (await instance.agent.post("/v1/templates/bug-fix/plans", variables)).raise_for_status().json()
     old = (await instance.agent.get("/v1/templates/bug-fix")).json()
@@ -185,7 +185,7 @@ async def test_a_recorded_version_of_an_included_template_can_be_read_after_an_u
 
 
 async def test_a_recorded_version_of_a_removed_template_can_be_read(instance: Instance, tmp_path: Path) -> None:
-    """D-63: also if the new Rookery has no template of that slug; the slug is then free."""
+    """Also if the new Rookery has no template of that slug; the slug is then free."""
     fields = {"variables": {"title": "No tea", "impact": "Everybody"}}
     plan = (await instance.agent.post("/v1/templates/incident/plans", fields)).raise_for_status().json()
 
@@ -218,7 +218,7 @@ async def _upgraded(instance: Instance, folder: Path) -> AsyncGenerator[Caller]:
 
 
 async def test_a_copy_is_validated_like_a_new_template(instance: Instance) -> None:
-    """D-63: a name that is too long for the title of its plans, or has unknown placeholders, is rejected."""
+    """A name that is too long for the title of its plans, or has unknown placeholders, is rejected."""
     assert (await _add(instance.admin, plan={})).status_code == 201
 
     for name in ("n" * 300, "{{ nobody }}"):
@@ -227,7 +227,7 @@ async def test_a_copy_is_validated_like_a_new_template(instance: Instance) -> No
 
 
 async def test_a_preview_is_the_plan_without_storing_it(instance: Instance) -> None:
-    """D-63: with the values inserted; it needs only the permission to read."""
+    """With the values inserted; it needs only the permission to read."""
     await _add(instance.admin)
     reader = await instance.agent_key("templates.read")
 
@@ -243,7 +243,7 @@ async def test_a_preview_is_the_plan_without_storing_it(instance: Instance) -> N
 
 
 async def test_invalid_variables_are_reported_by_name(instance: Instance) -> None:
-    """D-63: an unknown, missing or invalid variable is 422."""
+    """An unknown, missing or invalid variable is 422."""
     await _add(instance.admin)
 
     response = await instance.agent.post("/v1/templates/hotfix/preview", {"variables": {"waht": "x", "level": "hihg", "urgency": "1"}})
@@ -273,7 +273,7 @@ _BAD: list[tuple[str, dict[str, object]]] = [
 
 
 async def test_an_invalid_template_is_rejected(instance: Instance) -> None:
-    """D-63: with the fields, so that the author can correct them."""
+    """With the fields, so that the author can correct them."""
     for field, fields in _BAD:
         document: dict[str, object] = {"slug": "bad", "name": "Bad", "phases": [{"name": "a"}], **fields}
 
@@ -282,7 +282,7 @@ async def test_an_invalid_template_is_rejected(instance: Instance) -> None:
 
 
 async def test_templates_have_permissions_of_their_own(instance: Instance) -> None:
-    """D-65: templates.read lists and previews, templates.write writes; the preset agent may not write."""
+    """templates.read lists and previews, templates.write writes; the preset agent may not write."""
     assert (await _add(instance.agent)).json()["required_permission"] == "templates.write"
     assert (await instance.agent.post("/v1/templates/bug-fix/copies", {"slug": "x"})).json()["required_permission"] == "templates.write"
     writer = await instance.agent_key("templates.write")
@@ -291,7 +291,7 @@ async def test_templates_have_permissions_of_their_own(instance: Instance) -> No
 
 
 async def test_templates_are_hidden_from_other_tenants(instance: Instance) -> None:
-    """Spec 2.8, D-25: another workspace and the sandbox have their own templates, and may use the same slug."""
+    """Another workspace and the sandbox have their own templates, and may use the same slug."""
     await _add(instance.admin)
     other_caller = await instance.api_key(workspace_id=await instance.workspace("other"))
     tester = await instance.api_key(environment="test")
@@ -304,7 +304,7 @@ async def test_templates_are_hidden_from_other_tenants(instance: Instance) -> No
 
 
 async def test_the_number_of_templates_and_versions_is_limited(instance: Instance) -> None:
-    """D-17: a workspace has at most 200 templates, each with its latest 50 versions."""
+    """A workspace has at most 200 templates, each with its latest 50 versions."""
     document = {name: value for name, value in HOTFIX.items() if name != "slug"}
     assert (await _add(instance.admin)).status_code == 201
     for number in range(MAX_VERSIONS_PER_TEMPLATE):
@@ -321,7 +321,7 @@ async def test_the_number_of_templates_and_versions_is_limited(instance: Instanc
 
 
 async def test_every_change_is_in_the_audit_log(instance: Instance) -> None:
-    """D-29: with its actor, as templates affect how all agents work."""
+    """With its actor, as templates affect how all agents work."""
     template = (await _add(instance.admin)).json()
     await instance.admin.send("DELETE", "/v1/templates/hotfix")
 
@@ -335,7 +335,7 @@ async def test_every_change_is_in_the_audit_log(instance: Instance) -> None:
 
 
 async def test_deleting_a_workspace_deletes_its_templates(instance: Instance) -> None:
-    """D-52: every row."""
+    """Every row."""
     number = await instance.workspace("gone")
     assert (await _add(await instance.api_key(workspace_id=number))).status_code == 201
 
@@ -378,7 +378,7 @@ def shell(data_dir: Path, tmp_path: Path) -> _Shell:
 
 
 def test_files_are_checked_added_and_replaced_with_commands(shell: _Shell) -> None:
-    """D-63: an included template is saved, changed, checked, previewed and added under another slug; a second change is a new version."""
+    """An included template is saved, changed, checked, previewed and added under another slug; a second change is a new version."""
     file = shell.write("ours.yaml", shell("show", "bug-fix").replace("slug: bug-fix", "slug: ours").replace("name: Bug fix", "name: Ours"))
 
     assert shell("check", file) == f"{file}: valid\n"
@@ -398,7 +398,7 @@ def test_files_are_checked_added_and_replaced_with_commands(shell: _Shell) -> No
 
 
 def test_an_invalid_file_is_reported_by_line_and_field(shell: _Shell) -> None:
-    """D-63: all files and all their errors; exit code 1, or 0 if there are only warnings."""
+    """All files and all their errors; exit code 1, or 0 if there are only warnings."""
     broken = shell.write("broken.yaml", "name: x\nname: y")
     invalid = shell.write("wrong.json", json.dumps({"name": "x", "phases": [{"name": "{{ who }}"}], "colour": "red"}))
     with_warning = shell.write("idle.yaml", "name: Idle\nvariables: {who: {}}\nphases: [{name: a, tasks: [b]}]")
@@ -413,7 +413,7 @@ def test_an_invalid_file_is_reported_by_line_and_field(shell: _Shell) -> None:
 
 
 def test_the_preview_command_names_every_invalid_variable(shell: _Shell) -> None:
-    """D-63: a number is parsed as one; errors name the variable."""
+    """A number is parsed as one; errors name the variable."""
     preview = json.loads(shell("preview", "release", "--var", "product=tea", "--var", "version=1.2", "--var", "soak_hours=3", "--json"))
     output = shell("preview", "release", "--var", "product=tea", "--var", "version=new", "--var", "soak=3", exit_code=1)
 
@@ -424,7 +424,7 @@ def test_the_preview_command_names_every_invalid_variable(shell: _Shell) -> None
 
 @pytest.mark.parametrize("prefix", ["/api/agent", "/v1"])
 async def test_a_plan_is_created_from_a_template(instance: Instance, prefix: str) -> None:
-    """D-63, D-65: with templates.instantiate only. The plan stores the template, its version and the values."""
+    """With templates.instantiate only. The plan stores the template, its version and the values."""
     user = await instance.agent_key("templates.instantiate")
     version = (await _add(instance.admin)).json()["version"]
 
@@ -447,7 +447,7 @@ async def test_a_plan_is_created_from_a_template(instance: Instance, prefix: str
 
 
 async def test_every_included_template_creates_a_plan(instance: Instance) -> None:
-    """Issue 6: with only the required variables. Its first phase is ready, and a later version of the template changes no plan."""
+    """With only the required variables. Its first phase is ready, and a later version of the template changes no plan."""
     for slug in EIGHT:
         variables = (await instance.agent.get(f"/v1/templates/{slug}")).json()["variables"]
         values = {name: "1.2" if variable["pattern"] else "tea" for name, variable in variables.items() if variable["required"]}
@@ -459,7 +459,7 @@ async def test_every_included_template_creates_a_plan(instance: Instance) -> Non
 
 
 async def test_a_plan_can_be_created_from_an_older_version(instance: Instance) -> None:
-    """D-63: a stored version can be used although another one is current."""
+    """A stored version can be used although another one is current."""
     first = (await _add(instance.admin)).json()["version"]
     document = {name: value for name, value in HOTFIX.items() if name != "slug"}
     await instance.admin.send("PUT", "/v1/templates/hotfix", {**document, "phases": [{"name": "Other"}]})
@@ -473,7 +473,7 @@ async def test_a_plan_can_be_created_from_an_older_version(instance: Instance) -
 
 
 async def test_a_filled_template_must_fit_the_limits_of_a_plan(instance: Instance) -> None:
-    """D-63: inserted first, validated after. A rejected plan is not stored, and a preview returns the same error."""
+    """Inserted first, validated after. A rejected plan is not stored, and a preview returns the same error."""
     await _add(instance.admin)
     for variables, field in (({"what": "x" * 300}, "title"), ({"what": "x", "urgency": 9}, "phases.0.tasks.1.priority")):
         for action in ("plans", "preview"):
@@ -490,7 +490,7 @@ async def test_a_filled_template_must_fit_the_limits_of_a_plan(instance: Instanc
 
 
 async def test_a_repeated_request_creates_one_plan(instance: Instance) -> None:
-    """D-14: POST …/plans creates, so it accepts an Idempotency-Key."""
+    """POST …/plans creates, so it accepts an Idempotency-Key."""
     await _add(instance.admin)
     body = {"variables": {"what": "login"}}
 
@@ -502,7 +502,7 @@ async def test_a_repeated_request_creates_one_plan(instance: Instance) -> None:
 
 
 async def test_a_key_of_one_org_creates_plans_only_there(instance: Instance) -> None:
-    """D-23: a template does not bypass the key's orgs."""
+    """A template does not bypass the key's orgs."""
     await _add(instance.admin)
     caller = await instance.agent_key("templates.instantiate", restrictions=KeyRestrictions(orgs=frozenset({"acme"})))
     body: Json = {"variables": {"what": "login"}}

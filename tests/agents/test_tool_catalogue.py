@@ -1,4 +1,4 @@
-"""The texts of the built-in tools for models: their size, their schemas, their results (D-92)."""
+"""The texts of the built-in tools for models: their size, their schemas, their results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _schemas(value: object) -> Iterator[Mapping[str, object]]:
 
 
 async def _list_builtin_tools(by: Caller) -> list[Json]:
-    """Return the built-in tools once both servers are listed. A list of all servers waits for none (D-32)."""
+    """Return the built-in tools once both servers are listed. A list of all servers waits for none."""
 
     async def find() -> list[Json]:
         tools = [tool for tool in await _list_tools(by) if str(tool["name"]).startswith(("agents__", "brain__"))]
@@ -59,7 +59,7 @@ async def _list_tools(by: Caller) -> list[Json]:
 
 
 async def test_the_catalogue_of_the_built_in_tools_is_small(instance: Instance) -> None:
-    """Issue 14: names, descriptions and input schemas of all built-in tools use at most 6,000 tokens in tools/list; D-92."""
+    """Names, descriptions and input schemas of all built-in tools use at most 6,000 tokens in tools/list."""
     tools = await _list_builtin_tools(instance.admin)
     texts = [{name: tool[name] for name in ("name", "description", "inputSchema")} for tool in tools]
     prefixes = ("agents__", "brain__")
@@ -70,7 +70,7 @@ async def test_the_catalogue_of_the_built_in_tools_is_small(instance: Instance) 
 
 
 async def test_the_output_schemas_of_the_built_in_tools_are_small(instance: Instance) -> None:
-    """D-92: the output schemas of the HTTP API describe two levels of objects, and use at most 15,000 tokens."""
+    """The output schemas of the HTTP API describe two levels of objects, and use at most 15,000 tokens."""
     lists = [(await instance.admin.get(f"/api/v1/mcp/servers/{server}/tools")).json() for server in ("agents", "brain")]
     outputs = [{"outputSchema": tool["outputSchema"]} for tools in lists for tool in tools["tools"]]
     assert all(cast("Json", output["outputSchema"])["properties"] for output in outputs)
@@ -78,7 +78,7 @@ async def test_the_output_schemas_of_the_built_in_tools_are_small(instance: Inst
 
 
 def test_each_schema_has_one_type_and_no_title() -> None:
-    """Issue 14: in all built-in tools, `type` is no union, there is no title, and every required field exists; D-92."""
+    """In all built-in tools, `type` is no union, there is no title, and every required field exists."""
     for tool in catalogue():
         for schema in _schemas(tool["inputSchema"]):
             assert not isinstance(schema.get("type"), list), tool["name"]
@@ -88,7 +88,7 @@ def test_each_schema_has_one_type_and_no_title() -> None:
 
 
 async def test_no_tool_allows_what_its_route_rejects(instance: Instance) -> None:
-    """Issue 14: the model of the route accepts the whole range and every value of a tool's argument; D-92."""
+    """The model of the route accepts the whole range and every value of a tool's argument."""
     compared_count = 0
     for tool in AgentsApi(instance.rookery.agents).server().tools():
         model: type[BaseModel] = TOOL_ROUTES[tool.name][0]
@@ -108,7 +108,7 @@ async def test_no_tool_allows_what_its_route_rejects(instance: Instance) -> None
 
 
 async def test_a_free_object_may_be_sent_as_json_text(instance: Instance) -> None:
-    """Issue 14: clients with closed schemas send metadata, context, data, state and variables as JSON text; D-92."""
+    """Clients with closed schemas send metadata, context, data, state and variables as JSON text."""
 
     async def call(tool: str, **arguments: object) -> Json:
         response = await instance.agent.post("/api/v1/mcp/tools/call", {"server": "agents", "tool": tool, "arguments": arguments})
@@ -126,7 +126,7 @@ async def test_a_free_object_may_be_sent_as_json_text(instance: Instance) -> Non
 @pytest.mark.parametrize("result", ANY_VALUES)
 @pytest.mark.parametrize("tool", ["task_complete", "task_fail"])
 async def test_a_result_is_any_json_value(instance: Instance, tool: str, result: object) -> None:
-    """Issue 15: the published schema of `result` lists types for model providers, and calls are not restricted by it; D-08, D-92."""
+    """The published schema of `result` lists types for model providers, and calls are not restricted by it."""
     schemas = {str(tool_["name"]): cast("Json", tool_["inputSchema"]) for tool_ in catalogue()}
     field = cast("Json", cast("Json", schemas[f"agents__{tool}"]["properties"])["result"])
     assert {str(schema["type"]) for schema in cast("list[Json]", field["anyOf"])} == {"object", "array", "string", "number", "boolean"}
@@ -145,7 +145,7 @@ async def test_a_result_is_any_json_value(instance: Instance, tool: str, result:
 
 @pytest.mark.parametrize("tool", ["session_start", "plan_show"])
 async def test_the_text_of_a_result_has_no_empty_fields(instance: Instance, tool: str) -> None:
-    """Issue 14: the text for the model omits nulls and empty fields; structuredContent is complete; D-92."""
+    """The text for the model omits nulls and empty fields; structuredContent is complete."""
     await make_plan(instance.agent, phase("One", "a", "b"))
     arguments = {"agent_type": "coder", "plan": "move-house"} if tool == "session_start" else {"plan": "move-house"}
     response = await instance.agent.post("/api/v1/mcp/tools/call", {"server": "agents", "tool": tool, "arguments": arguments})

@@ -24,7 +24,7 @@ from tests.conftest import Instance
 
 
 def test_the_tables_are_complete() -> None:
-    """D-60: every status has a row, and every status except archived can be left."""
+    """Every status has a row, and every status except archived can be left."""
     assert (set(PLAN_TRANSITIONS), set(PHASE_TRANSITIONS), set(TASK_TRANSITIONS)) == (set(PlanStatus), set(PhaseStatus), set(TaskStatus))
     assert [
         status for status, targets in [*PLAN_TRANSITIONS.items(), *PHASE_TRANSITIONS.items(), *TASK_TRANSITIONS.items()] if not targets
@@ -40,7 +40,7 @@ async def _plan_in(instance: Instance, status: PlanStatus, title: str) -> str:
 
 
 async def test_a_plan_allows_exactly_the_transitions_of_the_table(instance: Instance) -> None:
-    """D-60: draft → active ⇄ paused → completed → active; any → archived. Another transition is 409, and nothing changes."""
+    """Draft → active ⇄ paused → completed → active; any → archived. Another transition is 409, and nothing changes."""
     for number, (old, requested) in enumerate(product(PlanStatus, PlanStatus)):
         path = await _plan_in(instance, old, f"plan {number}")
         response = await instance.agent.send("PATCH", f"/api/agent{path}/status", {"status": requested, "force": True})
@@ -61,7 +61,7 @@ _TO_PHASE: dict[PhaseStatus, list[str]] = {
 
 
 async def test_a_phase_allows_exactly_the_transitions_of_the_table(instance: Instance) -> None:
-    """D-60: each status of a phase with each requested one. The current status is no change."""
+    """Each status of a phase with each requested one. The current status is no change."""
     pairs = list(product(PhaseStatus, PhaseStatus))
     plan = await make_plan(instance.agent, *(phase(f"{number}") for number in range(len(pairs))), phase("last"))
     for number, (old, requested) in enumerate(pairs, 1):
@@ -84,7 +84,7 @@ _TO_TASK: dict[TaskStatus, list[str]] = {status: [] if status is TaskStatus.PEND
 
 
 async def test_a_task_allows_exactly_the_transitions_of_the_table(instance: Instance) -> None:
-    """D-60: each status of a task with each requested one."""
+    """Each status of a task with each requested one."""
     pairs = list(product(TaskStatus, TaskStatus))
     plan = await make_plan(instance.agent, phase("A", *(f"{number}" for number in range(len(pairs)))))
     for number, (old, requested) in enumerate(pairs):
@@ -103,7 +103,7 @@ async def test_a_task_allows_exactly_the_transitions_of_the_table(instance: Inst
 
 @pytest.mark.parametrize("force", [False, True])
 async def test_every_action_is_checked_on_every_status(instance: Instance, force: bool) -> None:
-    """D-61, issue: an action that is not in the table is 409, and nothing changes."""
+    """An action that is not in the table is 409, and nothing changes."""
     pairs = list(product(LeaseAction, TaskStatus))
     plan = await make_plan(instance.agent, phase("A", *(f"{number}" for number in range(len(pairs)))))
     for number, (verb, old) in enumerate(pairs):
@@ -128,7 +128,7 @@ async def test_every_action_is_checked_on_every_status(instance: Instance, force
 
 
 async def test_blocked_work_cannot_start(instance: Instance) -> None:
-    """D-60, D-61: not in a paused or completed plan, not in a closed phase or one on hold, not before the dependencies."""
+    """Not in a paused or completed plan, not in a closed phase or one on hold, not before the dependencies."""
     plan = await make_plan(instance.agent, phase("A", "a", task("b", depends_on=["a"])), phase("B", "c", depends_on=["A"]), phase("C", "d"))
     task_a, task_b, task_c, task_d = (f"/api/agent/tasks/{tasks_of(plan)[name]['id']}" for name in "abcd")
 
@@ -151,7 +151,7 @@ async def test_blocked_work_cannot_start(instance: Instance) -> None:
 
 
 async def test_tasks_of_a_skipped_phase_block_no_task(instance: Instance) -> None:
-    """D-60: a task that depends on a task of a skipped phase can start, and skipped tasks do not count as open work."""
+    """A task that depends on a task of a skipped phase can start, and skipped tasks do not count as open work."""
     plan = await make_plan(instance.agent, phase("A", "a1", "a2"), phase("B", task("b", depends_on=["a1"]), depends_on=["A"]))
     await set_status(instance.agent, "/plans/move-house/phases/1", "skipped")
     task_ = await get_json(instance.agent, f"/tasks/{tasks_of(plan)['b']['id']}")
@@ -172,7 +172,7 @@ _ids = st.integers(min_value=0, max_value=5)
 def test_a_cycle_is_found_exactly_if_some_work_can_never_be_done(
     tasks: dict[str, str], task_dependencies: list[tuple[int, int]], phase_dependencies: list[tuple[int, int]]
 ) -> None:
-    """D-60: repeatedly completing everything that is ready completes all work, or there is a cycle."""
+    """Repeatedly completing everything that is ready completes all work, or there is a cycle."""
     phases = ["p0", "p1", "p2"]
     dependencies: dict[str, list[str]] = {}
     for item, other in task_dependencies:

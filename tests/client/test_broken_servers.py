@@ -1,4 +1,4 @@
-"""The client in front of servers and proxies that misbehave: scripted answers on a real socket (issue 21; D-91)."""
+"""The client in front of servers and proxies that misbehave: scripted answers on a real socket."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def serve(*answers: Answer) -> Generator[ScriptedServer]:
 
 
 def test_a_redirect_is_named_and_not_followed() -> None:
-    """Issue 21: the key is not sent to another host; the message says which address to set."""
+    """The key is not sent to another host; the message says which address to set."""
     with serve(answer(301, Location="https://agents.example.org/")) as server, Rookery(server.url, KEY) as client:
         with pytest.raises(UnexpectedResponse, match=r"redirect to https://agents\.example\.org/") as caught:
             client.memory.list_tags()
@@ -119,14 +119,14 @@ def test_a_redirect_is_named_and_not_followed() -> None:
 
 
 def test_a_page_of_a_proxy_is_shown_in_the_message() -> None:
-    """Issue 21: a login page with the status 200 is no result, and the message says so."""
+    """A login page with the status 200 is no result, and the message says so."""
     shown = pytest.raises(UnexpectedResponse, match="is not JSON, but '<html>Sign in</html>'")
     with serve(answer(200, b"<html>Sign in</html>")) as server, Rookery(server.url, KEY) as client, shown:
         client.memory.list_tags()
 
 
 def test_a_body_that_cannot_be_decoded_is_a_failed_connection() -> None:
-    """Issue 21: errors of the HTTP library do not reach the user of the client."""
+    """Errors of the HTTP library do not reach the user of the client."""
     with serve(answer(200, b"no gzip", Content_Encoding="gzip")) as server, Rookery(server.url, KEY, max_retries=1) as client:
         with pytest.raises(ConnectionFailed, match=f"list_tags has no response: DecodingError.*{server.url}"):
             client.memory.list_tags()
@@ -135,7 +135,7 @@ def test_a_body_that_cannot_be_decoded_is_a_failed_connection() -> None:
 
 
 def test_a_silent_server_is_a_time_out() -> None:
-    """Issue 21: time-outs have a class of their own; a call of a tool is not repeated after one."""
+    """time-outs have a class of their own; a call of a tool is not repeated after one."""
     woken = threading.Event()
 
     def wait(_: socket.socket) -> None:
@@ -151,7 +151,7 @@ def test_a_silent_server_is_a_time_out() -> None:
 
 
 def test_reads_that_are_posts_are_repeated() -> None:
-    """D-91: a recall only reads, so a lost answer or a proxy's error is no reason to fail."""
+    """A recall only reads, so a lost answer or a proxy's error is no reason to fail."""
     recalled = b'{"recall_id": "1", "memories": [], "is_confident": false, "took_ms": 1}'
     with serve(reset, answer(502, b"<html>"), answer(200, recalled)) as server, Rookery(server.url, KEY) as client:
         assert client.memory.recall(query="When do we deploy?").memories == []
@@ -159,7 +159,7 @@ def test_reads_that_are_posts_are_repeated() -> None:
 
 
 def test_a_delete_whose_answer_was_lost_succeeds() -> None:
-    """D-91: the second attempt finds nothing because the first one deleted it. A first attempt that finds nothing is an error."""
+    """The second attempt finds nothing because the first one deleted it. A first attempt that finds nothing is an error."""
     missing = answer(404, refuse("resource_not_found"))
     with serve(reset, missing) as server, Rookery(server.url, KEY) as client:
         assert client.memory.delete_memory("01954000-0000-7000-8000-000000000001") is None
@@ -168,7 +168,7 @@ def test_a_delete_whose_answer_was_lost_succeeds() -> None:
 
 
 def test_an_idempotency_key_of_the_caller_is_sent() -> None:
-    """D-14: a job that starts again after a crash sends the same key."""
+    """A job that starts again after a crash sends the same key."""
     stored = answer(201, b"{}")
     with serve(stored) as server, Rookery(server.url, KEY) as client:
         for _ in range(2):
@@ -179,7 +179,7 @@ def test_an_idempotency_key_of_the_caller_is_sent() -> None:
 
 
 def test_retries_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Issue 21: a wait for Retry-After is not silent."""
+    """A wait for Retry-After is not silent."""
     limited = answer(429, refuse("rate_limited"), Retry_After="1")
     with serve(limited, answer(200, TAGS)) as server, Rookery(server.url, KEY) as client, caplog.at_level(logging.INFO, "rookery_client"):
         client.memory.list_tags()
@@ -190,7 +190,7 @@ def test_retries_are_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_options_of_a_call_share_the_connections() -> None:
-    """Issue 21: time-out, attempts and headers for one call, as in other clients."""
+    """time-out, attempts and headers for one call, as in other clients."""
     with serve(answer(200, TAGS)) as server, Rookery(server.url, KEY, headers={"X-Team": "a"}) as client:
         client.with_options(headers={"X-Workspace-ID": "1"}, max_retries=0).memory.list_tags()
         client.memory.list_tags()
@@ -214,7 +214,7 @@ def test_options_of_a_call_share_the_connections() -> None:
     ],
 )
 def test_a_wrong_address_or_key_is_refused_at_once(arguments: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue 21: what can never work is not tried four times, and no message contains the key."""
+    """A request that can never work is not tried four times, and no message contains the key."""
     monkeypatch.delenv("ROOKERY_KEY", raising=False)
     for client_class in (Rookery, AsyncRookery):
         with pytest.raises(ValueError, match=message) as caught:
@@ -224,7 +224,7 @@ def test_a_wrong_address_or_key_is_refused_at_once(arguments: dict[str, object],
 
 
 def test_white_space_around_the_key_is_ignored() -> None:
-    """Issue 21: a key that was read from a file ends with a line break."""
+    """A key that was read from a file ends with a line break."""
     with serve(answer(200, TAGS)) as server, Rookery(server.url, f"{KEY}\n") as client:
         client.memory.list_tags()
 
@@ -232,7 +232,7 @@ def test_white_space_around_the_key_is_ignored() -> None:
 
 
 def test_errors_reach_the_parent_of_a_worker_process() -> None:
-    """Issue 21: errors with their attributes can be pickled."""
+    """Errors with their attributes can be pickled."""
     missing, raised = answer(404, refuse("resource_not_found"), X_Request_ID="req_1"), pytest.raises(ResourceNotFound)
     with serve(missing) as server, Rookery(server.url, KEY) as client, raised as caught:
         client.memory.get_memory("01954000-0000-7000-8000-000000000001")
@@ -243,7 +243,7 @@ def test_errors_reach_the_parent_of_a_worker_process() -> None:
 
 
 def test_a_stream_is_opened_again_until_it_begins() -> None:
-    """D-91: a 429 with Retry-After, and then the stream."""
+    """A 429 with Retry-After, and then the stream."""
     answers = answer(429, refuse("rate_limited"), Retry_After="1"), STREAM_HEAD + event("one") + END
     with serve(*answers) as server, Rookery(server.url, KEY) as client, client.sessions.stream_session("sess_1") as events:
         assert [received.data for received in events] == ["one"]
@@ -254,7 +254,7 @@ def test_a_stream_is_opened_again_until_it_begins() -> None:
 
 
 def test_an_answer_that_is_no_stream_is_named() -> None:
-    """Issue 21: a proxy's page is no lost connection."""
+    """A proxy's page is no lost connection."""
     shown = pytest.raises(UnexpectedResponse, match="is not a stream of events, but text/html")
     with serve(answer(200, b"<html>", Content_Type="text/html")) as server, Rookery(server.url, KEY) as client:
         opening = client.sessions.stream_session("sess_1")
@@ -270,7 +270,7 @@ def test_a_stream_without_further_events_is_empty() -> None:
 
 @pytest.mark.parametrize("end", [b"", reset])
 async def test_a_stream_that_breaks_off_says_so(end: Answer) -> None:
-    """Issue 21: the events before the loss arrive, then the loss is an error and not the end of the stream."""
+    """The events before the loss arrive, then the loss is an error and not the end of the stream."""
 
     def cut(connection: socket.socket) -> None:
         connection.sendall(STREAM_HEAD + event("one"))
@@ -306,7 +306,7 @@ async def test_a_stream_that_breaks_off_says_so(end: Answer) -> None:
 
 
 def test_an_error_of_the_user_inside_a_stream_is_kept() -> None:
-    """Issue 21: only the loss of the stream itself is a failed connection of the stream."""
+    """Only the loss of the stream itself is a failed connection of the stream."""
     lost = httpx2.ReadError("that of another client")
     with serve(STREAM_HEAD + event("one") + END) as server, Rookery(server.url, KEY) as client:
         stream = client.sessions.stream_session("sess_1")

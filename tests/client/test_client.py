@@ -1,4 +1,4 @@
-"""The client against a running server (issue 21)."""
+"""The client against a running server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def client(server: Server) -> Iterator[Rookery]:
 
 
 def test_a_memory_is_remembered_and_recalled(client: Rookery) -> None:
-    """Issue 21: arguments are the fields of the request, results are models."""
+    """Arguments are the fields of the request, results are models."""
     stored = client.memory.remember(content="We deploy on Tuesdays.", type="decision", org="acme", project="web", wait_ms=5000)
     recalled = client.memory.recall(query="When do we deploy?", org="acme", project="web")
     changed = client.memory.update_memory(stored.id, tags=["deployment"])
@@ -49,7 +49,7 @@ def test_a_memory_is_remembered_and_recalled(client: Rookery) -> None:
 
 
 def test_iterating_a_list_yields_all_pages(client: Rookery) -> None:
-    """Issue 21; D-12: pages as iterators. `items` is one page alone."""
+    """Pages as iterators. `items` is one page alone."""
     client.memory.remember_batch(memories=[{"content": f"Fact {number}.", "project": "paged"} for number in range(7)])
     page = client.memory.list_memories(project="paged", per_page=3)
     second = page.next()
@@ -62,7 +62,7 @@ def test_iterating_a_list_yields_all_pages(client: Rookery) -> None:
 
 
 def test_a_loop_deletes_all_that_it_reads(client: Rookery) -> None:
-    """Issue 34, M30: deleting the entries of a page does not move those of the next."""
+    """Deleting the entries of a page does not move those of the next."""
     for start in (0, 50):
         client.memory.remember_batch(memories=[{"content": f"Note {start + number}.", "project": "erased"} for number in range(50)])
     deleted = list[str]()
@@ -75,7 +75,7 @@ def test_a_loop_deletes_all_that_it_reads(client: Rookery) -> None:
 
 
 async def test_an_asynchronous_loop_reads_each_entry_once(server: Server) -> None:
-    """Issue 34, M30: new entries at the beginning of the list do not repeat others; a task is deleted in the middle of its plan."""
+    """New entries at the beginning of the list do not repeat others; a task is deleted in the middle of its plan."""
     async with AsyncRookery(server.url, server.keys["api_key"], timeout_s=HANG_S) as client:
         await client.memory.remember_batch(memories=[{"content": f"Entry {number}.", "project": "read"} for number in range(40)])
         names = [f"Task {number}" for number in range(20)]
@@ -94,7 +94,7 @@ async def test_an_asynchronous_loop_reads_each_entry_once(server: Server) -> Non
 
 @pytest.mark.parametrize("value", ["u_17", 3.0, 42, True, None, 'a "b" & c=d'])
 def test_memories_are_filtered_by_metadata(server: Server, client: Rookery, value: object) -> None:
-    """Issue 34, X1: an object in the URL. Values are compared as text."""
+    """An object in the URL. Values are compared as text."""
     content = f"Ann wants the report of {uuid7()} on Fridays."
     stored = client.memory.remember(content=content, metadata={"user.id": value, "other": 1}, project="x1", wait_ms=5000)
     filters: dict[str, object] = {"user.id": value}
@@ -115,7 +115,7 @@ def test_memories_are_filtered_by_metadata(server: Server, client: Rookery, valu
 
 
 def test_null_clears_a_field_and_unset_keeps_it(client: Rookery) -> None:
-    """Issue 21; D-10: a PATCH sends what is given, and None as null."""
+    """A PATCH sends what is given, and None as null."""
     plan = client.plans.create_plan(
         title="Release", description="Of the spring.", phases=[{"name": "Build", "tasks": [{"name": "Compile"}]}]
     )
@@ -130,7 +130,7 @@ def test_null_clears_a_field_and_unset_keeps_it(client: Rookery) -> None:
 
 
 def test_errors_have_the_classes_of_their_codes(server: Server, client: Rookery) -> None:
-    """Issue 21: a key without the scope, an unknown key, and a wrong field."""
+    """A key without the scope, an unknown key, and a wrong field."""
     key = client.keys.create_api_key(name="reader", scopes=["brain:read"])
     with Rookery(server.url, key.plaintext_key) as reader, pytest.raises(ScopeMissing) as missing:
         reader.memory.remember(content="x")
@@ -145,7 +145,7 @@ def test_errors_have_the_classes_of_their_codes(server: Server, client: Rookery)
 
 
 def test_a_tool_is_called(client: Rookery) -> None:
-    """Issue 21; spec 3.3: the tools of the built-in server, and a tool's own failure, which is not repeated."""
+    """The tools of the built-in server, and a tool's own failure, which is not repeated."""
     tools = client.tools.list_tools("brain").tools
     called = client.tools.call_server_tool("brain", "remember", body={"content": "Called as a tool.", "type": "fact"})
 
@@ -156,7 +156,7 @@ def test_a_tool_is_called(client: Rookery) -> None:
 
 
 def test_events_of_a_session_are_streamed(client: Rookery) -> None:
-    """Issue 21: streams as iterators."""
+    """Streams as iterators."""
     session = client.sessions.start_session(agent_id="rook", goal="Watch at night").session
     client.sessions.add_session_event(session.id, type="note", message="Something happened.")
     client.sessions.end_session(session.id)
@@ -167,7 +167,7 @@ def test_events_of_a_session_are_streamed(client: Rookery) -> None:
 
 
 async def test_the_asynchronous_client_does_the_same(server: Server) -> None:
-    """Issue 21: sync and async over one core."""
+    """Sync and async over one core."""
     async with AsyncRookery(server.url, server.keys["api_key"], timeout_s=HANG_S) as client:
         await asyncio.gather(*(client.memory.remember(content=f"Rook {number}.", project="async", type="fact") for number in range(5)))
         contents = [memory.content async for memory in await client.memory.list_memories(project="async", per_page=2)]
@@ -183,7 +183,7 @@ async def test_the_asynchronous_client_does_the_same(server: Server) -> None:
 
 
 async def test_a_lost_answer_stores_nothing_twice(server: Server) -> None:
-    """D-14, D-91: the connection breaks before the answer is complete; the repeated request gets the stored response."""
+    """The connection breaks before the answer is complete; the repeated request gets the stored response."""
     key = server.keys["api_key"]
     with FaultProxy(urlsplit(server.url).port or 0) as proxy:
         url = f"http://127.0.0.1:{proxy.port}"
@@ -206,7 +206,7 @@ async def test_a_lost_answer_stores_nothing_twice(server: Server) -> None:
 
 
 def test_a_server_that_is_away_is_named() -> None:
-    """Issue 21: no response is no `ApiError`, and nothing can have been done."""
+    """No response is no `ApiError`, and nothing can have been done."""
     with FaultProxy(1) as proxy, Rookery(f"http://127.0.0.1:{proxy.port}", "sk_live_x", max_retries=1) as client:
         proxy.refuse()
         with pytest.raises(ConnectionFailed, match="list_plans has no response") as away:
@@ -216,7 +216,7 @@ def test_a_server_that_is_away_is_named() -> None:
 
 
 def test_a_client_without_a_key_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue 21: the message names the argument and the variable."""
+    """The message names the argument and the variable."""
     monkeypatch.delenv("ROOKERY_KEY", raising=False)
     with pytest.raises(ValueError, match="ROOKERY_KEY"):
         Rookery("http://127.0.0.1:1")

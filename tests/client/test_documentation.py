@@ -1,4 +1,4 @@
-"""The examples of the client's page run (house 6)."""
+"""The examples of the client's page run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGE = ROOT / "docs" / "how-to" / "python-client.md"
 
 
 def test_the_examples_of_the_page_run(tmp_path: Path) -> None:
-    """Issue 21: every snippet is run, in order, as one program."""
+    """Every snippet is run, in order, as one program."""
     program = "\n".join(block.text for block in blocks(PAGE) if block.language == "python")
     with run_server(tmp_path / "data") as server:
         variables = os.environ | {"ROOKERY_URL": server.url, "ROOKERY_KEY": server.keys["api_key"]}

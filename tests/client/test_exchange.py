@@ -1,4 +1,4 @@
-"""When a call is sent again, and what a response means. Pure (issue 21; D-91)."""
+"""When a call is sent again, and what a response means. Pure."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def begin(call: Call[dict[str, object]], *, attempts: int = 1, max_retries: int 
     ],
 )
 def test_a_request_that_acts_once_is_sent_again(call: Call[dict[str, object]], status: int, headers: dict[str, str], body: bytes) -> None:
-    """D-91: reads, writes with an Idempotency-Key, and what the server says it has not touched. Retry-After is kept exactly."""
+    """Reads, writes with an Idempotency-Key, and what the server says it has not touched. Retry-After is kept exactly."""
     result = begin(call).receive(status, headers, body)
 
     assert isinstance(result, Retry)
@@ -76,7 +76,7 @@ def test_a_request_that_acts_once_is_sent_again(call: Call[dict[str, object]], s
 def test_a_request_that_could_act_twice_is_not_sent_again(
     call: Call[dict[str, object]], status: int, headers: dict[str, str], body: bytes
 ) -> None:
-    """D-91: never a tool's failure, never a POST of unknown outcome (a 503 of the record store may hide a commit), nor after an hour."""
+    """Never a tool's failure, never a POST of unknown outcome (a 503 of the record store may hide a commit), nor after an hour."""
     with pytest.raises(ApiError) as caught:
         begin(call).receive(status, headers, body)
 
@@ -84,7 +84,7 @@ def test_a_request_that_could_act_twice_is_not_sent_again(
 
 
 def test_attempts_are_bounded() -> None:
-    """D-91: three further attempts by default, then the error of the last one."""
+    """Three further attempts by default, then the error of the last one."""
     with pytest.raises(ApiError, match="engine_unavailable"):
         begin(GET, attempts=4).receive(503, {}, error("engine_unavailable"))
     with pytest.raises(ConnectionFailed, match="get_plan has no response: refused"):
@@ -104,7 +104,7 @@ def test_attempts_are_bounded() -> None:
     ],
 )
 def test_a_lost_connection_is_no_reason_to_act_twice(call: Call[dict[str, object]], *, may_have_acted: bool, is_retried: bool) -> None:
-    """D-91: a POST without a key is repeated only if it was never sent."""
+    """A POST without a key is repeated only if it was never sent."""
     if is_retried:
         assert isinstance(begin(call).fail("closed", may_have_acted=may_have_acted), Retry)
     else:
@@ -114,7 +114,7 @@ def test_a_lost_connection_is_no_reason_to_act_twice(call: Call[dict[str, object
 
 
 def test_each_code_has_a_class() -> None:
-    """Issue 21: errors as classes with the server's codes; a code of a newer server falls back to the class of its status."""
+    """Errors as classes with the server's codes; a code of a newer server falls back to the class of its status."""
     with pytest.raises(ScopeMissing) as caught:
         begin(GET).receive(403, {"x-request-id": "req_1"}, error("scope_missing", required_scope="brain:read"))
     assert (caught.value.detail, caught.value.request_id) == ({"required_scope": "brain:read"}, "req_1")
@@ -131,7 +131,7 @@ def test_each_code_has_a_class() -> None:
     ("status", "body"), [(200, b"<html>"), (200, b"[1]"), (404, b"<html>no such page</html>"), (404, b"[" * 100_000), (302, b"")]
 )
 def test_a_response_of_something_else_is_named(status: int, body: bytes) -> None:
-    """Issue 21: a proxy's page is not mistaken for a result."""
+    """A proxy's page is not mistaken for a result."""
     with pytest.raises(UnexpectedResponse, match="get_plan") as caught:
         begin(GET).receive(status, {}, body)
 
@@ -148,7 +148,7 @@ def test_a_response_of_something_else_is_named(status: int, body: bytes) -> None
     ],
 )
 def test_the_next_page_has_a_cursor_or_a_number(meta: dict[str, object], links: dict[str, object], following: object) -> None:
-    """Issue 34: servers without cursors are read by numbers, as before."""
+    """Servers without cursors are read by numbers, as before."""
     body = PageBody[int].model_validate({"data": [1], "links": links, "meta": {"current_page": 1, "per_page": 1, "total": 2, **meta}})
     call = replace(GET, query={"q": "x", "page": 1}).at_page(body.following or {})
 
@@ -157,7 +157,7 @@ def test_the_next_page_has_a_cursor_or_a_number(meta: dict[str, object], links: 
 
 
 def test_the_key_is_the_same_in_every_attempt() -> None:
-    """D-14: a repeated POST is recognised by its key, and two calls have different ones."""
+    """A repeated POST is recognised by its key, and two calls have different ones."""
     exchange, other = begin(KEYED_POST), begin(KEYED_POST)
     first = exchange.headers["Idempotency-Key"]
     exchange.attempts += 1
@@ -167,13 +167,13 @@ def test_the_key_is_the_same_in_every_attempt() -> None:
 
 
 def test_unset_arguments_are_not_sent_and_null_is() -> None:
-    """Issue 21: null clears a field, a missing one leaves it unchanged."""
+    """Null clears a field, a missing one leaves it unchanged."""
     assert given(name="a", notes=None, position=UNSET, from_=3) == {"name": "a", "notes": None, "from": 3}
 
 
 @pytest.mark.parametrize("value", ["a/b", "ü?#%", "a b", "../x"])
 def test_a_path_parameter_is_one_segment(value: str) -> None:
-    """Issue 21: an id with a slash cannot reach another route."""
+    """An id with a slash cannot reach another route."""
     path = fill_path("/plans/{plan}/tasks", plan=value)
 
     assert path.count("/") == 3
@@ -182,7 +182,7 @@ def test_a_path_parameter_is_one_segment(value: str) -> None:
 
 @pytest.mark.parametrize("value", ["", ".", ".."])
 def test_a_path_parameter_is_not_empty(value: str) -> None:
-    """Issue 21: without this, deleting the task "" would delete all tasks, or what is above them."""
+    """Without this, deleting the task "" would delete all tasks, or what is above them."""
     with pytest.raises(ValueError, match="plan is"):
         fill_path("/plans/{plan}/tasks", plan=value)
 

@@ -1,4 +1,4 @@
-"""The generated part of the client agrees with the server (issue 21)."""
+"""The generated part of the client agrees with the server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rookery_client.generated.models import Hook
 
 
 def test_the_generated_modules_are_current() -> None:
-    """Issue 21: the client is made from the declarations of the operations, so it cannot drift. `make client` writes it again."""
+    """The client is made from the declarations of the operations, so it cannot drift. `make client` writes it again."""
     files = write_client()
     stale = [name for name, text in files.items() if not (path := FOLDER / name).exists() or path.read_text(encoding="utf-8") != text]
     generated = [*(FOLDER / "generated").glob("*.py"), *(FOLDER / "operations").glob("*.py")]
@@ -23,7 +23,7 @@ def test_the_generated_modules_are_current() -> None:
 
 
 def test_both_clients_have_every_operation() -> None:
-    """Issue 21: typed, for all operations, but for MCP, the documentation and pages for browsers."""
+    """Typed, for all operations, but for MCP, the documentation and pages for browsers."""
     with Rookery(api_key="sk_test_unused") as client:
         methods = {name for group in vars(client).values() for name, _ in inspect.getmembers(group, inspect.ismethod)}
     asynchronous = {
@@ -47,7 +47,7 @@ def test_both_clients_have_every_operation() -> None:
 
 
 def test_two_fields_with_one_name_in_python_stay_two() -> None:
-    """Issue 33: the answer of a hook has `additionalContext` for one client, and `additional_context`, which has no field, for another."""
+    """The answer of a hook has `additionalContext` for one client, and `additional_context`, which has no field, for another."""
     hook = Hook.model_validate({"additionalContext": "for Copilot CLI", "additional_context": "for Cursor"})
 
     assert hook.additional_context == "for Copilot CLI"
@@ -56,7 +56,7 @@ def test_two_fields_with_one_name_in_python_stay_two() -> None:
 
 def test_items_that_are_validated_one_by_one_have_types() -> None:
     """
-    Issue 21: typed. A batch accepts invalid items and rejects each on its own; the description has the form of valid ones.
+    A batch accepts invalid items and rejects each on its own; the description has the form of valid ones.
 
     pyright checks the items below, and the description has their fields.
     """

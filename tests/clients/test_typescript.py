@@ -55,12 +55,12 @@ def _run(server: Server, folder: Path, *arguments: str) -> str:
 
 
 def test_the_example_stores_recalls_calls_a_tool_and_verifies_a_webhook(server: Server, folder: Path) -> None:
-    """Issue 21: the README's program runs as it is on a real server, with a delivery over a real connection."""
+    """The README's program runs as it is on a real server, with a delivery over a real connection."""
     assert _run(server, folder, "example.ts") == _OUTPUT
 
 
 def test_the_compiler_accepts_the_program_and_finds_a_wrong_field(server: Server, folder: Path) -> None:
-    """Issue 21: the types are those of the server, so a misspelt field or a missing one is an error before anything runs."""
+    """The types are those of the server, so a misspelt field or a missing one is an error before anything runs."""
     assert _run(server, folder, "node_modules/typescript/bin/tsc") == ""
 
     program = (folder / "example.ts").read_text(encoding="utf-8")
@@ -71,5 +71,5 @@ def test_the_compiler_accepts_the_program_and_finds_a_wrong_field(server: Server
 
 
 def test_the_verification_of_webhooks_rejects_what_was_not_signed(server: Server, folder: Path) -> None:
-    """Issue 21: the tests that the example ships for those who copy its verification."""
+    """The tests that the example ships for those who copy its verification."""
     assert "fail 0" in _run(server, folder, "--test")

@@ -1,4 +1,4 @@
-"""`rookery hook` as clients run it: exit code, streams, deadline, and what it imports (issue 21, D-93)."""
+"""`rookery hook` as clients run it: exit code, streams, deadline, and what it imports."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _run(*words: str, stdin: str, folder: Path, variables: Mapping[str, str]) ->
 
 
 def test_an_event_is_sent_with_its_project_and_the_answer_is_printed(server: HookServer, folder: Path) -> None:
-    """Issue 21: the payload on standard input, the project from the machine of the agent, the answer of the server as it is."""
+    """The payload on standard input, the project from the machine of the agent, the answer of the server as it is."""
     payload = {"session_id": "c1", "source": "startup", "cwd": str(folder), "odd": [None, {"x": 1}]}
     done = run_hook("session-start", "--client", "claude-code", "--url", f"{server.url}/rookery/", stdin=json.dumps(payload), folder=folder)
 
@@ -113,7 +113,7 @@ def test_an_event_is_sent_with_its_project_and_the_answer_is_printed(server: Hoo
 
 @pytest.mark.parametrize("char", ["x", "\u5428", "\x01", "\U0001f600"])
 def test_a_prompt_of_any_length_is_sent_with_its_end(server: HookServer, folder: Path, char: str) -> None:
-    """Issue 33: more than 1 MiB takes long to send, so a payload loses the middle of its texts, and what no client fills with text."""
+    """More than 1 MiB takes long to send, so a payload loses the middle of its texts, and what no client fills with text."""
     payload = {"session_id": "c1", "prompt": f"First words. {char * 1_000_000} How many tons?", "odd": ["y" * 1_000_000]}
     run_hook("prompt", "--client", "codex", "--url", server.url, stdin=json.dumps(payload), folder=folder)
     ((_, _, body),) = server.requests
@@ -125,7 +125,7 @@ def test_a_prompt_of_any_length_is_sent_with_its_end(server: HookServer, folder:
 
 
 def test_a_project_is_sent_as_the_route_takes_it(server: HookServer, folder: Path) -> None:
-    """D-93: the route rejects a name that is too long or has a line break, and the rejection is shown to nobody."""
+    """The route rejects a name that is too long or has a line break, and the rejection is shown to nobody."""
     (folder / ".rookery.toml").write_text(f'project = " {"w" * 300}"\norg = "acme\\nEU\\u0000{"x" * 100}"\n')
     run_hook("stop", "--client", "codex", "--url", server.url, stdin="{}", folder=folder)
     ((path, _, _),) = server.requests
@@ -134,14 +134,14 @@ def test_a_project_is_sent_as_the_route_takes_it(server: HookServer, folder: Pat
 
 
 def test_an_answer_is_printed_in_utf_8_in_any_locale(server: HookServer, folder: Path) -> None:
-    """D-93: clients read UTF-8; a terminal with another encoding, as on Windows, does not lose the answer."""
+    """Clients read UTF-8; a terminal with another encoding, as on Windows, does not lose the answer."""
     server.body = json.dumps(ANSWER | {"systemMessage": "ж 😀"}, ensure_ascii=False).encode()
     done = run_hook("stop", "--client", "codex", "--url", server.url, stdin="{}", folder=folder, PYTHONIOENCODING="ascii")
     assert json.loads(done.stdout)["systemMessage"] == "ж 😀"
 
 
 def test_the_url_and_the_key_come_from_variables_or_a_file(server: HookServer, folder: Path) -> None:
-    """Issue 21: an own key per client, by environment variable; a file for clients that pass on none."""
+    """An own key per client, by environment variable; a file for clients that pass on none."""
     (folder / "key").write_text("ak_from_file\n")
     run_hook(
         "stop", "--client=codex", "--key-variable", "OTHER_KEY", stdin="{}", folder=folder, OTHER_KEY="ak_other", ROOKERY_URL=server.url
@@ -151,7 +151,7 @@ def test_the_url_and_the_key_come_from_variables_or_a_file(server: HookServer, f
 
 
 def test_nothing_is_printed_for_an_empty_or_wrong_answer(server: HookServer, folder: Path) -> None:
-    """Issue 21: prints the answer or nothing, exit code 0 and an empty standard error in any case."""
+    """Prints the answer or nothing, exit code 0 and an empty standard error in any case."""
     for status, body in ((200, b"{}"), (200, b"[]"), (200, b"<html>"), (401, b'{"error":"unauthorised"}'), (500, b""), (302, b"{}")):
         server.status, server.body = status, body
         done = run_hook("end", "--client", "cursor", "--url", server.url, stdin='{"session_id":"c1"}', folder=folder)
@@ -178,13 +178,13 @@ def test_nothing_is_printed_for_an_empty_or_wrong_answer(server: HookServer, fol
 def test_nothing_is_sent_and_nothing_is_said(
     server: HookServer, folder: Path, arguments: tuple[str, ...], stdin: str, variables: dict[str, str]
 ) -> None:
-    """Issue 21: always exit 0, nothing on standard error; ROOKERY_HOOKS=off, a missing key and wrong input send nothing."""
+    """Always exit 0, nothing on standard error; ROOKERY_HOOKS=off, a missing key and wrong input send nothing."""
     done = run_hook(*arguments, stdin=stdin, folder=folder, **{"ROOKERY_URL": server.url, **variables})
     assert (done.returncode, done.stdout, done.stderr, server.requests) == (0, "", "", [])
 
 
 def test_a_folder_that_is_switched_off_or_has_no_project_sends_nothing(server: HookServer, tmp_path: Path) -> None:
-    """D-93: `hooks = false` in .rookery.toml, and folders without a project."""
+    """`hooks = false` in .rookery.toml, and folders without a project."""
     assert run_hook("stop", "--client", "codex", "--url", server.url, stdin="{}", folder=tmp_path).stdout == ""
     (tmp_path / ".rookery.toml").write_text('project = "web"\nhooks = false\n')
     assert run_hook("stop", "--client", "codex", "--url", server.url, stdin="{}", folder=tmp_path).stdout == ""
@@ -192,7 +192,7 @@ def test_a_folder_that_is_switched_off_or_has_no_project_sends_nothing(server: H
 
 
 def test_a_server_that_does_not_answer_costs_at_most_the_deadline(folder: Path) -> None:
-    """Issue 21: own deadline of 1 s, exit 0, nothing on standard error, also if the server accepts and never answers, or is not there."""
+    """Own deadline of 1 s, exit 0, nothing on standard error, also if the server accepts and never answers, or is not there."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -207,7 +207,7 @@ def test_a_server_that_does_not_answer_costs_at_most_the_deadline(folder: Path) 
 
 
 def test_a_client_that_keeps_standard_input_open_is_not_waited_for(folder: Path) -> None:
-    """Issue 21: the deadline covers the read of the payload too."""
+    """The deadline covers the read of the payload too."""
     command = [sys.executable, "-m", "rookery", "hook", "stop", "--client", "vscode"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder, env={}) as process:
         assert process.wait(HANG_S) == 0
@@ -255,7 +255,7 @@ def test_only_copilot_cli_sends_what_vs_code_cannot_use(server: HookServer, fold
 def test_a_terminal_of_codex_switches_the_hooks_of_its_folder_off(
     server: HookServer, folder: Path, switch: str, arguments: list[str], *, is_here: bool, is_sent: bool
 ) -> None:
-    """Issue 33: the background server of Codex runs the hooks, and does not have the variables of the terminal."""
+    """The background server of Codex runs the hooks, and does not have the variables of the terminal."""
     program = folder / "codex"
     program.symlink_to(sys.executable)
     elsewhere = folder / "elsewhere"
@@ -280,7 +280,7 @@ def test_a_terminal_of_codex_switches_the_hooks_of_its_folder_off(
 
 
 def test_a_hook_imports_neither_the_server_nor_the_command_line(folder: Path) -> None:
-    """Issue 21: fast start. Only the standard library and the modules of hooks are imported."""
+    """Fast start. Only the standard library and the modules of hooks are imported."""
     code = (
         "import sys, rookery.__main__\n"
         "from rookery.coding_agents import hook_command\n"
@@ -304,7 +304,7 @@ def test_a_hook_imports_neither_the_server_nor_the_command_line(folder: Path) ->
 
 
 def test_options_and_folders_are_read() -> None:
-    """D-93: options in both spellings; the folder as each client sends it."""
+    """Options in both spellings; the folder as each client sends it."""
     expected = HookOptions(event="prompt", client="codex", url="http://a=b")
     assert parse_options(["prompt", "--client", "codex", "--url", "http://a=b"]) == expected
     assert parse_options(["prompt", "--client=codex", "--url=http://a=b"]) == expected

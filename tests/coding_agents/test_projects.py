@@ -1,4 +1,4 @@
-"""The project of a folder, from `.rookery.toml` and from Git's own files (issue 21, D-93)."""
+"""The project of a folder, from `.rookery.toml` and from Git's own files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def repository(tmp_path: Path) -> Path:
     "url", ["https://github.com/acme/web.git", "git@github.com:acme/web.git", "ssh://git@host:22/acme/web/", "/srv/git/web.git"]
 )
 def test_a_repository_is_named_after_its_remote(repository: Path, url: str) -> None:
-    """Issue 21: project = git common directory and remote. Without a remote, it is the folder of the common directory."""
+    """Project = git common directory and remote. Without a remote, it is the folder of the common directory."""
     plain = get_project(repository / "sub" / "deep")
     assert (plain.project, plain.branch, plain.commit) == ("checkout", "fix/login", "Read the key: from a file")
     git(repository, "remote", "add", "upstream", "https://example.org/other/name.git")
@@ -75,7 +75,7 @@ def test_a_file_of_windows_is_read(repository: Path) -> None:
 
 
 def test_worktrees_share_the_project_of_their_repository(repository: Path, tmp_path: Path) -> None:
-    """Issue 21: a linked worktree is in the project of its common directory, and has its own branch."""
+    """A linked worktree is in the project of its common directory, and has its own branch."""
     git(repository, "remote", "add", "origin", "https://github.com/acme/web.git")
     linked = tmp_path / "elsewhere"
     git(repository, "worktree", "add", "-q", "-b", "other", str(linked))
@@ -87,7 +87,7 @@ def test_worktrees_share_the_project_of_their_repository(repository: Path, tmp_p
 
 
 def test_the_file_in_the_repository_decides(repository: Path) -> None:
-    """Issue 21: mapped in .rookery.toml. The nearest one counts, and it can switch the hooks of a folder off."""
+    """Mapped in .rookery.toml. The nearest one counts, and it can switch the hooks of a folder off."""
     (repository / PROJECT_FILE).write_text('project = "shop"\norg = "acme"\n')
     (repository / "sub" / PROJECT_FILE).write_text("hooks = false\n")
     (repository.parent / PROJECT_FILE).write_text('project = "outside"\n')
@@ -99,7 +99,7 @@ def test_the_file_in_the_repository_decides(repository: Path) -> None:
 
 
 def test_a_folder_without_a_repository_has_a_project_only_by_its_file(tmp_path: Path) -> None:
-    """D-93: outside of repositories nothing is guessed, so nothing is recorded."""
+    """Outside of repositories nothing is guessed, so nothing is recorded."""
     (tmp_path / "notes").mkdir()
     assert find_project(tmp_path / "notes") is None
     (tmp_path / PROJECT_FILE).write_text('project = "notes"\n')
@@ -111,7 +111,7 @@ def test_a_folder_without_a_repository_has_a_project_only_by_its_file(tmp_path: 
 
 
 def test_a_repository_without_commits_has_no_subject(tmp_path: Path) -> None:
-    """D-93: an empty repository, a detached HEAD and a checkout have no subject or no branch."""
+    """An empty repository, a detached HEAD and a checkout have no subject or no branch."""
     git(tmp_path, "init", "-q")
     empty = get_project(tmp_path)
     assert (empty.project, empty.branch, empty.commit) == (tmp_path.name, "main", None)
@@ -144,7 +144,7 @@ def clone(folder: Path, *remotes: tuple[str, str]) -> LocalProject:
     ],
 )
 def test_all_forms_of_a_remote_are_one_repository(tmp_path: Path, url: str) -> None:
-    """M15: another clone gets the memory, whatever the form of its URL."""
+    """Another clone gets the memory, whatever the form of its URL."""
     first = clone(tmp_path / "a" / "api", ("origin", "https://github.com/acme/api"))
     other = clone(tmp_path / "b" / "copy", ("origin", url))
     assert first.repository == other.repository
@@ -154,7 +154,7 @@ def test_all_forms_of_a_remote_are_one_repository(tmp_path: Path, url: str) -> N
 
 
 def test_repositories_of_one_name_differ(tmp_path: Path) -> None:
-    """M15: of other owners, other hosts, and without a remote in other folders."""
+    """Repositories of other owners, other hosts, and without a remote in other folders."""
     urls = ("git@github.com:acme/api.git", "https://github.com/globex/api", "https://gitlab.com/acme/api", "https://github.com/acme/x/api")
     found = [clone(tmp_path / str(number) / "api", ("origin", url)) for number, url in enumerate(urls)]
     assert {project.project for project in found} == {"api"}
@@ -166,7 +166,7 @@ def test_repositories_of_one_name_differ(tmp_path: Path) -> None:
 
 
 def test_a_fork_is_the_repository_of_its_upstream(tmp_path: Path) -> None:
-    """M15: a fork shares with the original. A template that is a remote under the name upstream has another name."""
+    """A fork shares with the original. A template that is a remote under the name upstream has another name."""
     acme = clone(tmp_path / "acme" / "api", ("origin", "https://github.com/acme/api"))
     kim = clone(tmp_path / "kim" / "api", ("origin", "git@github.com:kim/api.git"))
     fork = clone(tmp_path / "fork" / "api", ("origin", "git@github.com:kim/api.git"), ("upstream", "git@github.com:acme/api.git"))
@@ -176,7 +176,7 @@ def test_a_fork_is_the_repository_of_its_upstream(tmp_path: Path) -> None:
 
 
 def test_a_local_clone_is_the_repository_of_its_original(repository: Path, tmp_path: Path) -> None:
-    """M15: `git clone ../checkout` shares with the original, before and after the original has a remote."""
+    """`git clone ../checkout` shares with the original, before and after the original has a remote."""
     git(tmp_path, "clone", "-q", str(repository), str(tmp_path / "copy"))
     original, copy = get_project(repository), get_project(tmp_path / "copy")
     assert (copy.project, copy.repository) == ("checkout", original.folder)
@@ -186,7 +186,7 @@ def test_a_local_clone_is_the_repository_of_its_original(repository: Path, tmp_p
 
 
 def test_worktrees_share_a_repository_and_submodules_do_not(repository: Path, tmp_path: Path) -> None:
-    """M15: a worktree is the repository; a submodule is one of its own."""
+    """A worktree is the repository; a submodule is one of its own."""
     library = tmp_path / "library"
     clone(library, ("origin", "https://github.com/acme/library"))
     git(library, "commit", "-q", "--allow-empty", "-m", "First")
@@ -198,7 +198,7 @@ def test_worktrees_share_a_repository_and_submodules_do_not(repository: Path, tm
 
 
 def test_a_host_of_the_ssh_configuration_is_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """M15: `git@github-work:acme/api.git` and the URL for HTTPS are one repository."""
+    """`git@github-work:acme/api.git` and the URL for HTTPS are one repository."""
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh" / "config").write_text("Host other\n  HostName example.org\nHost github-work\n  User git\n  HostName github.com\n")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -230,13 +230,13 @@ def identify(tmp_path: Path, *urls: str) -> list[str | None]:
     ],
 )
 def test_services_with_other_paths_for_ssh_are_one_repository(tmp_path: Path, urls: tuple[str, ...], full_name: str) -> None:
-    """Issue 33: Azure DevOps and Bitbucket Server have other paths for HTTPS than for SSH."""
+    """Azure DevOps and Bitbucket Server have other paths for HTTPS than for SSH."""
     assert len(set(identify(tmp_path, *urls))) == 1
     assert get_project(tmp_path / "0" / "api").full_name == full_name
 
 
 def test_an_owner_with_the_name_of_a_prefix_is_an_owner(tmp_path: Path) -> None:
-    """Issue 33: nothing that belongs to the path is dropped."""
+    """Nothing that belongs to the path is dropped."""
     urls = ("https://gitlab.com/scm/sub/api", "https://gitlab.com/sub/api", "https://github.com/v3/sub/api", "https://github.com/sub/api")
     assert len(set(identify(tmp_path, *urls))) == len(urls)
 
@@ -257,7 +257,7 @@ def test_an_owner_with_the_name_of_a_prefix_is_an_owner(tmp_path: Path) -> None:
     ],
 )
 def test_a_configuration_is_read_as_git_reads_it(tmp_path: Path, config: str) -> None:
-    """Issue 33: each of these has the remote that Git itself names."""
+    """Each of these has the remote that Git itself names."""
     other = clone(tmp_path / "a" / "api", ("origin", "git@github.com:acme/api.git"))
     folder = tmp_path / "b" / "copy"
     clone(folder)
@@ -271,7 +271,7 @@ def test_a_configuration_is_read_as_git_reads_it(tmp_path: Path, config: str) ->
 
 
 def test_the_configuration_of_the_user_replaces_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue 33: also in a file that is included for a folder only."""
+    """Also in a file that is included for a folder only."""
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".gitconfig").write_text(f'[includeIf "gitdir:{tmp_path}/work/"]\n\tpath = .gitconfig-work\n')
     (tmp_path / ".gitconfig-work").write_text('[url "https://github.com/"]\n\tinsteadOf = work:\n')

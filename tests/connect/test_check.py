@@ -1,4 +1,4 @@
-"""`rookery connect --check` against a running server: what keeps a client from working is found and named (issue 21, field notes B4.6)."""
+"""`rookery connect --check` against a running server: what keeps a client from working is found and named (field notes B4.6)."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_hooks_that_codex_does_not_trust_are_reported(command: ConnectCommand, h
 
 
 def test_a_folder_that_the_client_does_not_trust_is_reported(command: ConnectCommand, home: Path, project: Path) -> None:
-    """Issue 33: Gemini CLI disables all servers there, also those of its user. The longest path that covers the folder counts."""
+    """Gemini CLI disables all servers there, also those of its user. The longest path that covers the folder counts."""
     file = home / ".gemini" / "trustedFolders.json"
     command.run("gemini", "--write")
     assert command.check("gemini") == {"untrusted"}
@@ -257,7 +257,7 @@ def test_a_folder_that_the_client_does_not_trust_is_reported(command: ConnectCom
 
 
 def test_qwen_code_asks_for_trust_only_if_a_setting_says_so(command: ConnectCommand, home: Path, project: Path) -> None:
-    """Issue 33: and it starts a server of a project only after its user has approved it. Files as Qwen Code 0.24.4 writes them."""
+    """And it starts a server of a project only after its user has approved it. Files as Qwen Code 0.24.4 writes them."""
     command.run("qwen-code", "--write")
     file = home / ".qwen" / "settings.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "security": {"folderTrust": {"enabled": True}}}))
@@ -273,7 +273,7 @@ def test_qwen_code_asks_for_trust_only_if_a_setting_says_so(command: ConnectComm
 
 
 def test_projects_that_codex_and_copilot_do_not_trust_are_reported(command: ConnectCommand, home: Path, project: Path) -> None:
-    """Issue 33: both ignore the file of such a project without a word."""
+    """Both ignore the file of such a project without a word."""
     command.run("codex", "--write", "--project")
     command.run("copilot", "--write", "--project")
     assert command.check("codex") == command.check("copilot") == {"untrusted"}
@@ -295,7 +295,7 @@ def test_projects_that_codex_and_copilot_do_not_trust_are_reported(command: Conn
 def test_a_server_that_a_setting_disables_is_reported(
     command: ConnectCommand, home: Path, project: Path, client: str, *, file: str, settings: dict[str, object]
 ) -> None:
-    """Issue 33: the entry stays as it is. `copilot mcp disable` writes such a list."""
+    """The entry stays as it is. `copilot mcp disable` writes such a list."""
     trust_folder(home, project)
     command.run(client, "--write")
     path = home / file
@@ -305,7 +305,7 @@ def test_a_server_that_a_setting_disables_is_reported(
 
 
 def test_a_key_that_another_program_wrote_into_the_file_is_reported(command: ConnectCommand, home: Path, project: Path) -> None:
-    """Issue 33: `gemini mcp add` and `qwen mcp add` write the file back with the value of each variable. Others may read a project's."""
+    """`gemini mcp add` and `qwen mcp add` write the file back with the value of each variable. Others may read a project's."""
     trust_folder(home, project)
     key = str(command.variables["ROOKERY_KEY"])
     for scope, problems in (("--user", set[str]()), ("--project", {"key_in_file"})):
@@ -327,7 +327,7 @@ def test_a_key_that_another_program_wrote_into_the_file_is_reported(command: Con
 
 
 def test_the_key_of_a_file_is_the_one_that_is_checked(command: ConnectCommand, home: Path) -> None:
-    """Issue 33: Codex uses it, whatever the variable of the shell is. A rotation has an effect as soon as the file has the new key."""
+    """Codex uses it, whatever the variable of the shell is. A rotation has an effect as soon as the file has the new key."""
     command.run("codex", "--write")
     file, key = home / ".codex" / "rookery.key", str(command.variables["ROOKERY_KEY"])
     assert file.read_text() == f"{key}\n"
@@ -341,7 +341,7 @@ def test_the_key_of_a_file_is_the_one_that_is_checked(command: ConnectCommand, h
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the environment of another process")
 def test_the_background_server_of_codex_is_compared_with_the_shell(command: ConnectCommand, home: Path) -> None:
-    """Issue 33: it runs hooks and connects with the environment of its first start."""
+    """It runs hooks and connects with the environment of its first start."""
     command.run("codex", "--write", "--hooks", "--no-key")
     trust_codex_hooks(home)
     key, state = str(command.variables["ROOKERY_KEY"]), home / ".codex" / "app-server-daemon" / "daemon.pid"
@@ -447,7 +447,7 @@ def test_a_client_that_keeps_its_key_gets_one_of_its_own(command: ConnectCommand
 
 @pytest.mark.parametrize(("mode", "is_mentioned"), [(0o600, False), (0o644, True)])
 def test_a_key_in_a_file_that_others_can_read_is_mentioned(command: ConnectCommand, home: Path, mode: int, *, is_mentioned: bool) -> None:
-    """Issue 21: the mode of the user's file stays, so the user decides."""
+    """The mode of the user's file stays, so the user decides."""
     file = home / ".config/zed/settings.json"
     file.parent.mkdir(parents=True)
     file.write_text("{}")
@@ -493,7 +493,7 @@ def test_a_key_of_the_client_is_created_once_and_has_few_permissions(command: Co
 def test_a_container_with_a_random_name_gets_the_agent_of_its_project(
     command: ConnectCommand, project: Path, monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
-    """M35: rebuilt containers are one agent, and a line says how to choose its name."""
+    """Rebuilt containers are one agent, and a line says how to choose its name."""
     command.variables = {**command.variables, "ROOKERY_KEY": None}
     (project / ".git").mkdir()
     monkeypatch.setattr("socket.gethostname", lambda: host)
@@ -507,7 +507,7 @@ def test_a_container_with_a_random_name_gets_the_agent_of_its_project(
 
 
 def test_the_name_of_the_agent_can_be_given(command: ConnectCommand, project: Path) -> None:
-    """M35: `--name`, or `agent` in `.rookery.toml`, in place of the name of the host."""
+    """`--name`, or `agent` in `.rookery.toml`, in place of the name of the host."""
     command.variables = {**command.variables, "ROOKERY_KEY": None}
     (project / ".rookery.toml").write_text('agent = "Kim\'s box"\n')
     assert "key" in command.run_json("claude-code", "--write")

@@ -133,7 +133,7 @@ def test_a_file_that_changes_during_the_run_stays_as_it_is(tmp_path: Path) -> No
 
 
 def test_a_process_killed_while_it_writes_leaves_the_old_or_the_new_file(tmp_path: Path) -> None:
-    """Issue 21: files are replaced atomically. A client that reads meanwhile, or after a crash, never gets a part of one."""
+    """Files are replaced atomically. A client that reads meanwhile, or after a crash, never gets a part of one."""
     file = tmp_path / "settings.json"
     contents = [json.dumps({"mine": letter * 8_000_000}).encode() for letter in "ab"]
     file.write_bytes(contents[0])
@@ -207,7 +207,7 @@ def test_a_text_that_is_decoded_is_encoded_to_the_same_bytes() -> None:
 
 
 def test_leftovers_of_a_killed_run_are_removed(command: ConnectCommand, project: Path) -> None:
-    """Issue 21: a temporary file may contain a key. One that is new may belong to a run in progress."""
+    """A temporary file may contain a key. One that is new may belong to a run in progress."""
     old, new = project / "..mcp.json.0123456789ab", project / "..mcp.json.ba9876543210"
     other = project / "..mcp.json.notes"
     for file in (old, new, other):

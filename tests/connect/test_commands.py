@@ -1,4 +1,4 @@
-"""`rookery connect`: shows, writes and removes the set-up of each client, and keeps the rest of its files (issue 21, D-35, D-92)."""
+"""`rookery connect`: shows, writes and removes the set-up of each client, and keeps the rest of its files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read_files(*folders: Path) -> dict[Path, bytes]:
 
 
 def test_it_prints_the_set_up_and_opens_no_store(tmp_path: Path) -> None:
-    """D-35, D-04: standard output has only the text, with the configured address; no store is created, and nothing is warned of."""
+    """Standard output has only the text, with the configured address; no store is created, and nothing is warned of."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")}
     environment |= {"ROOKERY_PORT": "9123", "ROOKERY_KEY": "the key itself"}
     command = [sys.executable, "-m", "rookery", "--data-dir", str(tmp_path / "data"), "connect", "claude-code"]
@@ -46,7 +46,7 @@ def test_it_prints_the_set_up_and_opens_no_store(tmp_path: Path) -> None:
 
 
 def test_it_prints_the_set_up_of_one_server_or_of_search_mode(command: ConnectCommand) -> None:
-    """D-35, D-01: the configured address has the path of the server or the mode of the search."""
+    """The configured address has the path of the server or the mode of the search."""
     command.settings = replace(command.settings, mcp_url="https://agents.example.org")
 
     one_server = cast("dict[str, str]", command.run_json("vscode", "--server", "time"))
@@ -66,7 +66,7 @@ def test_it_shows_the_file_of_the_chosen_scope(command: ConnectCommand) -> None:
 
 
 def test_it_writes_into_each_clients_file_and_keeps_the_rest(command: ConnectCommand, project: Path, home: Path) -> None:
-    """D-35: a second write changes nothing; other servers, TOML comments and the file mode stay; no file has the key."""
+    """A second write changes nothing; other servers, TOML comments and the file mode stay; no file has the key."""
     (project / ".mcp.json").write_text('{"mcpServers": {"mine": {"command": "x"}}, "other": 1}')
     (project / ".mcp.json").chmod(0o640)
     codex = home / ".codex" / "config.toml"
@@ -112,7 +112,7 @@ def test_it_writes_into_each_clients_file_and_keeps_the_rest(command: ConnectCom
 
 
 def test_codex_reads_the_key_from_a_file(command: ConnectCommand, home: Path) -> None:
-    """Issue 33: its background server keeps the variables of its first start. A second run leaves the file, and `--remove` says so."""
+    """Its background server keeps the variables of its first start. A second run leaves the file, and `--remove` says so."""
     config, key = home / ".codex" / "config.toml", home / ".codex" / "rookery.key"
     config.parent.mkdir()
     config.write_text('[mcp_servers.rookery]\nurl = "http://old"\nbearer_token_env_var = "ROOKERY_KEY"\nenabled = true\n')
@@ -154,13 +154,13 @@ def test_the_entry_and_the_hooks_of_one_file_are_written_together(command: Conne
 
 
 def test_a_second_search_is_mentioned(command: ConnectCommand) -> None:
-    """Issue 33: Claude Code and Qwen Code give their model a search for tools of their own."""
+    """Claude Code and Qwen Code give their model a search for tools of their own."""
     assert "its model searches twice" in command.run("qwen-code", "--search").stderr
     assert "searches twice" not in command.run("gemini", "--search").stderr + command.run("qwen-code").stderr
 
 
 def test_files_of_this_machine_that_git_does_not_ignore_are_mentioned(command: ConnectCommand, project: Path) -> None:
-    """Issue 33: only Claude Code itself lets git ignore `.claude/settings.local.json`, and backups stay in the repository."""
+    """Only Claude Code itself lets git ignore `.claude/settings.local.json`, and backups stay in the repository."""
     subprocess.run(["git", "init", "-q"], check=True, timeout=HANG_S)
     (project / ".mcp.json").write_text("{}")
 
@@ -177,7 +177,7 @@ def test_files_of_this_machine_that_git_does_not_ignore_are_mentioned(command: C
 
 @pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="not in a virtual environment")
 def test_hooks_start_the_program_of_a_virtual_environment_by_its_path(tmp_path: Path, home: Path, project: Path) -> None:
-    """Issue 21: the environment is on PATH only in shells that have activated it; a program elsewhere on PATH is named alone."""
+    """The environment is on PATH only in shells that have activated it; a program elsewhere on PATH is named alone."""
     program = Path(sys.executable).with_name("rookery")
     elsewhere = tmp_path / "bin" / "rookery"
     elsewhere.parent.mkdir()
@@ -192,7 +192,7 @@ def test_hooks_start_the_program_of_a_virtual_environment_by_its_path(tmp_path: 
 
 @pytest.mark.parametrize("client", ["cursor", "codex"])
 def test_an_entry_of_another_program_is_replaced_with_a_notice(command: ConnectCommand, home: Path, client: str) -> None:
-    """Issue 21: the user learns that an entry of this name is gone; no client gets an entry with a command and an address."""
+    """The user learns that an entry of this name is gone; no client gets an entry with a command and an address."""
     places = Places(home=home, project=home, platform=sys.platform, environ={})
     file = locate_file(CONFIGS[client].id, "user", places)
     file.parent.mkdir(parents=True)
@@ -211,7 +211,7 @@ def test_an_entry_of_another_program_is_replaced_with_a_notice(command: ConnectC
 
 
 def test_the_placeholder_of_a_key_is_mentioned(command: ConnectCommand, home: Path) -> None:
-    """Issue 21: Claude Desktop and Zed read the key from their file, so the user must put one there."""
+    """Claude Desktop and Zed read the key from their file, so the user must put one there."""
     written = command.run_json("zed", "--write", "--no-key")
 
     assert written["notices"] == [f"Put a key in place of YOUR_KEY in {home / '.config/zed/settings.json'}."]
@@ -285,7 +285,7 @@ def test_a_server_that_another_scope_has_is_not_doubled(command: ConnectCommand,
 
 
 def test_an_entry_of_that_name_that_is_not_ours_is_not_removed(command: ConnectCommand, project: Path) -> None:
-    """D-94: the marker of an entry is where it reads its key."""
+    """The marker of an entry is where it reads its key."""
     text = '{"mcpServers": {"rookery": {"url": "http://127.0.0.1:8400/mcp", "headers": {"Authorization": "Basic mine"}}}}'
     (project / ".mcp.json").write_text(text)
 
@@ -315,7 +315,7 @@ def test_a_rule_tells_cursor_when_to_use_the_memory(command: ConnectCommand, pro
 
 
 def test_a_server_that_servers_json_lacks_gets_a_notice_with_the_nearest_one(command: ConnectCommand) -> None:
-    """Issue 14: a mistyped `--server` gave a configuration that fails in the client."""
+    """A mistyped `--server` gave a configuration that fails in the client."""
     mistyped = command.run("cursor", "--server", "brian")
     built_in = command.run("cursor", "--server", "brain")
 
@@ -348,7 +348,7 @@ def test_a_server_that_servers_json_lacks_gets_a_notice_with_the_nearest_one(com
 def test_an_impossible_change_is_reported_and_changes_nothing(
     command: ConnectCommand, project: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
-    """D-35, D-04: exit code 2 for wrong usage, 1 for a file that cannot be edited; every file stays as it is, also the other ones."""
+    """Exit code 2 for wrong usage, 1 for a file that cannot be edited; every file stays as it is, also the other ones."""
     files = {
         "broken.json": b'{"mcpServers":\n  oops}',
         "listed.json": b'{"mcpServers": []}',
@@ -370,7 +370,7 @@ def test_an_impossible_change_is_reported_and_changes_nothing(
 
 
 def test_printed_and_written_files_are_the_same() -> None:
-    """D-35: the page shows the file that `--write` without a scope writes."""
+    """The page shows the file that `--write` without a scope writes."""
     places = Places(home=Path("/h"), project=Path("/project"), platform="linux", environ={})
     shorten: Callable[[Path], str] = lambda path: str(path).replace("/project/", "").replace("/h/", "~/")  # noqa: E731 - two places
 

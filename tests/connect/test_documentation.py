@@ -1,4 +1,4 @@
-"""The how-to of coding agents is followed on a running server, and its file is the one that `rookery connect` writes (issue 21)."""
+"""The how-to of coding agents is followed on a running server, and its file is the one that `rookery connect` writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edits of JSON with comments: everything but the edited entry keeps every byte (issue 21, field notes B4.6)."""
+"""Edits of JSON with comments: everything but the edited entry keeps every byte (field notes B4.6)."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_plain_json_is_read_as_by_the_standard_library(value: object) -> None:
 
 @given(case=draw_document())
 def test_adding_an_entry_only_inserts_and_removing_it_restores_every_byte(case: tuple[dict[str, object], str]) -> None:
-    """D-94: comments, order, indentation, line ends and trailing commas around the entry stay."""
+    """Comments, order, indentation, line ends and trailing commas around the entry stay."""
     value, text = case
     assume("rookery" not in value)
 
@@ -195,7 +195,7 @@ def test_fields_that_the_user_added_to_an_entry_stay() -> None:
     ],
 )
 def test_a_syntax_error_has_its_line_and_column(text: str, line: int, column: int, reason: str) -> None:
-    """D-94: a file that cannot be parsed is not edited, and the user sees where to look."""
+    """A file that cannot be parsed is not edited, and the user sees where to look."""
     with pytest.raises(InvalidJsonc, match=reason) as caught:
         set_value(text, ("a",), 1)
 

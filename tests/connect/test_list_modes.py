@@ -1,4 +1,4 @@
-"""All tools or search mode: `rookery connect` chooses by what the list costs the client's model, and says it (issue 33)."""
+"""All tools or search mode: `rookery connect` chooses by what the list costs the client's model, and says it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client of `rookery connect` against a server that answers nonsense: each answer is an error of its own (issue 21)."""
+"""The client of `rookery connect` against a server that answers nonsense: each answer is an error of its own."""
 
 from __future__ import annotations
 

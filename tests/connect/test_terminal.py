@@ -1,4 +1,4 @@
-"""`rookery connect` on a terminal shows the set-up and offers to write it (D-94)."""
+"""`rookery connect` on a terminal shows the set-up and offers to write it."""
 
 from __future__ import annotations
 

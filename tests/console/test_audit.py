@@ -1,4 +1,4 @@
-"""The audit log in the console (issue 21)."""
+"""The audit log in the console."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.embedded_store  # test_links.py opens every page on eac
 
 
 async def test_entries_are_filtered_by_days(user: ConsoleUser, instance: Instance) -> None:
-    """Issue 21: every list is filtered by the server. The last day of a filter is part of it."""
+    """Every list is filtered by the server. The last day of a filter is part of it."""
     entries = (await instance.admin.get("/api/v1/audit?action=console.signed_in")).json()["data"]
     day = datetime.fromisoformat(entries[0]["at"]).date()
     before, after = day - timedelta(days=1), day + timedelta(days=1)
@@ -22,6 +22,6 @@ async def test_entries_are_filtered_by_days(user: ConsoleUser, instance: Instanc
 
 
 async def test_a_day_that_does_not_exist_is_refused(user: ConsoleUser) -> None:
-    """Issue 21: a filter with a mistake is named, not ignored."""
+    """A filter with a mistake is named, not ignored."""
     response = await user.get("audit?until=2026-02-31")
     assert (response.status_code, "until" in response.text) == (422, True)

@@ -1,4 +1,4 @@
-"""Every section of the console in a real browser, wide and narrow, light and dark (issue 21)."""
+"""Every section of the console in a real browser, wide and narrow, light and dark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 
 async def test_sections_have_no_faults(person: BrowserUser, server: Server) -> None:
-    """Issue 21: no violation of the policy, error, outside request or serious fault of axe-core, wide and narrow, light and dark."""
+    """No violation of the policy, error, outside request or serious fault of axe-core, wide and narrow, light and dark."""
     _store_something(server)
     for section in SECTIONS:
         await person.go(section.path)
@@ -50,7 +50,7 @@ async def test_a_wrong_key_is_told(visitor: BrowserUser, server: Server) -> None
 
 
 async def test_the_menu_works_by_keyboard(person: BrowserUser) -> None:
-    """Issue 21: on a narrow screen the navigation opens by its button, follows it in the order of Tab, and closes by Escape."""
+    """On a narrow screen the navigation opens by its button, follows it in the order of Tab, and closes by Escape."""
     await person.page.resize(360, 740)
     await person.go("")
     await person.page.evaluate("document.querySelector('.menu-button').focus()")

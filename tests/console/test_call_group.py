@@ -1,4 +1,4 @@
-"""The calls of a page at the same time (issue 21)."""
+"""The calls of a page at the same time."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_a_page_that_is_left_ends_its_calls() -> None:
 
 
 async def test_the_doctor_has_a_page_for_browsers_without_scripts(user: ConsoleUser, instance: Instance) -> None:
-    """Issue 21: Settings shows the findings of the doctor, and waits for none of them. Keys without the scope do not see it."""
+    """Settings shows the findings of the doctor, and waits for none of them. Keys without the scope do not see it."""
     settings = (await user.get("settings")).text
     assert ('hx-get="./settings/doctor"' in settings, "disk" in get_text(settings)) == (True, False)
     page = await user.read("settings/doctor")
@@ -71,7 +71,7 @@ async def test_the_doctor_has_a_page_for_browsers_without_scripts(user: ConsoleU
 
 
 async def test_settings_load_the_doctor(person: BrowserUser) -> None:
-    """Issue 21: in a real browser, the findings appear by themselves."""
+    """In a real browser, the findings appear by themselves."""
     await person.go("settings")
     await person.wait_for("document.querySelectorAll('#doctor tbody tr').length > 3")
     assert await person.find_faults() == []

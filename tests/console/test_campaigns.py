@@ -1,4 +1,4 @@
-"""Campaigns and subscribers in the console (issue 21)."""
+"""Campaigns and subscribers in the console."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def _create(user: ConsoleUser, fields: list[tuple[str, str]] = FORM) -> st
 
 
 async def test_a_campaign_is_written_previewed_and_sent(user: ConsoleUser) -> None:
-    """Issue 21: preview in a frame, the audience before the sending, every delivery after it."""
+    """Preview in a frame, the audience before the sending, every delivery after it."""
     async with run_receiver() as receiver:
         await _import(user, receiver)
         path = await _create(user)
@@ -94,7 +94,7 @@ async def test_an_import_names_lines_with_faults(user: ConsoleUser) -> None:
 
 
 async def test_messages_cannot_run_anything(user: ConsoleUser) -> None:
-    """Issue 21: a campaign's author cannot act as the person who previews it."""
+    """A campaign's author cannot act as the person who previews it."""
     async with run_receiver() as receiver:
         await _import(user, receiver)
     path = await _create(user, [*FORM[:2], ("body", "<script>alert(1)</script><img src=x onerror=alert(1)>"), ("all", "yes")])
@@ -115,7 +115,7 @@ async def test_campaigns_of_other_workspaces_do_not_exist(instance: Instance, us
 
 
 async def test_a_campaign_is_sent_in_a_browser(person: BrowserUser, server: Server) -> None:
-    """Issue 21: the pages of campaigns have no faults, at both widths."""
+    """The pages of campaigns have no faults, at both widths."""
     async with run_receiver() as receiver:
         await person.go("subscribers")
         await person.click("[commandfor=import]")
@@ -137,7 +137,7 @@ async def test_a_campaign_is_sent_in_a_browser(person: BrowserUser, server: Serv
 
 
 async def test_each_action_needs_its_own_scope(instance: Instance, user: ConsoleUser) -> None:
-    """Issue 21: sending needs `notify:send`, and pausing, cancelling and unscheduling `notify:write`, as in the API."""
+    """Sending needs `notify:send`, and pausing, cancelling and unscheduling `notify:write`, as in the API."""
     path = await _create(user, [*FORM[:3], ("subscribers", "ada")])
     scheduled = await user.post(f"{path}/schedule", {"at": LATER, "time_zone": "Europe/Berlin"})
     assert scheduled.status_code == 303, get_text(scheduled.text)
@@ -156,7 +156,7 @@ async def test_each_action_needs_its_own_scope(instance: Instance, user: Console
 
 
 def test_buttons_are_those_of_the_transitions() -> None:
-    """Issue 21: a button is shown in the statuses in which the API accepts its action, and in no other."""
+    """A button is shown in the statuses in which the API accepts its action, and in no other."""
     for name, button in ACTIONS.items():
         assert button.statuses == {str(status) for status in TRANSITIONS[CampaignAction(name)]}, name
     assert {str(status) for status in TRANSITIONS[CampaignAction.SCHEDULE]} == UNSENT

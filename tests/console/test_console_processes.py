@@ -1,4 +1,4 @@
-"""The console of a server of several processes, and of one with many open streams (issue 21)."""
+"""The console of a server of several processes, and of one with many open streams."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def add_event(server: Server, session_id: str, message: str) -> None:
 
 
 async def test_a_session_works_in_each_process(pair: Server) -> None:
-    """Issue 21: the cookie of one process is that of both, and the page of a session is live in both."""
+    """The cookie of one process is that of both, and the page of a session is live in both."""
     cookies = (await sign_in(pair, pair.keys["api_key"])).cookies
 
     async def both_have_answered() -> bool:
@@ -125,14 +125,14 @@ async def test_a_session_works_in_each_process(pair: Server) -> None:
 
 
 async def test_failed_sign_ins_are_limited_over_all_processes(pair: Server) -> None:
-    """D-90: ten wrong keys from one address, whichever process they reach; then a correct one waits too."""
+    """Ten wrong keys from one address, whichever process they reach; then a correct one waits too."""
     statuses = [(await sign_in(pair, _WRONG_KEY)).status_code for _ in range(3 * _MAX_FAILURES)]
     assert (statuses.count(429), 429 in statuses[:_MAX_FAILURES]) == (2 * _MAX_FAILURES, False), statuses
     assert (await sign_in(pair, pair.keys["api_key"])).status_code == 429
 
 
 async def test_many_wrong_sign_ins_at_once_are_limited_over_all_processes(tmp_path: Path, model_folder: Path) -> None:
-    """Issue 36: exactly ten keys are checked. Before, each process checked those that had arrived before the first one had failed."""
+    """Exactly ten keys are checked. Before, each process checked those that had arrived before the first one had failed."""
     lend_model(model_folder, tmp_path / "home")
     with run_server(tmp_path / "home", workers="4") as server:
         responses = await asyncio.gather(*(sign_in(server, _WRONG_KEY) for _ in range(200)))
@@ -148,7 +148,7 @@ async def test_many_wrong_sign_ins_at_once_are_limited_over_all_processes(tmp_pa
 
 
 async def test_many_live_pages_leave_the_server_responsive(tmp_path: Path, model_folder: Path) -> None:
-    """Issue 21: as many live pages as a workspace may have get each event, others are told to come back, and all that leave are freed."""
+    """As many live pages as a workspace may have get each event, others are told to come back, and all that leave are freed."""
     lend_model(model_folder, tmp_path / "home")
     with run_server(tmp_path / "home") as server:
         cookies = (await sign_in(server, server.keys["api_key"])).cookies

@@ -1,4 +1,4 @@
-"""Generations, prompt templates, usage and budgets in the console (issue 21)."""
+"""Generations, prompt templates, usage and budgets in the console."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def _generate(user: ConsoleUser, **fields: str) -> str:
 
 
 async def test_a_generation_shows_its_messages_answer_and_cost(writer: ConsoleUser) -> None:
-    """Issue 21: the answer with tokens, cost and latency, its score, and a link to the section Scoring."""
+    """The answer with tokens, cost and latency, its score, and a link to the section Scoring."""
     path = await _generate(writer, system="Be short.")
     page = (await writer.get(path)).text
     text = get_text(page)
@@ -76,7 +76,7 @@ async def test_a_generation_shows_its_messages_answer_and_cost(writer: ConsoleUs
 
 
 async def test_an_answer_of_json_is_shown_as_json(writer: ConsoleUser) -> None:
-    """Issue 21: the output as JSON, with the schema that it matches."""
+    """The output as JSON, with the schema that it matches."""
     path = await _generate(writer, schema='{"type": "object"}')
     page = await writer.read(path)
     assert "JSON schema" in page
@@ -103,7 +103,7 @@ async def test_a_refused_form_keeps_its_values(writer: ConsoleUser, provider: Ch
 
 
 async def test_a_failed_generation_has_its_reason_and_can_be_repeated(writer: ConsoleUser) -> None:
-    """Issue 21: the error with its reason; retry queues a copy."""
+    """The error with its reason; retry queues a copy."""
     path = await _generate(writer, model="no-such-model")
     assert "does not exist" in await writer.read(path)
     copy = (await writer.post(f"{path}/retry")).headers["location"]
@@ -123,7 +123,7 @@ async def test_a_queued_generation_can_be_cancelled(writer: ConsoleUser, provide
 
 
 async def test_a_live_answer_is_a_stream_of_events(writer: ConsoleUser) -> None:
-    """Issue 21: the console passes on the events of the API."""
+    """The console passes on the events of the API."""
     response = await writer.post("content/stream", {"prompt": "A heron", "mode": "stream"})
     assert response.headers["content-type"].startswith("text/event-stream")
     assert re.findall("^event: (start|done)", response.text, re.MULTILINE) == ["start", "done"]
@@ -131,7 +131,7 @@ async def test_a_live_answer_is_a_stream_of_events(writer: ConsoleUser) -> None:
 
 
 async def test_a_live_answer_is_shown_as_it_is_written(person: BrowserUser, server: Server, provider: ChatService) -> None:
-    """Issue 21: the answer appears while the provider writes it, leaving the page cancels the call, and a whole answer has its page."""
+    """The answer appears while the provider writes it, leaving the page cancels the call, and a whole answer has its page."""
     provider.queue.append(stream_parts(build_events()[:3], then=hang))
     await person.go("content/new")
     await person.type("#prompt", "A heron")
@@ -154,7 +154,7 @@ async def test_a_live_answer_is_shown_as_it_is_written(person: BrowserUser, serv
 
 
 async def test_long_texts_are_cut(writer: ConsoleUser, provider: ChatService) -> None:
-    """Issue 21: every page has a bound in bytes, also with long hostile texts."""
+    """Every page has a bound in bytes, also with long hostile texts."""
     provider.queue.append(answer("<script>'\"&" * 10_000))
     path = await _generate(writer, prompt="<script>'\"&" * 9_000)
     response = await writer.get(path)
@@ -172,7 +172,7 @@ async def test_a_server_without_a_provider_says_which_settings_to_set(user: Cons
 
 
 async def test_a_template_is_written_previewed_and_used(writer: ConsoleUser) -> None:
-    """Issue 21: versions, a preview with variables, and generations by it."""
+    """Versions, a preview with variables, and generations by it."""
     assert (await writer.post("content/templates/new", TEMPLATE)).status_code == 303
     preview = await writer.post("content/templates/note", {"version": "1", "variable-product": "the <kettle>"})
     assert "Write about the <kettle>." in get_text(preview.text)
@@ -199,7 +199,7 @@ async def test_a_template_with_faults_is_shown_again(user: ConsoleUser) -> None:
 
 
 async def test_usage_and_budgets(writer: ConsoleUser) -> None:
-    """Issue 21: usage by day with a chart, and budgets that are set and deleted."""
+    """Usage by day with a chart, and budgets that are set and deleted."""
     await _generate(writer)
     page = (await writer.get("content/usage?days=7")).text
     assert "data-chart" in page
@@ -214,7 +214,7 @@ async def test_usage_and_budgets(writer: ConsoleUser) -> None:
 
 
 async def test_templates_are_found_by_their_slug_or_name(user: ConsoleUser) -> None:
-    """Issue 21: every list is searched by the server. Wildcards of SQL are texts, and case does not matter."""
+    """Every list is searched by the server. Wildcards of SQL are texts, and case does not matter."""
     for slug, name in (("weekly-report", "Report of the week"), ("poem", "A 100% rhyme")):
         await user.post("content/templates/new", TEMPLATE | {"slug": slug, "name": name})
     for words, expected in (("REPORT", (True, False)), ("poe", (False, True)), ("0%25", (False, True)), ("e%25", (False, False))):
@@ -224,7 +224,7 @@ async def test_templates_are_found_by_their_slug_or_name(user: ConsoleUser) -> N
 
 
 async def test_budgets_of_many_keys_have_names_pages_and_a_search(user: ConsoleUser, instance: Instance) -> None:
-    """Issue 21: every list is paged and searched by the server, also beyond 100 keys, and for keys of both kinds."""
+    """Every list is paged and searched by the server, also beyond 100 keys, and for keys of both kinds."""
     keys = [await instance.api_key("content.read") for _ in range(101)]
     agent = await instance.agent_key("content.read")
     for key in (*keys, agent):
@@ -239,7 +239,7 @@ async def test_budgets_of_many_keys_have_names_pages_and_a_search(user: ConsoleU
 
 
 async def test_a_batch_has_its_progress(settings: Settings, provider: ChatService) -> None:
-    """Issue 21: a batch with how many of its generations are at their end."""
+    """A batch with how many of its generations are at their end."""
     configured = replace(settings, generation=Secret(provider.url("ok", key=KEY)), generation_prices=PRICES)
     async with run_instance(configured) as instance, ConsoleUser(instance.rookery) as user:
         await user.sign_in(instance.admin.key or "")

@@ -1,4 +1,4 @@
-"""Charts by day, for eyes and for screen readers (issue 21)."""
+"""Charts by day, for eyes and for screen readers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_days_without_calls_are_in_a_chart() -> None:
 
 
 async def test_a_chart_is_also_a_table(server: Server, person: BrowserUser) -> None:
-    """Issue 21: the day below the pointer has its numbers, all days have them in a table, and without scripts the table is shown."""
+    """The day below the pointer has its numbers, all days have them in a table, and without scripts the table is shown."""
     for _ in range(3):
         server.client.post("/api/v1/mcp/tools/call", json={"server": "brain", "tool": "recall", "arguments": {"query": "crane"}})
     await eventually(lambda: server.client.get("/api/agent/tools/analytics").json()["calls"] >= 3)

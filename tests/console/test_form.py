@@ -1,4 +1,4 @@
-"""The rules that every page of the console follows (issue 21)."""
+"""The rules that every page of the console follows."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ MAX_OWN_SCRIPT_BYTES = 15_000
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.relative_to(CONSOLE).as_posix())
 def test_templates_have_nothing_that_the_policy_forbids(template: Path) -> None:
-    """Issue 21: no inline style or script, no evaluated attribute, no other host: the browser would drop it without a message."""
+    """No inline style or script, no evaluated attribute, no other host: the browser would drop it without a message."""
     assert FORBIDDEN.findall(template.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.relative_to(CONSOLE).as_posix())
 def test_links_are_relative(template: Path) -> None:
-    """Issue 21: the console works under any path prefix, so that no link starts at the root of the host."""
+    """The console works under any path prefix, so that no link starts at the root of the host."""
     assert re.findall(r"""(?:href|src|action|hx-get|hx-post)=["']/""", template.read_text(encoding="utf-8")) == []
 
 
@@ -46,13 +46,13 @@ def test_templates_escape_what_tenants_wrote() -> None:
 
 
 def test_own_scripts_are_small() -> None:
-    """Issue 21: at most 15 kB of our own script reach a browser, over all pages together."""
+    """At most 15 kB of our own script reach a browser, over all pages together."""
     responses = [StaticFiles().get(path.name) for path in OWN_SCRIPTS]
     assert sum(len(response.body) for response in responses if response) <= MAX_OWN_SCRIPT_BYTES
 
 
 def test_vendored_files_are_those_of_their_packages() -> None:
-    """Issue 21: vendored with licence and hash."""
+    """Vendored with licence and hash."""
     folder = CONSOLE / "static" / "vendor"
     listed = {entry["file"]: entry for entry in json.loads((folder / "vendored.json").read_text(encoding="utf-8"))}
     found = {path.name: path for path in folder.iterdir() if path.name != "vendored.json" and path.suffix != ".LICENSE"}
@@ -74,14 +74,14 @@ def test_no_view_is_declared_twice() -> None:
 
 
 async def test_pages_have_a_strict_policy(user: ConsoleUser) -> None:
-    """Issue 21: `default-src 'self'`, and neither inline styles nor scripts are allowed."""
+    """`default-src 'self'`, and neither inline styles nor scripts are allowed."""
     policy = (await user.get("")).headers["content-security-policy"]
     assert "default-src 'self'" in policy
     assert "unsafe" not in policy
 
 
 async def test_a_browser_is_led_to_the_console(instance: Instance) -> None:
-    """Issue 21: `GET /` leads a browser there; a client gets an index of the API."""
+    """`GET /` leads a browser there; a client gets an index of the API."""
     response = await instance.admin.get("/", Accept="text/html")
     assert (response.status_code, response.headers["location"]) == (303, "console/")
     assert (await instance.admin.get("/")).json()["links"]["console"].endswith("/console/")
@@ -95,7 +95,7 @@ async def test_the_address_without_slash_leads_to_the_folder(user: ConsoleUser) 
 
 @pytest.mark.parametrize("path", [section.path for section in SECTIONS])
 async def test_first_pages_are_empty_or_bounded(user: ConsoleUser, path: str) -> None:
-    """Issue 21: every page of an empty workspace says what to do next, and has a bound in bytes."""
+    """Every page of an empty workspace says what to do next, and has a bound in bytes."""
     response = await user.get(path)
     assert response.status_code == 200
     assert len(response.content) < MAX_PAGE_BYTES / 4

@@ -1,4 +1,4 @@
-"""Numbers and ids as people read them (issue 21)."""
+"""Numbers and ids as people read them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_durations_have_a_fitting_unit(milliseconds: float, text: str) -> None:
 
 @pytest.mark.parametrize(("count", "text"), [(0, "0 memories"), (1, "1 memory"), (2, "2 memories"), (1500, "1\u202f500 memories")])
 def test_a_number_has_its_noun(count: int, text: str) -> None:
-    """Issue 18: one thing is not named in the plural."""
+    """One thing is not named in the plural."""
     assert format_counted(count, "memory", "memories") == text
     assert format_counted(count, "line").endswith("line" if count == 1 else "lines")
 
@@ -45,7 +45,7 @@ def test_a_number_has_its_noun(count: int, text: str) -> None:
     [(None, "–"), ("draft", "draft"), (True, "true"), (5, "5"), ({"all": True, "tags": ["ö"]}, '{"all": true, "tags": ["ö"]}')],
 )
 def test_values_of_changed_fields_are_json(value: object, text: str) -> None:
-    """D-29: the page of the audit log shows what the API has, not how Python writes it."""
+    """The page of the audit log shows what the API has, not how Python writes it."""
     assert format_field_value(value) == text
 
 

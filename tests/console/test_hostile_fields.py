@@ -1,5 +1,5 @@
 """
-Every view of the console with ids, parameters and fields that no page sends (issue 21): each gets a page, and no internal error.
+Every view of the console with ids, parameters and fields that no page sends: each gets a page, and no internal error.
 
 Views join by themselves: the test reads their paths from the list of views, and the names of what they read from their source.
 """
@@ -106,7 +106,7 @@ async def find_problem(user: ConsoleUser, method: str, path: str, body: bytes) -
 
 
 async def test_no_request_is_an_internal_error(instance: Instance) -> None:
-    """Issue 21: hostile ids, parameters and fields of every view get a page below the bound, and no status of 500 or more."""
+    """Hostile ids, parameters and fields of every view get a page below the bound, and no status of 500 or more."""
     failures, values, strange_ids, count = list[str](), cycle(VALUES), cycle(IDS), 0
     async with ConsoleUser(instance.rookery) as admin:
         await admin.sign_in(instance.admin.key or "")

@@ -1,4 +1,4 @@
-"""Requests that no page of the console sends (issue 21): each gets a page that says what was wrong, and no internal error."""
+"""Requests that no page of the console sends: each gets a page that says what was wrong, and no internal error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def test_forms_with_too_many_fields_are_refused(user: ConsoleUser, path: s
 
 
 async def test_an_origin_that_is_no_url_is_refused(instance: Instance) -> None:
-    """D-90: only a page of this server may change something."""
+    """Only a page of this server may change something."""
     for origin in ("http://[", "null", "http://localhost.evil.example"):
         async with ConsoleUser(instance.rookery, {"Origin": origin}) as stranger:
             assert (await stranger.post("sign-out")).status_code == 403, origin

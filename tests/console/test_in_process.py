@@ -50,7 +50,7 @@ def open_client(server: Server) -> httpx2.AsyncClient:
 
 
 async def test_calls_carry_the_browsers_address_and_host() -> None:
-    """D-90: in-process calls carry the browser's address, and are marked so that they have a limit of their own."""
+    """in-process calls carry the browser's address, and are marked so that they have a limit of their own."""
     server = Server(START, part("a"), part("b"))
     async with open_client(server) as client:
         response = await client.get("/x%2Fy?q=1")

@@ -1,4 +1,4 @@
-"""Keys in the console (issue 21): create with one-time reveal, rotate, suspend, revoke; only what the own key may do."""
+"""Keys in the console: create with one-time reveal, rotate, suspend, revoke; only what the own key may do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def _create(user: ConsoleUser, fields: dict[str, str]) -> tuple[str, str]:
 
 
 async def test_a_key_is_created_and_shown_once(instance: Instance, user: ConsoleUser) -> None:
-    """Issue 21: the secret is in the response that creates the key, and on no page after it."""
+    """The secret is in the response that creates the key, and on no page after it."""
     secret, path = await _create(user, {"kind": "api", "name": "billing", "scopes": "brain:read", "expires_in": "30"})
     assert (await instance.caller(secret).get("/v1/brain/tags")).status_code == 200
     page = (await user.get(path)).text
@@ -50,7 +50,7 @@ async def test_a_refused_form_keeps_its_values(user: ConsoleUser) -> None:
 
 
 async def test_a_key_is_changed_rotated_suspended_and_revoked(instance: Instance, user: ConsoleUser) -> None:
-    """Issue 21: each change is that of the API, with its effect at once."""
+    """Each change is that of the API, with its effect at once."""
     secret, path = await _create(user, {"kind": "agent", "name": "bot", "scopes": "brain:read", "rate_limit": "600"})
     await user.post(path, [("name", "robot"), ("scopes", "brain:read"), ("scopes", "mcp:read")])
     assert "robot" in await user.read(path)
@@ -72,7 +72,7 @@ async def test_a_key_is_changed_rotated_suspended_and_revoked(instance: Instance
 
 
 async def test_controls_are_shown_to_those_who_may_use_them(instance: Instance) -> None:
-    """Issue 21: a control that the key may not use is not shown; the API refuses it as well."""
+    """A control that the key may not use is not shown; the API refuses it as well."""
     key = await instance.api_key("console:read", "keys:read")
     async with ConsoleUser(instance.rookery) as user:
         await user.sign_in(key.key or "")
@@ -98,7 +98,7 @@ async def test_names_are_texts(user: ConsoleUser) -> None:
 
 
 async def test_a_key_is_created_and_revoked_in_a_browser(person: BrowserUser) -> None:
-    """Issue 21: create and revoke a key."""
+    """Create and revoke a key."""
     await person.go("keys/new?kind=api")
     await person.type("#name", "nightly import")
     await person.click("input[value='brain:read']")
@@ -116,7 +116,7 @@ async def test_a_key_is_created_and_revoked_in_a_browser(person: BrowserUser) ->
 
 
 async def test_keys_are_found_by_their_name(user: ConsoleUser, instance: Instance) -> None:
-    """Issue 21: lists are searched by the server. Wildcards of SQL are texts, and case does not matter."""
+    """Lists are searched by the server. Wildcards of SQL are texts, and case does not matter."""
     for name in ("Billing 100%", "billing_2", "import"):
         await _create(user, {"kind": "api", "name": name, "scopes": "brain:read"})
     found = {text: (await instance.admin.get(f"/api/v1/api-keys?q={text}")).json()["data"] for text in ("BILL", "100%25", "g_2", "%25%25")}
@@ -137,7 +137,7 @@ async def test_a_form_without_a_kind_is_shown_again(user: ConsoleUser) -> None:
 
 
 async def test_a_suspended_key_can_be_resumed_and_revoked(user: ConsoleUser) -> None:
-    """D-21: a suspended key is labelled Revoked by the API. Its page still has the buttons for it; that of a revoked key has none."""
+    """A suspended key is labelled Revoked by the API. Its page still has the buttons for it; that of a revoked key has none."""
     _, path = await _create(user, {"kind": "agent", "name": "bot", "scopes": "brain:read", "rate_limit": "600"})
     await user.post(f"{path}/state", {"action": "suspend"})
     page = (await user.get(path)).text
@@ -161,7 +161,7 @@ async def test_a_refused_change_keeps_its_values(user: ConsoleUser) -> None:
 
 
 async def test_only_scopes_that_can_be_granted_are_offered(user: ConsoleUser) -> None:
-    """D-23: only the command line grants platform scopes, so that the form does not offer what would fail."""
+    """Only the command line grants platform scopes, so that the form does not offer what would fail."""
     page = (await user.get("keys/new")).text
     assert 'value="brain:read"' in page
     assert 'value="platform:' not in page

@@ -1,4 +1,4 @@
-"""Every page of a filled workspace, with all that links from it (issue 21)."""
+"""Every page of a filled workspace, with all that links from it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ACTION = re.compile(r'action="([^"]*)"')
 
 
 async def test_every_link_and_form_leads_somewhere(tmp_path: Path, database_url: str) -> None:
-    """Issue 21: no page links to one that does not exist, no form is sent to where nothing answers, and each page has its bound."""
+    """No page links to one that does not exist, no form is sent to where nothing answers, and each page has its bound."""
     with run_chat_service(ChatService(key=None)) as model:
         async with run_receiver() as receiver, run_receiver() as broken:
             services = SampleServices(model, receiver, broken)

@@ -1,4 +1,4 @@
-"""The section Memories (issue 21): list, search, filters, page, and the forms that store, change, correct and delete."""
+"""The section Memories: list, search, filters, page, and the forms that store, change, correct and delete."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def store(user: ConsoleUser, content: str, **fields: str) -> str:
 
 
 async def test_a_memory_is_stored_found_and_shown(user: ConsoleUser) -> None:
-    """Issue 21: the list comes first, is searched and filtered on the server, and leads to the page of each memory."""
+    """The list comes first, is searched and filtered on the server, and leads to the page of each memory."""
     memory_id = await store(user, "The crane on pier 3 lifts 40 tons.", project="cranes", tags="pier 3, heavy", confidence="0.9")
     await store(user, "Deploy on Tuesdays.", type="decision", project="shop")
     page = await user.read("memories")
@@ -56,7 +56,7 @@ async def test_found_words_are_marked(user: ConsoleUser) -> None:
 
 
 async def test_a_list_is_paged_on_the_server(user: ConsoleUser) -> None:
-    """Issue 21: every list is paged on the server, and its count is that of all pages. The links keep the filters."""
+    """Every list is paged on the server, and its count is that of all pages. The links keep the filters."""
     for number in range(27):
         await store(user, f"Crane number {number} stands.", project="cranes")
     first, second = await user.read("memories?project=cranes"), await user.read("memories?project=cranes&page=2")
@@ -111,7 +111,7 @@ async def test_a_memory_is_changed(user: ConsoleUser) -> None:
 
 
 async def test_a_correction_supersedes(user: ConsoleUser) -> None:
-    """Issue 21: supersede writes a correction; the history of both is one."""
+    """Supersede writes a correction; the history of both is one."""
     old = await store(user, "The crane lifts 30 tons.")
     assert "The crane lifts 30 tons." in await user.read(f"memories/{old}/supersede")
     response = await user.post(f"memories/{old}/supersede", {"content": "The crane lifts 40 tons.", "type": "fact"})
@@ -123,7 +123,7 @@ async def test_a_correction_supersedes(user: ConsoleUser) -> None:
 
 
 async def test_a_memory_is_archived_restored_and_forgotten(user: ConsoleUser) -> None:
-    """Issue 21: archive, restore and forget; what destroys asks first."""
+    """Archive, restore and forget; what destroys asks first."""
     memory_id = await store(user, "The crane lifts 30 tons.")
     assert "Forget this memory?" in await user.read(f"memories/{memory_id}")
     await user.post(f"memories/{memory_id}/archive")
@@ -138,7 +138,7 @@ async def test_a_memory_is_archived_restored_and_forgotten(user: ConsoleUser) ->
 
 
 async def test_controls_need_their_scopes(instance: Instance, user: ConsoleUser) -> None:
-    """Issue 21: a control that the key may not use is not shown, and its request is refused."""
+    """A control that the key may not use is not shown, and its request is refused."""
     memory_id = await store(user, "The crane lifts 30 tons.")
     key = await instance.api_key("console:read", "brain:read")
     async with ConsoleUser(instance.rookery) as reader:
@@ -164,7 +164,7 @@ async def test_memories_of_other_tenants_do_not_exist(instance: Instance, user: 
 
 @pytest.mark.parametrize("content", [NASTY, "x" * 50_000, "ab " * 16_000])
 async def test_any_content_is_shown_as_text(user: ConsoleUser, content: str) -> None:
-    """Issue 21: nothing that a tenant wrote is markup, and pages have a bound."""
+    """Nothing that a tenant wrote is markup, and pages have a bound."""
     memory_id = await store(user, content, tags='"><i>')
     for path in ("memories", f"memories/{memory_id}", f"memories/{memory_id}/edit", "memories?q=ab"):
         response = await user.get(path)
@@ -173,7 +173,7 @@ async def test_any_content_is_shown_as_text(user: ConsoleUser, content: str) -> 
 
 
 async def test_a_person_keeps_a_memory(person: BrowserUser) -> None:
-    """Issue 21: remember, search as one types, correct, and forget, in a real browser."""
+    """Remember, search as one types, correct, and forget, in a real browser."""
     await person.go("memories/new")
     await person.type("#content", "The heron nests on the old crane.")
     await person.click("form.form button.primary")
@@ -192,7 +192,7 @@ async def test_a_person_keeps_a_memory(person: BrowserUser) -> None:
 
 
 async def test_a_former_memory_leads_to_its_successor(user: ConsoleUser, instance: Instance) -> None:
-    """D-41: a memory that was superseded keeps its lineage, so that an old link says what replaced it. The content is gone."""
+    """A memory that was superseded keeps its lineage, so that an old link says what replaced it. The content is gone."""
     old = await instance.admin.remember("The north door is locked at 18:00.")
     new = await instance.admin.remember("The north door is always open.", supersedes_id=old["id"])
     page = await user.get(f"memories/{old['id']}")

@@ -1,4 +1,4 @@
-"""The map of memories on a page (issue 21)."""
+"""The map of memories on a page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.processes import Server
 
 
 async def test_clusters_are_listed(instance: Instance, user: ConsoleUser) -> None:
-    """Issue 21: a text alternative; points come as numbers, the memory below the pointer as text; filters apply to both."""
+    """A text alternative; points come as numbers, the memory below the pointer as text; filters apply to both."""
     assert "No memories to place" in await user.read("memories/map")
     memory = await instance.admin.remember("The crane lifts <b>tons</b>.", project="harbor")
     await instance.admin.remember("Soup needs salt.", project="kitchen", type="fact")
@@ -23,7 +23,7 @@ async def test_clusters_are_listed(instance: Instance, user: ConsoleUser) -> Non
 
 
 async def test_points_are_read_and_opened(person: BrowserUser, server: Server) -> None:
-    """Issue 21: the pointer on a point shows its memory, and a click opens its page. A single memory is in the middle of the map."""
+    """The pointer on a point shows its memory, and a click opens its page. A single memory is in the middle of the map."""
     fields = {"content": "The crane lifts tons.", "type": "fact", "project": "harbor"}
     memory_id = server.client.post("/v1/brain/remember", json=fields).json()["id"]
     await eventually(lambda: server.client.get(f"/v1/brain/memories/{memory_id}").json()["state"] == "indexed")

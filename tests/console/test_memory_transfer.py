@@ -1,4 +1,4 @@
-"""Export and import of memories in the console (issue 21)."""
+"""Export and import of memories in the console."""
 
 from __future__ import annotations
 

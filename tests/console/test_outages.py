@@ -1,4 +1,4 @@
-"""Pages of the console while an engine or a tool server does not answer (issue 21): they say what is down and what to do."""
+"""Pages of the console while an engine or a tool server does not answer: they say what is down and what to do."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def instance(settings: Settings) -> AsyncIterator[Instance]:
 
 @pytest.mark.external_service
 async def test_pages_say_that_the_database_does_not_answer(postgres_database: str, data_dir: Path, model_folder: Path) -> None:
-    """Issue 21: no page waits without a bound or is a bare error, and the pages work again when the database does."""
+    """No page waits without a bound or is a bare error, and the pages work again when the database does."""
     lend_model(model_folder, data_dir)
     parts = urlsplit(postgres_database)
     with FaultProxy(parts.port or 5432) as proxy:
@@ -59,7 +59,7 @@ async def _works(user: ConsoleUser) -> bool:
 
 
 async def test_recall_names_the_engine_that_does_not_answer(data_dir: Path, model_folder: Path) -> None:
-    """Issue 21: without the vectors, memories are found by their words, and the pages say so."""
+    """Without the vectors, memories are found by their words, and the pages say so."""
     lend_model(model_folder, data_dir)
     with run_qdrant_stand_in() as qdrant, FaultProxy(qdrant.port) as proxy:
         address = Secret(qdrant.address(port=proxy.port))
@@ -79,7 +79,7 @@ async def _shows_outage(user: ConsoleUser) -> bool:
 
 
 async def test_a_tool_of_a_dead_server_says_so(user: ConsoleUser) -> None:
-    """Issue 21: a server that cannot be reached is not a tool that does not exist; its page has the reason."""
+    """A server that cannot be reached is not a tool that does not exist; its page has the reason."""
     await eventually(lambda: _is_offline(user))
     response = await user.get("tools/dead/echo")
     assert (response.status_code, "because it is offline" in response.text) == (503, True)
@@ -100,7 +100,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 async def test_a_search_that_fails_says_so_in_its_place(person: BrowserUser) -> None:
-    """Issue 21: what htmx loads into a page says what is down, and the page stays usable."""
+    """A part that htmx loads says what is down, and the page stays usable."""
     await person.go("memories")
     await person.type("input[type=search]", "heron")
     await person.wait_for("document.querySelector('#results')?.innerText.includes('texts engine is unavailable')")

@@ -1,4 +1,4 @@
-"""The console behind a proxy that removes a path prefix, in a real browser (issue 21)."""
+"""The console behind a proxy that removes a path prefix, in a real browser."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def person(visitor: BrowserUser, server: Server) -> BrowserUser:
 
 
 async def test_every_section_works_below_a_prefix(person: BrowserUser, proxy: PrefixProxy) -> None:
-    """Issue 21: every link, form, script and style stays below the prefix, and nothing is requested outside it."""
+    """Every link, form, script and style stays below the prefix, and nothing is requested outside it."""
     for section in SECTIONS:
         await person.go(section.path)
         assert await person.find_faults() == [], section.title
@@ -56,7 +56,7 @@ async def test_every_section_works_below_a_prefix(person: BrowserUser, proxy: Pr
 
 
 async def test_forms_filters_and_streams_work_below_a_prefix(person: BrowserUser, proxy: PrefixProxy, server: Server) -> None:
-    """Issue 21: redirects after forms, requests of htmx, pages two levels deep, live events, and the sign-out."""
+    """Redirects after forms, requests of htmx, pages two levels deep, live events, and the sign-out."""
     await person.go("memories/new")
     await person.type("#content", "The heron nests on the roof.")
     await person.click("main form button.primary")

@@ -1,4 +1,4 @@
-"""The drawing of a plan's dependencies (issue 21)."""
+"""The drawing of a plan's dependencies."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def graphs(draw: st.DrawFn) -> models.Graph:
 
 @given(graphs())
 def test_boxes_do_not_overlap_and_every_edge_is_drawn_once(graph: models.Graph) -> None:
-    """Issue 21: the boxes are apart and inside the drawing, and each dependency is one line that stays inside."""
+    """The boxes are apart and inside the drawing, and each dependency is one line that stays inside."""
     drawing = draw_graph(graph)
     assert drawing is not None
     assert {box.node.id for box in drawing.boxes} == {node.id for node in graph.nodes}

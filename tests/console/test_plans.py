@@ -1,4 +1,4 @@
-"""The section Plans (issue 21): list, forms, board, tasks, dependencies and events."""
+"""The section Plans: list, forms, board, tasks, dependencies and events."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_an_outline_is_phases_with_tasks() -> None:
 
 
 async def test_a_plan_is_created_found_and_worked_on(user: ConsoleUser) -> None:
-    """Issue 21: a plan goes from its form over the board to its end, by the verbs of the API."""
+    """A plan goes from its form over the board to its end, by the verbs of the API."""
     slug = await create(user, "Move to PostgreSQL", project="shop")
     await create(user, "Another plan")
     for query in ("q=postgresql", "project=shop", "q=move&status=draft"):
@@ -77,7 +77,7 @@ async def test_a_plan_is_created_found_and_worked_on(user: ConsoleUser) -> None:
 
 
 async def test_a_claimed_task_shows_its_holder(user: ConsoleUser, instance: Instance) -> None:
-    """Issue 21: the card of a claimed task has its holder and its lease, and a person may take it back."""
+    """The card of a claimed task has its holder and its lease, and a person may take it back."""
     slug = await create(user, "Claimed", start="1")
     claimed = await instance.agent.post("/api/agent/tasks/claim-next", {"plan": slug})
     assert claimed.status_code == 200, claimed.text
@@ -91,7 +91,7 @@ async def test_a_claimed_task_shows_its_holder(user: ConsoleUser, instance: Inst
 
 
 async def test_a_plan_comes_from_a_template(user: ConsoleUser) -> None:
-    """Issue 21: the form has the variables of the template, and a refused one shows its values again."""
+    """The form has the variables of the template, and a refused one shows its values again."""
     assert "Bug fix" in await user.read("plans/-/templates")
     form = await user.read("plans/-/templates/bug-fix")
     assert "wrong behaviour in one line" in form
@@ -105,7 +105,7 @@ async def test_a_plan_comes_from_a_template(user: ConsoleUser) -> None:
 
 
 async def test_dependencies_are_drawn_and_listed(user: ConsoleUser, instance: Instance) -> None:
-    """Issue 21: the drawing is SVG of the server, with a list of the same for those who cannot see it."""
+    """The drawing is SVG of the server, with a list of the same for those who cannot see it."""
     body = {
         "title": "Graph",
         "phases": [{"name": "One", "tasks": ["a", {"name": NASTY, "depends_on": ["a"]}]}, {"name": "Two", "depends_on": ["One"]}],
@@ -125,7 +125,7 @@ async def test_a_refused_plan_keeps_its_values(user: ConsoleUser) -> None:
 
 
 async def test_pages_of_large_plans_are_bounded(user: ConsoleUser, instance: Instance) -> None:
-    """Issue 21: every page has a bound, for 500 tasks with long names that must be escaped, and the board shows the first of each."""
+    """Every page has a bound, for 500 tasks with long names that must be escaped, and the board shows the first of each."""
     tasks = [{"name": f"{number} " + NASTY + '"' * 60, "description": '"' * 500, "key": f"k{number}"} for number in range(500)]
     phases = [{"name": f"Phase {index}", "tasks": tasks[index * 10 : index * 10 + 10]} for index in range(50)]
     created = await instance.admin.post("/api/agent/plans", {"title": NASTY, "slug": "large", "phases": phases})
@@ -158,7 +158,7 @@ async def test_a_task_with_long_texts_is_bounded(user: ConsoleUser, instance: In
 
 
 async def test_a_key_sees_what_it_may_do(user: ConsoleUser, instance: Instance) -> None:
-    """Issue 21: a control that the key may not use is not shown, and plans of others are not found."""
+    """A control that the key may not use is not shown, and plans of others are not found."""
     slug = await create(user, "Mine")
     task = await find_task(user, slug, "dump the data")
     reader = await instance.api_key("console:read", "plans.read")
@@ -176,7 +176,7 @@ async def test_a_key_sees_what_it_may_do(user: ConsoleUser, instance: Instance) 
 
 
 async def test_a_person_runs_a_plan(person: BrowserUser) -> None:
-    """Issue 21: create, start, complete a task, and see the board change, in a browser."""
+    """Create, start, complete a task, and see the board change, in a browser."""
     await person.go("plans/-/new")
     await person.type("#title", "Paint the boat")
     await person.type("#outline", "Prepare\n- sand it\nPaint\n- first coat")

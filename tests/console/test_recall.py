@@ -1,4 +1,4 @@
-"""Recall with its why on a page (issue 21)."""
+"""Recall with its why on a page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.embedded_store  # test_links.py opens every page on eac
 
 
 async def test_each_hit_shows_its_why(instance: Instance, user: ConsoleUser) -> None:
-    """Issue 21: similarity, words, scope, decay and rank of each hit, and what was dropped by which rule."""
+    """Similarity, words, scope, decay and rank of each hit, and what was dropped by which rule."""
     await instance.admin.remember("The crane on pier 3 lifts 40 tons.", project="harbor")
     await instance.admin.remember("The crane on pier 4 lifts 20 tons.", project="harbor")
     await instance.admin.remember("The crane of the shop lifts tons of boxes.", project="shop")
@@ -34,7 +34,7 @@ async def test_each_hit_shows_its_why(instance: Instance, user: ConsoleUser) -> 
 
 
 async def test_recall_tells_plainly_when_it_is_not_confident(instance: Instance, user: ConsoleUser) -> None:
-    """Issue 21: `is_confident` is told plainly, and an empty answer too."""
+    """`is_confident` is told plainly, and an empty answer too."""
     await instance.admin.remember("The crane on pier 3 lifts 40 tons.")
     assert "Not confident." in await user.read("memories/recall?q=password+of+the+coffee+machine")
     assert "Nothing was recalled" in await user.read("memories/recall?q=crane&type=plan")
@@ -51,7 +51,7 @@ async def test_contents_of_hits_are_text(instance: Instance, user: ConsoleUser) 
 
 
 async def test_a_person_asks(person: BrowserUser) -> None:
-    """Issue 21: remember and recall in a real browser."""
+    """Remember and recall in a real browser."""
     await person.go("memories/new")
     await person.type("#content", "The heron nests on the old crane.")
     await person.click("form.form button.primary")

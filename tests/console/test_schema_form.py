@@ -1,4 +1,4 @@
-"""The form of a tool's arguments: a lossless view of JSON (issue 21)."""
+"""The form of a tool's arguments: a lossless view of JSON."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def get(schema: object, value: object, pointer: str) -> FormNode:
 @settings(max_examples=25)
 @given(value=_objects)
 def test_an_unchanged_form_changes_nothing(schema: object, value: dict[str, object]) -> None:
-    """Issue 21: form(JSON) → JSON is the identity, for what the schema shows and for everything else, with the types of all values."""
+    """Form(JSON) → JSON is the identity, for what the schema shows and for everything else, with the types of all values."""
     applied = apply_form(schema, value, submit(build_form(schema, value)))
     assert json.dumps(applied.value) == json.dumps(value)
     assert applied.errors == {}
@@ -147,7 +147,7 @@ def test_an_unchanged_form_changes_nothing(schema: object, value: dict[str, obje
 @settings(max_examples=15)
 @given(value=_objects, data=st.data())
 def test_a_changed_control_changes_its_value_alone(schema: object, value: dict[str, object], data: st.DataObject) -> None:
-    """Issue 21: fields that the form cannot show stay in the JSON when another one is changed."""
+    """Fields that the form cannot show stay in the JSON when another one is changed."""
     form = build_form(schema, value)
     texts = [child for child in form.children if child.kind == "text"]
     if not texts or len(form.branches) > 1:
@@ -171,7 +171,7 @@ def test_invalid_json_is_refused(text: str) -> None:
 
 
 def test_emptied_optional_fields_are_absent() -> None:
-    """Issue 21: an empty optional field is an absent key; a required text may be empty."""
+    """An empty optional field is an absent key; a required text may be empty."""
     schema = CORPUS["texts, numbers and choices"]
     value = {"text": "a", "count": 1, "share": 0.5, "flag": True, "level": "low", "anything": [1], "a/b~c": "x"}
     assert change(schema, value, text="", count="", share="", flag="", level="", anything="") == {"text": "", "a/b~c": "x"}
@@ -187,7 +187,7 @@ def test_numbers_keep_their_kind() -> None:
 
 
 def test_choices_have_any_value() -> None:
-    """Issue 21: null and enum. Values that look alike are different options, and a value that is not allowed is still shown."""
+    """Null and enum. Values that look alike are different options, and a value that is not allowed is still shown."""
     schema = CORPUS["texts, numbers and choices"]
     assert get(schema, {}, "/level").options == ["low", "high", "1", "null", "true"]
     assert [change(schema, {}, level=text) for text in "0234"] == [{"level": "low"}, {"level": 1}, {"level": None}, {"level": True}]
@@ -198,7 +198,7 @@ def test_choices_have_any_value() -> None:
 
 
 def test_null_is_chosen_explicitly() -> None:
-    """Issue 21: an explicit null choice for nullable fields, and back to an absent key."""
+    """An explicit null choice for nullable fields, and back to an absent key."""
     schema = CORPUS["several types"]
     assert get(schema, {}, "/id").is_nullable
     fields = submit(build_form(schema, {"id": "a"}))
@@ -209,7 +209,7 @@ def test_null_is_chosen_explicitly() -> None:
 
 
 def test_nullable_of_openapi_is_a_choice_of_null() -> None:
-    """G3: a call accepts null there, too."""
+    """A call accepts null there, too."""
     schema: dict[str, object] = {"properties": {"a": {"type": "string", "nullable": True}, "b": {"enum": ["x", None], "nullable": True}}}
 
     assert get(schema, {}, "/a").is_nullable
@@ -217,7 +217,7 @@ def test_nullable_of_openapi_is_a_choice_of_null() -> None:
 
 
 def test_an_argument_with_a_default_may_stay_unset() -> None:
-    """An unset argument is absent, and a call fills in its default (D-34). Within an argument nothing is filled in."""
+    """An unset argument is absent, and a call fills in its default. Within an argument nothing is filled in."""
     inner: dict[str, object] = {"type": "object", "properties": {"c": {"type": "string", "default": "x"}}, "required": ["c"]}
     schema: dict[str, object] = {"properties": {"a": {"enum": ["css"], "default": "css"}, "b": {}, "inner": inner}, "required": ["a", "b"]}
     form = build_form(schema, {})
@@ -228,7 +228,7 @@ def test_an_argument_with_a_default_may_stay_unset() -> None:
 
 
 def test_unions_are_selected_by_title_constant_or_type() -> None:
-    """Issue 21 (inspector#2123, fastmcp#1871): the branches of a union, also at the root, are named and recognised."""
+    """The branches of a union, also at the root, are named and recognised."""
     root = build_form(CORPUS["root oneOf of references (inspector#2123)"], {"kind": "cash", "coins": 3})
     assert (root.branch_names, root.branch, [child.name for child in root.children]) == (["Card", "Cash"], 1, ["kind", "coins"])
     nested = get(CORPUS["nested anyOf with null (fastmcp#1871)"], {"filter": "x"}, "/filter")
@@ -258,7 +258,7 @@ def test_a_chosen_branch_is_shown_before_it_has_a_value() -> None:
 
 
 def test_rows_are_added_and_removed() -> None:
-    """Issue 21: lists with add and remove; an optional list disappears with its last row."""
+    """Lists with add and remove; an optional list disappears with its last row."""
     schema = CORPUS["lists of objects"]
     assert change(schema, {}, "add:/points") == {"points": [{}]}
     assert change(schema, {"names": ["a"]}, "add:/names") == {"names": ["a", ""]}
@@ -269,7 +269,7 @@ def test_rows_are_added_and_removed() -> None:
 
 
 def test_parts_of_allof_are_one_form() -> None:
-    """Issue 21: `allOf` is merged, with the narrower type of a property that several parts describe."""
+    """`allOf` is merged, with the narrower type of a property that several parts describe."""
     form = build_form(CORPUS["allOf"], {})
     assert [(child.name, child.kind, child.is_required) for child in form.children] == [
         ("a", "text", True), ("b", "number", True), ("c", "choice", False),
@@ -278,7 +278,7 @@ def test_parts_of_allof_are_one_form() -> None:
 
 
 def test_deep_values_become_json() -> None:
-    """Issue 21: a cap on the depth, then a field of JSON."""
+    """A cap on the depth, then a field of JSON."""
     value: dict[str, object] = {"name": "leaf"}
     for _ in range(MAX_DEPTH):
         value = {"name": "n", "children": [value]}
@@ -310,7 +310,7 @@ def test_huge_schemas_and_values_stay_small() -> None:
 
 
 def test_an_object_gets_its_constant_with_its_first_property() -> None:
-    """Issue 21: the discriminator of a branch needs no choice. It comes with what a person enters, and goes with what is emptied."""
+    """The discriminator of a branch needs no choice. It comes with what a person enters, and goes with what is emptied."""
     schema = {"type": "object", "properties": {"payment": {"anyOf": [CARD, CASH]}, "tip": CASH}}
     assert get(schema, {}, "/payment/kind").kind == "constant"
     assert json.dumps(change(schema, {}, payment__number="7")) == '{"payment": {"kind": "card", "number": "7"}}'

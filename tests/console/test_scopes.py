@@ -1,4 +1,4 @@
-"""The scopes of the views are those of the calls that they send (issue 21)."""
+"""The scopes of the views are those of the calls that they send."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def find_section_scope(view: View) -> str | None:
 
 
 async def test_views_need_no_other_scope(instance: Instance) -> None:
-    """Issue 21: who is shown a control may use it. The API refuses a call without its scope before it looks at anything else."""
+    """A control is shown to callers who may use it. The API refuses a call without its scope before it looks at anything else."""
     refused: list[str] = []
     by_scopes: dict[tuple[str, ...], list[View]] = {}
     for view in VIEWS:
@@ -42,7 +42,7 @@ async def test_views_need_no_other_scope(instance: Instance) -> None:
 
 
 async def test_an_overview_without_figures_leads_to_the_scopes(instance: Instance) -> None:
-    """Issue 21: empty states say what to do next. A key with one scope of the overview gets its figures instead."""
+    """Empty states say what to do next. A key with one scope of the overview gets its figures instead."""
     for scope, is_empty in (("audit:read", True), ("plans.read", False)):
         key = await instance.api_key("console:read", scope)
         async with ConsoleUser(instance.rookery) as user:

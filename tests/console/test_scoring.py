@@ -1,4 +1,4 @@
-"""The section Scoring (issue 21): scores of a text with its marked parts, and `uncertain` as an answer."""
+"""The section Scoring: scores of a text with its marked parts, and `uncertain` as an answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FLATTERY = "Great question! You are absolutely right, and your plan is brilliant
 
 
 async def test_a_text_is_scored(user: ConsoleUser) -> None:
-    """Issue 21: scores with marked sentences, false positives, and a link to each model card. Short texts are honestly uncertain."""
+    """Scores with marked sentences, false positives, and a link to each model card. Short texts are honestly uncertain."""
     response = await user.post("scoring", {"text": FLATTERY, "prompt": "Is my plan good?"})
     page = get_text(response.text)
     assert response.status_code == 200
@@ -32,7 +32,7 @@ async def test_a_text_is_scored(user: ConsoleUser) -> None:
 
 
 async def test_the_conversation_counts(user: ConsoleUser) -> None:
-    """Issue 21: prompt and history are fields. Giving in without evidence is found with them alone."""
+    """Prompt and history are fields. Giving in without evidence is found with them alone."""
     fields = {"text": "You are right, I apologize. The answer is 398.", "prompt": "No, I am sure it is 398."}
     history = {"earlier_prompt": "What is 17 * 24?", "earlier_answer": "17 * 24 is 408."}
     with_history = get_text((await user.post("scoring", fields | history)).text)
@@ -76,7 +76,7 @@ def test_marks_cover_the_text_once() -> None:
 
 
 async def test_a_person_scores_a_text(person: BrowserUser) -> None:
-    """Issue 21: score a text in a real browser."""
+    """Score a text in a real browser."""
     await person.go("scoring")
     await person.type("#text", FLATTERY)
     await person.click("form.form button.primary")

@@ -1,4 +1,4 @@
-"""The section Sessions (issue 21): list, page, and the timeline that follows the stream of a session."""
+"""The section Sessions: list, page, and the timeline that follows the stream of a session."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class StreamReader:
 
 
 async def test_sessions_are_listed_and_filtered(user: ConsoleUser, instance: Instance) -> None:
-    """Issue 21: the list has filters by status, agent and plan, on the server, and is paged."""
+    """The list has filters by status, agent and plan, on the server, and is paged."""
     assert "No sessions yet" in await user.read("sessions")
     first = await start(instance.admin, "First goal", agent_id="ada")
     await start(instance.admin, "Second goal", agent_id="grace")
@@ -96,7 +96,7 @@ async def test_sessions_are_listed_and_filtered(user: ConsoleUser, instance: Ins
 
 
 async def test_a_session_has_its_timeline_newest_first(user: ConsoleUser, instance: Instance) -> None:
-    """Issue 21: the page is a plain list without scripts, and its pages are those of the server."""
+    """The page is a plain list without scripts, and its pages are those of the server."""
     session_id = await start(instance.admin)
     for number in range(1, 31):
         await add(instance.admin, session_id, f"Step {number}.", type="action")
@@ -110,7 +110,7 @@ async def test_a_session_has_its_timeline_newest_first(user: ConsoleUser, instan
 
 
 async def test_a_session_is_ended_and_resumed(user: ConsoleUser, instance: Instance) -> None:
-    """Issue 21: pause, continue, end with a hand-off, and start the successor."""
+    """Pause, continue, end with a hand-off, and start the successor."""
     session_id = await start(instance.admin)
     for status, button in (("paused", "Continue"), ("active", "Pause")):
         assert (await user.post(f"sessions/{session_id}/status", {"status": status})).status_code == 303
@@ -128,7 +128,7 @@ async def test_a_session_is_ended_and_resumed(user: ConsoleUser, instance: Insta
 
 
 async def test_the_stream_sends_events_as_html(user: ConsoleUser, instance: Instance) -> None:
-    """Issue 21: the timeline is live, continues after the last event that the browser has, and ends with the session."""
+    """The timeline is live, continues after the last event that the browser has, and ends with the session."""
     session_id = await start(instance.admin)
     await add(instance.admin, session_id, "Before.")
     reader = StreamReader(user, instance, f"sessions/{session_id}/stream?after=1")
@@ -147,7 +147,7 @@ async def test_the_stream_sends_events_as_html(user: ConsoleUser, instance: Inst
 
 
 async def test_browsers_that_leave_free_their_streams(user: ConsoleUser, instance: Instance) -> None:
-    """Issue 21: no leak: after the browsers have left, no more tasks run than before, and nothing polls their session."""
+    """No leak: after the browsers have left, no more tasks run than before, and nothing polls their session."""
     session_id = await start(instance.admin)
     await user.read("sessions")
     before = count_tasks()
@@ -191,7 +191,7 @@ async def test_a_key_sees_its_sessions_alone(instance: Instance) -> None:
 
 
 async def test_an_event_appears_live(person: BrowserUser, server: Server) -> None:
-    """Issue 21: a new event appears on the open page, and the page shows that the session has ended."""
+    """A new event appears on the open page, and the page shows that the session has ended."""
     started = server.client.post("/api/agent/sessions", json={"agent_type": "codex", "goal": "Watch me"})
     path = f"/api/agent/sessions/{started.json()['session']['id']}"
     await person.go(f"sessions/{path.rpartition('/')[2]}")

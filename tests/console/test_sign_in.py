@@ -1,4 +1,4 @@
-"""Sign in to the console (D-90; issue 21): with a key, sealed in a cookie, limited and audited."""
+"""Sign in to the console: with a key, sealed in a cookie, limited and audited."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.embedded_store  # test_links.py opens every page on eac
 
 
 async def test_a_key_signs_in_and_out(instance: Instance) -> None:
-    """D-90: the cookie is HttpOnly and SameSite=Strict, holds the key encrypted, and ends with the sign-out."""
+    """The cookie is HttpOnly and SameSite=Strict, holds the key encrypted, and ends with the sign-out."""
     async with ConsoleUser(instance.rookery) as user:
         assert (await user.get("")).headers["location"] == "./sign-in"
         response = await user.sign_in(instance.admin.key or "", "settings")
@@ -31,7 +31,7 @@ async def test_a_key_signs_in_and_out(instance: Instance) -> None:
 
 
 async def test_a_copied_cookie_is_refused_after_sign_out_in_every_process_and_after_a_restart(settings: Settings) -> None:
-    """Issue 36: before, a copy worked until its key ended or 12 hours had passed. The key itself can sign in again."""
+    """Before, a copy worked until its key ended or 12 hours had passed. The key itself can sign in again."""
     async with run_instance(settings) as first, run_instance(settings) as second:
         key = first.admin.key or ""
         async with ConsoleUser(first.rookery) as user, ConsoleUser(second.rookery) as thief:
@@ -53,7 +53,7 @@ async def test_a_copied_cookie_is_refused_after_sign_out_in_every_process_and_af
 
 
 async def test_a_sign_out_ends_its_key_in_every_cookie_of_the_session_and_no_other_key(instance: Instance, user: ConsoleUser) -> None:
-    """Issue 36: each key of a session is signed in by itself, and earlier cookies of the session have it too."""
+    """Each key of a session is signed in by itself, and earlier cookies of the session have it too."""
     other = await instance.workspace("Second")
     key = await instance.api_key("*", workspace_id=other)
     alone = httpx2.Cookies(user.http.cookies)
@@ -72,7 +72,7 @@ async def test_a_sign_out_ends_its_key_in_every_cookie_of_the_session_and_no_oth
 
 
 async def test_the_cookie_is_secure_on_https(instance: Instance) -> None:
-    """D-90: Secure on https, also behind a proxy that ends TLS."""
+    """Secure on https, also behind a proxy that ends TLS."""
     async with ConsoleUser(instance.rookery) as user:
         user.http.headers["X-Forwarded-Proto"] = "https"
         response = await user.sign_in(instance.admin.key or "")
@@ -80,7 +80,7 @@ async def test_the_cookie_is_secure_on_https(instance: Instance) -> None:
 
 
 async def test_several_keys_are_signed_in_at_once(instance: Instance, user: ConsoleUser) -> None:
-    """Issue 21: several keys; the menu changes between them, and a sign-out forgets only the active one."""
+    """Several keys; the menu changes between them, and a sign-out forgets only the active one."""
     other = await instance.workspace("Second")
     key = await instance.api_key("*", workspace_id=other)
     await user.sign_in(key.key or "")
@@ -92,14 +92,14 @@ async def test_several_keys_are_signed_in_at_once(instance: Instance, user: Cons
 
 
 async def test_a_key_without_the_scope_cannot_sign_in(instance: Instance) -> None:
-    """D-90: `console:read` is needed, and the page says so."""
+    """`console:read` is needed, and the page says so."""
     async with ConsoleUser(instance.rookery) as user:
         response = await user.sign_in(instance.agent.key or "")
         assert (response.status_code, "console:read" in response.text, "set-cookie" in response.headers) == (403, True, False)
 
 
 async def test_failed_attempts_are_limited_and_audited(instance: Instance, user: ConsoleUser) -> None:
-    """Issue 21: failed sign-ins of one address are limited, also for a correct key, and stand in the audit log as successful ones do."""
+    """Failed sign-ins of one address are limited, also for a correct key, and stand in the audit log as successful ones do."""
     async with ConsoleUser(instance.rookery) as stranger:
         for _ in range(10):
             assert (await stranger.sign_in("ak_" + "x" * 32)).status_code == 401
@@ -112,7 +112,7 @@ async def test_failed_attempts_are_limited_and_audited(instance: Instance, user:
 
 
 async def test_parallel_attempts_are_limited_as_exactly(instance: Instance) -> None:
-    """Issue 36: an attempt counts before its key is checked, so that attempts at the same time are not all checked."""
+    """An attempt counts before its key is checked, so that attempts at the same time are not all checked."""
     async with ConsoleUser(instance.rookery) as stranger:
         responses = await asyncio.gather(*(stranger.sign_in("ak_" + "x" * 32) for _ in range(60)))
 
@@ -120,7 +120,7 @@ async def test_parallel_attempts_are_limited_as_exactly(instance: Instance) -> N
 
 
 async def test_correct_keys_do_not_use_up_the_limit_of_failed_attempts(instance: Instance) -> None:
-    """Issue 36: people behind one address sign in at the same time, also after nine mistakes."""
+    """People behind one address sign in at the same time, also after nine mistakes."""
     async with ConsoleUser(instance.rookery) as stranger:
         for _ in range(9):
             assert (await stranger.sign_in("ak_" + "x" * 32)).status_code == 401
@@ -143,7 +143,7 @@ async def test_a_revoked_key_is_signed_out(instance: Instance) -> None:
 
 
 async def test_forms_of_other_sites_are_refused(instance: Instance, user: ConsoleUser) -> None:
-    """D-90: a request that changes something comes from a page of this server."""
+    """A request that changes something comes from a page of this server."""
     for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Origin": "https://evil.example"}, {}):
         async with ConsoleUser(instance.rookery, headers) as stranger:
             stranger.http.cookies = user.http.cookies
@@ -175,7 +175,7 @@ async def test_a_changed_cookie_is_signed_out(user: ConsoleUser) -> None:
 
 
 async def test_pages_do_not_use_up_the_limit_of_the_key(instance: Instance) -> None:
-    """D-90: calls of the console have a limit of their own."""
+    """Calls of the console have a limit of their own."""
     key = await instance.agent_key("console:read", "brain:read", rate_limit=1)
     async with ConsoleUser(instance.rookery) as user:
         await user.sign_in(key.key or "")
@@ -186,7 +186,7 @@ async def test_pages_do_not_use_up_the_limit_of_the_key(instance: Instance) -> N
 
 
 async def test_a_key_that_loses_the_scope_is_signed_out(instance: Instance) -> None:
-    """D-90: `console:read` is needed for every page, not only at sign-in."""
+    """`console:read` is needed for every page, not only at sign-in."""
     key = await instance.api_key("console:read", "brain:read")
     async with ConsoleUser(instance.rookery) as user:
         await user.sign_in(key.key or "")

@@ -1,4 +1,4 @@
-"""A tool that asks for input, answered in the playground (issue 21)."""
+"""A tool that asks for input, answered in the playground."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def start(user: ConsoleUser) -> str:
 
 
 async def test_questions_are_answered_without_scripts(user: ConsoleUser) -> None:
-    """Issue 21: the questions are a form of their schemas with defaults; the call is repeated with the answers and the state unchanged."""
+    """The questions are a form of their schemas with defaults; the call is repeated with the answers and the state unchanged."""
     page = await start(user)
     text = get_text(page)
     for part in ("input required", "Whom do we invite?", "Only people of this house.", "https://calendar.example/confirm?a=1&b=2"):
@@ -80,7 +80,7 @@ async def test_questions_are_answered_without_scripts(user: ConsoleUser) -> None
 
 
 async def test_wrong_answers_are_shown_at_their_fields(user: ConsoleUser) -> None:
-    """Issue 21: what is missing or no number is marked, what was entered stays, and nothing is sent."""
+    """A missing value and an invalid number are marked, the input stays, and nothing is sent."""
     page = await start(user)
     fields = {"f/input_responses/guest/name": "", "f/input_responses/guest/seats": "many", "do": "accept"}
     refused = (await user.post("tools/talker/invite", read_hidden(page) | fields)).text
@@ -133,7 +133,7 @@ def test_long_questions_have_no_form() -> None:
 
 
 async def test_a_person_answers_a_tool(person: BrowserUser) -> None:
-    """Issue 21: in a real browser, the answer streams its output in the same place, and nothing violates the policy."""
+    """In a real browser, the answer streams its output in the same place, and nothing violates the policy."""
     await person.go("tools/talker/invite")
     await person.type('[name="f/event"]', "tea")
     await person.wait_for("document.querySelector('#arguments').value.includes('tea')")
@@ -164,7 +164,7 @@ window.fetch = async (...request) => {
 
 
 async def test_a_person_answers_before_the_stream_ends(person: BrowserUser) -> None:
-    """Issue 21: a form of questions can be sent as soon as it is there."""
+    """A form of questions can be sent as soon as it is there."""
     await person.go("tools/talker/invite")
     await person.type('[name="f/event"]', "tea")
     await person.wait_for("document.querySelector('#arguments').value.includes('tea')")

@@ -1,4 +1,4 @@
-"""The section Tools of the console: servers, their registration, the playground and the call log (issue 21)."""
+"""The section Tools of the console: servers, their registration, the playground and the call log."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def run(user: ConsoleUser, path: str, arguments: object, do: str = "run", 
 
 
 async def test_servers_are_listed_with_their_health_and_calls(user: ConsoleUser, instance: Instance) -> None:
-    """Issue 21: servers with health, counts and last error, filtered on the server."""
+    """Servers with health, counts and last error, filtered on the server."""
     await instance.admin.post("/api/v1/mcp/tools/call", {"server": "odd", "tool": "error"})
     text = await user.read("tools")
     assert "Shared memory" in text
@@ -64,7 +64,7 @@ async def test_servers_are_listed_with_their_health_and_calls(user: ConsoleUser,
 
 
 async def test_a_server_of_the_installation_shows_why_it_does_not_work_and_can_be_checked(user: ConsoleUser) -> None:
-    """Issue 32: the reason is in the list, and the check of the page shows it now; hidden tools are counted."""
+    """The reason is in the list, and the check of the page shows it now; hidden tools are counted."""
 
     async def read_list() -> str:
         text = await user.read("tools")
@@ -79,7 +79,7 @@ async def test_a_server_of_the_installation_shows_why_it_does_not_work_and_can_b
 
 
 async def test_a_server_shows_its_tools_and_figures(user: ConsoleUser, instance: Instance) -> None:
-    """Issue 21: tools, resources, prompts, sessions and analytics of one server; a server called as a page is reached too."""
+    """Tools, resources, prompts, sessions and analytics of one server; a server called as a page is reached too."""
     await instance.admin.post("/api/v1/mcp/tools/call", {"server": "odd", "tool": "echo", "arguments": {"text": "hi"}})
     text = await user.read("tools/odd")
     for part in ("Says it again.", "read-only", "Insights", "Greets.", "Sessions", "Calls of odd by day", "share one session."):
@@ -91,7 +91,7 @@ async def test_a_server_shows_its_tools_and_figures(user: ConsoleUser, instance:
 
 
 async def test_controls_need_their_scopes(instance: Instance) -> None:
-    """Issue 21: a control that the key may not use is not shown, and another tenant's server and call are not found."""
+    """A control that the key may not use is not shown, and another tenant's server and call are not found."""
     added = await instance.admin.post("/api/v1/servers", {"id": "own", "url": "http://127.0.0.1:9/mcp"})
     assert added.status_code == 201, added.text
     await instance.admin.post("/api/v1/mcp/tools/call", {"server": "odd", "tool": "pid"})
@@ -112,7 +112,7 @@ async def test_controls_need_their_scopes(instance: Instance) -> None:
 
 
 async def test_a_server_is_added_changed_paused_and_removed(user: ConsoleUser) -> None:
-    """Issue 21: add and edit a server, with secrets that are never shown, and what is wrong at its field."""
+    """Add and edit a server, with secrets that are never shown, and what is wrong at its field."""
     fields = {"id": "own", "url": "http://127.0.0.1:9/mcp", "type": "http", "timeout_s": "5", "isolation": "per_workspace", "auth": ""}
     refused = await user.post("tools/add", {**fields, "id": "no good", "headers": f"X-Note: {SCRIPT}"})
     assert (refused.status_code, "letters, digits and dashes" in refused.text) == (422, True)
@@ -153,7 +153,7 @@ async def test_a_server_is_added_changed_paused_and_removed(user: ConsoleUser) -
 
 
 async def test_the_form_and_the_json_follow_each_other(user: ConsoleUser) -> None:
-    """Issue 21: the JSON text is the value, and the form is a view of it, also without scripts."""
+    """The JSON text is the value, and the form is a view of it, also without scripts."""
     value = {"kind": "a", "extra": [1]}
     fields = {"do": "sync", "arguments": json.dumps(value), "base": digest(json.dumps(value))}
     changed = await user.post("tools/odd/strict", {**fields, "f/kind": "1", "edit": "add:/points"})
@@ -168,7 +168,7 @@ async def test_the_form_and_the_json_follow_each_other(user: ConsoleUser) -> Non
 
 @pytest.mark.parametrize("name", list(dialects.DRAFTS))
 async def test_a_form_shows_the_arguments_of_a_schema_in_any_draft(user: ConsoleUser, name: str) -> None:
-    """G20: with integers beyond 64 bits, references of an odd name, and fields that stay unset."""
+    """With integers beyond 64 bits, references of an odd name, and fields that stay unset."""
     page = (await user.get(f"tools/dialects/{name}")).text
     called = await run(user, f"tools/dialects/{name}", {"start": "2026-11-22T10:00:00"})
 
@@ -177,7 +177,7 @@ async def test_a_form_shows_the_arguments_of_a_schema_in_any_draft(user: Console
 
 
 async def test_an_argument_with_a_default_is_not_marked_as_required(user: ConsoleUser) -> None:
-    """D-34: the call fills in the default. The server sees which arguments were set."""
+    """The call fills in the default. The server sees which arguments were set."""
     page = get_text((await user.get("tools/dialects/arguments")).text)
     called = await run(user, "tools/dialects/arguments", {"path": "a"})
 
@@ -187,7 +187,7 @@ async def test_an_argument_with_a_default_is_not_marked_as_required(user: Consol
 
 
 async def test_a_call_shows_its_result_and_its_times(user: ConsoleUser) -> None:
-    """Issue 21: the result, the duration with the shares of the server and of Rookery, and the size."""
+    """The result, the duration with the shares of the server and of Rookery, and the size."""
     text = await run(user, "tools/odd/echo", {"text": SCRIPT})
     for part in ("successful", SCRIPT, "Tool server", "Rookery", "In the call log", "Structured content"):
         assert part in text, part
@@ -197,7 +197,7 @@ async def test_a_call_shows_its_result_and_its_times(user: ConsoleUser) -> None:
 
 
 async def test_invalid_arguments_are_marked_at_their_fields(user: ConsoleUser) -> None:
-    """Issue 21: validation by the server, errors at their JSON pointer, and at the missing property itself."""
+    """Validation by the server, errors at their JSON pointer, and at the missing property itself."""
     value = {"kind": "c", "points": [{"x": 1.5}, {}]}
     response = await user.post("tools/odd/strict", {"do": "run", "arguments": json.dumps(value), "base": digest(json.dumps(value))})
     assert response.status_code == 422
@@ -207,7 +207,7 @@ async def test_invalid_arguments_are_marked_at_their_fields(user: ConsoleUser) -
 
 
 async def test_a_call_streams_its_output(user: ConsoleUser) -> None:
-    """Issue 21: progress as it arrives, then the result as a part of the page and as data for downloads."""
+    """Progress as it arrives, then the result as a part of the page and as data for downloads."""
     response = await user.http.post(
         "tools/odd/progress",
         data={"do": "run", "arguments": '{"steps": 2, "pause": 0}'},
@@ -222,7 +222,7 @@ async def test_a_call_streams_its_output(user: ConsoleUser) -> None:
 
 
 async def test_calls_are_filtered_and_replayed(user: ConsoleUser, instance: Instance) -> None:
-    """Issue 21: the call log with filters, a call's detail, and its replay with the stored arguments."""
+    """The call log with filters, a call's detail, and its replay with the stored arguments."""
     await run(user, "tools/odd/echo", {"text": "hello"})
     await run(user, "tools/odd/error", {})
     assert "odd / echo" in await user.read("tools/calls?server=odd&tool=echo&success=ok")
@@ -238,7 +238,7 @@ async def test_calls_are_filtered_and_replayed(user: ConsoleUser, instance: Inst
 
 
 async def test_long_texts_stay_within_the_bound(user: ConsoleUser) -> None:
-    """Issue 21: every page has a bound in bytes, and says what it cut."""
+    """Every page has a bound in bytes, and says what it cut."""
     value = json.dumps({"bytes": 3_000_000})
     response = await user.post("tools/odd/large", {"do": "run", "arguments": value, "base": digest(value)})
     assert (response.status_code, len(response.content) < MAX_PAGE_BYTES) == (200, True)
@@ -250,7 +250,7 @@ async def test_long_texts_stay_within_the_bound(user: ConsoleUser) -> None:
 
 
 async def test_destructive_tools_ask_first(user: ConsoleUser, instance: Instance) -> None:
-    """Issue 21: a tool that its server calls destructive is confirmed, also without scripts."""
+    """A tool that its server calls destructive is confirmed, also without scripts."""
     page = await user.read("tools/brain/forget")
     assert "Run forget?" in page
     refused = await run(user, "tools/brain/forget", {"id": "x"})
@@ -259,7 +259,7 @@ async def test_destructive_tools_ask_first(user: ConsoleUser, instance: Instance
 
 
 async def test_a_person_calls_a_tool(person: BrowserUser) -> None:
-    """Issue 21: in a real browser, the form and the JSON follow each other, and a call shows its result or its errors."""
+    """In a real browser, the form and the JSON follow each other, and a call shows its result or its errors."""
     await person.go("tools/brain/remember")
     await person.type('[name="f/content"]', "We deploy on Tuesdays.")
     await person.wait_for("document.querySelector('#arguments').value.includes('Tuesdays')")
@@ -297,7 +297,7 @@ async def test_the_form_keeps_what_it_does_not_show(user: ConsoleUser, instance:
 
 
 async def test_arguments_are_composed_without_the_right_to_call(instance: Instance) -> None:
-    """Issue 21: who may not call a tool still gets the form and the snippets; the button is not shown, and a call is refused."""
+    """Callers who may not call a tool still get the form and the snippets; the button is not shown, and a call is refused."""
     reader = await instance.api_key("console:read", "mcp:read")
     async with ConsoleUser(instance.rookery) as user:
         await user.sign_in(reader.key or "")

@@ -1,4 +1,4 @@
-"""The page of usage: the cost of a period with its days, groups, budgets and CSV (issue 35)."""
+"""The page of usage: the cost of a period with its days, groups, budgets and CSV."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def _add(instance: Instance, **fields: object) -> None:
 
 
 async def test_the_cost_of_a_month_is_on_one_page(user: ConsoleUser) -> None:
-    """Issue 35: what was spent, of it what agents report, by kind and model, as money with the currency."""
+    """Spending and the part that agents report, by kind and model, as money with the currency."""
     page = (await user.get("usage")).text
     text = get_text(page)
 
@@ -48,7 +48,7 @@ async def test_the_cost_of_a_month_is_on_one_page(user: ConsoleUser) -> None:
 
 
 async def test_the_page_is_grouped_and_narrowed(user: ConsoleUser) -> None:
-    """Issue 35: by agent and by tool; the name of a group is a link to it alone; an empty period says so."""
+    """By agent and by tool; the name of a group is a link to it alone; an empty period says so."""
     assert "rook" in await user.read("usage?by=agent")
     assert "git/log 1 0 5.0 ms" in await user.read("usage?by=tool&kind=tool_call")
     assert "model=large" in (await user.get("usage")).text
@@ -58,7 +58,7 @@ async def test_the_page_is_grouped_and_narrowed(user: ConsoleUser) -> None:
 
 
 async def test_the_page_shows_how_near_the_budgets_are(user: ConsoleUser) -> None:
-    """Issue 35: budgets of both periods are set in one form, and shown with their use."""
+    """Budgets of both periods are set in one form, and shown with their use."""
     assert (await user.post("content/budgets", {"key_id": "", "daily": "5", "monthly": "100"})).status_code == 303
     text = await user.read("usage")
     assert ("0.00 EUR of 5.00 EUR" in text, "0.00 EUR of 100.00 EUR" in text) == (True, True)
@@ -70,7 +70,7 @@ async def test_the_page_shows_how_near_the_budgets_are(user: ConsoleUser) -> Non
 
 
 async def test_the_report_is_downloaded_as_csv(user: ConsoleUser) -> None:
-    """Issue 35: the file has the groups of the page, with exact amounts."""
+    """The file has the groups of the page, with exact amounts."""
     response = await user.get("usage/export?by=model&period=30d")
 
     assert 'filename="usage.csv"' in response.headers["content-disposition"]
@@ -84,7 +84,7 @@ async def test_the_report_is_downloaded_as_csv(user: ConsoleUser) -> None:
 
 
 async def test_a_key_without_the_scope_has_no_such_page(instance: Instance) -> None:
-    """D-90: a section is shown to keys that may read it."""
+    """A section is shown to keys that may read it."""
     async with ConsoleUser(instance.rookery) as other:
         await other.sign_in((await instance.api_key("console:read", "content.read")).key or "")
         assert (await other.get("usage")).status_code == 403

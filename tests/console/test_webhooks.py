@@ -1,4 +1,4 @@
-"""Webhooks and the audit log in the console (issue 21)."""
+"""Webhooks and the audit log in the console."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _find_path(html: str) -> str:
 
 
 async def test_an_endpoint_is_created_changed_and_deleted(user: ConsoleUser) -> None:
-    """Issue 21: the secret is shown once; the form keeps its values; a deleted endpoint is gone."""
+    """The secret is shown once; the form keeps its values; a deleted endpoint is gone."""
     refused = await user.post("webhooks/new", [*FORM, ("events", "nonsense")])
     assert (refused.status_code, "nonsense" in refused.text, "127.0.0.1:9" in refused.text) == (422, True, True)
     path = await _create(user)
@@ -55,7 +55,7 @@ async def test_an_endpoint_is_created_changed_and_deleted(user: ConsoleUser) -> 
 
 
 async def test_deliveries_show_their_attempts(settings: Settings) -> None:
-    """Issue 21: deliveries, attempts, next attempt, resend."""
+    """Deliveries, attempts, next attempt, resend."""
     async with run_receiver() as receiver, run_instance(settings) as instance, ConsoleUser(instance.rookery) as user:
         await user.sign_in(instance.admin.key or "")
         response = await user.post("webhooks/new", [("url", receiver.url), ("events", "plan.*")])
@@ -87,7 +87,7 @@ async def test_endpoints_of_other_workspaces_do_not_exist(instance: Instance, us
 
 
 async def test_the_audit_log_is_filtered_by_the_server(instance: Instance, user: ConsoleUser) -> None:
-    """Issue 21: who changed what; the chain of the platform only with `platform:audit`."""
+    """The audit log names actors and changes; the chain of the platform only with `platform:audit`."""
     await _create(user)
     assert "webhook.created" in await user.read("audit")
     assert "webhook.created" not in await user.read("audit?action=console.signed_in")
@@ -106,7 +106,7 @@ async def test_a_wrong_filter_is_told(user: ConsoleUser) -> None:
 
 
 async def test_a_delivery_is_resent_in_a_browser(person: BrowserUser, server: Server) -> None:
-    """Issue 21: resend a delivery."""
+    """Resend a delivery."""
     async with run_receiver() as receiver:
         body = {"url": receiver.url, "events": ["webhook.test"], "description": "Receiver"}
         created = server.client.post("/api/v1/webhooks", json=body)
@@ -128,7 +128,7 @@ async def test_a_delivery_is_resent_in_a_browser(person: BrowserUser, server: Se
 
 
 async def test_endpoints_are_found_by_their_description_or_url(user: ConsoleUser, instance: Instance) -> None:
-    """Issue 21: every list is searched by the server. Wildcards of SQL are texts, and case does not matter."""
+    """Every list is searched by the server. Wildcards of SQL are texts, and case does not matter."""
     for path, description in (("hook_1", "Chat"), ("hook-2", "100% Billing"), ("other", "")):
         await user.post("webhooks/new", [("url", f"http://127.0.0.1:9/{path}"), ("events", "plan.*"), ("description", description)])
     found = {
@@ -148,7 +148,7 @@ async def test_endpoints_are_found_by_their_description_or_url(user: ConsoleUser
 
 
 async def test_a_disabled_endpoint_offers_nothing_that_would_fail(user: ConsoleUser, instance: Instance) -> None:
-    """Issue 21: an endpoint that is disabled can neither be tested nor get a delivery again, and its pages say what to do first."""
+    """An endpoint that is disabled can neither be tested nor get a delivery again, and its pages say what to do first."""
     path = await _create(user)
     await user.post(f"{path}/state", {"enabled": ""})
     await instance.admin.post("/v1/plans", {"title": "Unload the ship"})

@@ -1,4 +1,4 @@
-"""Batches of queued generations (issue 18, D-71)."""
+"""Batches of queued generations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def _is_finished(caller: Caller, batch_id: object) -> Json:
 
 
 async def test_each_generation_of_a_batch_has_its_own_outcome(content: Instance, provider: ChatService) -> None:
-    """Issue 18: a bad model fails its row alone; the order of the list is that of the request."""
+    """A bad model fails its row alone; the order of the list is that of the request."""
     requests = [{"prompt": f"number {number}", **({"model": "413"} if number == 2 else {})} for number in range(5)]
     response = await content.admin.post(BATCHES, {"requests": requests, "metadata": {"job": "x"}})
 
@@ -35,7 +35,7 @@ async def test_each_generation_of_a_batch_has_its_own_outcome(content: Instance,
 
 
 async def test_a_batch_with_an_invalid_item_stores_nothing(content: Instance) -> None:
-    """Issue 18: the error names the position of the item."""
+    """The error names the position of the item."""
     bad_items: list[tuple[Json, str]] = [
         ({"prompt": ""}, "requests.1.prompt"),
         ({}, "requests.1"),
@@ -55,7 +55,7 @@ async def test_a_batch_with_an_invalid_item_stores_nothing(content: Instance) ->
 
 
 async def test_a_cancelled_batch_ends_every_generation(content: Instance, provider: ChatService) -> None:
-    """Issue 18: queued and running generations are cancelled, and running calls are cut off."""
+    """Queued and running generations are cancelled, and running calls are cut off."""
     batch = (await content.admin.post(BATCHES, {"requests": [{"prompt": "a", "model": "hang"}] * 20})).json()
     await eventually(lambda: provider.active_count == 4)
     response = await content.admin.post(f"{BATCHES}/{batch['id']}/cancel")
@@ -67,7 +67,7 @@ async def test_a_cancelled_batch_ends_every_generation(content: Instance, provid
 
 
 async def test_the_usage_of_a_batch_says_whether_it_is_estimated(content: Instance) -> None:
-    """D-71: one generation whose provider reported no usage is enough; the field was once always false."""
+    """One generation whose provider reported no usage is enough; the field was once always false."""
     for models, is_estimated in ((["ok", "ok"], False), (["ok", "no-usage"], True)):
         requests = [{"prompt": "a", "model": model} for model in models]
         created = (await content.admin.post(BATCHES, {"requests": requests})).json()
@@ -79,7 +79,7 @@ async def test_the_usage_of_a_batch_says_whether_it_is_estimated(content: Instan
 
 
 async def test_five_hundred_generations_are_queued_at_once(content: Instance) -> None:
-    """Issue 18: the limit of a batch; all of them end."""
+    """The limit of a batch; all of them end."""
     batch = (await content.admin.post(BATCHES, {"requests": [{"prompt": str(number)} for number in range(500)]})).json()
     finished = await eventually(lambda: _is_finished(content.admin, batch["id"]))
 
@@ -98,7 +98,7 @@ async def test_another_workspace_has_no_access_to_a_batch(content: Instance) -> 
 
 
 async def test_events_announce_the_ends_of_generations_and_batches(content: Instance) -> None:
-    """D-81: `generation.*` events; their data has no messages and no output, and a batch equals its GET."""
+    """`generation.*` events; their data has no messages and no output, and a batch equals its GET."""
     hook = await content.admin.post("/api/v1/webhooks", {"url": "http://[2a00:ffff::1]/hook", "events": ["generation.*"]})
     assert hook.status_code == 201, hook.text
     batch = (await content.admin.post(BATCHES, {"requests": [{"prompt": "a"}, {"prompt": "b", "model": "413"}]})).json()

@@ -1,4 +1,4 @@
-"""Daily budgets: reservation before the call, settlement after it, over connections and processes (issue 18, D-71)."""
+"""Daily budgets: reservation before the call, settlement after it, over connections and processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def _read_budget(caller: Caller, position: int = 0) -> Json:
 
 
 async def test_fifty_calls_at_once_on_a_budget_for_one(content: Instance, provider: ChatService) -> None:
-    """Issue 18 (figure): exactly one passes; the others get 429 with what is left and when it starts again."""
+    """Exactly one passes; the others get 429 with what is left and when it starts again."""
     await content.admin.send("PUT", WORKSPACE_BUDGET, {"daily": _ONE_CALL_COST})
     calls = [asyncio.create_task(content.admin.post(GENERATIONS, {**_ONE_CALL, "model": "hold"})) for _ in range(50)]
     await eventually(lambda: sum(call.done() for call in calls) == 49)
@@ -50,7 +50,7 @@ async def test_fifty_calls_at_once_on_a_budget_for_one(content: Instance, provid
 
 
 async def test_two_servers_share_a_budget(content: Instance, content_settings: Settings, noon_clock: Clock, provider: ChatService) -> None:
-    """Issue 18: the reservation is in the record store, so that several processes cannot pass a budget together."""
+    """The reservation is in the record store, so that several processes cannot pass a budget together."""
     await content.admin.send("PUT", WORKSPACE_BUDGET, {"daily": _ONE_CALL_COST})
     async with run_instance(content_settings, noon_clock) as second:
         callers = [content.admin, second.caller(content.admin.key)]
@@ -63,7 +63,7 @@ async def test_two_servers_share_a_budget(content: Instance, content_settings: S
 async def test_a_provider_that_bills_more_than_the_prompt_passes_no_budget_after_its_first_call(
     content: Instance, content_settings: Settings, noon_clock: Clock, provider: ChatService
 ) -> None:
-    """Issue 36: calls at the same time, also of another process, reserve what such a call costs. Before, each reserved its estimate."""
+    """Calls at the same time, also of another process, reserve what such a call costs. Before, each reserved its estimate."""
     billed_more = {**_ONE_CALL, "model": "hidden-prompt"}
     await content.admin.send("PUT", WORKSPACE_BUDGET, {"daily": 0.011})
     async with run_instance(content_settings, noon_clock) as second:
@@ -82,7 +82,7 @@ async def test_a_provider_that_bills_more_than_the_prompt_passes_no_budget_after
 
 
 async def test_what_a_provider_billed_for_a_short_prompt_blocks_no_long_one(content_settings: Settings, provider: ChatService) -> None:
-    """Issue 36: a text that the provider adds to each prompt is reserved once. A week later, the estimate is reserved again."""
+    """A text that the provider adds to each prompt is reserved once. A week later, the estimate is reserved again."""
     clock = FakeClock(datetime(2026, 11, 23, 12, tzinfo=UTC))
     long_prompt = {"prompt": "wait" * 7_500, "max_tokens": 100, "model": "hidden-prompt"}
     reserved = list[float]()
@@ -106,7 +106,7 @@ async def _read_reserved(caller: Caller) -> float:
 
 
 async def test_the_budget_of_a_key_is_its_own(content: Instance) -> None:
-    """D-71: a key with a spent budget is refused, others of the workspace are not."""
+    """A key with a spent budget is refused, others of the workspace are not."""
     poor = await content.api_key("content.write", "content.read")
     response = await content.admin.send("PUT", f"/v1/content/budgets/keys/{poor.key_id}", {"daily": 0.0001})
     assert (response.status_code, response.json()["left"]) == (200, 0.0001)
@@ -120,7 +120,7 @@ async def test_the_budget_of_a_key_is_its_own(content: Instance) -> None:
 
 
 async def test_a_reset_budget_is_that_of_the_settings(content_settings: Settings, noon_clock: Clock) -> None:
-    """D-71: settings give the defaults, an override replaces them, null is no limit."""
+    """Settings give the defaults, an override replaces them, null is no limit."""
     budgets = replace(content_settings, generation_daily_budget=0, generation_key_daily_budget=10**9)
     async with run_instance(budgets, noon_clock) as content:
         admin = content.admin
@@ -134,7 +134,7 @@ async def test_a_reset_budget_is_that_of_the_settings(content_settings: Settings
 
 
 async def test_a_budget_needs_a_price(content_settings: Settings) -> None:
-    """D-71: with a budget, a model without a price is a 422; without one it costs nothing."""
+    """With a budget, a model without a price is a 422; without one it costs nothing."""
     async with run_instance(replace(content_settings, generation_prices=())) as content:
         assert (await content.admin.post(GENERATIONS, _ONE_CALL)).json()["cost"] is None
         await content.admin.send("PUT", WORKSPACE_BUDGET, {"daily": 5})
@@ -149,7 +149,7 @@ async def test_a_budget_needs_a_price(content_settings: Settings) -> None:
     ("/v1/content/budgets/keys/missing", {"daily": 1}, 404),
 ])  # fmt: skip
 async def test_an_invalid_budget_is_refused(content: Instance, path: str, body: Json, status: int) -> None:
-    """D-10: bad input is a clear error."""
+    """Bad input is a clear error."""
     assert (await content.admin.send("PUT", path, body)).status_code == status
 
 
@@ -161,7 +161,7 @@ async def test_the_key_of_another_workspace_has_no_budget_here(content: Instance
 
 
 async def test_a_changed_budget_is_audited_and_has_versions(content: Instance) -> None:
-    """D-29, D-64: the audit log has the change; If-Match with an old version is a 412."""
+    """The audit log has the change; If-Match with an old version is a 412."""
     first = await content.admin.send("PUT", WORKSPACE_BUDGET, {"daily": 1})
     assert (await content.admin.send("PUT", WORKSPACE_BUDGET, {"daily": 2}, **{"If-Match": first.headers["etag"]})).status_code == 200
     assert (await content.admin.send("PUT", WORKSPACE_BUDGET, {"daily": 3}, **{"If-Match": first.headers["etag"]})).status_code == 412
@@ -170,7 +170,7 @@ async def test_a_changed_budget_is_audited_and_has_versions(content: Instance) -
 
 
 async def test_a_budget_starts_again_at_midnight_in_utc(content_settings: Settings) -> None:
-    """D-71: the spending of a day does not count on the next one, and usage is kept by day."""
+    """The spending of a day does not count on the next one, and usage is kept by day."""
     clock = FakeClock(datetime(2026, 11, 23, 23, 59, tzinfo=UTC))
     async with run_instance(content_settings, clock) as content:
         await content.admin.send("PUT", WORKSPACE_BUDGET, {"daily": _ONE_CALL_COST})
@@ -185,7 +185,7 @@ async def test_a_budget_starts_again_at_midnight_in_utc(content_settings: Settin
 
 
 async def test_the_reservation_of_an_abandoned_call_is_released(content_settings: Settings, provider: ChatService) -> None:
-    """Issue 18: the sweep fails a running call whose lease is over, and releases what it reserved."""
+    """The sweep fails a running call whose lease is over, and releases what it reserved."""
     clock = FakeClock()
     async with run_instance(content_settings, clock) as content:
         await _fail_an_abandoned_call(content, clock, provider)
@@ -205,7 +205,7 @@ async def _fail_an_abandoned_call(content: Instance, clock: FakeClock, provider:
 
 
 async def test_a_batch_fails_only_for_the_part_that_the_budget_does_not_cover(content: Instance) -> None:
-    """Issue 18: partial failure is per row; nothing at all is left → 429 and nothing is stored."""
+    """Partial failure is per row; nothing at all is left → 429 and nothing is stored."""
     await content.admin.send("PUT", WORKSPACE_BUDGET, {"daily": _ONE_CALL_COST + 100e-6})
     batch = (await content.admin.post(BATCHES, {"requests": [_ONE_CALL] * 5})).json()
     finished = await eventually(lambda: _is_finished(content.admin, batch["id"]))

@@ -1,4 +1,4 @@
-"""Generations over HTTP: answers, errors of the provider, cancellation, and what is stored (issue 18, D-71)."""
+"""Generations over HTTP: answers, errors of the provider, cancellation, and what is stored."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def _has_status(caller: Caller, generation_id: object, status: str) -> Jso
 
 @pytest.mark.parametrize("prefix", ["/v1", "/api/agent"])
 async def test_a_generation_returns_the_answer_with_its_usage_and_cost(content: Instance, provider: ChatService, prefix: str) -> None:
-    """Issue 18: `{prompt}` → the record with output, usage and cost, stored under the same id."""
+    """`{prompt}` → the record with output, usage and cost, stored under the same id."""
     response = await content.admin.post(f"{prefix}/content/generations", {"prompt": "Describe a heron.", "metadata": {"page": 7}})
 
     assert response.status_code == 200, response.text
@@ -47,7 +47,7 @@ async def test_a_generation_returns_the_answer_with_its_usage_and_cost(content: 
 
 
 async def test_a_schema_makes_the_output_json(content: Instance, provider: ChatService) -> None:
-    """Issue 18: JSON-schema output; the mode that was used is in the answer."""
+    """JSON-schema output; the mode that was used is in the answer."""
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
     response = await content.admin.post(GENERATIONS, {"prompt": "A city?", "schema": schema, "temperature": 0.0, "max_tokens": 50})
 
@@ -80,7 +80,7 @@ async def test_a_schema_makes_the_output_json(content: Instance, provider: ChatS
     ],
 )
 async def test_an_invalid_request_names_the_field_and_stores_nothing(content: Instance, body: Json, field: str) -> None:
-    """Issue 18, D-10: bad input is a 422 with the field; nothing is sent."""
+    """Bad input is a 422 with the field; nothing is sent."""
     response = await content.admin.post(GENERATIONS, body)
 
     assert response.status_code == 422, response.text
@@ -89,14 +89,14 @@ async def test_an_invalid_request_names_the_field_and_stores_nothing(content: In
 
 
 async def test_a_missing_template_is_404(content: Instance) -> None:
-    """D-71: a template of the workspace must exist."""
+    """A template of the workspace must exist."""
     response = await content.admin.post(GENERATIONS, {"template": "missing"})
 
     assert (response.status_code, response.json()["error"]) == (404, "resource_not_found")
 
 
 async def test_without_a_provider_nothing_is_invented(instance: Instance) -> None:
-    """D-71: unset → 503 `generation_not_configured`, in each mode and for batches."""
+    """Unset → 503 `generation_not_configured`, in each mode and for batches."""
     for mode in ("sync", "queued", "stream"):
         response = await instance.admin.post(GENERATIONS, {"prompt": "a", "mode": mode})
         assert (response.status_code, response.json()["error"]) == (503, "generation_not_configured")
@@ -106,7 +106,7 @@ async def test_without_a_provider_nothing_is_invented(instance: Instance) -> Non
 
 
 async def test_a_test_key_gets_a_marked_fixed_text(content: Instance, provider: ChatService) -> None:
-    """D-25: generation answers from a marked canned writer in the sandbox, which the live keys do not see."""
+    """Generation answers from a marked canned writer in the sandbox, which the live keys do not see."""
     sandbox = await content.api_key(environment="test")
     for mode in ("sync", "queued"):
         record = (await sandbox.post(GENERATIONS, {"prompt": "a", "mode": mode})).json()
@@ -132,7 +132,7 @@ async def test_a_test_key_gets_a_marked_fixed_text(content: Instance, provider: 
     ],
 )
 async def test_a_failure_of_the_provider_is_a_clear_state(content: Instance, model: str, status: int, code: str) -> None:
-    """Issue 18: a provider that answers nonsense, 413, 429, 500: an error with the id, and a row with the reason."""
+    """A provider that answers nonsense, 413, 429, 500: an error with the id, and a row with the reason."""
     response = await content.admin.post(GENERATIONS, {"prompt": "a", "model": model})
 
     assert (response.status_code, response.json()["error"]) == (status, code), response.text
@@ -147,7 +147,7 @@ async def _read_reserved(content: Instance) -> list[float]:
 
 
 async def test_a_wrong_key_of_the_operator_is_not_shown(content: Instance, provider: ChatService) -> None:
-    """Issue 18: the provider's refusal of the operator's key is a 502 without the key."""
+    """The provider's refusal of the operator's key is a 502 without the key."""
     provider.key = "sk-another"
     response = await content.admin.post(GENERATIONS, {"prompt": "a"})
 
@@ -156,7 +156,7 @@ async def test_a_wrong_key_of_the_operator_is_not_shown(content: Instance, provi
 
 
 async def test_a_cancelled_generation_stays_cancelled(content: Instance, provider: ChatService) -> None:
-    """Issue 18: cancelling closes the provider's connection; the waiting client gets 409, and the row keeps its status."""
+    """Cancelling closes the provider's connection; the waiting client gets 409, and the row keeps its status."""
     waiting = asyncio.create_task(content.admin.post(GENERATIONS, {"prompt": "a", "model": "hang"}))
     newest = await eventually(lambda: _find_newest(content.admin))
     await eventually(lambda: provider.active_count)
@@ -178,7 +178,7 @@ async def _is_counted(caller: Caller, generation_id: object) -> Json:
 
 
 async def test_a_deleted_workspace_ends_its_calls(content: Instance, provider: ChatService) -> None:
-    """Issue 18: the waiting client gets 409, and not a success without an answer; the provider's connection is closed."""
+    """The waiting client gets 409, and not a success without an answer; the provider's connection is closed."""
     workspace = await content.workspace("other")
     waiting = [
         asyncio.create_task((await content.api_key(workspace_id=workspace)).post(GENERATIONS, {"prompt": "a", "model": model}))
@@ -194,7 +194,7 @@ async def test_a_deleted_workspace_ends_its_calls(content: Instance, provider: C
 
 
 async def test_a_finished_generation_cannot_be_cancelled(content: Instance) -> None:
-    """D-71: cancelling something that has ended is a conflict."""
+    """Cancelling something that has ended is a conflict."""
     record = (await content.admin.post(GENERATIONS, {"prompt": "a"})).json()
     response = await content.admin.post(f"{GENERATIONS}/{record['id']}/cancel")
 
@@ -202,7 +202,7 @@ async def test_a_finished_generation_cannot_be_cancelled(content: Instance) -> N
 
 
 async def test_a_queued_generation_runs_in_the_background(content: Instance) -> None:
-    """Issue 18: `queued` answers at once with 202; the row gets the output."""
+    """`queued` answers at once with 202; the row gets the output."""
     response = await content.admin.post(GENERATIONS, {"prompt": "a", "mode": "queued"})
 
     assert (response.status_code, response.json()["status"]) == (202, "queued")
@@ -211,7 +211,7 @@ async def test_a_queued_generation_runs_in_the_background(content: Instance) -> 
 
 
 async def test_a_queued_generation_can_be_cancelled_while_it_runs(content: Instance, provider: ChatService) -> None:
-    """Issue 18: cancelled stays cancelled, also for work that a job runs."""
+    """Cancelled stays cancelled, also for work that a job runs."""
     queued = (await content.admin.post(GENERATIONS, {"prompt": "a", "model": "hang", "mode": "queued"})).json()
     await eventually(lambda: provider.active_count)
     response = await content.admin.post(f"{GENERATIONS}/{queued['id']}/cancel")
@@ -223,7 +223,7 @@ async def test_a_queued_generation_can_be_cancelled_while_it_runs(content: Insta
 
 
 async def test_a_queued_generation_waits_for_a_provider_that_fails_for_a_while(content: Instance, provider: ChatService) -> None:
-    """Issue 18, D-51: a failure that may pass is tried again later; until then the row is queued and holds no budget."""
+    """A failure that may pass is tried again later; until then the row is queued and holds no budget."""
     queued = (await content.admin.post(GENERATIONS, {"prompt": "a", "model": "429", "mode": "queued"})).json()
     record = await eventually(lambda: _has_error(content.admin, queued["id"]))
 
@@ -237,7 +237,7 @@ async def _has_error(caller: Caller, generation_id: object) -> Json:
 
 
 async def test_a_failed_generation_can_be_repeated(content: Instance) -> None:
-    """Issue 18: the copy names the original, has its messages and is queued; one that succeeded is not repeated."""
+    """The copy names the original, has its messages and is queued; one that succeeded is not repeated."""
     failed = (await content.admin.post(GENERATIONS, {"prompt": "Once more", "model": "413"})).json()
     response = await content.admin.post(f"{GENERATIONS}/{failed['generation_id']}/retry")
 
@@ -250,7 +250,7 @@ async def test_a_failed_generation_can_be_repeated(content: Instance) -> None:
 
 
 async def test_a_repeated_request_with_a_key_returns_the_stored_answer(content: Instance, provider: ChatService) -> None:
-    """D-14: the second request with the same Idempotency-Key does not reach the provider; another body is a 422."""
+    """The second request with the same Idempotency-Key does not reach the provider; another body is a 422."""
     headers = {"Idempotency-Key": "one"}
     first, second = [await content.admin.post(GENERATIONS, {"prompt": "a"}, **headers) for _ in range(2)]
     other = await content.admin.post(GENERATIONS, {"prompt": "b"}, **headers)
@@ -261,7 +261,7 @@ async def test_a_repeated_request_with_a_key_returns_the_stored_answer(content: 
 
 
 async def test_a_failed_request_with_a_key_is_not_stored(content: Instance, provider: ChatService) -> None:
-    """D-14: only 2xx are kept, so that the same key works again after a failure of the provider."""
+    """Only 2xx are kept, so that the same key works again after a failure of the provider."""
     provider.queue.append(hang)
     headers, body = {"Idempotency-Key": "one"}, {"prompt": "a"}
     waiting = asyncio.create_task(content.admin.post(GENERATIONS, body, **headers))
@@ -275,7 +275,7 @@ async def test_a_failed_request_with_a_key_is_not_stored(content: Instance, prov
 
 
 async def test_generations_are_filtered(content: Instance) -> None:
-    """D-71: the list has filters, newest first, and no texts."""
+    """The list has filters, newest first, and no texts."""
     await content.admin.post(GENERATIONS, {"prompt": "a"})
     await content.admin.post(GENERATIONS, {"prompt": "a", "model": "413"})
     queries = {"?status=failed": 1, "?status=succeeded": 1, "?model=ok": 1, "?mode=stream": 0, "?mode=sync": 2, "?key_id=none": 0, "": 2}

@@ -1,4 +1,4 @@
-"""Calls of the judge of scoring: their cost is charged to the budgets of content, and their texts are not stored (issues 18 and 19)."""
+"""Calls of the judge of scoring: their cost is charged to the budgets of content, and their texts are not stored."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def holding(content_settings: Settings, provider: ChatService, noon_clock:
 
 
 async def test_a_judgement_is_charged_and_not_stored(content: Instance, provider: ChatService) -> None:
-    """Issue 18: its tokens and cost are in the usage and the budget of its key; no generation has its texts."""
+    """Its tokens and cost are in the usage and the budget of its key; no generation has its texts."""
     provider.queue.append(answer(_OPINION))
     key = await content.api_key()
 
@@ -67,7 +67,7 @@ async def test_a_judgement_is_charged_and_not_stored(content: Instance, provider
 
 
 async def test_judgements_at_once_on_a_budget_for_one(holding: Instance, provider: ChatService) -> None:
-    """Issue 18: the reservation and its check are one statement, so exactly one passes; the others are 429 and send nothing."""
+    """The reservation and its check are one statement, so exactly one passes; the others are 429 and send nothing."""
     needed = await _limit_to_one_call(holding.admin)
     calls = [asyncio.create_task(holding.admin.post(SCORE, _JUDGED)) for _ in range(20)]
     await eventually(lambda: sum(call.done() for call in calls) == 19)
@@ -82,7 +82,7 @@ async def test_judgements_at_once_on_a_budget_for_one(holding: Instance, provide
 
 
 async def test_a_failed_judgement_releases_its_reservation(content: Instance, provider: ChatService) -> None:
-    """Issue 18: what was used is charged, the rest is released, and the answer has the code of the provider's error."""
+    """The tokens used are charged, the rest is released, and the answer has the code of the provider's error."""
     provider.queue.append(answer("no JSON at all"))
 
     failed = await content.admin.post(SCORE, _JUDGED)
@@ -94,7 +94,7 @@ async def test_a_failed_judgement_releases_its_reservation(content: Instance, pr
 
 
 async def test_the_reservation_of_an_abandoned_judgement_is_released(content_settings: Settings, provider: ChatService) -> None:
-    """Issue 18: the sweep releases it after its lease; an answer that still arrives is charged once."""
+    """The sweep releases it after its lease; an answer that still arrives is charged once."""
     clock = FakeClock()
     held = replace(content_settings, generation=Secret(provider.url("hold", key=KEY)))
     async with run_instance(held, clock) as instance:
@@ -117,7 +117,7 @@ async def _release_while_it_runs(instance: Instance, clock: FakeClock, provider:
 
 
 async def test_a_client_that_leaves_pays_for_its_prompt(holding: Instance, provider: ChatService) -> None:
-    """D-71: the call is cancelled at the provider, and its prompt is charged by estimate."""
+    """The call is cancelled at the provider, and its prompt is charged by estimate."""
     waiting = asyncio.create_task(holding.admin.post(SCORE, _JUDGED))
     await eventually(lambda: provider.active_count)
     waiting.cancel()

@@ -1,4 +1,4 @@
-"""Monthly budgets beside daily ones: calendar months in UTC, enforced in the same way (issue 35)."""
+"""Monthly budgets beside daily ones: calendar months in UTC, enforced in the same way."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def _read_budget(caller: Caller) -> Json:
 
 
 async def test_a_month_is_limited_over_its_days(content_settings: Settings) -> None:
-    """Issue 35: spending of all days of a month counts; the refusal names the budget, its amount and its end; the next month is free."""
+    """Spending of all days of a month counts; the refusal names the budget, its amount and its end; the next month is free."""
     clock = FakeClock(datetime(2026, 11, 29, 23, 0, tzinfo=UTC))
     async with run_instance(content_settings, clock) as content:
         await content.admin.send("PUT", WORKSPACE_BUDGET, {"monthly": _ONE_CALL_COST + _SETTLED_COST})
@@ -52,7 +52,7 @@ async def test_a_month_is_limited_over_its_days(content_settings: Settings) -> N
 
 
 async def test_the_budget_that_ends_last_is_named(content: Instance) -> None:
-    """Issue 35: of two exhausted budgets, the answer names the one to wait for."""
+    """If two budgets are exhausted, the answer names the one to wait for."""
     await content.admin.send("PUT", WORKSPACE_BUDGET, {"daily": 0, "monthly": 0})
     assert (await content.admin.post(GENERATIONS, _ONE_CALL)).json()["period"] == "month"
     await content.admin.send("PUT", WORKSPACE_BUDGET, {"monthly": None})
@@ -60,7 +60,7 @@ async def test_the_budget_that_ends_last_is_named(content: Instance) -> None:
 
 
 async def test_fifty_calls_at_once_on_a_month_for_one(content: Instance, provider: ChatService) -> None:
-    """Issue 35: a monthly budget is reserved as atomically as a daily one."""
+    """A monthly budget is reserved as atomically as a daily one."""
     await content.admin.send("PUT", WORKSPACE_BUDGET, {"monthly": _ONE_CALL_COST})
     calls = [asyncio.create_task(content.admin.post(GENERATIONS, {**_ONE_CALL, "model": "hold"})) for _ in range(50)]
     await eventually(lambda: sum(call.done() for call in calls) == 49)
@@ -74,7 +74,7 @@ async def test_fifty_calls_at_once_on_a_month_for_one(content: Instance, provide
 
 
 async def test_periods_are_set_and_removed_apart(content: Instance) -> None:
-    """Issue 35: a period that a request does not name stays; DELETE removes one period or both; the audit log has each change."""
+    """A period that a request does not name stays; DELETE removes one period or both; the audit log has each change."""
     key = await content.api_key("content.write", "content.read")
     path = f"/v1/content/budgets/keys/{key.key_id}"
     both = (await content.admin.send("PUT", path, {"daily": 1, "monthly": 10})).json()
@@ -94,7 +94,7 @@ async def test_periods_are_set_and_removed_apart(content: Instance) -> None:
 
 
 async def test_settings_give_monthly_defaults(content_settings: Settings, clock_of_november: FakeClock) -> None:
-    """Issue 35: ROOKERY_GENERATION_MONTHLY_BUDGET and ROOKERY_GENERATION_KEY_MONTHLY_BUDGET hold where nothing else is set."""
+    """ROOKERY_GENERATION_MONTHLY_BUDGET and ROOKERY_GENERATION_KEY_MONTHLY_BUDGET hold where nothing else is set."""
     settings = replace(content_settings, generation_monthly_budget=10**9, generation_key_monthly_budget=0)
     async with run_instance(settings, clock_of_november) as content:
         refused = await content.admin.post(GENERATIONS, _ONE_CALL)
@@ -103,7 +103,7 @@ async def test_settings_give_monthly_defaults(content_settings: Settings, clock_
 
 
 async def test_old_spending_is_deleted_and_that_of_this_month_stays(content_settings: Settings) -> None:
-    """D-17: rows of earlier days and months are deleted; the sum of the present month is needed."""
+    """Rows of earlier days and months are deleted; the sum of the present month is needed."""
     clock = FakeClock(datetime(2026, 11, 5, 12, tzinfo=UTC))
     async with run_instance(content_settings, clock) as content:
         await content.admin.post(GENERATIONS, _ONE_CALL)

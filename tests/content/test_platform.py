@@ -1,4 +1,4 @@
-"""The MCP tools, the metrics and the retention of content generation (issue 18, D-71)."""
+"""The MCP tools, the metrics and the retention of content generation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 
 async def test_a_tool_generates_and_another_one_shows_it(content: Instance, provider: ChatService) -> None:
-    """Issue 18: `content_generate` waits for the answer, `content_get` shows it; errors of the provider have the id."""
+    """`content_generate` waits for the answer, `content_get` shows it; errors of the provider have the id."""
     agent = await content.agent_key("mcp:read", "mcp:write", "content.read", "content.write")
 
     async def call(tool: str, arguments: Json) -> Json:
@@ -43,7 +43,7 @@ async def test_a_tool_generates_and_another_one_shows_it(content: Instance, prov
 
 
 async def test_a_key_without_the_scope_cannot_generate_over_mcp(content: Instance, provider: ChatService) -> None:
-    """D-92: a tool needs the scope of its route."""
+    """A tool needs the scope of its route."""
     agent = await content.agent_key("mcp:read", "mcp:write", "content.read")
     body = {"server": "content", "tool": "content_generate", "arguments": {"prompt": "Hello"}}
 
@@ -53,7 +53,7 @@ async def test_a_key_without_the_scope_cannot_generate_over_mcp(content: Instanc
 
 
 async def test_metrics_count_generations_and_tokens(content: Instance) -> None:
-    """Issue 18, D-05: generations by status, the duration of calls, tokens by direction."""
+    """Generations by status, the duration of calls, tokens by direction."""
     await content.admin.post(GENERATIONS, {"prompt": "a"})
     await content.admin.post(GENERATIONS, {"prompt": "a", "model": "413"})
     text = (await (await content.api_key("*", "platform:metrics")).get("/metrics")).text
@@ -70,7 +70,7 @@ async def test_metrics_count_generations_and_tokens(content: Instance) -> None:
 
 
 async def test_old_generations_are_deleted_and_their_usage_stays(content_settings: Settings) -> None:
-    """D-17: rows with texts are deleted after `ROOKERY_GENERATION_DAYS`; the sums of usage are kept."""
+    """Rows with texts are deleted after `ROOKERY_GENERATION_DAYS`; the sums of usage are kept."""
     clock = FakeClock()
     async with run_instance(replace(content_settings, generation_days=10), clock) as content:
         record = (await content.admin.post(GENERATIONS, {"prompt": "a"})).json()
@@ -91,7 +91,7 @@ async def test_old_generations_are_deleted_and_their_usage_stays(content_setting
 
 
 async def test_a_client_that_leaves_before_the_first_event_cancels_the_generation(content: Instance, provider: ChatService) -> None:
-    """Issue 18: a stream that nobody reads calls no provider, is stored as cancelled, and reserves nothing."""
+    """A stream that nobody reads calls no provider, is stored as cancelled, and reserves nothing."""
     caller = AccessCaller.without_limits("test", content.workspace_id)
     api = GenerationApi(generations=content.rookery.content.generations, scorer=content.rookery.content.output_scorer)
     scope: Json = {"type": "http", "method": "POST", "path": GENERATIONS, "headers": [], "query_string": b""}

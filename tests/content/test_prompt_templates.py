@@ -1,4 +1,4 @@
-"""Prompt templates with versions (issue 18, D-71)."""
+"""Prompt templates with versions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOTE: Json = {
 
 
 async def test_a_template_fills_in_the_messages(content: Instance, provider: ChatService) -> None:
-    """Issue 18: `template` + `variables`; defaults of the template apply, and the record has its version."""
+    """`template` + `variables`; defaults of the template apply, and the record has its version."""
     created = await content.admin.post(TEMPLATES, _NOTE)
     assert (created.status_code, created.json()["version"]) == (201, 1), created.text
     response = await content.admin.post(GENERATIONS, {"template": "note", "variables": {"product": "tea {{ tone }}"}})
@@ -39,7 +39,7 @@ async def test_a_template_fills_in_the_messages(content: Instance, provider: Cha
 
 
 async def test_versions_stay_until_the_template_is_deleted(content: Instance, provider: ChatService) -> None:
-    """Issue 18: a change is a new version, the same content is not; an earlier version can be used and shown."""
+    """A change is a new version, the same content is not; an earlier version can be used and shown."""
     await content.admin.post(TEMPLATES, _NOTE)
     path, fields = f"{TEMPLATES}/note", {name: value for name, value in _NOTE.items() if name != "slug"}
     same = await content.admin.send("PUT", path, fields)
@@ -62,7 +62,7 @@ async def test_versions_stay_until_the_template_is_deleted(content: Instance, pr
 
 
 async def test_a_preview_sends_nothing(content: Instance, provider: ChatService) -> None:
-    """D-71: the rendered messages and the estimated tokens."""
+    """The rendered messages and the estimated tokens."""
     await content.admin.post(TEMPLATES, _NOTE)
     response = await content.admin.post(f"{TEMPLATES}/note/preview", {"variables": {"product": "tea", "tone": "warm"}})
 
@@ -84,7 +84,7 @@ async def test_a_preview_sends_nothing(content: Instance, provider: ChatService)
     ],
 )
 async def test_an_invalid_template_names_the_field(content: Instance, changes: Json, field: str) -> None:
-    """D-10: bad input is a 422 with the field."""
+    """Bad input is a 422 with the field."""
     response = await content.admin.post(TEMPLATES, {**_NOTE, **changes})
 
     assert response.status_code == 422, response.text
@@ -92,7 +92,7 @@ async def test_an_invalid_template_names_the_field(content: Instance, changes: J
 
 
 async def test_missing_and_unknown_variables_are_named(content: Instance, provider: ChatService) -> None:
-    """D-63: the engine of plan templates validates the values before anything is sent."""
+    """The engine of plan templates validates the values before anything is sent."""
     await content.admin.post(TEMPLATES, _NOTE)
     response = await content.admin.post(GENERATIONS, {"template": "note", "variables": {"prodct": "tea", "tone": "sour"}})
 
@@ -102,7 +102,7 @@ async def test_missing_and_unknown_variables_are_named(content: Instance, provid
 
 
 async def test_a_slug_is_unique_and_changes_are_audited(content: Instance) -> None:
-    """D-29: each change of a template is in the audit log."""
+    """Each change of a template is in the audit log."""
     await content.admin.post(TEMPLATES, _NOTE)
     twice = await content.admin.post(TEMPLATES, _NOTE)
     assert (twice.status_code, twice.json()["error"]) == (409, "slug_taken")

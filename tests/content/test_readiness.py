@@ -1,4 +1,4 @@
-"""The state of the provider in `/readyz` and in the doctor's findings (D-05)."""
+"""The state of the provider in `/readyz` and in the doctor's findings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REJECTED = "The generation engine is unavailable: the provider rejects the conf
 
 
 async def test_the_provider_is_among_the_engines(content: Instance, provider: ChatService) -> None:
-    """D-05: it is checked without a key and without generating anything."""
+    """It is checked without a key and without generating anything."""
     ready = await content.caller(None).get("/readyz")
 
     assert (ready.status_code, ready.json()["status"], ready.json()["engines"]["generation"]) == (200, "ok", "ok")
@@ -23,7 +23,7 @@ async def test_the_provider_is_among_the_engines(content: Instance, provider: Ch
 
 
 async def test_a_provider_that_fails_degrades_the_server(content_settings: Settings, provider: ChatService) -> None:
-    """D-05: everything else works, so the status stays 200. The doctor names the setting, and nothing contains the key."""
+    """Everything else works, so the status stays 200. The doctor names the setting, and nothing contains the key."""
     settings = replace(content_settings, generation=Secret(provider.url(key="sk-another-key")))
     provider.probe_status = 401
     async with run_instance(settings) as instance:
@@ -37,5 +37,5 @@ async def test_a_provider_that_fails_degrades_the_server(content_settings: Setti
 
 
 async def test_without_a_provider_there_is_nothing_to_check(instance: Instance) -> None:
-    """D-05: what is not configured is not degraded."""
+    """An engine without a setting is not degraded."""
     assert "generation" not in (await instance.caller(None).get("/readyz")).json()["engines"]

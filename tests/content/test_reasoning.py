@@ -1,4 +1,4 @@
-"""The reasoning of models, and the tokens of reasoning and of caches, in records, streams, budgets and usage (D-71, issue 35)."""
+"""The reasoning of models, and the tokens of reasoning and of caches, in records, streams, budgets and usage."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def parse_events(body: str) -> list[tuple[str, Json]]:
 
 
 async def test_the_reasoning_is_beside_the_answer(content: Instance, provider: ChatService) -> None:
-    """Issue 35: in the response and in the record; its tokens are a part of the output and charged once."""
+    """In the response and in the record; its tokens are a part of the output and charged once."""
     provider.queue.append(answer_with_reasoning())
     record = (await content.admin.post(GENERATIONS, {"prompt": "Hello"})).json()
 
@@ -84,7 +84,7 @@ async def test_a_generation_without_reasoning_has_no_such_fields(content: Instan
 
 
 async def test_reasoning_is_streamed_under_its_own_name(content: Instance, provider: ChatService) -> None:
-    """Issue 35: the pieces of the answer are the answer alone."""
+    """The pieces of the answer are the answer alone."""
     provider.queue.append(stream_with_reasoning())
     events = parse_events((await content.admin.post(GENERATIONS, {"prompt": "Hello", "mode": "stream"})).text)
     done = events[-1][1]
@@ -126,7 +126,7 @@ async def test_a_batch_sums_the_tokens_of_its_reasoning(content: Instance, provi
 
 
 async def test_cached_input_has_a_price_of_its_own(content_settings: Settings, provider: ChatService) -> None:
-    """Issue 35: where the operator sets one; the budget is charged with it."""
+    """The operator sets it; the budget is charged with it."""
     prices = (("ok", 1_000, 2_000, 100), ("plain", 1_000, 2_000))
     async with run_instance(replace(content_settings, generation_prices=prices)) as content:
         provider.queue += [answer_with_reasoning()] * 2
@@ -149,5 +149,5 @@ async def test_cached_input_has_a_price_of_its_own(content_settings: Settings, p
     ],
 )
 def test_prices_are_set_with_or_without_one_of_cached_input(text: str, prices: object) -> None:
-    """D-02: the setting of earlier versions stays valid."""
+    """The setting of earlier versions stays valid."""
     assert load_settings({"ROOKERY_GENERATION_PRICES": text}).settings.generation_prices == prices

@@ -13,7 +13,7 @@ from rookery.content.response_schema import AnswerMismatch, ResponseSchema
     "draft", [None, "draft-04/schema#", "draft-06/schema#", "draft-07/schema#", "draft/2019-09/schema", "draft/2020-12/schema"]
 )
 def test_a_format_of_an_answer_is_a_hint_in_every_draft(draft: str | None) -> None:
-    """G20: an answer is not corrected, which costs, because of the draft that the schema names. Types are validated in each."""
+    """An answer is not corrected, which costs, because of the draft that the schema names. Types are validated in each."""
     properties: dict[str, object] = {
         "start": {"type": "string", "format": "date-time"},
         "data": {"type": "string", "contentMediaType": "application/json"},

@@ -1,4 +1,4 @@
-"""`score: true` on generations: scores of the output beside it, in every mode (issue 19, D-72)."""
+"""`score: true` on generations: scores of the output beside it, in every mode."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def _score_directly(content: Instance) -> Json:
 
 
 async def test_an_answer_is_returned_with_its_scores(content: Instance, provider: ChatService) -> None:
-    """Issue 19: the scores are those of POST /v1/score/content, and stay with the generation; without `score`, it has no scores."""
+    """The scores are those of POST /v1/score/content, and stay with the generation; without `score`, it has no scores."""
     provider.queue.extend([answer(_OUTPUT), answer(_OUTPUT)])
 
     scored = (await content.admin.post(GENERATIONS, {"prompt": _PROMPT, "score": True})).json()
@@ -36,7 +36,7 @@ async def test_an_answer_is_returned_with_its_scores(content: Instance, provider
 
 
 async def test_a_stream_ends_with_the_scores(content: Instance, provider: ChatService) -> None:
-    """Issue 19: the event `done` has them."""
+    """The event `done` has them."""
     provider.queue.append(answer(_OUTPUT))
 
     response = await content.admin.post(GENERATIONS, {"prompt": _PROMPT, "score": True, "mode": "stream"})
@@ -47,7 +47,7 @@ async def test_a_stream_ends_with_the_scores(content: Instance, provider: ChatSe
 
 
 async def test_queued_generations_and_batches_are_scored(content: Instance, provider: ChatService) -> None:
-    """Issue 19: each generation of a batch asks for itself; a repeated one is scored as its original."""
+    """Each generation of a batch asks for itself; a repeated one is scored as its original."""
     provider.queue.extend([answer(_OUTPUT), answer(_OUTPUT), answer(_OUTPUT)])
     queued = (await content.admin.post(GENERATIONS, {"prompt": _PROMPT, "score": True, "mode": "queued"})).json()
     requests = [{"prompt": _PROMPT, "score": True}, {"prompt": _PROMPT}]
@@ -68,7 +68,7 @@ async def test_queued_generations_and_batches_are_scored(content: Instance, prov
 
 
 async def test_a_repeated_generation_is_scored(content: Instance, provider: ChatService) -> None:
-    """D-71: a failed one has no scores, and its copy asks for them too."""
+    """A failed one has no scores, and its copy asks for them too."""
     failed = await content.admin.post(GENERATIONS, {"prompt": _PROMPT, "score": True, "model": "413"})
     provider.queue.append(answer(_OUTPUT))
     assert "score" not in (await content.admin.get(f"{GENERATIONS}/{failed.json()['generation_id']}")).json()
@@ -81,7 +81,7 @@ async def test_a_repeated_generation_is_scored(content: Instance, provider: Chat
 
 
 async def test_scores_need_their_scope(content: Instance, provider: ChatService) -> None:
-    """Spec 5.2: without score:read the request is refused before the provider is called, as over MCP."""
+    """Without score:read the request is refused before the provider is called, as over MCP."""
     key = await content.api_key("content.write")
     agent = await content.agent_key("mcp:read", "mcp:write", "content.write")
     call = {"server": "content", "tool": "content_generate", "arguments": {"prompt": _PROMPT, "score": True}}
@@ -97,7 +97,7 @@ async def test_scores_need_their_scope(content: Instance, provider: ChatService)
 
 
 async def test_a_tool_returns_the_scores(content: Instance, provider: ChatService) -> None:
-    """Issue 19: `content_generate` has the argument `score`."""
+    """`content_generate` has the argument `score`."""
     provider.queue.append(answer(_OUTPUT))
     agent = await content.agent_key("mcp:read", "mcp:write", "content.write", "score:read")
     call = {"server": "content", "tool": "content_generate", "arguments": {"prompt": _PROMPT, "score": True}}

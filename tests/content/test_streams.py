@@ -1,4 +1,4 @@
-"""Streams and clients that leave, over real sockets, and `kill -9` with work in progress (issue 18, D-71)."""
+"""Streams and clients that leave, over real sockets, and `kill -9` with work in progress."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _find_status(server: Server, generation_id: object, status: str) -> Json:
 
 
 def test_a_stream_has_the_generation_its_pieces_and_its_end(server: Server) -> None:
-    """Issue 18: server-sent events with the pieces as the provider sends them, and one final event with the record."""
+    """server-sent events with the pieces as the provider sends them, and one final event with the record."""
     with _open_stream(server) as stream:
         events = list(stream)
 
@@ -96,7 +96,7 @@ def test_a_stream_has_the_generation_its_pieces_and_its_end(server: Server) -> N
 
 
 def test_a_client_that_leaves_a_stream_cancels_the_call(server: Server, provider: ChatService) -> None:
-    """Issue 18: the provider's connection is closed, and the row has the text so far and an estimate of its cost."""
+    """The provider's connection is closed, and the row has the text so far and an estimate of its cost."""
     before = provider.disconnects
     with _open_stream(server, model="hang-in-stream") as stream:
         events = list(islice(stream, 3))
@@ -110,7 +110,7 @@ def test_a_client_that_leaves_a_stream_cancels_the_call(server: Server, provider
 
 
 def test_a_client_that_leaves_within_the_reasoning_is_charged_for_it(server: Server, provider: ChatService) -> None:
-    """Issue 35: the provider charges what it has written, also before the first piece of the answer."""
+    """The provider charges what it has written, also before the first piece of the answer."""
     delta = {"content": None, "reasoning_content": "x" * 400}
     provider.queue.append(stream_parts([build_event(build_chunk(choices=[{"index": 0, "delta": delta}]))], then=hang))
     with _open_stream(server) as stream:
@@ -122,7 +122,7 @@ def test_a_client_that_leaves_within_the_reasoning_is_charged_for_it(server: Ser
 
 
 def test_a_client_that_leaves_a_call_cancels_it(server: Server, provider: ChatService) -> None:
-    """Issue 18: also a client that waits for the whole answer."""
+    """Also a client that waits for the whole answer."""
     before, requests = provider.disconnects, len(provider.requests)
     call = httpx2.Request("POST", f"{server.url}{GENERATIONS}", json={"prompt": "a", "model": "hang"}, headers=_authorization(server))
     head = "\r\n".join([f"POST {GENERATIONS} HTTP/1.1", *(f"{name}: {value}" for name, value in call.headers.items())])
@@ -137,7 +137,7 @@ def test_a_client_that_leaves_a_call_cancels_it(server: Server, provider: ChatSe
 
 
 def test_another_request_cancels_a_stream(server: Server, provider: ChatService) -> None:
-    """Issue 18: the stream ends with the cancelled generation."""
+    """The stream ends with the cancelled generation."""
     before = provider.disconnects
     with _open_stream(server, model="hang-in-stream") as stream:
         _, start = next(stream)
@@ -150,7 +150,7 @@ def test_another_request_cancels_a_stream(server: Server, provider: ChatService)
 
 
 def test_a_stream_that_breaks_is_not_requested_again(server: Server, provider: ChatService) -> None:
-    """Issue 18: never a retry after a byte was streamed; the final event and the row have the reason and the text so far."""
+    """Never a retry after a byte was streamed; the final event and the row have the reason and the text so far."""
     before = len(provider.requests)
     with _open_stream(server, model="cut-in-stream") as stream:
         events = list(stream)
@@ -162,7 +162,7 @@ def test_a_stream_that_breaks_is_not_requested_again(server: Server, provider: C
 
 
 def test_a_repeated_stream_returns_the_generation(server: Server, provider: ChatService) -> None:
-    """D-14: the second request with the same Idempotency-Key is the record as JSON, and calls no provider."""
+    """The second request with the same Idempotency-Key is the record as JSON, and calls no provider."""
     before, headers = len(provider.requests), {"Idempotency-Key": "stream"}
     first = server.client.post(GENERATIONS, json={"prompt": "a", "mode": "stream"}, headers=headers)
     second = server.client.post(GENERATIONS, json={"prompt": "a", "mode": "stream"}, headers=headers)
@@ -174,7 +174,7 @@ def test_a_repeated_stream_returns_the_generation(server: Server, provider: Chat
 
 
 def test_a_killed_server_leaves_no_generation_open(provider: ChatService, tmp_path: Path) -> None:
-    """Issue 18: after kill -9 and a restart, queued work runs again, the calls of clients have failed, and nothing is reserved."""
+    """After kill -9 and a restart, queued work runs again, the calls of clients have failed, and nothing is reserved."""
     provider.is_released.clear()
     waiting = ThreadPoolExecutor(1)
     with run_server(tmp_path, generation=provider.url(), generation_prices="*=1/2", job_lease_s="1") as first:
@@ -206,7 +206,7 @@ def _find_finished(server: Server, batch_id: object) -> Json:
 
 
 def test_commands_generate_and_list(server: Server, provider: ChatService) -> None:
-    """D-04: `rookery content` generates, shows and lists, as text and as JSON; a failure has exit code 1."""
+    """`rookery content` generates, shows and lists, as text and as JSON; a failure has exit code 1."""
     data_dir, environment = server.data, {"ROOKERY_GENERATION": provider.url(), "ROOKERY_GENERATION_PRICES": "*=1/2"}
 
     def run(*arguments: str) -> tuple[int, str, str]:

@@ -1,4 +1,4 @@
-"""Print how many statements of the contract hold, by section, and those that do not: `make contract`."""
+"""Print how many statements of the contract hold, by subject, and those that do not: `make contract`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def main() -> None:
     pattern = " ".join(sys.argv[1:])
     selected = [item for item in STATEMENTS if pattern in item.id]
     console = Console()
-    failures, by_section = list[str](), Counter[str]()
+    failures, by_subject = list[str](), Counter[str]()
     with tempfile.TemporaryDirectory(prefix="rookery-contract-") as folder, open_api(Path(folder)) as api:
         for item in track(selected, description="Statements", console=console, disable=not console.is_terminal):
             try:
@@ -29,9 +29,9 @@ def main() -> None:
             except BaseException as error:  # noqa: BLE001 - the statement fails with any exception, also that of pytest.fail
                 failures.append(f"{item.id}\n    {type(error).__name__}: {str(error)[:400]}")
             else:
-                by_section[item.section] += 1
-    for section, total in sorted(Counter(item.section for item in selected).items()):
-        console.print(f"{section:9} {by_section[section]:3} of {total}", highlight=False)
+                by_subject[item.subject] += 1
+    for subject, total in sorted(Counter(item.subject for item in selected).items()):
+        console.print(f"{subject:12} {by_subject[subject]:3} of {total}", highlight=False)
     for text in failures:
         console.print(text, markup=False, highlight=False, style="red")
     console.print(f"{len(selected) - len(failures)} of {len(selected)} statements hold", highlight=False)

@@ -1,36 +1,36 @@
-"""Errors: specification 7, and decision D-10."""
+"""Errors."""
 
 from __future__ import annotations
 
 from tests.contract.statements import Api, assert_error, statement, statement_per_value
 
 
-@statement("spec 7", "401 unauthorised: a missing key.")
+@statement("401 unauthorised: a missing key.")
 def _(api: Api) -> None:
     assert_error(api.get("/v1/plans", key=None), 401, "unauthorised")
 
 
-@statement("spec 7", "401 unauthorised: an invalid key.")
+@statement("401 unauthorised: an invalid key.")
 def _(api: Api) -> None:
     assert_error(api.get("/v1/plans", key="ak_" + "x" * 32), 401, "unauthorised")
 
 
-@statement("spec 7", "403 permission_denied: a missing permission.")
+@statement("403 permission_denied: a missing permission.")
 def _(api: Api) -> None:
     assert_error(api.get("/v1/plans", key=api.agent_key("tools.read")["key"]), 403, "permission_denied")
 
 
-@statement("spec 7", "403: a missing scope has error and required_scope.")
+@statement("403: a missing scope has error and required_scope.")
 def _(api: Api) -> None:
     assert "required_scope" in assert_error(api.get("/v1/plans", key=api.api_key("brain:read")["plaintext_key"]), 403)
 
 
-@statement("spec 7", "422: a validation error.")
+@statement("422: a validation error.")
 def _(api: Api) -> None:
     assert_error(api.post("/v1/plans", {}), 422, "validation_error")
 
 
-@statement("spec 7", "500: a failed tool call carries success and an error string.")
+@statement("500: a failed tool call carries success and an error string.")
 def _(api: Api) -> None:
     response = api.call("toolbox", "fail")
     assert response.status_code == 500
@@ -38,44 +38,44 @@ def _(api: Api) -> None:
     assert isinstance(response.json()["error"], str)
 
 
-@statement("D-10", "An unknown route is 404 not_found.")
+@statement("An unknown route is 404 not_found.")
 def _(api: Api) -> None:
     assert_error(api.get("/v1/no-such-route"), 404, "not_found")
 
 
-@statement("D-10", "A missing resource is 404 resource_not_found.")
+@statement("A missing resource is 404 resource_not_found.")
 def _(api: Api) -> None:
     assert_error(api.get("/v1/plans/no-such-plan"), 404, "resource_not_found")
 
 
-@statement("D-10", "A method that a route does not have is 405.")
+@statement("A method that a route does not have is 405.")
 def _(api: Api) -> None:
     assert_error(api.send("PUT", "/v1/plans"), 405)
 
 
-@statement("D-10", "A body that is not JSON is 415.")
+@statement("A body that is not JSON is 415.")
 def _(api: Api) -> None:
     response = api.send("POST", "/v1/plans", b"<plan/>", headers={"Content-Type": "application/xml"})
     assert_error(response, 415)
 
 
-@statement("D-10", "Invalid JSON is 400 invalid_json.")
+@statement("Invalid JSON is 400 invalid_json.")
 def _(api: Api) -> None:
     assert_error(api.send("POST", "/v1/plans", b"{"), 400, "invalid_json")
 
 
-@statement("D-10", "An unknown field of a body is 422, and the message names the nearest field.")
+@statement("An unknown field of a body is 422, and the message names the nearest field.")
 def _(api: Api) -> None:
     body = assert_error(api.post("/v1/brain/remember", {"content": "x", "type": "fact", "projct": "p"}), 422)
     assert "project" in str(body)
 
 
-@statement("D-10", "An unknown field of a query is 422.")
+@statement("An unknown field of a query is 422.")
 def _(api: Api) -> None:
     assert_error(api.get("/v1/plans?statuss=active"), 422)
 
 
-@statement("D-10", "A validation error lists messages by field.")
+@statement("A validation error lists messages by field.")
 def _(api: Api) -> None:
     body = assert_error(api.post("/v1/brain/remember", {"content": "", "type": "fact"}), 422)
     assert all(isinstance(texts, list) for texts in body["errors"].values())
@@ -101,10 +101,10 @@ def rejects_body(api: Api, path: str) -> None:
     assert_error(api.post(path.format(**values), {"zz": 1}), 422, "validation_error")
 
 
-statement_per_value("D-10", "A route without a body rejects one: {}.", WITHOUT_BODY, rejects_body)
+statement_per_value("A route without a body rejects one: {}.", WITHOUT_BODY, rejects_body)
 
 
-@statement("D-10", "required_permission and required_scope name a permission that can be granted.")
+@statement("required_permission and required_scope name a permission that can be granted.")
 def _(api: Api) -> None:
     key = api.api_key("brain:write", orgs=["one"])["plaintext_key"]
     body = assert_error(api.post("/v1/brain/remember", {"content": "x", "type": "fact", "org": "two"}, key=key), 403, "permission_denied")

@@ -1,4 +1,4 @@
-"""Keys, limits and permissions: specification 2.2, 2.3, 3.2, 3.3, 5.2, 5.3, 8, and decisions D-20 to D-29."""
+"""Keys, limits and permissions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ def read_column(api: Api, table: str, column: str, key_id: str) -> Any:  # noqa:
 
 
 statements_about_fields(
-    "spec 2.2",
     "An agent key",
     {
         "name": "string",
@@ -58,7 +57,7 @@ statements_about_fields(
 )
 
 
-@statement("spec 2.2", "An agent key shows last_used_ip to a key with audit:read.")
+@statement("An agent key shows last_used_ip to a key with audit:read.")
 def _(api: Api) -> None:
     key = api.agent_key("plans.read")
     api.get("/v1/plans", key=key["key"])
@@ -69,19 +68,19 @@ def _(api: Api) -> None:
     assert key_body["last_used_at"] is not None
 
 
-@statement("spec 2.2", "An agent key is ak_ and 32 random alphanumeric characters.")
+@statement("An agent key is ak_ and 32 random alphanumeric characters.")
 def _(api: Api) -> None:
     assert re.fullmatch(r"ak_[A-Za-z0-9]{32}", api.agent_key()["key"])
 
 
-@statement("spec 2.2", "An agent key is shown once, at creation.")
+@statement("An agent key is shown once, at creation.")
 def _(api: Api) -> None:
     key = api.agent_key()
     assert key["key"] not in api.get(f"/api/v1/agent-keys/{key['id']}").text
     assert "key" not in api.get(f"/api/v1/agent-keys/{key['id']}").json()
 
 
-@statement("spec 2.2", "An agent key is stored only as a SHA-256 hash.")
+@statement("An agent key is stored only as a SHA-256 hash.")
 def _(api: Api) -> None:
     key = api.agent_key()
     files = b"".join(path.read_bytes() for path in api.folder.glob("records.db*"))
@@ -90,7 +89,7 @@ def _(api: Api) -> None:
     assert digest.digest() in files or digest.hexdigest().encode() in files
 
 
-@statement("spec 2.2", "call_count counts the calls.")
+@statement("call_count counts the calls.")
 def _(api: Api) -> None:
     key = api.agent_key("plans.read")
     for _ in range(3):
@@ -101,13 +100,12 @@ def _(api: Api) -> None:
         time.sleep(0.05)
 
 
-@statement("spec 2.2", "No expiry means that the key never expires.")
+@statement("No expiry means that the key never expires.")
 def _(api: Api) -> None:
     assert api.agent_key()["expires_at"] is None
 
 
 statements_about_fields(
-    "spec 2.3",
     "An API key",
     {
         "name": "string",
@@ -123,13 +121,13 @@ statements_about_fields(
 )
 
 
-@statement("spec 2.3", "plaintext_key is available only at creation.")
+@statement("plaintext_key is available only at creation.")
 def _(api: Api) -> None:
     key = api.api_key("brain:read")
     assert "plaintext_key" not in api.get(f"/api/v1/api-keys/{key['id']}").json()
 
 
-@statement("spec 2.3", "The store has a bcrypt hash, never the plaintext.")
+@statement("The store has a bcrypt hash, never the plaintext.")
 def _(api: Api) -> None:
     key = api.api_key("brain:read")
     files = b"".join(path.read_bytes() for path in api.folder.glob("records.db*"))
@@ -142,7 +140,7 @@ def accepts_tier(api: Api, tier: str) -> None:
     assert api.api_key("brain:read", rate_limit_tier=tier)["rate_limit_tier"] == tier
 
 
-statement_per_value("spec 2.3", "rate_limit_tier may be {}.", ["free", "pro", "business", "enterprise"], accepts_tier)
+statement_per_value("rate_limit_tier may be {}.", ["free", "pro", "business", "enterprise"], accepts_tier)
 
 
 def accepts_environment(api: Api, environment: str) -> None:
@@ -151,15 +149,15 @@ def accepts_environment(api: Api, environment: str) -> None:
     assert re.fullmatch(rf"sk_{environment}_[A-Za-z0-9]{{32}}", key["plaintext_key"])
 
 
-statement_per_value("spec 2.3", "environment may be {}.", ["live", "test"], accepts_environment)
+statement_per_value("environment may be {}.", ["live", "test"], accepts_environment)
 
 
-@statement("spec 2.3", "Another tier is rejected.")
+@statement("Another tier is rejected.")
 def _(api: Api) -> None:
     assert_error(api.post("/api/v1/api-keys", {"name": "x", "scopes": ["*"], "rate_limit_tier": "gold"}), 422)
 
 
-@statement("spec 2.3", "A key has usage records, one for each call.")
+@statement("A key has usage records, one for each call.")
 def _(api: Api) -> None:
     key = api.api_key("plans.read")
     api.get("/v1/plans", key=key["plaintext_key"])
@@ -173,19 +171,19 @@ def _(api: Api) -> None:
 # 3.2
 
 
-@statement("spec 3.2", "A new key is Active.")
+@statement("A new key is Active.")
 def _(api: Api) -> None:
     assert api.agent_key()["status"] == "Active"
 
 
-@statement("spec 3.2", "A revoked key is Revoked immediately; requests fail with key_revoked.")
+@statement("A revoked key is Revoked immediately; requests fail with key_revoked.")
 def _(api: Api) -> None:
     key = api.agent_key("plans.read")
     assert api.post(f"/api/v1/agent-keys/{key['id']}/revoke").json()["status"] == "Revoked"
     assert_error(api.get("/v1/plans", key=key["key"]), 401, "key_revoked")
 
 
-@statement("spec 3.2", "After its expiry a key is Expired; requests fail with key_expired.")
+@statement("After its expiry a key is Expired; requests fail with key_expired.")
 def _(api: Api) -> None:
     key = create_expiring_key(lambda expires_at: api.agent_key("plans.read", expires_at=expires_at))
     deadline = time.monotonic() + HANG_S
@@ -195,16 +193,16 @@ def _(api: Api) -> None:
     assert_error(api.get("/v1/plans", key=key["key"]), 401, "key_expired")
     assert api.get(f"/api/v1/agent-keys/{key['id']}").json()["status"] == "Expired"
     extended = api.post(f"/api/v1/agent-keys/{key['id']}/extend", {"expires_at": IN_A_DAY})
-    assert extended.json()["status"] == "Active", "D-21: extending a past expiry makes the key active"
+    assert extended.json()["status"] == "Active", "extending a past expiry makes the key active"
 
 
-@statement("spec 3.2", "Extending replaces the expiry; null removes it.")
+@statement("Extending replaces the expiry; null removes it.")
 def _(api: Api) -> None:
     key = api.agent_key("plans.read", expires_at=IN_A_DAY)
     assert api.post(f"/api/v1/agent-keys/{key['id']}/extend", {"expires_at": None}).json()["expires_at"] is None
 
 
-@statement("D-21", "A revoked key stays revoked.")
+@statement("A revoked key stays revoked.")
 def _(api: Api) -> None:
     key = api.agent_key("plans.read")
     api.post(f"/api/v1/agent-keys/{key['id']}/revoke")
@@ -212,7 +210,7 @@ def _(api: Api) -> None:
     assert api.get(f"/api/v1/agent-keys/{key['id']}").json()["status"] == "Revoked"
 
 
-@statement("D-21", "A suspended key is 401 key_revoked until it is resumed.")
+@statement("A suspended key is 401 key_revoked until it is resumed.")
 def _(api: Api) -> None:
     key = api.agent_key("plans.read")
     api.post(f"/api/v1/agent-keys/{key['id']}/suspend")
@@ -221,7 +219,7 @@ def _(api: Api) -> None:
     assert api.get("/v1/plans", key=key["key"]).status_code == 200
 
 
-@statement("D-21", "An agent key has 600 requests per minute by default.")
+@statement("An agent key has 600 requests per minute by default.")
 def _(api: Api) -> None:
     assert api.agent_key()["rate_limit"] == 600
 
@@ -237,46 +235,45 @@ def rotate(api: Api, **body: object) -> tuple[dict[str, Any], dict[str, Any]]:
     return old, response.json()
 
 
-@statement("spec 3.3", "Rotation returns a new key with the same scopes and settings, and a new plaintext.")
+@statement("Rotation returns a new key with the same scopes and settings, and a new plaintext.")
 def _(api: Api) -> None:
     old, new = rotate(api, grace_period_hours=1)
     assert (new["scopes"], new["rate_limit_tier"], new["environment"]) == (old["scopes"], "business", "live")
     assert new["plaintext_key"] != old["plaintext_key"]
 
 
-@statement("spec 3.3", "Both keys authenticate in the grace period.")
+@statement("Both keys authenticate in the grace period.")
 def _(api: Api) -> None:
     old, new = rotate(api, grace_period_hours=1)
     assert api.get("/v1/plans", key=old["plaintext_key"]).status_code == 200
     assert api.get("/v1/plans", key=new["plaintext_key"]).status_code == 200
 
 
-@statement("spec 3.3", "The rotated key is marked for deletion.")
+@statement("The rotated key is marked for deletion.")
 def _(api: Api) -> None:
     old, _ = rotate(api, grace_period_hours=1)
     assert api.get(f"/api/v1/api-keys/{old['id']}").json()["delete_after"] is not None
 
 
-@statement("spec 3.3", "After the grace period the old key does not authenticate.")
+@statement("After the grace period the old key does not authenticate.")
 def _(api: Api) -> None:
     old, _ = rotate(api, grace_period_hours=0)
     assert_error(api.get("/v1/plans", key=old["plaintext_key"]), 401, "unauthorised")
 
 
-@statement("spec 3.3", "Expired keys are deleted by the prune command.")
+@statement("Expired keys are deleted by the prune command.")
 def _(api: Api) -> None:
     result = api.run("keys", "prune", "--yes")
     assert result.returncode == 0, result.stderr
 
 
-@statement("D-26", "A key in its grace period cannot be rotated again.")
+@statement("A key in its grace period cannot be rotated again.")
 def _(api: Api) -> None:
     old, _ = rotate(api, grace_period_hours=1)
     assert_error(api.post(f"/api/v1/api-keys/{old['id']}/rotate", {}), 409)
 
 
 statement_per_value(
-    "D-26",
     "A grace period of {} hours is rejected.",
     [-1, 721],
     lambda api, hours: assert_error(
@@ -288,7 +285,7 @@ statement_per_value(
 # 5.2
 
 
-@statement("spec 5.2", "An API key may be the user name of HTTP Basic, with an empty password.")
+@statement("An API key may be the user name of HTTP Basic, with an empty password.")
 def _(api: Api) -> None:
     basic = base64.b64encode(f"{api.key}:".encode()).decode()
     assert api.send("GET", "/v1/plans", key=None, headers={"Authorization": f"Basic {basic}"}).status_code == 200
@@ -304,7 +301,6 @@ def check_scope(api: Api, case: tuple[str, str, int]) -> None:
 
 
 statement_per_value(
-    "spec 5.2",
     "A scope allows its requests and no others: {}.",
     [
         ("plans:read", "GET /v1/plans", 200),
@@ -322,19 +318,19 @@ statement_per_value(
 )
 
 
-@statement("spec 5.2", "{resource}:delete allows deleting.")
+@statement("{resource}:delete allows deleting.")
 def _(api: Api) -> None:
     memory = api.remember("To be deleted.")
     assert api.send("DELETE", f"/v1/brain/memories/{memory['id']}", key=api.api_key("brain:delete")["plaintext_key"]).status_code == 204
 
 
-@statement("spec 5.2", "A missing scope is 403 with error and required_scope.")
+@statement("A missing scope is 403 with error and required_scope.")
 def _(api: Api) -> None:
     body = assert_error(api.get("/v1/plans", key=api.api_key("brain:read")["plaintext_key"]), 403)
     assert body["required_scope"] in {"plans.read", "plans:read"}
 
 
-@statement("spec 5.2", "An expired key is 401 with an error field.")
+@statement("An expired key is 401 with an error field.")
 def _(api: Api) -> None:
     key = create_expiring_key(lambda expires_at: api.api_key("plans.read", expires_at=expires_at))
     deadline = time.monotonic() + HANG_S
@@ -344,7 +340,7 @@ def _(api: Api) -> None:
     assert_error(api.get("/v1/plans", key=key["plaintext_key"]), 401, "key_expired")
 
 
-@statement("spec 5.2", "A test key has no access to production data.")
+@statement("A test key has no access to production data.")
 def _(api: Api) -> None:
     key = api.api_key("*", environment="test")["plaintext_key"]
     memory = api.remember(f"Only in the sandbox {api.name()}.", key=key)
@@ -353,7 +349,7 @@ def _(api: Api) -> None:
     assert_error(api.get(f"/v1/brain/memories/{live['id']}", key=key), 404)
 
 
-@statement("spec 5.2", "A test key has a higher rate limit: ten times that of its tier.")
+@statement("A test key has a higher rate limit: ten times that of its tier.")
 def _(api: Api) -> None:
     key = api.api_key("plans.read", environment="test", rate_limit_tier="free")["plaintext_key"]
     assert api.get("/v1/plans", key=key).headers["X-RateLimit-Limit"] == "10000"
@@ -369,7 +365,6 @@ def is_granted(api: Api, permission: str) -> None:
 
 
 statement_per_value(
-    "spec 5.3",
     "{} can be granted.",
     PERMISSIONS,
     is_granted,
@@ -396,7 +391,6 @@ def check_permission(api: Api, case: tuple[str, str]) -> None:
 
 
 statement_per_value(
-    "spec 5.3",
     "A permission allows its requests and no others: {}.",
     [
         ("plans.read", "GET /v1/plans"),
@@ -411,7 +405,7 @@ statement_per_value(
 )
 
 
-@statement("spec 5.3", "templates.instantiate creates plans from templates.")
+@statement("templates.instantiate creates plans from templates.")
 def _(api: Api) -> None:
     slug = api.get("/v1/templates").json()["data"][0]["slug"]
     response = api.post(f"/v1/templates/{slug}/plans", {"variables": {}}, key=api.agent_key("templates.instantiate")["key"])
@@ -419,7 +413,7 @@ def _(api: Api) -> None:
     assert_error(api.post(f"/v1/templates/{slug}/plans", {"variables": {}}, key=api.agent_key("plans.write")["key"]), 403)
 
 
-@statement("spec 5.3", "A key can be checked for one permission, any of a list, or all of a list.")
+@statement("A key can be checked for one permission, any of a list, or all of a list.")
 def _(api: Api) -> None:
     key = api.agent_key("plans.read", "plans.write")
     path = f"/api/v1/agent-keys/{key['id']}/permissions"
@@ -428,7 +422,7 @@ def _(api: Api) -> None:
     assert api.get(f"{path}?all=plans.read,tools.read").json()["all"] is False
 
 
-@statement("spec 5.3", "The permissions of a key can be replaced.")
+@statement("The permissions of a key can be replaced.")
 def _(api: Api) -> None:
     key = api.agent_key("plans.read")
     response = api.send("PUT", f"/api/v1/agent-keys/{key['id']}/permissions", {"permissions": ["tools.read"]})
@@ -441,7 +435,7 @@ def restricted_key(api: Api, *entries: str) -> dict[str, Any]:
     return api.agent_key("plans.read", ip_restriction=True, ip_list=list(entries))
 
 
-@statement("spec 5.3", "With a restriction the address must be on the list.")
+@statement("With a restriction the address must be on the list.")
 def _(api: Api) -> None:
     body = assert_error(api.get("/v1/plans", key=restricted_key(api, "10.0.0.0/8")["key"]), 403, "ip_not_allowed")
     assert body["your_ip"] == "127.0.0.1"
@@ -453,7 +447,6 @@ def is_admitted(api: Api, entry: str) -> None:
 
 
 statement_per_value(
-    "spec 5.3",
     "A list entry {} admits 127.0.0.1.",
     ["127.0.0.1", "127.0.0.0/8"],
     is_admitted,
@@ -466,14 +459,13 @@ def is_listed(api: Api, entry: str) -> None:
 
 
 statement_per_value(
-    "spec 5.3",
     "A list entry {} is accepted.",
     ["::1", "2001:db8::/32", "192.0.2.7"],
     is_listed,
 )
 
 
-@statement("spec 5.3", "Addresses can be added, removed and replaced.")
+@statement("Addresses can be added, removed and replaced.")
 def _(api: Api) -> None:
     path = f"/api/v1/agent-keys/{restricted_key(api, '192.0.2.1')['id']}/ips"
     api.post(path, {"ips": ["192.0.2.2"]})
@@ -484,47 +476,47 @@ def _(api: Api) -> None:
     assert api.get(path).json()["ips"] == ["192.0.2.3"]
 
 
-@statement("spec 5.3", "A list as text has one entry per line; lines that start with # are comments.")
+@statement("A list as text has one entry per line; lines that start with # are comments.")
 def _(api: Api) -> None:
     path = f"/api/v1/agent-keys/{restricted_key(api, '192.0.2.1')['id']}/ips"
     api.send("PUT", path, {"text": "# the office\n192.0.2.9\n\n2001:db8::/32\n"})
     assert api.get(path).json()["ips"] == ["192.0.2.9", "2001:db8::/32"]
 
 
-@statement("spec 5.3", "An invalid line produces `<input>: Invalid IP address`.")
+@statement("An invalid line produces `<input>: Invalid IP address`.")
 def _(api: Api) -> None:
     path = f"/api/v1/agent-keys/{restricted_key(api, '192.0.2.1')['id']}/ips"
     body = assert_error(api.send("PUT", path, {"text": "192.0.2.9\nnonsense\n"}), 422)
     assert body["errors"]["ips"] == ["nonsense: Invalid IP address"]
-    assert api.get(path).json()["ips"] == ["192.0.2.1"], "D-28: a list with an invalid line stores nothing"
+    assert api.get(path).json()["ips"] == ["192.0.2.1"], "a list with an invalid line stores nothing"
 
 
-@statement("D-28", "Setting a list enables the restriction.")
+@statement("Setting a list enables the restriction.")
 def _(api: Api) -> None:
     key = api.agent_key("plans.read")
     api.send("PUT", f"/api/v1/agent-keys/{key['id']}/ips", {"ips": ["10.0.0.0/8"]})
     assert_error(api.get("/v1/plans", key=key["key"]), 403, "ip_not_allowed")
 
 
-@statement("D-28", "A restriction with an empty list denies all.")
+@statement("A restriction with an empty list denies all.")
 def _(api: Api) -> None:
     assert_error(api.get("/v1/plans", key=api.agent_key("plans.read", ip_restriction=True, ip_list=[])["key"]), 403, "ip_not_allowed")
 
 
-@statement("spec 5.3", "Revocation and expiry are checked before the address.")
+@statement("Revocation and expiry are checked before the address.")
 def _(api: Api) -> None:
     key = restricted_key(api, "10.0.0.0/8")
     api.post(f"/api/v1/agent-keys/{key['id']}/revoke")
     assert_error(api.get("/v1/plans", key=key["key"]), 401, "key_revoked")
 
 
-@statement("spec 5.3", "The address is checked before the permissions.")
+@statement("The address is checked before the permissions.")
 def _(api: Api) -> None:
     key = api.agent_key("tools.read", ip_restriction=True, ip_list=["10.0.0.0/8"])
     assert_error(api.get("/v1/plans", key=key["key"]), 403, "ip_not_allowed")
 
 
-@statement("spec 5.3", "The permissions are checked before the rate limit, and a rejected request does not count.")
+@statement("The permissions are checked before the rate limit, and a rejected request does not count.")
 def _(api: Api) -> None:
     key = api.agent_key("tools.read", rate_limit=1)["key"]
     assert_error(api.get("/v1/plans", key=key), 403)
@@ -535,7 +527,7 @@ def _(api: Api) -> None:
 # Limits
 
 
-@statement("spec 8", "Beyond its limit a key gets 429 with Retry-After in seconds.")
+@statement("Beyond its limit a key gets 429 with Retry-After in seconds.")
 def _(api: Api) -> None:
     key = api.agent_key("plans.read", rate_limit=2)["key"]
     assert [api.get("/v1/plans", key=key).status_code for _ in range(3)] == [200, 200, 429]
@@ -545,7 +537,6 @@ def _(api: Api) -> None:
 
 
 statement_per_value(
-    "spec 8",
     "The tier and its requests per hour: {}.",
     [("free", 1000), ("pro", 10000), ("business", 50000)],
     lambda api, case: _has_limit(api, case[0], case[1]),
@@ -559,13 +550,13 @@ def _has_limit(api: Api, tier: str, limit: int) -> None:
     assert 0 < int(response.headers["X-RateLimit-Reset"]) - time.time() <= 3601
 
 
-@statement("spec 8", "The tier enterprise is unlimited.")
+@statement("The tier enterprise is unlimited.")
 def _(api: Api) -> None:
     response = api.get("/v1/plans", key=api.api_key("plans.read", rate_limit_tier="enterprise")["plaintext_key"])
     assert response.headers["X-RateLimit-Limit"] == response.headers["X-RateLimit-Remaining"] == "2147483647"
 
 
-@statement("spec 8", "X-RateLimit-Reset of an agent key is in seconds until the window resets.")
+@statement("X-RateLimit-Reset of an agent key is in seconds until the window resets.")
 def _(api: Api) -> None:
     response = api.get("/v1/plans", key=api.agent_key("plans.read", rate_limit=7)["key"])
     assert response.headers["X-RateLimit-Limit"] == "7"
@@ -578,14 +569,13 @@ def has_status(api: Api, name: str) -> None:
 
 
 statement_per_value(
-    "spec 8",
     "The status of a rate limit has {}.",
     ["limit", "remaining", "reset_in_seconds", "used"],
     has_status,
 )
 
 
-@statement("D-27", "A request for the status of a rate limit does not count.")
+@statement("A request for the status of a rate limit does not count.")
 def _(api: Api) -> None:
     key = api.agent_key("plans.read", rate_limit=5)["key"]
     api.get("/v1/plans", key=key)
@@ -595,53 +585,53 @@ def _(api: Api) -> None:
 # Decisions
 
 
-@statement("D-22", "Two different keys in one request are 401.")
+@statement("Two different keys in one request are 401.")
 def _(api: Api) -> None:
     assert_error(api.get("/v1/plans", **{"X-API-Key": api.agent}), 401)
 
 
-@statement("D-22", "A key in the query string is not accepted.")
+@statement("A key in the query string is not accepted.")
 def _(api: Api) -> None:
     assert api.get(f"/v1/plans?api_key={api.agent}", key=None).status_code == 401
 
 
-@statement("D-23", "A dot and a colon are equivalent in names of scopes.")
+@statement("A dot and a colon are equivalent in names of scopes.")
 def _(api: Api) -> None:
     assert api.get("/v1/plans", key=api.api_key("plans:read")["plaintext_key"]).status_code == 200
     assert api.get("/v1/plans", key=api.agent_key("plans.read")["key"]).status_code == 200
 
 
-@statement("D-23", "Wildcards do not include platform scopes.")
+@statement("Wildcards do not include platform scopes.")
 def _(api: Api) -> None:
     assert_error(api.post("/api/v1/workspaces", {"name": api.name("w")}, key=api.api_key("*")["plaintext_key"]), 403)
 
 
-@statement("D-23", "Platform scopes are granted only by the command line.")
+@statement("Platform scopes are granted only by the command line.")
 def _(api: Api) -> None:
     response = api.post("/api/v1/api-keys", {"name": "x", "scopes": ["platform:workspaces"]})
     assert "only the command line" in assert_error(response, 422)["errors"]["scopes"][0]
 
 
-@statement("D-23", "An unknown scope is rejected.")
+@statement("An unknown scope is rejected.")
 def _(api: Api) -> None:
     assert_error(api.post("/api/v1/api-keys", {"name": "x", "scopes": ["foo:bar"]}), 422)
 
 
-@statement("D-23", "A key's list of servers is applied: others are not listed, and calling them is 403.")
+@statement("A key's list of servers is applied: others are not listed, and calling them is 403.")
 def _(api: Api) -> None:
     key = api.api_key("mcp:read", "mcp:write", servers=["trial"])["plaintext_key"]
     assert {server["id"] for server in api.get("/api/v1/mcp/servers", key=key).json()["servers"]} == {"trial"}
     assert_error(api.call("toolbox", "echo", key=key, text="x"), 403)
 
 
-@statement("D-23", "A key's list of tools is applied.")
+@statement("A key's list of tools is applied.")
 def _(api: Api) -> None:
     key = api.api_key("mcp:read", "mcp:write", tools=["toolbox/echo"])["plaintext_key"]
     assert api.call("toolbox", "echo", key=key, text="x").status_code == 200
     assert_error(api.call("toolbox", "write", key=key, text="x"), 403)
 
 
-@statement("D-23", "A key's list of orgs applies to the memories that it stores and recalls.")
+@statement("A key's list of orgs applies to the memories that it stores and recalls.")
 def _(api: Api) -> None:
     org = api.name("org")
     key = api.api_key("brain:read", "brain:write", orgs=[org])["plaintext_key"]
@@ -651,13 +641,13 @@ def _(api: Api) -> None:
     assert {memory["org"] for memory in api.recall("visible", key=key, top_k=50)["memories"]} <= {org}
 
 
-@statement("D-24", "A key cannot create a key with a scope that it does not have.")
+@statement("A key cannot create a key with a scope that it does not have.")
 def _(api: Api) -> None:
     key = api.api_key("keys:write", "brain:read")["plaintext_key"]
     assert_error(api.post("/api/v1/api-keys", {"name": "x", "scopes": ["brain:write"]}, key=key), 403)
 
 
-@statement("D-29", "Keys are listed, shown, changed and deleted.")
+@statement("Keys are listed, shown, changed and deleted.")
 def _(api: Api) -> None:
     key = api.api_key("brain:read")
     path = f"/api/v1/api-keys/{key['id']}"
@@ -668,26 +658,26 @@ def _(api: Api) -> None:
     assert_error(api.get(path), 404, "resource_not_found")
 
 
-@statement("D-29", "A deleted key does not authenticate.")
+@statement("A deleted key does not authenticate.")
 def _(api: Api) -> None:
     key = api.api_key("plans.read")
     api.send("DELETE", f"/api/v1/api-keys/{key['id']}")
     assert_error(api.get("/v1/plans", key=key["plaintext_key"]), 401, "unauthorised")
 
 
-@statement("D-29", "Every change of a key is in the audit log, with actor, time and fields.")
+@statement("Every change of a key is in the audit log, with actor, time and fields.")
 def _(api: Api) -> None:
     key = api.api_key("brain:read")
     rows = api.get("/api/v1/audit?per_page=20").json()["data"]
     assert any(key["id"] in str(row) for row in rows)
 
 
-@statement("D-29", "A command verifies the chain of the audit log.")
+@statement("A command verifies the chain of the audit log.")
 def _(api: Api) -> None:
     assert api.run("audit", "verify").returncode == 0
 
 
-@statement("D-29", "Usage is summed by day, and exported as CSV.")
+@statement("Usage is summed by day, and exported as CSV.")
 def _(api: Api) -> None:
     assert api.get("/api/v1/api-keys/usage").status_code == 200
     assert "," in api.get("/api/v1/api-keys/usage", Accept="text/csv").text

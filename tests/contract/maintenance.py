@@ -1,4 +1,4 @@
-"""Maintenance by commands, and embedding: specification 2.6, 4.4, 8, and decisions D-04, D-52."""
+"""Maintenance by commands, and embedding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def get_memory(api: Api, memory_id: str) -> dict[str, Any]:
     return api.get(f"{BRAIN}/memories/{memory_id}").json()
 
 
-@statement("spec 4.4", "brain:reindex reports total, successes, failures and duration.")
+@statement("brain:reindex reports total, successes, failures and duration.")
 def _(api: Api) -> None:
     org = api.name("org")
     api.remember(org=org)
@@ -28,25 +28,21 @@ def _(api: Api) -> None:
 
 
 statement_per_value(
-    "spec 4.4",
     "brain:reindex has the option {}.",
     ["--org", "--project", "--stale", "--dry-run", "--elastic-only"],
     lambda api, option: _has_option(api, "brain:reindex", option),
 )
 statement_per_value(
-    "spec 4.4",
     "brain:clean has the option {}.",
     ["--strip-pii", "--normalise"],
     lambda api, option: _has_option(api, "brain:clean", option),
 )
 statement_per_value(
-    "spec 4.4",
     "brain:prune has the option {}.",
     ["--min-confidence", "--min-effective-confidence", "--deduplicate", "--dry-run"],
     lambda api, option: _has_option(api, "brain:prune", option),
 )
 statement_per_value(
-    "spec 4.4",
     "brain:consolidate has the option {}.",
     ["--org", "--project", "--threshold", "--dry-run"],
     lambda api, option: _has_option(api, "brain:consolidate", option),
@@ -61,7 +57,7 @@ def _has_option(api: Api, command: str, option: str) -> None:
     assert option in _HELP[command]
 
 
-@statement("spec 4.4", "brain:clean --strip-pii removes personal data; a stale re-index propagates it.")
+@statement("brain:clean --strip-pii removes personal data; a stale re-index propagates it.")
 def _(api: Api) -> None:
     memory = api.remember("Write to ann@example.com today.", org=api.name("org"))
     result = api.run("brain:clean", "--workspace", "default", "--strip-pii", "--yes")
@@ -71,14 +67,14 @@ def _(api: Api) -> None:
     assert api.get(f"{BRAIN}/search?q=ann%40example.com").json()["total"] == 0
 
 
-@statement("spec 4.4", "brain:clean --normalise collapses white space.")
+@statement("brain:clean --normalise collapses white space.")
 def _(api: Api) -> None:
     memory = api.remember("Two   spaces  here.")
     assert api.run("brain:clean", "--workspace", "default", "--normalise").returncode == 0
     assert get_memory(api, memory["id"])["content"] == "Two spaces here."
 
 
-@statement("spec 4.4", "brain:prune --deduplicate keeps the highest confidence.")
+@statement("brain:prune --deduplicate keeps the highest confidence.")
 def _(api: Api) -> None:
     org = api.name("org")
     ids = [api.remember("Said twice.", org=org, confidence=value)["id"] for value in (0.3, 0.9)]
@@ -87,7 +83,7 @@ def _(api: Api) -> None:
     assert get_memory(api, ids[1])["state"] == "indexed"
 
 
-@statement("spec 4.4", "brain:prune --min-confidence removes low-value memories; --dry-run changes nothing.")
+@statement("brain:prune --min-confidence removes low-value memories; --dry-run changes nothing.")
 def _(api: Api) -> None:
     low = api.remember("Hardly believed.", confidence=0.01)["id"]
     command = ("brain:prune", "--workspace", "default", "--min-confidence", "0.02", "--yes")
@@ -107,20 +103,20 @@ def consolidate(api: Api) -> tuple[dict[str, Any], dict[str, Any]]:
     return get_memory(api, high), get_memory(api, low)
 
 
-@statement("spec 4.4", "brain:consolidate merges into the highest confidence and archives the others.")
+@statement("brain:consolidate merges into the highest confidence and archives the others.")
 def _(api: Api) -> None:
     primary, merged = consolidate(api)
     assert "Bring a key." in primary["content"]
     assert merged["state"] == "archived"
 
 
-@statement("spec 3.4", "A merged memory has the id of its primary memory.")
+@statement("A merged memory has the id of its primary memory.")
 def _(api: Api) -> None:
     primary, merged = consolidate(api)
     assert merged["superseded_by"] == primary["id"]
 
 
-@statement("spec 4.4", "brain:backfill-org infers org from project.")
+@statement("brain:backfill-org infers org from project.")
 def _(api: Api) -> None:
     org = api.name("org")
     memory = api.remember(project=f"{org}/web")
@@ -128,13 +124,13 @@ def _(api: Api) -> None:
     assert get_memory(api, memory["id"])["org"] == org
 
 
-@statement("spec 4.4", "brain:elastic-setup creates the full-text index; a second run changes nothing.")
+@statement("brain:elastic-setup creates the full-text index; a second run changes nothing.")
 def _(api: Api) -> None:
     assert api.run("brain:elastic-setup").returncode == 0
     assert api.run("brain:elastic-setup").returncode == 0
 
 
-@statement("D-04", "A command of the specification can be written with a colon or as two words.")
+@statement("A command of the specification can be written with a colon or as two words.")
 def _(api: Api) -> None:
     assert api.run("brain", "reindex", "--dry-run").returncode == api.run("brain:reindex", "--dry-run").returncode == 0
 
@@ -146,7 +142,6 @@ def command_exists(api: Api, command: str) -> None:
 
 
 statement_per_value(
-    "D-04",
     "The command {} exists.",
     [
         *("workspace create", "workspace list", "workspace delete", "keys create", "keys list", "keys show", "keys rotate", "keys delete"),
@@ -159,7 +154,7 @@ statement_per_value(
 )
 
 
-@statement("D-04", "workspace create, keys create and agent-keys create print the documented JSON.")
+@statement("workspace create, keys create and agent-keys create print the documented JSON.")
 def _(api: Api) -> None:
     workspace = api.run_json("workspace", "create", api.name("team"))
     assert workspace.keys() >= {"workspace_id", "name"}
@@ -177,7 +172,6 @@ def check_exit_code(api: Api, case: tuple[str, int]) -> None:
 
 
 statement_per_value(
-    "D-04",
     "A command has its exit code: {}.",
     [
         ("keys list --workspace default", 0),
@@ -194,13 +188,13 @@ statement_per_value(
 )
 
 
-@statement("D-04", "A destructive command needs --yes without a terminal.")
+@statement("A destructive command needs --yes without a terminal.")
 def _(api: Api) -> None:
     assert api.run("workspace", "delete", "default").returncode == 2
     assert api.run("brain:clean", "--workspace", "default", "--strip-pii").returncode == 2
 
 
-@statement("D-04", "backup FILE saves every store online, and restore verifies it.")
+@statement("backup FILE saves every store online, and restore verifies it.")
 def _(api: Api) -> None:
     path = api.folder.parent / f"{api.name('backup')}.tar"
     result = api.run("backup", str(path))
@@ -208,12 +202,12 @@ def _(api: Api) -> None:
     assert api.run("restore", str(path), "--verify-only").returncode == 0
 
 
-@statement("D-04", "doctor prints one JSON document.")
+@statement("doctor prints one JSON document.")
 def _(api: Api) -> None:
     assert json.loads(api.run("doctor", "--json").stdout)
 
 
-@statement("D-04", "export and import move memories.")
+@statement("export and import move memories.")
 def _(api: Api) -> None:
     path = api.folder.parent / f"{api.name('memories')}.jsonl"
     assert api.run("export", "--workspace", "default", "--out", str(path)).returncode == 0
@@ -230,7 +224,6 @@ def schema_of(api: Api, file: str) -> str:
 
 
 statement_per_value(
-    "spec 2.6",
     "The vector index has {} to filter by.",
     ["workspace", "org", "project", "agent", "type", "confidence", "source", "created_at"],
     lambda api, name: _is_in(name, schema_of(api, "vectors.db")),
@@ -265,19 +258,18 @@ def check_half_life(api: Api, case: tuple[str, float | None]) -> None:
 
 
 statement_per_value(
-    "spec 8",
     "The half-life in days by type: {}.",
     [("observation", 30.0), ("context", 60.0), ("decision", 180.0), ("procedure", 365.0), ("convention", None), ("architecture", None)],
     check_half_life,
 )
 
 
-@statement("D-52", "brain:prune without a criterion has exit code 2.")
+@statement("brain:prune without a criterion has exit code 2.")
 def _(api: Api) -> None:
     assert api.run("brain:prune", "--workspace", "default", "--yes").returncode == 2
 
 
-@statement("D-04", "brain:forget deletes what an agent stored.")
+@statement("brain:forget deletes what an agent stored.")
 def _(api: Api) -> None:
     agent = api.name("ann")
     memory = api.remember("Forget me.", memory_scope="agent", agent_id=agent)

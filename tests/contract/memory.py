@@ -1,4 +1,4 @@
-"""Memory: specification 2.5, 2.7, 2.8, 3.4, 4.3, and decisions D-40 to D-50."""
+"""Memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ def get_memory(api: Api) -> dict[str, Any]:
 
 
 statements_about_fields(
-    "spec 2.5",
     "A memory",
     {
         "id": "string",
@@ -42,13 +41,12 @@ statements_about_fields(
 )
 
 
-@statement("spec 2.5", "id is a UUID.")
+@statement("id is a UUID.")
 def _(api: Api) -> None:
     assert uuid.UUID(api.remember()["id"])
 
 
 statement_per_value(
-    "spec 2.5",
     "The type {} is accepted.",
     ["observation", "context", "decision", "convention", "architecture", "procedure"],
     lambda api, kind: _equals(api.remember(type=kind)["type"], kind),
@@ -65,7 +63,7 @@ def accepts_scope(api: Api, scope: str) -> None:
     assert api.remember(memory_scope=scope, **owner)["memory_scope"] == scope
 
 
-statement_per_value("spec 2.5", "memory_scope may be {}.", ["project", "agent", "session", "shared"], accepts_scope)
+statement_per_value("memory_scope may be {}.", ["project", "agent", "session", "shared"], accepts_scope)
 
 
 def has_max_length(api: Api, case: tuple[str, int]) -> None:
@@ -76,14 +74,13 @@ def has_max_length(api: Api, case: tuple[str, int]) -> None:
 
 
 statement_per_value(
-    "spec 2.5",
     "A field beyond its maximum length is rejected: {}.",
     [("org", 100), ("project", 255), ("agent_id", 100)],
     has_max_length,
 )
 
 
-@statement("spec 2.5", "source is manual when absent.")
+@statement("source is manual when absent.")
 def _(api: Api) -> None:
     body = api.get(f"{BRAIN}/memories/{api.remember()['id']}").json()
     assert body["source"] == "manual"
@@ -97,7 +94,6 @@ def finds_memory(api: Api, mode: str) -> None:
 
 
 statement_per_value(
-    "spec 2.5",
     "A confidence of {} is rejected.",
     [-0.1, 1.1],
     lambda api, value: assert_error(api.post(f"{BRAIN}/remember", {"content": "x", "type": "fact", "confidence": value}), 422),
@@ -140,44 +136,44 @@ def check_recall(api: Api, included: set[str], excluded: set[str], **scope: str)
     assert recalled.isdisjoint({contents_by_scope[name] for name in excluded})
 
 
-@statement("spec 2.7", "A memory of a project is shared by all agents that recall in the project.")
+@statement("A memory of a project is shared by all agents that recall in the project.")
 def _(api: Api) -> None:
     check_recall(api, {"one"}, set(), org="{org}", project="one")
 
 
-@statement("spec 2.7", "A memory of an agent is recalled only for that agent.")
+@statement("A memory of an agent is recalled only for that agent.")
 def _(api: Api) -> None:
     check_recall(api, {"agent"}, set(), org="{org}", agent_id="{org}-ann")
     check_recall(api, set(), {"agent"}, org="{org}")
 
 
-@statement("spec 2.7", "A memory of a session is recalled only in that session.")
+@statement("A memory of a session is recalled only in that session.")
 def _(api: Api) -> None:
     check_recall(api, {"session"}, set(), org="{org}", session_id="{org}-s")
     check_recall(api, set(), {"session"}, org="{org}")
 
 
-@statement("spec 2.7", "A shared memory is found across the projects of its org.")
+@statement("A shared memory is found across the projects of its org.")
 def _(api: Api) -> None:
     check_recall(api, {"shared"}, set(), org="{org}", project="two")
 
 
-@statement("spec 2.8", "Recall with org and project filters to that project.")
+@statement("Recall with org and project filters to that project.")
 def _(api: Api) -> None:
     check_recall(api, {"one"}, {"two", "other"}, org="{org}", project="one")
 
 
-@statement("spec 2.8", "Recall with org alone covers all projects of the org.")
+@statement("Recall with org alone covers all projects of the org.")
 def _(api: Api) -> None:
     check_recall(api, {"one", "two", "org"}, {"other"}, org="{org}")
 
 
-@statement("spec 2.8", "Recall with neither covers the whole workspace.")
+@statement("Recall with neither covers the whole workspace.")
 def _(api: Api) -> None:
     check_recall(api, {"one", "two", "other"}, set())
 
 
-@statement("spec 2.8", "An org filter never returns memories of another org, in search, lists, tags and scopes too.")
+@statement("An org filter never returns memories of another org, in search, lists, tags and scopes too.")
 def _(api: Api) -> None:
     org, contents_by_scope = store_in_scopes(api)
     for path in (f"search?q=marker&org={org}&limit=100", f"memories?org={org}&per_page=100"):
@@ -185,7 +181,7 @@ def _(api: Api) -> None:
     assert {scope["org"] for scope in api.get(f"{BRAIN}/scopes?org={org}").json()["scopes"]} == {org}
 
 
-@statement("spec 2.8", "workspace_id is a hard boundary: another workspace neither finds nor changes a memory.")
+@statement("workspace_id is a hard boundary: another workspace neither finds nor changes a memory.")
 def _(api: Api) -> None:
     memory = api.remember(f"Of the first workspace {api.name()}.")
     workspace = api.post("/api/v1/workspaces", {"name": api.name("other")})
@@ -201,7 +197,7 @@ def _(api: Api) -> None:
 # 3.4
 
 
-@statement("spec 3.4", "remember stores immediately; the response has indexed false.")
+@statement("remember stores immediately; the response has indexed false.")
 def _(api: Api) -> None:
     response = api.post(f"{BRAIN}/remember", {"content": f"Not indexed yet {api.name()}.", "type": "fact"})
     assert response.status_code == 201
@@ -209,7 +205,7 @@ def _(api: Api) -> None:
     assert api.get(f"{BRAIN}/memories/{response.json()['id']}").status_code == 200
 
 
-@statement("spec 3.4", "The indexing job sets indexed_at; the memory is indexed.")
+@statement("The indexing job sets indexed_at; the memory is indexed.")
 def _(api: Api) -> None:
     memory = api.remember()
     body = api.get(f"{BRAIN}/memories/{memory['id']}").json()
@@ -217,7 +213,7 @@ def _(api: Api) -> None:
     assert body["state"] == "indexed"
 
 
-@statement("spec 3.4", "Changed content is indexed again.")
+@statement("Changed content is indexed again.")
 def _(api: Api) -> None:
     memory = api.remember("The cat sleeps.")
     word = api.name("zebra").replace("-", "")
@@ -230,7 +226,7 @@ def _(api: Api) -> None:
     assert api.get(f"{BRAIN}/search?q={word}").json()["total"] == 1
 
 
-@statement("spec 3.4", "A superseded memory is deleted and leaves the indexes.")
+@statement("A superseded memory is deleted and leaves the indexes.")
 def _(api: Api) -> None:
     word = api.name("walrus").replace("-", "")
     old = api.remember(f"The {word} is grey.")
@@ -240,7 +236,7 @@ def _(api: Api) -> None:
     assert api.get(f"{BRAIN}/memories/{new['id']}").json()["supersedes_id"] == old["id"]
 
 
-@statement("spec 3.4", "An archived memory is kept, but removed from active recall.")
+@statement("An archived memory is kept, but removed from active recall.")
 def _(api: Api) -> None:
     word = api.name("lynx").replace("-", "")
     memory = api.remember(f"The {word} is shy.")
@@ -252,7 +248,7 @@ def _(api: Api) -> None:
     assert api.post(f"{BRAIN}/memories/{memory['id']}/restore").json()["state"] != "archived"
 
 
-@statement("spec 3.4", "A deleted memory is removed from all stores.")
+@statement("A deleted memory is removed from all stores.")
 def _(api: Api) -> None:
     word = api.name("otter").replace("-", "")
     memory = api.remember(f"The {word} swims.")
@@ -265,7 +261,6 @@ def _(api: Api) -> None:
 # 4.3: remember
 
 statements_about_fields(
-    "spec 4.3",
     "The response of remember",
     {"id": "string", "type": "string", "org": "string or null", "project": "string or null", "indexed": "boolean", "created_at": "time"},
     lambda api: api.remember(org="acme", project="shop"),
@@ -281,7 +276,6 @@ def accepts_field(api: Api, case: tuple[str, object]) -> None:
 
 
 statement_per_value(
-    "spec 4.3",
     "remember accepts the field {}.",
     [
         ("type", "decision"),
@@ -297,16 +291,15 @@ statement_per_value(
 )
 
 
-@statement("spec 4.3", "remember returns 201.")
+@statement("remember returns 201.")
 def _(api: Api) -> None:
     assert api.post(f"{BRAIN}/remember", {"content": "x", "type": "fact"}).status_code == 201
 
 
 # 4.3: recall
 
-statements_about_fields("spec 4.3", "The response of recall", {"memories": "array"}, lambda api: api.remember() and api.recall("Tuesdays"))
+statements_about_fields("The response of recall", {"memories": "array"}, lambda api: api.remember() and api.recall("Tuesdays"))
 statements_about_fields(
-    "spec 4.3",
     "A recalled memory",
     {
         "id": "string",
@@ -322,14 +315,14 @@ statements_about_fields(
 )
 
 
-@statement("spec 4.3", "top_k bounds the number of memories.")
+@statement("top_k bounds the number of memories.")
 def _(api: Api) -> None:
     for _ in range(3):
         api.remember(org="top")
     assert len(api.recall("deploy", org="top", top_k=2)["memories"]) == 2
 
 
-@statement("spec 4.3", "min_confidence excludes memories below it.")
+@statement("min_confidence excludes memories below it.")
 def _(api: Api) -> None:
     org = api.name("org")
     api.remember("Sure.", org=org, confidence=0.9)
@@ -337,21 +330,21 @@ def _(api: Api) -> None:
     assert contents(api.recall("sure", org=org, min_confidence=0.5)) == {"Sure."}
 
 
-@statement("spec 4.3", "agent_id adds the agent's own memories.")
+@statement("agent_id adds the agent's own memories.")
 def _(api: Api) -> None:
     org = api.name("org")
     api.remember("Ann's own.", org=org, memory_scope="agent", agent_id=f"{org}-ann")
     assert contents(api.recall("own", org=org, agent_id=f"{org}-ann")) == {"Ann's own."}
 
 
-@statement("spec 4.3", "include_scopes selects the scopes.")
+@statement("include_scopes selects the scopes.")
 def _(api: Api) -> None:
     org, contents_by_scope = store_in_scopes(api)
     recalled = contents(api.recall("marker", org=org, agent_id=f"{org}-ann", include_scopes=["agent", "shared"], top_k=100))
     assert recalled == {contents_by_scope["agent"], contents_by_scope["shared"]}
 
 
-@statement("spec 4.3", "keywords raise the score of memories that contain them, by boost_keywords.")
+@statement("keywords raise the score of memories that contain them, by boost_keywords.")
 def _(api: Api) -> None:
     org = api.name("org")
     api.remember("The harbour opens at nine.", org=org)
@@ -364,7 +357,7 @@ def _(api: Api) -> None:
     )
 
 
-@statement("spec 4.3", "Agent memories outrank project memories at equal relevance, then shared, then session.")
+@statement("Agent memories outrank project memories at equal relevance, then shared, then session.")
 def _(api: Api) -> None:
     org = api.name("org")
     for scope in ("session", "shared", "project", "agent"):
@@ -373,7 +366,7 @@ def _(api: Api) -> None:
     assert [recalled["memory_scope"] for recalled in memories] == ["agent", "project", "shared", "session"]
 
 
-@statement("spec 4.3", "At equal relevance and scope the higher confidence is first, then the newer memory.")
+@statement("At equal relevance and scope the higher confidence is first, then the newer memory.")
 def _(api: Api) -> None:
     org = api.name("org")
     ids = [api.remember("The same text.", org=org, confidence=value)["id"] for value in (0.5, 0.9, 0.5)]
@@ -384,14 +377,13 @@ def _(api: Api) -> None:
 # 4.3: search, tags, scopes, feedback, context
 
 statements_about_fields(
-    "spec 4.3",
     "The response of search",
     {"hits": "array", "total": "integer", "took_ms": "integer"},
     lambda api: api.remember() and api.get(f"{BRAIN}/search?q=Tuesdays").json(),
 )
 
 
-@statement("spec 4.3", "search matches words, not meaning.")
+@statement("search matches words, not meaning.")
 def _(api: Api) -> None:
     word = api.name("quagga").replace("-", "")
     api.remember(f"The {word} is extinct.")
@@ -399,20 +391,20 @@ def _(api: Api) -> None:
     assert api.get(f"{BRAIN}/search?q=no+longer+alive+{word}x").json()["hits"] == []
 
 
-@statement("spec 2.6", "content is analysed as English: another form of a word finds it.")
+@statement("content is analysed as English: another form of a word finds it.")
 def _(api: Api) -> None:
     org = api.name("org")
     api.remember("She was painting the doors.", org=org)
     assert api.get(f"{BRAIN}/search?q=paint+door&org={org}").json()["total"] == 1
 
 
-@statement("spec 4.3", "search accepts org.")
+@statement("search accepts org.")
 def _(api: Api) -> None:
     org, _ = store_in_scopes(api)
     assert {hit["org"] for hit in api.get(f"{BRAIN}/search?q=marker&org={org}").json()["hits"]} == {org}
 
 
-@statement("spec 4.3", "tags are objects with name and count, the most frequent first; org and project filter them.")
+@statement("tags are objects with name and count, the most frequent first; org and project filter them.")
 def _(api: Api) -> None:
     org = api.name("org")
     for tags in (["often", "seldom"], ["often"]):
@@ -421,7 +413,7 @@ def _(api: Api) -> None:
     assert api.get(f"{BRAIN}/tags?org={org}&project=p").json()["tags"] == expected
 
 
-@statement("spec 4.3", "scopes are orgs with count and projects, each with name and count.")
+@statement("scopes are orgs with count and projects, each with name and count.")
 def _(api: Api) -> None:
     org = api.name("org")
     for project in ("a", "a", "b"):
@@ -442,19 +434,19 @@ def give_feedback(api: Api, **ids: str) -> tuple[float, float]:
     return 0.5, api.get(f"{BRAIN}/memories/{memory['id']}").json()["confidence"]
 
 
-@statement("spec 4.3", "Used memories gain confidence.")
+@statement("Used memories gain confidence.")
 def _(api: Api) -> None:
     before, after = give_feedback(api, used="")
     assert after > before
 
 
-@statement("spec 4.3", "Ignored memories lose confidence.")
+@statement("Ignored memories lose confidence.")
 def _(api: Api) -> None:
     before, after = give_feedback(api, ignored="")
     assert after < before
 
 
-@statement("spec 4.3", "The context of an agent has its own memories, the highest confidence first, in pages.")
+@statement("The context of an agent has its own memories, the highest confidence first, in pages.")
 def _(api: Api) -> None:
     agent = api.name("ann")
     for confidence in (0.3, 0.9, 0.6):
@@ -464,7 +456,7 @@ def _(api: Api) -> None:
     assert page["meta"]["total"] == 3
 
 
-@statement("spec 4.3", "An agent whose id has a slash has a context and a boot.")
+@statement("An agent whose id has a slash has a context and a boot.")
 def _(api: Api) -> None:
     agent = api.name("team/ann")
     api.remember("Own.", memory_scope="agent", agent_id=agent)
@@ -473,7 +465,7 @@ def _(api: Api) -> None:
     assert api.get(f"{BRAIN}/agent/{path}/boot").status_code == 200
 
 
-@statement("D-48", "The boot of an agent combines its own, shared, project and session memories.")
+@statement("The boot of an agent combines its own, shared, project and session memories.")
 def _(api: Api) -> None:
     org, contents_by_scope = store_in_scopes(api)
     body = api.get(f"{BRAIN}/agent/{org}-ann/boot?org={org}&project=one&session_id={org}-s&max_memories=10").json()
@@ -489,7 +481,6 @@ def _(api: Api) -> None:
 
 
 statement_per_value(
-    "D-40",
     "remember rejects {}.",
     [
         {"type": "fact"},
@@ -506,28 +497,28 @@ statement_per_value(
 )
 
 
-@statement("D-40", "The default confidence is 0.8.")
+@statement("The default confidence is 0.8.")
 def _(api: Api) -> None:
     assert api.remember()["confidence"] == 0.8
 
 
-@statement("D-40", "type is observation by default.")
+@statement("type is observation by default.")
 def _(api: Api) -> None:
     response = api.post(f"{BRAIN}/remember", {"content": "No type."})
     assert (response.status_code, response.json()["type"]) == (201, "observation")
 
 
-@statement("D-40", "Tags are lower-cased, and duplicates are removed.")
+@statement("Tags are lower-cased, and duplicates are removed.")
 def _(api: Api) -> None:
     assert api.remember(tags=["One", "one", "TWO"])["tags"] == ["one", "two"]
 
 
-@statement("D-40", "expires_in, in hours, sets expires_at.")
+@statement("expires_in, in hours, sets expires_at.")
 def _(api: Api) -> None:
     assert api.remember(expires_in=1)["expires_at"] is not None
 
 
-@statement("D-40", "dedupe returns the existing memory with 200.")
+@statement("dedupe returns the existing memory with 200.")
 def _(api: Api) -> None:
     memory = api.remember(f"Twice {api.name()}.")
     content = api.get(f"{BRAIN}/memories/{memory['id']}").json()["content"]
@@ -535,12 +526,12 @@ def _(api: Api) -> None:
     assert (repeated.status_code, repeated.json()["id"], repeated.json()["duplicate"]) == (200, memory["id"], True)
 
 
-@statement("D-41", "An unknown supersedes_id is 422.")
+@statement("An unknown supersedes_id is 422.")
 def _(api: Api) -> None:
     assert_error(api.post(f"{BRAIN}/remember", {"content": "x", "type": "fact", "supersedes_id": str(uuid.uuid4())}), 422)
 
 
-@statement("D-41", "Superseding twice is 409 already_superseded with the id of the newest.")
+@statement("Superseding twice is 409 already_superseded with the id of the newest.")
 def _(api: Api) -> None:
     old = api.remember("Old.")
     new = api.remember("New.", supersedes_id=old["id"])
@@ -550,14 +541,14 @@ def _(api: Api) -> None:
     assert new["id"] in str(body)
 
 
-@statement("D-41", "The history shows the lineage.")
+@statement("The history shows the lineage.")
 def _(api: Api) -> None:
     old = api.remember("Old.")
     new = api.remember("New.", supersedes_id=old["id"])
     assert old["id"] in api.get(f"{BRAIN}/memories/{new['id']}/history").text
 
 
-@statement("D-42", "top_k is 5 by default.")
+@statement("top_k is 5 by default.")
 def _(api: Api) -> None:
     org = api.name("org")
     for number in range(6):
@@ -566,14 +557,13 @@ def _(api: Api) -> None:
 
 
 statement_per_value(
-    "D-42",
     "recall rejects {}.",
     [{"query": ""}, {"query": "x" * 2001}, {"query": "x", "top_k": 0}, {"query": "x", "top_k": 101}, {"query": "x", "boost_keywords": 2}],
     lambda api, body: assert_error(api.post(f"{BRAIN}/recall", body), 422),
 )
 
 
-@statement("D-42", "The response has recall_id and took_ms; explain shows how each memory was ranked.")
+@statement("The response has recall_id and took_ms; explain shows how each memory was ranked.")
 def _(api: Api) -> None:
     api.remember()
     body = api.recall("Tuesdays", explain=True)
@@ -583,39 +573,38 @@ def _(api: Api) -> None:
 
 
 statement_per_value(
-    "D-44",
     "recall has the mode {}.",
     ["semantic", "keyword", "hybrid"],
     finds_memory,
 )
 
 
-@statement("D-43", "An agent key cannot name another agent.")
+@statement("An agent key cannot name another agent.")
 def _(api: Api) -> None:
     key = api.agent_key("brain:read")
     response = api.post(f"{BRAIN}/recall", {"query": "x", "agent_id": "somebody-else"}, key=key["key"])
     assert_error(response, 403, "permission_denied")
 
 
-@statement("D-45", "effective_confidence is the confidence of a memory after its decay by age.")
+@statement("effective_confidence is the confidence of a memory after its decay by age.")
 def _(api: Api) -> None:
     body = api.get(f"{BRAIN}/memories/{api.remember()['id']}").json()
     assert 0 < body["effective_confidence"] <= body["confidence"]
 
 
-@statement("D-47", "Feedback on a memory that the recall did not return is 422.")
+@statement("Feedback on a memory that the recall did not return is 422.")
 def _(api: Api) -> None:
     api.remember()
     recall_id = api.recall("x")["recall_id"]
     assert_error(api.post(f"{BRAIN}/recall/{recall_id}/feedback", {"used": [str(uuid.uuid4())]}), 422)
 
 
-@statement("D-47", "Feedback on an unknown recall is 404.")
+@statement("Feedback on an unknown recall is 404.")
 def _(api: Api) -> None:
     assert_error(api.post(f"{BRAIN}/recall/{uuid.uuid4()}/feedback", {"used": []}), 404)
 
 
-@statement("D-49", "A quoted phrase and a leading minus restrict a search; hits have a highlight.")
+@statement("A quoted phrase and a leading minus restrict a search; hits have a highlight.")
 def _(api: Api) -> None:
     org = api.name("org")
     api.remember("red green blue", org=org)
@@ -626,19 +615,19 @@ def _(api: Api) -> None:
     assert api.get(f"{BRAIN}/search?q=blue -red&org={org}").json()["total"] == 0
 
 
-@statement("D-50", "A batch of memories is stored, each with its status.")
+@statement("A batch of memories is stored, each with its status.")
 def _(api: Api) -> None:
     response = api.post(f"{BRAIN}/remember/batch", {"memories": [{"content": "One.", "type": "fact"}, {"content": "", "type": "fact"}]})
     assert [result["status"] for result in response.json()["results"]] == [201, 422]
 
 
-@statement("D-50", "PATCH changes a memory.")
+@statement("PATCH changes a memory.")
 def _(api: Api) -> None:
     memory = api.remember()
     assert api.send("PATCH", f"{BRAIN}/memories/{memory['id']}", {"tags": ["new"]}).json()["tags"] == ["new"]
 
 
-@statement("D-50", "Memories are listed in pages, with filters.")
+@statement("Memories are listed in pages, with filters.")
 def _(api: Api) -> None:
     org = api.name("org")
     api.remember(org=org, tags=["a"])

@@ -1,4 +1,4 @@
-"""The platform: specification 4.5, 4.6, 9, and decisions D-01 to D-17, D-83."""
+"""The platform."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ def get_document(api: Api) -> dict[str, Any]:
 
 
 statement_per_value(
-    "spec 4.5",
     "{} is a page with a viewer.",
     ["/api/docs", "/api/docs/scalar", "/api/docs/redoc"],
     lambda api, path: _is_page(api.get(path)),
@@ -38,7 +37,6 @@ def _is_page(response: Any) -> None:  # noqa: ANN401 - a response
 
 
 statement_per_value(
-    "spec 4.5",
     "The raw document has the key {}.",
     ["openapi", "info", "paths", "components"],
     lambda api, name: _is_in(name, get_document(api)),
@@ -49,54 +47,54 @@ def _is_in(part: object, whole: Any) -> None:  # noqa: ANN401 - any container
     assert part in whole
 
 
-@statement("spec 4.5", "The document is OpenAPI 3.0.")
+@statement("The document is OpenAPI 3.0.")
 def _(api: Api) -> None:
     assert get_document(api)["openapi"].startswith("3.0.")
 
 
-@statement("spec 4.5", "The documentation needs a key.")
+@statement("The documentation needs a key.")
 def _(api: Api) -> None:
     assert api.get("/api/docs", key=None).status_code == api.get("/api/docs/openapi", key=None).status_code == 401
 
 
-@statement("spec 4.5", "The documentation needs the scope docs:read.")
+@statement("The documentation needs the scope docs:read.")
 def _(api: Api) -> None:
     assert_error(api.get("/api/docs/openapi", key=api.api_key("brain:read")["plaintext_key"]), 403)
     assert api.get("/api/docs/openapi", key=api.api_key("docs:read")["plaintext_key"]).status_code == 200
 
 
-@statement("spec 4.5", "The documentation is off in production by default.")
+@statement("The documentation is off in production by default.")
 def _(api: Api) -> None:
     with run_server(api.folder.parent / api.name("production"), environment="production", secret_key=SECRET_KEY) as server:
         assert_error(server.client.get("/api/docs"), 404)
         assert_error(server.client.get("/api/docs/openapi"), 404)
 
 
-@statement("spec 4.5", "API_DOCS_ENABLED enables the documentation in production.")
+@statement("API_DOCS_ENABLED enables the documentation in production.")
 def _(api: Api) -> None:
     folder = api.folder.parent / api.name("production")
     with run_server(folder, environment="production", secret_key=SECRET_KEY, api_docs_enabled="true") as server:
         assert server.client.get("/api/docs/openapi").status_code == 200
 
 
-@statement("spec 4.5", "Rate limit headers and X-Workspace-ID are documented.")
+@statement("Rate limit headers and X-Workspace-ID are documented.")
 def _(api: Api) -> None:
     text = json.dumps(get_document(api))
     for header in ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-Workspace-ID"):
         assert header in text
 
 
-@statement("spec 9", "The description has version 1.0.0.")
+@statement("The description has version 1.0.0.")
 def _(api: Api) -> None:
     assert get_document(api)["info"]["version"] == "1.0.0"
 
 
-@statement("D-83", "The two security schemes are bearerAuth and apiKeyAuth.")
+@statement("The two security schemes are bearerAuth and apiKeyAuth.")
 def _(api: Api) -> None:
     assert get_document(api)["components"]["securitySchemes"].keys() >= {"bearerAuth", "apiKeyAuth"}
 
 
-@statement("D-83", "Each operation has a unique operationId.")
+@statement("Each operation has a unique operationId.")
 def _(api: Api) -> None:
     names = Counter(
         operation["operationId"]
@@ -107,7 +105,7 @@ def _(api: Api) -> None:
     assert max(names.values()) == 1
 
 
-@statement("D-83", "/docs/openapi.json is the same document.")
+@statement("/docs/openapi.json is the same document.")
 def _(api: Api) -> None:
     assert api.get("/docs/openapi.json").json() == get_document(api)
 
@@ -125,7 +123,6 @@ def check_list(api: Api, path: str) -> None:
 
 
 statement_per_value(
-    "spec 4.6",
     "A list has data, links and meta: {}.",
     [
         f"{BRAIN}/memories",
@@ -145,7 +142,7 @@ statement_per_value(
 )
 
 
-@statement("spec 4.6", "A page has 15 items by default.")
+@statement("A page has 15 items by default.")
 def _(api: Api) -> None:
     for _ in range(16):
         api.agent_key("plans.read")
@@ -155,7 +152,7 @@ def _(api: Api) -> None:
     assert body["links"]["prev"] is None
 
 
-@statement("spec 4.6", "per_page and page select a page.")
+@statement("per_page and page select a page.")
 def _(api: Api) -> None:
     for _ in range(3):
         api.agent_key("plans.read")
@@ -164,14 +161,13 @@ def _(api: Api) -> None:
 
 
 statement_per_value(
-    "D-12",
     "{} is rejected.",
     ["page=0", "per_page=0", "per_page=101", "page=x"],
     lambda api, query: assert_error(api.get(f"/v1/plans?{query}"), 422),
 )
 
 
-@statement("D-12", "Links do not use the Host header.")
+@statement("Links do not use the Host header.")
 def _(api: Api) -> None:
     response = api.get("/v1/plans", Host="localhost")
     assert api.server.url in response.json()["links"]["first"]
@@ -182,19 +178,19 @@ def returns_200(api: Api, path: str) -> None:
     assert api.get(path).status_code == 200
 
 
-statement_per_value("spec 9", "The path {} contains v1.", ["/api/v1/mcp/servers", "/v1/brain/tags", "/api/v1/api-keys"], returns_200)
+statement_per_value("The path {} contains v1.", ["/api/v1/mcp/servers", "/v1/brain/tags", "/api/v1/api-keys"], returns_200)
 
 
 # Decisions on operation
 
 
-@statement("D-01", "The next request sees the changes of a command.")
+@statement("The next request sees the changes of a command.")
 def _(api: Api) -> None:
     key = api.run_json("keys", "create", "--workspace", "default", "--name", "seen", "--scope", "plans.read")
     assert api.get("/v1/plans", key=key["plaintext_key"]).status_code == 200
 
 
-@statement("D-02", "An invalid setting prevents the start, with a clear message.")
+@statement("An invalid setting prevents the start, with a clear message.")
 def _(api: Api) -> None:
     result = api.run("serve", "--port", "70000")
     assert result.returncode != 0
@@ -202,69 +198,69 @@ def _(api: Api) -> None:
     assert "Traceback" not in result.stderr
 
 
-@statement("D-03", "init creates the workspace and both keys once.")
+@statement("init creates the workspace and both keys once.")
 def _(api: Api) -> None:
     repeated = api.run_json("init")
     assert repeated["api_key"] is None
     assert repeated["agent_key"] is None
 
 
-@statement("D-05", "/healthz needs no key.")
+@statement("/healthz needs no key.")
 def _(api: Api) -> None:
     assert api.get("/healthz", key=None).status_code == 200
 
 
-@statement("D-05", "/readyz needs no key and names each engine.")
+@statement("/readyz needs no key and names each engine.")
 def _(api: Api) -> None:
     body = api.get("/readyz", key=None).json()
     assert body["status"] in {"ok", "degraded"}
     assert body["engines"]
 
 
-@statement("D-05", "/metrics needs platform:metrics.")
+@statement("/metrics needs platform:metrics.")
 def _(api: Api) -> None:
     assert api.get("/metrics", key=None).status_code == 401
     assert_error(api.get("/metrics", key=api.api_key("*")["plaintext_key"]), 403)
     assert "rookery_" in api.get("/metrics").text
 
 
-@statement("D-09", "An unknown Host is rejected.")
+@statement("An unknown Host is rejected.")
 def _(api: Api) -> None:
     assert api.get("/healthz", Host="evil.example").status_code >= 400
 
 
-@statement("D-09", "A 401 response has WWW-Authenticate: Bearer.")
+@statement("A 401 response has WWW-Authenticate: Bearer.")
 def _(api: Api) -> None:
     assert api.get("/v1/plans", key=None).headers["WWW-Authenticate"].startswith("Bearer")
 
 
-@statement("D-09", "Basic with another Origin is rejected.")
+@statement("Basic with another Origin is rejected.")
 def _(api: Api) -> None:
     response = httpx2.get(f"{api.server.url}/v1/plans", auth=(api.key, ""), headers={"Origin": "https://evil.example"})
     assert response.status_code == 403
 
 
-@statement("D-09", "Pages have security headers.")
+@statement("Pages have security headers.")
 def _(api: Api) -> None:
     headers = api.get("/connect", Accept="text/html").headers
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert "Content-Security-Policy" in headers
 
 
-@statement("D-09", "A preflight request is answered for allowed origins; without the setting no origin is allowed.")
+@statement("A preflight request is answered for allowed origins; without the setting no origin is allowed.")
 def _(api: Api) -> None:
     request_headers = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
     assert "access-control-allow-origin" not in api.send("OPTIONS", f"{BRAIN}/remember", key=None, headers=request_headers).headers
 
 
-@statement("D-11", "X-Request-ID is on every response: that of the caller, or a new one.")
+@statement("X-Request-ID is on every response: that of the caller, or a new one.")
 def _(api: Api) -> None:
     assert api.get("/healthz", **{"X-Request-ID": "abc-1"}).headers["X-Request-ID"] == "abc-1"
     assert api.get("/healthz", **{"X-Request-ID": "not valid!"}).headers["X-Request-ID"] != "not valid!"
     assert api.get("/nothing-here").headers["X-Request-ID"]
 
 
-@statement("D-13", "Ids are UUIDs of version 7, those of sessions with the prefix sess_; times are UTC with Z.")
+@statement("Ids are UUIDs of version 7, those of sessions with the prefix sess_; times are UTC with Z.")
 def _(api: Api) -> None:
     memory = api.remember()
     assert memory["id"][14] == "7"
@@ -278,7 +274,7 @@ def send_with_key(api: Api, path: str, body: Mapping[str, object], idempotency_k
     return api.send("POST", path, body, headers={"Idempotency-Key": idempotency_key})
 
 
-@statement("D-14", "A repeated request with the same Idempotency-Key gets the stored response.")
+@statement("A repeated request with the same Idempotency-Key gets the stored response.")
 def _(api: Api) -> None:
     idempotency_key, body = api.name("idempotency_key"), {"content": "Only once.", "type": "fact"}
     first, second = (
@@ -289,14 +285,14 @@ def _(api: Api) -> None:
     assert second.headers["Idempotent-Replay"] == "true"
 
 
-@statement("D-14", "Another body with the same Idempotency-Key is 422 idempotency_mismatch.")
+@statement("Another body with the same Idempotency-Key is 422 idempotency_mismatch.")
 def _(api: Api) -> None:
     idempotency_key = api.name("idempotency_key")
     send_with_key(api, f"{BRAIN}/remember", {"content": "One.", "type": "fact"}, idempotency_key)
     assert_error(send_with_key(api, f"{BRAIN}/remember", {"content": "Two.", "type": "fact"}, idempotency_key), 422, "idempotency_mismatch")
 
 
-@statement("D-14", "A response with a secret is not repeated: 409 secret_already_shown with the id.")
+@statement("A response with a secret is not repeated: 409 secret_already_shown with the id.")
 def _(api: Api) -> None:
     idempotency_key, body = api.name("idempotency_key"), {"name": "once", "scopes": ["brain:read"]}
     first = send_with_key(api, "/api/v1/api-keys", body, idempotency_key)
@@ -304,13 +300,13 @@ def _(api: Api) -> None:
     assert first.json()["id"] in str(error_body)
 
 
-@statement("D-15", "X-Workspace-ID of another workspace is 403 permission_denied.")
+@statement("X-Workspace-ID of another workspace is 403 permission_denied.")
 def _(api: Api) -> None:
     assert_error(api.get("/v1/plans", **{"X-Workspace-ID": "999"}), 403, "permission_denied")
     assert api.get("/v1/plans", **{"X-Workspace-ID": "1"}).status_code == 200
 
 
-@statement("D-16", "A body over 1 MiB is 413.")
+@statement("A body over 1 MiB is 413.")
 def _(api: Api) -> None:
     assert_error(api.post(f"{BRAIN}/remember", {"content": "x" * 1_100_000, "type": "fact"}), 413, "payload_too_large")
 
@@ -322,7 +318,6 @@ def check_malformed_body(api: Api, case: tuple[bytes, int]) -> None:
 
 
 statement_per_value(
-    "D-16",
     "A malformed body has its status: {}.",
     [
         (b"{bad", 400),
@@ -335,7 +330,7 @@ statement_per_value(
 )
 
 
-@statement("D-17", "With too little free disk space every write is 507 storage_full, and reads succeed.")
+@statement("With too little free disk space every write is 507 storage_full, and reads succeed.")
 def _(api: Api) -> None:
     with run_server(api.folder.parent / api.name("full"), min_free_disk_mb="1000000") as server:
         for path, body in (
@@ -350,7 +345,7 @@ def _(api: Api) -> None:
         assert server.client.post(f"{BRAIN}/recall", json={"query": "x", "mode": "keyword"}).status_code == 200
 
 
-@statement("D-02", "/ leads a browser to the console, and describes the server as JSON for programs.")
+@statement("/ leads a browser to the console, and describes the server as JSON for programs.")
 def _(api: Api) -> None:
     assert api.get("/", Accept="text/html").headers["location"] == "console/"
     assert api.get("/console/sign-in").headers["content-type"].startswith("text/html")
@@ -365,14 +360,13 @@ def check_head(api: Api, path: str) -> None:
 
 
 statement_per_value(
-    "D-05",
     "HEAD {} returns the status of GET, without a body.",
     ["/healthz", "/readyz", "/servers", "/v1/plans"],
     check_head,
 )
 
 
-@statement("D-05", "/readyz becomes ok.")
+@statement("/readyz becomes ok.")
 def _(api: Api) -> None:
     deadline = time.monotonic() + HANG_S
     while (body := api.get("/readyz", key=None).json())["status"] != "ok":

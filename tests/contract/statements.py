@@ -1,5 +1,5 @@
 """
-The statements of the specification and of the decisions, each with the requests that verify it on a running server.
+The statements of the contract, each with the requests that verify it on a running server.
 
 A module of this folder registers its statements by `statement` and `statements_about_fields`; `test_contract.py` runs each as a test, and
 `python -m tests.contract` prints how many hold.
@@ -161,36 +161,40 @@ class Statement:
     One sentence of the contract.
 
     Attributes:
-        section: `spec 4.3` or `D-44`.
+        subject: Its module, such as `memory`.
         text: The sentence.
         check: Sends requests; raises AssertionError if the sentence is not true.
     """
 
-    section: str
+    subject: str
     text: str
     check: Check
 
     @property
     def id(self) -> str:
         """The name of its test."""
-        return f"{self.section}: {self.text}"
+        return f"{self.subject}: {self.text}"
 
 
 STATEMENTS: list[Statement] = []
 
 
-def statement(section: str, text: str) -> Callable[[Check], Check]:
+def _subject(function: Callable[..., object]) -> str:
+    return function.__module__.rpartition(".")[2]
+
+
+def statement(text: str) -> Callable[[Check], Check]:
     """Register a function as the check of a statement."""
 
     def register(check: Check) -> Check:
-        STATEMENTS.append(Statement(section, text, check))
+        STATEMENTS.append(Statement(_subject(check), text, check))
         return check
 
     return register
 
 
 def is_time(value: object) -> bool:
-    """Return whether *value* is an ISO 8601 time in UTC, written with Z (D-13)."""
+    """Return whether *value* is an ISO 8601 time in UTC, written with Z."""
     return isinstance(value, str) and value.endswith("Z") and bool(datetime.fromisoformat(value))
 
 
@@ -211,10 +215,10 @@ KINDS: Mapping[str, Callable[[object], bool]] = {
     "time or null": lambda value: value is None or is_time(value),
     "array or null": lambda value: value is None or isinstance(value, list),
 }
-"""Types of fields, by the words of the specification."""
+"""Types of fields."""
 
 
-def statements_about_fields(section: str, thing: str, kinds: Mapping[str, str], example: Callable[[Api], Mapping[str, Any]]) -> None:
+def statements_about_fields(thing: str, kinds: Mapping[str, str], example: Callable[[Api], Mapping[str, Any]]) -> None:
     """Register a statement for each field of a table: the object that *example* returns has the field, with its type."""
     for name, kind in kinds.items():
 
@@ -223,21 +227,21 @@ def statements_about_fields(section: str, thing: str, kinds: Mapping[str, str], 
             assert name in example_object, f"{thing} has {sorted(example_object)}"
             assert KINDS[kind](example_object[name]), f"{name} is {example_object[name]!r}, not {kind}"
 
-        STATEMENTS.append(Statement(section, f"{thing} has {name} ({kind}).", check))
+        STATEMENTS.append(Statement(_subject(example), f"{thing} has {name} ({kind}).", check))
 
 
-def statement_per_value(section: str, text: str, values: Sequence[object], check: Callable[[Api, Any], object]) -> None:
+def statement_per_value(text: str, values: Sequence[object], check: Callable[[Api, Any], object]) -> None:
     """Register a statement for each of *values*; *text* names it as {}."""
     for value in values:
 
         def run(api: Api, value: object = value) -> None:
             check(api, value)
 
-        STATEMENTS.append(Statement(section, text.format(value), run))
+        STATEMENTS.append(Statement(_subject(check), text.format(value), run))
 
 
 def assert_error(response: Any, status: int, code: str | None = None) -> dict[str, Any]:  # noqa: ANN401 - as above
-    """Assert that the response is an error with *status* and *code* in the one body of errors (D-10); return that body."""
+    """Assert that the response is an error with *status* and *code* in the one body of errors; return that body."""
     assert response.status_code == status, f"{response.status_code}: {response.text[:300]}"
     body = cast("dict[str, Any]", response.json())
     assert isinstance(body["error"], str), body

@@ -19,12 +19,12 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 @pytest.mark.parametrize("item", STATEMENTS, ids=lambda item: item.id)
 def test_the_server_fulfils_the_contract(item: Statement, api: Api) -> None:
-    """Issue 14: every statement of the specification is checked on a running server; the id of the test is the statement."""
+    """Every statement is checked on a running server; the id of the test is the statement."""
     item.check(api)
 
 
 def test_statements_are_unique() -> None:
-    """Issue 14: the count includes each statement once."""
+    """The count includes each statement once."""
     ids = [statement.id for statement in STATEMENTS]
 
     assert sorted(ids) == sorted(set(ids))

@@ -1,4 +1,4 @@
-"""Tool servers: specification 1, 2.1, 3.1, 4.1, 4.2, 5.1, and decisions D-30 to D-38."""
+"""Tool servers."""
 
 from __future__ import annotations
 
@@ -27,72 +27,63 @@ def call_echo(api: Api) -> dict[str, Any]:
 
 
 statements_about_fields(
-    "spec 2.1",
     "ServerSummary",
     {"id": "string", "name": "string", "tagline": "string", "status": "string", "tool_count": "integer", "resource_count": "integer"},
     get_summary,
 )
-statements_about_fields("spec 2.1", "ServerList", {"servers": "array", "count": "integer"}, lambda api: api.get(f"{BASE}/servers").json())
+statements_about_fields("ServerList", {"servers": "array", "count": "integer"}, lambda api: api.get(f"{BASE}/servers").json())
 statements_about_fields(
-    "spec 2.1",
     "Server",
     {"id": "string", "name": "string", "tagline": "string", "description": "string", "tools": "array", "resources": "array"},
     server,
 )
+statements_about_fields("Tool", {"name": "string", "description": "string", "inputSchema": "object"}, lambda api: server(api)["tools"][0])
 statements_about_fields(
-    "spec 2.1", "Tool", {"name": "string", "description": "string", "inputSchema": "object"}, lambda api: server(api)["tools"][0]
-)
-statements_about_fields(
-    "spec 2.1",
     "Resource",
     {"uri": "string", "name": "string", "description": "string", "mimeType": "string"},
     lambda api: server(api)["resources"][0],
 )
 statements_about_fields(
-    "spec 2.1",
     "ToolList",
     {"server": "string", "tools": "array", "count": "integer"},
     lambda api: api.get(f"{BASE}/servers/toolbox/tools").json(),
 )
 statements_about_fields(
-    "spec 2.1",
     "ResourceList",
     {"server": "string", "resources": "array", "count": "integer"},
     lambda api: api.get(f"{BASE}/servers/toolbox/resources").json(),
 )
 statements_about_fields(
-    "spec 2.1",
     "ToolCallResponse",
     {"success": "boolean", "server": "string", "tool": "string", "result": "object", "duration_ms": "integer"},
     call_echo,
 )
-statements_about_fields("spec 2.1", "A failed ToolCallResponse", {"error": "string"}, lambda api: api.call("toolbox", "fail").json())
+statements_about_fields("A failed ToolCallResponse", {"error": "string"}, lambda api: api.call("toolbox", "fail").json())
 statements_about_fields(
-    "spec 2.1",
     "ResourceResponse",
     {"uri": "string", "content": "object"},
     lambda api: api.get(f"{BASE}/resources/toolbox://memo/notes").json(),
 )
 
 
-@statement("spec 2.1", "ServerList.count is the number of servers.")
+@statement("ServerList.count is the number of servers.")
 def _(api: Api) -> None:
     body = api.get(f"{BASE}/servers").json()
     assert body["count"] == len(body["servers"])
 
 
-@statement("spec 2.1", "ToolCallResponse has the server and tool of the request.")
+@statement("ToolCallResponse has the server and tool of the request.")
 def _(api: Api) -> None:
     body = call_echo(api)
     assert (body["server"], body["tool"]) == ("toolbox", "echo")
 
 
-@statement("spec 2.1", "The uri of a resource has the form server://path.")
+@statement("The uri of a resource has the form server://path.")
 def _(api: Api) -> None:
     assert server(api)["resources"][0]["uri"] == "toolbox://memo/notes"
 
 
-@statement("spec 2.1", "inputSchema is the tool's own schema.")
+@statement("inputSchema is the tool's own schema.")
 def _(api: Api) -> None:
     tool = next(tool for tool in server(api)["tools"] if tool["name"] == "echo")
     assert tool["inputSchema"]["properties"]["text"]["type"] == "string"
@@ -106,73 +97,72 @@ def has_status(api: Api, expected: tuple[str, str]) -> None:
 
 
 statement_per_value(
-    "spec 3.1",
     "A server has the status of its entry: {}.",
     [("toolbox", "available"), ("trial", "beta"), ("legacy", "deprecated")],
     has_status,
 )
 
 
-@statement("spec 4.1", "GET /servers returns 200 with a ServerList.")
+@statement("GET /servers returns 200 with a ServerList.")
 def _(api: Api) -> None:
     assert api.get(f"{BASE}/servers").status_code == 200
 
 
-@statement("spec 4.1", "GET /servers/{serverId} returns 200 with its tools and resources.")
+@statement("GET /servers/{serverId} returns 200 with its tools and resources.")
 def _(api: Api) -> None:
     body = server(api)
     assert {tool["name"] for tool in body["tools"]} >= {"echo", "fail"}
     assert body["resources"]
 
 
-@statement("spec 4.1", "GET /servers/{serverId} returns 404 if the server is not found.")
+@statement("GET /servers/{serverId} returns 404 if the server is not found.")
 def _(api: Api) -> None:
     assert_error(api.get(f"{BASE}/servers/nope"), 404)
 
 
-@statement("spec 4.1", "GET /servers/{serverId}/tools returns 200.")
+@statement("GET /servers/{serverId}/tools returns 200.")
 def _(api: Api) -> None:
     assert api.get(f"{BASE}/servers/toolbox/tools").status_code == 200
 
 
-@statement("spec 4.1", "GET /servers/{serverId}/resources returns 200.")
+@statement("GET /servers/{serverId}/resources returns 200.")
 def _(api: Api) -> None:
     assert api.get(f"{BASE}/servers/toolbox/resources").status_code == 200
 
 
-@statement("spec 4.1", "POST /tools/call returns 200.")
+@statement("POST /tools/call returns 200.")
 def _(api: Api) -> None:
     response = api.call("toolbox", "echo", text="hello")
     assert response.status_code == 200
     assert response.json()["result"]["content"][0]["text"] == "hello"
 
 
-@statement("spec 4.1", "POST /tools/call returns 400 for an invalid request.")
+@statement("POST /tools/call returns 400 for an invalid request.")
 def _(api: Api) -> None:
     assert_error(api.post(f"{BASE}/tools/call", {"server": "toolbox"}), 400, "invalid_request")
 
 
-@statement("spec 4.1", "POST /tools/call returns 401 without a key.")
+@statement("POST /tools/call returns 401 without a key.")
 def _(api: Api) -> None:
     assert_error(api.call("toolbox", "echo", key=None, text="x"), 401)
 
 
-@statement("spec 4.1", "POST /tools/call returns 404 if the server is not found.")
+@statement("POST /tools/call returns 404 if the server is not found.")
 def _(api: Api) -> None:
     assert_error(api.call("nope", "echo"), 404, "server_not_found")
 
 
-@statement("spec 4.1", "POST /tools/call returns 404 if the tool is not found.")
+@statement("POST /tools/call returns 404 if the tool is not found.")
 def _(api: Api) -> None:
     assert_error(api.call("toolbox", "nope"), 404, "tool_not_found")
 
 
-@statement("spec 4.1", "POST /tools/call returns 500 if the tool fails.")
+@statement("POST /tools/call returns 500 if the tool fails.")
 def _(api: Api) -> None:
     assert api.call("toolbox", "fail").status_code == 500
 
 
-@statement("spec 4.1", "GET /resources/{uri} returns 200 with a ResourceResponse.")
+@statement("GET /resources/{uri} returns 200 with a ResourceResponse.")
 def _(api: Api) -> None:
     response = api.get(f"{BASE}/resources/toolbox://memo/notes")
     assert response.status_code == 200
@@ -180,14 +170,13 @@ def _(api: Api) -> None:
 
 
 statement_per_value(
-    "spec 4.1",
     "Without a key {} returns 401.",
     ["/servers", "/servers/toolbox", "/servers/toolbox/tools", "/servers/toolbox/resources", "/resources/toolbox://memo/notes"],
     lambda api, path: assert_error(api.get(f"{BASE}{path}", key=None), 401),
 )
 
 
-@statement("spec 4.1", "The first four routes have the tag Discovery, the last two Execution.")
+@statement("The first four routes have the tag Discovery, the last two Execution.")
 def _(api: Api) -> None:
     paths = api.get("/api/docs/openapi").json()["paths"]
     tags = {path: next(iter(paths[path].values()))["tags"] for path in paths if path.startswith(f"{BASE}/")}
@@ -197,13 +186,11 @@ def _(api: Api) -> None:
 
 
 statement_per_value(
-    "spec 4.2",
     "The host of the API serves {}.",
     ["/v1/plans", "/docs/openapi.json", "/api/agent/plans"],
     lambda api, path: _is_ok(api.get(path)),
 )
 statement_per_value(
-    "spec 4.2",
     "The host of the catalogue serves {}.",
     ["/.well-known/mcp-servers.json", "/servers", "/connect"],
     lambda api, path: _is_ok(api.get(path)),
@@ -214,41 +201,38 @@ def _is_ok(response: Any) -> None:  # noqa: ANN401 - a response
     assert response.status_code == 200, response.text
 
 
-@statement("spec 4.2", "The host of the catalogue serves POST /mcp/tools/call.")
+@statement("The host of the catalogue serves POST /mcp/tools/call.")
 def _(api: Api) -> None:
     response = api.post("/mcp/tools/call", {"server": "toolbox", "tool": "echo", "arguments": {"text": "hello"}})
     assert response.json()["result"]["content"][0]["text"] == "hello"
 
 
-@statement("spec 4.2", "A listing of plans is requested with a Bearer agent key.")
+@statement("A listing of plans is requested with a Bearer agent key.")
 def _(api: Api) -> None:
     _is_ok(api.get("/api/agent/plans", key=api.agent))
 
 
-@statement("spec 5.1", "Authorization: Bearer is accepted.")
+@statement("Authorization: Bearer is accepted.")
 def _(api: Api) -> None:
     _is_ok(api.get(f"{BASE}/servers"))
 
 
-@statement("spec 5.1", "X-API-Key is accepted.")
+@statement("X-API-Key is accepted.")
 def _(api: Api) -> None:
     _is_ok(api.send("GET", f"{BASE}/servers", key=None, headers={"X-API-Key": api.key}))
 
 
-@statement("spec 5.1", "A key has three segments, separated by underscores.")
+@statement("A key has three segments, separated by underscores.")
 def _(api: Api) -> None:
     assert [len(part) for part in api.key.split("_")] == [2, 4, 32]
 
 
-# D-30
-
-
-@statement("D-30", "A percent-encoded uri is decoded once.")
+@statement("A percent-encoded uri is decoded once.")
 def _(api: Api) -> None:
     assert api.get(f"{BASE}/resources/{quote('toolbox://memo/notes', safe='')}").json()["uri"] == "toolbox://memo/notes"
 
 
-@statement("D-30", "content of a resource has contents with uri, mimeType and text.")
+@statement("content of a resource has contents with uri, mimeType and text.")
 def _(api: Api) -> None:
     (content,) = api.get(f"{BASE}/resources/toolbox://memo/notes").json()["content"]["contents"]
     assert content["text"] == "everything is fine"
@@ -256,31 +240,28 @@ def _(api: Api) -> None:
     assert content["mimeType"] == "text/plain"
 
 
-@statement("D-30", "An unknown resource is 404.")
+@statement("An unknown resource is 404.")
 def _(api: Api) -> None:
     assert_error(api.get(f"{BASE}/resources/toolbox://memo/nope"), 404)
 
 
-@statement("D-30", "A server's resource templates are listed.")
+@statement("A server's resource templates are listed.")
 def _(api: Api) -> None:
     _is_ok(api.get(f"{BASE}/servers/toolbox/resource-templates"))
 
 
-@statement("D-30", "A server's prompts are listed.")
+@statement("A server's prompts are listed.")
 def _(api: Api) -> None:
     assert "greeting" in api.get(f"{BASE}/servers/toolbox/prompts").text
 
 
-@statement("D-30", "A prompt is rendered with its arguments.")
+@statement("A prompt is rendered with its arguments.")
 def _(api: Api) -> None:
     response = api.post(f"{BASE}/servers/toolbox/prompts/greeting", {"arguments": {"name": "Ann"}})
     assert "Greet Ann." in response.text, response.text
 
 
-# D-31
-
-
-@statement("D-31", "A server is added over HTTP by its URL, listed, shown, changed and removed.")
+@statement("A server is added over HTTP by its URL, listed, shown, changed and removed.")
 def _(api: Api) -> None:
     response = api.post("/api/v1/servers", {"id": "added", "url": "http://127.0.0.1:9/mcp"})
     assert response.status_code == 201, response.text
@@ -291,12 +272,12 @@ def _(api: Api) -> None:
     assert_error(api.get("/api/v1/servers/added"), 404)
 
 
-@statement("D-31", "A server with a command cannot be added over HTTP.")
+@statement("A server with a command cannot be added over HTTP.")
 def _(api: Api) -> None:
     assert_error(api.post("/api/v1/servers", {"id": "command", "command": "true"}), 422)
 
 
-@statement("D-31", "Secrets of an added server are never returned.")
+@statement("Secrets of an added server are never returned.")
 def _(api: Api) -> None:
     body = {
         "id": "sealed",
@@ -316,55 +297,48 @@ def is_reserved(api: Api, name: str) -> None:
 
 
 statement_per_value(
-    "D-31",
     "The id {} of a built-in server is reserved.",
     ["brain", "agents", "tools"],
     is_reserved,
 )
 
 
-@statement("D-31", "The built-in servers are listed with the others.")
+@statement("The built-in servers are listed with the others.")
 def _(api: Api) -> None:
     assert {server["id"] for server in api.get(f"{BASE}/servers").json()["servers"]} >= {"brain", "agents", "toolbox"}
 
 
-# D-32, D-33
-
-
-@statement("D-32", "A crash during a call fails only that call; the next one succeeds.")
+@statement("A crash during a call fails only that call; the next one succeeds.")
 def _(api: Api) -> None:
     assert api.call("trial", "crash").status_code == 500
     assert api.call("trial", "echo", text="again").json()["success"] is True
 
 
-@statement("D-32", "A call of a server that cannot start is 500 server_unavailable, not 404.")
+@statement("A call of a server that cannot start is 500 server_unavailable, not 404.")
 def _(api: Api) -> None:
     response = api.call("missing", "anything")
     assert (response.status_code, response.json()["code"]) == (500, "server_unavailable")
 
 
-@statement("D-33", "A working server has the health online.")
+@statement("A working server has the health online.")
 def _(api: Api) -> None:
     call_echo(api)
     assert get_summary(api)["health"] == "online"
 
 
-@statement("D-33", "A disabled server is 403 disabled.")
+@statement("A disabled server is 403 disabled.")
 def _(api: Api) -> None:
     assert_error(api.call("off", "echo", text="x"), 403, "disabled")
 
 
-@statement("D-33", "Calls of a deprecated server succeed with the header Deprecation.")
+@statement("Calls of a deprecated server succeed with the header Deprecation.")
 def _(api: Api) -> None:
     response = api.call("legacy", "echo", text="x")
     assert response.status_code == 200
     assert response.headers["Deprecation"].startswith("@")
 
 
-# D-34
-
-
-@statement("D-34", "Arguments that do not match inputSchema are 400 invalid_arguments with errors.")
+@statement("Arguments that do not match inputSchema are 400 invalid_arguments with errors.")
 def _(api: Api) -> None:
     body = assert_error(api.call("toolbox", "echo", text=3), 400, "invalid_arguments")
     assert body["errors"]
@@ -384,7 +358,6 @@ def error_names_the_call(api: Api, case: tuple[str, int]) -> None:
 
 
 statement_per_value(
-    "D-34",
     "The error of a call has success false, server and tool: {}.",
     [
         ("no key", 401),
@@ -398,25 +371,25 @@ statement_per_value(
 )
 
 
-@statement("D-34", "A tool's own failure is 500 with code tool_execution_error, the result and its duration.")
+@statement("A tool's own failure is 500 with code tool_execution_error, the result and its duration.")
 def _(api: Api) -> None:
     body = api.call("toolbox", "fail").json()
     assert (body["success"], body["code"], body["result"]["isError"]) == (False, "tool_execution_error", True)
     assert body["duration_ms"] >= 0
 
 
-@statement("D-34", "A call over its time limit is 500 with code tool_timeout.")
+@statement("A call over its time limit is 500 with code tool_timeout.")
 def _(api: Api) -> None:
     response = api.call("slow", "wait", seconds=20)
     assert (response.status_code, response.json()["code"]) == (500, "tool_timeout")
 
 
-@statement("D-34", "result is the protocol's whole tool result.")
+@statement("result is the protocol's whole tool result.")
 def _(api: Api) -> None:
     assert {"content", "isError"} <= call_echo(api)["result"].keys()
 
 
-@statement("D-34", "Accept: text/event-stream streams, and ends with the result.")
+@statement("Accept: text/event-stream streams, and ends with the result.")
 def _(api: Api) -> None:
     response = api.post(
         f"{BASE}/tools/call", {"server": "toolbox", "tool": "echo", "arguments": {"text": "hello"}}, Accept="text/event-stream"
@@ -425,31 +398,27 @@ def _(api: Api) -> None:
     assert "hello" in response.text
 
 
-@statement("D-34", "POST /servers/{id}/tools/{tool} accepts the arguments as the body.")
+@statement("POST /servers/{id}/tools/{tool} accepts the arguments as the body.")
 def _(api: Api) -> None:
     assert api.post(f"{BASE}/servers/toolbox/tools/echo", {"text": "bare"}).json()["result"]["content"][0]["text"] == "bare"
 
 
-# D-35
-
-
-@statement("D-35", "GET /servers is HTML for a browser.")
+@statement("GET /servers is HTML for a browser.")
 def _(api: Api) -> None:
     assert api.get("/servers", Accept="text/html").headers["content-type"].startswith("text/html")
 
 
-@statement("D-35", "GET /servers is JSON otherwise.")
+@statement("GET /servers is JSON otherwise.")
 def _(api: Api) -> None:
     assert "servers" in api.get("/servers", Accept="application/json").json()
 
 
-@statement("D-35", "GET /connect is JSON for Accept: application/json.")
+@statement("GET /connect is JSON for Accept: application/json.")
 def _(api: Api) -> None:
     assert api.get("/connect", Accept="application/json").json()
 
 
 statement_per_value(
-    "D-35",
     "GET /connect has the configuration for {}.",
     ["claude", "cursor", "vscode", "codex", "curl", "python", "javascript"],
     lambda api, client: _contains(api.get("/connect", Accept="application/json").text.lower().replace(" ", ""), client),
@@ -460,12 +429,12 @@ def _contains(text: str, part: str) -> None:
     assert part in text
 
 
-@statement("D-35", "mcp-servers.json has registry_version, organization and servers.")
+@statement("mcp-servers.json has registry_version, organization and servers.")
 def _(api: Api) -> None:
     assert {"registry_version", "organization", "servers"} <= api.get("/.well-known/mcp-servers.json").json().keys()
 
 
-@statement("D-35", "Each server in mcp-servers.json has the documented fields.")
+@statement("Each server in mcp-servers.json has the documented fields.")
 def _(api: Api) -> None:
     body = next(server for server in api.get("/.well-known/mcp-servers.json").json()["servers"] if server["id"] == "toolbox")
     assert body.keys() >= {
@@ -493,14 +462,10 @@ def is_public(api: Api, path: str) -> None:
 
 
 statement_per_value(
-    "D-35",
     "Without a key {} shows the servers that are not private.",
     ["/.well-known/mcp-servers.json", "/.well-known/ai-catalog.json", "/v0.1/servers", "/servers"],
     is_public,
 )
-
-
-# D-36
 
 
 def rpc(api: Api, path: str, method: str, params: object = None, *, key: str | None = "", **headers: str) -> Any:  # noqa: ANN401 - a response
@@ -526,23 +491,23 @@ def result_of(response: Any) -> dict[str, Any]:  # noqa: ANN401 - a response
     return json.loads(lines[-1] if lines else text)["result"]
 
 
-@statement("D-36", "/mcp lists every tool as {server}__{tool}.")
+@statement("/mcp lists every tool as {server}__{tool}.")
 def _(api: Api) -> None:
     assert "toolbox__echo" in {tool["name"] for tool in result_of(rpc(api, "/mcp", "tools/list"))["tools"]}
 
 
-@statement("D-36", "/mcp calls a tool.")
+@statement("/mcp calls a tool.")
 def _(api: Api) -> None:
     body = result_of(rpc(api, "/mcp", "tools/call", {"name": "toolbox__echo", "arguments": {"text": "hello"}}))
     assert body["content"][0]["text"] == "hello"
 
 
-@statement("D-36", "/mcp/{server} serves one server with its own names.")
+@statement("/mcp/{server} serves one server with its own names.")
 def _(api: Api) -> None:
     assert "echo" in {tool["name"] for tool in result_of(rpc(api, "/mcp/toolbox", "tools/list"))["tools"]}
 
 
-@statement("D-36", "?mode=search serves find_tool and call_tool instead.")
+@statement("?mode=search serves find_tool and call_tool instead.")
 def _(api: Api) -> None:
     assert {tool["name"] for tool in result_of(rpc(api, "/mcp?mode=search", "tools/list"))["tools"]} == {
         "find_tool",
@@ -551,33 +516,30 @@ def _(api: Api) -> None:
     }
 
 
-@statement("D-36", "/mcp lists resources and prompts.")
+@statement("/mcp lists resources and prompts.")
 def _(api: Api) -> None:
     assert any("memo" in resource["uri"] for resource in result_of(rpc(api, "/mcp", "resources/list"))["resources"])
     assert any("greeting" in prompt["name"] for prompt in result_of(rpc(api, "/mcp", "prompts/list"))["prompts"])
 
 
-@statement("D-36", "/mcp without a key is 401.")
+@statement("/mcp without a key is 401.")
 def _(api: Api) -> None:
     assert rpc(api, "/mcp", "initialize", key=None).status_code == 401
 
 
-# D-37, D-38
-
-
-@statement("D-37", "A server has an OpenAPI document with an operation for each tool.")
+@statement("A server has an OpenAPI document with an operation for each tool.")
 def _(api: Api) -> None:
     document = api.get(f"{BASE}/servers/toolbox/openapi.json").json()
     assert document["openapi"].startswith("3.1")
     assert sum("echo" in path for path in document["paths"]) == 1
 
 
-@statement("D-37", "GET /tools/search finds tools.")
+@statement("GET /tools/search finds tools.")
 def _(api: Api) -> None:
     assert "echo" in api.get(f"{BASE}/tools/search?q=return+the+text").text
 
 
-@statement("D-38", "Every call is recorded with server, tool, success and duration.")
+@statement("Every call is recorded with server, tool, success and duration.")
 def _(api: Api) -> None:
     call_echo(api)
     api.get("/api/agent/tools/calls?server=toolbox")
@@ -585,7 +547,7 @@ def _(api: Api) -> None:
     assert row.keys() >= {"server", "tool", "success", "duration_ms"}
 
 
-@statement("D-38", "Analytics has calls, errors, error_rate and the percentiles of each tool.")
+@statement("Analytics has calls, errors, error_rate and the percentiles of each tool.")
 def _(api: Api) -> None:
     call_echo(api)
     body = api.get("/api/agent/tools/analytics").json()
@@ -593,13 +555,13 @@ def _(api: Api) -> None:
     assert row.keys() >= {"calls", "errors", "error_rate", "p50_ms", "p95_ms", "p99_ms", "max_ms", "last_called_at"}
 
 
-@statement("D-38", "An unknown X-Session-ID is 422.")
+@statement("An unknown X-Session-ID is 422.")
 def _(api: Api) -> None:
     body = {"server": "toolbox", "tool": "echo", "arguments": {"text": "x"}}
     assert api.post(f"{BASE}/tools/call", body, X_Session_ID="sess_nope").status_code == 422
 
 
-@statement("D-25", "A test key may call only read-only tools, and servers marked as sandbox.")
+@statement("A test key may call only read-only tools, and servers marked as sandbox.")
 def _(api: Api) -> None:
     key = api.api_key("*", environment="test")["plaintext_key"]
     assert api.call("toolbox", "echo", key=key, text="x").status_code == 200

@@ -1,4 +1,4 @@
-"""Webhooks and events: specification 2.4, 6.1, 6.2, and decisions D-80 to D-82."""
+"""Webhooks and events."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def create_endpoint(api: Api, url: str = "http://127.0.0.1:9/hook", **fields: ob
 
 
 statements_about_fields(
-    "spec 2.4", "A webhook endpoint", {"url": "string", "events": "array", "secret": "string", "workspace_id": "integer"}, create_endpoint
+    "A webhook endpoint", {"url": "string", "events": "array", "secret": "string", "workspace_id": "integer"}, create_endpoint
 )
 
 
@@ -86,38 +86,37 @@ def deliver(api: Api, **fields: object) -> tuple[dict[str, str], bytes, str]:
         return headers, body, endpoint["secret"]
 
 
-@statement("spec 6.2", "A delivery is signed with sha256 in X-Webhook-Signature.")
+@statement("A delivery is signed with sha256 in X-Webhook-Signature.")
 def _(api: Api) -> None:
     headers, body, secret = deliver(api)
     assert headers["x-webhook-signature"] == "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
 
 
-@statement("spec 6.2", "A receiver can verify the raw payload.")
+@statement("A receiver can verify the raw payload.")
 def _(api: Api) -> None:
     headers, body, secret = deliver(api)
     assert verify_webhook(body, headers, secret)
 
 
 statements_about_fields(
-    "D-81",
     "The body of a delivery",
     {"id": "string", "type": "string", "created_at": "time", "workspace_id": "integer", "data": "object"},
     lambda api: json.loads(deliver(api)[1]),
 )
 
 
-@statement("D-81", "Memories are sent without content, unless the endpoint includes it.")
+@statement("Memories are sent without content, unless the endpoint includes it.")
 def _(api: Api) -> None:
     assert b"Announce this." not in deliver(api)[1]
     assert b"Announce this." in deliver(api, include_content=True)[1]
 
 
-@statement("D-81", "A delivery has the three headers of Standard Webhooks.")
+@statement("A delivery has the three headers of Standard Webhooks.")
 def _(api: Api) -> None:
     assert deliver(api)[0].keys() >= {"webhook-id", "webhook-timestamp", "webhook-signature"}
 
 
-@statement("D-80", "A secret may be set; otherwise it is generated with the prefix whsec_ and shown once.")
+@statement("A secret may be set; otherwise it is generated with the prefix whsec_ and shown once.")
 def _(api: Api) -> None:
     assert create_endpoint(api, secret="a-secret-of-sixteen-or-more")["secret"] == "a-secret-of-sixteen-or-more"
     endpoint = create_endpoint(api)
@@ -125,12 +124,12 @@ def _(api: Api) -> None:
     assert endpoint["secret"] not in api.get(f"{HOOKS}/{endpoint['id']}").text
 
 
-@statement("D-80", "An unknown event is rejected.")
+@statement("An unknown event is rejected.")
 def _(api: Api) -> None:
     assert_error(api.post(HOOKS, {"url": "http://127.0.0.1:9/", "events": ["no.such"]}), 422)
 
 
-@statement("D-80", "Endpoints are listed, shown, changed and deleted.")
+@statement("Endpoints are listed, shown, changed and deleted.")
 def _(api: Api) -> None:
     endpoint = create_endpoint(api)
     path = f"{HOOKS}/{endpoint['id']}"
@@ -140,13 +139,13 @@ def _(api: Api) -> None:
     assert_error(api.get(path), 404)
 
 
-@statement("D-80", "A secret can be rotated.")
+@statement("A secret can be rotated.")
 def _(api: Api) -> None:
     endpoint = create_endpoint(api)
     assert api.post(f"{HOOKS}/{endpoint['id']}/rotate-secret").json()["secret"] != endpoint["secret"]
 
 
-@statement("D-80", "A test event is sent to the endpoint; its delivery is in the log, and can be sent again.")
+@statement("A test event is sent to the endpoint; its delivery is in the log, and can be sent again.")
 def _(api: Api) -> None:
     with run_receiver() as hook:
         endpoint = create_endpoint(api, hook.url)
@@ -169,7 +168,6 @@ def has_event(api: Api, name: str) -> None:
 
 
 statement_per_value(
-    "D-80",
     "The catalogue has {}.",
     [
         *("memory.stored", "memory.superseded", "memory.deleted", "memory.archived", "memory.reindexed", "tool.called", "tool.failed"),
@@ -188,12 +186,12 @@ statement_per_value(
 )
 
 
-@statement("spec 6.1", "A stored memory raises memory.stored.")
+@statement("A stored memory raises memory.stored.")
 def _(api: Api) -> None:
     assert json.loads(deliver(api)[1])["type"] == "memory.stored"
 
 
-@statement("spec 6.1", "A finished re-index raises memory.reindexed.")
+@statement("A finished re-index raises memory.reindexed.")
 def _(api: Api) -> None:
     with run_receiver() as hook:
         endpoint = create_endpoint(api, hook.url, events=["memory.reindexed"])
@@ -204,7 +202,7 @@ def _(api: Api) -> None:
         api.send("DELETE", f"{HOOKS}/{endpoint['id']}")
 
 
-@statement("D-82", "An address that is not allowed is rejected at the creation of the endpoint.")
+@statement("An address that is not allowed is rejected at the creation of the endpoint.")
 def _(api: Api) -> None:
     assert_error(api.post(HOOKS, {"url": "http://169.254.169.254/latest", "events": ["*"]}), 422)
     assert_error(api.post(HOOKS, {"url": "http://10.0.0.1/", "events": ["*"]}), 422)

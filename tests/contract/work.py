@@ -1,4 +1,4 @@
-"""Agent work: specification 1, 4.2, and decisions D-53, D-60 to D-65, D-92."""
+"""Agent work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ def task_of(plan: dict[str, Any], number: int = 0) -> dict[str, Any]:
 
 
 statements_about_fields(
-    "D-60",
     "A plan",
     {
         "id": "string",
@@ -38,13 +37,11 @@ statements_about_fields(
     lambda api: api.plan("One"),
 )
 statements_about_fields(
-    "D-60",
     "The progress of a plan",
     {"total": "integer", "completed": "integer", "percentage": "number"},
     lambda api: api.plan("One")["progress"],
 )
 statements_about_fields(
-    "D-60",
     "A phase",
     {
         "id": "string",
@@ -59,7 +56,6 @@ statements_about_fields(
     lambda api: api.get(f"/v1/plans/{api.plan('One')['slug']}/phases/1").json(),
 )
 statements_about_fields(
-    "D-60",
     "A task",
     {
         "id": "string",
@@ -81,14 +77,13 @@ def is_readable(api: Api, path: str) -> None:
 
 
 statement_per_value(
-    "spec 1",
     "Agents can read {} with agent keys that have the permissions.",
     ["/api/agent/plans", "/api/agent/tasks", "/api/agent/sessions", "/api/agent/templates"],
     is_readable,
 )
 
 
-@statement("D-60", "A plan can be a draft, active, paused, active again and completed.")
+@statement("A plan can be a draft, active, paused, active again and completed.")
 def _(api: Api) -> None:
     slug = api.post("/v1/plans", {"title": api.name("Plan")}).json()["slug"]
     assert api.get(f"/v1/plans/{slug}").json()["status"] == "draft"
@@ -97,7 +92,7 @@ def _(api: Api) -> None:
         assert (response.status_code, response.json()["status"]) == (200, status)
 
 
-@statement("D-60", "An archived plan is read-only, and restoring it sets its previous status.")
+@statement("An archived plan is read-only, and restoring it sets its previous status.")
 def _(api: Api) -> None:
     slug = api.plan("One")["slug"]
     assert api.post(f"/v1/plans/{slug}/archive", {"reason": "done"}).json()["status"] == "archived"
@@ -105,7 +100,7 @@ def _(api: Api) -> None:
     assert api.post(f"/v1/plans/{slug}/restore").json()["status"] == "active"
 
 
-@statement("D-60", "Completing a plan with open phases is 409 and names them.")
+@statement("Completing a plan with open phases is 409 and names them.")
 def _(api: Api) -> None:
     slug = api.plan("One")["slug"]
     assert "First" in api.send("PATCH", f"/v1/plans/{slug}/status", {"status": "completed"}).text
@@ -113,7 +108,7 @@ def _(api: Api) -> None:
     assert api.send("PATCH", f"/v1/plans/{slug}/status", {"status": "completed", "force": True}).status_code == 200
 
 
-@statement("D-60", "A task with an open dependency is blocked; starting it is 409 with the ids.")
+@statement("A task with an open dependency is blocked; starting it is 409 with the ids.")
 def _(api: Api) -> None:
     plan = api.plan("One", "Two")
     first, second = task_of(plan), task_of(plan, 1)
@@ -121,7 +116,7 @@ def _(api: Api) -> None:
     assert first["id"] in str(assert_error(api.post(f"/v1/tasks/{second['id']}/claim", {}), 409))
 
 
-@statement("D-60", "A cycle of dependencies is rejected when it is written.")
+@statement("A cycle of dependencies is rejected when it is written.")
 def _(api: Api) -> None:
     plan = api.plan("One", "Two")
     first, second = task_of(plan), task_of(plan, 1)
@@ -129,7 +124,7 @@ def _(api: Api) -> None:
     assert api.send("PATCH", f"/v1/tasks/{first['id']}", {"depends_on": [second["id"]]}).status_code in {409, 422}
 
 
-@statement("D-61", "A claim returns a token and a lease; a second claim is 409 task_claimed.")
+@statement("A claim returns a token and a lease; a second claim is 409 task_claimed.")
 def _(api: Api) -> None:
     task = task_of(api.plan("One"))
     claim = api.post(f"/v1/tasks/{task['id']}/claim", {})
@@ -155,10 +150,10 @@ def check_action(api: Api, name: str) -> None:
     assert response.status_code == 200, response.text
 
 
-statement_per_value("D-61", "{} needs the token of the claim.", ["heartbeat", "complete", "fail", "release"], check_action)
+statement_per_value("{} needs the token of the claim.", ["heartbeat", "complete", "fail", "release"], check_action)
 
 
-@statement("D-61", "claim-next returns the best ready task of a plan, and 204 with X-Reason if no task is ready.")
+@statement("claim-next returns the best ready task of a plan, and 204 with X-Reason if no task is ready.")
 def _(api: Api) -> None:
     slug = api.plan("One")["slug"]
     assert api.post("/v1/tasks/claim-next", {"plan": slug}).status_code == 200
@@ -166,7 +161,7 @@ def _(api: Api) -> None:
     assert (response.status_code, response.headers["X-Reason"]) == (204, "all_claimed")
 
 
-@statement("D-61", "claim-next in a session claims a task of the session's plan.")
+@statement("claim-next in a session claims a task of the session's plan.")
 def _(api: Api) -> None:
     api.plan("Of another plan")
     plan = api.plan("Mine")
@@ -177,7 +172,6 @@ def _(api: Api) -> None:
 
 
 statements_about_fields(
-    "D-62",
     "A session",
     {
         "id": "string",
@@ -195,13 +189,13 @@ statements_about_fields(
 )
 
 
-@statement("D-62", "A start returns the session, and boot with plan, phase, tasks, handoff, checkpoint and memories.")
+@statement("A start returns the session, and boot with plan, phase, tasks, handoff, checkpoint and memories.")
 def _(api: Api) -> None:
     boot = start_session(api, plan=api.plan("One")["slug"])["boot"]
     assert boot.keys() >= {"plan", "phase", "tasks", "handoff", "checkpoint", "memories"}
 
 
-@statement("D-62", "A second start of an agent on a plan is 409, unless with takeover.")
+@statement("A second start of an agent on a plan is 409, unless with takeover.")
 def _(api: Api) -> None:
     plan, agent = api.plan("One")["slug"], api.name("agent")
     start_session(api, plan=plan, agent_id=agent)
@@ -219,14 +213,13 @@ def append_event(api: Api, kind: str) -> None:
 
 
 statement_per_value(
-    "D-62",
     "A session accepts an event of type {}.",
     ["note", "action", "decision", "checkpoint", "question", "answer", "artifact", "error"],
     append_event,
 )
 
 
-@statement("D-62", "The events of a session are numbered without gaps.")
+@statement("The events of a session are numbered without gaps.")
 def _(api: Api) -> None:
     session_id = start_session(api)["session"]["id"]
     for _ in range(3):
@@ -235,7 +228,7 @@ def _(api: Api) -> None:
     assert sorted(numbers) == list(range(min(numbers), min(numbers) + len(numbers)))
 
 
-@statement("D-62", "A hand-off is offered to the next session on the plan.")
+@statement("A hand-off is offered to the next session on the plan.")
 def _(api: Api) -> None:
     plan = api.plan("One")["slug"]
     session_id = start_session(api, plan=plan)["session"]["id"]
@@ -244,14 +237,14 @@ def _(api: Api) -> None:
     assert "Half is done." in str(start_session(api, plan=plan)["boot"]["handoff"])
 
 
-@statement("D-62", "An ended session is completed, and further events are rejected.")
+@statement("An ended session is completed, and further events are rejected.")
 def _(api: Api) -> None:
     session_id = start_session(api)["session"]["id"]
     assert api.post(f"/v1/sessions/{session_id}/end", {}).json()["status"] == "completed"
     assert api.post(f"/v1/sessions/{session_id}/events", {"type": "note", "message": "x"}).status_code == 409
 
 
-@statement("D-53", "Memories of a session are archived when it completes, except the promoted ones.")
+@statement("Memories of a session are archived when it completes, except the promoted ones.")
 def _(api: Api) -> None:
     session_id = start_session(api)["session"]["id"]
     promoted, not_promoted = (
@@ -265,7 +258,7 @@ def _(api: Api) -> None:
 # Templates
 
 
-@statement("D-63", "Eight templates are included.")
+@statement("Eight templates are included.")
 def _(api: Api) -> None:
     assert sum(item["source"] != "workspace" for item in api.get("/v1/templates?per_page=100").json()["data"]) >= 8
 
@@ -277,7 +270,7 @@ TEMPLATE = {
 }
 
 
-@statement("D-63", "A plan is created from a template; inserted values are not parsed for placeholders.")
+@statement("A plan is created from a template; inserted values are not parsed for placeholders.")
 def _(api: Api) -> None:
     slug = api.post("/v1/templates", TEMPLATE | {"slug": api.name("greeting")}).json()["slug"]
     response = api.post(f"/v1/templates/{slug}/plans", {"variables": {"who": "{{ who }} Ann"}})
@@ -293,14 +286,13 @@ def rejects_variables(api: Api, variables: object) -> None:
 
 
 statement_per_value(
-    "D-63",
     "The variables {} are 422.",
     [{}, {"who": "Ann", "unknown": "x"}],
     rejects_variables,
 )
 
 
-@statement("D-63", "A template can be previewed, and each change is a version.")
+@statement("A template can be previewed, and each change is a version.")
 def _(api: Api) -> None:
     slug = api.post("/v1/templates", TEMPLATE | {"slug": api.name("greeting")}).json()["slug"]
     assert "Greet Ann" in api.post(f"/v1/templates/{slug}/preview", {"variables": {"who": "Ann"}}).text
@@ -308,14 +300,11 @@ def _(api: Api) -> None:
     assert len(api.get(f"/v1/templates/{slug}/versions").json()["data"]) == 2
 
 
-@statement("D-63", "PUT accepts the response of GET for a template.")
+@statement("PUT accepts the response of GET for a template.")
 def _(api: Api) -> None:
     slug = api.post("/v1/templates", TEMPLATE | {"slug": api.name("greeting")}).json()["slug"]
     response = api.send("PUT", f"/v1/templates/{slug}", api.get(f"/v1/templates/{slug}").json())
     assert response.status_code == 200, response.text
-
-
-# D-64, D-65
 
 
 def check_if_match(api: Api, case: tuple[str, str]) -> None:
@@ -335,7 +324,6 @@ def check_if_match(api: Api, case: tuple[str, str]) -> None:
 
 
 statement_per_value(
-    "D-64",
     "If-Match with another version is 412: {}.",
     [
         ("PATCH", "/v1/plans/{plan}"),
@@ -368,10 +356,7 @@ def has_both_prefixes(api: Api, route: str) -> None:
         assert response.status_code < 300 or (body and response.status_code == 422), (prefix, response.text)
 
 
-statement_per_value("D-65", "{} exists under /api/agent and under /v1.", ROUTES, has_both_prefixes)
-
-
-# D-92
+statement_per_value("{} exists under /api/agent and under /v1.", ROUTES, has_both_prefixes)
 
 
 def has_tool(api: Api, case: tuple[str, str]) -> None:
@@ -382,14 +367,13 @@ def has_tool(api: Api, case: tuple[str, str]) -> None:
 
 
 statement_per_value(
-    "D-92",
     "A built-in server has its tool: {}.",
     [("brain", name) for name in ("remember", "recall", "search", "forget", "feedback", "context")] + [("agents", "plan_create")],
     has_tool,
 )
 
 
-@statement("D-92", "A built-in tool outside of the key's scopes is not listed, and a call is rejected.")
+@statement("A built-in tool outside of the key's scopes is not listed, and a call is rejected.")
 def _(api: Api) -> None:
     key = api.api_key("mcp:read", "mcp:write", "brain:read")["plaintext_key"]
     names = {tool["name"] for tool in result_of(rpc(api, "/mcp/brain", "tools/list", key=key))["tools"]}

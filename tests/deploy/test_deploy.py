@@ -79,7 +79,7 @@ def _load(deployment: Deployment, secrets: Path, data_dir: Path) -> Settings:
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=lambda deployment: deployment.where)
 def test_every_variable_is_a_setting_with_a_valid_value(deployment: Deployment, secrets: Path, tmp_path: Path) -> None:
-    """Issue 20: the settings of each process are accepted, and the platform can be built from them, addresses of engines included."""
+    """The settings of each process are accepted, and the platform can be built from them, addresses of engines included."""
     settings = _load(deployment, secrets, tmp_path)
 
     settings.require_secret_key()
@@ -88,7 +88,7 @@ def test_every_variable_is_a_setting_with_a_valid_value(deployment: Deployment, 
 
 
 def test_there_is_something_to_check() -> None:
-    """Issue 20: the reading of the files above finds the processes."""
+    """The reading of the files above finds the processes."""
     assert {deployment.where for deployment in DEPLOYMENTS} >= {
         "compose.yaml rookery", "compose.distributed.yaml server", "compose.distributed.yaml worker",
         "rookery migrate", "rookery server", "rookery-worker worker", "rookery.service", "rookery-worker.service",
@@ -97,12 +97,12 @@ def test_there_is_something_to_check() -> None:
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=lambda deployment: deployment.where)
 def test_every_process_is_a_command(deployment: Deployment) -> None:
-    """Issue 20: `serve`, `worker` and `migrate` exist."""
+    """`serve`, `worker` and `migrate` exist."""
     assert deployment.words[0] in {command.name for command in COMMANDS}
 
 
 def test_each_compose_secret_is_created_once_and_is_valid(secrets: Path) -> None:
-    """Issue 20: secrets by file. A second run keeps them, because the key decrypts what is stored."""
+    """Secrets by file. A second run keeps them, because the key decrypts what is stored."""
     (document,) = read_yaml(DEPLOY / "compose.distributed.yaml")
     declared = cast("Mapping[str, Mapping[str, str]]", document["secrets"])
     before = {path.name: path.read_text(encoding="utf-8") for path in secrets.iterdir()}
@@ -117,7 +117,7 @@ def test_each_compose_secret_is_created_once_and_is_valid(secrets: Path) -> None
 
 
 def test_each_secret_file_of_kubernetes_is_in_the_command_of_the_guide() -> None:
-    """Issue 20: a reader who runs the guide's `kubectl create secret` has every file that the ConfigMap names."""
+    """A reader who runs the guide's `kubectl create secret` has every file that the ConfigMap names."""
     (config,) = find_objects("ConfigMap").values()
     named = {Path(value).name for value in cast("Mapping[str, str]", config["data"]).values() if value.startswith("/run/secrets/rookery/")}
     guide = (ROOT / "docs" / "how-to" / "deploy-on-kubernetes.md").read_text(encoding="utf-8")
@@ -126,7 +126,7 @@ def test_each_secret_file_of_kubernetes_is_in_the_command_of_the_guide() -> None
 
 
 def test_no_secret_is_in_a_file_of_the_repository() -> None:
-    """Issue 20: passwords are references, and there is no Secret object to apply by mistake."""
+    """Passwords are references, and there is no Secret object to apply by mistake."""
     assert not find_objects("Secret")
     for path in (*DEPLOY.glob("*.yaml"), *DEPLOY.glob("kubernetes/*.yaml")):
         for address in re.findall(r"\w+://[^\s\"']*@", path.read_text(encoding="utf-8")):
@@ -134,7 +134,7 @@ def test_no_secret_is_in_a_file_of_the_repository() -> None:
 
 
 def test_every_port_is_that_of_the_image() -> None:
-    """Issue 20: image, proxies, services and policies agree."""
+    """Image, proxies, services and policies agree."""
     port = image_variables()["ROOKERY_PORT"]
     (service,) = find_objects("Service").values()
     (policy,) = find_objects("NetworkPolicy").values()
@@ -155,7 +155,7 @@ def test_every_port_is_that_of_the_image() -> None:
 
 
 def test_the_network_policy_allows_each_engine() -> None:
-    """Issue 20: the ports of the engines' addresses are those that may be reached."""
+    """The ports of the engines' addresses are those that may be reached."""
     (config,) = find_objects("ConfigMap").values()
     (policy,) = find_objects("NetworkPolicy").values()
     addresses = [value for value in cast("Mapping[str, str]", config["data"]).values() if ".engines.svc:" in value]
@@ -170,7 +170,7 @@ _NAMESPACE = {"kubernetes.io/metadata.name": "engines"}
 
 
 def test_every_probe_and_health_check_asks_for_a_real_route(endpoints: list[RouteEndpoint]) -> None:
-    """Issue 20: probes are /healthz and /readyz as they are; the proxies hide a page that exists."""
+    """Probes are /healthz and /readyz as they are; the proxies hide a page that exists."""
     paths = {endpoint.path for endpoint in endpoints if endpoint.route.method == "GET"}
     probed = {path for thing in find_objects("Deployment").values() for path in _probe_paths(thing)}
     checked = re.findall(r"c\.request\('GET', '([^']*)'\)", (DEPLOY / "Dockerfile").read_text(encoding="utf-8"))
@@ -199,7 +199,7 @@ def _health_check() -> list[str]:
 
 
 def test_the_health_check_passes_beside_a_server_and_fails_without_one(tmp_path: Path) -> None:
-    """Issue 20: HEALTHCHECK of the image; Kubernetes' probes send the Host header that the server accepts."""
+    """HEALTHCHECK of the image; Kubernetes' probes send the Host header that the server accepts."""
     (container,) = pod_containers(find_objects("Deployment")["rookery"])
     (header,) = items(container, "readinessProbe", "httpGet", "httpHeaders")
     with run_server(tmp_path / "data") as server:
@@ -226,7 +226,7 @@ def _run_health_check(port: int | None) -> int:
 
 
 def test_proxies_leave_the_limits_to_the_server(endpoints: list[RouteEndpoint]) -> None:
-    """Issue 36: the limits of each proxy and of the ingress are above those of Rookery, which answers in JSON."""
+    """The limits of each proxy and of the ingress are above those of Rookery, which answers in JSON."""
     (ingress,) = find_objects("Ingress").values()
     annotations = cast("Mapping[str, str]", get(ingress, "metadata", "annotations"))
     prefix = "nginx.ingress.kubernetes.io/"
@@ -251,7 +251,7 @@ def test_proxies_leave_the_limits_to_the_server(endpoints: list[RouteEndpoint]) 
 
 
 def test_proxies_wait_for_the_longest_answer_and_close_idle_connections_first() -> None:
-    """Issue 20: a tool call takes 600 s; Rookery closes connections that are idle for 75 s."""
+    """A tool call takes 600 s; Rookery closes connections that are idle for 75 s."""
     (ingress,) = find_objects("Ingress").values()
     annotations = cast("Mapping[str, str]", get(ingress, "metadata", "annotations"))
     limits = [
@@ -277,7 +277,7 @@ def test_proxies_wait_for_the_longest_answer_and_close_idle_connections_first() 
 
 
 def test_proxies_replace_what_a_client_says_of_its_address() -> None:
-    """Issue 20: X-Forwarded-For as ROOKERY_TRUSTED_PROXIES expects it: set by the first proxy, not appended to a header of the client."""
+    """X-Forwarded-For as ROOKERY_TRUSTED_PROXIES expects it: set by the first proxy, not appended to a header of the client."""
     assert "proxy_set_header X-Forwarded-For $remote_addr;" in NGINX
     assert re.findall(r"^\s*trusted_proxies", CADDY, re.MULTILINE) == []
     assert "http-request set-header X-Forwarded-For %[src]" in HAPROXY
@@ -286,7 +286,7 @@ def test_proxies_replace_what_a_client_says_of_its_address() -> None:
 
 
 def test_every_image_has_a_version() -> None:
-    """Issue 20: pinned versions, so that the same files run the same programs tomorrow."""
+    """Pinned versions, so that the same files run the same programs tomorrow."""
     images = [str(service["image"]) for name in ("compose.yaml", "compose.distributed.yaml") for service in compose_services(name).values()]
     images += [str(container["image"]) for thing in find_objects("Deployment").values() for container in pod_containers(thing)]
 
@@ -295,7 +295,7 @@ def test_every_image_has_a_version() -> None:
 
 
 def test_every_service_of_compose_has_a_health_check_and_waits_for_healthy_ones() -> None:
-    """Issue 20: health checks; `depends_on` with `condition: service_healthy`."""
+    """Health checks; `depends_on` with `condition: service_healthy`."""
     services = compose_services("compose.distributed.yaml")
     for name, service in services.items():
         for other in cast("Mapping[str, Node]", service.get("depends_on") or {}).values():
@@ -307,7 +307,7 @@ def test_every_service_of_compose_has_a_health_check_and_waits_for_healthy_ones(
 
 
 def test_every_container_of_kubernetes_is_confined() -> None:
-    """Issue 20: securityContext: not root, a root that cannot be written, no capability; the namespace demands it of every pod."""
+    """securityContext: not root, a root that cannot be written, no capability; the namespace demands it of every pod."""
     (namespace,) = find_objects("Namespace").values()
     for thing in find_objects("Deployment").values():
         pod = get(thing, "spec", "template", "spec")
@@ -325,7 +325,7 @@ def test_every_container_of_kubernetes_is_confined() -> None:
 
 
 def test_selectors_select_the_pods_of_a_deployment() -> None:
-    """Issue 20: budgets, autoscalers, service and policy apply to pods that exist."""
+    """Budgets, autoscalers, service and policy apply to pods that exist."""
     deployments = find_objects("Deployment")
     labels = [cast("Mapping[str, str]", get(thing, "spec", "template", "metadata", "labels")) for thing in deployments.values()]
     selectors = [get(thing, "spec", "selector") for thing in find_objects("Service").values()]
@@ -341,7 +341,7 @@ def test_selectors_select_the_pods_of_a_deployment() -> None:
 
 
 def test_a_server_has_time_to_drain() -> None:
-    """Issue 20: proxies stop sending first, then requests in progress end, before anything is killed."""
+    """Proxies stop sending first, then requests in progress end, before anything is killed."""
     thing = find_objects("Deployment")["rookery"]
     (container,) = pod_containers(thing)
     pause = cast("int", get(container, "lifecycle", "preStop", "sleep", "seconds"))

@@ -1,4 +1,4 @@
-"""Issue 36: the settings of deploy/ for each proxy, used with the real program in front of a real server."""
+"""The settings of deploy/ for each proxy, used with the real program in front of a real server."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _run_proxied(proxy: str, server: Server, folder: Path, prefix: str = "") -> 
 
 
 def test_the_api_is_there_and_metrics_are_not(proxied: Proxied) -> None:
-    """Issue 20: TLS, transport security, and no metrics for the outside."""
+    """TLS, transport security, and no metrics for the outside."""
     ready = proxied.client.get("/readyz")
 
     assert (ready.status_code, ready.json()["status"]) == (200, "ok")
@@ -123,7 +123,7 @@ def test_the_api_is_there_and_metrics_are_not(proxied: Proxied) -> None:
 
 
 def test_what_a_client_claims_of_its_address_is_not_believed(proxied: Proxied) -> None:
-    """Issue 36: a client's own header counts neither alone nor beside the others."""
+    """A client's own header counts neither alone nor beside the others."""
     for header in ("X-Forwarded-For", "X-Real-IP", "Forwarded"):
         offset = len(proxied.server.log())
         value = f"for={CLAIMED}" if header == "Forwarded" else CLAIMED
@@ -132,7 +132,7 @@ def test_what_a_client_claims_of_its_address_is_not_believed(proxied: Proxied) -
 
 
 def test_an_event_of_a_session_arrives_at_once(proxied: Proxied) -> None:
-    """Issue 36: the stream is open while the event is read, so a proxy that collects would never pass it on."""
+    """The stream is open while the event is read, so a proxy that collects would never pass it on."""
     session = proxied.open_session()
     with proxied.client.stream("GET", f"/api/agent/sessions/{session}/stream") as stream:
         proxied.client.post(f"/api/agent/sessions/{session}/events", json={"type": "note", "message": "at once"})
@@ -140,7 +140,7 @@ def test_an_event_of_a_session_arrives_at_once(proxied: Proxied) -> None:
 
 
 def test_the_progress_of_a_tool_arrives_at_once(proxied: Proxied, tmp_path: Path) -> None:
-    """Issue 36: the tool ends only after its progress has been read."""
+    """The tool ends only after its progress has been read."""
     gate = tmp_path / "gate"
     arguments = {"gate": str(gate), "mark": str(tmp_path / "mark")}
     with proxied.client.stream("POST", CALL, json=_call("talker", "until", arguments), headers=EVENTS) as stream:
@@ -151,7 +151,7 @@ def test_the_progress_of_a_tool_arrives_at_once(proxied: Proxied, tmp_path: Path
 
 
 def test_the_stream_of_an_mcp_session_arrives_at_once(proxied: Proxied) -> None:
-    """Issue 36: GET /mcp."""
+    """GET /mcp."""
     with proxied.client.stream("GET", "/mcp", headers=EVENTS | _open_mcp_session(proxied)) as stream:
         assert next(line for line in stream.iter_lines() if line)
 
@@ -166,7 +166,7 @@ def _open_mcp_session(proxied: Proxied) -> dict[str, str]:
 
 
 def test_a_client_that_leaves_a_streamed_call_cancels_the_tool(proxied: Proxied, tmp_path: Path) -> None:
-    """Issue 36: with each proxy, also if it notices the client only when it writes."""
+    """With each proxy, also if it notices the client only when it writes."""
     arguments = {"gate": str(tmp_path / "gate"), "mark": str(tmp_path / "mark")}
     with proxied.client.stream("POST", CALL, json=_call("talker", "until", arguments), headers=EVENTS) as stream:
         assert any(line == "event: progress" for line in stream.iter_lines())
@@ -174,7 +174,7 @@ def test_a_client_that_leaves_a_streamed_call_cancels_the_tool(proxied: Proxied,
 
 
 def test_a_client_that_leaves_a_call_cancels_the_tool(proxied: Proxied, tmp_path: Path) -> None:
-    """Issue 36: without a stream, Apache has nothing to write by which it could notice."""
+    """Without a stream, Apache has nothing to write by which it could notice."""
     if not proxied.tells_of_clients:
         pytest.skip("Apache does not watch the client of a request that it waits for; the guide says so")
     mark = tmp_path / "mark"
@@ -186,7 +186,7 @@ def test_a_client_that_leaves_a_call_cancels_the_tool(proxied: Proxied, tmp_path
 
 
 def test_an_mcp_client_that_leaves_a_call_cancels_the_tool(proxied: Proxied, tmp_path: Path) -> None:
-    """Issue 36: with each proxy, because a long call over MCP becomes a stream. Earlier protocols do not take it as a cancellation."""
+    """With each proxy, because a long call over MCP becomes a stream. Earlier protocols do not take it as a cancellation."""
     mark = tmp_path / "mark"
     capabilities = dict[str, object]()
     meta = {"io.modelcontextprotocol/protocolVersion": LATER, "io.modelcontextprotocol/clientCapabilities": capabilities}
@@ -200,7 +200,7 @@ def test_an_mcp_client_that_leaves_a_call_cancels_the_tool(proxied: Proxied, tmp
 
 
 def test_a_client_that_leaves_a_stream_frees_its_place(proxied: Proxied) -> None:
-    """Issue 36: the stream of a session and that of MCP end in the server, which logs them then."""
+    """The stream of a session and that of MCP end in the server, which logs them then."""
     session = proxied.open_session()
     offset = len(proxied.server.log())
     path = f"/api/agent/sessions/{session}/stream"
@@ -210,7 +210,7 @@ def test_a_client_that_leaves_a_stream_frees_its_place(proxied: Proxied) -> None
 
 
 def test_a_resource_is_the_one_that_was_named(proxied: Proxied) -> None:
-    """Issue 36: %2F and // in a URI arrive as they were sent."""
+    """%2F and // in a URI arrive as they were sent."""
     for uri in ("wiki://memo/a//b", "wiki://memo/a%2Fb", "wiki://memo/a b?c#d"):
         own = uri.replace("wiki://memo/", "memo://")
         answer = proxied.client.get(f"/api/v1/mcp/resources/{quote(uri, safe='')}").json()
@@ -221,7 +221,7 @@ def test_a_resource_is_the_one_that_was_named(proxied: Proxied) -> None:
 
 @pytest.mark.parametrize("size", [11_000_000, 18_000_000, 100_000_000])
 def test_a_body_that_is_too_large_gets_the_error_of_the_api(proxied: Proxied, size: int) -> None:
-    """Issue 36: JSON, not a page of the proxy."""
+    """JSON, not a page of the proxy."""
     response = proxied.client.post("/v1/brain/remember/batch", content=b" " * size, headers={"Content-Type": "application/json"})
 
     assert response.status_code == 413, response.text
@@ -230,7 +230,7 @@ def test_a_body_that_is_too_large_gets_the_error_of_the_api(proxied: Proxied, si
 
 @pytest.mark.parametrize(("size", "status"), [(9_000, 200), (50_000, 200), (70_000, 431)])
 def test_a_long_header_reaches_the_server(proxied: Proxied, size: int, status: int) -> None:
-    """Issue 36: a token of 9 kB is accepted, and Rookery itself refuses a head of more than 64 KiB."""
+    """A token of 9 kB is accepted, and Rookery itself refuses a head of more than 64 KiB."""
     response = proxied.client.get("/v1/brain/tags", headers={"X-Long": "x" * size})
 
     assert response.status_code == status
@@ -238,7 +238,7 @@ def test_a_long_header_reaches_the_server(proxied: Proxied, size: int, status: i
 
 
 def test_an_idle_stream_outlives_the_time_limit_of_the_proxy(proxied: Proxied) -> None:
-    """Issue 36: comments come more often than the limit, which is shortened here."""
+    """Comments come more often than the limit, which is shortened here."""
     session = proxied.open_session()
     with proxied.client.stream("GET", f"/api/agent/sessions/{session}/stream") as stream:
         lines = stream.iter_lines()
@@ -259,7 +259,7 @@ def server_below_a_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 
 @pytest.mark.parametrize("proxy", PREPARE)
 def test_a_server_below_a_path_works(proxy: str, server_below_a_path: Server, tmp_path: Path) -> None:
-    """Issue 36: with the lines of the guide, which remove the path and leave the rest as it came."""
+    """With the lines of the guide, which remove the path and leave the rest as it came."""
     with _run_proxied(proxy, server_below_a_path, tmp_path, PREFIX) as proxied:
         document = proxied.client.get("/docs/openapi.json")
         assert document.status_code == 200, document.text
@@ -276,7 +276,7 @@ def test_a_server_below_a_path_works(proxy: str, server_below_a_path: Server, tm
 
 
 def test_the_guide_has_the_lines_for_a_path() -> None:
-    """Issue 36: what the test above uses is what readers find; each line that is replaced is in a file."""
+    """The test above uses the files that readers find; each line that is replaced is in a file."""
     guide = (ROOT / "docs" / "how-to" / "behind-a-proxy.md").read_text(encoding="utf-8")
     files = "".join(path.read_text(encoding="utf-8") for path in DEPLOY.iterdir() if path.is_file())
 

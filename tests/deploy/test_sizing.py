@@ -26,12 +26,12 @@ FIGURES = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
     ids=["costs", "memories", "agents"],
 )
 def test_the_tables_of_the_guide_are_those_of_the_command(table: str) -> None:
-    """Issue 20: a sizing guide with the arithmetic; a table that was edited by hand, or is older than a measurement, fails."""
+    """A sizing guide with the arithmetic; a table that was edited by hand, or is older than a measurement, fails."""
     assert table in GUIDE
 
 
 def test_the_command_takes_other_choices() -> None:
-    """Issue 20: a reader computes their own installation."""
+    """A reader computes their own installation."""
     command = [sys.executable, "-m", "benchmarks.sizing", "--memories", "5000000", "--agents", "50", "--recalls-per-hour", "600"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=HANG_S)
 
@@ -40,7 +40,7 @@ def test_the_command_takes_other_choices() -> None:
 
 
 def test_every_cost_has_a_measurement_that_can_be_repeated() -> None:
-    """Issue 20: each assumption is from a measurement, whose command exists and is published with its figure."""
+    """Each assumption is from a measurement, whose command exists and is published with its figure."""
     for cost in COSTS.values():
         module = re.fullmatch(r"python -m ([\w.]+).*", cost.command)
         assert module is not None
@@ -50,7 +50,7 @@ def test_every_cost_has_a_measurement_that_can_be_repeated() -> None:
 
 
 def test_storage_is_bytes_times_memories() -> None:
-    """Issue 20: the arithmetic to one billion memories, done here by hand."""
+    """The arithmetic to one billion memories, done here by hand."""
     storage = size_storage(10**9, Choices(copies=3))
     bytes_each = sum(COSTS[name].value for name in ("records", "vectors", "hnsw", "texts"))
 
@@ -62,7 +62,7 @@ def test_storage_is_bytes_times_memories() -> None:
 
 
 def test_load_is_requests_times_cpu() -> None:
-    """Issue 20: ten thousand agents; twice the recalls need twice the cores, and a fuller machine fewer."""
+    """Ten thousand agents; twice the recalls need twice the cores, and a fuller machine fewer."""
     load = size_load(10_000, Choices(recalls_per_hour=36, memories_per_hour=0, utilisation=0.5))
 
     assert load.recalls_per_s == 100

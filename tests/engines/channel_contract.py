@@ -1,5 +1,5 @@
 """
-The contract of notification channels, which every channel is tested against (issue 18).
+The contract of notification channels, which every channel is tested against.
 
 A test class inherits `NotificationChannelContract` and returns a `ChannelRig` from its fixture `rig`: the channel with its service, both on
 this host.
@@ -132,7 +132,7 @@ class NotificationChannelContract(EngineContract):
         return result.outcome, result.reason
 
     async def test_a_message_arrives_once_with_its_text(self, rig: ChannelRig) -> None:
-        """Issue 18: channels are real."""
+        """Channels are real."""
         result = await rig.channel.send(replace(MESSAGE, target=rig.target))
 
         assert (result.outcome, result.reason) == (SendOutcome.SENT, None)
@@ -160,7 +160,7 @@ class NotificationChannelContract(EngineContract):
         ],
     )
     async def test_each_fault_has_its_outcome(self, fault: ServiceFault, outcome: SendOutcome, rig: ChannelRig) -> None:
-        """Issue 18: try later, failed, gone and unknown are told apart."""
+        """Try later, failed, gone and unknown are told apart."""
         assert (await self.fail(rig, fault))[0] is outcome
 
     async def test_a_message_is_sent_after_a_fault(self, rig: ChannelRig) -> None:
@@ -176,14 +176,14 @@ class NotificationChannelContract(EngineContract):
 
     @needs(ServiceFault.CUT_BEFORE)
     async def test_a_cut_before_the_message_is_retried(self, rig: ChannelRig) -> None:
-        """Issue 18: it certainly was not accepted."""
+        """It certainly was not accepted."""
         outcome, _ = await self.fail(rig, ServiceFault.CUT_BEFORE)
 
         assert outcome is SendOutcome.RETRY
         assert not rig.received()
 
     async def test_a_service_that_is_down_is_retried(self, rig: ChannelRig) -> None:
-        """Issue 18: a refused connection is certainly no accepted message."""
+        """A refused connection is certainly no accepted message."""
         await rig.stop_service()
         result = await rig.channel.send(replace(MESSAGE, target=rig.target))
 
@@ -192,7 +192,7 @@ class NotificationChannelContract(EngineContract):
 
     @needs(FORBIDDEN_ADDRESS)
     async def test_a_forbidden_address_is_rejected(self, rig: ChannelRig) -> None:
-        """D-82: the guard checks each connection."""
+        """The guard checks each connection."""
         assert rig.forbidden_target is not None
         result = await rig.channel.send(replace(MESSAGE, target=rig.forbidden_target))
 
@@ -215,7 +215,7 @@ class NotificationChannelContract(EngineContract):
         await eventually(is_sent)
 
     async def test_it_may_be_closed_twice(self, rig: ChannelRig) -> None:
-        """House rules 6."""
+        """A second close does nothing."""
         await rig.channel.send(replace(MESSAGE, target=rig.target))
         await rig.channel.close()
         await rig.channel.close()

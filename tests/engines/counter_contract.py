@@ -1,5 +1,5 @@
 """
-The contract of `RateLimitCounter` as tests (D-27). The test class of an engine inherits `CounterContract`.
+The contract of `RateLimitCounter` as tests. The test class of an engine inherits `CounterContract`.
 
     class TestMyCounter(CounterContract):
         lacks = MyCounter.lacks
@@ -97,7 +97,7 @@ class CounterContract(EngineContract, ABC):
     def test_a_counter_equals_the_reference_model(
         self, tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, int, int]]
     ) -> None:
-        """Windows begin with their first request, counts stop at limit + 1, and clocks may step back (D-27)."""
+        """Windows begin with their first request, counts stop at limit + 1, and clocks may step back."""
 
         async def run() -> None:
             counter = self.open_engine(tmp_path_factory.mktemp("counter"))
@@ -118,7 +118,7 @@ class CounterContract(EngineContract, ABC):
         asyncio.run(run())
 
     async def test_a_rejected_request_does_not_extend_the_window(self, counter: RateLimitCounter) -> None:
-        """A client that keeps sending requests is admitted again when its window ends (D-27)."""
+        """A client that keeps sending requests is admitted again when its window ends."""
         for offset_us in range(5):
             await counter.spend("key", limit=2, window_us=WINDOW, now_us=START + offset_us)
 
@@ -126,7 +126,7 @@ class CounterContract(EngineContract, ABC):
         assert await counter.spend("key", limit=2, window_us=WINDOW, now_us=START + WINDOW) == WindowCount(1, START + WINDOW)
 
     async def test_a_lowered_limit_keeps_the_count(self, counter: RateLimitCounter) -> None:
-        """The count belongs to the window, not to the current limit (D-27)."""
+        """The count belongs to the window, not to the current limit."""
         for _ in range(5):
             await counter.spend("key", limit=10, window_us=WINDOW, now_us=START)
 
@@ -134,14 +134,14 @@ class CounterContract(EngineContract, ABC):
         assert await counter.spend("key", limit=10, window_us=WINDOW, now_us=START) == WindowCount(6, START)
 
     async def test_peek_counts_nothing(self, counter: RateLimitCounter) -> None:
-        """Reading the status uses no request (D-27)."""
+        """Reading the status uses no request."""
         for _ in range(3):
             assert await counter.peek("key", window_us=WINDOW, now_us=START) == WindowCount(0, START)
 
         assert await counter.spend("key", limit=1, window_us=WINDOW, now_us=START) == WindowCount(1, START)
 
     async def test_a_refund_gives_back_one_request_of_its_window(self, counter: RateLimitCounter) -> None:
-        """A rejected request does not keep the place of one that was given back. A refund of a past window changes nothing (issue 36)."""
+        """A rejected request does not keep the place of one that was given back. A refund of a past window changes nothing."""
         for _ in range(4):
             await counter.spend("key", limit=3, window_us=WINDOW, now_us=START)
         await counter.refund("key", limit=3, started_at_us=START)
@@ -154,7 +154,7 @@ class CounterContract(EngineContract, ABC):
 
     @needs(CounterFeature.SHARED_BY_PROCESSES)
     def test_exactly_the_limit_passes_in_three_processes(self, tmp_path: Path) -> None:
-        """With N processes on one counter store, exactly L of N × M requests pass (D-27)."""
+        """With N processes on one counter store, exactly L of N × M requests pass."""
         requests, limit = 500, 700
         arguments = [type(self).__module__, type(self).__qualname__, str(tmp_path), str(requests), str(limit), str(time.time_ns() // 1000)]
         command = [sys.executable, "-c", _PROCESS, *arguments]
@@ -167,7 +167,7 @@ class CounterContract(EngineContract, ABC):
 
     @needs(CounterFeature.OUTLIVES_PROCESS)
     async def test_counts_outlive_the_process(self, tmp_path: Path) -> None:
-        """A restart does not reset a window (D-27)."""
+        """A restart does not reset a window."""
         first = self.open_engine(tmp_path)
         now = time.time_ns() // 1000  # an engine may delete counts of past days when it opens
         await first.spend("key", limit=9, window_us=WINDOW, now_us=now)
@@ -178,7 +178,7 @@ class CounterContract(EngineContract, ABC):
         await second.close()
 
     async def test_a_closed_counter_opens_again(self, counter: RateLimitCounter) -> None:
-        """A counter may be closed twice (house rules 6)."""
+        """A counter may be closed twice."""
         await counter.spend("key", limit=9, window_us=WINDOW, now_us=START)
         await counter.close()
         await counter.close()

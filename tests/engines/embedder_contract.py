@@ -90,14 +90,14 @@ class EmbedderContract(EngineContract, ABC):
         return open_engine()
 
     async def test_an_engine_that_works_passes_its_check(self, embedder: EmbedderEngine) -> None:
-        """The server checks the dimension when it starts (D-54)."""
+        """The server checks the dimension when it starts."""
         await embedder.check()
         await embedder.warm()
 
         assert (embedder.is_starting, embedder.is_loaded) == (False, True)
 
     async def test_vectors_have_the_declared_dimension_and_unit_length(self, embedder: EmbedderEngine) -> None:
-        """`memory.models.Vector` requires both (D-54)."""
+        """`memory.models.Vector` requires both."""
         query_vector = await embedder.embed_query("Which database do we use?")
         passage_vectors = await embedder.embed_passages([Passage(context="", content=text) for text in TEXTS])
 
@@ -107,7 +107,7 @@ class EmbedderContract(EngineContract, ABC):
 
     @needs(MEANING)
     async def test_a_question_is_nearest_to_the_text_that_answers_it(self, embedder: EmbedderEngine) -> None:
-        """Texts are compared by meaning, not by words (spec 2.6)."""
+        """Texts are compared by meaning, not by words."""
         passages = await embedder.embed_passages([Passage(context="", content=text) for text in TEXTS])
 
         for question, expected in self.questions:
@@ -165,7 +165,7 @@ class EmbedderContract(EngineContract, ABC):
         ],
     )
     async def test_unusual_texts_have_vectors(self, embedder: EmbedderEngine, text: str) -> None:
-        """Every text that can be stored can be indexed (D-47)."""
+        """Every text that can be stored can be indexed."""
         try:
             query_vector = await embedder.embed_query(text)
             (vectors,) = await embedder.embed_passages([Passage(context=text, content=text)])
@@ -179,7 +179,7 @@ class EmbedderContract(EngineContract, ABC):
 
     @needs(MEANING)
     async def test_the_context_is_embedded_with_every_chunk(self, embedder: EmbedderEngine) -> None:
-        """The embedded text may have more than the content (D-55)."""
+        """The embedded text may have more than the content."""
         long_text = "The build was slow again today and nobody knew the reason for it. " * 60
         without_context, with_context = await embedder.embed_passages(
             [Passage(context="", content=long_text), Passage(context="topic: gardening, tomatoes", content=long_text)]

@@ -1,4 +1,4 @@
-"""The Apprise channel with its `json://` service and a receiver on this host (issue 18)."""
+"""The Apprise channel with its `json://` service and a receiver on this host."""
 
 from __future__ import annotations
 

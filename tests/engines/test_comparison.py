@@ -1,4 +1,4 @@
-"""Memories of a workspace compared with each other (D-52)."""
+"""Memories of a workspace compared with each other."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def merge_key(item: EmbeddedDocument) -> tuple[object, ...]:
 
 
 async def test_similar_memories_are_returned_most_similar_first(tmp_path: Path) -> None:
-    """Only similarities above the threshold count; memories without similar ones and unknown ids are left out (D-52)."""
+    """Only similarities above the threshold count; memories without similar ones and unknown ids are left out."""
     items = [make_embedded("a", EAST), make_embedded("b", NORTHEAST), make_embedded("c", EAST), make_embedded("d", vector(0, 0, 1))]
     async with open_engine(tmp_path) as index:
         await index.put(items)
@@ -85,7 +85,7 @@ async def test_similar_memories_are_returned_most_similar_first(tmp_path: Path) 
 
 
 async def test_excluded_memories_are_not_returned(tmp_path: Path) -> None:
-    """A run excludes the memories that it merged, so that others are returned (D-52)."""
+    """A run excludes the memories that it merged, so that others are returned."""
     items = [make_embedded(name, EAST) for name in "abc"]
     async with open_engine(tmp_path) as index:
         await index.put(items)
@@ -95,7 +95,7 @@ async def test_excluded_memories_are_not_returned(tmp_path: Path) -> None:
 
 
 async def test_only_current_vectors_are_compared(tmp_path: Path) -> None:
-    """Replaced and deleted vectors and those of another model are not compared (D-46, D-54)."""
+    """Replaced and deleted vectors and those of another model are not compared."""
     items = [make_embedded(name, EAST) for name in "abcde"]
     async with open_engine(tmp_path) as index, open_engine(tmp_path, model="other/1") as other:
         await other.put([items[0], items[4]])
@@ -141,7 +141,7 @@ def test_the_result_equals_the_comparison_of_every_pair(
     excluded_ids: set[str],
     is_small: bool,
 ) -> None:
-    """Only memories with an equal merge key are compared, and similarities at the threshold do not count (D-52)."""
+    """Only memories with an equal merge key are compared, and similarities at the threshold do not count."""
     threshold, limit = bounds
     expected = dict[str, list[str]]()
     for one in items:
@@ -168,7 +168,7 @@ def test_the_result_equals_the_comparison_of_every_pair(
 
 
 async def test_the_threshold_is_exact_to_the_last_bit(tmp_path: Path) -> None:
-    """Products of matrices and of vectors are rounded differently; the result must not depend on it (D-52)."""
+    """Products of matrices and of vectors are rounded differently; the result must not depend on it."""
     random_source = np.random.default_rng(3)
     rows = random_source.normal(size=(300, WIDTH)) * 0.3 + random_source.normal(size=WIDTH)
     unit = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype("<f4")
@@ -186,7 +186,7 @@ async def test_the_threshold_is_exact_to_the_last_bit(tmp_path: Path) -> None:
 
 
 async def test_the_most_similar_of_very_many_are_returned(tmp_path: Path) -> None:
-    """Pairs beyond the limit are dropped early, so that many equal notes need no more memory (D-52)."""
+    """Pairs beyond the limit are dropped early, so that many equal notes need no more memory."""
     angles = [number / 1000 for number in range(200)]
     items = [make_embedded(f"m{number:03}", vector(np.cos(angle), np.sin(angle))) for number, angle in enumerate(angles)]
     async with open_engine(tmp_path) as index:
@@ -197,7 +197,7 @@ async def test_the_most_similar_of_very_many_are_returned(tmp_path: Path) -> Non
 
 
 async def test_a_comparison_can_be_cancelled_and_leaves_no_files(tmp_path: Path) -> None:
-    """The temporary copy has no file name, so that a killed process leaves no file (issue)."""
+    """The temporary copy has no file name, so that a killed process leaves no file."""
     items = [make_embedded(f"m{number:03}", EAST) for number in range(300)]
     limits = ComparisonLimits(step_products=1, block_rows=1)
     async with open_engine(tmp_path) as index:

@@ -1,4 +1,4 @@
-"""The embedded engine of `RateLimitCounter`: the contract, and properties of its file (D-27)."""
+"""The embedded engine of `RateLimitCounter`: the contract, and properties of its file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TestTheEmbeddedCounter(CounterContract):
         return open_counter("embedded:", data_dir=folder)
 
     async def test_a_counter_without_its_folder_is_unavailable(self, tmp_path: Path) -> None:
-        """Every engine maps its own errors to the error of the port (house rules 6)."""
+        """Every engine maps its own errors to the error of the port."""
         counter = self.open_engine(tmp_path / "missing")
 
         with pytest.raises(EngineUnavailable):
@@ -36,7 +36,7 @@ class TestTheEmbeddedCounter(CounterContract):
         await counter.close()
 
     async def test_a_counter_with_a_damaged_file_recovers_when_it_is_deleted(self, tmp_path: Path) -> None:
-        """The counter is unavailable while the file is damaged (D-27)."""
+        """The counter is unavailable while the file is damaged."""
         (tmp_path / "counters.db").write_bytes(b"this is not a database" * 1000)
         counter = self.open_engine(tmp_path)
         with pytest.raises(EngineUnavailable):
@@ -49,7 +49,7 @@ class TestTheEmbeddedCounter(CounterContract):
     async def test_a_counter_locked_by_another_process_is_unavailable_until_it_is_released(
         self, tmp_path: Path, counter: RateLimitCounter
     ) -> None:
-        """A request waits a bounded time, and the count continues afterwards (D-27)."""
+        """A request waits a bounded time, and the count continues afterwards."""
         await counter.spend("key", limit=9, window_us=WINDOW, now_us=START)
         other = connect(tmp_path / "counters.db")
         other.execute("BEGIN IMMEDIATE")
@@ -62,7 +62,7 @@ class TestTheEmbeddedCounter(CounterContract):
 
 
 def test_an_unknown_url_is_rejected(tmp_path: Path) -> None:
-    """The error is one clear line without the password (D-02)."""
+    """The error is one clear line without the password."""
     with pytest.raises(WrongSettings) as error:
         open_counter("memcached://user:password@host", data_dir=tmp_path)
 

@@ -44,14 +44,14 @@ def model() -> TrainedModel:
 
 @pytest.mark.parametrize(("text", "score", "label"), [(LINCOLN, 0.3435, "human"), (AUSTEN, 0.3118, "human"), (MODEL_ESSAY, 0.9757, "ai")])
 def test_code_and_weights_belong_together(detector: LazyDetector, text: str, score: float, label: str) -> None:
-    """Issue 19: a change of the features without a new training changes these scores. They are equal on all platforms."""
+    """A change of the features without a new training changes these scores. They are equal on all platforms."""
     result = detector.detect(text)
     assert result.score == pytest.approx(score, abs=0.002)
     assert result.label == label
 
 
 def test_hashes_are_equal_on_all_platforms() -> None:
-    """Issue 19: buckets come from CRC-32 and integer arithmetic, never from `hash()`, which differs in each process."""
+    """Buckets come from CRC-32 and integer arithmetic, never from `hash()`, which differs in each process."""
     document = features.describe("It is a truth; it is.")
     window = features.describe_window(document, 0, len(document))
     assert window.part_buckets[:4].tolist() == [4373, 9766, 11881, 13072]
@@ -60,14 +60,14 @@ def test_hashes_are_equal_on_all_platforms() -> None:
 
 
 def test_the_model_is_small(model: TrainedModel) -> None:
-    """Issue 19: the package data is at most 2 MB; the weights are mapped, not read."""
+    """The package data is at most 2 MB; the weights are mapped, not read."""
     assert sum(path.stat().st_size for path in detection.MODEL_FOLDER.iterdir()) <= MAX_PACKAGE_BYTES
     assert not model.part_weights.flags.owndata
     assert not model.part_weights.flags.writeable
 
 
 def test_opening_loads_nothing() -> None:
-    """Issue 19: the server's start does not wait for the model; the first text loads it."""
+    """The server's start does not wait for the model; the first text loads it."""
     code = (
         "import sys; from rookery.engines import detection; detector = detection.open(); "
         "assert not detector.is_loaded; assert 'numpy' not in sys.modules; detector.detect('x'); assert detector.is_loaded"
@@ -76,7 +76,7 @@ def test_opening_loads_nothing() -> None:
 
 
 def test_threads_load_it_once() -> None:
-    """Issue 19: many threads may send the first text at the same time."""
+    """Many threads may send the first text at the same time."""
     barrier = threading.Barrier(8)
     loads = list[int]()
 
@@ -101,7 +101,7 @@ def test_threads_load_it_once() -> None:
 
 
 def test_weights_of_another_size_are_rejected(tmp_path: Path) -> None:
-    """Issue 19: weights of another version of the features raise an error and give no wrong score."""
+    """Weights of another version of the features raise an error and give no wrong score."""
     for path in detection.MODEL_FOLDER.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     np.save(tmp_path / WEIGHTS_FILE, np.zeros(5, dtype=np.int8))
@@ -122,7 +122,7 @@ def test_weights_of_another_size_are_rejected(tmp_path: Path) -> None:
     ],
 )
 def test_a_text_without_a_score_has_a_reason(detector: LazyDetector, text: str, reason: str) -> None:
-    """D-72: no score under 60 words; other languages, code, quotations and binary data are `uncertain`, with the reason."""
+    """No score under 60 words; other languages, code, quotations and binary data are `uncertain`, with the reason."""
     result = detector.detect(text)
     assert (result.score, result.label, result.reason, result.confidence) == (None, "uncertain", reason, 0.0)
     assert result.expected_false_positive_rate is None
@@ -130,7 +130,7 @@ def test_a_text_without_a_score_has_a_reason(detector: LazyDetector, text: str, 
 
 
 def test_a_short_text_is_never_called_ai(detector: LazyDetector) -> None:
-    """D-72: under 120 words the label is never above `uncertain`, whatever the score."""
+    """Under 120 words the label is never above `uncertain`, whatever the score."""
     words = MODEL_ESSAY.split()
     for length in range(MIN_SCORED_WORDS, MIN_VERDICT_WORDS - 2, 7):
         result = detector.detect(" ".join(words[:length]))
@@ -141,7 +141,7 @@ def test_a_short_text_is_never_called_ai(detector: LazyDetector) -> None:
 
 
 def test_confidence_falls_with_the_length(detector: LazyDetector) -> None:
-    """Issue 19: fewer words, less confidence."""
+    """Fewer words, less confidence."""
     words = (LINCOLN + " " + AUSTEN).split()
     confidences = [detector.detect(" ".join(words[:length])).confidence for length in (70, 150, 400)]
     assert confidences == sorted(confidences)
@@ -149,7 +149,7 @@ def test_confidence_falls_with_the_length(detector: LazyDetector) -> None:
 
 
 def test_an_unknown_kind_of_text_is_uncertain(detector: LazyDetector) -> None:
-    """Issue 19: a text unlike all of the training gets no verdict, and a lower confidence."""
+    """A text unlike all of the training gets no verdict, and a lower confidence."""
     strange = "Yes! No! We? You? Oh! " * 40
     result = detector.detect(strange)
     assert (result.label, result.reason) == ("uncertain", "far_from_training")
@@ -158,7 +158,7 @@ def test_an_unknown_kind_of_text_is_uncertain(detector: LazyDetector) -> None:
 
 
 def test_markup_does_not_change_the_score(detector: LazyDetector) -> None:
-    """Issue 19: Markdown, HTML and typographic quotes come from programs, not from authors."""
+    """Markdown, HTML and typographic quotes come from programs, not from authors."""
     plain = detector.detect(AUSTEN)
     for changed in (
         AUSTEN.replace("truth", "**truth**").replace("Bennet", "*Bennet*"),
@@ -172,7 +172,7 @@ def test_markup_does_not_change_the_score(detector: LazyDetector) -> None:
 
 
 def test_segments_cover_the_prose_in_order(detector: LazyDetector) -> None:
-    """Issue 19: windows for highlighting are in the text as it was given, in order, and miss no word."""
+    """Windows for highlighting are in the text as it was given, in order, and miss no word."""
     source = f"# Title\n\n{LINCOLN}\n\n```\ncode\n```\n**{AUSTEN}**\n"
     result = detector.detect(source)
     assert len(result.segments) >= 5
@@ -183,7 +183,7 @@ def test_segments_cover_the_prose_in_order(detector: LazyDetector) -> None:
 
 
 def test_signals_speak_for_both_sides_in_words_of_the_text(detector: LazyDetector) -> None:
-    """Issue 19: the signals that spoke for and against, strongest first."""
+    """The signals that spoke for and against, strongest first."""
     result = detector.detect(MODEL_ESSAY)
     assert {signal.direction for signal in result.signals} == {"ai", "human"}
     strengths = [abs(signal.value) for signal in result.signals]
@@ -193,7 +193,7 @@ def test_signals_speak_for_both_sides_in_words_of_the_text(detector: LazyDetecto
 
 
 def test_a_text_with_parts_of_both_kinds_is_mixed(detector: LazyDetector) -> None:
-    """D-72: a model's essay after human prose makes the text `mixed`, and its segments have the higher scores."""
+    """A model's essay after human prose makes the text `mixed`, and its segments have the higher scores."""
     result = detector.detect(f"{AUSTEN}\n\n{MODEL_ESSAY}")
     assert result.label == "mixed"
     middle = len(AUSTEN)
@@ -203,13 +203,13 @@ def test_a_text_with_parts_of_both_kinds_is_mixed(detector: LazyDetector) -> Non
 
 
 def test_many_texts_have_the_results_of_single_ones(detector: LazyDetector) -> None:
-    """D-72: a batch gives the same results in the same order."""
+    """A batch gives the same results in the same order."""
     texts = [LINCOLN, "", MODEL_ESSAY, AUSTEN]
     assert detector.detect_many(texts) == [detector.detect(text) for text in texts]
 
 
 def test_a_higher_score_has_fewer_false_positives(model: TrainedModel) -> None:
-    """Issue 19: a verdict carries the false-positive rate of its score, which falls as the score rises."""
+    """A verdict carries the false-positive rate of its score, which falls as the score rises."""
     for calibration in model.bands.values():
         scores = np.linspace(calibration.scores[0] - 1, calibration.scores[-1] + 1, 50).tolist()
         rates = [calibration.estimate_false_positives(score) for score in scores]
@@ -223,7 +223,7 @@ def test_a_higher_score_has_fewer_false_positives(model: TrainedModel) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=400))
 def test_any_text_is_accepted(text: str) -> None:
-    """Issue 19: nothing raises for any text, also not for lone surrogates and unassigned characters."""
+    """Nothing raises for any text, also not for lone surrogates and unassigned characters."""
     shipped = Detector(TrainedModel.load(detection.MODEL_FOLDER))
     for source in (text, f"{LINCOLN} {text} {LINCOLN}", text * 50, f"{LINCOLN} \ud800{text}"):
         check_rules(shipped.detect(source))
@@ -232,7 +232,7 @@ def test_any_text_is_accepted(text: str) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(WORDS), min_size=40, max_size=300))
 def test_results_keep_the_rules(words: list[str]) -> None:
-    """D-72: the rules of labels and scores hold for any English words."""
+    """The rules of labels and scores hold for any English words."""
     shipped = Detector(TrainedModel.load(detection.MODEL_FOLDER))
     check_rules(shipped.detect(" ".join(words)))
 
@@ -257,7 +257,7 @@ def check_rules(result: DetectionResult) -> None:
 
 
 def test_a_word_is_hashed_once(detector: LazyDetector) -> None:
-    """Issue 19: at least 500 texts a second. The features of a word are computed once and cached, which is most of the work."""
+    """At least 500 texts a second. The features of a word are computed once and cached, which is most of the work."""
     features.describe_piece.cache_clear()
     detector.detect(MODEL_ESSAY)
     misses = features.describe_piece.cache_info().misses
@@ -269,14 +269,14 @@ def test_a_word_is_hashed_once(detector: LazyDetector) -> None:
 
 
 def test_a_text_without_spaces_is_read_to_a_limit(detector: LazyDetector) -> None:
-    """Issue 19: a long line without spaces takes no more memory or time than a word."""
+    """A long line without spaces takes no more memory or time than a word."""
     result = detector.detect(f"{LINCOLN} {'a-b' * 400}")
     assert result.score == pytest.approx(detector.detect(f"{LINCOLN} {'a-b' * 100}").score)
 
 
 @pytest.mark.parametrize(("length", "target", "most"), [(1, 70, None), (70, 70, None), (500, 70, 3), (16_000, 150, None), (36, 70, 200)])
 def test_parts_are_even_and_cover_everything(length: int, target: int, most: int | None) -> None:
-    """Issue 19: windows cover the text without gaps or overlaps, and differ in length by at most one."""
+    """Windows cover the text without gaps or overlaps, and differ in length by at most one."""
     parts = split_evenly(length, target, most)
     assert [first for first, _ in parts] == [0, *[last for _, last in parts[:-1]]]
     assert parts[-1][1] == length

@@ -59,7 +59,7 @@ def run(*arguments: str | Path) -> str:
 
 
 def test_the_training_is_deterministic_and_its_model_is_usable(data: Path, tmp_path: Path) -> None:
-    """Issue 19: two runs write the same files, which the package loads, and the card has figures in place of every mark."""
+    """Two runs write the same files, which the package loads, and the card has figures in place of every mark."""
     for name in ("one", "two"):
         run("train", data, "--out", tmp_path / name, "--card", tmp_path / f"{name}.md")
     for path in (tmp_path / "one").iterdir():

@@ -1,4 +1,4 @@
-"""The cache of document frequencies: how long a count is used (issue 20)."""
+"""The cache of document frequencies: how long a count is used."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def test_special_tokens_in_a_text_are_plain_text(model: EmbeddingModel) -> None:
     context=st.text(alphabet="ab ,", max_size=400),
 )
 def test_chunks_cover_a_text_overlap_and_fit_the_window(model: EmbeddingModel, text: str, context: str) -> None:
-    """Chunks cover the whole text, overlap, and fit the model's window, also where normalisation changes lengths (D-55)."""
+    """Chunks cover the whole text, overlap, and fit the model's window, also where normalisation changes lengths."""
     chunks = model.split_passage(Passage(context=context, content=text))
 
     assert chunks[0].start == 0
@@ -305,7 +305,7 @@ def test_the_package_is_never_imported(model_dir: Path, model: EmbeddingModel) -
 
 @pytest.mark.usefixtures("model")
 async def test_recall_works_during_the_change_from_the_english_model(settings: Settings, model_dir: Path) -> None:
-    """Both models are built in, so no setting names the previous one. Each answers as long as its vectors are active (D-54)."""
+    """Both models are built in, so no setting names the previous one. Each answers as long as its vectors are active."""
     contents = ["heron on the roof", "heron by the boat", "swallow under the bridge"]
 
     async def recall(instance: Instance, question: str) -> tuple[str, bool]:

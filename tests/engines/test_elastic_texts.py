@@ -1,4 +1,4 @@
-"""The full-text index on real nodes of OpenSearch and Elasticsearch: the contract, and what happens if a server fails (issue 20)."""
+"""The full-text index on real nodes of OpenSearch and Elasticsearch: the contract, and what happens if a server fails."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _ElasticContract(TextContract):
         return ElasticTextIndex(parse_address(address), query_timeout_s=HANG_S)
 
     async def test_the_index_has_the_fields_of_the_specification(self, index: TextEngine, node: SearchNode, tmp_path: Path) -> None:
-        """Spec 2.6: names, keywords, a date, a content with English analysis. Other programs may search it."""
+        """Names, keywords, a date, a content with English analysis. Other programs may search it."""
         await fill(index, a="The herons were nesting.")
         assert await find_ids(index, any_of("nest")) == ["a"]
         async with httpx2.AsyncClient(base_url=node.url, timeout=HANG_S) as client:
@@ -107,7 +107,7 @@ class _ElasticContract(TextContract):
         assert await find_ids(index, limit=100, offset=10_040) == [f"m{number:05}" for number in range(10_040, total)]
 
     async def test_erased_words_are_in_no_file(self, index: TextEngine, node: SearchNode) -> None:
-        """`erase` removes the words of deleted documents from every file of the index (D-46)."""
+        """`erase` removes the words of deleted documents from every file of the index."""
         word = "zeppelin"
         await index.put([make_document("a", content=word), make_document("b")])
         assert await find_ids(index, any_of(word)) == ["a"]
@@ -245,7 +245,7 @@ async def _open(address: str, *, query_timeout_s: float = HANG_S) -> AsyncGenera
     ],
 )
 def test_an_invalid_address_is_rejected(address: str, tmp_path: Path) -> None:
-    """The error is one clear line without the password (D-02)."""
+    """The error is one clear line without the password."""
     with pytest.raises(WrongSettings, match="invalid address; use elasticsearch://") as error:
         texts.open(address, data_dir=tmp_path)
 
@@ -253,7 +253,7 @@ def test_an_invalid_address_is_rejected(address: str, tmp_path: Path) -> None:
 
 
 def test_an_address_selects_index_and_copies(tmp_path: Path) -> None:
-    """D-02: the index is rookery-memories by default; TLS is chosen by the scheme."""
+    """The index is rookery-memories by default; TLS is chosen by the scheme."""
     server = parse_address("opensearch+https://u:p%40ss@[::1]:9201?shards=3&replicas=2")
 
     assert (server.base_url, server.index, server.shards, server.replicas) == ("https://[::1]:9201", "rookery-memories", 3, 2)

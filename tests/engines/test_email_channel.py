@@ -1,4 +1,4 @@
-"""The e-mail channel against a real SMTP server on this host (issue 18, RFC 5321, RFC 8058)."""
+"""The e-mail channel against a real SMTP server on this host (RFC 5321, RFC 8058)."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class TestEmailChannel(NotificationChannelContract):
 
 @pytest.mark.parametrize(("tls", "scheme"), [("none", "smtp"), ("starttls", "smtp"), ("tls", "smtps")])
 async def test_each_kind_of_encryption_works(tls: str, scheme: str, tmp_path: Path) -> None:
-    """Issue 18: SMTP with STARTTLS, TLS and login."""
+    """SMTP with STARTTLS, TLS and login."""
     async with run_smtp_service(tmp_path, tls=tls) as service:  # pyright: ignore[reportArgumentType] - a literal of the parameters
         channel = open_channel(service, "&tls=none" if tls == "none" else "", scheme=scheme)
         await channel.check()
@@ -124,7 +124,7 @@ async def test_each_kind_of_encryption_works(tls: str, scheme: str, tmp_path: Pa
 
 
 async def test_a_wrong_login_blocks_all_mails(tmp_path: Path) -> None:
-    """Issue 18: a refused login stops the campaign, and is found by the check; the password is in no message."""
+    """A refused login stops the campaign, and is found by the check; the password is in no message."""
     async with run_smtp_service(tmp_path) as service:
         channel = open_channel(service, login=f"{quote(USER)}:wrong-secret@")
         result = await channel.send(replace(MESSAGE, target=RECIPIENT))
@@ -181,7 +181,7 @@ async def test_a_certificate_of_another_authority_blocks_all_mails(tls: str, tmp
     ],
 )
 async def test_each_refusal_has_its_outcome(command: str, reply: str, outcome: SendOutcome, rig: EmailRig) -> None:
-    """Issue 18: SMTP codes are told apart, and the next mail uses the same connection if the server allows it."""
+    """SMTP codes are told apart, and the next mail uses the same connection if the server allows it."""
     rig.service.reply(command, reply)  # pyright: ignore[reportArgumentType] - a literal of the parameters
     result = await rig.channel.send(replace(MESSAGE, target=RECIPIENT))
     following = await rig.channel.send(replace(MESSAGE, target=RECIPIENT))
@@ -216,7 +216,7 @@ async def test_each_refusal_has_its_outcome(command: str, reply: str, outcome: S
     ],
 )
 async def test_a_refused_recipient_is_not_a_refused_sender(reply: str, outcome: SendOutcome, rig: EmailRig, *, concerns_host: bool) -> None:
-    """Issue 35: a quota of the sender is no fault of the recipient, and the words tell an unknown mailbox from a policy."""
+    """A quota of the sender is no fault of the recipient, and the words tell an unknown mailbox from a policy."""
     rig.service.reply("RCPT", reply)
     result = await rig.channel.send(replace(MESSAGE, target=RECIPIENT))
 
@@ -224,7 +224,7 @@ async def test_a_refused_recipient_is_not_a_refused_sender(reply: str, outcome: 
 
 
 async def test_a_server_that_allows_fewer_connections_costs_no_mail(tmp_path: Path) -> None:
-    """Issue 35: over the limit of connections of a client, Exim answers 421. The mails wait for the connections that are open."""
+    """Over the limit of connections of a client, Exim answers 421. The mails wait for the connections that are open."""
     async with run_smtp_service(tmp_path) as service:
         service.max_connections = 2
         channel = open_channel(service, "&connections=6")
@@ -239,7 +239,7 @@ async def test_a_server_that_allows_fewer_connections_costs_no_mail(tmp_path: Pa
 
 
 async def test_a_server_that_refuses_each_connection_is_busy(tmp_path: Path) -> None:
-    """Issue 35: without an open connection, the whole server is to wait."""
+    """Without an open connection, the whole server is to wait."""
     async with run_smtp_service(tmp_path) as service:
         service.max_connections = 0
         channel = open_channel(service)
@@ -251,7 +251,7 @@ async def test_a_server_that_refuses_each_connection_is_busy(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("end", ["cut", "421 4.7.0 Too many errors"])
 async def test_a_refusal_holds_if_the_server_ends_the_session_after_it(end: str, rig: EmailRig) -> None:
-    """Issue 18: a server that closes the connection after an unknown address has refused it, so the mail is not tried again."""
+    """A server that closes the connection after an unknown address has refused it, so the mail is not tried again."""
     await rig.channel.send(replace(MESSAGE, target=RECIPIENT))
     rig.service.reply("RCPT", "550 5.1.1 No such user")
     rig.service.reply("RSET", end)
@@ -264,7 +264,7 @@ async def test_a_refusal_holds_if_the_server_ends_the_session_after_it(end: str,
 
 
 async def test_a_sender_that_is_refused_is_found_by_the_check(rig: EmailRig) -> None:
-    """Issue 18: `doctor` checks the server before a campaign does."""
+    """`doctor` checks the server before a campaign does."""
     rig.service.reply("MAIL", "553 5.7.1 Not allowed")
 
     with pytest.raises(ChannelNotReady, match="refuses the sender"):
@@ -272,7 +272,7 @@ async def test_a_sender_that_is_refused_is_found_by_the_check(rig: EmailRig) -> 
 
 
 async def test_connections_are_reused_up_to_their_limits(tmp_path: Path) -> None:
-    """Issue 18: connections and mails per connection are settings."""
+    """Connections and mails per connection are settings."""
     async with run_smtp_service(tmp_path) as service:
         channel = open_channel(service, "&connections=2&mails_per_connection=5")
         results = await asyncio.gather(*(channel.send(replace(MESSAGE, target=RECIPIENT)) for _ in range(20)))
@@ -316,7 +316,7 @@ async def test_idle_connections_are_closed(tmp_path: Path) -> None:
 
 
 async def test_the_rate_is_a_limit(tmp_path: Path) -> None:
-    """Issue 18: the rate is a setting of the SMTP address."""
+    """The rate is a setting of the SMTP address."""
     async with run_smtp_service(tmp_path) as service:
         channel = open_channel(service, "&rate=20")
         with Stopwatch() as watch:
@@ -348,7 +348,7 @@ async def test_a_server_of_another_protocol_ends_in_time(junk: bytes) -> None:
 
 
 async def test_a_large_mail_that_is_cut_in_the_middle_is_retried() -> None:
-    """Issue 18: a connection lost before the end of DATA brought no mail. Its size is beyond all buffers."""
+    """A connection lost before the end of DATA brought no mail. Its size is beyond all buffers."""
     cut = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -373,7 +373,7 @@ class TestSettings:
     """The channel as the platform opens it."""
 
     async def test_without_a_server_all_mails_are_blocked(self) -> None:
-        """Issue 18: a campaign stops with what to set, and marks no subscriber invalid."""
+        """A campaign stops with what to set, and marks no subscriber invalid."""
         channel = open_engines(Settings())[ChannelType.EMAIL]
 
         assert (await channel.send(replace(MESSAGE, target=RECIPIENT))).outcome is SendOutcome.BLOCKED
@@ -390,7 +390,7 @@ class TestSettings:
         ],
     )
     def test_invalid_settings_refuse_to_start(self, smtp: str, dkim_key: str | None, message: str) -> None:
-        """Issue 18: checked at the start, not with the first mail."""
+        """Checked at the start, not with the first mail."""
         with pytest.raises(WrongSettings, match=message):
             open_engines(Settings(smtp=Secret(smtp), dkim_key=None if dkim_key is None else Secret(dkim_key)))
 

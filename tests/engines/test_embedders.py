@@ -133,7 +133,7 @@ async def test_a_query_does_not_wait_for_a_long_batch_of_passages(embedder: Embe
 
 @given(text=st.text(alphabet=st.sampled_from("ab é.,\n長🦜"), max_size=4000), context=st.text(alphabet="ab ,", max_size=400))
 def test_chunks_cover_a_text_overlap_and_fit_the_window(model: EmbeddingModel, text: str, context: str) -> None:
-    """Chunks cover the whole text, overlap, and fit the model's window (D-55)."""
+    """Chunks cover the whole text, overlap, and fit the model's window."""
     chunks_of_text = model.split_passage(Passage(context=context, content=text))
 
     assert chunks_of_text[0].start == 0
@@ -148,7 +148,7 @@ def test_chunks_cover_a_text_overlap_and_fit_the_window(model: EmbeddingModel, t
 
 @given(words=st.lists(st.integers(min_value=1, max_value=30), max_size=300), size=st.integers(min_value=50, max_value=254))
 def test_a_text_is_split_between_words_into_overlapping_parts(words: list[int], size: int) -> None:
-    """The split uses only the offsets of the tokens (D-55)."""
+    """The split uses only the offsets of the tokens."""
     overlap = 10
     # Words of one-letter tokens, separated by one space.
     ends = np.cumsum([length + 1 for length in words])
@@ -267,7 +267,7 @@ def test_a_truncated_graph_is_written_again(tmp_path: Path, share: float) -> Non
 
 @pytest.mark.parametrize("damage", ["flipped", "no digest"])
 def test_a_graph_without_a_matching_digest_is_written_again(tmp_path: Path, damage: str) -> None:
-    """A graph with a flipped weight still opens and embeds wrongly; only the digest shows it (issue 14)."""
+    """A graph with a flipped weight still opens and embeds wrongly; only the digest shows it."""
     expected = models.load_model(tmp_path, "int8").embed_query("whole")
     (file,) = (tmp_path / "models").glob("*.onnx")
     content = file.read_bytes()
@@ -285,7 +285,7 @@ def test_a_graph_without_a_matching_digest_is_written_again(tmp_path: Path, dama
 
 @pytest.mark.parametrize("damage", ["none", "truncated graph", "flipped graph", "flipped tokenizer"])
 def test_a_damaged_file_of_a_wheel_is_reported_with_a_remedy(tmp_path: Path, damage: str) -> None:
-    """The load compares the model of a wheel with the digests of `provenance.json` (issue 14)."""
+    """The load compares the model of a wheel with the digests of `provenance.json`."""
     expected = models.load_model(tmp_path, "int8").embed_query("whole")
     (written_graph,) = (tmp_path / "models").glob("*.onnx")
     folder = tmp_path / "bundled"
@@ -343,7 +343,7 @@ def test_files_of_earlier_versions_and_killed_processes_are_removed(tmp_path: Pa
 
 
 def test_a_changed_package_has_its_graph_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Vectors of other weights must not be mixed with the current ones (D-54)."""
+    """Vectors of other weights must not be mixed with the current ones."""
     original = models.load_model(tmp_path, "int8")
     package = tmp_path / "changed" / model_files.PACKAGE / "model"
     package.mkdir(parents=True)
@@ -364,7 +364,7 @@ def test_a_changed_package_has_its_graph_written(tmp_path: Path, monkeypatch: py
 
 
 def test_an_unknown_url_is_rejected_with_the_known_ones(tmp_path: Path) -> None:
-    """Wrong settings are reported in one clear line (D-02)."""
+    """Wrong settings are reported in one clear line."""
     with pytest.raises(
         WrongSettings, match=r"'carrier-pigeon'.* embedded:, embedded:f32, embedded:e5-small, embedded:/FOLDER, openai.*, ollama"
     ):
@@ -372,7 +372,7 @@ def test_an_unknown_url_is_rejected_with_the_known_ones(tmp_path: Path) -> None:
 
 
 async def test_a_missing_package_is_reported_and_the_load_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failing engine is a 503 (spec 5)."""
+    """A failing engine is a 503."""
     monkeypatch.setattr(model_files, "PACKAGE", "no_such_package_here")
     engine = embedders.open("embedded:", data_dir=tmp_path)
     try:
@@ -390,7 +390,7 @@ async def test_a_missing_package_is_reported_and_the_load_is_retried(tmp_path: P
 
 
 async def test_a_missing_library_is_reported() -> None:
-    """Libraries of vendors are optional (house rules 5.5)."""
+    """Libraries of vendors are optional."""
 
     def load() -> EmbeddingModel:
         raise ModuleNotFoundError("No module named 'onnxruntime'")
@@ -405,7 +405,7 @@ async def test_a_missing_library_is_reported() -> None:
 
 
 async def test_an_unwritable_data_folder_is_reported(tmp_path: Path) -> None:
-    """A failing engine is a 503 (spec 5)."""
+    """A failing engine is a 503."""
     (tmp_path / "models").write_text("a file where a folder should be")
     engine = embedders.open("embedded:", data_dir=tmp_path)
     try:
@@ -416,7 +416,7 @@ async def test_an_unwritable_data_folder_is_reported(tmp_path: Path) -> None:
 
 
 async def test_opening_loads_nothing(tmp_path: Path) -> None:
-    """A start takes at most two seconds and does not load the model (D-02)."""
+    """A start takes at most two seconds and does not load the model."""
     engine = embedders.open("embedded:", data_dir=tmp_path)
     await engine.close()
     assert list(tmp_path.iterdir()) == []
@@ -435,7 +435,7 @@ class _CountingModel:
 
 
 def test_embedders_of_the_same_files_share_one_loaded_model(tmp_path: Path, model_folder: Path) -> None:
-    """Issue 16, part 7: a process loads a model once; a copy of its files is another model."""
+    """A process loads a model once; a copy of its files is another model."""
     (tmp_path / "linked").mkdir()
     lend_model(model_folder, tmp_path / "linked")
     shutil.copytree(model_folder, tmp_path / "copied")

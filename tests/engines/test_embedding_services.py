@@ -102,7 +102,7 @@ class TestAnEmbeddingService(EmbedderContract):
 
 
 async def test_vectors_are_in_the_order_of_the_texts_and_of_unit_length(open_embedder: OpenEmbedder) -> None:
-    """OpenAI returns vectors in any order, each with its index (D-54)."""
+    """OpenAI returns vectors in any order, each with its index."""
     embedder = open_embedder()
     texts = [f"{HERON} {number}" for number in range(150)]
     vectors_of_texts = await embedder.embed_passages(make_passages(*texts))
@@ -114,7 +114,7 @@ async def test_vectors_are_in_the_order_of_the_texts_and_of_unit_length(open_emb
 
 
 async def test_vectors_of_a_smaller_dimension_are_padded_with_zeros(open_embedder: OpenEmbedder) -> None:
-    """The default dimension is 768; padding does not change cosines (D-54)."""
+    """The default dimension is 768; padding does not change cosines."""
     embedder = open_embedder(width=768)
     await embedder.check()
     vector = numbers(await embedder.embed_query(HERON))
@@ -124,7 +124,7 @@ async def test_vectors_of_a_smaller_dimension_are_padded_with_zeros(open_embedde
 
 
 async def test_a_model_of_a_larger_dimension_is_rejected_with_the_setting(open_embedder: OpenEmbedder) -> None:
-    """A larger dimension must be configured (D-54)."""
+    """A larger dimension must be configured."""
     embedder = open_embedder(width=16)
 
     with pytest.raises(WrongSettings, match="ROOKERY_VECTOR_DIMENSION=32"):
@@ -193,7 +193,7 @@ async def test_concurrent_equal_queries_are_sent_once(open_embedder: OpenEmbedde
 async def test_a_long_text_is_split_into_overlapping_chunks_with_the_context(
     open_embedder: OpenEmbedder, service: EmbeddingService
 ) -> None:
-    """The whole text is embedded in chunks that fit the model's window (D-55)."""
+    """The whole text is embedded in chunks that fit the model's window."""
     words = [f"word{number}" for number in range(2000)]
     (vectors,) = await open_embedder().embed_passages([Passage(context="birds, boats", content=" ".join(words))])
     contents = [text.removeprefix("birds, boats\n") for text in service.texts]
@@ -206,7 +206,7 @@ async def test_a_long_text_is_split_into_overlapping_chunks_with_the_context(
 
 
 async def test_prefixes_are_added_to_queries_and_chunks(open_embedder: OpenEmbedder, service: EmbeddingService) -> None:
-    """Another passage prefix gives other vectors, so it counts as another model (D-54)."""
+    """Another passage prefix gives other vectors, so it counts as another model."""
     embedder = open_embedder("?query_prefix=search_query:%20&passage_prefix=search_document:%20")
     await embedder.embed_query("heron")
     await embedder.embed_passages(make_passages("heron"))
@@ -247,7 +247,7 @@ async def test_temporary_failures_are_retried(open_embedder: OpenEmbedder, servi
 
 @pytest.mark.parametrize("name", ["Retry-After", "llm_provider-retry-after"])
 async def test_a_long_retry_after_is_passed_to_the_caller(open_embedder: OpenEmbedder, service: EmbeddingService, name: str) -> None:
-    """The jobs of this kind pause for that time (D-51)."""
+    """The jobs of this kind pause for that time."""
     service.permanent_fault = Fault(status=429, headers={name: "120"})
     embedder = open_embedder()
     for call in (embedder.embed_query(HERON), embedder.embed_passages(make_passages(HERON))):
@@ -259,7 +259,7 @@ async def test_a_long_retry_after_is_passed_to_the_caller(open_embedder: OpenEmb
 
 
 async def test_a_failing_service_is_unavailable_after_some_attempts(open_embedder: OpenEmbedder, service: EmbeddingService) -> None:
-    """The number of attempts is bounded (spec 5)."""
+    """The number of attempts is bounded."""
     service.permanent_fault = Fault(status=503, headers={"Retry-After": "0"})
     with pytest.raises(EngineUnavailable, match="status 503"):
         await open_embedder().embed_query(HERON)
@@ -322,7 +322,7 @@ async def test_a_rejected_text_is_not_mistaken_for_a_failing_service(
 
 
 async def test_rejected_texts_of_a_large_batch_are_found_without_a_wait(open_embedder: OpenEmbedder, service: EmbeddingService) -> None:
-    """Once the probe text has a vector, halves are tried at once: waits between attempts would add up to a minute (issue 34)."""
+    """Once the probe text has a vector, halves are tried at once: waits between attempts would add up to a minute."""
     service.poison = {"arsenic": 500}
     texts = [f"Note {number} about sheds." if number not in {7, 30} else "arsenic" for number in range(32)]
     with Stopwatch() as watch, pytest.raises(NotEmbeddable) as error:
@@ -334,7 +334,7 @@ async def test_rejected_texts_of_a_large_batch_are_found_without_a_wait(open_emb
 
 
 async def test_a_text_too_long_for_the_model_is_split_again(open_embedder: OpenEmbedder, service: EmbeddingService) -> None:
-    """The whole text is embedded, whatever the model's window is (D-55)."""
+    """The whole text is embedded, whatever the model's window is."""
     service.limit = 200
     text = " ".join(f"word{number}" for number in range(80))
     (vectors, short) = await open_embedder().embed_passages(make_passages(text, HERON))
@@ -379,7 +379,7 @@ async def test_a_service_that_rejects_every_text_is_unavailable(open_embedder: O
 async def test_a_service_without_valid_vectors_is_unavailable(
     open_embedder: OpenEmbedder, service: EmbeddingService, kind: Kind, number: bytes
 ) -> None:
-    """A broken model responds 200 with zeros or null; this must not mark memories as `failed` (issue 5)."""
+    """A broken model responds 200 with zeros or null; this must not mark memories as `failed`."""
     service.permanent_fault = Fault(body=_make_body(kind, number))
     embedder = open_embedder()
     for call in (embedder.embed_query(HERON), embedder.embed_passages(make_passages(HERON)), embedder.warm()):
@@ -397,7 +397,7 @@ async def test_a_missing_model_is_named_in_the_error(service: EmbeddingService, 
 
 @pytest.mark.parametrize("served", ["words", "/data/words"])
 async def test_the_model_of_the_address_is_compared_with_the_served_one(service: EmbeddingService, tmp_path: Path, served: str) -> None:
-    """A server of Text Embeddings Inference has one model, and vectors of two models may not be mixed (D-54). It may be in a folder."""
+    """A server of Text Embeddings Inference has one model, and vectors of two models may not be mixed. It may be in a folder."""
     engine = embedders.open(service.tei_url().replace("/words", "/org/words"), data_dir=tmp_path, dimension=32)
     service.name = served
     await engine.check()
@@ -431,7 +431,7 @@ async def test_a_wrong_key_is_reported_without_the_key(
 
 
 async def test_the_certificate_is_verified_unless_it_is_turned_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """verify_ssl is true by default; SSL_CERT_FILE can add an own authority (spec 8)."""
+    """verify_ssl is true by default; SSL_CERT_FILE can add an own authority."""
     with run_embedding_service(EmbeddingService(certificate=write_certificate(tmp_path / "both.pem"), key=KEY)) as service:
         url = service.openai_url().replace("openai:", "openai+https:")
 
@@ -489,7 +489,7 @@ async def test_readiness_sends_no_request_right_after_a_response(open_embedder: 
     ],
 )
 def test_an_invalid_url_is_rejected_without_its_key(tmp_path: Path, url: str, message: str) -> None:
-    """The error is one clear line without a secret (D-02)."""
+    """The error is one clear line without a secret."""
     with pytest.raises(WrongSettings, match=message) as error:
         embedders.open(url, data_dir=tmp_path)
 
@@ -516,7 +516,7 @@ def test_an_invalid_url_is_rejected_without_its_key(tmp_path: Path, url: str, me
     ],
 )
 def test_a_url_gives_an_endpoint_and_a_model(url: str, endpoint: str, model: str) -> None:
-    """See docs/how-to/embedders.md; the default dimension is 768 (spec 8)."""
+    """See docs/how-to/embedders.md; the default dimension is 768."""
     address = embedders.parse_url(url, dimension=768, setting="ROOKERY_EMBEDDER")
 
     assert (address.endpoint, address.model_name, address.stored_dimension) == (endpoint, model, 768)
@@ -525,7 +525,7 @@ def test_a_url_gives_an_endpoint_and_a_model(url: str, endpoint: str, model: str
 
 
 def test_the_same_model_on_another_host_is_the_same_model() -> None:
-    """Another host or key makes no memory stale; another dimension or protocol does (D-54)."""
+    """Another host or key makes no memory stale; another dimension or protocol does."""
     urls = [
         "openai://a/v1?model=m",
         "openai+https://:k@b.example.com/v1?model=m",
@@ -562,7 +562,7 @@ def test_only_the_built_in_model_has_a_known_scale_at_services(url: str, scale: 
 
 
 def test_the_embedder_of_stored_vectors_is_found_by_their_model(tmp_path: Path) -> None:
-    """It has the dimension of its vectors, whatever the setting is now (D-54)."""
+    """It has the dimension of its vectors, whatever the setting is now."""
     original = embedders.open("ollama://a/m", data_dir=tmp_path, dimension=1024)
     by_setting = embedders.open_for_model(original.model, 1024, urls=("ollama://elsewhere/m",), data_dir=tmp_path)
     built_in = embedders.open_for_model("all-MiniLM-L6-v2/f32-1", 384, urls=(None,), data_dir=tmp_path)
@@ -574,14 +574,14 @@ def test_the_embedder_of_stored_vectors_is_found_by_their_model(tmp_path: Path) 
 
 
 def test_the_built_in_model_rejects_a_smaller_dimension(tmp_path: Path) -> None:
-    """Wrong combinations of settings stop the start (D-54)."""
+    """Wrong combinations of settings stop the start."""
     with pytest.raises(WrongSettings, match="ROOKERY_VECTOR_DIMENSION"):
         embedders.open("embedded:", data_dir=tmp_path, dimension=256)
 
 
 @given(st.text(max_size=400))
 def test_approximate_tokens_cover_the_whole_text(text: str) -> None:
-    """Every character except white space is in a token (D-55)."""
+    """Every character except white space is in a token."""
     spans = inputs.approximate_tokens(text)
 
     assert all(end <= start for (_, end), (start, _) in pairwise(spans))

@@ -1,4 +1,4 @@
-"""Each engine fails while 16 clients work. Nothing acknowledged is lost, and the platform heals by itself (issue 20)."""
+"""Each engine fails while 16 clients work. Nothing acknowledged is lost, and the platform heals by itself."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ class _Platform:
         await eventually(is_idle)
 
     async def wait_until_cleaned(self) -> None:
-        """Wait until the words of memories that were not stored are removed, which the server tries again without a job (D-51)."""
+        """Wait until the words of memories that were not stored are removed, which the server tries again without a job."""
 
         async def has_equal_counts() -> bool:
             return len(set(await self.count_indexed())) == 1
@@ -367,7 +367,7 @@ async def _check_fault(platform: _Platform, fault: _Fault) -> None:
 
 
 async def _check_stores(platform: _Platform) -> None:
-    """Check that each acknowledged memory is stored, is indexed once, and is recalled, and that the indexes have nothing else (D-51)."""
+    """Check that each acknowledged memory is stored, is indexed once, and is recalled, and that the indexes have nothing else."""
     await platform.wait_until_indexed()
     await platform.wait_until_cleaned()
     stored_ids = {memory_id for (memory_id,) in await platform.fetch("SELECT id FROM memories")}

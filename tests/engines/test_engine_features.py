@@ -10,12 +10,12 @@ from tests.engines.engine_table import PAGE, render
 
 
 def test_the_page_of_engines_is_that_of_the_recorded_run() -> None:
-    """Issue 20: the suite writes the table of engines, tests and how they are tested. `make engine-table` runs it and writes it again."""
+    """The suite writes the table of engines, tests and how they are tested. `make engine-table` runs it and writes it again."""
     assert PAGE.read_text(encoding="utf-8") == render(load_record())
 
 
 def test_the_recorded_run_has_each_engine_and_each_test_of_its_contract() -> None:
-    """Issue 20: a new test, a renamed engine or another declaration needs a new run. What an engine does not lack has passed on it."""
+    """A new test, a renamed engine or another declaration needs a new run. What an engine does not lack has passed on it."""
     recorded = {(record.port, record.engine): record for record in load_record()}
     contracts = {(port, one.engine): one for port, group in find_contracts().items() for one in group}
 

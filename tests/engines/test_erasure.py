@@ -1,4 +1,4 @@
-"""Deleted documents leave no trace in an index's files after erasure (D-41, issue 5)."""
+"""Deleted documents leave no trace in an index's files after erasure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def _find_ids(index: EmbeddedTextIndex, word: str) -> set[str]:
 
 
 async def test_no_word_of_a_deleted_document_stays_in_the_full_text_index(tmp_path: Path) -> None:
-    """The index has many segments, long, short, changed and deleted texts, and another process writes (D-41)."""
+    """The index has many segments, long, short, changed and deleted texts, and another process writes."""
     # The index stores words without the prefix of the previous word, so these words have different beginnings.
     secrets = [f"{'abcdefghijklmnop'[number % 16]}{number}{_SECRET.decode()}" for number in range(60)]
     async with _open_index(tmp_path) as index, _open_index(tmp_path) as other:
@@ -64,7 +64,7 @@ async def test_no_word_of_a_deleted_document_stays_in_the_full_text_index(tmp_pa
 
 
 async def test_the_cache_of_a_large_store_is_rebuilt_after_an_erasure(tmp_path: Path) -> None:
-    """The server rebuilds it after the erasure of another process, but only if documents were deleted (D-41)."""
+    """The server rebuilds it after the erasure of another process, but only if documents were deleted."""
     async with _open_index(tmp_path, SMALL_CACHE) as server, _open_index(tmp_path, SMALL_CACHE) as command:
         await server.start()
         await server.put([make_document(f"m{number}", content=f"heron number {number}") for number in range(9)])
@@ -86,7 +86,7 @@ async def test_the_cache_of_a_large_store_is_rebuilt_after_an_erasure(tmp_path: 
 
 
 async def test_only_ivf_files_with_deleted_vectors_are_deleted(tmp_path: Path) -> None:
-    """Files of other workspaces stay; the next search is exact (D-41)."""
+    """Files of other workspaces stay; the next search is exact."""
     index = open_index(tmp_path)
     try:
         await index.put([make_embedded(f"m{number}", EAST) for number in range(4)])
@@ -104,7 +104,7 @@ async def test_only_ivf_files_with_deleted_vectors_are_deleted(tmp_path: Path) -
 
 
 async def test_a_memory_that_is_erased_during_a_change_of_the_model_is_in_no_file(tmp_path: Path) -> None:
-    """It has vectors of both models, in the database, its log and the IVF files (D-41, D-54)."""
+    """It has vectors of both models, in the database, its log and the IVF files."""
     old, new = open_index(tmp_path, model="small/1"), open_index(tmp_path, model="small/2")
     secret = vector(0.123, 0.456, 0.789, 0.321)
     try:
@@ -128,7 +128,7 @@ async def test_a_memory_that_is_erased_during_a_change_of_the_model_is_in_no_fil
 
 
 def test_the_wal_is_truncated_unless_a_reader_does_not_end(tmp_path: Path) -> None:
-    """The WAL contains old pages; truncation waits for readers of them and then fails (issue 5)."""
+    """The WAL contains old pages; truncation waits for readers of them and then fails."""
     path = tmp_path / "some.db"
     with contextlib.closing(connect(path)) as writer, contextlib.closing(connect(path, read_only=True)) as reader:
         writer.execute("CREATE TABLE note (text TEXT)")

@@ -1,4 +1,4 @@
-"""The disk of the record store's PostgreSQL is full while 16 clients work (issue 20)."""
+"""The disk of the record store's PostgreSQL is full while 16 clients work."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def platform(tmp_path: Path) -> AsyncIterator[_Platform]:
 
 async def test_a_full_disk_of_the_record_store_rejects_writes_and_loses_none(platform: _Platform) -> None:
     """
-    Issue 20: writes are a 507 while tables cannot grow, and reads work. Without room for its log, PostgreSQL stops, which is a 503.
+    Writes are a 507 while tables cannot grow, and reads work. Without room for its log, PostgreSQL stops, which is a 503.
 
     Both end when there is room again, after the second one when PostgreSQL runs again. Each acknowledged memory is stored.
     """

@@ -56,7 +56,7 @@ async def test_lists_and_newer_vectors_together_follow_the_visibility_rule(
     limit: int,
     listed_count: int,
 ) -> None:
-    """Hits of both are sorted by exact cosine, then id (D-43)."""
+    """Hits of both are sorted by exact cosine, then id."""
     items = [
         EmbeddedDocument(document=document, vectors=chunk_vectors) for document, chunk_vectors in zip(drawn_documents, chunks, strict=False)
     ]
@@ -178,7 +178,7 @@ async def test_a_search_with_a_large_limit_returns_every_match_from_the_lists(tm
 
 
 async def test_deleted_vectors_of_the_lists_take_no_places(tmp_path: Path) -> None:
-    """The lists keep deleted vectors until they are rebuilt, but a search returns as many others as without them (spec 3.4)."""
+    """The lists keep deleted vectors until they are rebuilt, but a search returns as many others as without them."""
     rows = clustered_vectors(600)
     index = open_index(tmp_path, dimension=16)
     await index.put([make_embedded(f"m{number:03}", row, org=f"org{number % 2}") for number, row in enumerate(rows)])
@@ -201,7 +201,7 @@ async def test_deleted_vectors_of_the_lists_take_no_places(tmp_path: Path) -> No
 
 
 async def test_many_near_chunks_of_one_memory_do_not_displace_others_from_the_lists(tmp_path: Path) -> None:
-    """The limit counts memories, also if one has more of the nearest vectors than are requested (D-55)."""
+    """The limit counts memories, also if one has more of the nearest vectors than are requested."""
     rows = clustered_vectors(400)
     index = open_index(tmp_path, dimension=16)
     await index.put([make_embedded(f"m{number:03}", row) for number, row in enumerate(rows)])
@@ -217,7 +217,7 @@ async def test_many_near_chunks_of_one_memory_do_not_displace_others_from_the_li
 
 
 async def test_the_lists_find_most_of_the_nearest_without_scoring_all(tmp_path: Path) -> None:
-    """recall@10 is at least 0.97 of the exact search, although only a tenth of the rows is scored (issue 5)."""
+    """recall@10 is at least 0.97 of the exact search, although only a tenth of the rows is scored."""
     limits = IndexLimits(min_visited=400, max_exhaustive=100, exhaustive_root_factor=0)
     rows = clustered_vectors(4000)
     items = [make_embedded(f"m{number:04}", row, org=f"org{number % 8}") for number, row in enumerate(rows)]
@@ -247,7 +247,7 @@ async def test_the_lists_find_most_of_the_nearest_without_scoring_all(tmp_path: 
 async def test_a_growing_workspace_gets_lists_while_it_is_searched(
     open_vectors: OpenIndex,
 ) -> None:
-    """A separate process builds the lists; newer vectors are found immediately, deleted ones are not (issue 5)."""
+    """A separate process builds the lists; newer vectors are found immediately, deleted ones are not."""
     index = open_vectors(IndexLimits(max_exact_floats=200 * 4))
     ids = [f"m{number:03}" for number in range(300)]
     await index.put([make_embedded(memory_id, EAST) for memory_id in ids])

@@ -27,7 +27,7 @@ P = ParamSpec("P")
 async def test_a_workspace_emptied_during_the_build_has_no_ivf_file(
     open_vectors: OpenIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the file would never be deleted (spec 3.4)."""
+    """Otherwise the file would never be deleted."""
     await open_vectors().put([make_embedded("a")])
 
     def empty_after(seal: Callable[P, None]) -> Callable[P, None]:
@@ -51,7 +51,7 @@ async def test_a_build_fails_if_its_process_cannot_be_started(tmp_path: Path, mo
 
 
 async def test_one_process_at_a_time_builds_in_a_folder_and_ends_with_its_parent(open_vectors: OpenIndex, tmp_path: Path) -> None:
-    """Processes share a data folder; a killed one leaves no build process and no partial file (D-01)."""
+    """Processes share a data folder; a killed one leaves no build process and no partial file."""
     await open_vectors().put([make_embedded("a")])
     (tmp_path / "vectors.lists").mkdir()
     (tmp_path / "vectors.lists" / "1-x-9.new").touch()
@@ -102,7 +102,7 @@ def kill_build(folder: Path) -> bool:
 
 
 async def test_what_is_erased_during_a_build_is_in_no_file(open_vectors: OpenIndex, tmp_path: Path) -> None:
-    """A build that read a memory before its deletion deletes what it wrote, because the erasure is over (spec 3.4)."""
+    """A build that read a memory before its deletion deletes what it wrote, because the erasure is over."""
     ids = [f"m{number:04}" for number in range(3000)]
     index = open_vectors()
     await index.put([make_embedded(memory_id) for memory_id in ids])
@@ -119,7 +119,7 @@ async def test_what_is_erased_during_a_build_is_in_no_file(open_vectors: OpenInd
 
 
 async def test_a_killed_build_loses_nothing(open_vectors: OpenIndex, tmp_path: Path) -> None:
-    """Searches find all memories after a kill in the middle of a build, and the next build succeeds (D-01)."""
+    """Searches find all memories after a kill in the middle of a build, and the next build succeeds."""
     ids = [f"m{number:04}" for number in range(3000)]
     await open_vectors().put([make_embedded(memory_id) for memory_id in ids])
     assert any(kill_build(tmp_path) for _ in range(5))

@@ -13,7 +13,7 @@ from tests.engines.ivf import OpenIndex, build_ivf_file, open_index
 
 
 async def test_a_deleted_memory_is_removed_from_the_ivf_file(open_vectors: OpenIndex, tmp_path: Path) -> None:
-    """The file is rebuilt within a day, also without any search (spec 3.4)."""
+    """The file is rebuilt within a day, also without any search."""
     await open_vectors().put([make_embedded(f"m{number}") for number in range(9)])
     path = build_ivf_file(tmp_path)
     os.utime(path, (0, 0))
@@ -28,7 +28,7 @@ async def test_a_deleted_memory_is_removed_from_the_ivf_file(open_vectors: OpenI
 
 
 async def test_a_deleted_memory_has_no_similarity(open_vectors: OpenIndex, tmp_path: Path) -> None:
-    """A lookup by id does not find a deleted memory in the IVF file (spec 3.4)."""
+    """A lookup by id does not find a deleted memory in the IVF file."""
     index = open_vectors()
     await index.put([make_embedded("deleted", EAST), make_embedded("remaining", EAST), make_embedded("deleted elsewhere", EAST)])
     build_ivf_file(tmp_path)
@@ -60,7 +60,7 @@ async def test_an_instance_that_missed_deletions_reloads_the_index(open_vectors:
 
 
 async def test_the_ivf_file_of_an_emptied_workspace_is_deleted(open_vectors: OpenIndex, tmp_path: Path) -> None:
-    """Deleted memories are removed from all stores (spec 3.4)."""
+    """Deleted memories are removed from all stores."""
     index = open_vectors()
     await index.put([make_embedded("a"), make_embedded("b"), make_embedded("c", workspace_id=2)])
     emptied_file, other_file = build_ivf_file(tmp_path), build_ivf_file(tmp_path, workspace_id=2)
@@ -74,7 +74,7 @@ async def test_the_ivf_file_of_an_emptied_workspace_is_deleted(open_vectors: Ope
 
 
 async def test_a_dropped_version_leaves_no_ivf_file_and_can_be_written_again(open_vectors: OpenIndex, tmp_path: Path) -> None:
-    """The index of a workspace in memory is loaded again, without the mapped lists (D-54)."""
+    """The index of a workspace in memory is loaded again, without the mapped lists."""
     index = open_vectors()
     await index.put([make_embedded("a", EAST), make_embedded("b", EAST), make_embedded("c", EAST, workspace_id=2)])
     path, other_path = build_ivf_file(tmp_path), build_ivf_file(tmp_path, workspace_id=2)
@@ -89,7 +89,7 @@ async def test_a_dropped_version_leaves_no_ivf_file_and_can_be_written_again(ope
 
 
 async def test_the_ivf_file_of_a_previous_model_is_deleted(tmp_path: Path) -> None:
-    """Vectors of the previous model are deleted when the new model is active (D-54)."""
+    """Vectors of the previous model are deleted when the new model is active."""
     old_index, new_index = open_index(tmp_path), open_index(tmp_path, model="small/2")
     await old_index.put([make_embedded("a", EAST)])
     path = build_ivf_file(tmp_path)

@@ -98,7 +98,7 @@ async def test_a_damaged_file_is_ignored_and_deleted(open_vectors: OpenIndex, tm
 
 
 async def test_the_file_of_a_deleted_database_is_ignored(open_vectors: OpenIndex, tmp_path: Path) -> None:
-    """A rebuilt store counts its changes from the beginning (spec 4.4)."""
+    """A rebuilt store counts its changes from the beginning."""
     index = open_vectors()
     await index.put([make_embedded("a", EAST), make_embedded("b", NORTH)])
     build_ivf_file(tmp_path)

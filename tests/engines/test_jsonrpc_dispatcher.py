@@ -68,7 +68,7 @@ async def call_muddled(session: UpstreamConnection, notices: list[object], **arg
 @settings(max_examples=25)
 @given(plans, st.randoms(use_true_random=False))
 async def test_each_caller_gets_its_own_response_in_any_order_of_messages(plans: list[Plan], random: Random) -> None:
-    """Responses come out of order, repeated, with text ids and between unrelated ones; progress precedes the response (D-34)."""
+    """Responses come out of order, repeated, with text ids and between unrelated ones; progress precedes the response."""
     positions = list(range(len(plans)))
     random.shuffle(positions)
     notices: list[list[object]] = [[] for _ in plans]
@@ -89,7 +89,7 @@ async def test_each_caller_gets_its_own_response_in_any_order_of_messages(plans:
 
 
 async def test_notifications_sent_before_a_response_arrive_before_it(session: UpstreamConnection) -> None:
-    """This also holds for notifications in the same chunk of data as the response (D-34)."""
+    """This also holds for notifications in the same chunk of data as the response."""
     for _ in range(50):
         notices: list[object] = []
 
@@ -100,7 +100,7 @@ async def test_notifications_sent_before_a_response_arrive_before_it(session: Up
 
 
 async def test_large_integers_reach_the_tool_unchanged(session: UpstreamConnection) -> None:
-    """Arguments pass through unchanged, also integers beyond 64 bits (D-34)."""
+    """Arguments pass through unchanged, also integers beyond 64 bits."""
     params: JsonObject = {"name": "echo", "arguments": {"number": 10**30, "text": "ü\u2028"}}
 
     result = await session.request("tools/call", params, RequestOptions(caller=CALLER))
@@ -109,7 +109,7 @@ async def test_large_integers_reach_the_tool_unchanged(session: UpstreamConnecti
 
 
 async def test_a_server_that_exits_fails_every_pending_call(tmp_path: Path) -> None:
-    """The error has the exit code of the process, and no caller keeps waiting (D-32)."""
+    """The error has the exit code of the process, and no caller keeps waiting."""
     async with CONNECTORS["stdio"].connect(make_odd_server(), on_changed=lambda: None) as session:
         slow_call: JsonObject = {"name": "slow", "arguments": {"seconds": 60, "mark": str(tmp_path / "mark")}}
         pending_calls = [asyncio.ensure_future(session.request("tools/call", slow_call, RequestOptions(caller=CALLER))) for _ in range(5)]

@@ -1,4 +1,4 @@
-"""The text generator on a real provider: llama.cpp's server with a small model (D-71). Its answers mean little, so they are short."""
+"""The text generator on a real provider: llama.cpp's server with a small model. Its answers mean little, so they are short."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def generator(address: str, close_at_end: CloseAtEnd) -> TextGenerator:
 
 
 async def test_a_real_model_answers(generator: TextGenerator) -> None:
-    """D-71: text, streamed text and reported usage."""
+    """Text, streamed text and reported usage."""
     await generator.probe()
     completion = await generator.complete(make_request(generator.model, max_tokens=6))
     pieces, streamed = await collect(generator, make_request(generator.model, max_tokens=6))
@@ -50,7 +50,7 @@ async def test_a_real_model_answers(generator: TextGenerator) -> None:
 
 
 async def test_a_real_model_follows_a_schema(generator: TextGenerator) -> None:
-    """Issue 18: `response_format` with the schema, which llama.cpp turns into a grammar."""
+    """`response_format` with the schema, which llama.cpp turns into a grammar."""
     schema = {"enum": ["heron", "egret"]}
     completion = await generator.complete(make_request(generator.model, response_schema=schema, max_tokens=20))
 
@@ -77,7 +77,7 @@ async def test_a_schema_that_a_real_server_rejects_degrades_no_other(address: st
 
 
 async def test_a_real_server_rejects_what_it_cannot_do(address: str, generator: TextGenerator, close_at_end: CloseAtEnd) -> None:
-    """Issue 18: its own words are passed on; nothing is repeated."""
+    """Its own words are passed on; nothing is repeated."""
     with pytest.raises(ProviderRefused, match="exceeds the available context size"):
         await generator.complete(make_request(generator.model, "heron " * 4000))
     with pytest.raises(ProviderAccessDenied):

@@ -1,4 +1,4 @@
-"""The text of mails, their headers, addresses and signatures (issue 18, RFC 5322, RFC 6376, RFC 8058)."""
+"""The text of mails, their headers, addresses and signatures (RFC 5322, RFC 6376, RFC 8058)."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_other_texts_are_no_addresses(text: str) -> None:
 
 
 def test_the_address_of_the_server_is_parsed() -> None:
-    """Issue 18: connections, mails per connection and rate are settings of the SMTP address."""
+    """Connections, mails per connection and rate are settings of the SMTP address."""
     server = parse_smtp_address(
         "smtp://u%40x:p%23%3A@mail.example:2525?from=A%20<a@example.net>&connections=8&mails_per_connection=5&rate=50&dkim_selector=m1"
     )
@@ -216,7 +216,7 @@ def test_the_address_of_the_server_is_parsed() -> None:
     ],
 )
 def test_an_invalid_address_of_the_server_is_one_clear_line(address: str, message: str) -> None:
-    """House rules 6: what is wrong and what is allowed, without the password."""
+    """The message has the fault and the allowed values, without the password."""
     with pytest.raises(WrongSettings, match=message) as error:
         parse_smtp_address(address)
 
@@ -252,7 +252,7 @@ def test_a_changed_mail_is_not_verified() -> None:
 
 @pytest.mark.parametrize("kind", ["text", "elliptic", "short", "encrypted"])
 def test_an_invalid_dkim_key_refuses_to_start(kind: str) -> None:
-    """Issue 18: keys are checked at the start; the message has no part of the key."""
+    """Keys are checked at the start; the message has no part of the key."""
     if kind == "text":
         pem = "no key at all"
     elif kind == "short":

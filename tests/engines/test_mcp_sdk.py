@@ -30,12 +30,12 @@ async def session() -> AsyncIterator[ClientSession]:
 
 
 def test_the_statements_about_the_sdk_are_those_of_the_locked_version() -> None:
-    """Issue 16: with another version, look for public ways first; see `rookery.engines.upstreams.sdk`."""
+    """With another version, look for public ways first; see `rookery.engines.upstreams.sdk`."""
     assert version("mcp").startswith(f"{_SERIES}.")
 
 
 def test_the_sdk_does_not_export_the_types_of_streams() -> None:
-    """Issue 16: if it does, import them from there."""
+    """If it does, import them from there."""
     public = {name for module in (mcp, mcp.client, mcp.shared) for name in vars(module)}
 
     assert _STREAM_TYPES & public == set()
@@ -43,12 +43,12 @@ def test_the_sdk_does_not_export_the_types_of_streams() -> None:
 
 
 def test_a_session_of_the_sdk_sends_only_models() -> None:
-    """Issue 16: if a public method sends a request without a model of its result, use it."""
+    """If a public method sends a request without a model of its result, use it."""
     assert [name for name in dir(ClientSession) if not name.startswith("_") and "raw" in name] == []
 
 
 async def test_the_dispatcher_of_a_session_sends_stamped_requests(session: ClientSession) -> None:
-    """Issue 16: `get_request_sender` and `stamp_request` do what the session's own `send_request` does."""
+    """`get_request_sender` and `stamp_request` do what the session's own `send_request` does."""
     message: dict[str, object] = {"method": "tools/list", "params": {}}
     sdk.stamp_request(session, message, {})
 
@@ -79,7 +79,7 @@ async def test_the_probe_returns_the_error_of_an_older_server(session: ClientSes
 
 
 async def test_the_arguments_of_tools_are_registered_from_a_listing(session: ClientSession) -> None:
-    """Issue 16: `register_header_arguments` returns the tools that declare their headers correctly."""
+    """`register_header_arguments` returns the tools that declare their headers correctly."""
     listing = await session.list_tools()
 
     assert [tool.name for tool in sdk.register_header_arguments(session, listing).tools] == [tool.name for tool in listing.tools]

@@ -282,7 +282,7 @@ async def test_long_texts_are_split_to_fit_a_small_window(tmp_path: Path) -> Non
 
 
 def test_each_model_pooling_prefix_and_window_has_its_own_identity(tmp_path: Path) -> None:
-    """Their vectors cannot be compared, so a change makes memories stale (D-54). A query prefix changes no stored vector."""
+    """Their vectors cannot be compared, so a change makes memories stale. A query prefix changes no stored vector."""
     folder = BertFolder(tmp_path / "model").write()
     other = BertFolder(tmp_path / "other")
     other.tensors[HEAD] = other.tensors[HEAD] * np.float32(1.5)
@@ -352,7 +352,7 @@ def set_pooling(**fields: object) -> Change:
     ],
 )
 async def test_a_folder_with_another_model_stops_the_start(change: Change, reason: str, tmp_path: Path) -> None:
-    """A wrong vector gives no error later, only worse answers (issue 17)."""
+    """A wrong vector gives no error later, only worse answers."""
     model = BertFolder(tmp_path / "model")
     change(model)
     message = await reason_to_reject(f"embedded:{model.write()}", tmp_path)
@@ -430,7 +430,7 @@ DENSE = json.dumps(
     ],
 )  # fmt: skip
 async def test_a_missing_or_damaged_file_stops_the_start(change: Change, reason: str, tmp_path: Path) -> None:
-    """The message names the file and what to do (issue 17)."""
+    """The message names the file and what to do."""
     model = BertFolder(tmp_path / "model")
     model.write()
     change(model)
@@ -454,7 +454,7 @@ async def test_a_missing_or_damaged_file_stops_the_start(change: Change, reason:
     ],
 )
 async def test_an_invalid_address_stops_the_start(address: str, reason: str, tmp_path: Path) -> None:
-    """The message lists what is allowed (D-02)."""
+    """The message lists what is allowed."""
     folder = BertFolder(tmp_path / "model").write()
 
     message = await reason_to_reject(f"embedded:{address.format(folder=folder)}", tmp_path)
@@ -462,7 +462,7 @@ async def test_an_invalid_address_stops_the_start(address: str, reason: str, tmp
 
 
 async def test_a_model_wider_than_the_setting_stops_the_start(tmp_path: Path) -> None:
-    """The default width is 768 (D-54)."""
+    """The default width is 768."""
     folder = BertFolder(tmp_path / "model", dimension=1024, layers=1, positions=64).write()
 
     assert "ROOKERY_VECTOR_DIMENSION: must be at least 1024" in await reason_to_reject(f"embedded:{folder}", tmp_path)

@@ -1,5 +1,5 @@
 """
-The ntfy channel (issue 18).
+The ntfy channel.
 
 A real ntfy server could not be had: its Go module is not on the module hosts that this machine may use. The receiver checks the rules of
 `publishMessage` and the errors of ntfy's own `server/types.go` and `server/errors.go`, and rejects every other field.
@@ -126,7 +126,7 @@ class TestNtfyChannel(NotificationChannelContract):
 
 
 async def test_a_message_has_priority_link_and_unsubscribe_button(rig: NtfyRig) -> None:
-    """Issue 18: fields that are not set are left out, as ntfy expects."""
+    """Fields that are not set are left out, as ntfy expects."""
     message = replace(MESSAGE, unsubscribe_url="https://example.org/u/1")
     results = [
         await rig.channel.send(replace(message, target=rig.topic("/news?priority=high"))),
@@ -141,7 +141,7 @@ async def test_a_message_has_priority_link_and_unsubscribe_button(rig: NtfyRig) 
 
 @pytest.mark.parametrize("login", [f"{TOKEN}@", f":{TOKEN}@", "phil:p%C3%A4:ss@"])
 async def test_a_login_in_the_address_opens_a_topic(login: str, rig: NtfyRig) -> None:
-    """Issue 18: an optional token in the address."""
+    """An optional token in the address."""
     result = await rig.channel.send(replace(MESSAGE, target=rig.topic("/secret", login)))
 
     assert result.outcome is SendOutcome.SENT
@@ -149,7 +149,7 @@ async def test_a_login_in_the_address_opens_a_topic(login: str, rig: NtfyRig) ->
 
 @pytest.mark.parametrize(("login", "status"), [("", 403), ("tk_wrong@", 401)])
 async def test_a_missing_or_wrong_token_is_rejected_for_this_topic(login: str, status: int, rig: NtfyRig) -> None:
-    """Issue 18: it is the address that is wrong, so other subscribers are not stopped; the reason has no token."""
+    """It is the address that is wrong, so other subscribers are not stopped; the reason has no token."""
     result = await rig.channel.send(replace(MESSAGE, target=rig.topic("/secret", login)))
 
     assert (result.outcome, result.status) == (SendOutcome.REJECTED, status)
@@ -192,7 +192,7 @@ def test_an_address_is_parsed() -> None:
 
 @pytest.mark.parametrize("text", ["x" * 4_095, "x" * 4_096, "ü" * 3_000, "文" * 6_000, "🪶" * 5_000, "\n" * 4_000 + "x", '"' * 4_095])
 async def test_a_text_has_at_most_the_bytes_that_ntfy_shows(text: str, rig: NtfyRig) -> None:
-    """Issue 35: ntfy makes a file of 4,096 bytes, and refuses JSON of more than 8,192. A longer text is cut at a character."""
+    """Ntfy makes a file of 4,096 bytes, and refuses JSON of more than 8,192. A longer text is cut at a character."""
     result = await rig.channel.send(replace(MESSAGE, target=rig.target, body=text))
     request = rig.receiver.received[0]
     message = str(rig.published[0]["message"])
@@ -203,7 +203,7 @@ async def test_a_text_has_at_most_the_bytes_that_ntfy_shows(text: str, rig: Ntfy
 
 
 async def test_an_empty_text_is_not_shown_as_triggered(rig: NtfyRig) -> None:
-    """Issue 35: ntfy replaces an empty text by "triggered"."""
+    """Ntfy replaces an empty text by "triggered"."""
     await rig.channel.send(replace(MESSAGE, target=rig.target, body=" "))
 
     assert rig.published[0]["message"] == MESSAGE.title
@@ -211,7 +211,7 @@ async def test_an_empty_text_is_not_shown_as_triggered(rig: NtfyRig) -> None:
 
 @pytest.mark.parametrize(("code", "is_daily"), [(42901, False), (42902, True), (42904, False), (42905, True), (42908, True)])
 async def test_each_limit_of_ntfy_is_the_senders(code: int, rig: NtfyRig, *, is_daily: bool) -> None:
-    """Issue 35: ntfy sends no Retry-After. Its daily limits begin again at midnight UTC."""
+    """Ntfy sends no Retry-After. Its daily limits begin again at midnight UTC."""
     rig.receiver.reply = lambda _: ntfy_error(code, "limit reached")
     result = await rig.channel.send(replace(MESSAGE, target=rig.target))
 

@@ -1,4 +1,4 @@
-"""The vector index in PostgreSQL: the contract on a real server, the index of large workspaces, and failures (issue 20)."""
+"""The vector index in PostgreSQL: the contract on a real server, the index of large workspaces, and failures."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TestPgvector(VectorContract):
         assert await find_ids(raw_index, access_filter=make_filter(labels=frozenset({"x"}))) == ["label"]
 
     async def test_cancelled_requests_leave_no_connection_behind(self, raw_index: VectorIndex) -> None:
-        """After many cancelled requests, all connections of the pool are free (issue 20)."""
+        """After many cancelled requests, all connections of the pool are free."""
         await raw_index.put([make_embedded(f"m{number}") for number in range(20)])
         source = random.Random(2)
         for _ in range(200):
@@ -157,7 +157,7 @@ async def _has_index(server: str) -> bool:
 
 @pytest.mark.parametrize("options", ["", "-csearch_path=rook"], ids=["usual search path", "own search path"])
 async def test_pgvector_may_be_in_a_schema_outside_of_the_search_path(options: str, postgres_empty: str) -> None:
-    """Hosted PostgreSQL has it in `extensions`. Types, operators, casts and the index of large workspaces work from there (issue 34)."""
+    """Hosted PostgreSQL has it in `extensions`. Types, operators, casts and the index of large workspaces work from there."""
     async with await psycopg.AsyncConnection.connect(postgres_empty, autocommit=True) as connection:
         await connection.execute("CREATE SCHEMA rook")
         await connection.execute("CREATE SCHEMA extensions")

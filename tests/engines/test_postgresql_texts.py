@@ -1,4 +1,4 @@
-"""The full-text index in PostgreSQL: the contract on a real server, its scores, and failures (issue 20)."""
+"""The full-text index in PostgreSQL: the contract on a real server, its scores, and failures."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class TestPostgres(TextContract):
         await self.test_a_question_uses_frequent_words_if_rare_ones_find_too_few(index)
 
     async def test_words_of_other_workspaces_change_no_score(self, index: TextEngine) -> None:
-        """Statistics are those of the workspace alone (spec 2.8)."""
+        """Statistics are those of the workspace alone."""
         await fill(index, a="heron roof", b="the roof")
         query = TextQuery(any_of=("heron", "roof"), is_question=True)
         before = await index.search(query, access_filter=make_filter(), limit=10)
@@ -103,7 +103,7 @@ class TestPostgres(TextContract):
         assert await index.search(query, access_filter=make_filter(), limit=10) == before
 
     async def test_cancelled_requests_leave_no_connection_behind(self, index: TextEngine) -> None:
-        """After many cancelled requests, all connections of the pool are free (issue 20)."""
+        """After many cancelled requests, all connections of the pool are free."""
         await index.put([make_document(f"m{number:02}") for number in range(20)])
         source = random.Random(2)
         for _ in range(20):
@@ -151,7 +151,7 @@ class TestPostgres(TextContract):
 
 
 async def test_narrow_filters_are_answered_by_their_indexes(postgres_database: str, tmp_path: Path) -> None:
-    """Issue 20: otherwise a search for a common word reads all rows with it. A table of an older version gets the indexes by setup."""
+    """Otherwise a search for a common word reads all rows with it. A table of an older version gets the indexes by setup."""
     rare = make_document("", content="heron", memory_scope=MemoryScope.SHARED)
     searches = {
         "facets": (replace(rare, tags=("rare",)), make_filter(tags=frozenset({"rare"}))),

@@ -1,4 +1,4 @@
-"""Processes of several hosts on one PostgreSQL: those with other engines do not start (issue 20)."""
+"""Processes of several hosts on one PostgreSQL: those with other engines do not start."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ async def _registered(registry: ProcessRegistry) -> AsyncGenerator[ProcessRegist
 
 
 async def test_processes_of_one_folder_share_embedded_engines(database: Database, tmp_path: Path) -> None:
-    """Issue 20: processes of one data folder start together, and each is listed until it stops."""
+    """Processes of one data folder start together, and each is listed until it stops."""
     async with _registered(_registry(database, tmp_path / "a")) as first, _registered(_registry(database, tmp_path / "a")):
         assert len(await first.list_live()) == 2
     assert await _registry(database, tmp_path / "a").list_live() == []
 
 
 async def test_servers_of_all_hosts_count_each_other(database: Database, tmp_path: Path) -> None:
-    """Issue 36: each has a number, by which they share limits while the counters are down. Workers answer no requests."""
+    """Each has a number, by which they share limits while the counters are down. Workers answer no requests."""
     hosts = [_registry(database, tmp_path / name, texts="opensearch://texts:9200", lease_s=1.0) for name in "ab"]
     worker = _registry(database, tmp_path / "c", texts="opensearch://texts:9200")
     await worker.register("worker")
@@ -75,7 +75,7 @@ async def test_servers_of_all_hosts_count_each_other(database: Database, tmp_pat
 
 
 async def test_another_folder_with_an_embedded_engine_is_refused(database: Database, tmp_path: Path) -> None:
-    """Issue 20: a second host whose index is a file of its own does not start; the reason names the process, the setting and a way out."""
+    """A second host whose index is a file of its own does not start; the reason names the process, the setting and a way out."""
     async with _registered(_registry(database, tmp_path / "a")) as first:
         with pytest.raises(WrongSettings) as refused:
             await _registry(database, tmp_path / "b").register("server")
@@ -87,7 +87,7 @@ async def test_another_folder_with_an_embedded_engine_is_refused(database: Datab
 
 
 async def test_hosts_with_shared_engines_start_together(database: Database, tmp_path: Path) -> None:
-    """Issue 20: engines of servers may be used by several hosts, if all use the same ones."""
+    """Engines of servers may be used by several hosts, if all use the same ones."""
     shared = "opensearch://search:9200/rookery"
     async with _registered(_registry(database, tmp_path / "a", texts=shared)):
         async with _registered(_registry(database, tmp_path / "b", texts=shared)) as second:
@@ -99,7 +99,7 @@ async def test_hosts_with_shared_engines_start_together(database: Database, tmp_
 
 
 async def test_a_process_that_was_killed_delays_another_host_only_until_its_row_expires(database: Database, tmp_path: Path) -> None:
-    """Issue 20: a server that is restarted in another container after a kill is not refused because of its own old registration."""
+    """A server that is restarted in another container after a kill is not refused because of its own old registration."""
     killed = _registry(database, tmp_path / "a", lease_s=1.5)
     await killed.register("server")
     for task in asyncio.all_tasks():  # as kill -9 does: no renewal follows, and the row stays
@@ -110,14 +110,14 @@ async def test_a_process_that_was_killed_delays_another_host_only_until_its_row_
 
 
 def test_addresses_are_stored_without_secrets(tmp_path: Path) -> None:
-    """Issue 20: the stored addresses have no user, password or parameter."""
+    """The stored addresses have no user, password or parameter."""
     addresses = ("postgresql://user:secret@db:5432/rookery?sslmode=require", "redis://:secret@counters:6379/0", "embedded:")
     assert [strip_address(address) for address in addresses] == ["postgresql://db:5432/rookery", "redis://counters:6379/0", "embedded:"]
     assert describe_place(tmp_path) == describe_place(tmp_path / ".." / tmp_path.name) != describe_place(tmp_path.parent)
 
 
 def test_a_second_host_does_not_start_and_doctor_lists_the_first(postgres_database: str, tmp_path: Path) -> None:
-    """Issue 20: `serve` and `worker` with another data folder exit with the reason; `doctor` shows the running process."""
+    """`serve` and `worker` with another data folder exit with the reason; `doctor` shows the running process."""
     environment = {"ROOKERY_DATABASE_URL": postgres_database, "ROOKERY_SECRET_KEY": SECRET_KEY}
     environment |= {"ROOKERY_MIN_FREE_DISK_MB": "0", "ROOKERY_BCRYPT_COST": "4"}
     with run_server(tmp_path / "one", database_url=postgres_database, secret_key=SECRET_KEY) as server:

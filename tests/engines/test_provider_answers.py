@@ -1,4 +1,4 @@
-"""Answers as providers really send them: reasoning, usage, errors, delays, and rejected parts of a request (D-71, issue 35)."""
+"""Answers as providers really send them: reasoning, usage, errors, delays, and rejected parts of a request."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ BLOCKS = {
 
 @pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
 async def test_reasoning_before_an_answer_is_kept_apart(service: ChatService, generator: OpenAiTextGenerator, block: str) -> None:
-    """Issue 35: it costs no second call, with and without a schema, whole and streamed, wherever the stream is split."""
+    """It costs no second call, with and without a schema, whole and streamed, wherever the stream is split."""
     for schema, text in ((None, ANSWER), (SCHEMA, JSON_ANSWER)):
         service.queue += [answer(block + text), stream_text(block + text)]
         whole = await generator.complete(make_request(response_schema=schema))
@@ -173,7 +173,7 @@ FIELDS: dict[str, Json] = {
 
 @pytest.mark.parametrize("message", FIELDS.values(), ids=FIELDS)
 async def test_reasoning_beside_an_answer_is_kept_apart(service: ChatService, generator: OpenAiTextGenerator, message: Json) -> None:
-    """Issue 35: providers name the field differently."""
+    """Providers name the field differently."""
     events = [build_event(build_chunk(choices=[{"index": 0, "delta": message}])), *build_events("")]
     service.queue += [complete_with(message), stream_parts(events)]
     whole = await generator.complete(make_request())
@@ -233,7 +233,7 @@ TEXTS_WITH_MARKS = (
 
 @pytest.mark.parametrize("text", TEXTS_WITH_MARKS)
 async def test_marks_inside_an_answer_stay(service: ChatService, generator: OpenAiTextGenerator, text: str) -> None:
-    """Issue 35: also in the strings of JSON, with and without reasoning before it."""
+    """Also in the strings of JSON, with and without reasoning before it."""
     for before in ("", f"<think>{REASONING}</think>\n"):
         service.queue += [answer(before + text), stream_text(before + text)]
         whole, (pieces, _, streamed) = await generator.complete(make_request()), await read(generator)
@@ -257,7 +257,7 @@ async def test_marks_inside_an_answer_stay(service: ChatService, generator: Open
     ],
 )
 def test_a_sentence_around_json_costs_no_second_call(text: str, extracted: str | None) -> None:
-    """Issue 35: the object at the end counts, or the only one."""
+    """The object at the end counts, or the only one."""
     schema = ResponseSchema(SCHEMA)
     if extracted is None:
         with pytest.raises(AnswerMismatch, match="it is not JSON"):
@@ -349,7 +349,7 @@ USAGES: list[tuple[str, Json, TokenUsage]] = [
 async def test_what_is_billed_is_charged(
     service: ChatService, generator: OpenAiTextGenerator, reported: Json, expected: TokenUsage
 ) -> None:
-    """Issue 35: whole and streamed, with the total of the provider where it has one."""
+    """Whole and streamed, with the total of the provider where it has one."""
     event = build_event({"id": "1", "model": "heron-1-2026", "choices": [], "usage": reported})
     service.queue += [respond(200, build_completion(usage=reported)), stream_parts([*build_events(usage=False, done=False), event])]
 
@@ -368,7 +368,7 @@ async def test_a_usage_that_counts_nothing_is_estimated(service: ChatService, ge
 
 
 async def test_usage_that_a_stream_reports_several_times_counts_once(service: ChatService, generator: OpenAiTextGenerator) -> None:
-    """Issue 35: as a running sum, in parts, or followed by zeros."""
+    """As a running sum, in parts, or followed by zeros."""
     sums = [{"prompt_tokens": 20, "completion_tokens": count, "total_tokens": 20 + count} for count in (1, 4, 8)]
     parts = [{"prompt_tokens": 20, "completion_tokens": 1}, {"completion_tokens": 8}]
     for usages in (sums, [*sums, sums[-1]], [sums[-1], {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, None], parts):
@@ -412,7 +412,7 @@ REASONS: list[object] = [
 
 @pytest.mark.parametrize("body", REASONS)
 async def test_the_reason_of_a_provider_reaches_the_user(service: ChatService, generator: OpenAiTextGenerator, body: object) -> None:
-    """Issue 35: one request, whatever the form, with its words and nothing else."""
+    """One request, whatever the form, with its words and nothing else."""
     service.queue += [respond(400, body), respond(400, body), respond(429, body)]
     with pytest.raises(ProviderRefused) as refused:
         await generator.complete(make_request(response_schema=SCHEMA))
@@ -446,7 +446,7 @@ async def test_words_in_an_unknown_form_are_shown_as_they_are(service: ChatServi
     "body", [{}, {"error": {}}, {"error": {"message": ""}}, [{"error": {"code": 400}}], b"", {"error": {"message": None}}]
 )
 async def test_an_error_without_words_drops_nothing(service: ChatService, generator: OpenAiTextGenerator, body: object) -> None:
-    """Issue 35: one request, and the status."""
+    """One request, and the status."""
     service.queue.append(respond(400, body))
     with pytest.raises(ProviderRefused, match="status 400: status 400"):
         await read(generator, response_schema=SCHEMA)
@@ -472,7 +472,7 @@ ERRORS_WITH_200: list[tuple[object, type[ProviderError], str]] = [
 async def test_an_error_with_status_200_has_its_words(
     service: ChatService, generator: OpenAiTextGenerator, body: object, error_class: type[ProviderError], words: str
 ) -> None:
-    """Issue 35: whole, and as an event of a stream."""
+    """Whole, and as an event of a stream."""
     service.queue += [respond(200, body), stream_parts([build_event(body)])]
     with pytest.raises(error_class, match=words):
         await generator.complete(make_request())
@@ -481,7 +481,7 @@ async def test_an_error_with_status_200_has_its_words(
 
 
 async def test_the_key_of_a_service_behind_a_proxy_is_told_apart(service: ChatService, generator: OpenAiTextGenerator) -> None:
-    """Issue 35: the operator must know which of two keys is wrong. No part of one is shown."""
+    """The operator must know which of two keys is wrong. No part of one is shown."""
     behind = "litellm.AuthenticationError: AuthenticationError: OpenAIException - Incorrect API key provided: the-ke**********ator."
     own = f"Authentication Error, Invalid proxy server token passed. Received API Key = {KEY[:5]}...{KEY[-4:]}, Key Hash = {'ab12' * 16}"
     service.queue += [fail(401, behind), fail(401, own), respond(400, [{"error": {"code": 400, "message": "API key not valid."}}])]
@@ -528,7 +528,7 @@ DELAYS: list[tuple[dict[str, str], float | None]] = [
 
 @pytest.mark.parametrize(("headers", "expected"), DELAYS)
 def test_a_delay_is_found_under_any_name(headers: dict[str, str], expected: float | None) -> None:
-    """Issue 35: names of proxies, units, dates, and values that mean nothing."""
+    """Names of proxies, units, dates, and values that mean nothing."""
     now = utc_now()
     moments = {
         "AT+9": (now + timedelta(seconds=9)).isoformat(),
@@ -558,7 +558,7 @@ def test_a_delay_is_found_under_any_name(headers: dict[str, str], expected: floa
 async def test_the_delay_of_a_provider_reaches_the_user(
     service: ChatService, generator: OpenAiTextGenerator, body: object, headers: dict[str, str], expected: str
 ) -> None:
-    """Issue 35: from a header, from the fields of the error, or from its words."""
+    """From a header, from the fields of the error, or from its words."""
 
     async def limit(exchange: Exchange) -> None:
         data = json.dumps(body).encode()
@@ -608,7 +608,7 @@ SCHEMA_REJECTIONS = (
 
 @pytest.mark.parametrize("message", SCHEMA_REJECTIONS)
 async def test_an_odd_schema_degrades_no_other(service: ChatService, generator: OpenAiTextGenerator, message: str) -> None:
-    """Issue 35: a rejection is remembered for this schema alone, whatever its words."""
+    """A rejection is remembered for this schema alone, whatever its words."""
     service.queue += [_accept_only(OTHER_SCHEMA, message)] * 9
     odd = [
         await generator.complete(make_request(response_schema=schema)) for schema in (ODD_SCHEMA, {"type": "object"}, {"minProperties": 1})
@@ -623,7 +623,7 @@ async def test_an_odd_schema_degrades_no_other(service: ChatService, generator: 
 
 
 async def test_a_rejection_is_forgotten_after_a_while(service: ChatService, generator: OpenAiTextGenerator, clock: SteppedClock) -> None:
-    """Issue 35: a provider that was updated gets everything again."""
+    """A provider that was updated gets everything again."""
     service.queue += [reject_field("stream_options")] * 3
     await read(generator)
     clock.now_s += MEMORY_S - 1
@@ -635,7 +635,7 @@ async def test_a_rejection_is_forgotten_after_a_while(service: ChatService, gene
 
 
 async def test_a_model_without_a_usual_temperature_is_remembered(service: ChatService, generator: OpenAiTextGenerator) -> None:
-    """Issue 35: the temperature of an internal call is left out; that of a user is not, and nothing else is dropped."""
+    """The temperature of an internal call is left out; that of a user is not, and nothing else is dropped."""
     message = "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is supported."
     rejection = reject_field("temperature", message=message)
     service.queue += [rejection] * 5
@@ -670,7 +670,7 @@ NAMED_VALUES = (
 async def test_only_the_part_that_is_named_is_dropped(
     service: ChatService, generator: OpenAiTextGenerator, message: str, param: str | None, code: str | None
 ) -> None:
-    """Issue 35: a value of the user is never dropped silently, and nothing else is dropped for it."""
+    """A value of the user is never dropped silently, and nothing else is dropped for it."""
     service.queue.append(fail(400, message, param=param, code=code))
     with pytest.raises(ProviderRefused) as refused:
         await read(generator, response_schema=SCHEMA, seed=7, temperature=0.2)
@@ -697,7 +697,7 @@ async def test_only_the_part_that_is_named_is_dropped(
 async def test_a_part_is_dropped_by_its_name(
     service: ChatService, generator: OpenAiTextGenerator, field: str, message: str, param: str | None
 ) -> None:
-    """Issue 35: the name may be in `param`, in the words, or in an error that a proxy quotes."""
+    """The name may be in `param`, in the words, or in an error that a proxy quotes."""
 
     async def reject(exchange: Exchange) -> None:
         await (fail(400, message, param=param) if field in exchange.body else answer(JSON_ANSWER))(exchange)

@@ -1,4 +1,4 @@
-"""The vector index in Qdrant: the contract on Qdrant's engine behind its REST interface, large workspaces, and failures (issue 20)."""
+"""The vector index in Qdrant: the contract on Qdrant's engine behind its REST interface, large workspaces, and failures."""
 
 from __future__ import annotations
 

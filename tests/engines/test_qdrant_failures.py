@@ -1,4 +1,4 @@
-"""Failures of Qdrant: down, slow, full, overloaded, wrong or another program (issue 20). Large workspaces and the form of requests."""
+"""Failures of Qdrant: down, slow, full, overloaded, wrong or another program. Large workspaces and the form of requests."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_an_answer_that_is_cut_off_is_an_outage(server: QdrantStandIn) -> 
 
 
 async def test_a_key_that_may_only_read_is_told_from_a_wrong_one(server: QdrantStandIn) -> None:
-    """Searches go on, so only writes are refused (issue 34)."""
+    """Searches go on, so only writes are refused."""
     async with _open(server.address()) as index:
         await index.put([make_embedded()])
         server.answers.append(Answer(status=403))
@@ -273,7 +273,7 @@ async def test_many_callers_of_a_server_that_is_down_wait_once(server: QdrantSta
 
 
 async def test_cancelled_requests_leave_no_connection_behind(server: QdrantStandIn) -> None:
-    """After many cancelled requests, the pool serves as many as before (issue 20)."""
+    """After many cancelled requests, the pool serves as many as before."""
     async with _open(server.address()) as index:
         await index.put([make_embedded(f"m{number}") for number in range(20)])
         for turn in range(60):
@@ -302,7 +302,7 @@ async def test_an_index_can_be_closed_during_its_set_up(server: QdrantStandIn) -
 
 
 async def test_a_search_of_many_tied_chunks_is_complete(server: QdrantStandIn) -> None:
-    """Ties are sorted by id even if more chunks tie than the first request returns (D-44)."""
+    """Ties are sorted by id even if more chunks tie than the first request returns."""
     ids = [f"m{number:03}" for number in range(300)]
     async with _open(server.address()) as index:
         await index.put([make_embedded(memory_id, *[EAST] * 3) for memory_id in reversed(ids)])
@@ -363,7 +363,7 @@ async def test_the_collection_is_made_for_many_workspaces(server: QdrantStandIn)
 
 
 async def test_a_point_has_the_fields_of_the_specification(server: QdrantStandIn) -> None:
-    """Spec 2.6: workspace_id, org, project, agent_id, type, tags, confidence, source, content, and created_at as ISO 8601."""
+    """workspace_id, org, project, agent_id, type, tags, confidence, source, content, and created_at as ISO 8601."""
     async with _open(server.address()) as index:
         await index.put([make_embedded("a", EAST, EAST)])
     (request,) = (request for request in server.requests if request.route == "POST /collections/*/points/batch")

@@ -1,4 +1,4 @@
-"""An index on a server accepts only reads: what is found, what is said, and how it heals, over the public surface (issue 34)."""
+"""An index on a server accepts only reads: what is found, what is said, and how it heals, over the public surface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parser of server-sent events: any split of the bytes gives the same events (issue 18)."""
+"""The parser of server-sent events: any split of the bytes gives the same events."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def parse_slowly(stream: bytes) -> list[ServerSentEvent]:
 
 @given(stream=streams, cuts=st.lists(st.integers(0, 200), max_size=8))
 def test_any_split_gives_the_same_events(stream: bytes, cuts: list[int]) -> None:
-    """Issue 18: split UTF-8, split lines, CRLF, comments, data of several lines."""
+    """Split UTF-8, split lines, CRLF, comments, data of several lines."""
     places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     parts = [stream[first:last] for first, last in pairwise(places)]
     expected = parse_slowly(stream)
@@ -67,7 +67,7 @@ def test_any_split_gives_the_same_events(stream: bytes, cuts: list[int]) -> None
 
 
 def test_an_event_is_there_with_the_last_byte_of_its_empty_line() -> None:
-    """Issue 18: the first streamed byte comes within 2 ms, so no event waits for the next one."""
+    """The first streamed byte comes within 2 ms, so no event waits for the next one."""
     for line_end in (b"\n", b"\r\n", b"\r"):
         parser = ServerSentEventParser(max_event_bytes=LIMIT)
         assert parser.feed(b"data: a" + line_end) == []

@@ -1,4 +1,4 @@
-"""Similarity of texts to a query, with an embedder that can be slow or unavailable (D-37)."""
+"""Similarity of texts to a query, with an embedder that can be slow or unavailable."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def cached_similarity(embedder: LetterEmbedder) -> AsyncIterator[Similarit
 
 
 async def test_texts_are_compared_with_the_query(cached_similarity: SimilarityCache) -> None:
-    """The cosines are in the order of the texts, and a text may be repeated (D-37)."""
+    """The cosines are in the order of the texts, and a text may be repeated."""
     texts = ["apple", "bread", "apple", *(f"b{number}" for number in range(200))]
 
     await cached_similarity.preload(texts)
@@ -70,7 +70,7 @@ async def test_texts_are_compared_with_the_query(cached_similarity: SimilarityCa
 
 
 async def test_a_text_is_embedded_once(cached_similarity: SimilarityCache, embedder: LetterEmbedder) -> None:
-    """This also holds for concurrent calls (D-37)."""
+    """This also holds for concurrent calls."""
     texts = [f"a{number}" for number in range(50)]
 
     await asyncio.gather(*(cached_similarity.preload(texts) for _ in range(5)), cached_similarity.compare("a", texts))
@@ -80,7 +80,7 @@ async def test_a_text_is_embedded_once(cached_similarity: SimilarityCache, embed
 
 
 async def test_a_query_does_not_wait_for_slow_texts(cached_similarity: SimilarityCache, embedder: LetterEmbedder) -> None:
-    """A text that is not embedded yet has no similarity (D-37)."""
+    """A text that is not embedded yet has no similarity."""
     await cached_similarity.preload(["apple"])
     embedder.unblocked.clear()
 
@@ -93,7 +93,7 @@ async def test_a_query_does_not_wait_for_slow_texts(cached_similarity: Similarit
 
 
 async def test_an_embedder_that_recovers_is_used_again(cached_similarity: SimilarityCache, embedder: LetterEmbedder) -> None:
-    """Calls fail while it is down, and the failure is not cached (D-37)."""
+    """Calls fail while it is down, and the failure is not cached."""
     embedder.is_up = False
     with pytest.raises(EngineUnavailable):
         await cached_similarity.preload(["apple"])
@@ -107,7 +107,7 @@ async def test_an_embedder_that_recovers_is_used_again(cached_similarity: Simila
 
 
 async def test_the_number_of_cached_texts_is_limited(embedder: LetterEmbedder) -> None:
-    """The oldest texts are removed, and embedded again when needed (D-37)."""
+    """The oldest texts are removed, and embedded again when needed."""
     cached_similarity = SimilarityCache(embedder, lambda: VectorMatrix(embedder.dimension), max_texts=32)
     for first in range(0, 320, 16):
         await cached_similarity.preload([f"a{number}" for number in range(first, first + 16)])
@@ -120,7 +120,7 @@ async def test_the_number_of_cached_texts_is_limited(embedder: LetterEmbedder) -
 
 
 async def test_closing_ends_running_embeddings(embedder: LetterEmbedder) -> None:
-    """No task keeps running, and waiting callers continue (D-37)."""
+    """No task keeps running, and waiting callers continue."""
     engine = similarity.open(embedder)
     embedder.unblocked.clear()
     task = asyncio.create_task(engine.preload(["apple"]))

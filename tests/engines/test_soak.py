@@ -1,4 +1,4 @@
-"""The short form of the soak test: three processes on PostgreSQL and Valkey under load (issue 20)."""
+"""The short form of the soak test: three processes on PostgreSQL and Valkey under load."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.external_service]
 
 
 def test_nothing_is_lost_or_doubled_under_load_of_several_processes() -> None:
-    """Issue 20: every memory is indexed once, limits are exact, no task is claimed twice, and each webhook arrives once."""
+    """Every memory is indexed once, limits are exact, no task is claimed twice, and each webhook arrives once."""
     command = [sys.executable, "-m", "benchmarks.soak", "--minutes", "0.5", "--processes", "3", "--rate", "0.4"]
     soak = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=4 * HANG_S, check=False)
 

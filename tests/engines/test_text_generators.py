@@ -1,4 +1,4 @@
-"""Generation of text by providers with OpenAI's protocol, tested on a local service that is scripted byte by byte (D-71, issue 18)."""
+"""Generation of text by providers with OpenAI's protocol, tested on a local service that is scripted byte by byte."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class TestTheCannedGenerator(TextGeneratorContract):
 
 
 async def test_the_request_is_exactly_what_the_protocol_has(service: ChatService, generator: TextGenerator) -> None:
-    """Issue 18: the wire is checked. Parameters without a value are left to the provider."""
+    """The wire is checked. Parameters without a value are left to the provider."""
     messages = (ChatMessage(role="system", content="Be brief."), ChatMessage(role="user", content="Grüße, 鷺 🪶"))
     await generator.complete(ChatRequest(model="ok", messages=messages))
     await generator.complete(ChatRequest(model="ok", messages=messages, max_tokens=7, temperature=0.0, seed=3))
@@ -151,7 +151,7 @@ async def test_the_request_is_exactly_what_the_protocol_has(service: ChatService
 
 
 async def test_the_answer_has_what_the_provider_reports(generator: TextGenerator) -> None:
-    """D-71: text, reason, usage and the exact model."""
+    """Text, reason, usage and the exact model."""
     expected = Completion(text=ANSWER, finish_reason="stop", usage=REPORTED_USAGE, model="heron-1-2026")
 
     assert await generator.complete(make_request()) == expected
@@ -159,7 +159,7 @@ async def test_the_answer_has_what_the_provider_reports(generator: TextGenerator
 
 
 async def test_missing_usage_is_estimated_and_marked(service: ChatService, generator: TextGenerator) -> None:
-    """Issue 18: usage then says `estimated`. Some providers report it never, or as negative or absurd numbers."""
+    """Usage then says `estimated`. Some providers report it never, or as negative or absurd numbers."""
     request = make_request("no-usage")
     estimate = TokenUsage(input_tokens=estimate_input_tokens(request.messages), output_tokens=-(-len(ANSWER) // 4), is_estimated=True)
     absurd = [{"prompt_tokens": -1, "completion_tokens": 2}, {"prompt_tokens": True, "completion_tokens": 2}, {"prompt_tokens": 1}]
@@ -175,7 +175,7 @@ async def test_missing_usage_is_estimated_and_marked(service: ChatService, gener
 
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
 async def test_a_stream_may_be_split_at_every_byte(service: ChatService, generator: TextGenerator, line_end: bytes) -> None:
-    """Issue 18: characters of four bytes and lines are split, line ends differ, and comments and other fields stand between."""
+    """Characters of four bytes and lines are split, line ends differ, and comments and other fields stand between."""
     stream = b": OPENROUTER PROCESSING\n\nevent: message\nid: 7\nretry: 10\n" + b"".join(build_events())
     data = stream.replace(b"\n", line_end)
     service.queue.append(stream_parts([data[index : index + 1] for index in range(len(data))]))
@@ -196,7 +196,7 @@ async def test_data_of_several_lines_is_one_event(service: ChatService, generato
 
 @pytest.mark.parametrize("end", ["", "\n", "data: [DONE]", "data: [DONE]\n", ": bye\n\n", "data:\n\n", "event: done\ndata: [DONE]\n\n"])
 async def test_the_end_of_a_stream_may_lack_its_mark(service: ChatService, generator: TextGenerator, end: str) -> None:
-    """Issue 18: some providers omit [DONE], or the empty line after it."""
+    """Some providers omit [DONE], or the empty line after it."""
     service.queue.append(stream_parts([*build_events(done=False), *([end.encode()] if end else [])]))
 
     assert (await collect(generator, make_request()))[1].text == ANSWER
@@ -246,7 +246,7 @@ async def test_half_a_character_becomes_a_replacement_character(service: ChatSer
 
 
 async def test_a_failure_that_may_pass_is_repeated(service: ChatService, generator: TextGenerator) -> None:
-    """Issue 18: bounded retries after 408, 409, 429, 5xx and a lost connection. Retry-After is obeyed."""
+    """Bounded retries after 408, 409, 429, 5xx and a lost connection. Retry-After is obeyed."""
     for status in (408, 409, 425, 429, 500, 502, 503, 504, 529):
         service.queue.append(fail(status, retry_after="0"))
         assert (await generator.complete(make_request())).text == ANSWER
@@ -258,7 +258,7 @@ async def test_a_failure_that_may_pass_is_repeated(service: ChatService, generat
 
 
 async def test_retry_after_is_obeyed(service: ChatService, generator: TextGenerator) -> None:
-    """Issue 18: the next attempt comes no earlier than the provider says."""
+    """The next attempt comes no earlier than the provider says."""
     service.queue.append(fail(429, retry_after="1"))
     loop = asyncio.get_running_loop()
     started = loop.time()
@@ -278,7 +278,7 @@ async def test_retry_after_is_obeyed(service: ChatService, generator: TextGenera
     ],
 )
 async def test_retries_are_bounded(service: ChatService, generator: TextGenerator, script: Script, text: str, retry_after: str) -> None:
-    """Issue 18: three attempts, then an error that says when to try again."""
+    """Three attempts, then an error that says when to try again."""
     for stream in (False, True):
         service.requests.clear()
         service.queue += [script] * 3
@@ -290,7 +290,7 @@ async def test_retries_are_bounded(service: ChatService, generator: TextGenerato
 
 
 async def test_a_longer_retry_after_is_passed_on(service: ChatService, open_configured: OpenConfigured) -> None:
-    """Issue 18: the server does not wait for minutes, the caller may."""
+    """The server does not wait for minutes, the caller may."""
     generator = open_configured(retries=RetryBounds(max_delay_s=2.0))
     for retry_after, expected in (("61", "61"), ("99999999", "86400"), ("Fri, 31 Dec 9999 23:59:59 GMT", "86400")):
         service.queue.append(fail(429, retry_after=retry_after))
@@ -340,7 +340,7 @@ async def test_what_does_not_pass_is_not_repeated(service: ChatService, generato
     ],
 )
 async def test_the_words_of_the_provider_are_passed_on(service: ChatService, generator: TextGenerator, body: object, text: str) -> None:
-    """Issue 18: each form in which providers report an error."""
+    """Each form in which providers report an error."""
     service.queue.append(respond(400, body))
     with pytest.raises(ProviderRefused) as refused:
         await generator.complete(make_request())
@@ -349,7 +349,7 @@ async def test_the_words_of_the_provider_are_passed_on(service: ChatService, gen
 
 
 async def test_words_that_only_begin_like_keys_are_shown(service: ChatService, close_at_end: CloseAtEnd) -> None:
-    """The provider's message names the fault; a key has a digit or is masked (D-71)."""
+    """The provider's message names the fault; a key has a digit or is masked."""
     generator = close_at_end(text_generators.open(service.url()))
     text = "metadata takes key-value pairs"
     service.queue.append(fail(400, text))
@@ -383,7 +383,7 @@ async def test_no_error_contains_the_key(service: ChatService, close_at_end: Clo
 
 
 async def test_an_answer_that_is_no_completion_is_reported_with_its_start(service: ChatService, generator: TextGenerator) -> None:
-    """Issue 18: provider answering nonsense is a clear state with a reason, and is not requested again."""
+    """Provider answering nonsense is a clear state with a reason, and is not requested again."""
     cases: list[tuple[object, str]] = [
         (b"", "not JSON"),
         (b"[" * 100_000, "not JSON"),
@@ -444,7 +444,7 @@ async def test_an_error_with_status_200_is_an_error(service: ChatService, genera
 async def test_an_answer_that_ends_in_the_middle_is_not_repeated(
     service: ChatService, generator: TextGenerator, script: Script, text: str
 ) -> None:
-    """Issue 18: never a retry after a byte was streamed. The error says how much was received."""
+    """Never a retry after a byte was streamed. The error says how much was received."""
     service.queue.append(script)
     pieces: list[str] = []
     with pytest.raises(StreamInterrupted, match=text) as interrupted:
@@ -469,7 +469,7 @@ async def test_a_stream_without_chunks_is_no_answer(service: ChatService, genera
 
 
 async def test_an_answer_that_is_too_large_is_cut_off(service: ChatService, open_configured: OpenConfigured) -> None:
-    """Issue 18: the size is bounded, also of a stream that never ends."""
+    """The size is bounded, also of a stream that never ends."""
     generator = open_configured(max_answer_bytes=10_000)
 
     async def never_end(exchange: Exchange) -> None:
@@ -486,7 +486,7 @@ async def test_an_answer_that_is_too_large_is_cut_off(service: ChatService, open
 
 @pytest.mark.parametrize("model", ["hang", "hold"])
 async def test_a_whole_answer_is_bounded_by_its_time(service: ChatService, generator: TextGenerator, model: str) -> None:
-    """Issue 18: every wait is bounded, and the connection is closed."""
+    """Every wait is bounded, and the connection is closed."""
     with pytest.raises(ProviderUnavailable, match="did not answer in time") as raised:
         await generator.complete(make_request(model, timeout_s=1.0))
     await eventually(lambda: service.disconnects == 1)
@@ -504,7 +504,7 @@ async def test_a_whole_answer_is_bounded_by_its_time(service: ChatService, gener
     ],
 )
 async def test_the_waits_of_a_stream_are_bounded(service: ChatService, open_configured: OpenConfigured, model: str, text: str) -> None:
-    """Issue 18: for the first byte and between bytes."""
+    """For the first byte and between bytes."""
     generator = open_configured(timeouts=Timeouts(first_byte_s=1.0, idle_s=0.5))
     with pytest.raises(ProviderUnavailable, match=text) as raised:
         await collect(generator, make_request(model))
@@ -514,7 +514,7 @@ async def test_the_waits_of_a_stream_are_bounded(service: ChatService, open_conf
 
 
 async def test_a_stream_is_bounded_in_total(service: ChatService, generator: TextGenerator) -> None:
-    """Issue 18: a provider that sends a comment now and then does not hold the connection for ever."""
+    """A provider that sends a comment now and then does not hold the connection for ever."""
 
     async def keep_alive(exchange: Exchange) -> None:
         while True:
@@ -528,7 +528,7 @@ async def test_a_stream_is_bounded_in_total(service: ChatService, generator: Tex
 
 
 async def test_a_cancelled_call_closes_the_connection(service: ChatService, generator: TextGenerator) -> None:
-    """Issue 18: a client that leaves cancels upstream."""
+    """A client that leaves cancels upstream."""
     call = asyncio.ensure_future(generator.complete(make_request("hold")))
     await eventually(lambda: service.active_count == 1)
     call.cancel()
@@ -540,7 +540,7 @@ async def test_a_cancelled_call_closes_the_connection(service: ChatService, gene
 
 @pytest.mark.parametrize("model", ["hold-after-headers", "hang-in-stream"])
 async def test_a_cancelled_stream_closes_the_connection(service: ChatService, generator: TextGenerator, model: str) -> None:
-    """Issue 18: before the first piece and between two of them."""
+    """Before the first piece and between two of them."""
     reading = asyncio.ensure_future(collect(generator, make_request(model)))
     await eventually(lambda: service.active_count == 1)
     reading.cancel()
@@ -551,7 +551,7 @@ async def test_a_cancelled_stream_closes_the_connection(service: ChatService, ge
 
 
 async def test_a_closed_stream_closes_the_connection(service: ChatService, generator: TextGenerator) -> None:
-    """Issue 18: a consumer that stops reading stops the provider."""
+    """A consumer that stops reading stops the provider."""
     async with aclosing(generator.stream(make_request("hang-in-stream"))) as events:
         assert await anext(events) == Delta("The ")
 
@@ -587,7 +587,7 @@ async def test_a_connection_is_used_again(service: ChatService, generator: TextG
 
 
 async def test_no_provider_is_a_clear_error(open_configured: OpenConfigured, service: ChatService, close_at_end: CloseAtEnd) -> None:
-    """Issue 18: no connection."""
+    """No connection."""
     closed = close_at_end(
         OpenAiTextGenerator(parse_url(f"openai://127.0.0.1:{_free_port()}/v1?model=ok", setting="X"), retries=FAST_RETRIES)
     )
@@ -602,7 +602,7 @@ async def test_no_provider_is_a_clear_error(open_configured: OpenConfigured, ser
 
 
 async def test_a_rejected_usage_option_is_dropped_once(service: ChatService, generator: TextGenerator) -> None:
-    """Issue 18: dropped once where it is refused; usage then says `estimated`, and the next request does not try again."""
+    """Dropped once where it is refused; usage then says `estimated`, and the next request does not try again."""
     for _ in range(2):
         _, completion = await collect(generator, make_request("no-usage-option"))
         assert (completion.text, completion.usage.is_estimated) == (ANSWER, True)
@@ -657,7 +657,7 @@ async def test_new_models_get_the_limit_under_its_new_name(service: ChatService,
 
 
 async def test_a_schema_is_sent_in_the_strict_form(service: ChatService, generator: TextGenerator) -> None:
-    """Issue 18: `response_format` with the schema comes first; the messages stay as they are."""
+    """`response_format` with the schema comes first; the messages stay as they are."""
     completion = await generator.complete(make_request(response_schema=SCHEMA))
     body = service.requests[0].json
 
@@ -668,7 +668,7 @@ async def test_a_schema_is_sent_in_the_strict_form(service: ChatService, generat
 
 @pytest.mark.parametrize("system", [None, "Be brief."])
 async def test_a_rejected_schema_is_put_into_the_prompt(service: ChatService, generator: TextGenerator, system: str | None) -> None:
-    """Issue 18: json_schema, then json_object, then the prompt alone. What works is remembered for the model."""
+    """json_schema, then json_object, then the prompt alone. What works is remembered for the model."""
     rejected: list[str] = []
 
     async def reject_formats(exchange: Exchange) -> None:
@@ -720,7 +720,7 @@ async def test_json_in_a_code_block_is_accepted(service: ChatService, generator:
 
 
 async def test_an_answer_that_does_not_match_is_requested_again_with_the_error(service: ChatService, generator: TextGenerator) -> None:
-    """Issue 18: two retries that carry the error. Usage is that of all attempts."""
+    """Two retries that carry the error. Usage is that of all attempts."""
     service.queue += [answer("173 m"), answer('{"city": "Lyon", "height_m": "173"}'), answer(JSON_ANSWER)]
     completion = await generator.complete(make_request(response_schema=SCHEMA))
     conversations = [cast("list[dict[str, str]]", request.json["messages"]) for request in service.requests]
@@ -734,7 +734,7 @@ async def test_an_answer_that_does_not_match_is_requested_again_with_the_error(s
 
 
 async def test_attempts_are_bounded_and_their_usage_is_reported(service: ChatService, generator: TextGenerator) -> None:
-    """Issue 18: three attempts; the budget must know what they cost."""
+    """Three attempts; the budget must know what they cost."""
     service.queue += [answer("no"), answer("no"), answer('{"city": 1, "height_m": 1}')] * 2
     with pytest.raises(ResponseSchemaMismatch, match="after 3 attempts: /city: 1 is not of type") as mismatch:
         await generator.complete(make_request(response_schema=SCHEMA))
@@ -769,7 +769,7 @@ async def test_a_streamed_answer_has_one_attempt(service: ChatService, generator
 
 
 async def test_the_probe_requests_no_answer(service: ChatService, open_configured: OpenConfigured) -> None:
-    """D-05: `/readyz` needs no key, so it costs no tokens and few requests. A provider without a list of models works too."""
+    """`/readyz` needs no key, so it costs no tokens and few requests. A provider without a list of models works too."""
     for status, text in ((401, "rejects the configured key"), (403, "rejects the configured key"), (500, "status 500")):
         service.probe_status = status
         failing = open_configured()
@@ -787,7 +787,7 @@ async def test_the_probe_requests_no_answer(service: ChatService, open_configure
 
 
 async def test_a_certificate_that_is_not_trusted_is_rejected(tmp_path: Path, close_at_end: CloseAtEnd) -> None:
-    """D-02: `verify_ssl` is on by default."""
+    """`verify_ssl` is on by default."""
     with run_chat_service(ChatService(certificate=write_certificate(tmp_path / "tls.pem"))) as service:
         strict, lenient = (close_at_end(text_generators.open(service.url(), verify_ssl=verify)) for verify in (True, False))
         with pytest.raises(EngineUnavailable, match="could not be opened"):
@@ -809,7 +809,7 @@ async def test_a_certificate_that_is_not_trusted_is_rejected(tmp_path: Path, clo
     ],
 )
 def test_addresses_of_providers(url: str, base_url: str, model: str) -> None:
-    """D-02: the same form as the embedder's."""
+    """The same form as the embedder's."""
     provider = parse_url(url, setting="ROOKERY_GENERATION")
 
     assert (provider.base_url, provider.model) == (base_url, model)
@@ -831,7 +831,7 @@ def test_addresses_of_providers(url: str, base_url: str, model: str) -> None:
     ],
 )
 def test_a_wrong_address_is_rejected_at_the_start(url: str, text: str) -> None:
-    """D-02: a wrong value refuses to start, in one line without the key."""
+    """A wrong value refuses to start, in one line without the key."""
     with pytest.raises(WrongSettings) as wrong:
         text_generators.open(url)
 
@@ -840,7 +840,7 @@ def test_a_wrong_address_is_rejected_at_the_start(url: str, text: str) -> None:
 
 
 async def test_an_answer_for_a_test_key_says_so() -> None:
-    """D-25: generation with a test key answers from a marked canned writer, always the same."""
+    """Generation with a test key answers from a marked canned writer, always the same."""
     generator = CannedGenerator()
     completions = [await generator.complete(make_request()) for _ in range(2)]
 
@@ -869,7 +869,7 @@ async def test_an_answer_for_a_test_key_says_so() -> None:
     ],
 )
 async def test_an_answer_for_a_test_key_matches_usual_schemas(schema: dict[str, object]) -> None:
-    """D-25: a client of a test key gets JSON that it can parse."""
+    """A client of a test key gets JSON that it can parse."""
     completion = await CannedGenerator().complete(make_request(response_schema=schema))
 
     assert completion.text

@@ -51,7 +51,7 @@ class TestTheEmbeddedIndex(TextContract):
     async def test_a_deleted_file_is_an_empty_index_that_can_be_filled(
         self, open_index: OpenIndex, path: Path, while_in_use: bool, with_journal: bool
     ) -> None:
-        """Derived stores may be deleted and rebuilt by brain:reindex (spec 4.4)."""
+        """Derived stores may be deleted and rebuilt by brain:reindex."""
         index = open_index()
         await fill(index, a="heron")
         assert await find_ids(index) == ["a"]
@@ -68,7 +68,7 @@ class TestTheEmbeddedIndex(TextContract):
 
     @pytest.mark.skipif(sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="it needs Linux and two CPUs")
     async def test_a_lone_search_leaves_half_of_the_cpus(self, open_index: OpenIndex) -> None:
-        """Issue 17: the words are searched beside the embedding of a question. Searches at the same time may use every CPU."""
+        """The words are searched beside the embedding of a question. Searches at the same time may use every CPU."""
         index = open_index()
         await fill(index, a="heron")
 
@@ -81,7 +81,7 @@ class TestTheEmbeddedIndex(TextContract):
         assert cpus["texts-query_0"] == os.sched_getaffinity(0)
 
     async def test_a_damaged_file_is_reported_with_a_remedy(self, open_index: OpenIndex, path: Path) -> None:
-        """The remedy is to rebuild the index, and it needs no restart (D-46)."""
+        """The remedy is to rebuild the index, and it needs no restart."""
         damage(path, at=0)
         index = open_index()
 
@@ -103,7 +103,7 @@ class TestTheEmbeddedIndex(TextContract):
         await index.close()
 
     async def test_damage_inside_the_file_is_reported_with_the_same_remedy(self, open_index: OpenIndex, path: Path) -> None:
-        """Such a file opens without an error (D-46)."""
+        """Such a file opens without an error."""
         index = open_index()
         await index.put([make_document(f"m{number}", content="heron " * 100) for number in range(100)])
         await index.close()
@@ -127,7 +127,7 @@ class TestTheEmbeddedIndex(TextContract):
 
 
 def test_an_unknown_engine_is_rejected(tmp_path: Path) -> None:
-    """The error is one line without the URL, which may contain a password (D-02)."""
+    """The error is one line without the URL, which may contain a password."""
     with pytest.raises(WrongSettings) as error:
         texts.open("nothing://user:secret@host", data_dir=tmp_path)
 

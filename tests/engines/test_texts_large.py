@@ -61,7 +61,7 @@ def make_documents(number: int) -> list[IndexDocument]:
 
 
 async def test_the_cache_returns_the_same_order_as_sqlite(open_index: OpenIndex) -> None:
-    """The cache is for stores with up to a million memories (issue 5)."""
+    """The cache is for stores with up to a million memories."""
     index = open_index()
     await put_and_cache(index, *make_documents(8), make_document("other", content="pelican"))
     from_sqlite = await find_ids(index, TextQuery(any_of=("heron",)), limit=8)
@@ -75,7 +75,7 @@ async def test_the_cache_returns_the_same_order_as_sqlite(open_index: OpenIndex)
 async def test_the_cache_follows_the_visibility_rule(
     tmp_path_factory: pytest.TempPathFactory, drawn_documents: list[IndexDocument], access_filter: AccessFilter
 ) -> None:
-    """The cache and SQLite apply the same visibility rule (spec 2.8, D-43)."""
+    """The cache and SQLite apply the same visibility rule."""
     stored = [replace(document, content="heron on the roof") for document in drawn_documents]
     expected = sorted(document.memory_id for document in stored if is_visible(access_filter, document))
     index = EmbeddedTextIndex(tmp_path_factory.mktemp("texts") / "texts.db", limits=SMALL_CACHE)
@@ -89,7 +89,7 @@ async def test_the_cache_follows_the_visibility_rule(
 
 
 async def test_a_question_does_not_find_own_memories_of_other_agents(open_index: OpenIndex) -> None:
-    """If nearly all documents are visible, the cache searches all and filters the hits (D-43)."""
+    """If nearly all documents are visible, the cache searches all and filters the hits."""
     index = open_index()
     secret = make_document("lee's", memory_scope=MemoryScope.AGENT, agent_id="lee", content="heron heron heron")
     expired = make_document("old", content="heron heron heron", expires_at=NOW)
@@ -136,7 +136,7 @@ async def test_sqlite_is_used_if_the_cache_finds_too_few(open_index: OpenIndex) 
 
 
 async def test_deleted_documents_are_removed_from_the_cache(open_index: OpenIndex) -> None:
-    """Deleted memories are removed from all stores (spec 3.4)."""
+    """Deleted memories are removed from all stores."""
     index = open_index()
     await put_and_cache(index, *make_documents(6))
     await index.drop(1, ["m0", "m1"])
@@ -149,7 +149,7 @@ async def test_deleted_documents_are_removed_from_the_cache(open_index: OpenInde
 
 
 async def test_the_cache_is_not_rebuilt_after_a_restart(open_index: OpenIndex, tmp_path: Path) -> None:
-    """The time of a start does not grow with the store (issue 5)."""
+    """The time of a start does not grow with the store."""
     first = open_index()
     await put_and_cache(first, *make_documents(5))
     await first.close()
@@ -164,7 +164,7 @@ async def test_the_cache_is_not_rebuilt_after_a_restart(open_index: OpenIndex, t
 
 
 async def test_the_first_question_after_a_restart_uses_the_cache(open_index: OpenIndex) -> None:
-    """With a million memories SQLite took seconds, or longer than the time limit (issue 5)."""
+    """With a million memories SQLite took seconds, or longer than the time limit."""
     first = open_index()
     await put_and_cache(first, *make_documents(5))
     await first.close()
@@ -177,7 +177,7 @@ async def test_the_first_question_after_a_restart_uses_the_cache(open_index: Ope
 
 @pytest.mark.parametrize("limit", [2, 1])
 async def test_the_cache_finds_few_visible_documents_among_many(open_index: OpenIndex, limit: int) -> None:
-    """SQLite reads every document with a frequent word, even if few are visible (issue 5)."""
+    """SQLite reads every document with a frequent word, even if few are visible."""
     index = open_index(min_matching_documents=20)
     other_documents = [make_document(f"t{number}", content="heron heron", project="theirs") for number in range(30)]
     own_documents = [make_document(f"o{number}", content=f"heron {'roof ' * number}", project="ours") for number in range(3)]
@@ -242,7 +242,7 @@ async def test_a_question_that_finds_damage_succeeds_and_triggers_a_rebuild(open
 async def test_the_cache_is_not_written_to_a_nearly_full_disk(
     open_index: OpenIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cache waits for free space, because memories need it first (D-17)."""
+    """The cache waits for free space, because memories need it first."""
     usage = shutil.disk_usage(tmp_path)._replace(free=1024**3 - 1)
 
     def nearly_full(_: Path) -> object:
@@ -327,7 +327,7 @@ def _downgrade(path: Path, version: int) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 async def test_a_store_of_an_earlier_format_is_upgraded(open_index: OpenIndex, tmp_path: Path, version: int) -> None:
-    """D-08: earlier formats had one full-text table for all workspaces. The upgrade keeps all documents and drops the old cache."""
+    """Earlier formats had one full-text table for all workspaces. The upgrade keeps all documents and drops the old cache."""
     first = open_index()
     await first.put([*make_documents(5), make_document("theirs", workspace_id=2, content="heron in the reeds")])
     await first.close()
@@ -344,7 +344,7 @@ async def test_a_store_of_an_earlier_format_is_upgraded(open_index: OpenIndex, t
 
 @pytest.mark.parametrize("is_cached", [True, False])
 async def test_memories_of_other_workspaces_change_no_score(open_index: OpenIndex, is_cached: bool) -> None:
-    """Spec 2.8: a score shows nothing of other workspaces, neither their number of memories nor how many of them have a word."""
+    """A score shows nothing of other workspaces, neither their number of memories nor how many of them have a word."""
     index = open_index() if is_cached else open_index(min_documents=1_000)
     await put_and_cache(index, *make_documents(6), make_document("other", content="pelican by the river and the lake"))
     queries = [TextQuery(any_of=("heron",)), TextQuery(any_of=("pelican", "heron")), make_question("heron", "river")]
@@ -382,7 +382,7 @@ async def test_workspaces_beyond_the_limit_share_a_table(open_index: OpenIndex, 
 
 
 async def test_the_table_of_an_emptied_workspace_is_dropped(open_index: OpenIndex, tmp_path: Path) -> None:
-    """D-41: an erasure leaves no table of a workspace without memories. The workspace can be used again, also by another process."""
+    """An erasure leaves no table of a workspace without memories. The workspace can be used again, also by another process."""
     index, other = open_index(), open_index()
     await put_and_cache(index, *make_documents(4))
     assert len(await find_ids(other, TextQuery(any_of=("heron",)), limit=9)) == 4
@@ -397,7 +397,7 @@ async def test_the_table_of_an_emptied_workspace_is_dropped(open_index: OpenInde
 
 
 async def test_the_tables_of_many_emptied_workspaces_are_dropped(open_index: OpenIndex, tmp_path: Path) -> None:
-    """D-41: an erasure drops a few tables at a time, so that other writers run in between, and leaves none."""
+    """An erasure drops a few tables at a time, so that other writers run in between, and leaves none."""
     index = open_index(min_documents=1_000)
     await index.put([make_document("a", workspace_id=number, content="heron") for number in range(1, 41)])
     for number in range(2, 41):
@@ -410,7 +410,7 @@ async def test_the_tables_of_many_emptied_workspaces_are_dropped(open_index: Ope
 
 
 async def test_nothing_is_left_of_the_cache_of_an_emptied_workspace(open_index: OpenIndex, tmp_path: Path) -> None:
-    """D-41: its folder is deleted, and so are the records of its deleted rows, which no cache would ever use."""
+    """Its folder is deleted, and so are the records of its deleted rows, which no cache would ever use."""
     first, second = open_index(), open_index()
     await put_and_cache(first, *make_documents(8))
     await first.close()

@@ -143,7 +143,7 @@ def traced_settings(settings: Settings, receiver: Receiver) -> Settings:
 
 
 async def test_a_request_is_a_span_with_its_operations_as_children(traced_settings: Settings, receiver: Receiver) -> None:
-    """The span has the route, the status and ids; embedding, searches and writes are its children (D-11)."""
+    """The span has the route, the status and ids; embedding, searches and writes are its children."""
     async with run_instance(traced_settings) as instance:
         await instance.admin.remember()
         caller = await instance.api_key("*")
@@ -170,7 +170,7 @@ async def test_a_request_is_a_span_with_its_operations_as_children(traced_settin
 
 
 async def test_the_trace_of_the_caller_is_continued(traced_settings: Settings, receiver: Receiver) -> None:
-    """A missing or invalid traceparent starts a new trace; an unsampled one is not sent (D-11; W3C trace context)."""
+    """A missing or invalid traceparent starts a new trace; an unsampled one is not sent (W3C trace context)."""
     async with run_instance(traced_settings) as instance:
         await instance.admin.get("/v1/brain/tags", traceparent=PARENT)
         await instance.admin.get("/v1/brain/scopes", traceparent="nonsense")
@@ -183,7 +183,7 @@ async def test_the_trace_of_the_caller_is_continued(traced_settings: Settings, r
 
 
 async def test_a_tool_server_joins_the_trace(traced_settings: Settings, receiver: Receiver) -> None:
-    """The call is a child span of the request; the upstream gets the trace in a header and in _meta (D-11, D-32)."""
+    """The call is a child span of the request; the upstream gets the trace in a header and in _meta."""
     entry = {"mcpServers": {"upstream": {"type": "http", "url": f"{receiver.url}/mcp"}}}
     (traced_settings.data_dir / "servers.json").write_text(json.dumps(entry), encoding="utf-8")
     async with run_instance(traced_settings) as instance:
@@ -201,7 +201,7 @@ async def test_a_tool_server_joins_the_trace(traced_settings: Settings, receiver
 
 
 async def test_a_tool_server_over_pipes_joins_the_trace(traced_settings: Settings, receiver: Receiver) -> None:
-    """Pipes have no headers, so the trace is only in _meta (D-11, D-32)."""
+    """Pipes have no headers, so the trace is only in _meta."""
     entry = {"mcpServers": {"upstream": {"command": sys.executable, "args": ["-I", "-S", str(SERVERS / "muddled.py")]}}}
     (traced_settings.data_dir / "servers.json").write_text(json.dumps(entry), encoding="utf-8")
     async with run_instance(traced_settings) as instance:
@@ -215,7 +215,7 @@ async def test_a_tool_server_over_pipes_joins_the_trace(traced_settings: Setting
 
 
 async def test_no_span_contains_data_of_callers(traced_settings: Settings, receiver: Receiver) -> None:
-    """Spans have no key, argument, query, content, tag or path, and errors only have their code (D-20; spec 5.2)."""
+    """Spans have no key, argument, query, content, tag or path, and errors only have their code."""
     async with run_instance(traced_settings) as instance:
         key = str(instance.admin.key)
         await instance.admin.remember("The zanzibar secret.", tags=["zanzibar"], org="zanzibar")
@@ -237,7 +237,7 @@ async def test_no_span_contains_data_of_callers(traced_settings: Settings, recei
 
 
 async def test_a_server_failure_is_marked_with_its_code(traced_settings: Settings, receiver: Receiver) -> None:
-    """A recall that falls back to full text succeeds, but its embedding span fails (D-10, D-42)."""
+    """A recall that falls back to full text succeeds, but its embedding span fails."""
     async with run_instance(traced_settings) as instance:
         await instance.rookery.engines.embedder.warm()
         await instance.rookery.engines.embedder.close()
@@ -262,7 +262,7 @@ async def test_a_server_failure_is_marked_with_its_code(traced_settings: Setting
 
 
 async def test_spans_after_the_end_of_the_request_are_not_part_of_its_trace(receiver: Receiver) -> None:
-    """A task that a request started, such as a session with a tool server, may run for days (D-11)."""
+    """A task that a request started, such as a session with a tool server, may run for days."""
     tracer = OtlpTracer(receiver.url)
     continued = asyncio.Event()
 
@@ -300,7 +300,7 @@ def _refusing_url() -> str:
 
 @pytest.mark.parametrize("listens", [False, True], ids=["refuses", "never answers"])
 async def test_a_receiver_that_is_down_costs_requests_nothing(settings: Settings, *, listens: bool) -> None:
-    """Spans are dropped from a bounded buffer, and the server still stops quickly (D-11)."""
+    """Spans are dropped from a bounded buffer, and the server still stops quickly."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen(64)
@@ -320,7 +320,7 @@ async def test_a_receiver_that_is_down_costs_requests_nothing(settings: Settings
 
 
 async def test_the_last_spans_are_sent_at_the_end(receiver: Receiver) -> None:
-    """Closing sends them without waiting for the interval, and may be repeated (D-11)."""
+    """Closing sends them without waiting for the interval, and may be repeated."""
     tracer = OtlpTracer(f"{receiver.url}/v1/traces")
     with Stopwatch() as watch:
         tracer.start_request_span("GET", []).end()
@@ -337,7 +337,7 @@ async def test_the_last_spans_are_sent_at_the_end(receiver: Receiver) -> None:
 
 @pytest.mark.parametrize("address", ["ftp://u:hunter2@h", "127.0.0.1:4318", "http://", "http://h/?q=hunter2", "otlp"])
 def test_an_invalid_url_is_rejected(address: str) -> None:
-    """The error is one line with the name of the setting and without its value, which may have a password (D-02)."""
+    """The error is one line with the name of the setting and without its value, which may have a password."""
     with pytest.raises(WrongSettings) as error:
         traces.open(address)
 
@@ -346,7 +346,7 @@ def test_an_invalid_url_is_rejected(address: str) -> None:
 
 
 def test_without_the_extra_the_error_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """OpenTelemetry is optional; the setting without it stops the start with one line (D-02)."""
+    """OpenTelemetry is optional; the setting without it stops the start with one line."""
     monkeypatch.setitem(sys.modules, "rookery.engines.traces.otlp", None)
 
     with pytest.raises(WrongSettings) as error:
@@ -357,7 +357,7 @@ def test_without_the_extra_the_error_names_the_package_to_install(monkeypatch: p
 
 
 def test_the_opentelemetry_sdk_is_loaded_only_if_configured() -> None:
-    """Only `open` loads the libraries of an engine, so that a start is fast (house rules 5.3)."""
+    """Only `open` loads the libraries of an engine, so that a start is fast."""
     program = (
         "import sys, rookery.cli; sys.exit(any(name.startswith(('opentelemetry.sdk', 'opentelemetry.exporter')) for name in sys.modules))"
     )

@@ -1,5 +1,5 @@
 """
-Two hosts on one PostgreSQL and one Valkey, with the full texts in that PostgreSQL or in an OpenSearch (issue 20).
+Two hosts on one PostgreSQL and one Valkey, with the full texts in that PostgreSQL or in an OpenSearch.
 
 Each host is a server with a data folder and a process namespace of its own, as a container has them. Both hosts have the same name, and
 both servers are process 1, so that only their namespaces distinguish them.
@@ -188,7 +188,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 async def test_two_hosts_of_one_name_work_as_one(hosts: _Hosts, receiver: Receiver) -> None:
-    """Issue 20: keys, limits and servers are seen by both; each job, event, claim and expired lease is handled once by one of them."""
+    """Keys, limits and servers are seen by both; each job, event, claim and expired lease is handled once by one of them."""
     await _subscribe(hosts, receiver)
     assert _find_namespace(hosts.first) != _find_namespace(hosts.second)
     await _check_keys_and_limits(hosts)
@@ -286,7 +286,7 @@ async def _check_claims(hosts: _Hosts) -> None:
 
 async def test_the_other_host_takes_over_after_a_kill(hosts: _Hosts, receiver: Receiver) -> None:
     """
-    Issue 20: a host is killed with kill -9 while it indexes memories, sends webhooks and sends a campaign.
+    A host is killed with kill -9 while it indexes memories, sends webhooks and sends a campaign.
 
     The other host answers at once, and takes over its work when the leases end. No memory and no event is lost, and no notification is sent
     twice.

@@ -82,7 +82,7 @@ def sdk_server_url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 async def require_no_processes_left() -> AsyncIterator[None]:
-    """Fail if a process of a stdio server outlives the test (D-32)."""
+    """Fail if a process of a stdio server outlives the test."""
     pids_before = {child.pid for child in list_children()}
     yield
     await eventually(lambda: {child.pid for child in list_children()} <= pids_before)
@@ -92,7 +92,7 @@ async def require_no_processes_left() -> AsyncIterator[None]:
 
 
 async def test_the_tools_of_the_time_server_can_be_listed_and_called() -> None:
-    """The server is a real one with the stateless protocol (spec 1; D-32)."""
+    """The server is a real one with the stateless protocol."""
     server = Server(id="time", name="time", target=CommandTarget(command=str(BIN / "mcp-server-time"), args=("--local-timezone", "UTC")))
 
     async with connect(server) as time_server:
@@ -107,7 +107,7 @@ async def test_the_tools_of_the_time_server_can_be_listed_and_called() -> None:
 
 
 async def test_the_git_server_works_on_a_real_repository(tmp_path: Path) -> None:
-    """The server is a second real one, with side effects (spec 1; D-32)."""
+    """The server is a second real one, with side effects."""
     await asyncio.to_thread(subprocess.run, ["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / "note.txt").write_text("hello")
     target = CommandTarget(command=str(BIN / "mcp-server-git"), args=("--repository", str(tmp_path)))
@@ -121,7 +121,7 @@ async def test_the_git_server_works_on_a_real_repository(tmp_path: Path) -> None
 
 
 async def test_a_server_over_http_works_like_one_over_pipes(sdk_server_url: str) -> None:
-    """Streamable HTTP and SSE have the same port (D-32)."""
+    """Streamable HTTP and SSE have the same port."""
     async with connect(make_http_server(sdk_server_url)) as session:
         features = await session.list_features()
         result = await call(session, "add", a=2, b=3)
@@ -137,7 +137,7 @@ async def test_a_server_over_http_works_like_one_over_pipes(sdk_server_url: str)
 
 
 async def test_a_session_unknown_to_the_upstream_is_lost_and_the_call_was_not_handled(legacy_url: str) -> None:
-    """The upstream did not process the call, so it may be repeated in a new session (notes on MCP 5)."""
+    """The upstream did not process the call, so it may be repeated in a new session."""
     async with connect(make_http_server(f"{legacy_url}/mcp")) as session:
         await call(session, "forget")
 
@@ -149,7 +149,7 @@ async def test_a_session_unknown_to_the_upstream_is_lost_and_the_call_was_not_ha
 
 
 async def test_a_truncated_response_fails_only_its_call(legacy_url: str) -> None:
-    """One failed request must not end the session (D-32)."""
+    """One failed request must not end the session."""
     async with connect(make_http_server(f"{legacy_url}/mcp")) as session:
         with pytest.raises(ConnectionLost) as error:
             await call(session, "half")
@@ -159,7 +159,7 @@ async def test_a_truncated_response_fails_only_its_call(legacy_url: str) -> None
 
 
 async def test_an_upstream_that_sends_endless_requests_is_disconnected(legacy_url: str) -> None:
-    """A server that does not read the results must not fill the platform with tasks (D-32, D-82)."""
+    """A server that does not read the results must not fill the platform with tasks."""
     count_before, max_tasks = len(asyncio.all_tasks()), 0
 
     async def watch() -> None:
@@ -180,7 +180,7 @@ async def test_an_upstream_that_sends_endless_requests_is_disconnected(legacy_ur
 
 
 async def test_a_result_over_http_larger_than_10_mib_is_rejected(legacy_url: str) -> None:
-    """A result over 10 MiB is rejected and the session stays open (D-34)."""
+    """A result over 10 MiB is rejected and the session stays open."""
     async with connect(make_http_server(f"{legacy_url}/mcp")) as session:
         with pytest.raises(ResultTooLarge):
             await call(session, "large")
@@ -190,7 +190,7 @@ async def test_a_result_over_http_larger_than_10_mib_is_rejected(legacy_url: str
 
 @pytest.mark.parametrize(("path", "needs_login"), [("login", True), ("down", False), ("junk", False), ("half", False)])
 async def test_a_url_without_an_mcp_server_fails_to_connect_with_a_reason(legacy_url: str, path: str, needs_login: bool) -> None:
-    """The error distinguishes a required login from an unreachable server (D-33)."""
+    """The error distinguishes a required login from an unreachable server."""
     with pytest.raises(ConnectFailed) as error:
         await asyncio.wait_for(connect(make_http_server(f"{legacy_url}/{path}")).__aenter__(), HANG_S)
 
@@ -199,14 +199,14 @@ async def test_a_url_without_an_mcp_server_fails_to_connect_with_a_reason(legacy
 
 
 async def test_a_refused_connection_is_reported() -> None:
-    """The error names the address with its port, and the cause (D-32; issue 36)."""
+    """The error names the address with its port, and the cause."""
     port = free_port()
     with pytest.raises(ConnectFailed, match=f"No connection to 127.0.0.1:{port}: the connection was refused"):
         await connect(make_http_server(f"http://127.0.0.1:{port}/mcp")).__aenter__()
 
 
 async def test_the_configured_headers_are_sent_to_the_upstream(legacy_url: str) -> None:
-    """The headers of a server entry are sent to the upstream (D-31)."""
+    """The headers of a server entry are sent to the upstream."""
     server = make_http_server(f"{legacy_url}/mcp")
     target = type(server.target)(url=f"{legacy_url}/mcp", headers={"X-Key": "made up"})  # pyright: ignore[reportCallIssue] - an HTTP target
 
@@ -218,13 +218,13 @@ async def test_the_configured_headers_are_sent_to_the_upstream(legacy_url: str) 
 
 
 async def test_noise_on_stdout_is_ignored() -> None:
-    """A print() in a server must not end its session (notes on MCP 3)."""
+    """A print() in a server must not end its session."""
     async with connect(make_odd_server("--noise")) as session:
         assert text_of(await call(session, "echo", text="hi")) == "hi"
 
 
 async def test_a_flood_of_messages_does_not_block_other_tasks() -> None:
-    """Other tasks run after some messages, so that one server does not delay another (D-32)."""
+    """Other tasks run after some messages, so that one server does not delay another."""
     our_socket, their_socket = socket.socketpair()
     turns = 0
 
@@ -247,7 +247,7 @@ async def test_a_flood_of_messages_does_not_block_other_tasks() -> None:
 
 
 async def test_repeated_subscriptions_leave_no_stream() -> None:
-    """In the newer protocol a subscription is a stream, which ends with its last subscriber (D-36)."""
+    """In the newer protocol a subscription is a stream, which ends with its last subscriber."""
     everything = CommandTarget(command=sys.executable, args=("-m", "tests.conformance.everything"), cwd=str(ROOT))
     uri: dict[str, object] = {"uri": "test://watched-resource"}
     async with connect(Server(id="later", name="later", target=everything)) as session:
@@ -261,7 +261,7 @@ async def test_repeated_subscriptions_leave_no_stream() -> None:
 
 
 async def test_features_are_listed_over_all_pages_and_unchanged() -> None:
-    """Schemas pass through unchanged, including nulls and fields of vendors (D-34)."""
+    """Schemas pass through unchanged, including nulls and fields of vendors."""
     async with connect(make_odd_server()) as session:
         features = await session.list_features()
 
@@ -276,7 +276,7 @@ async def test_features_are_listed_over_all_pages_and_unchanged() -> None:
 
 
 async def test_a_method_that_the_upstream_lacks_gives_an_empty_list() -> None:
-    """Servers without resource templates respond with -32601 (notes on MCP 5)."""
+    """Servers without resource templates respond with -32601."""
     async with connect(make_odd_server("--no-templates")) as session:
         features = await session.list_features()
 
@@ -285,7 +285,7 @@ async def test_a_method_that_the_upstream_lacks_gives_an_empty_list() -> None:
 
 
 async def test_a_crash_fails_the_call_with_the_last_output_without_secrets() -> None:
-    """The crash is detected immediately, and the message contains no keys (D-32)."""
+    """The crash is detected immediately, and the message contains no keys."""
     async with connect(make_odd_server(env={"ODD_SECRET": "very-secret-key"})) as session:
         with pytest.raises(ConnectionLost) as error:
             await call(session, "crash")
@@ -308,13 +308,13 @@ async def test_a_crash_fails_the_call_with_the_last_output_without_secrets() -> 
     ],
 )
 async def test_the_line_that_names_the_error_is_found(lines: list[str], expected: int) -> None:
-    """The last line is often the version of Node.js or the path of npm's log instead (issue 14; D-32)."""
+    """The last line is often the version of Node.js or the path of npm's log instead."""
     assert find_error_line([*lines, ""]) == lines[expected]
     assert not find_error_line([])
 
 
 async def test_a_crash_without_a_call_is_detected() -> None:
-    """The crash of an idle server is detected before the next call (notes on MCP 5)."""
+    """The crash of an idle server is detected before the next call."""
     async with connect(make_odd_server()) as session:
         os.kill(int(text_of(await call(session, "pid"))), signal.SIGKILL)
 
@@ -322,7 +322,7 @@ async def test_a_crash_without_a_call_is_detected() -> None:
 
 
 async def test_a_result_larger_than_10_mib_is_rejected() -> None:
-    """A result over 10 MiB is rejected and the session stays open (D-34)."""
+    """A result over 10 MiB is rejected and the session stays open."""
     async with connect(make_odd_server()) as session:
         with pytest.raises(ResultTooLarge):
             await call(session, "large", bytes=11 * 1024 * 1024)
@@ -332,7 +332,7 @@ async def test_a_result_larger_than_10_mib_is_rejected() -> None:
 
 
 async def test_an_invalid_result_is_an_upstream_error() -> None:
-    """The session still works afterwards (D-34)."""
+    """The session still works afterwards."""
     async with connect(make_odd_server()) as session:
         with pytest.raises(InvalidResult):
             await call(session, "wrong")
@@ -343,7 +343,7 @@ async def test_an_invalid_result_is_an_upstream_error() -> None:
 
 
 async def test_a_call_that_is_cancelled_is_cancelled_upstream(tmp_path: Path) -> None:
-    """A cancelled call is cancelled upstream, and the session stays usable (D-34)."""
+    """A cancelled call is cancelled upstream, and the session stays usable."""
     mark = tmp_path / "cancelled"
     async with connect(make_odd_server()) as session:
         with pytest.raises(TimeoutError):
@@ -354,7 +354,7 @@ async def test_a_call_that_is_cancelled_is_cancelled_upstream(tmp_path: Path) ->
 
 
 async def test_progress_is_reported_while_a_tool_runs() -> None:
-    """Progress resets the timeout (D-34)."""
+    """Progress resets the timeout."""
     notices: list[tuple[float, float | None, str | None]] = []
 
     async def on_progress(done: float, total: float | None, message: str | None) -> None:
@@ -368,7 +368,7 @@ async def test_progress_is_reported_while_a_tool_runs() -> None:
 
 
 async def test_a_changed_list_calls_the_callback() -> None:
-    """list_changed triggers a refresh (D-32)."""
+    """list_changed triggers a refresh."""
     changes: list[int] = []
     async with CONNECTORS["stdio"].connect(make_odd_server(), on_changed=lambda: changes.append(1)) as session:
         await call(session, "grow")
@@ -377,7 +377,7 @@ async def test_a_changed_list_calls_the_callback() -> None:
 
 
 async def test_a_server_gets_only_its_own_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The platform's secrets are not passed to servers (notes on MCP 5)."""
+    """The platform's secrets are not passed to servers."""
     monkeypatch.setenv("ROOKERY_SECRET_KEY", "ours alone")
     async with connect(make_odd_server(env={"ITS_OWN": "1"})) as session:
         names = text_of(await call(session, "env"))
@@ -397,7 +397,7 @@ async def test_a_server_gets_only_its_own_environment_variables(monkeypatch: pyt
     ],
 )
 async def test_a_command_that_is_not_a_server_fails_to_connect_with_a_reason(server: Server, words: str) -> None:
-    """The error names the cause (D-32)."""
+    """The error names the cause."""
     with pytest.raises(ConnectFailed, match=words):
         await connect(server).__aenter__()
 
@@ -406,7 +406,7 @@ async def test_a_command_that_is_not_a_server_fails_to_connect_with_a_reason(ser
 
 
 async def test_a_server_that_ignores_signals_is_killed_with_its_children() -> None:
-    """The whole process group is killed within 5 seconds (D-32)."""
+    """The whole process group is killed within 5 seconds."""
     async with connect(make_odd_server("--deaf", "--grandchild")) as session:
         pids = [int(text_of(await call(session, "pid"))), int(text_of(await call(session, "spawn")))]
         watch = Stopwatch().start()
@@ -417,7 +417,7 @@ async def test_a_server_that_ignores_signals_is_killed_with_its_children() -> No
 
 
 async def test_a_cancelled_connect_to_a_hanging_server_leaves_no_process() -> None:
-    """The connect has a time limit, also for a server that never responds (D-32)."""
+    """The connect has a time limit, also for a server that never responds."""
     count_before = len(list_children())
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.3):
@@ -427,7 +427,7 @@ async def test_a_cancelled_connect_to_a_hanging_server_leaves_no_process() -> No
 
 
 async def test_a_killed_guard_process_leaves_no_server() -> None:
-    """No server process is ever orphaned (D-32)."""
+    """No server process is ever orphaned."""
     async with connect(make_odd_server("--deaf")) as session:
         pid = int(text_of(await call(session, "pid")))
         guard = psutil.Process(pid).parent()
@@ -439,7 +439,7 @@ async def test_a_killed_guard_process_leaves_no_server() -> None:
 
 
 async def test_a_killed_rookery_leaves_no_server() -> None:
-    """The servers ignore SIGTERM and the end of stdin, and have child processes (D-32)."""
+    """The servers ignore SIGTERM and the end of stdin, and have child processes."""
     code = (
         "import asyncio\n"
         "from tests.engines.test_upstreams import call, connect, make_odd_server, text_of\n"
@@ -463,7 +463,7 @@ async def test_a_killed_rookery_leaves_no_server() -> None:
 
 @pytest.mark.parametrize("stopped", ["server", "guard", "both"])
 async def test_a_killed_rookery_leaves_no_stopped_process(stopped: str) -> None:
-    """A guard process that was stopped (SIGSTOP) survived kill -9 of Rookery (issue 14; D-32)."""
+    """A guard process that was stopped (SIGSTOP) survived kill -9 of Rookery."""
     code = (
         "import asyncio\n"
         "from tests.engines.test_upstreams import connect, make_odd_server\n"
@@ -487,7 +487,7 @@ async def test_a_killed_rookery_leaves_no_stopped_process(stopped: str) -> None:
 
 
 async def test_a_program_that_downloads_gets_sigterm_and_time_to_exit(tmp_path: Path) -> None:
-    """Npx was killed during an install, and its partial package failed forever (issue 14; D-32)."""
+    """Npx was killed during an install, and its partial package failed forever."""
     mark, npx = tmp_path / "mark", tmp_path / "npx"
     npx.write_text(
         f"#!{sys.executable}\n"
@@ -516,7 +516,7 @@ async def test_a_program_that_downloads_gets_sigterm_and_time_to_exit(tmp_path: 
 
 
 async def test_twenty_restarts_leave_no_process_and_no_file_descriptor() -> None:
-    """Leaked processes are a frequent defect of MCP clients (notes on MCP 3.1)."""
+    """Leaked processes are a frequent defect of MCP clients."""
     async with connect(make_odd_server()) as session:
         await call(session, "pid")
     files_before, pids_before = count_open_files(), {child.pid for child in list_children()}

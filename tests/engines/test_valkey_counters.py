@@ -1,4 +1,4 @@
-"""The counters on a server of Valkey or Redis: the contract on both, and what happens if the server fails (D-27)."""
+"""The counters on a server of Valkey or Redis: the contract on both, and what happens if the server fails."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ServerCounterContract(CounterContract):
         return ValkeyCounter.from_address(f"valkey://127.0.0.1:{port}/{_choose_database(folder, port)}", timeout_s=HANG_S)
 
     async def test_a_cancelled_request_does_not_shift_replies(self, counter: RateLimitCounter) -> None:
-        """A connection whose reply was not read is closed, so no request gets the reply of another (issue 20)."""
+        """A connection whose reply was not read is closed, so no request gets the reply of another."""
         source = random.Random(1)
 
         async def spend(number: int) -> WindowCount:
@@ -122,7 +122,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ValkeyServer]:
 
 
 async def test_counts_survive_a_restart_of_the_server(tmp_path: Path) -> None:
-    """A killed server makes the counter unavailable; it is used again when it has restarted (D-27)."""
+    """A killed server makes the counter unavailable; it is used again when it has restarted."""
     with run_valkey(tmp_path) as first:
         counter = open_counter(first.address(), data_dir=tmp_path)
         await counter.spend("key", limit=9, window_us=WINDOW, now_us=START)
@@ -148,7 +148,7 @@ async def _spend_burst(counter: RateLimitCounter) -> list[int]:
 
 
 async def test_the_first_burst_after_a_restart_is_counted_exactly(tmp_path: Path) -> None:
-    """Issue 36: the server has closed all connections of the pool. None of them makes a count fail (D-27)."""
+    """The server has closed all connections of the pool. None of them makes a count fail."""
     with run_valkey(tmp_path) as first:
         counter = open_counter(first.address(), data_dir=tmp_path)
         await asyncio.gather(*(counter.spend("warm", limit=9, window_us=WINDOW, now_us=START) for _ in range(_BURST)))
@@ -160,7 +160,7 @@ async def test_the_first_burst_after_a_restart_is_counted_exactly(tmp_path: Path
 
 
 async def test_connections_that_a_firewall_forgot_are_replaced_together(server: ValkeyServer) -> None:
-    """Issue 36: packets to idle connections are lost, and nobody closes them. A new connection answers, so no count fails."""
+    """Packets to idle connections are lost, and nobody closes them. A new connection answers, so no count fails."""
     with FaultProxy(server.port) as proxy:
         counter = ValkeyCounter.from_address(f"redis://127.0.0.1:{proxy.port}", timeout_s=_SHORT_TIMEOUT_S)
         await asyncio.gather(*(counter.spend("warm", limit=9, window_us=WINDOW, now_us=START) for _ in range(_BURST)))
@@ -172,7 +172,7 @@ async def test_connections_that_a_firewall_forgot_are_replaced_together(server: 
 
 
 async def test_a_burst_during_a_restart_is_counted_exactly(tmp_path: Path) -> None:
-    """Issue 36: counts wait for a server that is back within a second. Those that had run before it ended are not counted twice."""
+    """Counts wait for a server that is back within a second. Those that had run before it ended are not counted twice."""
     with run_valkey(tmp_path) as first:
         counter = open_counter(first.address(), data_dir=tmp_path)
         await counter.spend("warm", limit=9, window_us=WINDOW, now_us=START)
@@ -187,7 +187,7 @@ async def test_a_burst_during_a_restart_is_counted_exactly(tmp_path: Path) -> No
 
 
 async def test_a_server_that_lags_counts_exactly(server: ValkeyServer) -> None:
-    """Issue 36: a count without a reply in time is sent again. If the first one arrives too, it is counted once."""
+    """A count without a reply in time is sent again. If the first one arrives too, it is counted once."""
     counter = ValkeyCounter.from_address(server.address(), timeout_s=_SHORT_TIMEOUT_S)
     await eventually(lambda: _can_spend(counter, "warm"))
     server.process.send_signal(signal.SIGSTOP)
@@ -201,7 +201,7 @@ async def test_a_server_that_lags_counts_exactly(server: ValkeyServer) -> None:
 
 
 async def test_a_server_that_does_not_answer_is_unavailable_in_time(tmp_path: Path) -> None:
-    """A request waits a bounded time, and late replies reach no other request (D-27)."""
+    """A request waits a bounded time, and late replies reach no other request."""
     with run_valkey(tmp_path) as server:
         counter = ValkeyCounter.from_address(server.address(), timeout_s=_SHORT_TIMEOUT_S)
         await eventually(lambda: _can_spend(counter, "warm"))
@@ -218,7 +218,7 @@ async def test_a_server_that_does_not_answer_is_unavailable_in_time(tmp_path: Pa
 
 @pytest.mark.parametrize("program", [VALKEY, REDIS], ids=["valkey", "redis"])
 async def test_counting_goes_on_with_the_new_primary_after_a_failover(program: Program, tmp_path: Path) -> None:
-    """Issue 20: the old primary is a replica now and keeps its connections open. The name of the server leads to the new one."""
+    """The old primary is a replica now and keeps its connections open. The name of the server leads to the new one."""
     (tmp_path / "old").mkdir()
     (tmp_path / "new").mkdir()
     with (
@@ -283,7 +283,7 @@ async def _can_spend(counter: RateLimitCounter, key: str) -> bool:
 
 
 async def test_a_wrong_password_is_not_in_the_error(tmp_path: Path) -> None:
-    """A server that refuses the password is unavailable. The password appears nowhere (D-02)."""
+    """A server that refuses the password is unavailable. The password appears nowhere."""
     with run_valkey(tmp_path, options=["--requirepass", "right"]) as server:
         right = open_counter(f"redis://:right@127.0.0.1:{server.port}", data_dir=tmp_path)
         wrong = open_counter(f"redis://:mistaken@127.0.0.1:{server.port}", data_dir=tmp_path)
@@ -299,7 +299,7 @@ async def test_a_wrong_password_is_not_in_the_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("address", ["redis:///0", "redis://host:99999", "redis://host/name", "rediss://u:secret@host?ssl=no", "redis://"])
 def test_an_invalid_address_is_rejected(address: str, tmp_path: Path) -> None:
-    """The error is one clear line without the password (D-02)."""
+    """The error is one clear line without the password."""
     with pytest.raises(WrongSettings, match="invalid address; use redis://") as error:
         open_counter(address, data_dir=tmp_path)
 
@@ -307,7 +307,7 @@ def test_an_invalid_address_is_rejected(address: str, tmp_path: Path) -> None:
 
 
 async def test_two_servers_share_exact_limits(settings: Settings, tmp_path: Path, server: ValkeyServer) -> None:
-    """With N processes on one counter store, exactly L requests pass; a failed store is reported (D-27)."""
+    """With N processes on one counter store, exactly L requests pass; a failed store is reported."""
     address = Secret(server.address(_choose_database(tmp_path, server.port)))
     async with (
         run_instance(replace(settings, counters=address)) as one,

@@ -124,7 +124,7 @@ async def test_a_new_folder_has_no_recorded_sets(tmp_path: Path) -> None:
 
 
 async def test_a_damaged_file_has_no_history(tmp_path: Path) -> None:
-    """The error has the same remedy as those of other calls (D-46)."""
+    """The error has the same remedy as those of other calls."""
     damage(tmp_path / "vectors.db", at=0)
 
     with pytest.raises(EngineUnavailable, match=r"vectors\.db .*delete it.*rookery brain:reindex"):

@@ -73,7 +73,7 @@ asyncio.run(main())
 
 
 async def test_stored_vectors_survive_a_kill(open_vectors: OpenIndex, tmp_path: Path) -> None:
-    """indexed_at is set when `put` returns, so the vectors must be durable then (D-51)."""
+    """indexed_at is set when `put` returns, so the vectors must be durable then."""
     with run_writer(_WRITE, str(tmp_path)) as process:
         process.send_signal(signal.SIGKILL)
         process.wait(10)
@@ -82,7 +82,7 @@ async def test_stored_vectors_survive_a_kill(open_vectors: OpenIndex, tmp_path: 
 
 
 async def test_the_next_query_finds_what_another_process_committed(open_vectors: OpenIndex, tmp_path: Path) -> None:
-    """This includes commits of commands (D-01)."""
+    """This includes commits of commands."""
     index = open_vectors()
     await index.put([make_embedded("mine")])
     assert await find_ids(index) == ["mine"]
@@ -92,7 +92,7 @@ async def test_the_next_query_finds_what_another_process_committed(open_vectors:
 
 
 async def test_equal_filters_find_spaces_that_are_stored_later(open_vectors: OpenIndex) -> None:
-    """A query with the conditions of the one before it also finds memories of a new project (issue 17)."""
+    """A query with the conditions of the one before it also finds memories of a new project."""
     index = open_vectors()
     for number in range(3):
         await index.put([make_embedded(f"acme{number}", org="acme", project=f"p{number}")])
@@ -104,7 +104,7 @@ async def test_equal_filters_find_spaces_that_are_stored_later(open_vectors: Ope
 
 
 async def test_existing_vectors_are_loaded_at_the_start(open_vectors: OpenIndex) -> None:
-    """The first search of a large workspace after a start does not wait (issue 2)."""
+    """The first search of a large workspace after a start does not wait."""
     await open_vectors().put([make_embedded(f"m{number:03}", EAST) for number in range(100)])
     index = open_vectors()
     await index.start()
@@ -116,7 +116,7 @@ async def test_existing_vectors_are_loaded_at_the_start(open_vectors: OpenIndex)
 
 
 def test_an_unknown_engine_is_rejected(tmp_path: Path) -> None:
-    """The error is one line without the URL, which may contain a password (D-02)."""
+    """The error is one line without the URL, which may contain a password."""
     with pytest.raises(WrongSettings) as error:
         vectors.open("nothing://user:secret@host", data_dir=tmp_path, model="small/1", dimension=4)
 
@@ -148,7 +148,7 @@ class TestTheEmbeddedEngine:
     async def test_a_deleted_file_is_an_empty_index_that_can_be_filled(
         self, open_engine: Callable[[], VectorEngine], path: Path, while_in_use: bool, with_journal: bool
     ) -> None:
-        """Derived stores may be deleted and rebuilt by brain:reindex (spec 4.4)."""
+        """Derived stores may be deleted and rebuilt by brain:reindex."""
         index = open_engine()
         await index.put([make_embedded("a")])
         assert await find_ids(index) == ["a"]
@@ -164,7 +164,7 @@ class TestTheEmbeddedEngine:
         assert await find_ids(open_engine()) == ["b"]
 
     async def test_a_damaged_file_is_reported_with_a_remedy(self, open_engine: Callable[[], VectorEngine], path: Path) -> None:
-        """The remedy is to rebuild the index, and it needs no restart (D-46)."""
+        """The remedy is to rebuild the index, and it needs no restart."""
         damage(path, at=0)
         index = open_engine()
 
@@ -193,7 +193,7 @@ class TestTheEmbeddedEngine:
     async def test_damage_inside_the_file_is_reported_with_the_same_remedy(
         self, open_engine: Callable[[], VectorEngine], path: Path
     ) -> None:
-        """Such a file opens without an error (D-46)."""
+        """Such a file opens without an error."""
         index = open_engine()
         await index.put([make_embedded(f"m{number}", *[EAST] * 20) for number in range(100)])
         await index.close()
@@ -287,7 +287,7 @@ def test_a_snapshot_does_not_change() -> None:
 
 
 def test_helper_threads_score_the_same_rows() -> None:
-    """A query among many rows is shared with idle threads (issue 5)."""
+    """A query among many rows is shared with idle threads."""
     segment = Segment(4)
     segment.add([make_point(f"m{row:05}", vector(math.cos(row / MANY_ROWS), math.sin(row / MANY_ROWS))) for row in range(2 * MANY_ROWS)])
     rows, query = segment.take_snapshot(build_vector_filter(make_filter())), np.frombuffer(EAST, "<f4")
@@ -300,7 +300,7 @@ def test_helper_threads_score_the_same_rows() -> None:
 
 
 def test_a_growing_segment_keeps_all_chunks_of_its_memories() -> None:
-    """Rows move to larger arrays as a workspace grows, and a search by ids finds each chunk in them (issue 17)."""
+    """Rows move to larger arrays as a workspace grows, and a search by ids finds each chunk in them."""
     segment = Segment(4)
     for number in range(900):
         chunks = [NORTH, EAST] if number % 3 == 0 else [NORTH]

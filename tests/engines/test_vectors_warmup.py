@@ -27,7 +27,7 @@ async def large(open_vectors: OpenIndex) -> None:
 
 
 async def test_a_large_workspace_is_not_ready_before_its_ivf_file(open_vectors: OpenIndex, tmp_path: Path) -> None:
-    """No caller waits while a million vectors are loaded; the first search starts a build process (issue 5)."""
+    """No caller waits while a million vectors are loaded; the first search starts a build process."""
     index = open_vectors(LIMITS)
     (tmp_path / "vectors.lists").mkdir()
     with ivf_build.lock_folder(tmp_path / "vectors.lists"):

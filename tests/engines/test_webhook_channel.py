@@ -1,4 +1,4 @@
-"""The webhook channel against a receiver on this host (issue 18, D-81, D-82)."""
+"""The webhook channel against a receiver on this host."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class TestWebhookChannel(NotificationChannelContract):
 
 
 async def test_a_message_is_signed_for_the_library_of_the_standard(rig: WebhookChannelRig) -> None:
-    """D-81: both secrets of a grace period verify, by others' code, and the delivery's id is the same at each attempt."""
+    """Both secrets of a grace period verify, by others' code, and the delivery's id is the same at each attempt."""
     for _ in range(2):
         await rig.channel.send(replace(MESSAGE, target=rig.target))
 
@@ -107,7 +107,7 @@ async def test_a_message_is_signed_for_the_library_of_the_standard(rig: WebhookC
     ],
 )
 async def test_each_status_has_its_outcome(status: int, outcome: SendOutcome, rig: WebhookChannelRig) -> None:
-    """Issue 18: redirects are never followed, even to an allowed address."""
+    """Redirects are never followed, even to an allowed address."""
     headers = {"location": rig.receiver.url, "retry-after": "7"}
     rig.receiver.reply = lambda _: Reply(status=status, headers=headers, body=b"" if status == 204 else b"no")
     result = await rig.channel.send(replace(MESSAGE, target=rig.target))
@@ -117,7 +117,7 @@ async def test_each_status_has_its_outcome(status: int, outcome: SendOutcome, ri
 
 
 async def test_a_lost_secret_blocks_all_messages(rig: WebhookChannelRig) -> None:
-    """Issue 18: a common fault stops the campaign and marks no subscriber invalid."""
+    """A common fault stops the campaign and marks no subscriber invalid."""
     channel = WebhookChannel(EgressGuard(), FixedKeys(()), utc_now, max_concurrency=1)
     result = await channel.send(replace(MESSAGE, target=rig.target))
 
@@ -127,7 +127,7 @@ async def test_a_lost_secret_blocks_all_messages(rig: WebhookChannelRig) -> None
 
 
 async def test_a_wrong_certificate_gets_no_message(tmp_path: Path, rig: WebhookChannelRig) -> None:
-    """D-82: the receiver may correct its certificate, so the message is sent later."""
+    """The receiver may correct its certificate, so the message is sent later."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(write_certificate(tmp_path / "cert.pem"))
     async with run_receiver(tls=context) as receiver:
@@ -140,7 +140,7 @@ async def test_a_wrong_certificate_gets_no_message(tmp_path: Path, rig: WebhookC
 
 @pytest.mark.parametrize("mode", ["huge", "endless", "drips"])
 async def test_a_long_answer_does_not_change_the_outcome(mode: str, rig: WebhookChannelRig) -> None:
-    """D-81: the status decides, and reading stops at a limit."""
+    """The status decides, and reading stops at a limit."""
     rig.receiver.reply = lambda _: Reply(mode=mode, body=b"")  # pyright: ignore[reportArgumentType] - a literal of the parameters
 
     assert (await rig.channel.send(replace(MESSAGE, target=rig.target))).outcome is SendOutcome.SENT

@@ -1,4 +1,4 @@
-"""The Web Push channel against a strict push service on this host (issue 18, RFC 8030, RFC 8291, RFC 8292)."""
+"""The Web Push channel against a strict push service on this host (RFC 8030, RFC 8291, RFC 8292)."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class TestWebPushChannel(NotificationChannelContract):
 
 
 async def test_a_message_has_the_declarative_shape_and_headers(rig: WebPushRig) -> None:
-    """Issue 18: it shows without a service worker where that is supported. A repeated attempt replaces the first by its topic."""
+    """It shows without a service worker where that is supported. A repeated attempt replaces the first by its topic."""
     results = [await rig.channel.send(replace(MESSAGE, target=rig.target, url=None, locale="de", ttl_s=10**9)) for _ in range(2)]
     first, second = rig.push.messages
 
@@ -160,7 +160,7 @@ async def test_a_wrong_key_blocks_all_messages_after_a_few(rig: WebPushRig) -> N
 
 
 async def test_one_subscription_that_is_refused_again_and_again_does_not_stop_others(rig: WebPushRig) -> None:
-    """Issue 18: a fault of one subscription is not common to all."""
+    """A fault of one subscription is not common to all."""
     stale = rig.push.subscribe(OTHER_KEY.public_key)
     outcomes = [(await rig.channel.send(replace(MESSAGE, target=stale))).outcome for _ in range(5)]
     assert set(outcomes) == {SendOutcome.RETRY}
@@ -240,7 +240,7 @@ def test_the_example_of_the_standard() -> None:
 
 
 def test_a_key_is_read_in_every_usual_form() -> None:
-    """Issue 18: base64url raw or DER, or PEM; other tools write each of them."""
+    """base64url raw or DER, or PEM; other tools write each of them."""
     private = ec.derive_private_key(int.from_bytes(decode_base64url(RAW_KEY)), ec.SECP256R1())
     texts = [RAW_KEY, RAW_KEY + "=", f" {RAW_KEY}\n", base64.b64encode(decode_base64url(RAW_KEY)).decode()]
     for form in (PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL):
@@ -258,7 +258,7 @@ OTHER_KIND = ed25519.Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, Pr
     "text", ["secret", "ä", "A" * 43, "_" * 43, KEY.public_key, OTHER_CURVE, OTHER_KIND, "-----BEGIN PRIVATE KEY-----\nAAAA"]
 )
 def test_a_wrong_key_refuses_to_start_in_one_line(text: str) -> None:
-    """Issue 18: found at the start; the message has no part of the key."""
+    """Found at the start; the message has no part of the key."""
     with pytest.raises(WrongSettings, match="ROOKERY_VAPID_PRIVATE_KEY: must be a P-256 private key") as error:
         notification_channels.open(Settings(vapid_private_key=Secret(text)), LOCAL_GUARD, FixedKeys(), FixedInstallationKeys())
 
@@ -296,14 +296,14 @@ def test_claims_are_new_for_each_message() -> None:
     "subject", ["mailto:a@localhost", "mailto:a@nas.local", "https://localhost/", "https://rookery.internal/", "mailto:a@b"]
 )
 def test_a_subject_that_apple_refuses_is_found(subject: str) -> None:
-    """Issue 18: `rookery doctor` warns of it."""
+    """`rookery doctor` warns of it."""
     assert find_subject_warning(subject)
     assert find_subject_warning("mailto:a@b.example.org") is None
     assert find_subject_warning("https://rookery.example.org/x") is None
 
 
 async def test_the_key_of_the_store_is_used_unless_one_is_set(rig: WebPushRig) -> None:
-    """D-07: made at first use and encrypted at rest, or given by the operator."""
+    """Made at first use and encrypted at rest, or given by the operator."""
     raw = encode_base64url(ec.generate_private_key(ec.SECP256R1()).private_numbers().private_value.to_bytes(32))
     for settings, key in ((Settings(), KEY), (Settings(vapid_private_key=Secret(raw)), VapidKey.parse(Secret(raw)))):
         channel = notification_channels.open(settings, LOCAL_GUARD, FixedKeys(), FixedInstallationKeys())[ChannelType.WEBPUSH]
@@ -315,7 +315,7 @@ async def test_the_key_of_the_store_is_used_unless_one_is_set(rig: WebPushRig) -
 
 
 async def test_a_key_that_cannot_be_decrypted_blocks_all_messages(rig: WebPushRig) -> None:
-    """Issue 18: no subscriber is marked invalid for it."""
+    """No subscriber is marked invalid for it."""
     channel = notification_channels.open(Settings(), LOCAL_GUARD, FixedKeys(), FixedInstallationKeys(""))[ChannelType.WEBPUSH]
 
     assert (await channel.send(replace(MESSAGE, target=rig.target))).outcome is SendOutcome.BLOCKED
@@ -340,7 +340,7 @@ def test_an_invalid_subject_refuses_to_start(subject: str) -> None:
 
 
 async def test_windows_explains_itself_in_headers(rig: WebPushRig) -> None:
-    """Issue 35: 406 is a limit, and a message that was accepted may have been dropped."""
+    """406 is a limit, and a message that was accepted may have been dropped."""
     throttled = {"X-WNS-ERROR-DESCRIPTION": "Channel is throttled", "X-WNS-STATUS": "channelthrottled"}
     for reply in (
         Reply(status=406, headers=throttled, body=b""),

@@ -176,7 +176,7 @@ class TextContract(EngineContract, ABC):
         assert [await index.count(workspace_id) for workspace_id in (1, 2, 3)] == [2, 1, 0]
 
     async def test_documents_of_all_workspaces_are_listed_in_pages(self, index: TextEngine) -> None:
-        """Texts without a memory are looked for among them (issue 36)."""
+        """Texts without a memory are looked for among them."""
         keys = [(1, "a"), (1, "b"), (2, "a"), (10, "b"), (10, "c")]
         await index.put([make_document(memory_id, workspace_id=workspace_id) for workspace_id, memory_id in reversed(keys)])
         pages, after = list[list[tuple[int, str]]](), None
@@ -187,20 +187,20 @@ class TextContract(EngineContract, ABC):
         assert pages == [keys[:2], keys[2:4], keys[4:]]
 
     async def test_more_and_rarer_words_are_better(self, index: TextEngine) -> None:
-        """Hits are sorted by the number and rarity of the matching words (spec 4.3)."""
+        """Hits are sorted by the number and rarity of the matching words."""
         await fill(index, both="the heron nests on the roof", one="a heron by the river at dawn", none="nothing of the kind")
 
         assert await find_ids(index, any_of("heron", "roof")) == ["both", "one"]
 
     @pytest.mark.parametrize("word", ["nest", "nests", "nesting", "NESTED"])
     async def test_words_are_found_in_their_other_forms(self, index: TextEngine, word: str) -> None:
-        """Content is analysed as English text (spec 2.6)."""
+        """Content is analysed as English text."""
         await fill(index, a="The heron nests on the roof.")
 
         assert await find_ids(index, any_of(word)) == ["a"]
 
     async def test_stop_words_are_ignored_beside_other_words(self, index: TextEngine) -> None:
-        """English analysis removes stop words (spec 2.6)."""
+        """English analysis removes stop words."""
         await fill(index, a="the heron", b="the roof")
 
         assert await find_ids(index, any_of("the", "heron")) == ["a"]
@@ -266,7 +266,7 @@ class TextContract(EngineContract, ABC):
         assert dict(zip(queries, results, strict=True)) == {key: ["a"] for key in queries}
 
     async def test_type_and_tags_are_searched_with_a_lower_weight(self, index: TextEngine) -> None:
-        """The indexed text may have more than the content (D-55)."""
+        """The indexed text may have more than the content."""
         await index.put(
             [
                 make_document("tagged", tags=("kingfisher",), content="a bird of the river bank and more"),
@@ -283,7 +283,7 @@ class TextContract(EngineContract, ABC):
 
     @needs(TextFeature.PHRASES)
     async def test_every_phrase_must_match_as_a_whole(self, index: TextEngine) -> None:
-        """The words of a phrase must be adjacent (D-49)."""
+        """The words of a phrase must be adjacent."""
         await fill(index, right="the night heron nests", wrong="a heron at night", half="the night heron sleeps")
 
         assert await find_ids(index, TextQuery(phrases=("night heron",))) == ["half", "right"]
@@ -299,7 +299,7 @@ class TextContract(EngineContract, ABC):
 
     @needs(TextFeature.PHRASES)
     async def test_excluded_words_and_phrases_are_left_out(self, index: TextEngine) -> None:
-        """A leading minus excludes words and phrases (D-49)."""
+        """A leading minus excludes words and phrases."""
         await fill(index, a="heron roof", b="heron river", c="heron night river")
 
         assert await find_ids(index, TextQuery(any_of=("heron",), none_of=("roof",))) == ["b", "c"]
@@ -308,7 +308,7 @@ class TextContract(EngineContract, ABC):
 
     @needs(TextFeature.PHRASES)
     async def test_the_parts_of_a_word_must_be_adjacent(self, index: TextEngine) -> None:
-        """`fail-over` counts as one word (D-49)."""
+        """`fail-over` counts as one word."""
         await fill(index, a="the fail-over test", b="we fail, then it is over")
 
         assert await find_ids(index, any_of("fail-over")) == ["a"]
@@ -316,7 +316,7 @@ class TextContract(EngineContract, ABC):
 
     @pytest.mark.parametrize("hostile", HOSTILE)
     async def test_a_word_has_no_query_syntax(self, index: TextEngine, hostile: str) -> None:
-        """Query text is data (D-49)."""
+        """Query text is data."""
         await fill(index, a="the roof", b="unrelated")
 
         for query in (
@@ -333,7 +333,7 @@ class TextContract(EngineContract, ABC):
     @given(text=st.text(max_size=30), other_text=st.text(max_size=10))
     @settings(max_examples=150, deadline=None, suppress_health_check=_SUPPRESSED)
     async def test_any_text_can_be_searched(self, index: TextEngine, text: str, other_text: str) -> None:
-        """No query text is an error (D-49)."""
+        """No query text is an error."""
         await index.put([make_document(content=f"heron {text}".replace("\0", " "))])
         query = TextQuery(any_of=("heron", text), none_of=("roof", "pelican"), phrases=())
 
@@ -342,7 +342,7 @@ class TextContract(EngineContract, ABC):
         assert "a" in found
 
     async def test_words_of_other_scripts_are_found(self, index: TextEngine) -> None:
-        """All scripts are supported; text without spaces is found by each part of it (D-49)."""
+        """All scripts are supported; text without spaces is found by each part of it."""
         await fill(index, a="東京タワー ist hoch", b="Схема базы данных", c="Ärger mit Umlauten")
 
         assert await find_ids(index, any_of(*to_search_terms("東京タワー"))) == ["a"]
@@ -352,7 +352,7 @@ class TextContract(EngineContract, ABC):
         assert await find_ids(index, any_of("ÄRGER")) == ["c"]
 
     async def test_memories_with_equal_scores_are_sorted_by_id(self, index: TextEngine) -> None:
-        """The order is total, so that pages do not overlap (D-44)."""
+        """The order is total, so that pages do not overlap."""
         ids = [f"m{number:02}" for number in range(30)]
         await index.put([make_document(memory_id) for memory_id in reversed(ids)])
         await index.put([make_document(f"other{number}", content="pelican") for number in range(40)])
@@ -363,13 +363,13 @@ class TextContract(EngineContract, ABC):
         assert await count_matches(index, any_of("heron"), access_filter=make_filter()) == 30
 
     async def test_an_offset_beyond_the_end_finds_nothing(self, index: TextEngine) -> None:
-        """A page past the last hit is empty (D-49: limit and offset)."""
+        """A page past the last hit is empty."""
         await fill(index, a="heron")
 
         assert await find_ids(index, offset=1) == []
 
     async def test_putting_again_replaces_the_text(self, index: TextEngine) -> None:
-        """The index has only the current content (D-46)."""
+        """The index has only the current content."""
         await fill(index, a="heron")
         for _ in range(3):
             await fill(index, a="kingfisher")
@@ -379,7 +379,7 @@ class TextContract(EngineContract, ABC):
         assert await count_matches(index, any_of("kingfisher"), access_filter=make_filter()) == 1
 
     async def test_putting_again_replaces_the_filter_fields(self, index: TextEngine) -> None:
-        """This also holds if the content is unchanged (D-46)."""
+        """This also holds if the content is unchanged."""
         await index.put([make_document(confidence=0.2, org="acme", source="manual")])
         await index.put([make_document(confidence=0.9, org="umbrella", source="import")])
 
@@ -387,7 +387,7 @@ class TextContract(EngineContract, ABC):
         assert await find_ids(index, access_filter=make_filter(org="acme")) == []
 
     async def test_the_last_of_two_documents_of_one_memory_counts(self, index: TextEngine) -> None:
-        """A batch may contain a memory twice (D-51)."""
+        """A batch may contain a memory twice."""
         await index.put([make_document(content="heron"), make_document(content="roof")])
 
         assert await find_ids(index, any_of("heron", "roof")) == ["a"]
@@ -407,7 +407,7 @@ class TextContract(EngineContract, ABC):
         assert [await find_ids(index, any_of(word)) for word in ("stork", "crane", "heron")] == [["a"], [], []]
 
     async def test_a_deleted_document_is_not_found_and_unknown_ids_are_ignored(self, index: TextEngine) -> None:
-        """A deletion may be repeated (spec 3.4; D-51)."""
+        """A deletion may be repeated."""
         await fill(index, a="heron", b="heron")
 
         for _ in range(2):
@@ -418,7 +418,7 @@ class TextContract(EngineContract, ABC):
         assert await find_ids(index) == ["a", "b"]
 
     async def test_workspaces_never_mix(self, index: TextEngine) -> None:
-        """The workspace is a strict boundary, also for memories with the same id (spec 2.8)."""
+        """The workspace is a strict boundary, also for memories with the same id."""
         await index.put([make_document(), make_document(workspace_id=2, content="roof"), make_document("b", workspace_id=2)])
         await index.drop(1, ["b"])
 
@@ -427,7 +427,7 @@ class TextContract(EngineContract, ABC):
         assert await count_matches(index, any_of("heron"), access_filter=make_filter(3)) == 0
 
     async def test_names_are_compared_exactly(self, index: TextEngine) -> None:
-        """A filter never matches a similar name of another org, project or tag (spec 2.8)."""
+        """A filter never matches a similar name of another org, project or tag."""
         orgs = ["acme", "Acme", "acmé", "acme ", "acme OR umbrella", '"acme"', "acme'", "Acme Inc"]
         await index.put([make_document(f"m{number}", org=org, project=org, tags=(org,)) for number, org in enumerate(orgs)])
 
@@ -443,7 +443,7 @@ class TextContract(EngineContract, ABC):
                 assert await find_ids(index, access_filter=access_filter) == [f"m{number}"]
 
     async def test_long_allow_lists_of_orgs_and_projects_are_supported(self, index: TextEngine) -> None:
-        """Allow-lists may be longer than one query expression can be (D-23)."""
+        """Allow-lists may be longer than one query expression can be."""
         names = [f"n{number}" for number in range(64)]
         await index.put(
             [
@@ -469,7 +469,7 @@ class TextContract(EngineContract, ABC):
     async def test_a_search_follows_the_visibility_rule(
         self, index: TextEngine, drawn_documents: list[IndexDocument], access_filter: AccessFilter
     ) -> None:
-        """Every engine applies the same rule (D-43)."""
+        """Every engine applies the same rule."""
         await asyncio.gather(*(index.drop(workspace_id, [f"m{number:02}" for number in range(31)]) for workspace_id in (1, 2)))
         await index.put(drawn_documents)
         expected = sorted(document.memory_id for document in drawn_documents if is_visible(access_filter, document))
@@ -484,7 +484,7 @@ class TextContract(EngineContract, ABC):
         assert count == len(expected)
 
     async def test_word_frequencies_of_other_workspaces_do_not_hide_hits(self, index: TextEngine) -> None:
-        """The other workspace has nearly all matching documents, this one nearly all documents (spec 2.8)."""
+        """The other workspace has nearly all matching documents, this one nearly all documents."""
         await index.put([make_document(f"ours{number}", content="pelican") for number in range(60)])
         await index.put([make_document(f"theirs{number}", workspace_id=2, content="heron heron") for number in range(50)])
         await index.put([make_document("mine", content="a heron somewhere in a longer text")])
@@ -538,7 +538,7 @@ class TextContract(EngineContract, ABC):
         assert {"rare", "other_tenants"} < set(names)
 
     async def test_setting_up_twice_changes_nothing(self, open_index: OpenIndex) -> None:
-        """brain:elastic-setup may run repeatedly (spec 4.4)."""
+        """brain:elastic-setup may run repeatedly."""
         index = open_index()
         await index.setup()
         await fill(index, a="heron")
@@ -549,7 +549,7 @@ class TextContract(EngineContract, ABC):
 
     @needs(TextFeature.SHARED_BY_PROCESSES)
     async def test_the_next_query_finds_what_another_instance_committed(self, open_index: OpenIndex) -> None:
-        """Several processes share the data folder (D-01)."""
+        """Several processes share the data folder."""
         first_index, second_index = open_index(), open_index()
         await fill(first_index, a="heron")
         assert await find_ids(second_index) == ["a"]
@@ -558,7 +558,7 @@ class TextContract(EngineContract, ABC):
 
     @needs(TextFeature.SHARED_BY_PROCESSES)
     async def test_stored_documents_survive_a_kill(self, open_index: OpenIndex, tmp_path: Path) -> None:
-        """indexed_at is set when `put` returns, so the document must be durable then (D-51)."""
+        """indexed_at is set when `put` returns, so the document must be durable then."""
         with self.another_process(tmp_path) as process:
             process.send_signal(signal.SIGKILL)
             process.wait(10)
@@ -567,7 +567,7 @@ class TextContract(EngineContract, ABC):
 
     @needs(TextFeature.SHARED_BY_PROCESSES)
     async def test_the_next_query_finds_what_another_process_committed(self, open_index: OpenIndex, tmp_path: Path) -> None:
-        """This includes commits of commands (D-01)."""
+        """This includes commits of commands."""
         index = open_index()
         await index.put([make_document("mine")])
         assert await find_ids(index) == ["mine"]

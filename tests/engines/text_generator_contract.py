@@ -70,7 +70,7 @@ class TextGeneratorContract(EngineContract, ABC):
         return open_engine()
 
     async def test_an_answer_has_text_usage_and_a_model(self, generator: TextGenerator) -> None:
-        """D-71: usage and cost are computed from it."""
+        """Usage and cost are computed from it."""
         completion = await generator.complete(make_request(generator.model))
 
         assert completion.text.strip()
@@ -79,7 +79,7 @@ class TextGeneratorContract(EngineContract, ABC):
         assert completion.model
 
     async def test_a_stream_ends_with_one_completion_that_has_all_pieces(self, generator: TextGenerator) -> None:
-        """D-71: a streamed answer is stored and charged as a whole one."""
+        """A streamed answer is stored and charged as a whole one."""
         pieces, completion = await collect(generator, make_request(generator.model))
 
         assert all(pieces)
@@ -87,7 +87,7 @@ class TextGeneratorContract(EngineContract, ABC):
         assert completion.usage.output_tokens > 0
 
     async def test_an_answer_with_a_schema_matches_it(self, generator: TextGenerator) -> None:
-        """D-71: JSON-schema output."""
+        """JSON-schema output."""
         completion = await generator.complete(make_request(generator.model, response_schema=SCHEMA, max_tokens=200))
 
         jsonschema_rs.validate(SCHEMA, json.loads(completion.text))
@@ -102,7 +102,7 @@ class TextGeneratorContract(EngineContract, ABC):
 
     @pytest.mark.parametrize("schema", [{"type": "text"}, {"minimum": "1"}, {"$ref": "http://127.0.0.1:1/schema"}, {"pattern": "("}])
     async def test_an_invalid_schema_is_rejected(self, generator: TextGenerator, schema: dict[str, object]) -> None:
-        """D-10: 422 names the field. References to other documents are never fetched."""
+        """422 names the field. References to other documents are never fetched."""
         with pytest.raises(ValidationFailed, match="schema: is not a valid JSON schema"):
             await generator.complete(make_request(generator.model, response_schema=schema))
         with pytest.raises(ValidationFailed, match="schema: is not a valid JSON schema"):
@@ -117,7 +117,7 @@ class TextGeneratorContract(EngineContract, ABC):
         assert all(completion.text for completion in [*completions, *(completion for _, completion in streamed)])
 
     async def test_a_stream_that_is_closed_early_affects_no_other(self, generator: TextGenerator) -> None:
-        """Issue 18: a client that leaves cancels upstream."""
+        """A client that leaves cancels upstream."""
         async with aclosing(generator.stream(make_request(generator.model))) as events:
             assert isinstance(await anext(events), Delta)
 
@@ -133,7 +133,7 @@ class TextGeneratorContract(EngineContract, ABC):
         assert (await generator.complete(make_request(generator.model, max_tokens=8))).text
 
     async def test_an_engine_that_works_passes_its_probe(self, generator: TextGenerator) -> None:
-        """D-05: `/readyz` shows its state."""
+        """`/readyz` shows its state."""
         await generator.probe()
 
     async def test_it_can_be_closed_twice(self, open_engine: OpenGenerator) -> None:

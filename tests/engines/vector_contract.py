@@ -66,7 +66,7 @@ class VectorContract(EngineContract):
         return open_index()
 
     async def test_the_most_similar_memory_comes_first(self, raw_index: VectorIndex) -> None:
-        """Relevance is the similarity of vectors (spec 4.3)."""
+        """Relevance is the similarity of vectors."""
         await raw_index.put([make_embedded("north", NORTH), make_embedded("east", EAST), make_embedded("between", NORTHEAST)])
 
         hits = await raw_index.search(EAST, where=build_vector_filter(make_filter()), limit=2)
@@ -77,27 +77,27 @@ class VectorContract(EngineContract):
         ]
 
     async def test_equally_similar_memories_are_sorted_by_id(self, raw_index: VectorIndex) -> None:
-        """The order is total, with the id as last criterion (D-44)."""
+        """The order is total, with the id as last criterion."""
         ids = [f"m{number:03}" for number in range(40)]
         await raw_index.put([make_embedded(memory_id, EAST) for memory_id in reversed(ids)])
 
         assert await find_ids(raw_index, limit=7) == ids[:7]
 
     async def test_a_memory_has_the_similarity_of_its_best_chunk_and_is_returned_once(self, raw_index: VectorIndex) -> None:
-        """Long content has several vectors (D-55)."""
+        """Long content has several vectors."""
         await raw_index.put([make_embedded("long", NORTH, EAST, EAST, UP), make_embedded("short", NORTHEAST)])
 
         assert await find_ids(raw_index, limit=2) == ["long", "short"]
         assert await raw_index.count(1) == 2
 
     async def test_chunks_of_one_memory_do_not_displace_other_memories(self, raw_index: VectorIndex) -> None:
-        """The limit counts memories, not chunks (D-55)."""
+        """The limit counts memories, not chunks."""
         await raw_index.put([make_embedded("many chunks", *[EAST] * 50), make_embedded("b", NORTHEAST), make_embedded("c", NORTH)])
 
         assert await find_ids(raw_index, limit=3) == ["many chunks", "b", "c"]
 
     async def test_putting_again_replaces_all_vectors(self, raw_index: VectorIndex) -> None:
-        """The index has only the current vectors (D-46)."""
+        """The index has only the current vectors."""
         await raw_index.put([make_embedded("a", EAST, NORTH)])
         await raw_index.put([make_embedded("a", UP)])
 
@@ -105,7 +105,7 @@ class VectorContract(EngineContract):
         assert await compute_similarities(raw_index, UP, ["a"]) == {"a": 1.0}
 
     async def test_putting_repeatedly_changes_nothing(self, raw_index: VectorIndex) -> None:
-        """A finished job may run again (D-51)."""
+        """A finished job may run again."""
         for _ in range(3):
             await raw_index.put([make_embedded("a", EAST, NORTH), make_embedded("b", NORTH)])
 
@@ -113,13 +113,13 @@ class VectorContract(EngineContract):
         assert await find_ids(raw_index) == ["a", "b"]
 
     async def test_the_last_of_two_documents_of_one_memory_counts(self, raw_index: VectorIndex) -> None:
-        """A batch may contain a memory twice (D-51)."""
+        """A batch may contain a memory twice."""
         await raw_index.put([make_embedded("a", EAST), make_embedded("a", NORTH)])
 
         assert await compute_similarities(raw_index, EAST, ["a"]) == {"a": 0.0}
 
     async def test_a_deleted_memory_is_not_found_and_unknown_ids_are_ignored(self, raw_index: VectorIndex) -> None:
-        """A deletion may be repeated (spec 3.4; D-51)."""
+        """A deletion may be repeated."""
         await raw_index.put([make_embedded("a"), make_embedded("b")])
 
         for _ in range(2):
@@ -131,7 +131,7 @@ class VectorContract(EngineContract):
         assert await find_ids(raw_index) == ["a", "b"]
 
     async def test_workspaces_never_mix(self, raw_index: VectorIndex) -> None:
-        """The workspace is a strict boundary, also for memories with the same id (spec 2.8)."""
+        """The workspace is a strict boundary, also for memories with the same id."""
         await raw_index.put(
             [make_embedded("a", EAST), make_embedded("a", NORTH, workspace_id=2), make_embedded("b", NORTH, workspace_id=2)]
         )
@@ -148,7 +148,7 @@ class VectorContract(EngineContract):
         assert await find_ids(raw_index, access_filter=make_filter(3)) == []
 
     async def test_similarities_of_unknown_memories_are_left_out(self, raw_index: VectorIndex) -> None:
-        """A memory found by keyword gets its similarity, if it has vectors (D-44)."""
+        """A memory found by keyword gets its similarity, if it has vectors."""
         await raw_index.put([make_embedded("a", NORTH, EAST)])
 
         assert await compute_similarities(raw_index, EAST, ["a", "b"]) == {"a": 1.0}
@@ -160,7 +160,7 @@ class VectorContract(EngineContract):
         ids=["nan", "inf", "wide", "empty", "torn"],
     )
     async def test_an_invalid_vector_rejects_the_whole_batch(self, raw_index: VectorIndex, invalid_vector: Vector) -> None:
-        """Vectors that cannot be compared must not be stored (D-54)."""
+        """Vectors that cannot be compared must not be stored."""
         with pytest.raises(ValueError, match="vector"):
             await raw_index.put([make_embedded("good"), make_embedded("bad", EAST, invalid_vector)])
         with pytest.raises(ValueError, match="vector"):
@@ -169,12 +169,12 @@ class VectorContract(EngineContract):
         assert await raw_index.count(1) == 0
 
     async def test_a_document_without_vectors_is_rejected(self, raw_index: VectorIndex) -> None:
-        """A document has at least one chunk (D-55)."""
+        """A document has at least one chunk."""
         with pytest.raises(ValueError, match="at least one"):
             await raw_index.put([EmbeddedDocument(document=make_document(), vectors=())])
 
     async def test_vectors_of_another_model_are_not_searched(self, open_index: OpenIndex) -> None:
-        """Vectors of different models or dimensions are never mixed (D-54)."""
+        """Vectors of different models or dimensions are never mixed."""
         await open_index(model="small/1").put([make_embedded("old"), make_embedded("kept")])
         other_model = open_index(model="small/2")
         await other_model.put([make_embedded("old", NORTH)])
@@ -186,7 +186,7 @@ class VectorContract(EngineContract):
         assert await find_ids(open_index(model="small/1", dimension=5), vector(1, width=5)) == []
 
     async def test_the_next_query_finds_what_another_instance_committed(self, open_index: OpenIndex) -> None:
-        """Several processes share the data folder; snapshots follow its change counter (D-01)."""
+        """Several processes share the data folder; snapshots follow its change counter."""
         first_index, second_index = open_index(), open_index()
         for number in range(5):
             await first_index.put([make_embedded(f"m{number}", EAST)])
@@ -216,7 +216,7 @@ class VectorContract(EngineContract):
                 tasks.create_task(query())
 
     async def test_an_index_can_be_closed_while_it_loads(self, open_index: OpenIndex) -> None:
-        """An interrupted start leaves no task (issue 2)."""
+        """An interrupted start leaves no task."""
         await open_index().put([make_embedded(f"m{number:03}", EAST) for number in range(100)])
         index = open_index()
         await index.start()
@@ -249,7 +249,7 @@ class VectorContract(EngineContract):
         query: Vector,
         limit: int,
     ) -> None:
-        """Every engine applies the same rule; hits are sorted by exact cosine, then id (D-43)."""
+        """Every engine applies the same rule; hits are sorted by exact cosine, then id."""
         for workspace_id in (1, 2):
             await raw_index.drop(workspace_id, [f"m{number:02}" for number in range(31)])
         items = [
@@ -263,14 +263,14 @@ class VectorContract(EngineContract):
         )
 
     async def test_vectors_are_fetched_in_the_order_of_their_chunks(self, raw_index: VectorIndex) -> None:
-        """Consolidation compares chunks; unknown ids are left out (D-52)."""
+        """Consolidation compares chunks; unknown ids are left out."""
         await raw_index.put([make_embedded("a", EAST, NORTH, EAST), make_embedded("b", UP), make_embedded("a", UP, workspace_id=2)])
 
         assert await raw_index.fetch(1, ["a", "unknown"]) == {"a": (EAST, NORTH, EAST)}
         assert await raw_index.fetch(1, []) == {}
 
     async def test_a_memory_is_dropped_with_the_vectors_of_every_model(self, open_index: OpenIndex) -> None:
-        """A deleted memory leaves no vectors of an earlier model (D-54)."""
+        """A deleted memory leaves no vectors of an earlier model."""
         old, new = open_index(model="small/1"), open_index(model="small/2")
         await old.put([make_embedded("a"), make_embedded("b")])
         await new.put([make_embedded("a")])
@@ -279,7 +279,7 @@ class VectorContract(EngineContract):
         assert (await find_ids(old), await find_ids(new)) == (["b"], [])
 
     async def test_vectors_of_one_version_are_dropped(self, open_index: OpenIndex) -> None:
-        """The vectors of a retired model are deleted, and those of other models, dimensions and workspaces stay (D-54)."""
+        """The vectors of a retired model are deleted, and those of other models, dimensions and workspaces stay."""
         old, new, other = open_index(model="small/1"), open_index(model="small/2"), open_index(model="small/1", dimension=5)
         ids = [f"m{number:04}" for number in range(600)]
         await old.put([make_embedded(memory_id) for memory_id in ids] + [make_embedded("elsewhere", workspace_id=2)])
@@ -293,7 +293,7 @@ class VectorContract(EngineContract):
         assert await old.count(2) == 1
 
     async def test_a_dropped_version_can_be_written_again(self, open_index: OpenIndex) -> None:
-        """After a change back, only the new vectors are found (D-54)."""
+        """After a change back, only the new vectors are found."""
         index = open_index()
         await index.put([make_embedded("a"), make_embedded("b", NORTH)])
         assert await find_ids(index) == ["a", "b"]
@@ -305,7 +305,7 @@ class VectorContract(EngineContract):
         assert await compute_similarities(index, EAST, ["a", "b"]) == {"b": 1.0}
 
     async def test_vectors_written_while_a_version_is_dropped_stay(self, open_index: OpenIndex) -> None:
-        """Another process may use the version again (D-54)."""
+        """Another process may use the version again."""
         index, other_process = open_index(), open_index()
         await index.put([make_embedded(f"m{number:04}", *[NORTH] * 3) for number in range(1200)])
 
@@ -336,7 +336,7 @@ class VectorContract(EngineContract):
     async def test_a_search_meets_every_condition(
         self, raw_index: VectorIndex, required: dict[str, Condition], expected: list[str]
     ) -> None:
-        """Filters are data: conditions by column (issue 16)."""
+        """Filters are data: conditions by column."""
         await raw_index.put(
             [
                 make_embedded("a", EAST, type="decision", confidence=0.9),
@@ -349,7 +349,7 @@ class VectorContract(EngineContract):
         assert [hit.memory_id for hit in await raw_index.search(EAST, where=where, limit=9)] == expected
 
     async def test_one_of_the_alternatives_is_enough(self, raw_index: VectorIndex) -> None:
-        """The access filter has an alternative for each scope (D-43)."""
+        """The access filter has an alternative for each scope."""
         await raw_index.put(
             [make_embedded("a", EAST), make_embedded("b", EAST, org="zoo"), make_embedded("c", EAST, org="zoo", project="p")]
         )

@@ -33,7 +33,7 @@ async def test_a_wait_returns_whether_the_event_is_set(*, is_set: bool) -> None:
 
 
 async def test_a_blocked_event_loop_does_not_use_up_a_time_limit() -> None:
-    """Issue 36: the answer was there in time; only nobody read it. Rate limits became local while a process was busy."""
+    """The answer was there in time; only nobody read it. Rate limits became local while a process was busy."""
     loop = asyncio.get_running_loop()
     answer = loop.create_future()
     loop.call_soon(time.sleep, 0.3)

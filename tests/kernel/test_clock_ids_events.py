@@ -26,7 +26,7 @@ _MOMENTS = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12
 
 @given(_MOMENTS)
 def test_a_time_is_stored_and_formatted_exactly(moment: datetime) -> None:
-    """Times are ISO 8601 in UTC with Z, and are stored as microseconds (D-13)."""
+    """Times are ISO 8601 in UTC with Z, and are stored as microseconds."""
     assert from_micros(to_micros(moment)) == moment
     assert parse_iso(format_iso(moment)) == moment
     assert format_iso(moment).endswith("Z")
@@ -34,20 +34,20 @@ def test_a_time_is_stored_and_formatted_exactly(moment: datetime) -> None:
 
 @given(_MOMENTS, _MOMENTS)
 def test_formatted_times_sort_like_times(time: datetime, other_time: datetime) -> None:
-    """The order of the texts is the order of the times (D-13)."""
+    """The order of the texts is the order of the times."""
     if time.year >= 1000 and other_time.year >= 1000:
         assert (format_iso(time) < format_iso(other_time)) == (time < other_time)
 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "2026-13-01", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
 def test_an_invalid_time_is_a_value_error(text: str) -> None:
-    """Overflows in the input give a clear error too (D-10)."""
+    """Overflows in the input give a clear error too."""
     with pytest.raises(ValueError, match=r".+"):
         parse_iso(text)
 
 
 def test_ids_are_unique_sorted_and_well_formed() -> None:
-    """Records have a UUIDv7, and requests have `req_` with 20 characters (D-13, D-11)."""
+    """Records have a UUIDv7, and requests have `req_` with 20 characters."""
     ids = [uuid7() for _ in range(2000)]
 
     assert len(set(ids)) == len(ids)
@@ -72,7 +72,7 @@ def _make_ids(count: int) -> list[str]:
 
 
 def test_a_failing_listener_does_not_stop_the_others(capsys: pytest.CaptureFixture[str]) -> None:
-    """The error is logged, and the other listeners run (house rules 6)."""
+    """The error is logged, and the other listeners run."""
 
     @dataclass(frozen=True)
     class Happened:
@@ -93,7 +93,7 @@ def test_a_failing_listener_does_not_stop_the_others(capsys: pytest.CaptureFixtu
 
 
 async def test_a_failing_periodic_task_is_repeated_and_stops_no_other() -> None:
-    """The failure is logged (house rules 6)."""
+    """The failure is logged."""
     runs = {"good": 0, "bad": 0}
 
     async def succeed() -> None:
@@ -114,7 +114,7 @@ async def test_a_failing_periodic_task_is_repeated_and_stops_no_other() -> None:
 
 
 def test_no_log_line_contains_a_key() -> None:
-    """This holds for fields, messages and exceptions (spec 5.2)."""
+    """This holds for fields, messages and exceptions."""
     stream = io.StringIO()
     saved_config = structlog.get_config()
     key, agent = "sk_live_" + "a" * 32, "ak_" + "B" * 32

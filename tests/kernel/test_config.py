@@ -1,4 +1,4 @@
-"""Settings: their sources, and values that stop the start (D-02)."""
+"""Settings: their sources, and values that stop the start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rookery.kernel.secret import Secret
 
 
 def test_the_command_line_overrides_the_environment_and_that_the_file(tmp_path: Path) -> None:
-    """Variables have the prefix ROOKERY_, and the file is rookery.toml (D-02)."""
+    """Variables have the prefix ROOKERY_, and the file is rookery.toml."""
     file = tmp_path / "rookery.toml"
     file.write_text('port = 1\nhost = "10.0.0.1"\nallowed_hosts = ["a", "b"]\nasync_embedding = false\n', encoding="utf-8")
     environment = {"ROOKERY_CONFIG": str(file), "ROOKERY_PORT": "2", "ROOKERY_TRUSTED_PROXIES": "10.0.0.0/8, ::1"}
@@ -25,7 +25,7 @@ def test_the_command_line_overrides_the_environment_and_that_the_file(tmp_path: 
 
 
 def test_the_file_in_the_data_folder_is_read_by_default(tmp_path: Path) -> None:
-    """ROOKERY_CONFIG overrides this file, and the environment overrides both (issue 14; D-02)."""
+    """ROOKERY_CONFIG overrides this file, and the environment overrides both."""
     (tmp_path / "rookery.toml").write_text("port = 1\nmax_backlog = 7\n", encoding="utf-8")
     (tmp_path / "other.toml").write_text("port = 2\n", encoding="utf-8")
     folder = {"ROOKERY_DATA_DIR": str(tmp_path)}
@@ -53,7 +53,7 @@ def test_the_file_in_the_data_folder_is_read_by_default(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_value_is_rejected_in_one_line(variable: str, value: str) -> None:
-    """The line has the name of the variable (D-02)."""
+    """The line has the name of the variable."""
     with pytest.raises(WrongSettings, match=variable) as error:
         load_settings({variable: value})
 
@@ -61,7 +61,7 @@ def test_a_wrong_value_is_rejected_in_one_line(variable: str, value: str) -> Non
 
 
 def test_secrets_can_be_references_and_are_never_printed(tmp_path: Path) -> None:
-    """A secret part may be ${NAME} or a file, and the type of secrets has no readable repr (D-02; house rules 6)."""
+    """A secret part may be ${NAME} or a file, and the type of secrets has no readable repr."""
     (tmp_path / "password").write_text("from-a-file\n", encoding="utf-8")
     address = "postgresql://rookery:${DB_PASSWORD}@${DB_HOST}/rookery"
     environment = {"ROOKERY_DATABASE_URL": address, "DB_PASSWORD_FILE": str(tmp_path / "password"), "DB_HOST": "db"}
@@ -94,7 +94,7 @@ SECRETS = {
 
 @pytest.mark.parametrize(("name", "value"), SECRETS.items())
 def test_each_secret_can_be_the_content_of_a_file(tmp_path: Path, name: str, value: str) -> None:
-    """Issue 20: secrets by file. Docker and Kubernetes mount a secret as a file, often with a line break at its end."""
+    """Secrets by file. Docker and Kubernetes mount a secret as a file, often with a line break at its end."""
     (tmp_path / "secret").write_text(f"{value}\n", encoding="utf-8")
     (tmp_path / "rookery.toml").write_text(f"{name} = 'overridden by the environment'\n", encoding="utf-8")
     environment = {"ROOKERY_DATA_DIR": str(tmp_path), f"ROOKERY_{name.upper()}_FILE": str(tmp_path / "secret")}
@@ -107,7 +107,7 @@ def test_each_secret_can_be_the_content_of_a_file(tmp_path: Path, name: str, val
 
 
 def test_every_setting_with_a_secret_type_can_be_in_a_file() -> None:
-    """Issue 20: the list above is complete."""
+    """The list above is complete."""
     assert {setting.name for setting in fields(Settings) if "Secret" in str(setting.type)} == set(SECRETS)
 
 
@@ -116,7 +116,7 @@ def test_every_setting_with_a_secret_type_can_be_in_a_file() -> None:
     [(None, "No such file"), (b"", "non-empty"), (b"\xffhunter2", "not a text in UTF-8"), (b"hunter2", "32 random characters")],
 )
 def test_an_unusable_secret_file_stops_the_start_without_showing_its_content(tmp_path: Path, content: bytes | None, message: str) -> None:
-    """Issue 20, D-02: the line names the variable, but neither the content nor the path, which may be a secret set by mistake."""
+    """The line names the variable, but neither the content nor the path, which may be a secret set by mistake."""
     if content is not None:
         (tmp_path / "secret").write_bytes(content)
 
@@ -128,19 +128,19 @@ def test_an_unusable_secret_file_stops_the_start_without_showing_its_content(tmp
 
 
 def test_a_secret_and_its_file_cannot_both_be_set(tmp_path: Path) -> None:
-    """Issue 20: neither would win without a surprise."""
+    """Neither would win without a surprise."""
     with pytest.raises(WrongSettings, match="ROOKERY_SMTP and ROOKERY_SMTP_FILE are both set"):
         load_settings({"ROOKERY_SMTP": "smtp://mail", "ROOKERY_SMTP_FILE": str(tmp_path / "smtp")})
 
 
 def test_only_secrets_can_be_in_files_of_their_own() -> None:
-    """D-02: an unknown variable is a warning with the nearest name."""
+    """An unknown variable is a warning with the nearest name."""
     assert load_settings({"ROOKERY_PORT_FILE": "/run/port"}).warnings != ()
     assert "ROOKERY_SECRET_KEY_FILE" in load_settings({"ROOKERY_SECRT_KEY_FILE": "/run/key"}).warnings[0]
 
 
 def test_an_unknown_name_in_the_file_is_an_error_with_a_suggestion(tmp_path: Path) -> None:
-    """Unknown settings are errors in rookery.toml (D-02)."""
+    """Unknown settings are errors in rookery.toml."""
     file = tmp_path / "rookery.toml"
     file.write_text("prot = 1\n", encoding="utf-8")
 
@@ -149,7 +149,7 @@ def test_an_unknown_name_in_the_file_is_an_error_with_a_suggestion(tmp_path: Pat
 
 
 def test_a_too_deeply_nested_file_is_rejected_in_one_line(tmp_path: Path) -> None:
-    """The error is one clear line (D-02)."""
+    """The error is one clear line."""
     (tmp_path / "rookery.toml").write_text("port = " + "[" * 100_000, encoding="utf-8")
 
     with pytest.raises(WrongSettings, match="nested too deeply"):
@@ -157,7 +157,7 @@ def test_a_too_deeply_nested_file_is_rejected_in_one_line(tmp_path: Path) -> Non
 
 
 def test_an_unknown_variable_is_a_warning_and_in_strict_mode_an_error() -> None:
-    """The warning has the nearest setting; variables of Kubernetes are ignored with a warning (D-02)."""
+    """The warning has the nearest setting; variables of Kubernetes are ignored with a warning."""
     environment = {"ROOKERY_DATABSE_URL": "x", "ROOKERY_PORT": "tcp://10.0.0.1:8400", "ROOKERY_SERVICE_HOST": "10.0.0.1"}
 
     loaded = load_settings(environment)
@@ -178,7 +178,7 @@ def test_an_unknown_variable_is_a_warning_and_in_strict_mode_an_error() -> None:
     ],
 )
 def test_public_urls_have_the_configured_hosts(path: str, expected_url: str) -> None:
-    """There are three public URLs, by default with one host (D-01)."""
+    """There are three public URLs, by default with one host."""
     separate_urls = Settings(base_url="https://tools.example", api_url="https://api.example", mcp_url="https://mcp.example")
 
     assert separate_urls.public_url_of(path) == expected_url
@@ -188,7 +188,7 @@ def test_public_urls_have_the_configured_hosts(path: str, expected_url: str) -> 
 
 
 def test_half_lives_are_days_or_never() -> None:
-    """The half-life of a type is a setting (D-40)."""
+    """The half-life of a type is a setting."""
     assert load_settings({"ROOKERY_HALF_LIVES": "research=90, plan=never"}).settings.half_lives == (("research", 90), ("plan", None))
     for invalid in ("research", "research=0", "Research=5", "plan=-1", "plan=soon"):
         with pytest.raises(WrongSettings, match="ROOKERY_HALF_LIVES"):

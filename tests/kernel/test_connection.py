@@ -1,4 +1,4 @@
-"""Connections at the level of bytes: input that is rejected before there is a request (D-10, D-16)."""
+"""Connections at the level of bytes: input that is rejected before there is a request."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def _receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
     [b"HELLO\r\n\r\n", b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"],
 )
 async def test_input_that_is_not_http_gets_the_standard_error_body(port: int, raw_request: bytes) -> None:
-    """This replaces uvicorn's own responses (D-10, D-11)."""
+    """This replaces uvicorn's own responses."""
     status, remaining = await _send(port, raw_request)
 
     head, _, body = remaining.partition(b"\r\n\r\n")
@@ -97,7 +97,7 @@ async def test_input_that_is_not_http_gets_the_standard_error_body(port: int, ra
     ],
 )
 async def test_an_endless_head_is_rejected_early(port: int, raw_request: bytes) -> None:
-    """The size of the head is limited while it is read, before any key is known (D-16)."""
+    """The size of the head is limited while it is read, before any key is known."""
     status, _ = await _send(port, raw_request)
 
     assert status in {b"HTTP/1.1 431 Request Header Fields Too Large", b""}  # empty: the reset overtook the response
@@ -105,14 +105,14 @@ async def test_an_endless_head_is_rejected_early(port: int, raw_request: bytes) 
 
 @pytest.mark.parametrize("size", [MAX_HEAD_BYTES, 70_000, 100_000, 140_000])
 async def test_a_complete_head_over_the_limit_is_rejected(port: int, size: int) -> None:
-    """The documented limit is 64 KiB (issue 14; D-16)."""
+    """The documented limit is 64 KiB."""
     status, _ = await _send(port, b"GET / HTTP/1.1\r\nHost: a\r\nX-A: " + b"a" * size + b"\r\n\r\n")
 
     assert status in {b"HTTP/1.1 431 Request Header Fields Too Large", b""}  # empty: the reset overtook the response
 
 
 async def test_a_head_just_under_the_limit_is_served(port: int) -> None:
-    """The limit is the documented one (D-16)."""
+    """The limit is the documented one."""
     fields = b"X-A: " + b"a" * (MAX_HEAD_BYTES - 100) + b"\r\nConnection: close\r\n\r\n"
 
     assert await _send(port, b"GET / HTTP/1.1\r\nHost: a\r\n" + fields) == _HELLO_RESPONSE
@@ -120,7 +120,7 @@ async def test_a_head_just_under_the_limit_is_served(port: int) -> None:
 
 @pytest.mark.parametrize(("raw_request", "status"), [(b"GET / HT", b"HTTP/1.1 408 Request Timeout"), (b"", b"")])
 async def test_a_silent_client_is_disconnected(raw_request: bytes, status: bytes) -> None:
-    """Silent connections must not use up the connection limit (D-16)."""
+    """Silent connections must not use up the connection limit."""
     async with _run_server(ConnectionLimits(head_timeout_s=0.05)) as port:
         # The server accepts the connection when the bytes are there, so that its time limit cannot come before them.
         with socket.create_connection(("127.0.0.1", port)) as client:
@@ -129,7 +129,7 @@ async def test_a_silent_client_is_disconnected(raw_request: bytes, status: bytes
 
 
 async def test_the_limits_apply_to_later_requests_of_a_connection(port: int) -> None:
-    """Earlier requests of the connection get their responses, the last one with `Connection: close` (D-16)."""
+    """Earlier requests of the connection get their responses, the last one with `Connection: close`."""
     request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
     status, remaining = await _send(port, request * 2 + b"GET / HTTP/1.1\r\nX-A: " + b"a" * 3_000_000)
@@ -143,7 +143,7 @@ async def test_the_limits_apply_to_later_requests_of_a_connection(port: int) -> 
     "raw_request", [b"HELLO\r\n\r\n", b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x16\x03\x01" * 99]
 )
 async def test_input_that_is_not_http_is_not_logged(port: int, caplog: pytest.LogCaptureFixture, raw_request: bytes) -> None:
-    """Otherwise anybody could fill the disk with log lines (D-16)."""
+    """Otherwise anybody could fill the disk with log lines."""
     assert (await _send(port, raw_request))[0] == b"HTTP/1.1 400 Bad Request"
 
     assert caplog.records == []
@@ -161,7 +161,7 @@ async def test_a_pipelined_upgrade_request_is_the_last_of_its_connection(port: i
 
 
 async def test_trailers_never_become_headers(port: int) -> None:
-    """Bytes after the body are not authenticated and must not be read as headers (D-22)."""
+    """Bytes after the body are not authenticated and must not be read as headers."""
     chunked = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX-Trailer: 1\r\n\r\n"
 
     assert (await _send(port, chunked))[1].endswith(b"hello")

@@ -1,4 +1,4 @@
-"""More clients than the connection limit, on real sockets: evicted, kept and rejected connections (D-16)."""
+"""More clients than the connection limit, on real sockets: evicted, kept and rejected connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.kernel.toy_server import GET, LARGE_BODY_BYTES, connect, open_busy_co
 
 
 async def test_the_longest_idle_connection_is_evicted_for_a_new_one(connections: AsyncExitStack) -> None:
-    """Connections without any request are evicted before others, the longest idle first (D-16)."""
+    """Connections without any request are evicted before others, the longest idle first."""
     async with run_toy_server(ConnectionLimits(max_connections=4)) as toy:
         active = await connect(connections, toy)
         assert await active.get() == b"ok"
@@ -36,7 +36,7 @@ async def test_the_longest_idle_connection_is_evicted_for_a_new_one(connections:
 
 
 async def test_a_full_server_rejects_new_connections_and_serves_busy_ones(connections: AsyncExitStack) -> None:
-    """The response is 503 server_full with Retry-After (D-10, D-16)."""
+    """The response is 503 server_full with Retry-After."""
     async with run_toy_server(ConnectionLimits(max_connections=3)) as toy:
         busy = await open_busy_connections(connections, toy, 3)
         newcomer = await connect(connections, toy, GET % b"/")
@@ -53,7 +53,7 @@ async def test_a_full_server_rejects_new_connections_and_serves_busy_ones(connec
 
 
 async def test_rejected_connections_are_limited(connections: AsyncExitStack) -> None:
-    """Their number and time are limited; further connections are closed without a response (D-16)."""
+    """Their number and time are limited; further connections are closed without a response."""
     limits = ConnectionLimits(max_connections=1, max_rejected_connections=2, linger_timeout_s=2.0)
     async with run_toy_server(limits) as toy:
         await open_busy_connections(connections, toy, 1)
@@ -68,7 +68,7 @@ async def test_rejected_connections_are_limited(connections: AsyncExitStack) -> 
 
 
 async def test_one_address_does_not_get_all_connections(connections: AsyncExitStack) -> None:
-    """One client has at most half of the slots; then its own connections are evicted, or new ones rejected (D-16)."""
+    """One client has at most half of the slots; then its own connections are evicted, or new ones rejected."""
     async with run_toy_server(
         ConnectionLimits(max_connections=8), owner=lambda address: None if address == "127.0.0.1" else address
     ) as toy:
@@ -91,7 +91,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def test_silent_connections_do_not_block_a_tls_server(certificate: Path, connections: AsyncExitStack) -> None:
-    """A connection counts before its handshake, and is evicted if it is silent (D-16)."""
+    """A connection counts before its handshake, and is evicted if it is silent."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate)
     client_context = ssl.create_default_context(cafile=certificate)
@@ -107,7 +107,7 @@ async def test_silent_connections_do_not_block_a_tls_server(certificate: Path, c
 
 
 async def test_a_tls_handshake_has_a_time_limit(certificate: Path, connections: AsyncExitStack) -> None:
-    """Stalled handshakes and input without TLS free their slots (D-16)."""
+    """Stalled handshakes and input without TLS free their slots."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate)
     async with run_toy_server(ConnectionLimits(max_connections=10, handshake_timeout_s=0.3), tls_context=context) as toy:

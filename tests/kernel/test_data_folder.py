@@ -1,4 +1,4 @@
-"""The permissions of the data folder (D-03, D-07)."""
+"""The permissions of the data folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _init(folder: Path) -> str:
 
 @pytest.mark.parametrize("mode", [0o755, 0o777, 0o775])
 def test_a_folder_that_is_open_to_others_is_tightened(tmp_path: Path, mode: int) -> None:
-    """The records of an existing folder with mode 0755 were readable by everybody (issue 14; D-03)."""
+    """The records of an existing folder with mode 0755 were readable by everybody."""
     folder = tmp_path / "data"
     folder.mkdir()
     folder.chmod(mode)
@@ -40,7 +40,7 @@ def test_a_folder_that_is_open_to_others_is_tightened(tmp_path: Path, mode: int)
 
 
 def test_a_folder_with_other_files_keeps_its_mode(tmp_path: Path) -> None:
-    """It may be a home or shared folder; the databases are private nevertheless (issue 14; D-03)."""
+    """It may be a home or shared folder; the databases are private nevertheless."""
     folder = tmp_path / "home"
     folder.mkdir(mode=0o755)
     (folder / "letter.txt").write_text("not Rookery's", encoding="utf-8")
@@ -56,7 +56,7 @@ def test_a_folder_with_other_files_keeps_its_mode(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_an_older_version_is_tightened_with_its_databases(tmp_path: Path) -> None:
-    """Older versions created records.db with mode 0644 (issue 14; D-03)."""
+    """Older versions created records.db with mode 0644."""
     (tmp_path / "records.db").touch(mode=0o644)
     (tmp_path / "records.db-wal").touch(mode=0o644)
     tmp_path.chmod(0o755)
@@ -66,7 +66,7 @@ def test_a_folder_of_an_older_version_is_tightened_with_its_databases(tmp_path: 
 
 
 def test_a_file_deleted_during_the_check_does_not_stop_the_start(tmp_path: Path) -> None:
-    """Another process may delete its journal at that moment; a dangling link behaves the same (D-03)."""
+    """Another process may delete its journal at that moment; a dangling link behaves the same."""
     (tmp_path / "earlier.db-journal").symlink_to(tmp_path / "nowhere")
 
     _init(tmp_path)
@@ -75,7 +75,7 @@ def test_a_file_deleted_during_the_check_does_not_stop_the_start(tmp_path: Path)
 
 
 def test_a_folder_that_a_group_may_read_is_accepted(tmp_path: Path) -> None:
-    """PostgreSQL allows the same; `rookery doctor` reports access of all others (issue 14)."""
+    """PostgreSQL allows the same; `rookery doctor` reports access of all others."""
     tmp_path.chmod(0o750)
     assert (describe_exposure(tmp_path), make_private(tmp_path), _mode(tmp_path)) == (None, [], 0o750)
 
@@ -86,7 +86,7 @@ def test_a_folder_that_a_group_may_read_is_accepted(tmp_path: Path) -> None:
 
 
 def test_a_folder_with_the_sticky_bit_is_never_tightened(tmp_path: Path) -> None:
-    """If root uses /tmp by mistake, it must keep its mode for all other users (issue 14)."""
+    """If root uses /tmp by mistake, it must keep its mode for all other users."""
     tmp_path.chmod(0o1777)
     try:
         assert "its mode is left as it is" in make_private(tmp_path)[0]

@@ -55,7 +55,7 @@ async def _count(database: Database) -> int:
 
 
 async def test_an_index_hint_of_a_statement_reaches_sqlite(database: Database, database_url: str) -> None:
-    """SQLite has no statistics and needs the hint, which SQLAlchemy alone would silently drop (house rules 5.2)."""
+    """SQLite has no statistics and needs the hint, which SQLAlchemy alone would silently drop."""
     hinted = _COUNT.with_hint(jobs, "INDEXED BY no_such_index", "sqlite")
 
     if database_url.startswith("embedded"):
@@ -66,7 +66,7 @@ async def test_an_index_hint_of_a_statement_reaches_sqlite(database: Database, d
 
 
 async def test_a_row_is_read_back_as_written(database: Database) -> None:
-    """Both dialects return the same primitive values (house rules 5.2)."""
+    """Both dialects return the same primitive values."""
     await database.write(lambda tx: tx.execute(_INSERT, _row("a", payload='{"é": "𝄞"}')))
 
     for read in (database.read, database.lookup):
@@ -76,7 +76,7 @@ async def test_a_row_is_read_back_as_written(database: Database) -> None:
 
 
 async def test_an_exception_rolls_back_only_its_own_write(database: Database) -> None:
-    """Writes share a commit, but each is rolled back alone (issue, kernel)."""
+    """Writes share a commit, but each is rolled back alone."""
 
     def fail(tx: Tx) -> None:
         tx.execute(_INSERT, _row("rolled back"))
@@ -94,7 +94,7 @@ async def test_an_exception_rolls_back_only_its_own_write(database: Database) ->
 
 
 async def test_a_duplicate_id_is_a_conflict_in_both_dialects(database: Database) -> None:
-    """Exceptions of engines are mapped to the same errors (house rules 6)."""
+    """Exceptions of engines are mapped to the same errors."""
     await database.write(lambda tx: tx.execute(_INSERT, _row("a")))
 
     with pytest.raises(Conflict):
@@ -120,7 +120,7 @@ async def test_lists_of_values_may_be_empty(database: Database) -> None:
 
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 33, 200, 1_100, 4_096, 4_097])
 async def test_lists_of_values_may_have_any_length(database: Database, count: int) -> None:
-    """Long lists are padded, so that most have the same SQL text. The values repeated for this change no result (issue 17)."""
+    """Long lists are padded, so that most have the same SQL text. The values repeated for this change no result."""
     await database.write(lambda tx: tx.execute_many(_INSERT, [_row("a"), _row("b"), _row("c")]))
     listed = ["a", *(f"missing-{number}" for number in range(count - 1))]
 
@@ -145,7 +145,7 @@ async def test_an_upsert_updates_or_ignores_an_existing_row(database: Database) 
 
 @pytest.mark.parametrize("row_count", [1, 2, 7, 8, 9, 100, 1337])
 async def test_many_rows_are_written_unchanged(database: Database, row_count: int) -> None:
-    """Many rows are split into few statements, invisibly for callers (notes on engines)."""
+    """Many rows are split into few statements, invisibly for callers."""
     rows_to_write = [
         _row(f"r{number:05}", attempts=number, last_error=None if number % 2 else f"?, ({number}) 'é'") for number in range(row_count)
     ]
@@ -158,7 +158,7 @@ async def test_many_rows_are_written_unchanged(database: Database, row_count: in
 
 
 async def test_existing_rows_are_not_counted_and_a_conflict_rolls_back_all_rows(database: Database) -> None:
-    """The error does not depend on which row was in conflict (house rules 6)."""
+    """The error does not depend on which row was in conflict."""
     await database.write(lambda tx: tx.execute(_INSERT, _row("r5")))
     rows_to_write = [_row(f"r{number}") for number in range(9)]
 
@@ -180,7 +180,7 @@ async def test_a_missing_parameter_is_an_error_not_a_null(database: Database) ->
 
 
 async def test_after_commit_callbacks_run_only_after_a_commit(database: Database) -> None:
-    """Events are sent only for committed changes (D-41, D-64)."""
+    """Events are sent only for committed changes."""
     calls = list[str]()
 
     def work(tx: Tx, *, fail: bool) -> None:
@@ -196,7 +196,7 @@ async def test_after_commit_callbacks_run_only_after_a_commit(database: Database
 
 
 async def test_before_commit_callbacks_are_part_of_the_transaction(database: Database) -> None:
-    """They see all changes of the transaction, and their failure rolls it back (D-81)."""
+    """They see all changes of the transaction, and their failure rolls it back."""
     calls = list[tuple[int, list[object]]]()
 
     def record_call(tx: Tx, items: list[object]) -> None:
@@ -217,7 +217,7 @@ async def test_before_commit_callbacks_are_part_of_the_transaction(database: Dat
 
 
 async def test_a_write_may_skip_waiting_for_the_disk(database: Database, database_url: str) -> None:
-    """A generation has two writes, and only the one before its answer waits (issue 18)."""
+    """A generation has two writes, and only the one before its answer waits."""
     if database_url == "embedded:":
         statement = select(cast(literal_column("synchronous"), Text).label("level")).select_from(text("pragma_synchronous"))
         unsynced_level, synced_level = "1", "2"
@@ -236,7 +236,7 @@ async def test_a_write_may_skip_waiting_for_the_disk(database: Database, databas
 
 
 async def test_a_cancelled_caller_leaves_no_partial_transaction(database: Database) -> None:
-    """Cancelling a request neither loses nor splits its write (house rules 6)."""
+    """Cancelling a request neither loses nor splits its write."""
     tasks = [
         asyncio.create_task(database.write(lambda tx, n=n: tx.execute_many(_INSERT, [_row(f"{n}a"), _row(f"{n}b")]))) for n in range(50)
     ]
@@ -250,7 +250,7 @@ async def test_a_cancelled_caller_leaves_no_partial_transaction(database: Databa
 
 
 async def test_many_writers_lose_nothing(database: Database) -> None:
-    """One writer commits groups of writes (issue, kernel)."""
+    """One writer commits groups of writes."""
 
     async def write(number: int) -> None:
         for turn in range(20):
@@ -275,7 +275,7 @@ async def test_jobs_and_rows_commit_together(database: Database) -> None:
 
 
 async def test_acknowledged_rows_survive_kill_9(data_dir: Path) -> None:
-    """SQLite runs with synchronous FULL, so that kill -9 loses no acknowledged row (issue)."""
+    """SQLite runs with synchronous FULL, so that kill -9 loses no acknowledged row."""
     program = textwrap.dedent("""
         import asyncio, pathlib, sys
         from sqlalchemy import insert
@@ -305,7 +305,7 @@ async def test_acknowledged_rows_survive_kill_9(data_dir: Path) -> None:
 
 
 async def test_another_process_reads_a_commit_immediately(data_dir: Path) -> None:
-    """Several processes may share the folder (D-01)."""
+    """Several processes may share the folder."""
     first, second = open_database("embedded:", data_dir=data_dir), open_database("embedded:", data_dir=data_dir)
     assert await second.lookup(lambda tx: tx.fetch_one(_SELECT, {"the_id": "a"})) is None
     await first.write(lambda tx: tx.execute(_INSERT, _row("a")))
@@ -315,7 +315,7 @@ async def test_another_process_reads_a_commit_immediately(data_dir: Path) -> Non
 
 
 async def test_a_store_that_cannot_be_opened_is_unavailable(tmp_path: Path) -> None:
-    """The error is engine_unavailable, never an exception of a driver (D-10)."""
+    """The error is engine_unavailable, never an exception of a driver."""
     db = open_database("embedded:", data_dir=tmp_path / "missing")
 
     with pytest.raises(EngineUnavailable):
@@ -330,9 +330,9 @@ _ENDLESS = text("WITH RECURSIVE counts(n) AS (SELECT 1 UNION ALL SELECT n + 1 FR
 
 async def test_a_read_of_sqlite_that_takes_too_long_ends(tmp_path: Path) -> None:
     """
-    The caller gets engine_unavailable, and the thread is free for the next read (D-10).
+    The caller gets engine_unavailable, and the thread is free for the next read.
 
-    Four endless reads once took all threads for good, and the server did not stop (issue 18, a preview of 100,000 subscribers).
+    Four endless reads once took all threads for good, and the server did not stop (a preview of 100,000 subscribers).
     """
     db = SqliteDatabase(tmp_path / "records.db", read_timeout_s=0.2)
     await db.write(lambda tx: tx.execute(text("CREATE TABLE empty (n INTEGER)")))
@@ -345,7 +345,7 @@ async def test_a_read_of_sqlite_that_takes_too_long_ends(tmp_path: Path) -> None
 
 
 async def test_the_record_store_on_sqlite_closes_during_a_read(tmp_path: Path) -> None:
-    """A read that nobody waits for any longer does not hold up the end of the server (issue 18)."""
+    """A read that nobody waits for any longer does not hold up the end of the server."""
     db = SqliteDatabase(tmp_path / "records.db")
     await db.write(lambda tx: tx.execute(text("CREATE TABLE empty (n INTEGER)")))
     has_begun = threading.Event()
@@ -363,7 +363,7 @@ async def test_the_record_store_on_sqlite_closes_during_a_read(tmp_path: Path) -
 
 
 def test_an_unknown_url_is_rejected(tmp_path: Path) -> None:
-    """The error is one clear line without the secret (D-02)."""
+    """The error is one clear line without the secret."""
     with pytest.raises(WrongSettings) as error:
         open_database("mysql://root:hunter2@host/db", data_dir=tmp_path)
 

@@ -1,4 +1,4 @@
-"""The egress guard: allowed targets of requests to users' addresses (D-82)."""
+"""The egress guard: allowed targets of requests to users' addresses."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ PUBLIC = ["93.184.216.34", "8.8.8.8", "172.32.0.1", "2606:4700::1111", "::ffff:8
 
 @pytest.mark.parametrize("address", [address for group in NEVER.values() for address in group])
 async def test_special_addresses_are_never_allowed(address: str) -> None:
-    """This holds for all notations of these addresses, and for names that resolve to them (D-82)."""
+    """This holds for all notations of these addresses, and for names that resolve to them."""
     for private in (False, True):
         with pytest.raises(AddressRefused):
             await guard([address], private=private).resolve_allowed("tools.example", 443)
@@ -65,7 +65,7 @@ async def test_special_addresses_are_never_allowed(address: str) -> None:
 
 @pytest.mark.parametrize("address", PRIVATE)
 async def test_private_networks_must_be_allowed_by_the_operator(address: str) -> None:
-    """ROOKERY_EGRESS_PRIVATE allows private ranges (D-82)."""
+    """ROOKERY_EGRESS_PRIVATE allows private ranges."""
     with pytest.raises(AddressRefused, match="private"):
         await guard([address]).resolve_allowed("tools.example", 443)
 
@@ -74,18 +74,18 @@ async def test_private_networks_must_be_allowed_by_the_operator(address: str) ->
 
 @pytest.mark.parametrize("address", PUBLIC)
 async def test_public_addresses_are_allowed(address: str) -> None:
-    """All other addresses are allowed (D-82)."""
+    """All other addresses are allowed."""
     assert len(await guard([address]).resolve_allowed("tools.example", 443)) == 1
 
 
 async def test_one_forbidden_address_rejects_the_name() -> None:
-    """Every resolved address must be allowed, because any of them may be used (D-82)."""
+    """Every resolved address must be allowed, because any of them may be used."""
     with pytest.raises(AddressRefused):
         await guard(["93.184.216.34", "10.0.0.1"]).resolve_allowed("tools.example", 443)
 
 
 async def test_the_error_does_not_contain_the_resolved_address() -> None:
-    """Users without access to an internal network must not learn its addresses (D-82)."""
+    """Users without access to an internal network must not learn its addresses."""
     with pytest.raises(AddressRefused) as error:
         await guard(["10.11.12.13"]).resolve_allowed("db.corp.example", 443)
 
@@ -94,7 +94,7 @@ async def test_the_error_does_not_contain_the_resolved_address() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "fe80::1%eth0", "169.254.169.254", "10.0.0.1", "::ffff:10.0.0.1", "localhost"])
 async def test_the_error_contains_the_line_that_allows_the_address(host: str) -> None:
-    """Issue 36: the operator writes the line into rookery.toml as it is; a name of this host needs both families."""
+    """The operator writes the line into rookery.toml as it is; a name of this host needs both families."""
     with pytest.raises(AddressRefused) as error:
         await EgressGuard().resolve_allowed(host, 80)
 
@@ -105,21 +105,21 @@ async def test_the_error_contains_the_line_that_allows_the_address(host: str) ->
 
 
 async def test_the_error_for_a_private_address_names_both_settings() -> None:
-    """Issue 36: `egress_private` allows all private networks, `egress_allow` one address."""
+    """`egress_private` allows all private networks, `egress_allow` one address."""
     with pytest.raises(AddressRefused, match=r"by egress_private = true or egress_allow with its address in rookery.toml, and a restart"):
         await guard(["10.0.0.1"]).resolve_allowed("db.corp.example", 443)
 
 
 @pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "127.1", "0177.0.0.1", "localhost"])
 async def test_other_notations_of_this_host_are_rejected(host: str) -> None:
-    """The result of the system's own name service counts (D-82)."""
+    """The result of the system's own name service counts."""
     with pytest.raises(AddressRefused):
         await EgressGuard().resolve_allowed(host, 80)
 
 
 @given(st.integers(0, 2**32 - 1).map(IPv4Address) | st.integers(0, 2**128 - 1).map(IPv6Address))
 async def test_only_global_addresses_and_ranges_of_the_operator_are_allowed(address: IPv4Address | IPv6Address) -> None:
-    """ROOKERY_EGRESS_ALLOW allows further ranges (D-82)."""
+    """ROOKERY_EGRESS_ALLOW allows further ranges."""
     try:
         await guard([str(address)]).resolve_allowed("tools.example", 443)
     except AddressRefused:
@@ -133,19 +133,19 @@ async def test_only_global_addresses_and_ranges_of_the_operator_are_allowed(addr
     "url", ["ftp://tools.example/", "tools.example", "http://", "http://[::1", "file:///etc/passwd", "http://a:99999/"]
 )
 async def test_a_url_that_is_not_http_is_rejected(url: str) -> None:
-    """Only http and https are allowed (D-82)."""
+    """Only http and https are allowed."""
     with pytest.raises(AddressRefused):
         await guard(["8.8.8.8"]).require_allowed_url(url)
 
 
 async def test_a_name_without_addresses_is_rejected() -> None:
-    """A name that cannot be checked is not allowed (D-82)."""
+    """A name that cannot be checked is not allowed."""
     with pytest.raises(AddressRefused):
         await guard([]).resolve_allowed("tools.example", 443)
 
 
 async def test_unanswered_lookups_do_not_block_other_threads() -> None:
-    """Users choose the name servers of their hosts, so that lookups may be slow (D-82)."""
+    """Users choose the name servers of their hosts, so that lookups may be slow."""
     released = threading.Event()
 
     def block_lookup(host: str, port: int) -> Sequence[str]:
@@ -165,7 +165,7 @@ async def test_unanswered_lookups_do_not_block_other_threads() -> None:
 
 
 async def test_slow_names_have_their_own_queue_and_one_lookup_each() -> None:
-    """Endpoints with slow names must not delay deliveries to others (D-82; issue 7)."""
+    """Endpoints with slow names must not delay deliveries to others."""
     rounds, hosts = [threading.Event(), threading.Event()], list[str]()
 
     def resolve_slowly(host: str, port: int) -> Sequence[str]:
@@ -197,7 +197,7 @@ async def test_slow_names_have_their_own_queue_and_one_lookup_each() -> None:
 
 
 def test_an_invalid_range_is_rejected() -> None:
-    """The error is one clear line with the setting (D-02)."""
+    """The error is one clear line with the setting."""
     with pytest.raises(WrongSettings, match="ROOKERY_EGRESS_ALLOW"):
         EgressGuard(allow=["10.0.0.0/99"])
 
@@ -229,7 +229,7 @@ def port() -> Iterator[int]:
 
 
 async def test_the_connection_uses_the_checked_address(port: int) -> None:
-    """The name is resolved once for each connection, so that a second lookup cannot change the address (D-82)."""
+    """The name is resolved once for each connection, so that a second lookup cannot change the address."""
     names = FakeResolver(["127.0.0.1"], ["10.0.0.1"])
     transport = GuardedTransport(EgressGuard(allow=["127.0.0.1"], resolve=names))
 
@@ -243,7 +243,7 @@ async def test_the_connection_uses_the_checked_address(port: int) -> None:
 
 
 async def test_no_connection_is_opened_to_a_rejected_address() -> None:
-    """The listening socket gets no connection (D-82)."""
+    """The listening socket gets no connection."""
     with socket.socket() as listening_socket:
         listening_socket.bind(("127.0.0.1", 0))
         listening_socket.listen()
@@ -257,7 +257,7 @@ async def test_no_connection_is_opened_to_a_rejected_address() -> None:
 
 
 async def test_the_next_address_is_tried_if_the_first_refuses(port: int) -> None:
-    """A name may have several addresses, and some may be down (D-82)."""
+    """A name may have several addresses, and some may be down."""
     guard_with_two_addresses = guard(["127.0.0.9", "127.0.0.1"], allow=["127.0.0.0/8"])
 
     async with httpx2.AsyncClient(transport=GuardedTransport(guard_with_two_addresses)) as client:
@@ -267,7 +267,7 @@ async def test_the_next_address_is_tried_if_the_first_refuses(port: int) -> None
 
 
 async def test_a_proxy_of_the_environment_is_ignored(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy would resolve the name again and could connect to any address (D-82)."""
+    """A proxy would resolve the name again and could connect to any address."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
 

@@ -1,4 +1,4 @@
-"""Posts over guarded connections: what is certain after a failure (issue 18, D-82)."""
+"""Posts over guarded connections: what is certain after a failure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def fail_to_post(http: GuardedHttpClient, url: str) -> PostFailed:
 
 
 async def test_a_refused_connection_certainly_brought_nothing(http: GuardedHttpClient) -> None:
-    """Issue 18: a failure before the request was written may be retried."""
+    """A failure before the request was written may be retried."""
     async with run_receiver() as closed_receiver:
         url = closed_receiver.url
     failure = await fail_to_post(http, url)
@@ -56,7 +56,7 @@ async def test_a_refused_connection_certainly_brought_nothing(http: GuardedHttpC
 
 
 async def test_a_server_that_does_not_finish_the_handshake_certainly_got_nothing(receiver: Receiver, hasty_http: GuardedHttpClient) -> None:
-    """Issue 18: the time-out is during the TLS handshake, since the receiver speaks plain HTTP and waits."""
+    """The time-out is during the TLS handshake, since the receiver speaks plain HTTP and waits."""
     failure = await fail_to_post(hasty_http, receiver.url.replace("http:", "https:"))
 
     assert (failure.may_have_arrived, receiver.received) == (False, [])
@@ -64,7 +64,7 @@ async def test_a_server_that_does_not_finish_the_handshake_certainly_got_nothing
 
 @pytest.mark.parametrize("mode", ["silence", "no http"])
 async def test_a_request_without_a_response_may_have_arrived(mode: ResponseMode, receiver: Receiver, hasty_http: GuardedHttpClient) -> None:
-    """Issue 18: after the request was written, the outcome is unknown."""
+    """After the request was written, the outcome is unknown."""
     receiver.reply = lambda _: Reply(mode=mode)
     failure = await fail_to_post(hasty_http, receiver.url)
 
@@ -72,7 +72,7 @@ async def test_a_request_without_a_response_may_have_arrived(mode: ResponseMode,
 
 
 async def test_a_stale_connection_is_not_used_twice(receiver: Receiver, http: GuardedHttpClient) -> None:
-    """Issue 18: a receiver that closes a kept-alive connection may have read the request first."""
+    """A receiver that closes a kept-alive connection may have read the request first."""
     await http.post(receiver.url, {}, b"1")
     receiver.closes_on_next_request = True
     await http.post(receiver.url, {}, b"2")
@@ -85,14 +85,14 @@ async def test_a_stale_connection_is_not_used_twice(receiver: Receiver, http: Gu
 
 @pytest.mark.parametrize("url", ["http://10.0.0.7/", "http://169.254.169.254/latest", "ftp://127.0.0.1/", "http:///x", "http://\udc80/"])
 async def test_a_forbidden_url_is_marked(url: str, http: GuardedHttpClient) -> None:
-    """D-82: a repetition fails in the same way."""
+    """A repetition fails in the same way."""
     failure = await fail_to_post(http, url)
 
     assert (failure.may_have_arrived, failure.is_forbidden) == (False, True)
 
 
 async def test_a_name_without_an_address_may_have_one_later() -> None:
-    """D-82: an unavailable DNS server is not the fault of the URL."""
+    """An unavailable DNS server is not the fault of the URL."""
 
     async def resolve(host: str, port: int) -> Sequence[str]:
         raise OSError
@@ -105,7 +105,7 @@ async def test_a_name_without_an_address_may_have_one_later() -> None:
 
 
 async def test_a_cancelled_post_leaves_no_connection(receiver: Receiver, http: GuardedHttpClient) -> None:
-    """House rules 6: a cancelled request closes its connection, and later ones use others."""
+    """A cancelled request closes its connection, and later ones use others."""
     receiver.gate = asyncio.Event()
     posting = asyncio.create_task(http.post(receiver.url, {}, b"{}"))
     await eventually(lambda: receiver.waiting)

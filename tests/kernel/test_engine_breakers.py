@@ -1,4 +1,4 @@
-"""The circuit breakers of engines: a failing or slow engine does not delay each request (issue 20)."""
+"""The circuit breakers of engines: a failing or slow engine does not delay each request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Responses with server-sent events, without a server (D-34)."""
+"""Responses with server-sent events, without a server."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ async def never_disconnect() -> dict[str, object]:
     ],
 )
 def test_events_are_sent_if_the_accept_header_has_them(accept: str | None, expected: bool) -> None:
-    """`Accept: text/event-stream` selects a stream (D-34)."""
+    """`Accept: text/event-stream` selects a stream."""
     assert accepts_events(accept) is expected
 
 
 async def test_a_quiet_stream_is_kept_alive() -> None:
-    """Proxies close connections that are silent for a minute, so the stream sends comments (D-34)."""
+    """Proxies close connections that are silent for a minute, so the stream sends comments."""
     gate = asyncio.Event()
 
     async def parts() -> AsyncGenerator[bytes]:
@@ -64,7 +64,7 @@ async def test_a_quiet_stream_is_kept_alive() -> None:
 
 
 async def test_a_quiet_stream_of_others_gets_comments_between_its_events() -> None:
-    """Issue 36: the streams of MCP come from its SDK. A comment within an event would break it, and other answers have none."""
+    """The streams of MCP come from its SDK. A comment within an event would break it, and other answers have none."""
     sent, has_comments = list[bytes](), asyncio.Event()
 
     async def send(message: MutableMapping[str, object]) -> None:
@@ -95,7 +95,7 @@ async def test_a_quiet_stream_of_others_gets_comments_between_its_events() -> No
 
 
 async def test_a_disconnected_caller_ends_the_source_of_the_stream() -> None:
-    """The work stops, and no task is left (D-34)."""
+    """The work stops, and no task is left."""
     has_ended = asyncio.Event()
 
     async def parts() -> AsyncGenerator[bytes]:
@@ -131,7 +131,7 @@ async def test_a_disconnected_caller_ends_the_source_of_the_stream() -> None:
 
 
 async def test_a_cancelled_stream_ends_its_source() -> None:
-    """A server that stops does not wait for streams (D-34)."""
+    """A server that stops does not wait for streams."""
     has_started, has_ended = asyncio.Event(), asyncio.Event()
 
     async def parts() -> AsyncGenerator[bytes]:

@@ -1,4 +1,4 @@
-"""Patterns of names give the results of `fnmatch`, in a time that no pattern makes long (D-23)."""
+"""Patterns of names give the results of `fnmatch`, in a time that no pattern makes long."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ _patterns = st.lists(st.sampled_from(_PIECES), max_size=7).map("".join)
 @example(name="aa", pattern="a*a*a")
 @example(name="time/get", pattern="time/*")
 def test_the_result_is_that_of_fnmatch(name: str, pattern: str) -> None:
-    """D-23: `servers/tools` patterns are those that users know from the shell."""
+    """`servers/tools` patterns are those that users know from the shell."""
     assert matches(name, pattern) is fnmatchcase(name, pattern)
 
 
 @pytest.mark.parametrize(("start", "piece"), [("", "*a"), ("", "*?"), ("", "*[!b]"), ("", "?"), ("", "[!b]"), ("", "*a*b"), ("*", "a?")])
 def test_no_pattern_takes_long(start: str, piece: str) -> None:
-    """D-16: a thousand patterns of a key, of about 256 characters each, take less than a quarter of a second."""
+    """A thousand patterns of a key, of about 256 characters each, take less than a quarter of a second."""
     patterns = [start + (piece * 256)[: 240 // len(piece) * len(piece)] + f"b*{number}" for number in range(1_000)]
     with Stopwatch() as watch:
         found = [matches("a" * 256, pattern) for pattern in patterns]

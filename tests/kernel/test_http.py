@@ -22,7 +22,7 @@ async def _post(toy: httpx2.AsyncClient, content: bytes | str, **headers: str) -
 
 
 async def test_a_valid_body_is_parsed_and_the_request_recorded(toy: httpx2.AsyncClient, guard: FakeGuard) -> None:
-    """Times are returned as ISO 8601 with Z, and the response has the key's headers (D-13; spec 5.3)."""
+    """Times are returned as ISO 8601 with Z, and the response has the key's headers."""
     response = await _post(toy, '{"text": "é𝄞", "at": "2026-11-21T10:30:00+01:00"}')
 
     assert response.status_code == 201
@@ -62,7 +62,7 @@ async def test_a_valid_body_is_parsed_and_the_request_recorded(toy: httpx2.Async
 async def test_an_invalid_body_gets_the_standard_error_body(
     toy: httpx2.AsyncClient, content: str | bytes, status: int, code: str, field: str | None
 ) -> None:
-    """Each kind of invalid input has its status and code, never a 500 (D-10, D-16)."""
+    """Each kind of invalid input has its status and code, never a 500."""
     response = await _post(toy, content)
 
     body = response.json()
@@ -73,14 +73,14 @@ async def test_an_invalid_body_gets_the_standard_error_body(
 
 
 async def test_an_escaped_backslash_before_u0000_is_not_a_nul(toy: httpx2.AsyncClient) -> None:
-    """NUL is rejected, but the text backslash-u0000 is not (D-16)."""
+    """NUL is rejected, but the text backslash-u0000 is not."""
     response = await _post(toy, json.dumps({"text": "\\u0000"}))
 
     assert response.json()["text"] == "\\u0000"
 
 
 async def test_an_unknown_field_gets_a_suggestion(toy: httpx2.AsyncClient) -> None:
-    """Unknown fields of bodies and queries are 422, but not inside free-form objects (D-10)."""
+    """Unknown fields of bodies and queries are 422, but not inside free-form objects."""
     body_response = await _post(toy, '{"text": "a", "cuont": 1, "free": {"anything": 1}}')
     query_response = await toy.get("/api/notes?per_pag=5", headers=_READ)
     no_suggestion_response = await toy.get("/api/notes/a?x=5", headers=_READ)
@@ -92,14 +92,14 @@ async def test_an_unknown_field_gets_a_suggestion(toy: httpx2.AsyncClient) -> No
 
 @pytest.mark.parametrize("query", ["page=0", "page=x", "per_page=101", "page=1&page=2", "page=%00", "page=%ff", "a=&" * 101])
 async def test_an_invalid_query_is_422(toy: httpx2.AsyncClient, query: str) -> None:
-    """Numbers out of range are rejected, not clamped (D-10)."""
+    """Numbers out of range are rejected, not clamped."""
     response = await toy.get(f"/api/notes?{query}", headers=_READ)
 
     assert (response.status_code, response.json()["error"]) == (422, "validation_error")
 
 
 async def test_other_media_types_are_415(toy: httpx2.AsyncClient) -> None:
-    """The message for curl's default media type names application/json (D-10)."""
+    """The message for curl's default media type names application/json."""
     response = await _post(toy, "text=a", **{"Content-Type": "application/x-www-form-urlencoded"})
 
     assert (response.status_code, response.json()["error"]) == (415, "unsupported_media_type")
@@ -107,7 +107,7 @@ async def test_other_media_types_are_415(toy: httpx2.AsyncClient) -> None:
 
 
 async def test_a_page_has_links_with_the_public_url(toy: httpx2.AsyncClient) -> None:
-    """Links never use the Host header (spec 4.6; D-12)."""
+    """Links never use the Host header."""
     response = (await toy.get("/api/notes?page=2&per_page=15", headers=_READ)).json()
     page_after_last = (await toy.get("/api/notes?page=9", headers=_READ)).json()
 
@@ -127,14 +127,14 @@ async def test_a_page_has_links_with_the_public_url(toy: httpx2.AsyncClient) -> 
 
 
 async def test_a_path_parameter_may_contain_slashes(toy: httpx2.AsyncClient) -> None:
-    """It may be raw or percent-encoded, and is decoded once (D-30)."""
+    """It may be raw or percent-encoded, and is decoded once."""
     responses = [await toy.get(f"/api/files/{path}", headers=_READ) for path in ("a://b/c", "a%3A%2F%2Fb%2Fc", "a%253A")]
 
     assert [response.json()["uri"] for response in responses] == ["a://b/c", "a://b/c", "a%3A"]
 
 
 async def test_unknown_paths_and_methods_get_the_standard_error_body(toy: httpx2.AsyncClient) -> None:
-    """An unknown path is 404, and an unknown method is 405 with Allow (D-10)."""
+    """An unknown path is 404, and an unknown method is 405 with Allow."""
     unknown_path = await toy.get("/nowhere")
     static_path = await toy.delete("/api/notes")
     path_with_parameter = await toy.patch("/api/notes/a")
@@ -149,7 +149,7 @@ async def test_unknown_paths_and_methods_get_the_standard_error_body(toy: httpx2
 
 
 async def test_responses_for_unknown_routes_have_the_headers_of_a_known_key(toy: httpx2.AsyncClient) -> None:
-    """Every response to a known key has its rate limit headers; other responses do not (D-27)."""
+    """Every response to a known key has its rate limit headers; other responses do not."""
     known_key = {"X-Test-Scope": "known"}
     responses = [await toy.get("/nowhere", headers=known_key), await toy.delete("/api/notes", headers=known_key), await toy.get("/nowhere")]
 
@@ -157,7 +157,7 @@ async def test_responses_for_unknown_routes_have_the_headers_of_a_known_key(toy:
 
 
 async def test_a_body_that_does_not_arrive_times_out() -> None:
-    """The time for a body is limited from its first byte on (D-16)."""
+    """The time for a body is limited from its first byte on."""
 
     async def receive_nothing() -> dict[str, object]:
         await asyncio.Event().wait()
@@ -170,7 +170,7 @@ async def test_a_body_that_does_not_arrive_times_out() -> None:
 
 
 async def test_a_byte_order_mark_is_rejected_with_a_reason(toy: httpx2.AsyncClient) -> None:
-    """The message names the byte order mark (D-10)."""
+    """The message names the byte order mark."""
     response = await toy.post("/api/notes", content=b"\xef\xbb\xbf{}", headers={"X-Test-Scope": "notes:write"})
 
     assert (response.status_code, response.json()["error"]) == (400, "invalid_json")
@@ -178,14 +178,14 @@ async def test_a_byte_order_mark_is_rejected_with_a_reason(toy: httpx2.AsyncClie
 
 
 async def test_the_body_of_a_rejected_caller_is_not_read(toy: httpx2.AsyncClient) -> None:
-    """Permissions are checked before the body is read (spec 5.3)."""
+    """Permissions are checked before the body is read."""
     response = await toy.post("/api/notes", content=b"x" * 5000)
 
     assert (response.status_code, response.json()["error"]) == (403, "permission_denied")
 
 
 async def test_an_internal_error_contains_only_its_request_id(toy: httpx2.AsyncClient, capsys: pytest.CaptureFixture[str]) -> None:
-    """The traceback is in the log only (D-10)."""
+    """The traceback is in the log only."""
     response = await toy.get("/api/broken", headers={"X-Request-ID": "mine-1"})
 
     assert response.status_code == 500
@@ -199,7 +199,7 @@ async def test_an_internal_error_contains_only_its_request_id(toy: httpx2.AsyncC
     ("sent_id", "is_kept"), [("abc-1.2_3", True), ("x" * 128, True), ("x" * 129, False), ("a b", False), ("é".encode(), False)]
 )
 async def test_a_valid_request_id_of_the_caller_is_used(toy: httpx2.AsyncClient, sent_id: str | bytes, *, is_kept: bool) -> None:
-    """Every response has X-Request-ID (D-11)."""
+    """Every response has X-Request-ID."""
     response = await toy.get("/nowhere", headers=[(b"x-request-id", sent_id if isinstance(sent_id, bytes) else sent_id.encode())])
 
     request_id = response.headers["x-request-id"]
@@ -211,7 +211,7 @@ async def test_a_valid_request_id_of_the_caller_is_used(toy: httpx2.AsyncClient,
     [("rookery.test", 403), ("ROOKERY.test:99", 403), ("evil.test", 400), ("", 400), ("[", 400), ("rookery.test.evil", 400)],
 )
 async def test_only_allowed_hosts_are_served(toy: httpx2.AsyncClient, host: str, status: int) -> None:
-    """This protects from DNS rebinding (D-09)."""
+    """This protects from DNS rebinding."""
     response = await toy.get("/api/notes", headers={"Host": host})
 
     assert response.status_code == status
@@ -235,7 +235,7 @@ _LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetc
     ],
 )
 async def test_basic_credentials_are_rejected_from_another_site(toy: httpx2.AsyncClient, headers: dict[str, str], status: int) -> None:
-    """A page of another site must not use the Basic credentials that a browser stores (D-09)."""
+    """A page of another site must not use the Basic credentials that a browser stores."""
     basic_response = await toy.get("/api/notes/a", headers={**_READ, "Authorization": "Basic abc", **headers})
     bearer_response = await toy.get("/api/notes/a", headers={**_READ, "Authorization": "Bearer abc", **headers})
 
@@ -243,7 +243,7 @@ async def test_basic_credentials_are_rejected_from_another_site(toy: httpx2.Asyn
 
 
 async def test_a_form_of_another_site_cannot_use_basic_credentials(toy: httpx2.AsyncClient) -> None:
-    """Links from another site work with GET, but forms with POST and Basic are rejected (D-09, D-83)."""
+    """Links from another site work with GET, but forms with POST and Basic are rejected."""
     response = await toy.post("/api/notes/a", headers={**_READ, "Authorization": "Basic abc", **_LINK})
 
     assert (response.status_code, response.json()["error"]) == (403, "cross_site")

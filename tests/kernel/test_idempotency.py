@@ -1,4 +1,4 @@
-"""Idempotency-Key: a repeated request runs once and gets the same response (D-14)."""
+"""Idempotency-Key: a repeated request runs once and gets the same response."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ async def server(database: Database, data_dir: Path, clock: FakeClock) -> AsyncI
 
 
 async def test_a_repeated_request_gets_the_same_response_without_a_second_run(server: Server) -> None:
-    """Status, body and headers are repeated with Idempotent-Replay; the request id and rate limits are new (D-14)."""
+    """Status, body and headers are repeated with Idempotent-Replay; the request id and rate limits are new."""
     first = await server.post()
     replay = await server.post(**{"X-Request-ID": "mine"})
 
@@ -261,7 +261,7 @@ async def test_a_repeated_request_gets_the_same_response_without_a_second_run(se
 
 
 async def test_a_response_without_a_body_is_repeated(server: Server) -> None:
-    """All 2xx responses are stored (D-14)."""
+    """All 2xx responses are stored."""
     responses = [await server.client.post("/things/a/parts", headers={"Idempotency-Key": "m"}) for _ in range(2)]
 
     assert [(response.status_code, response.content, response.headers["x-name"]) for response in responses] == [(204, b"", "a")] * 2
@@ -269,7 +269,7 @@ async def test_a_response_without_a_body_is_repeated(server: Server) -> None:
 
 
 async def test_without_the_header_every_request_runs(server: Server) -> None:
-    """Nothing is stored without the header (D-14)."""
+    """Nothing is stored without the header."""
     for _ in range(2):
         assert (await server.post(idempotency_key=None)).status_code == 201
 
@@ -277,7 +277,7 @@ async def test_without_the_header_every_request_runs(server: Server) -> None:
 
 
 async def test_equal_json_values_are_the_same_request(server: Server) -> None:
-    """Bodies are compared as JSON values, independent of order and notation (D-14)."""
+    """Bodies are compared as JSON values, independent of order and notation."""
     headers = {"Idempotency-Key": "m", "Content-Type": "application/json"}
     await server.client.post("/things", content='{"size": 1.0, "text": "a"}', headers=headers)
     replay = await server.client.post("/things", content='{"text":"\\u0061", "size":1.0e0}', headers=headers)
@@ -289,7 +289,7 @@ async def test_equal_json_values_are_the_same_request(server: Server) -> None:
     ("path", "body"), [("/things", {"text": "b"}), ("/things", {"text": "a", "size": 1}), ("/things?where=x", {"text": "a"})]
 )
 async def test_another_request_with_the_same_key_is_rejected(server: Server, path: str, body: dict[str, object]) -> None:
-    """Another body or query gives 422 idempotency_mismatch, and does not run (D-14)."""
+    """Another body or query gives 422 idempotency_mismatch, and does not run."""
     await server.post()
     mismatch = await server.post(path, body)
 
@@ -298,7 +298,7 @@ async def test_another_request_with_the_same_key_is_rejected(server: Server, pat
 
 
 async def test_an_idempotency_key_belongs_to_an_api_key_and_a_path(server: Server) -> None:
-    """An API key never receives the response to another key's request (D-14)."""
+    """An API key never receives the response to another key's request."""
     responses = [
         await server.post(),
         await server.post(**{"X-Key": "other"}),
@@ -314,7 +314,7 @@ async def test_an_idempotency_key_belongs_to_an_api_key_and_a_path(server: Serve
 
 @given(st.lists(st.tuples(st.text("ab/\x01"), st.text("ab "), st.text("ab/é")), min_size=2, max_size=2, unique=True))
 def test_different_scopes_have_different_ids(scopes: list[tuple[str, str, str]]) -> None:
-    """API key, Idempotency-Key and path are never mixed up, whatever they contain (D-14)."""
+    """API key, Idempotency-Key and path are never mixed up, whatever they contain."""
     ids = {
         fingerprint_request(key_id=key, workspace_id=1, method="POST", path=path, idempotency_key=mark, query=b"", body=b"").id
         for key, mark, path in scopes
@@ -325,7 +325,7 @@ def test_different_scopes_have_different_ids(scopes: list[tuple[str, str, str]])
 
 @given(st.binary(max_size=3), st.binary(max_size=3), st.binary(max_size=3), st.binary(max_size=3))
 def test_different_requests_have_different_fingerprints(query: bytes, body: bytes, other_query: bytes, other_body: bytes) -> None:
-    """The end of the query cannot be read as the beginning of the body (D-14)."""
+    """The end of the query cannot be read as the beginning of the body."""
     first, second = (
         fingerprint_request(
             key_id="k", workspace_id=1, method="POST", path="/", idempotency_key="m", query=query_bytes, body=content
@@ -337,7 +337,7 @@ def test_different_requests_have_different_fingerprints(query: bytes, body: byte
 
 
 async def test_of_many_concurrent_requests_one_runs(server: Server) -> None:
-    """The others get 409 idempotency_in_progress with Retry-After, and later the same response (D-14)."""
+    """The others get 409 idempotency_in_progress with Retry-After, and later the same response."""
     requests = [asyncio.create_task(server.post("/slow")) for _ in range(50)]
     await eventually(lambda: sum(request.done() for request in requests) == 49)
     in_progress = [request.result() for request in requests if request.done()]
@@ -355,7 +355,7 @@ async def test_of_many_concurrent_requests_one_runs(server: Server) -> None:
 
 
 async def test_only_one_of_two_processes_runs_the_request(server: Server, database_url: str, data_dir: Path, clock: FakeClock) -> None:
-    """The record store decides for all processes (D-14, D-01)."""
+    """The record store decides for all processes."""
     second_db = open_database(database_url, data_dir=data_dir)
     async with run_toy_server(second_db, data_dir, clock) as second_server:
         for number in range(20):
@@ -369,7 +369,7 @@ async def test_only_one_of_two_processes_runs_the_request(server: Server, databa
 
 
 async def test_rejected_and_failed_requests_may_be_repeated(server: Server) -> None:
-    """Only 2xx responses are stored; other responses free the key (D-14)."""
+    """Only 2xx responses are stored; other responses free the key."""
     rejected, redirected, first_success, replay = [await server.post("/wrong", {}) for _ in range(4)]
 
     assert [rejected.status_code, redirected.status_code, first_success.status_code, replay.status_code] == [409, 302, 200, 200]
@@ -380,7 +380,7 @@ async def test_rejected_and_failed_requests_may_be_repeated(server: Server) -> N
 
 
 async def test_invalid_requests_store_nothing(server: Server) -> None:
-    """Invalid and too large bodies are rejected as without the header (D-16)."""
+    """Invalid and too large bodies are rejected as without the header."""
     invalid = await server.post(body={"texd": "a"})
     too_large = await server.client.post("/things", content=b'"' + b"x" * (2 * MAX_STORED_BODY_BYTES), headers={"Idempotency-Key": "m"})
     revoked = await server.post(**{"X-Key": "revoked"})
@@ -406,7 +406,7 @@ async def test_invalid_requests_store_nothing(server: Server) -> None:
     ],
 )
 async def test_the_header_has_1_to_255_printable_characters_and_occurs_once(server: Server, values: list[bytes], is_good: bool) -> None:
-    """Other values are 422; routes without idempotency ignore the header (D-14, D-10)."""
+    """Other values are 422; routes without idempotency ignore the header."""
     headers = [(b"idempotency-key", value) for value in values]
     response = await server.client.post("/things", json={}, headers=headers)
     other_route = await server.client.post("/questions", json={}, headers=headers)
@@ -417,7 +417,7 @@ async def test_the_header_has_1_to_255_printable_characters_and_occurs_once(serv
 
 
 async def test_other_routes_ignore_the_header(server: Server) -> None:
-    """Routes that neither create nor send can be repeated anyway (D-14)."""
+    """Routes that neither create nor send can be repeated anyway."""
     for _ in range(2):
         recall_again = await server.post("/questions")
         read_again = await server.client.get("/things", headers={"Idempotency-Key": "m"})
@@ -427,7 +427,7 @@ async def test_other_routes_ignore_the_header(server: Server) -> None:
 
 
 async def test_a_secret_is_returned_once(server: Server) -> None:
-    """The response is stored without the secret; its replay is 409 secret_already_shown with the id (D-14)."""
+    """The response is stored without the secret; its replay is 409 secret_already_shown with the id."""
     first, replay = await server.post("/keys"), await server.post("/keys")
     await server.post("/keys", {"size": 2}, idempotency_key="two")
     replay_of_two = await server.post("/keys", {"size": 2}, idempotency_key="two")
@@ -443,7 +443,7 @@ async def test_a_secret_is_returned_once(server: Server) -> None:
 
 
 async def test_stored_responses_are_sealed(server: Server, data_dir: Path) -> None:
-    """Responses may repeat content of callers; of the Idempotency-Key only a hash is stored (D-07)."""
+    """Responses may repeat content of callers; of the Idempotency-Key only a hash is stored."""
     await server.post(body={"text": "zanzibar"}, idempotency_key="serengeti")
     for row in await server.db.read(lambda tx: tx.fetch_all(select(stored_responses))):
         assert b"zanzibar" not in row.blob("sealed")
@@ -457,7 +457,7 @@ async def test_stored_responses_are_sealed(server: Server, data_dir: Path) -> No
 
 @pytest.mark.parametrize(("path", "body"), [("/things", {"size": MAX_STORED_BODY_BYTES}), ("/stream", {})])
 async def test_a_request_with_a_response_too_large_to_store_does_not_run_again(server: Server, path: str, body: object) -> None:
-    """Over 1 MiB only the status is stored, and the replay is 409 answer_not_kept (D-14)."""
+    """Over 1 MiB only the status is stored, and the replay is 409 answer_not_kept."""
     first, replay = await server.post(path, body), await server.post(path, body)
 
     assert (replay.status_code, replay.json()["error"], replay.json()["answered"]) == (409, "answer_not_kept", first.status_code)
@@ -465,7 +465,7 @@ async def test_a_request_with_a_response_too_large_to_store_does_not_run_again(s
 
 
 async def test_a_response_is_stored_for_a_day(server: Server, clock: FakeClock) -> None:
-    """After 24 hours the key is free, and the row is deleted (D-14)."""
+    """After 24 hours the key is free, and the row is deleted."""
     await server.post()
     clock.advance(seconds=RETENTION.total_seconds() - 1)
     assert (await server.post()).headers["idempotent-replay"] == "true"
@@ -480,7 +480,7 @@ async def test_a_response_is_stored_for_a_day(server: Server, clock: FakeClock) 
 
 
 async def test_a_request_of_a_dead_process_may_run_again_after_its_lease(server: Server, clock: FakeClock) -> None:
-    """The lease is 60 s; a process that lost it cannot overwrite the stored response (D-14)."""
+    """The lease is 60 s; a process that lost it cannot overwrite the stored response."""
     request = fingerprint_request(key_id="k", workspace_id=1, method="POST", path="/x", idempotency_key="m", query=b"", body=b"1")
     expired_claim = await server.store.claim(request)
     assert isinstance(expired_claim, IdempotencyClaim)
@@ -500,7 +500,7 @@ async def test_a_request_of_a_dead_process_may_run_again_after_its_lease(server:
 
 
 async def test_a_task_that_outlives_its_request_stores_no_response(server: Server) -> None:
-    """Its write succeeds, but is not stored as the response of the request (D-14)."""
+    """Its write succeeds, but is not stored as the response of the request."""
     rejected = await server.post("/leaving")
     assert server.toy.background_task is not None
 
@@ -512,7 +512,7 @@ async def test_a_task_that_outlives_its_request_stores_no_response(server: Serve
 
 
 async def test_a_long_request_keeps_its_lease(database: Database, data_dir: Path, clock: FakeClock) -> None:
-    """The lease is renewed while the request runs (D-14)."""
+    """The lease is renewed while the request runs."""
     async with run_toy_server(database, data_dir, clock, renew_s=0.01) as server:
         task = asyncio.create_task(server.post("/slow"))
         await eventually(server.rows)
@@ -529,7 +529,7 @@ async def test_a_long_request_keeps_its_lease(database: Database, data_dir: Path
 
 
 async def test_a_request_does_not_run_without_the_store(data_dir: Path, server: Server, clock: FakeClock) -> None:
-    """The response is 503 engine_unavailable before the handler runs (D-14, D-10)."""
+    """The response is 503 engine_unavailable before the handler runs."""
     missing_db = open_database("embedded:", data_dir=data_dir / "gone")
     idempotency_store, toy, routes = IdempotencyStore(missing_db, server.sealer, clock, uuid7), ToyRoutes(missing_db), RouteTable()
     mount_routes(routes, "", toy.routes(), GUARD, IdempotencyHandler(idempotency_store))
@@ -548,7 +548,7 @@ async def test_a_request_does_not_run_without_the_store(data_dir: Path, server: 
 
 
 async def test_a_response_is_sent_even_if_it_cannot_be_stored(server: Server) -> None:
-    """The key stays in use until the end of the lease (D-14)."""
+    """The key stays in use until the end of the lease."""
     response = await server.post("/lossy", {})
     assert (response.status_code, response.json()) == (200, {"done": 1})
     await server.db.write(lambda tx: tx.execute(text("ALTER TABLE lost_answers RENAME TO kept_answers")))
@@ -557,7 +557,7 @@ async def test_a_response_is_sent_even_if_it_cannot_be_stored(server: Server) ->
 
 
 async def test_public_routes_and_other_methods_cannot_be_idempotent(server: Server) -> None:
-    """The scope needs a key, and only POST routes create (D-14)."""
+    """The scope needs a key, and only POST routes create."""
     for route in (
         Operation(method="POST", path="/a", handler=server.toy.broken, required_scope=None, public=True, idempotent=True),
         Operation(method="PUT", path="/a", handler=server.toy.broken, required_scope="x", idempotent=True),
@@ -614,7 +614,7 @@ NOT_IDEMPOTENT = {
     "POST /api/v1/agent-keys/{key_id}/extend",
     "POST /api/v1/agent-keys/{key_id}/ips",
 }
-"""Routes that neither create nor send, and tool calls, which D-14 excludes."""
+"""Routes that neither create nor send, and tool calls, which are not remembered."""
 
 SECRETS = {"plaintext_key", "key", "secret"}
 """Names of response fields with secrets."""
@@ -627,7 +627,7 @@ def _routes(settings: Settings) -> Iterator[tuple[str, Operation]]:
 
 
 def test_every_route_that_creates_or_sends_is_idempotent(settings: Settings) -> None:
-    """These are all POST routes except the listed ones (D-14)."""
+    """These are all POST routes except the listed ones."""
     post_routes = {name: route for name, route in _routes(settings) if route.method == "POST"}
     idempotent_paths = {
         endpoint.path for endpoint in build_route_table(build_platform(settings)).endpoints if endpoint.idempotency is not None
@@ -638,7 +638,7 @@ def test_every_route_that_creates_or_sends_is_idempotent(settings: Settings) -> 
 
 
 def test_the_how_to_lists_the_idempotent_routes(settings: Settings) -> None:
-    """retry-safely.md lists exactly these routes, with the secrets of their responses (house rules 5.7; D-14)."""
+    """retry-safely.md lists exactly these routes, with the secrets of their responses."""
     routes_with_secrets = {name: list(route.secret_fields) for name, route in _routes(settings) if route.idempotent}
     documented = table(ROOT / "docs" / "how-to" / "retry-safely.md", "Route")
 
@@ -647,7 +647,7 @@ def test_the_how_to_lists_the_idempotent_routes(settings: Settings) -> None:
 
 
 def test_no_stored_response_has_a_secret(settings: Settings) -> None:
-    """Each idempotent route declares the secret fields of its response (D-14)."""
+    """Each idempotent route declares the secret fields of its response."""
     routes = [
         (name, route, _fields(route.response_model))
         for name, route in _routes(settings)
@@ -660,7 +660,7 @@ def test_no_stored_response_has_a_secret(settings: Settings) -> None:
 
 
 def test_no_stored_response_has_the_content_of_a_memory(settings: Settings) -> None:
-    """A deletion must remove all content, so stored responses have none (D-41). The messages of a generation are not a memory."""
+    """A deletion must remove all content, so stored responses have none. The messages of a generation are not a memory."""
     for name, route in _routes(settings):
         if route.idempotent and route.response_model is not None and "Content" not in route.tags:
             assert "content" not in _fields(route.response_model), name
@@ -686,7 +686,7 @@ async def _remember(caller: Caller, content: str = "x", idempotency_key: str = "
 
 
 async def test_a_repeated_remember_stores_one_memory(instance: Instance) -> None:
-    """This holds for `remember` and its batch; a replay counts for the rate limit (D-14; spec 4.3)."""
+    """This holds for `remember` and its batch; a replay counts for the rate limit."""
     key = await instance.api_key("brain:write", tier=Tier.FREE)
     first, replay = await _remember(key), await _remember(key)
     batch_body = {"memories": [{"type": "fact", "content": str(number)} for number in range(3)]}
@@ -702,7 +702,7 @@ async def test_a_repeated_remember_stores_one_memory(instance: Instance) -> None
 
 
 async def test_a_repeated_creation_of_a_key_creates_one_key(instance: Instance) -> None:
-    """The replay has the id of the first key, but not its secret (D-14, D-29)."""
+    """The replay has the id of the first key, but not its secret."""
     key_body = {"name": "ci", "scopes": ["brain:read"]}
     first, replay = [await instance.admin.post("/api/v1/api-keys", key_body, **{"Idempotency-Key": "m"}) for _ in range(2)]
 
@@ -712,7 +712,7 @@ async def test_a_repeated_creation_of_a_key_creates_one_key(instance: Instance) 
 
 
 async def test_a_caller_without_access_gets_no_replay(instance: Instance) -> None:
-    """The guard runs before the replay, so revoked keys get 401 and keys without the scope 403 (D-14, D-20)."""
+    """The guard runs before the replay, so revoked keys get 401 and keys without the scope 403."""
     revoked_agent, agent_without_scope, other_key = await instance.agent_key(), await instance.agent_key(), await instance.api_key()
     for key in (revoked_agent, agent_without_scope):
         assert (await _remember(key)).status_code == 201
@@ -725,7 +725,7 @@ async def test_a_caller_without_access_gets_no_replay(instance: Instance) -> Non
 
 
 async def test_stored_responses_are_deleted_with_their_workspace(instance: Instance) -> None:
-    """`workspace delete` also deletes those of the sandbox, and of no other workspace (D-14, D-04, D-25)."""
+    """`workspace delete` also deletes those of the sandbox, and of no other workspace."""
     deleted_workspace = await instance.workspace("doomed")
     callers = [
         await instance.api_key(workspace_id=deleted_workspace),
@@ -753,7 +753,7 @@ def _query(database: Path, statement: str) -> list[object]:
 
 
 async def test_a_request_of_a_server_killed_before_its_response_does_not_run_again(folder: Path) -> None:
-    """After kill -9 between the write and the response, the repeated request gets the response (D-14; issue 14)."""
+    """After kill -9 between the write and the response, the repeated request gets the response."""
     body, key_header = {"type": "fact", "content": "x", "wait_ms": 5000}, {"Idempotency-Key": "m"}
     records = folder / "records.db"
     with run_server(folder) as server:
@@ -780,7 +780,7 @@ async def test_a_request_of_a_server_killed_before_its_response_does_not_run_aga
 
 
 async def test_a_claim_of_a_dead_process_is_free_immediately(server: Server, database: Database) -> None:
-    """A claim of a dead process on this host ends before its lease (D-14)."""
+    """A claim of a dead process on this host ends before its lease."""
     request = fingerprint_request(key_id="k", workspace_id=1, method="POST", path="/x", idempotency_key="m", query=b"", body=b"1")
     assert isinstance(await server.store.claim(request), IdempotencyClaim)
     with pytest.raises(RequestInProgress):
@@ -792,7 +792,7 @@ async def test_a_claim_of_a_dead_process_is_free_immediately(server: Server, dat
 
 
 async def test_a_claim_of_an_earlier_process_with_this_pid_is_free_immediately(server: Server, database: Database) -> None:
-    """A server that restarts in a container has the same process id, and takes over its claims (D-14)."""
+    """A server that restarts in a container has the same process id, and takes over its claims."""
     request = fingerprint_request(key_id="k", workspace_id=1, method="POST", path="/x", idempotency_key="m", query=b"", body=b"1")
     claim = await server.store.claim(request)
     assert isinstance(claim, IdempotencyClaim)

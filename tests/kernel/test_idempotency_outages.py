@@ -1,4 +1,4 @@
-"""Idempotency keys of requests whose outcome is unknown, because the record store failed or the client left (D-14, issue 20)."""
+"""Idempotency keys of requests whose outcome is unknown, because the record store failed or the client left."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_a_key_can_be_used_again_when_its_client_has_left(instance: Instan
 
 
 async def test_a_transaction_that_outlives_its_request_stores_the_response(data_dir: Path, clock: FakeClock) -> None:
-    """The client leaves while the writer's thread runs the transaction, which then commits. The repetition does not run it again (D-14)."""
+    """The client leaves while the writer's thread runs the transaction, which then commits. The repetition does not run it again."""
     db = open_database("embedded:", data_dir=data_dir)
     async with run_toy_server(db, data_dir, clock) as server:
         toy = server.toy

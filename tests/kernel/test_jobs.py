@@ -50,7 +50,7 @@ async def _fill(queue: JobQueue, count: int, kind: str = "Embed") -> None:
 
 
 async def test_jobs_are_claimed_once_in_order_and_in_batches(database: Database, clock: FakeClock) -> None:
-    """A claim is a batch with a lease (issue, kernel)."""
+    """A claim is a batch with a lease."""
     queue, handler = JobQueue(database, clock, uuid7), Recorder()
     worker = JobWorker(queue, [JobKind(name="Embed", handler=handler, batch_size=4)], lease_s=30)
     await _fill(queue, 6)
@@ -100,7 +100,7 @@ class _LossyDatabase:
 async def test_jobs_whose_claim_or_outcome_was_lost_do_not_wait_for_their_lease(
     database: Database, clock: FakeClock, *, is_claim_lost: bool
 ) -> None:
-    """Issue 36: after PostgreSQL was killed, memories that a living process had claimed were not indexed until their lease ended."""
+    """After PostgreSQL was killed, memories that a living process had claimed were not indexed until their lease ended."""
     lossy, runs, taken_over = _LossyDatabase(database), list[int](), list[bool]()
     queue = JobQueue(lossy, clock, uuid7)
     await _fill(queue, 3)
@@ -132,7 +132,7 @@ async def test_jobs_whose_claim_or_outcome_was_lost_do_not_wait_for_their_lease(
 
 
 async def test_beside_a_backlog_a_quiet_workspace_waits_for_one_small_batch(database: Database, clock: FakeClock) -> None:
-    """Issue 36: its jobs are a batch of their own, which is the next one. While it is active, the batches of the backlog are small."""
+    """Its jobs are a batch of their own, which is the next one. While it is active, the batches of the backlog are small."""
     shares = WorkspaceShares(cores=2, monotonic=lambda: clock().timestamp())
     queue, handler = JobQueue(database, clock, uuid7), Recorder()
     worker = JobWorker(queue, [JobKind(name="Embed", handler=handler, batch_size=32, shares=shares)], lease_s=30)
@@ -154,7 +154,7 @@ async def test_beside_a_backlog_a_quiet_workspace_waits_for_one_small_batch(data
 
 @pytest.mark.parametrize(("batch_size", "first"), [(6, [[0, 1, 2, 20, 100, 101]]), (1, [[0], [20], [100], [1], [101], [2]])])
 async def test_workspaces_take_turns(database: Database, clock: FakeClock, batch_size: int, first: list[list[int]]) -> None:
-    """Issue 20: the backlog of one workspace does not delay another. Each has an equal part of a batch, and its jobs keep their order."""
+    """The backlog of one workspace does not delay another. Each has an equal part of a batch, and its jobs keep their order."""
     queue, handler = JobQueue(database, clock, uuid7), Recorder()
     worker = JobWorker(queue, [JobKind(name="Embed", handler=handler, batch_size=batch_size)], lease_s=30)
     await _fill(queue, 20)
@@ -180,7 +180,7 @@ async def test_workspaces_take_turns(database: Database, clock: FakeClock, batch
 
 
 async def test_a_deferred_job_keeps_its_place_and_its_attempts(database: Database, clock: FakeClock) -> None:
-    """D-51: a job that was too much for its batch is ready at once, before later ones."""
+    """A job that was too much for its batch is ready at once, before later ones."""
     queue, handler = JobQueue(database, clock, uuid7), Recorder(JobDeferred())
     worker = JobWorker(queue, [JobKind(name="Embed", handler=handler, batch_size=2)], lease_s=30)
     await _fill(queue, 2)
@@ -196,7 +196,7 @@ async def test_a_deferred_job_keeps_its_place_and_its_attempts(database: Databas
 
 @pytest.mark.parametrize("outcome", [JobDeferred(), JobPaused("the engine is down"), JobFailed("a failure")])
 async def test_a_job_stays_taken_over_until_it_is_done(database: Database, clock: FakeClock, outcome: JobOutcome) -> None:
-    """D-51: the run after a crash did not finish, so the next one must know too that the job may be partly done."""
+    """The run after a crash did not finish, so the next one must know too that the job may be partly done."""
     queue, batches = JobQueue(database, clock, uuid7), list[list[bool]]()
     outcomes = [outcome, JobDone()]
 
@@ -219,7 +219,7 @@ async def test_a_job_stays_taken_over_until_it_is_done(database: Database, clock
 
 
 async def test_four_processes_run_each_job_once(database: Database, database_url: str, data_dir: Path) -> None:
-    """Issue 20: "SKIP LOCKED claims in batches". No job runs twice or is lost, and no process waits for another until all is done."""
+    """No job runs twice or is lost, and no process waits for another until all is done."""
     await fill(database_url, data_dir, 2_000)
 
     ran, _ = run_workers(database_url, data_dir, processes=4, batch_size=16)
@@ -229,7 +229,7 @@ async def test_four_processes_run_each_job_once(database: Database, database_url
 
 
 async def test_a_failing_job_is_retried_on_its_schedule_then_daily(database: Database, clock: FakeClock) -> None:
-    """The delays are 10, 60 and 300 seconds; then the job is failed and retried daily (spec 3.4; D-51)."""
+    """The delays are 10, 60 and 300 seconds; then the job is failed and retried daily."""
     queue, handler, failed_ids = JobQueue(database, clock, uuid7), Recorder(JobFailed("no")), list[str]()
     kind = JobKind(name="Embed", handler=handler, on_failed=lambda tx, job: failed_ids.append(job.id))
     worker = JobWorker(queue, [kind], lease_s=30)
@@ -252,7 +252,7 @@ async def test_a_failing_job_is_retried_on_its_schedule_then_daily(database: Dat
 
 @pytest.mark.parametrize("outage", [EngineUnavailable("vectors", "gone"), StorageFull("The disk is full.")])
 async def test_an_engine_that_is_down_uses_no_attempt(database: Database, clock: FakeClock, outage: RookeryError) -> None:
-    """An engine that is down, or a full disk, pauses the jobs of its kind (D-51; issue 14)."""
+    """An engine that is down, or a full disk, pauses the jobs of its kind."""
     queue, handler = JobQueue(database, clock, uuid7), Recorder(outage)
     worker = JobWorker(queue, [JobKind(name="Embed", handler=handler, batch_size=2)], lease_s=30)
     await _fill(queue, 2)
@@ -270,7 +270,7 @@ async def test_an_engine_that_is_down_uses_no_attempt(database: Database, clock:
 
 
 async def test_one_failing_job_does_not_fail_its_batch(database: Database, clock: FakeClock) -> None:
-    """Jobs of a batch fail alone (D-51)."""
+    """Jobs of a batch fail alone."""
     queue = JobQueue(database, clock, uuid7)
     numbers = list[object]()
 
@@ -289,7 +289,7 @@ async def test_one_failing_job_does_not_fail_its_batch(database: Database, clock
 
 
 async def test_an_expired_lease_frees_the_job_without_an_attempt(database: Database, clock: FakeClock) -> None:
-    """The worker that lost the lease cannot complete the job any longer (D-51)."""
+    """The worker that lost the lease cannot complete the job any longer."""
     queue = JobQueue(database, clock, uuid7)
     started, continued = asyncio.Event(), asyncio.Event()
 
@@ -316,7 +316,7 @@ async def test_an_expired_lease_frees_the_job_without_an_attempt(database: Datab
 
 
 async def test_concurrent_workers_run_each_job_once(database: Database, clock: FakeClock) -> None:
-    """Claims never overlap, on every database (issue, kernel)."""
+    """Claims never overlap, on every database."""
     queue, handler = JobQueue(database, clock, uuid7), Recorder()
     workers = [JobWorker(queue, [JobKind(name="Embed", handler=handler, batch_size=3)], lease_s=30) for _ in range(4)]
     await _fill(queue, 60)
@@ -328,7 +328,7 @@ async def test_concurrent_workers_run_each_job_once(database: Database, clock: F
 
 
 async def test_a_running_worker_wakes_for_a_new_job_and_stops_cleanly(database: Database, clock: FakeClock) -> None:
-    """The worker ends its own task (house rules 6)."""
+    """The worker ends its own task."""
     queue, handler = JobQueue(database, clock, uuid7), Recorder()
     worker = JobWorker(queue, [JobKind(name="Embed", handler=handler, batch_size=8)], lease_s=30)
     await worker.start()
@@ -342,7 +342,7 @@ async def test_a_running_worker_wakes_for_a_new_job_and_stops_cleanly(database: 
 
 
 async def test_jobs_that_become_ready_while_a_worker_waits_form_one_batch(database: Database, clock: FakeClock) -> None:
-    """The worker waits for requests in progress before it claims jobs (D-51)."""
+    """The worker waits for requests in progress before it claims jobs."""
     queue, handler = JobQueue(database, clock, uuid7), Recorder()
     has_asked, continued = asyncio.Event(), asyncio.Event()
 
@@ -378,7 +378,7 @@ class CountingClock(FakeClock):
 
 
 async def test_a_small_batch_is_left_to_the_process_that_added_it(database: Database) -> None:
-    """Issue 20: more processes do not claim smaller batches. A process that is too busy loses its jobs after the handover delay."""
+    """More processes do not claim smaller batches. A process that is too busy loses its jobs after the handover delay."""
     own_clock, other_clock = FakeClock(), CountingClock()
     own_queue, other_queue = JobQueue(database, own_clock, uuid7), JobQueue(database, other_clock, uuid7)
     own_is_blocked, own_continues, own, other = asyncio.Event(), asyncio.Event(), Recorder(), Recorder()
@@ -413,7 +413,7 @@ async def test_a_small_batch_is_left_to_the_process_that_added_it(database: Data
 
 
 async def test_jobs_that_come_during_a_batch_of_another_process_are_left_to_it(database: Database, clock: FakeClock) -> None:
-    """Issue 20: one process indexes what all of them store, in larger batches, as long as it keeps up."""
+    """One process indexes what all of them store, in larger batches, as long as it keeps up."""
     first_queue, second_queue = JobQueue(database, clock, uuid7), JobQueue(database, second_clock := CountingClock(), uuid7)
     has_started, continues, first, second = asyncio.Event(), asyncio.Event(), Recorder(), Recorder()
 
@@ -444,7 +444,7 @@ async def test_jobs_that_come_during_a_batch_of_another_process_are_left_to_it(d
 
 
 async def test_a_stopped_worker_releases_its_jobs_immediately(database: Database, clock: FakeClock) -> None:
-    """The next worker need not wait for the lease (issue)."""
+    """The next worker need not wait for the lease."""
     queue, started = JobQueue(database, clock, uuid7), asyncio.Event()
 
     async def work_forever(_: Sequence[Job]) -> Mapping[str, JobOutcome]:
@@ -462,7 +462,7 @@ async def test_a_stopped_worker_releases_its_jobs_immediately(database: Database
 
 
 async def test_jobs_of_a_dead_process_are_claimed_at_the_next_start(database: Database, clock: FakeClock) -> None:
-    """After kill -9 the next start need not wait for the lease (issue)."""
+    """After kill -9 the next start need not wait for the lease."""
     queue, handler = JobQueue(database, clock, uuid7), Recorder()
     await _fill(queue, 1)
     dead_claim = update(jobs).values(owner=earlier_worker_id(make_worker_id("x")), run_at=to_micros(clock() + timedelta(hours=1)))
@@ -475,7 +475,7 @@ async def test_jobs_of_a_dead_process_are_claimed_at_the_next_start(database: Da
 
 
 async def test_jobs_of_an_earlier_process_with_this_pid_are_claimed_at_the_start(database: Database, clock: FakeClock) -> None:
-    """A server that restarts in a container has the same process id (D-51)."""
+    """A server that restarts in a container has the same process id."""
     queue, handler = JobQueue(database, clock, uuid7), Recorder()
     await _fill(queue, 1)
     dead_claim = update(jobs).values(owner=earlier_worker_id(make_worker_id("x")), run_at=to_micros(clock() + timedelta(hours=1)))

@@ -40,7 +40,7 @@ async def find_dead(database: Database, *worker_ids: str) -> list[str]:
 
 
 async def test_all_workers_of_this_process_are_alive(database: Database) -> None:
-    """Claims of a running process are never taken over (D-14)."""
+    """Claims of a running process are never taken over."""
     assert await find_dead(database, make_worker_id("one"), make_worker_id("two")) == []
 
 
@@ -52,7 +52,7 @@ async def test_a_worker_of_an_earlier_process_with_this_pid_is_dead(database: Da
 
 
 async def test_a_worker_of_another_process_is_alive_until_that_exits(database: Database) -> None:
-    """The claims of a process that has exited are free immediately (D-14)."""
+    """The claims of a process that has exited are free immediately."""
     with run_worker() as worker_id:
         assert worker_id.split(":")[1] != str(os.getpid())
         assert await find_dead(database, worker_id) == []
@@ -62,7 +62,7 @@ async def test_a_worker_of_another_process_is_alive_until_that_exits(database: D
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only /proc has the start of other processes")
 async def test_a_worker_whose_pid_now_belongs_to_another_process_is_dead(database: Database) -> None:
-    """The system reuses process ids (D-14)."""
+    """The system reuses process ids."""
     with run_worker() as worker_id:
         earlier = earlier_worker_id(worker_id)
 
@@ -70,7 +70,7 @@ async def test_a_worker_whose_pid_now_belongs_to_another_process_is_dead(databas
 
 
 async def test_a_container_with_the_same_host_name_and_pid_is_alive_in_a_shared_store(database: Database) -> None:
-    """Issue 20: the worker below is process 1 of a container with the name of this host. Only a lease shows whether it is alive."""
+    """The worker below is process 1 of a container with the name of this host. Only a lease shows whether it is alive."""
     command = [*_CONTAINER, sys.executable, "-c", _PRINT_ID]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as container:
         assert container.stdin is not None
@@ -86,7 +86,7 @@ async def test_a_container_with_the_same_host_name_and_pid_is_alive_in_a_shared_
 
 
 async def test_a_worker_before_a_reboot_is_dead_only_where_no_other_machine_works(database: Database) -> None:
-    """Issue 20, D-14: a machine of the same name may use a shared store; all processes of a SQLite store run on this machine."""
+    """A machine of the same name may use a shared store; all processes of a SQLite store run on this machine."""
     host, pid, start, unique = make_worker_id("x").split(":")
     rebooted = f"{host}:{pid}:00000000-0000-4000-8000-000000000000-{start.rpartition('-')[2]}:{unique}"
 
@@ -108,7 +108,7 @@ def test_two_processes_with_one_pid_have_different_ids() -> None:
 
 
 async def test_ids_of_older_versions_are_checked_by_what_they_have(database: Database) -> None:
-    """The store may have claims of previous versions, which had no start or no namespace (D-08)."""
+    """The store may have claims of previous versions, which had no start or no namespace."""
     host, pid, start, unique = make_worker_id("x").split(":")
     older = [f"{host}:{pid}:{unique}", f"{host}:{pid}:{start.partition('.')[0]}:{unique}"]
 
@@ -116,7 +116,7 @@ async def test_ids_of_older_versions_are_checked_by_what_they_have(database: Dat
 
 
 async def test_a_worker_on_another_host_is_never_dead(database: Database) -> None:
-    """Its claims end with their leases (D-14)."""
+    """Its claims end with their leases."""
     earlier = earlier_worker_id(make_worker_id("x"))
 
     assert await find_dead(database, f"another-{earlier}") == []

@@ -64,7 +64,7 @@ CONTEXTS: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize("secret", SECRETS, ids=lambda secret: secret.rpartition("_")[0])
 @pytest.mark.parametrize("form", CONTEXTS)
 def test_a_key_is_redacted_in_every_form(form: str, secret: str) -> None:
-    """No usable part of the random characters stays (spec 5.2; D-20)."""
+    """No usable part of the random characters stays."""
     original = CONTEXTS[form](secret)
     redacted = redact(original)
 
@@ -77,7 +77,7 @@ def test_a_key_is_redacted_in_every_form(form: str, secret: str) -> None:
 
 @given(before=st.text(max_size=20), after=st.text(max_size=20), random=st.text(ALPHANUMERIC, min_size=32, max_size=32))
 def test_a_key_is_redacted_between_any_two_texts(before: str, after: str, random: str) -> None:
-    """This holds for every kind of key (spec 5.2)."""
+    """This holds for every kind of key."""
     for prefix in ("sk_live_", "sk_test_", "ak_", "whsec_"):
         assert random not in redact(f"{before}{prefix}{random}{after}")
 
@@ -92,7 +92,7 @@ def test_a_key_is_redacted_between_any_two_texts(before: str, after: str, random
     ],
 )
 def test_credentials_of_other_systems_are_redacted(text: str, expected: str) -> None:
-    """Credentials for tool servers are secrets too (house rules 6)."""
+    """Credentials for tool servers are secrets too."""
     assert redact(text) == expected
 
 
@@ -108,7 +108,7 @@ def test_credentials_of_other_systems_are_redacted(text: str, expected: str) -> 
     ],
 )
 def test_text_without_secrets_stays(text: str) -> None:
-    """Ids, addresses and words must stay readable (D-11)."""
+    """Ids, addresses and words must stay readable."""
     assert redact(text) == text
 
 
@@ -116,7 +116,7 @@ def test_text_without_secrets_stays(text: str) -> None:
     "piece", ["a", "sk_live_", "ak_", '"', " ", "\\", "bearer ", "cookie=", "http://a:", "YWtf", "sk_live_'a", "ak_'' '"]
 )
 def test_redaction_takes_linear_time(piece: str) -> None:
-    """Quadratic patterns would take minutes for these texts (notes on the platform 5.3)."""
+    """Quadratic patterns would take minutes for these texts."""
     text = piece * (200_000 // len(piece)) + KEY
     started = time.process_time()
     redact(text)
@@ -206,7 +206,7 @@ def _log_with_key(key: str) -> None:
 
 
 def test_no_log_line_has_a_key(stream: io.StringIO) -> None:
-    """This holds for events, nested fields, arguments, exceptions with notes and groups, and stacks (spec 5.2)."""
+    """This holds for events, nested fields, arguments, exceptions with notes and groups, and stacks."""
     _log_with_key(KEY)
 
     text = stream.getvalue()
@@ -218,7 +218,7 @@ def test_no_log_line_has_a_key(stream: io.StringIO) -> None:
 
 
 def test_responses_of_upstreams_are_not_logged(stream: io.StringIO) -> None:
-    """The SDK's client would log a part of an invalid response (D-07; spec 2.8)."""
+    """The SDK's client would log a part of an invalid response."""
     try:
         jsonrpc_message_adapter.validate_json(b'{"the patient": "is ill"')
     except ValueError:
@@ -238,7 +238,7 @@ def test_progress_of_libraries_is_not_logged(stream: io.StringIO, logger: str) -
 
 
 def test_the_values_of_credential_headers_are_redacted(stream: io.StringIO) -> None:
-    """Headers may contain keys of other systems with an unknown form (house rules 6)."""
+    """Headers may contain keys of other systems with an unknown form."""
     structlog.stdlib.get_logger("ours").info("dump", headers={"X-API-Key": "theirs-1", "cookie": "session=theirs-2", "accept": "*/*"})
 
     assert "theirs" not in stream.getvalue()
@@ -246,7 +246,7 @@ def test_the_values_of_credential_headers_are_redacted(stream: io.StringIO) -> N
 
 
 def test_other_log_handlers_get_no_key(stream: io.StringIO, caplog: pytest.LogCaptureFixture) -> None:
-    """Other handlers get the event instead of the formatted line (spec 5.2)."""
+    """Other handlers get the event instead of the formatted line."""
     structlog.stdlib.get_logger("ours").info("fields", key=KEY, raw=KEY.encode(), deep=[{"a": KEY}], odd=_LibraryObject(KEY))
 
     assert "sk_live_" in caplog.text
@@ -254,7 +254,7 @@ def test_other_log_handlers_get_no_key(stream: io.StringIO, caplog: pytest.LogCa
 
 
 def test_json_lines_are_json_whatever_is_logged(lines: Callable[[], list[dict[str, object]]]) -> None:
-    """A value that cannot be formatted must not lose the log line (house rules 6)."""
+    """A value that cannot be formatted must not lose the log line."""
     _log_with_key(KEY)
     structlog.stdlib.get_logger("ours").info("broken", broken=_BrokenRepr(), endless=[[[[[[[[1]]]]]]]], long=list(range(10_000)))
 
@@ -265,7 +265,7 @@ def test_json_lines_are_json_whatever_is_logged(lines: Callable[[], list[dict[st
 
 
 def test_a_line_that_cannot_be_formatted_has_no_arguments(stream: io.StringIO) -> None:
-    """Logging's own error handler would print the arguments (spec 5.2)."""
+    """Logging's own error handler would print the arguments."""
     library_log = logging.Logger("theirs")  # noqa: LOG001 - without a parent: pytest's own handler at the root would raise
     for handler in logging.getLogger().handlers:
         if getattr(handler, "stream", None) is stream:
@@ -280,7 +280,7 @@ def test_a_line_that_cannot_be_formatted_has_no_arguments(stream: io.StringIO) -
 
 
 def test_logged_values_cannot_forge_a_line(stream: io.StringIO) -> None:
-    """A path may contain line ends and terminal commands (D-11)."""
+    """A path may contain line ends and terminal commands."""
     logger = structlog.stdlib.get_logger("ours")
     logger.info("request", path="/a\n2026-11-21 [critical] forged")
     logger.info("moved\x1b[2J", path="\x1b[2J\u202e/a", listed=["\x1b[2J"])
@@ -322,7 +322,7 @@ def _client(handler: Callable[..., Awaitable[Response]], *, access_log: bool = F
 
 
 async def test_log_lines_of_a_request_have_its_id(lines: Callable[[], list[dict[str, object]]]) -> None:
-    """This includes lines of libraries, threads and tasks; lines after the request do not have its id (D-11)."""
+    """This includes lines of libraries, threads and tasks; lines after the request do not have its id."""
     logger, continued, tasks = structlog.stdlib.get_logger("ours"), asyncio.Event(), list[asyncio.Task[None]]()
 
     async def run_in_background() -> None:
@@ -357,7 +357,7 @@ async def test_log_lines_of_a_request_have_its_id(lines: Callable[[], list[dict[
 
 
 async def test_the_access_log_has_a_line_per_request_without_secrets(lines: Callable[[], list[dict[str, object]]]) -> None:
-    """The line has only the names of query parameters, not their values (D-11)."""
+    """The line has only the names of query parameters, not their values."""
 
     async def handle(name: str) -> Response:
         return json_response({})
@@ -394,7 +394,7 @@ async def test_the_access_log_has_a_line_per_request_without_secrets(lines: Call
 
 @pytest.mark.parametrize("secret", SECRETS)
 async def test_a_request_id_that_contains_a_key_is_replaced(secret: str) -> None:
-    """Request ids are returned, logged and stored, which keys must never be (D-11)."""
+    """Request ids are returned, logged and stored, which keys must never be."""
 
     async def handle(name: str) -> Response:
         return json_response({})
@@ -446,7 +446,7 @@ raise LookupError("main " + KEY)
 
 
 def test_uncaught_errors_are_logged_without_keys() -> None:
-    """The errors come from tasks, callbacks, threads, destructors, warnings and the main program (spec 5.2)."""
+    """The errors come from tasks, callbacks, threads, destructors, warnings and the main program."""
     process = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=HANG_S, check=False)
 
     assert process.returncode == 1
@@ -471,7 +471,7 @@ def test_uncaught_errors_are_logged_without_keys() -> None:
 
 
 def test_all_hooks_for_uncaught_errors_are_installed() -> None:
-    """A later replacement of these hooks would fail this test (house rules 6)."""
+    """A later replacement of these hooks would fail this test."""
     saved_hooks = sys.excepthook, threading.excepthook, sys.unraisablehook
     try:
         with warnings.catch_warnings():
@@ -485,7 +485,7 @@ def test_all_hooks_for_uncaught_errors_are_installed() -> None:
 
 
 async def test_the_log_line_of_a_500_has_the_request_id(lines: Callable[[], list[dict[str, object]]]) -> None:
-    """It is the id in the response (D-11)."""
+    """It is the id in the response."""
 
     async def handle(name: str) -> Response:
         raise LookupError(KEY)

@@ -61,7 +61,7 @@ async def scrape(caller: Caller) -> Samples:
 
 
 async def test_metrics_need_their_scope_and_no_wildcard_has_it(instance: Instance) -> None:
-    """`*` does not include platform:metrics; the first key of a platform has it (D-05, D-23)."""
+    """`*` does not include platform:metrics; the first key of a platform has it."""
     responses = [
         await caller.get("/metrics")
         for caller in (instance.caller(None), await instance.api_key("*"), await instance.api_key("platform:metrics"), instance.admin)
@@ -73,7 +73,7 @@ async def test_metrics_need_their_scope_and_no_wildcard_has_it(instance: Instanc
 
 
 async def test_openmetrics_is_returned_if_accepted(instance: Instance) -> None:
-    """Prometheus prefers this format; it has the same families (D-05)."""
+    """Prometheus prefers this format; it has the same families."""
     text = await instance.admin.get("/metrics")
     response = await instance.admin.get("/metrics", Accept=OPENMETRICS)
 
@@ -85,7 +85,7 @@ async def test_openmetrics_is_returned_if_accepted(instance: Instance) -> None:
 
 
 async def test_requests_are_counted_by_route_and_never_by_path(instance: Instance) -> None:
-    """The labels are bounded; all unknown paths share one label (D-05)."""
+    """The labels are bounded; all unknown paths share one label."""
     memory_id = (await instance.admin.remember())["id"]
     for path in (f"/v1/brain/memories/{memory_id}", "/v1/brain/memories/x", "/v1/brain/tags", "/v1/brain/tags?nope=1", "/private/path"):
         await instance.admin.get(path)
@@ -109,7 +109,7 @@ async def test_requests_are_counted_by_route_and_never_by_path(instance: Instanc
 
 
 async def test_errors_are_counted_by_their_code(instance: Instance) -> None:
-    """Errors of all callers are counted (D-05; spec 7)."""
+    """Errors of all callers are counted."""
     limited = await instance.agent_key(rate_limit=1)
     await limited.get("/v1/brain/tags")
     ip_restricted = await instance.agent_key(ip_restriction=True)
@@ -124,7 +124,7 @@ async def test_errors_are_counted_by_their_code(instance: Instance) -> None:
 
 
 async def test_a_deferred_job_is_counted_when_it_ran(instance: Instance) -> None:
-    """D-51: a batch of long memories is indexed in parts. Each job counts once, and none fails."""
+    """A batch of long memories is indexed in parts. Each job counts once, and none fails."""
     memories = [{"content": f"{number} " + "heron " * 7_500} for number in range(4)]
     await instance.admin.post("/v1/brain/remember/batch", {"memories": memories})
 
@@ -138,7 +138,7 @@ async def test_a_deferred_job_is_counted_when_it_ran(instance: Instance) -> None
 
 
 async def test_operations_of_the_platform_are_counted(instance: Instance) -> None:
-    """These are recalls, memories, jobs, tool calls, bcrypt runs, writes and engines (D-05, D-57)."""
+    """These are recalls, memories, jobs, tool calls, bcrypt runs, writes and engines."""
     stored = await instance.admin.remember()
     for mode in ("semantic", "hybrid", "hybrid"):
         await instance.admin.post("/v1/brain/recall", {"query": "when", "mode": mode})
@@ -181,7 +181,7 @@ async def test_operations_of_the_platform_are_counted(instance: Instance) -> Non
 
 
 async def test_unknown_tool_names_are_not_labels(settings: Settings) -> None:
-    """The tools of a server that never connected are unknown, so that any name could become a label (D-05)."""
+    """The tools of a server that never connected are unknown, so that any name could become a label."""
     entry = {"mcpServers": {"gone": {"command": "/nowhere/to/be/found"}}}
     (settings.data_dir / "servers.json").write_text(json.dumps(entry), encoding="utf-8")
     async with run_instance(settings) as instance:
@@ -198,7 +198,7 @@ async def test_unknown_tool_names_are_not_labels(settings: Settings) -> None:
 
 
 async def test_failed_jobs_and_the_age_of_the_oldest_job_are_metrics(instance: Instance) -> None:
-    """They show the backlog of the whole store (D-05, D-51)."""
+    """They show the backlog of the whole store."""
     at = instance.rookery.clock()
     await instance.rookery.worker.stop()
     jobs = replace(instance.rookery.jobs, clock=lambda: at - timedelta(days=365))
@@ -212,7 +212,7 @@ async def test_failed_jobs_and_the_age_of_the_oldest_job_are_metrics(instance: I
 
 
 async def test_no_metric_contains_data_of_a_tenant(instance: Instance) -> None:
-    """No label has a workspace, key, name, content, query or argument (D-05; spec 2.8)."""
+    """No label has a workspace, key, name, content, query or argument."""
     stranger = await instance.api_key(workspace_id=await instance.workspace("zanzibar-inc"), agent_id="zanzibar-agent")
     stored = await stranger.remember("The zanzibar secret.", org="zanzibar", project="zanzibar", tags=["zanzibar"], type="zanzibar")
     await stranger.post("/v1/brain/recall", {"query": "zanzibar"})
@@ -228,7 +228,7 @@ async def test_no_metric_contains_data_of_a_tenant(instance: Instance) -> None:
 
 
 async def test_two_processes_on_one_store_have_their_own_counters(settings: Settings) -> None:
-    """Each counts its own requests; both have the metrics of the store (D-01, D-05)."""
+    """Each counts its own requests; both have the metrics of the store."""
     async with run_instance(settings) as one, run_instance(settings) as other:
         await one.admin.get("/v1/brain/tags")
         second = other.caller(one.admin.key)
@@ -254,7 +254,7 @@ def _source(name: str, read: Callable[[], Awaitable[Sequence[MetricSample]]]) ->
 
 
 async def test_a_slow_source_lacks_only_its_own_metrics() -> None:
-    """A scrape has a time limit; a running read is not started again, and its values count later (D-05)."""
+    """A scrape has a time limit; a running read is not started again, and its values count later."""
     reads, continued = list[int](), asyncio.Event()
 
     async def read_slowly() -> Sequence[MetricSample]:
@@ -290,7 +290,7 @@ async def test_a_slow_source_lacks_only_its_own_metrics() -> None:
 
 
 async def test_an_engine_that_hangs_counts_as_down(settings: Settings) -> None:
-    """All engines are probed concurrently with a time limit (D-05)."""
+    """All engines are probed concurrently with a time limit."""
     rookery = build_platform(settings)
 
     async def hang() -> str:
@@ -310,7 +310,7 @@ async def test_an_engine_that_hangs_counts_as_down(settings: Settings) -> None:
 
 
 async def test_the_number_of_labels_is_limited() -> None:
-    """Beyond the limit, new labels are counted as `other` (D-05)."""
+    """Beyond the limit, new labels are counted as `other`."""
     metrics = Metrics()
     counter, histogram = metrics.add_counter("rookery_a_total", "A.", "name"), metrics.add_histogram("rookery_b_seconds", "B.", "name")
     for number in range(MAX_LABEL_SETS + 50):
@@ -326,7 +326,7 @@ async def test_the_number_of_labels_is_limited() -> None:
 
 
 async def test_a_histogram_is_cumulative_and_its_bounds_inclusive() -> None:
-    """Prometheus defines histograms this way (D-05)."""
+    """Prometheus defines histograms this way."""
     metrics = Metrics()
     histogram = metrics.add_histogram("rookery_b_seconds", "B.", bounds=(0.1, 1.0))
     for seconds in (0.1, 0.5, 1.0, 3.0):
@@ -350,7 +350,7 @@ async def _send_request(port: int, head: str) -> str:
 
 
 async def test_a_loopback_port_serves_metrics_without_a_key(settings: Settings) -> None:
-    """It serves one page on 127.0.0.1 for its own Host, and is closed with the server (D-05, D-09)."""
+    """It serves one page on 127.0.0.1 for its own Host, and is closed with the server."""
     async with run_instance(replace(settings, metrics_port=0)) as instance:
         port = instance.rookery.observability.metrics_server
         assert port is not None
@@ -381,7 +381,7 @@ async def _read_rest(reader: asyncio.StreamReader) -> bytes:
 
 
 async def test_incomplete_requests_do_not_block_other_clients() -> None:
-    """The time, size and number of request heads are limited (D-16)."""
+    """The time, size and number of request heads are limited."""
     port = MetricsServer(Metrics(), 0, head_timeout_s=1.5)
     await port.start()
     try:
@@ -407,7 +407,7 @@ async def test_incomplete_requests_do_not_block_other_clients() -> None:
 
 
 async def test_a_port_in_use_stops_the_start(settings: Settings) -> None:
-    """The error is one line with the setting (D-02)."""
+    """The error is one line with the setting."""
     other_server = MetricsServer(Metrics(), 0)
     await other_server.start()
     port_number = other_server.port
@@ -442,7 +442,7 @@ def _known_names(folder: Path) -> set[str]:
 
 
 def test_the_dashboard_uses_existing_metrics(tmp_path: Path) -> None:
-    """The example for Grafana uses only existing metrics, and nearly all of them (D-05)."""
+    """The example for Grafana uses only existing metrics, and nearly all of them."""
     dashboard = json.loads((ROOT / "examples" / "grafana" / "rookery.json").read_text(encoding="utf-8"))
     expressions = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
     used_names = set(re.findall(r"\b(?:rookery|process|python)_[a-z_]+", " ".join(expressions)))
@@ -456,7 +456,7 @@ def test_the_dashboard_uses_existing_metrics(tmp_path: Path) -> None:
 
 
 def test_the_alerts_use_existing_metrics(tmp_path: Path) -> None:
-    """Each rule of the example for Prometheus uses existing metrics and has a description (D-05)."""
+    """Each rule of the example for Prometheus uses existing metrics and has a description."""
     rules = yaml.safe_load((ROOT / "examples" / "prometheus" / "rookery-alerts.yml").read_text(encoding="utf-8"))
     alert_rules = [rule for group in rules["groups"] for rule in group["rules"]]
 

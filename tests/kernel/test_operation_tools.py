@@ -109,7 +109,7 @@ def make_server(operations: Sequence[Operation]) -> OperationServer:
 
 
 async def test_a_tool_runs_the_handler_and_returns_the_fields_of_the_response_model() -> None:
-    """The caller, the path parameter and the body reach the handler; a tool sends no ETags (D-92)."""
+    """The caller, the path parameter and the body reach the handler; a tool sends no ETags."""
     birds = BirdOperations()
     server = make_server(birds.operations())
 
@@ -189,7 +189,7 @@ async def test_an_output_schema_holds_for_outputs_and_for_errors() -> None:
 
 
 async def test_a_tool_that_does_not_exist_is_not_found() -> None:
-    """The error names the tool (D-10)."""
+    """The error names the tool."""
     with pytest.raises(NotFound):
         await make_server(BirdOperations().operations()).call("sing", {}, "kim")
 

@@ -1,4 +1,4 @@
-"""Libraries whose private parts we use: pinned to a minor version, and with those parts (D-16, D-82)."""
+"""Libraries whose private parts we use: pinned to a minor version, and with those parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize(("library", "minor_version"), [("uvicorn", "0.54"), ("httpx2", "2.16"), ("httpcore2", "2.16")])
 def test_a_library_is_pinned_to_the_version_for_which_our_code_is_written(library: str, minor_version: str) -> None:
-    """A newer minor version is used only after a look at its changes (D-16, D-82)."""
+    """A newer minor version is used only after a look at its changes."""
     dependencies: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
     major, _, minor = minor_version.partition(".")
 
@@ -42,12 +42,12 @@ def test_a_library_is_pinned_to_the_version_for_which_our_code_is_written(librar
     ],
 )
 def test_the_private_parts_have_the_parameters_that_we_pass(function: Callable[..., object], parameters: str) -> None:
-    """`kernel.http.connection` and `kernel.egress.transport` extend these (D-16, D-82)."""
+    """`kernel.http.connection` and `kernel.egress.transport` extend these."""
     assert list(inspect.signature(function).parameters) == parameters.split()
 
 
 def test_the_private_attributes_exist() -> None:
-    """Without `_pool`, the transport would connect without the guard (D-82)."""
+    """Without `_pool`, the transport would connect without the guard."""
     cycle_source, protocol_source = inspect.getsource(RequestResponseCycle), inspect.getsource(HttpToolsProtocol)
     cycle_attributes = "default_headers expected_content_length keep_alive message_event response_complete response_started flow scope"
     protocol_attributes = "app client connections cycle expect_100_continue flow loop parser pipeline scope server_state transport url"

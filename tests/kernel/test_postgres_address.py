@@ -1,4 +1,4 @@
-"""Addresses of PostgreSQL: the same rule for every driver, and no error that has a part of one (D-02, issue 20)."""
+"""Addresses of PostgreSQL: the same rule for every driver, and no error that has a part of one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _CURRENT_SCHEMA = select(func.current_schema().label("schema"))
     ],
 )
 def test_an_address_becomes_the_parameters_of_libpq(address: str, parameters: dict[str, str]) -> None:
-    """Issue 20: passwords with special characters, sockets, several hosts, and parameters of libpq."""
+    """Passwords with special characters, sockets, several hosts, and parameters of libpq."""
     assert parse_postgres_address(address, setting=_SETTING) == parameters
 
 
@@ -63,7 +63,7 @@ def test_an_address_becomes_the_parameters_of_libpq(address: str, parameters: di
     ],
 )
 def test_the_error_for_an_invalid_address_has_no_part_of_it(address: str, tmp_path: Path) -> None:
-    """D-02: a wrong value is one clear line. A part of the address may be a part of the password."""
+    """A wrong value is one clear line. A part of the address may be a part of the password."""
     openers = {
         "ROOKERY_DATABASE_URL": lambda: open_database(address, data_dir=tmp_path),
         "ROOKERY_DATABASE_REPLICA": lambda: open_database("postgresql://h/d", data_dir=tmp_path, replica_url=address),
@@ -82,7 +82,7 @@ def test_the_error_for_an_invalid_address_has_no_part_of_it(address: str, tmp_pa
 @pytest.mark.embedded_store
 @pytest.mark.parametrize("address", ["nest-key-0123", "nest:key-0123", "NEST-KEY"])
 def test_an_address_that_is_only_a_secret_is_not_shown(address: str, tmp_path: Path) -> None:
-    """D-02: a key instead of an address, such as by the wrong file, is not printed."""
+    """A key instead of an address, such as by the wrong file, is not printed."""
     openers = [
         lambda: open_database(address, data_dir=tmp_path),
         lambda: vectors.open(address, data_dir=tmp_path, model="m", dimension=4),
@@ -112,7 +112,7 @@ async def test_the_log_has_no_password_that_libpq_rejects(
 
 @pytest.mark.external_service
 async def test_the_reason_for_no_connection_has_no_names(postgres_empty: str) -> None:
-    """Issue 20: an operator reads in `/readyz` and `rookery doctor` why, and a caller reads no host, user or database."""
+    """An operator reads in `/readyz` and `rookery doctor` why, and a caller reads no host, user or database."""
     port = urlsplit(postgres_empty).port or 5432
     with FaultProxy(port) as proxy:
         proxy.refuse()
@@ -133,7 +133,7 @@ async def test_the_reason_for_no_connection_has_no_names(postgres_empty: str) ->
 
 @pytest.mark.external_service
 async def test_a_record_store_takes_options_and_several_hosts_of_its_address(postgres_database: str, tmp_path: Path) -> None:
-    """Issue 20: after a failover, the next connection goes to the host that accepts writes. Options are added to Rookery's own."""
+    """After a failover, the next connection goes to the host that accepts writes. Options are added to Rookery's own."""
     parts = urlsplit(postgres_database)
     with psycopg.connect(postgres_database, autocommit=True) as connection:
         connection.execute(sql.SQL("CREATE SCHEMA nests"))

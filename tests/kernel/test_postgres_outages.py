@@ -1,4 +1,4 @@
-"""The record store on PostgreSQL while the server cannot be reached, and after that (issue 20)."""
+"""The record store on PostgreSQL while the server cannot be reached, and after that."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def _ask(db: Database) -> int:
 
 
 async def test_a_lost_connection_ends_its_statement_and_is_replaced(url: str, proxy: FaultProxy, postgres_database: str) -> None:
-    """Issue 20: the server works, and new connections too, but nothing arrives on those that are open."""
+    """The server works, and new connections too, but nothing arrives on those that are open."""
     del postgres_database
     store = PostgresDatabase(url, statement_timeout_s=1)
 
@@ -167,7 +167,7 @@ async def test_a_server_that_accepts_only_reads_is_unavailable_for_writes_until_
     store: Database, postgres_database: str, tmp_path: Path
 ) -> None:
     """
-    Issue 20: PostgreSQL is a standby after a failover, or its operator has made it read-only.
+    PostgreSQL is a standby after a failover, or its operator has made it read-only.
 
     Reads go on, and are not paused because of the writes. Sessions that began meanwhile stay read-only, so they are replaced.
     """
@@ -205,7 +205,7 @@ async def pool(postgres_empty: str) -> AsyncIterator[PostgresPool]:
 
 
 async def test_engines_of_derived_data_connect_again_after_a_refusal_of_writes(pool: PostgresPool, postgres_empty: str) -> None:
-    """Issue 20: the vectors and full texts in PostgreSQL heal by themselves too."""
+    """The vectors and full texts in PostgreSQL heal by themselves too."""
 
     async def write(connection: PostgresConnection) -> None:
         await connection.execute("CREATE TABLE IF NOT EXISTS written (id integer)")
@@ -236,7 +236,7 @@ async def _succeeds(pool: PostgresPool, work: Callable[[PostgresConnection], Awa
 
 
 async def test_an_unexpected_error_of_postgresql_has_no_values(store: Database) -> None:
-    """D-02, issue 20: the error is logged, and the values of a statement may be the content of a memory."""
+    """The error is logged, and the values of a statement may be the content of a memory."""
     with pytest.raises(DBAPIError) as error:
         await store.write(lambda tx: tx.execute(_INSERT, {**_JOB, "workspace_id": "nest"}))
     with pytest.raises(DBAPIError) as many:

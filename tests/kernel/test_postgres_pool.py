@@ -159,7 +159,7 @@ class _Load:
 
 
 async def test_10000_random_cancellations_leave_the_pool_as_it_was(store: Database, control: psycopg.AsyncConnection) -> None:
-    """Issue 20: "pool checkouts shielded from cancellation (10,000 random cancels leave the pool as it was)"."""
+    """Checkouts are shielded from cancellation."""
     backends = await _use_all_connections(store, control)
     load = _Load(store)
     async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as group:

@@ -1,4 +1,4 @@
-"""PostgreSQL behind a pooler in transaction mode: a real PgBouncer, and the errors that a pooler causes (issue 34)."""
+"""PostgreSQL behind a pooler in transaction mode: a real PgBouncer, and the errors that a pooler causes."""
 
 from __future__ import annotations
 

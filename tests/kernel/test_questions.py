@@ -1,4 +1,4 @@
-"""The question in a long text (issue 33). Pure functions."""
+"""The question in a long text. Pure functions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ JSON = '{"id": 12, "name": "worker", "values": [1, 2, 3], "path": "/a/b"}\n' * 2
     ],
 )
 def test_a_question_is_found_before_behind_and_within_other_text(text: str) -> None:
-    """Issue 33: the query of a question with a log, an article or data is the question alone."""
+    """The query of a question with a log, an article or data is the question alone."""
     assert extract_question(text) == QUESTION
 
 
@@ -57,7 +57,7 @@ def test_a_question_is_found_before_behind_and_within_other_text(text: str) -> N
     ],
 )
 def test_what_belongs_to_a_question_stays(text: str, parts: tuple[str, ...]) -> None:
-    """Issue 33: a short paragraph at the other end, the words before it, and both ends of a text without a question."""
+    """A short paragraph at the other end, the words before it, and both ends of a text without a question."""
     question = extract_question(text)
     assert len(question) <= MAX_QUESTION_CHARS
     assert all(part in question for part in parts)
@@ -75,7 +75,7 @@ def test_a_question_is_short_and_stays_what_it_is(text: str) -> None:
 
 @pytest.mark.parametrize("text", [LOG * 350, "a?" * 500_000, "? " * 500_000, "\n" * 1_000_000 + QUESTION, "吨。" * 500_000])
 def test_a_text_of_any_length_takes_milliseconds(text: str) -> None:
-    """Issue 33: prompts of any length get their answer within the deadline."""
+    """Prompts of any length get their answer within the deadline."""
     started = time.process_time()
     extract_question(text)
     assert time.process_time() - started < 0.25

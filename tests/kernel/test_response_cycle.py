@@ -76,7 +76,7 @@ async def ports() -> AsyncIterator[list[int]]:
 @pytest.mark.parametrize("request_line", ["GET %s HTTP/1.1", "HEAD %s HTTP/1.1", "GET %s HTTP/1.0", "GET http://a%s HTTP/1.1"])
 @pytest.mark.parametrize("name", list(_RESPONSES))
 async def test_a_response_equals_the_response_of_uvicorn(ports: list[int], name: str, request_line: str) -> None:
-    """This holds for valid and invalid messages; a header value never becomes another header (D-10; RFC 9112)."""
+    """This holds for valid and invalid messages; a header value never becomes another header (RFC 9112)."""
     request_head = request_line % f"/?{name.replace(' ', '%20')}"
     requests = f"{request_head}\r\nHost: a\r\n\r\n{request_head}\r\nHost: a\r\nConnection: close\r\n\r\n".encode()
 

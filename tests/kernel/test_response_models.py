@@ -44,7 +44,7 @@ class BicycleResponse(ResponseModel):
 
 
 def test_threads_may_use_a_model_first_at_the_same_time() -> None:
-    """Models are built on their first use, so that a start builds none (issue 17)."""
+    """Models are built on their first use, so that a start builds none."""
 
     def read(model: type[ResponseModel]) -> dict[str, object]:
         return to_json(model.model_validate(Bicycle(id=3, wheels=(Wheel(id=1, radius_mm=340.5),)), from_attributes=True))

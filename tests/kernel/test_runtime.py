@@ -29,7 +29,7 @@ class Nest:
 
 
 def test_a_service_is_built_on_first_use_and_then_shared(runtime: Runtime) -> None:
-    """Issue 16, part 4: a command builds only what it uses."""
+    """A command builds only what it uses."""
     built = list[str]()
 
     def lay(_: Runtime) -> list[str]:
@@ -43,7 +43,7 @@ def test_a_service_is_built_on_first_use_and_then_shared(runtime: Runtime) -> No
 
 
 def test_a_provider_replaces_the_constructor(runtime: Runtime) -> None:
-    """Issue 16, part 4: the composition root provides what a domain needs from another."""
+    """The composition root provides what a domain needs from another."""
     other = Nest(runtime)
     runtime.provide(Nest, lambda _: other)
 
@@ -51,7 +51,7 @@ def test_a_provider_replaces_the_constructor(runtime: Runtime) -> None:
 
 
 async def test_everything_is_closed_in_reverse_order_even_if_one_step_fails(runtime: Runtime) -> None:
-    """Issue 16, part 4: every resource is closed; the failure is raised at the end."""
+    """Every resource is closed; the failure is raised at the end."""
     steps = list[str]()
 
     async def close_first() -> None:

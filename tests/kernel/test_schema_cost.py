@@ -1,4 +1,4 @@
-"""The bound on the work of validating an answer: a schema cannot block the server (found in review of issue 18)."""
+"""The bound on the work of validating an answer: a schema cannot block the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sealing at rest, and the change of keys (D-07)."""
+"""Sealing at rest, and the change of keys."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def box(database: Database, data_dir: Path) -> Box:
 
 @given(st.binary(max_size=300), st.text(), st.integers(0, 2**62), st.text())
 def test_a_sealed_text_opens_only_in_its_context(content: bytes, purpose: str, workspace_id: int, name: str) -> None:
-    """A text is bound to its purpose, workspace and row, and each sealing gives other bytes (D-07)."""
+    """A text is bound to its purpose, workspace and row, and each sealing gives other bytes."""
     key, other_key = SecretKey(FIRST), SecretKey(SECOND)
     context = SealContext(purpose, workspace_id, name)
     sealed = key.seal(content, context)
@@ -118,7 +118,7 @@ def test_a_sealed_text_opens_only_in_its_context(content: bytes, purpose: str, w
 
 @given(st.binary(max_size=50), st.data())
 def test_a_changed_sealed_text_does_not_open(content: bytes, data: st.DataObject) -> None:
-    """A flipped bit or a truncation is detected (D-07)."""
+    """A flipped bit or a truncation is detected."""
     key = SecretKey(FIRST)
     sealed = bytearray(key.seal(content, make_context("a")))
     bit = data.draw(st.integers(0, len(sealed) * 8 - 1))
@@ -132,7 +132,7 @@ def test_a_changed_sealed_text_does_not_open(content: bytes, data: st.DataObject
 
 
 def test_a_secret_key_does_not_print() -> None:
-    """Secrets have no readable repr; only the id of a key is stored (house rules 6; D-07)."""
+    """Secrets have no readable repr; only the id of a key is stored."""
     key = SecretKey(FIRST)
 
     assert FIRST.reveal() not in f"{key!r} {key}"
@@ -141,7 +141,7 @@ def test_a_secret_key_does_not_print() -> None:
 
 @pytest.mark.parametrize("weak", ["", "short", "a" * 31, "abcdefg" * 10, "a" * 64])
 def test_a_weak_secret_key_is_rejected(weak: str) -> None:
-    """A key has at least 32 characters without repetition; the error does not contain the key (D-07, D-02)."""
+    """A key has at least 32 characters without repetition; the error does not contain the key."""
     with pytest.raises(WrongSettings, match="ROOKERY_SECRET_KEY") as error:
         load_settings({"ROOKERY_SECRET_KEY": weak})
 
@@ -161,7 +161,7 @@ def test_a_weak_secret_key_is_rejected(weak: str) -> None:
     ],
 )
 def test_a_secret_key_that_is_not_random_is_rejected(text: str, reason: str) -> None:
-    """The placeholder of the documentation was accepted in production (issue 14; D-07)."""
+    """The placeholder of the documentation was accepted in production."""
     with pytest.raises(WrongSettings, match=reason) as error:
         load_settings({"ROOKERY_SECRET_KEY": text, "ROOKERY_ENVIRONMENT": "production"})
 
@@ -170,7 +170,7 @@ def test_a_secret_key_that_is_not_random_is_rejected(text: str, reason: str) -> 
 
 
 def test_random_secret_keys_are_accepted() -> None:
-    """No output of `openssl rand` is mistaken for a placeholder (issue 14; D-07)."""
+    """No output of `openssl rand` is mistaken for a placeholder."""
     for _ in range(2_000):
         random_bytes = os.urandom(32)
         for key in (base64.b64encode(random_bytes).decode("ascii"), random_bytes.hex()):
@@ -178,21 +178,21 @@ def test_random_secret_keys_are_accepted() -> None:
 
 
 def test_a_weak_previous_key_is_accepted_for_a_rotation() -> None:
-    """ROOKERY_SECRET_KEY_PREVIOUS may be weak, so that a weak key can be replaced (issue 14; D-07)."""
+    """ROOKERY_SECRET_KEY_PREVIOUS may be weak, so that a weak key can be replaced."""
     placeholder = "choose-32-random-characters-or-more"
 
     assert load_settings({"ROOKERY_SECRET_KEY_PREVIOUS": placeholder}).settings.secret_key_previous == Secret(placeholder)
 
 
 def test_a_secret_key_may_be_in_a_separate_file(tmp_path: Path) -> None:
-    """Secret parts may be ${NAME} or a file (D-02)."""
+    """Secret parts may be ${NAME} or a file."""
     (tmp_path / "key").write_text(FIRST.reveal() + "\n", encoding="utf-8")
 
     assert load_settings({"ROOKERY_SECRET_KEY": "${KEY}", "KEY_FILE": str(tmp_path / "key")}).settings.secret_key == FIRST
 
 
 async def test_the_first_start_creates_a_private_key_file(box: Box) -> None:
-    """The file is secret.key with mode 0600; the next start uses it (D-07)."""
+    """The file is secret.key with mode 0600; the next start uses it."""
     first = await box.sealer()
     await box.put(first, "a")
     path = box.source().path
@@ -203,7 +203,7 @@ async def test_the_first_start_creates_a_private_key_file(box: Box) -> None:
 
 
 def test_processes_that_start_together_create_one_key(tmp_path: Path) -> None:
-    """No process may seal with a key that another one overwrites (D-01)."""
+    """No process may seal with a key that another one overwrites."""
     with ThreadPoolExecutor(8) as threads:
         keys = [future.result().id for future in [threads.submit(KeySource(tmp_path).get_or_create_first) for _ in range(8)]]
 
@@ -212,7 +212,7 @@ def test_processes_that_start_together_create_one_key(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("database_url", "is_refused"), [("embedded:", False), ("postgresql://h/d", True)])
 def test_a_shared_store_and_production_need_a_configured_key(tmp_path: Path, database_url: str, is_refused: bool) -> None:
-    """Without the setting the start fails there (D-07, D-02)."""
+    """Without the setting the start fails there."""
     settings = Settings(data_dir=tmp_path, database_url=Secret(database_url))
     assert build_platform(replace(settings, secret_key=FIRST, environment="production"))
     with pytest.raises(WrongSettings, match="ROOKERY_SECRET_KEY must be set in production"):
@@ -225,7 +225,7 @@ def test_a_shared_store_and_production_need_a_configured_key(tmp_path: Path, dat
 
 
 async def test_a_start_without_the_right_key_fails(box: Box) -> None:
-    """The error names the missing key and the remedy (D-07, D-02)."""
+    """The error names the missing key and the remedy."""
     sealer = await box.sealer()
     await box.put(sealer, "a")
     path = box.source().path
@@ -246,7 +246,7 @@ async def test_a_start_without_the_right_key_fails(box: Box) -> None:
 
 
 async def test_a_text_moved_to_another_row_does_not_open(box: Box) -> None:
-    """Write access to the store is not enough to replace one text by another (D-07)."""
+    """Write access to the store is not enough to replace one text by another."""
     sealer = await box.sealer()
     await box.put(sealer, "a", "b")
     await box.change("b", (await box.rows())["a"])
@@ -256,7 +256,7 @@ async def test_a_text_moved_to_another_row_does_not_open(box: Box) -> None:
 
 
 async def test_a_rotation_seals_all_texts_with_a_new_key_and_deletes_the_old_one(box: Box) -> None:
-    """A running process seals its next text with the new key (D-07, D-04)."""
+    """A running process seals its next text with the new key."""
     running_sealer = await box.sealer()
     await box.put(running_sealer, *(f"{number:03}" for number in range(_MANY)))
     path = box.source().path
@@ -295,7 +295,7 @@ asyncio.run(KeyRotation(open_database(url, data_dir=folder), KeySource(folder), 
 
 @pytest.mark.parametrize("step", ["kept", "named", "resealed", "removed", "settled"])
 async def test_a_rotation_can_be_killed_at_any_step(box: Box, database_url: str, step: str) -> None:
-    """All texts stay readable, also for running servers, and the next run completes the rotation (D-07)."""
+    """All texts stay readable, also for running servers, and the next run completes the rotation."""
     running_sealer = await box.sealer()
     names = [f"{number:03}" for number in range(_MANY)]
     await box.put(running_sealer, *names)
@@ -321,7 +321,7 @@ async def test_a_rotation_can_be_killed_at_any_step(box: Box, database_url: str,
 
 
 async def test_texts_sealed_during_a_rotation_are_never_lost(box: Box) -> None:
-    """Sealing reads the current key in the same transaction (D-07)."""
+    """Sealing reads the current key in the same transaction."""
     sealer = await box.sealer()
     written = list[str]()
     is_over = asyncio.Event()
@@ -345,7 +345,7 @@ async def test_texts_sealed_during_a_rotation_are_never_lost(box: Box) -> None:
 
 
 async def test_two_rotations_exclude_each_other(box: Box) -> None:
-    """The second one is rejected; a killed process holds no lock (D-07)."""
+    """The second one is rejected; a killed process holds no lock."""
     await box.sealer()
     with box.source().lock_folder(), pytest.raises(WrongSettings, match="Another process"):
         await box.rotation().rotate()
@@ -354,7 +354,7 @@ async def test_two_rotations_exclude_each_other(box: Box) -> None:
 
 
 async def test_a_configured_key_replaces_the_key_file(box: Box) -> None:
-    """All texts stay readable during the change from secret.key to ROOKERY_SECRET_KEY (D-07)."""
+    """All texts stay readable during the change from secret.key to ROOKERY_SECRET_KEY."""
     await box.put(await box.sealer(), "a")
     sealer_with_setting = await box.sealer(FIRST)
     await box.put(sealer_with_setting, "b")
@@ -369,7 +369,7 @@ async def test_a_configured_key_replaces_the_key_file(box: Box) -> None:
 
 
 async def test_a_configured_key_is_rotated_with_the_previous_key_configured(box: Box) -> None:
-    """Until the rotation all processes seal with the old key, so that each can read each text (D-07)."""
+    """Until the rotation all processes seal with the old key, so that each can read each text."""
     old_sealer = await box.sealer(FIRST)
     await box.put(old_sealer, "a")
     with pytest.raises(WrongSettings, match=SecretKey(FIRST).id):
@@ -389,7 +389,7 @@ async def test_a_configured_key_is_rotated_with_the_previous_key_configured(box:
 
 
 async def test_an_interrupted_rotation_is_completed_before_the_next(box: Box) -> None:
-    """Texts sealed by the interrupted rotation stay readable after another change of the settings (D-07)."""
+    """Texts sealed by the interrupted rotation stay readable after another change of the settings."""
     await box.put(await box.sealer(FIRST), "a")
     await box.db.write(lambda tx: store.switch_key(tx, old_key_id=SecretKey(FIRST).id, new_key_id=SecretKey(SECOND).id, now_us=0))
     await box.put(await box.sealer(SECOND, FIRST), "b")
@@ -404,7 +404,7 @@ async def test_an_interrupted_rotation_is_completed_before_the_next(box: Box) ->
 
 
 async def test_texts_of_a_lost_key_can_be_deleted(box: Box) -> None:
-    """Backups do not contain the key; only texts that need it are deleted, on request (D-07)."""
+    """Backups do not contain the key; only texts that need it are deleted, on request."""
     await box.put(await box.sealer(FIRST), "a", "b")
     await box.rotation(SECOND, FIRST).rotate()
     await box.put(await box.sealer(SECOND), "c")
@@ -421,7 +421,7 @@ async def test_texts_of_a_lost_key_can_be_deleted(box: Box) -> None:
 
 
 async def test_a_damaged_text_stops_the_rotation_before_a_key_is_deleted(box: Box) -> None:
-    """The operator must confirm that a text is lost (D-07)."""
+    """The operator must confirm that a text is lost."""
     await box.put(await box.sealer(), "a", "b")
     damaged = bytearray((await box.rows())["a"])
     damaged[-1] ^= 1
@@ -452,7 +452,7 @@ async def nullable_column(box: Box) -> SealedColumn:
 
 
 async def test_a_rotation_seals_every_registered_column(box: Box, nullable_column: SealedColumn) -> None:
-    """A lost text of a nullable column is set to null instead of deleting the row (D-07)."""
+    """A lost text of a nullable column is set to null instead of deleting the row."""
     columns = [SEALED_COLUMN, nullable_column]
     rotation = await KeyRotation(box.db, box.source(SECOND, FIRST), columns, utc_now).rotate()
     sealed = (await box.db.read(lambda tx: tx.fetch_all(text("SELECT secret FROM hooks"))))[0].blob("secret")
@@ -465,7 +465,7 @@ async def test_a_rotation_seals_every_registered_column(box: Box, nullable_colum
 
 
 async def test_a_text_changed_during_the_rotation_is_not_overwritten(box: Box) -> None:
-    """The rotation replaces a value only if it is the one that it read (D-07)."""
+    """The rotation replaces a value only if it is the one that it read."""
     sealer = await box.sealer()
     await box.put(sealer, "a")
     [read_row] = await box.db.read(lambda tx: SEALED_COLUMN.list_others(tx, heads=[], after="", limit=5))
@@ -478,7 +478,7 @@ async def test_a_text_changed_during_the_rotation_is_not_overwritten(box: Box) -
 
 @pytest.mark.external_service
 async def test_a_rotation_waits_for_running_sealing_transactions(postgres_database: str, tmp_path: Path) -> None:
-    """They commit before the new key is active, so that the rotation reads their texts (D-07)."""
+    """They commit before the new key is active, so that the rotation reads their texts."""
     box = Box(open_database(postgres_database, data_dir=tmp_path), tmp_path)
     other_box = Box(open_database(postgres_database, data_dir=tmp_path), tmp_path)
     sealer = await box.sealer(FIRST)

@@ -1,4 +1,4 @@
-"""Signatures that receivers accept, and forgeries that they reject (D-81)."""
+"""Signatures that receivers accept, and forgeries that they reject."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def verify(secret: str, body: bytes, headers: dict[str, str]) -> None:
 
 @given(secrets, secrets, st.text(max_size=200))
 def test_the_standard_library_accepts_both_secrets_of_a_grace_period(current: str, previous: str, text: str) -> None:
-    """D-81: the headers of Standard Webhooks, with both secrets during a grace period."""
+    """The headers of Standard Webhooks, with both secrets during a grace period."""
     body = b'{"said": "' + text.encode("ascii", "backslashreplace").replace(b"\\", b"/").replace(b'"', b"'") + b'"}'
     body = bytes(max(code, 32) for code in body)
     headers = sign(body, event_id="evt_1", at=datetime.now(UTC), secrets=[current, previous])
@@ -41,7 +41,7 @@ def test_the_standard_library_accepts_both_secrets_of_a_grace_period(current: st
 
 @pytest.mark.parametrize("changed", ["body", "webhook-id", "webhook-timestamp", "secret"])
 def test_any_change_makes_the_signature_invalid(changed: str) -> None:
-    """D-81: the signature covers the event's id, the time and the body."""
+    """The signature covers the event's id, the time and the body."""
     body, secret = b'{"id": "evt_1"}', GENERATED
     headers = sign(body, event_id="evt_1", at=datetime.now(UTC), secrets=[GENERATED])
     verify(secret, body, headers)
@@ -58,7 +58,7 @@ def test_any_change_makes_the_signature_invalid(changed: str) -> None:
 
 @pytest.mark.parametrize("secret", [GENERATED, CHOSEN])
 def test_plain_openssl_verifies_the_platforms_own_header(secret: str, tmp_path: Path) -> None:
-    """Spec 6.2, D-81: the header is the SHA-256 HMAC of the raw body with the secret as it was shown."""
+    """The header is the SHA-256 HMAC of the raw body with the secret as it was shown."""
     body = tmp_path / "body"
     body.write_bytes(b'{"type":"memory.stored"}')
     output = subprocess.run(
@@ -71,7 +71,7 @@ def test_plain_openssl_verifies_the_platforms_own_header(secret: str, tmp_path: 
 
 
 def test_during_a_grace_period_the_own_header_uses_the_previous_secret() -> None:
-    """D-81: that header has one signature, and receivers may not have the new secret yet."""
+    """That header has one signature, and receivers may not have the new secret yet."""
     at, body = datetime.now(UTC), b"{}"
     alone = sign(body, event_id="evt_1", at=at, secrets=[CHOSEN])
     both = sign(body, event_id="evt_1", at=at, secrets=[GENERATED, CHOSEN])
@@ -81,7 +81,7 @@ def test_during_a_grace_period_the_own_header_uses_the_previous_secret() -> None
 
 
 def test_the_signature_equals_the_example_of_the_standard() -> None:
-    """D-81: the example of the specification's libraries, byte for byte."""
+    """The example of the specification's libraries, byte for byte."""
     headers = sign(
         b'{"test": 2432232314}',
         event_id="msg_p5jXN8AQM9LWM0D4loKWxJek",
@@ -98,7 +98,7 @@ _BASE64 = base64.b64encode(_KEY + b"\xfb\xff").decode()
 
 @pytest.mark.parametrize("secret", [_BASE64, f"whsec_{_BASE64}", "0123456789abcdef" * 4, "c2VjcmV0IG9mIG1pbmUgb3du", GENERATED])
 def test_the_library_takes_what_was_given_and_what_is_shown(secret: str) -> None:
-    """Issue 35: base64 with and without the prefix, and hexadecimal text, which libraries take for base64 too."""
+    """base64 with and without the prefix, and hexadecimal text, which libraries take for base64 too."""
     body = b'{"id": "evt_1"}'
     headers = sign(body, event_id="evt_1", at=datetime.now(UTC), secrets=[secret])
 
@@ -108,7 +108,7 @@ def test_the_library_takes_what_was_given_and_what_is_shown(secret: str) -> None
 
 @pytest.mark.parametrize("secret", [CHOSEN, "3f2a1b4c-5d6e-4f70-8a9b-0c1d2e3f4a5b", f"whsec_{_BASE64.rstrip('=')}", "whsec_-_" + "a" * 22])
 def test_the_library_takes_the_form_that_is_shown(secret: str) -> None:
-    """Issue 35: some libraries refuse plain text, the alphabet of URLs, and base64 without padding, so they get another form."""
+    """Some libraries refuse plain text, the alphabet of URLs, and base64 without padding, so they get another form."""
     body = b'{"id": "evt_1"}'
     headers = sign(body, event_id="evt_1", at=datetime.now(UTC), secrets=[secret])
 
@@ -120,5 +120,5 @@ def test_the_library_takes_the_form_that_is_shown(secret: str) -> None:
     ("secret", "is_refused"), [("whsec_not base64!", True), ("whsec_c2hvcnQ=", True), (CHOSEN, False), (GENERATED, False)]
 )
 def test_a_prefix_without_base64_is_refused(secret: str, *, is_refused: bool) -> None:
-    """Issue 35: no library takes it, and the error says which form it needs."""
+    """No library takes it, and the error says which form it needs."""
     assert ("base64" in (find_secret_error(secret) or "")) == is_refused

@@ -1,4 +1,4 @@
-"""Slow clients on real sockets: limits for their memory and time (D-16)."""
+"""Slow clients on real sockets: limits for their memory and time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def toy() -> AsyncIterator[ToyServer]:
 
 
 async def test_a_response_that_is_not_read_is_dropped() -> None:
-    """It uses memory, also on a connection that is closing (D-16)."""
+    """It uses memory, also on a connection that is closing."""
     limits = ConnectionLimits(transfer=TransferLimits(stall_timeout_s=0.2), sweep_interval_s=0.02)
     async with run_toy_server(limits) as toy:
         for number, request in enumerate((GET % b"/large", b"GET /large HTTP/1.0\r\nHost: a\r\n\r\n"), start=1):
@@ -37,7 +37,7 @@ async def test_a_response_that_is_not_read_is_dropped() -> None:
 
 @pytest.mark.parametrize("path", [b"/large", b"/pieces"])
 async def test_a_slowly_read_response_arrives_completely(path: bytes) -> None:
-    """A client above the minimum rate is never disconnected (D-16)."""
+    """A client above the minimum rate is never disconnected."""
     limits = ConnectionLimits(transfer=TransferLimits(min_bytes_per_s=300_000, stall_timeout_s=0.5), sweep_interval_s=0.05)
     loop, received = asyncio.get_running_loop(), 0
     async with run_toy_server(limits) as toy:
@@ -58,7 +58,7 @@ async def test_a_slowly_read_response_arrives_completely(path: bytes) -> None:
 @pytest.mark.parametrize("frame", [b"Content-Length: 9000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"])
 @pytest.mark.parametrize("content", [b"", b"a" * 2_000_000])
 async def test_a_stalled_body_times_out_and_closes_the_connection(connections: AsyncExitStack, frame: bytes, content: bytes) -> None:
-    """The time does not depend on the bytes that came before, or on a declared length (D-16)."""
+    """The time does not depend on the bytes that came before, or on a declared length."""
     if b"chunked" in frame and content:
         content = b"%x\r\n%b\r\n" % (len(content), content)
     async with run_toy_server(_SHORT_STALL) as toy:
@@ -72,7 +72,7 @@ async def test_a_stalled_body_times_out_and_closes_the_connection(connections: A
 
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_a_trickling_body_times_out_and_a_slow_one_does_not(connections: AsyncExitStack, *, chunked: bool) -> None:
-    """Each chunk extends the time by its size at the minimum rate (D-16)."""
+    """Each chunk extends the time by its size at the minimum rate."""
     limits = ConnectionLimits(transfer=TransferLimits(min_bytes_per_s=20_000, stall_timeout_s=0.5))
     frame = b"Transfer-Encoding: chunked\r\n\r\n" if chunked else b"Content-Length: 400000\r\n\r\n"
     post = b"POST /body HTTP/1.1\r\nHost: a\r\nConnection: close\r\n" + frame
@@ -97,7 +97,7 @@ async def test_a_trickling_body_times_out_and_a_slow_one_does_not(connections: A
 
 
 async def test_an_unread_body_is_dropped_and_the_connection_stays_open(toy: ToyServer, connections: AsyncExitStack) -> None:
-    """A client that sends all before reading can send the next request on the same connection (D-16)."""
+    """A client that sends all before reading can send the next request on the same connection."""
     client = await connect(connections, toy, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5000000\r\n\r\n" + b"a" * 5_000_000)
 
     assert (await client.read_response())[1] == b"ok"
@@ -105,7 +105,7 @@ async def test_an_unread_body_is_dropped_and_the_connection_stays_open(toy: ToyS
 
 
 async def test_an_unread_body_over_the_size_limit_closes_the_connection(connections: AsyncExitStack) -> None:
-    """Dropping bytes costs time too (D-16)."""
+    """Dropping bytes costs time too."""
     async with run_toy_server() as toy:
         post = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n"
         client = await connect(connections, toy, post + b"a" * (MAX_DISCARDED_BYTES + 1_000_000))
@@ -114,7 +114,7 @@ async def test_an_unread_body_over_the_size_limit_closes_the_connection(connecti
 
 
 async def test_a_client_that_waits_for_consent_is_refused_before_it_sends_too_much(connections: AsyncExitStack) -> None:
-    """Issue 36: `Expect: 100-continue`, as Apache and curl send it; D-16. The body never comes, so the connection closes."""
+    """`Expect: 100-continue`, as Apache and curl send it. The body never comes, so the connection closes."""
     async with run_toy_server() as toy:
         post = b"POST /body HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
         refused = await connect(connections, toy, post % 100_000_000)
@@ -130,7 +130,7 @@ async def test_a_client_that_waits_for_consent_is_refused_before_it_sends_too_mu
 
 
 async def test_an_unread_body_over_the_idle_time_closes_the_connection(toy: ToyServer, connections: AsyncExitStack) -> None:
-    """Single bytes do not extend the time, which is one second here (D-16)."""
+    """Single bytes do not extend the time, which is one second here."""
     client = await connect(connections, toy, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n")
     trickle_task = asyncio.create_task(_trickle(client, b"a"))
     try:
@@ -140,7 +140,7 @@ async def test_an_unread_body_over_the_idle_time_closes_the_connection(toy: ToyS
 
 
 async def test_a_connection_with_a_started_request_is_not_idle(toy: ToyServer, connections: AsyncExitStack) -> None:
-    """The idle time does not apply during a head, or during a request in progress (D-16)."""
+    """The idle time does not apply during a head, or during a request in progress."""
     partial_request, busy = await connect(connections, toy), await connect(connections, toy)
     assert [await client.get() for client in (partial_request, busy)] == [b"ok"] * 2
     partial_request.writer.write(b"GET / HTTP/1.1\r\n")
@@ -154,7 +154,7 @@ async def test_a_connection_with_a_started_request_is_not_idle(toy: ToyServer, c
 
 
 async def test_empty_lines_between_requests_do_not_extend_the_idle_time(toy: ToyServer, connections: AsyncExitStack) -> None:
-    """Empty lines are ignored, and are no request (RFC 9112, 2.2; D-16)."""
+    """Empty lines are ignored, and are no request (RFC 9112)."""
     client = await connect(connections, toy)
     assert await client.get() == b"ok"
     trickle_task = asyncio.create_task(_trickle(client, b"\r\n"))
@@ -171,7 +171,7 @@ async def _trickle(client: Client, piece: bytes) -> None:
 
 
 async def test_a_trickling_head_has_the_time_limit_of_a_stalled_one(connections: AsyncExitStack) -> None:
-    """This stops slowloris attacks, also on the second request of a connection (D-16)."""
+    """This stops slowloris attacks, also on the second request of a connection."""
     async with run_toy_server(ConnectionLimits(head_timeout_s=2.0)) as toy:
         first, second = await connect(connections, toy, b"GET / HTTP/1.1\r\n"), await connect(connections, toy)
         assert await second.get() == b"ok"
@@ -191,7 +191,7 @@ async def test_a_trickling_head_has_the_time_limit_of_a_stalled_one(connections:
 )
 @pytest.mark.parametrize("path", [b"/", b"/body"])
 async def test_trailers_and_chunk_extensions_are_limited(connections: AsyncExitStack, path: bytes, endless_chunks: bytes) -> None:
-    """They are not part of the body, so the limit of the body does not apply to them (D-16)."""
+    """They are not part of the body, so the limit of the body does not apply to them."""
     head = b"POST %b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" % path
     async with run_toy_server(_SHORT_STALL) as toy:
         client = await connect(connections, toy, head + endless_chunks)
@@ -200,7 +200,7 @@ async def test_trailers_and_chunk_extensions_are_limited(connections: AsyncExitS
 
 
 async def test_the_number_of_pipelined_requests_is_limited(toy: ToyServer, connections: AsyncExitStack) -> None:
-    """Accepted requests get their responses, and the last one has `Connection: close` (D-16)."""
+    """Accepted requests get their responses, and the last one has `Connection: close`."""
     client = await connect(connections, toy, (GET % b"/") * 5000)
 
     *_, last_response = responses = (await client.read_to_end()).split(b"HTTP/1.1 200 OK\r\n")[1:]
@@ -210,7 +210,7 @@ async def test_the_number_of_pipelined_requests_is_limited(toy: ToyServer, conne
 
 
 async def test_pipelined_requests_get_responses_in_order(toy: ToyServer, connections: AsyncExitStack) -> None:
-    """The connection is not evicted between two of its requests (RFC 9112, 9.3.2; D-16)."""
+    """The connection is not evicted between two of its requests (RFC 9112)."""
     client = await connect(connections, toy, (GET % b"/work") * 2 + (GET % b"/nothing") * 3)
     await eventually(lambda: toy.working == 1)
     toy.released.set()
@@ -219,7 +219,7 @@ async def test_pipelined_requests_get_responses_in_order(toy: ToyServer, connect
 
 
 async def test_a_half_closed_connection_is_closed(toy: ToyServer, connections: AsyncExitStack) -> None:
-    """It cannot be distinguished from a caller that has left (D-16, D-34)."""
+    """It cannot be distinguished from a caller that has left."""
     client = await connect(connections, toy, b"POST /body HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc")
     await eventually(lambda: len(toy.limiter) == 1)
     client.writer.write_eof()

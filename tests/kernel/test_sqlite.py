@@ -17,7 +17,7 @@ from tests.conftest import eventually
 
 
 def test_connections_have_durable_commits_and_a_busy_timeout(tmp_path: Path) -> None:
-    """Connections use WAL, synchronous FULL (2), a busy timeout and foreign keys (issue, kernel)."""
+    """Connections use WAL, synchronous FULL (2), a busy timeout and foreign keys."""
     with closing(connect(tmp_path / "a.db")) as connection:
         pragmas = {
             name: connection.execute(f"PRAGMA {name}").fetchone()[0]
@@ -28,7 +28,7 @@ def test_connections_have_durable_commits_and_a_busy_timeout(tmp_path: Path) -> 
 
 
 async def test_concurrent_writes_share_a_commit_and_fail_alone(tmp_path: Path) -> None:
-    """An exception rolls back only its own write (issue, kernel)."""
+    """An exception rolls back only its own write."""
     statements, is_busy, continued = list[str](), threading.Event(), threading.Event()
 
     def open_connection() -> sqlite3.Connection:
@@ -63,7 +63,7 @@ async def test_concurrent_writes_share_a_commit_and_fail_alone(tmp_path: Path) -
 
 
 async def test_a_single_write_is_rolled_back_when_it_raises(tmp_path: Path) -> None:
-    """An exception rolls back the whole write (issue, kernel)."""
+    """An exception rolls back the whole write."""
     writer = SqliteWriter(lambda: connect(tmp_path / "a.db"), name="a")
     await writer.submit(lambda connection: connection.execute("CREATE TABLE numbers (number)").close())
 
@@ -100,7 +100,7 @@ async def test_a_write_waits_for_the_writer_of_another_process(tmp_path: Path) -
 
 
 async def test_a_synced_read_syncs_an_earlier_unsynced_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job that finds its work done must be sure that it survives a power failure (D-51)."""
+    """A job that finds its work done must be sure that it survives a power failure."""
     synced_files, sync = list[str](), os.fsync
 
     def fsync(descriptor: int) -> None:
@@ -128,7 +128,7 @@ async def test_a_synced_read_syncs_an_earlier_unsynced_commit(tmp_path: Path, mo
 
 
 async def test_synced_and_unsynced_writes_may_come_in_any_order(tmp_path: Path) -> None:
-    """An unsynced write does not affect other writes (house rules 5.2)."""
+    """An unsynced write does not affect other writes."""
     levels = list[int]()
 
     def record_level(connection: sqlite3.Connection) -> None:
@@ -143,7 +143,7 @@ async def test_synced_and_unsynced_writes_may_come_in_any_order(tmp_path: Path) 
 
 
 async def test_a_commit_that_fails_on_a_full_disk_fails_all_its_writes(tmp_path: Path) -> None:
-    """SQLite rolls back the whole transaction, so all of its writes get the error (D-17)."""
+    """SQLite rolls back the whole transaction, so all of its writes get the error."""
     entered, released = threading.Event(), threading.Event()
     writer = SqliteWriter(lambda: connect(tmp_path / "a.db"), name="a")
 
@@ -171,7 +171,7 @@ async def test_a_commit_that_fails_on_a_full_disk_fails_all_its_writes(tmp_path:
 
 
 def test_concurrent_opens_of_a_new_file_wait_for_each_other(tmp_path: Path) -> None:
-    """SQLite itself does not wait for the switch to WAL when processes start together (D-01)."""
+    """SQLite itself does not wait for the switch to WAL when processes start together."""
     for number in range(40):
         path, barrier = tmp_path / f"{number}.db", threading.Barrier(6)
 

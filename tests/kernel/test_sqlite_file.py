@@ -1,4 +1,4 @@
-"""SQLite files with derived data, which users may delete while they are in use (D-46)."""
+"""SQLite files with derived data, which users may delete while they are in use."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _PLANS = ("page", "per_page", "status", "org", "project")
     ],
 )
 def test_a_similar_name_is_suggested(name: str, known_names: tuple[str, ...], expected: str) -> None:
-    """Suggestions cover typing errors, prefixes and synonyms (issue 14; D-10)."""
+    """Suggestions cover typing errors, prefixes and synonyms."""
     assert find_nearest(name, known_names) == expected
 
 
@@ -46,5 +46,5 @@ def test_a_similar_name_is_suggested(name: str, known_names: tuple[str, ...], ex
     ],
 )
 def test_a_far_fetched_name_is_not_suggested(name: str, known_names: tuple[str, ...]) -> None:
-    """A wrong suggestion would mislead (issue 14; D-10)."""
+    """A wrong suggestion would mislead."""
     assert find_nearest(name, known_names) is None

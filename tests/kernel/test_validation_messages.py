@@ -1,4 +1,4 @@
-"""Messages for invalid bodies and query parameters (D-10)."""
+"""Messages for invalid bodies and query parameters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FACT = {"content": "The build runs on Tuesdays.", "type": "fact"}
 async def test_the_error_of_a_field_has_its_value_and_the_allowed_ones(
     instance: Instance, fields: dict[str, object], errors: dict[str, str]
 ) -> None:
-    """Messages contain no regular expressions and no text of a library (issue 14; D-10)."""
+    """Messages contain no regular expressions and no text of a library."""
     response = await instance.admin.post("/v1/brain/remember", {**_FACT, **fields})
 
     assert response.status_code == 422
@@ -43,7 +43,7 @@ async def test_the_error_of_a_field_has_its_value_and_the_allowed_ones(
 
 
 async def test_the_value_of_a_secret_field_is_not_in_the_error(instance: Instance) -> None:
-    """Messages contain the wrong value, except for fields with secrets (issue 14; D-10)."""
+    """Messages contain the wrong value, except for fields with secrets."""
     response = await instance.admin.post("/api/v1/webhooks", {"url": "https://example.org/hook", "events": ["*"], "secret": "too short"})
 
     assert response.status_code == 422
@@ -64,14 +64,14 @@ async def test_the_value_of_a_secret_field_is_not_in_the_error(instance: Instanc
     ],
 )
 async def test_an_error_states_its_rule_once(instance: Instance, field: str, value: str, rule: str) -> None:
-    """Issue 36: the rule of a pattern is not followed by the description of the field, which says it again."""
+    """The rule of a pattern is not followed by the description of the field, which says it again."""
     response = await instance.admin.post("/v1/notify/subscribers", {"external_id": "user-1", field: value})
 
     assert response.json()["errors"][field] == [rule]
 
 
 async def test_each_pattern_of_the_api_has_a_text(instance: Instance) -> None:
-    """Messages contain no regular expressions, whatever the field (issue 14; D-10)."""
+    """Messages contain no regular expressions, whatever the field."""
     document = (await instance.admin.get("/docs/openapi.json")).json()
 
     patterns = _iter_patterns(document)

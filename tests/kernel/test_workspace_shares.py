@@ -1,4 +1,4 @@
-"""Shares of workspaces in the cores: the load of one workspace does not slow the others (issue 36)."""
+"""Shares of workspaces in the cores: the load of one workspace does not slow the others."""
 
 from __future__ import annotations
 

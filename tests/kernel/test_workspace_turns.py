@@ -1,4 +1,4 @@
-"""Turns of workspaces at a resource that all of them share (issue 20)."""
+"""Turns of workspaces at a resource that all of them share."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ async def test_rows_are_written_in_order_and_in_batches() -> None:
 
 
 async def test_rows_are_written_without_a_call_after_the_delay() -> None:
-    """A row needs no call after `add` (D-38)."""
+    """A row needs no call after `add`."""
     store = RowStore()
     buffer = WriteBuffer(store.write, name="test.rows", delay_s=0.001)
 
@@ -57,7 +57,7 @@ async def test_rows_are_written_without_a_call_after_the_delay() -> None:
 
 
 async def test_rows_stay_in_order_while_the_store_is_down() -> None:
-    """A failed write loses nothing and changes no order (D-29, D-38)."""
+    """A failed write loses nothing and changes no order."""
     store = RowStore(is_down=True)
     buffer = WriteBuffer(store.write, name="test.rows", batch_size=2)
     for number in range(3):
@@ -74,7 +74,7 @@ async def test_rows_stay_in_order_while_the_store_is_down() -> None:
 
 
 async def test_a_rejected_row_does_not_block_the_others() -> None:
-    """The store rejects one row of a batch: the others are written (D-38)."""
+    """The store rejects one row of a batch: the others are written."""
     store = RowStore(rejected=frozenset({1}))
     buffer = WriteBuffer(store.write, name="test.rows")
     for number in range(3):
@@ -87,7 +87,7 @@ async def test_a_rejected_row_does_not_block_the_others() -> None:
 
 
 async def test_a_full_buffer_drops_the_newest_or_the_oldest_rows() -> None:
-    """Usage keeps its oldest rows, training its newest (D-29, D-57)."""
+    """Usage keeps its oldest rows, training its newest."""
     newest, oldest = RowStore(), RowStore()
     keeps_old = WriteBuffer(newest.write, name="test.rows", max_rows=2, drops="newest")
     keeps_new = WriteBuffer(oldest.write, name="test.rows", max_rows=2, drops="oldest")
@@ -137,7 +137,7 @@ async def test_an_awake_buffer_writes_without_rows() -> None:
 
 
 async def test_closing_writes_the_last_rows_and_counts_those_that_are_lost() -> None:
-    """A shutdown writes the buffer; with a broken store the loss is counted (D-29)."""
+    """A shutdown writes the buffer; with a broken store the loss is counted."""
     working, broken = RowStore(), RowStore(is_down=True)
     written = WriteBuffer(working.write, name="test.rows", delay_s=60)
     lost = WriteBuffer(broken.write, name="test.rows", delay_s=60)

@@ -33,7 +33,7 @@ def _errors(response: httpx2.Response) -> list[str]:
 
 
 async def test_remember_responds_before_indexing(api: httpx2.AsyncClient) -> None:
-    """`remember` responds before the memory is indexed (spec 4.3; D-40, D-50)."""
+    """`remember` responds before the memory is indexed."""
     response = await api.post(
         "/remember", json={"content": "We deploy on Tuesdays.", "type": "decision", "org": "acme", "project": "web", "tags": ["Ops"]}
     )
@@ -72,7 +72,7 @@ async def test_remember_responds_before_indexing(api: httpx2.AsyncClient) -> Non
 
 
 async def test_a_duplicate_is_answered_with_200(api: httpx2.AsyncClient) -> None:
-    """`dedupe` returns the existing memory with status 200 (D-40)."""
+    """`dedupe` returns the existing memory with status 200."""
     first = await _remember(api)
     body = {"content": "We deploy on Tuesdays.", "type": "fact", "org": "acme", "project": "web", "dedupe": True}
     response = await api.post("/remember", json=body)
@@ -81,7 +81,7 @@ async def test_a_duplicate_is_answered_with_200(api: httpx2.AsyncClient) -> None
 
 
 async def test_recall_returns_the_fields_of_the_specification(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """A recall response has the fields of the specification (spec 4.3; D-42)."""
+    """A recall response has the fields of the specification."""
     memory_id = await _remember(api)
     await rig.run_jobs()
     response = await api.post("/recall", json={"query": "deploy tuesdays", "org": "acme", "project": "web"})
@@ -126,7 +126,7 @@ async def test_recall_returns_the_fields_of_the_specification(api: httpx2.AsyncC
 
 
 async def test_recall_with_context_returns_the_neighbours(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """`context` adds the memories before and after each hit in its session; without it, the field is missing (issue 17; D-42)."""
+    """`context` adds the memories before and after each hit in its session; without it, the field is missing."""
     ids = [await _remember(api, content, session_id="s1") for content in ("Kim asks.", "Herons nest.", "Lee thanks.")]
     await rig.run_jobs()
 
@@ -145,7 +145,7 @@ async def test_recall_with_context_returns_the_neighbours(api: httpx2.AsyncClien
 
 
 async def test_search_tags_and_scopes_return_the_fields_of_the_specification(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """Search, tags and scopes return the fields of the specification (spec 4.3; D-49)."""
+    """Search, tags and scopes return the fields of the specification."""
     memory_id = await _remember(api, tags=["ops", "friday"])
     await _remember(api, "Other.", tags=["ops"])
     await rig.run_jobs()
@@ -165,7 +165,7 @@ async def test_search_tags_and_scopes_return_the_fields_of_the_specification(api
 
 
 async def test_a_memory_is_read_changed_archived_restored_and_deleted(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """One memory passes through all routes of its life cycle (D-50)."""
+    """One memory passes through all routes of its life cycle."""
     path = f"/memories/{await _remember(api)}"
     await rig.run_jobs()
 
@@ -183,7 +183,7 @@ async def test_a_memory_is_read_changed_archived_restored_and_deleted(api: httpx
 
 
 async def test_memories_are_listed_page_by_page_newest_first(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """The list of memories is paged, newest first (D-12, D-50)."""
+    """The list of memories is paged, newest first."""
     ids = list[str]()
     for number in range(5):
         ids.insert(0, await _remember(api, f"memory {number}", tags=["even" if number % 2 == 0 else "odd"]))
@@ -198,7 +198,7 @@ async def test_memories_are_listed_page_by_page_newest_first(api: httpx2.AsyncCl
 
 
 async def test_a_batch_returns_a_result_for_each_memory(api: httpx2.AsyncClient) -> None:
-    """The response is 200 with a status for each memory; an invalid memory has its own error (D-50)."""
+    """The response is 200 with a status for each memory; an invalid memory has its own error."""
     good = {"content": "a", "type": "fact"}
     items = [
         good,
@@ -220,7 +220,7 @@ async def test_a_batch_returns_a_result_for_each_memory(api: httpx2.AsyncClient)
 
 
 async def test_superseding_a_memory_twice_is_a_conflict_with_the_current_head(api: httpx2.AsyncClient) -> None:
-    """A second supersede returns 409 with the id of the current head (D-41)."""
+    """A second supersede returns 409 with the id of the current head."""
     old = await _remember(api)
     new = await _remember(api, "Wednesdays.", supersedes_id=old.upper())
     response = await api.post("/remember", json={"content": "c", "type": "fact", "supersedes_id": old})
@@ -251,14 +251,14 @@ INVALID_FIELDS: list[tuple[str, object]] = [
 
 @pytest.mark.parametrize(("field", "value"), INVALID_FIELDS)
 async def test_remember_rejects_each_field_that_is_out_of_bounds(api: httpx2.AsyncClient, field: str, value: object) -> None:
-    """The response is 422 with the name of the field; values are never clamped (D-10, D-40)."""
+    """The response is 422 with the name of the field; values are never clamped."""
     body: dict[str, object] = {"content": "c", "type": "fact", field.split(".", maxsplit=1)[0]: value}
 
     assert _errors(await api.post("/remember", json=body)) == [field]
 
 
 async def test_remember_accepts_every_field_at_its_bounds(api: httpx2.AsyncClient) -> None:
-    """The smallest and largest allowed values are accepted (D-40)."""
+    """The smallest and largest allowed values are accepted."""
     full: Mapping[str, object] = {
         "content": "é" * 50_000,
         "type": "a" + "-" * 63,
@@ -289,7 +289,7 @@ async def test_remember_accepts_every_field_at_its_bounds(api: httpx2.AsyncClien
     ],
 )
 async def test_search_has_the_filters_of_the_list(api: httpx2.AsyncClient, filters: str, count: int) -> None:
-    """The filters of the list apply to the hits of a search and to its total (D-49)."""
+    """The filters of the list apply to the hits of a search and to its total."""
     await _remember(api, "The heron nests.", tags=["Bird"], confidence=0.95)
     await _remember(api, "The heron hunts.", source="wiki", memory_scope="shared")
 
@@ -300,7 +300,7 @@ async def test_search_has_the_filters_of_the_list(api: httpx2.AsyncClient, filte
 
 
 async def test_null_equals_an_omitted_field(api: httpx2.AsyncClient) -> None:
-    """A client may send all fields, with null for those that it does not use (D-10)."""
+    """A client may send all fields, with null for those that it does not use."""
     null_fields = {"dedupe": None, "wait_ms": None, "tags": None, "expires_in": None, "supersedes_id": None}
     remember_response = await api.post("/remember", json={"content": "The heron nests.", "type": "fact", **null_fields})
     recall_body = {"query": "heron", "mode": "keyword", "explain": None, "top_k": None, "keywords": None, "max_tokens": None}
@@ -314,7 +314,7 @@ async def test_null_equals_an_omitted_field(api: httpx2.AsyncClient) -> None:
 
 
 async def test_ids_are_case_insensitive(api: httpx2.AsyncClient) -> None:
-    """A UUID in capitals is the same UUID, in paths and in bodies (D-13)."""
+    """A UUID in capitals is the same UUID, in paths and in bodies."""
     memory_id = await _remember(api)
     recall_id: str = (await api.post("/recall", json={"query": "heron", "mode": "keyword"})).json()["recall_id"]
     path = f"/memories/{memory_id.upper()}"
@@ -352,7 +352,7 @@ INVALID_RECALL_FIELDS: list[tuple[str, object]] = [
 
 @pytest.mark.parametrize(("field", "value"), INVALID_RECALL_FIELDS)
 async def test_recall_rejects_each_field_that_is_out_of_bounds(api: httpx2.AsyncClient, field: str, value: object) -> None:
-    """Recall rejects values out of range and names the field (D-10, D-42)."""
+    """Recall rejects values out of range and names the field."""
     assert _errors(await api.post("/recall", json={"query": "q", field.split(".", maxsplit=1)[0]: value})) == [field]
 
 
@@ -364,12 +364,12 @@ async def test_recall_rejects_each_field_that_is_out_of_bounds(api: httpx2.Async
     ],
 )
 async def test_query_parameters_out_of_bounds_are_rejected(api: httpx2.AsyncClient, address: str) -> None:
-    """Query parameters out of range are rejected (D-10, D-12, D-49)."""
+    """Query parameters out of range are rejected."""
     assert len(_errors(await api.get(address))) == 1
 
 
 async def test_a_change_has_the_bounds_of_a_draft(api: httpx2.AsyncClient) -> None:
-    """PATCH has the same limits as `remember` (D-10, D-50)."""
+    """PATCH has the same limits as `remember`."""
     path = f"/memories/{await _remember(api)}"
     for field, value in (("content", ""), ("type", "X"), ("confidence", 2), ("tags", ["x" * 129]), ("expires_in", 0), ("agent_id", "kim")):
         assert len(_errors(await api.patch(path, json={field: value}))) == 1
@@ -384,14 +384,14 @@ async def test_a_change_has_the_bounds_of_a_draft(api: httpx2.AsyncClient) -> No
     ],
 )
 async def test_a_read_only_key_cannot_change_memories(api: httpx2.AsyncClient, method: str, path: str) -> None:
-    """The scope brain:read does not include brain:write or brain:delete (D-23)."""
+    """The scope brain:read does not include brain:write or brain:delete."""
     response = await api.request(method, path, json={}, headers=_as("reader"))
 
     assert (response.status_code, response.json()["error"]) == (403, "scope_missing")
 
 
 async def test_no_route_returns_memories_of_another_workspace(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """Workspaces are isolated on every route (spec 2.8)."""
+    """Workspaces are isolated on every route."""
     memory_id = await _remember(api, tags=["secret"])
     await rig.run_jobs()
     stranger = _as("stranger")
@@ -417,7 +417,7 @@ async def test_no_route_returns_memories_of_another_workspace(api: httpx2.AsyncC
 
 
 async def test_an_agent_may_not_use_the_id_of_another_agent(api: httpx2.AsyncClient) -> None:
-    """Every route with `agent_id` responds 403 permission_denied and names brain:admin (D-43)."""
+    """Every route with `agent_id` responds 403 permission_denied and names brain:admin."""
     kim = _as("kim")
     responses = [
         await api.post("/remember", json={"content": "c", "type": "fact", "agent_id": "lee"}, headers=kim),
@@ -434,7 +434,7 @@ async def test_an_agent_may_not_use_the_id_of_another_agent(api: httpx2.AsyncCli
 
 
 async def test_a_key_of_one_org_has_access_to_that_org_only(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """A key restricted to one org reads and writes only there (D-23)."""
+    """A key restricted to one org reads and writes only there."""
     await _remember(api, org="zoo")
     mine = await _remember(api, caller="acme")
     await rig.run_jobs()
@@ -447,7 +447,7 @@ async def test_a_key_of_one_org_has_access_to_that_org_only(api: httpx2.AsyncCli
 
 
 async def test_a_test_key_shows_its_parents_workspace(api: httpx2.AsyncClient) -> None:
-    """Responses to a test key show the parent's workspace id (D-25)."""
+    """Responses to a test key show the parent's workspace id."""
     body = {"content": "c", "type": "fact"}
     memory = (await api.post("/remember", json=body, headers=_as("twin"))).json()
 

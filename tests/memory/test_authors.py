@@ -1,4 +1,4 @@
-"""Every memory names who stored it and who changed it last (issue 34)."""
+"""Every memory names who stored it and who changed it last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""brain:backfill-org (spec 4.4, D-52)."""
+"""brain:backfill-org."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.memory.makers import MODEL, MemoryRig, make_caller
     ],
 )
 def test_the_org_stands_before_the_slash_of_a_project(project: str, org: str | None) -> None:
-    """A project `org/name` gives the org (D-52)."""
+    """A project `org/name` gives the org."""
     assert parse_org(project) == org
 
 
 async def test_backfill_sets_the_org_where_it_is_unambiguous(rig: MemoryRig) -> None:
-    """Backfill takes the org from the project, else the only org with that project; the memory becomes stale (spec 4.4; D-52, D-45)."""
+    """Backfill takes the org from the project, else the only org with that project; the memory becomes stale."""
     with_org = await rig.remember("known", org="acme", project="web")
     org_in_project = await rig.remember("named", org=None, project="zoo/web")
     inferred = await rig.remember("inferred", org=None, project="web", memory_scope=MemoryScope.AGENT, agent_id="kim")

@@ -1,4 +1,4 @@
-"""Indexing waits for requests in progress, for a bounded time, so that it always goes on (D-51)."""
+"""Indexing waits for requests in progress, for a bounded time, so that it always goes on."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class _SimulatedLoad:
     before=st.floats(0, 0.3),
 )
 def test_it_waits_for_an_idle_gap_but_never_longer_than_the_maximum(requests: list[tuple[float, float]], before: float) -> None:
-    """Stored memories are indexed under any load, and immediately without load (D-51)."""
+    """Stored memories are indexed under any load, and immediately without load."""
     load = _SimulatedLoad(requests)
     load.advance_to(load.now + before)
     was_quiet = not load.served and load.now - load.last_end >= _IDLE_GAP_S
@@ -72,7 +72,7 @@ def test_it_waits_for_an_idle_gap_but_never_longer_than_the_maximum(requests: li
 
 
 async def test_memories_are_indexed_while_others_are_stored_without_a_pause(rig: MemoryRig) -> None:
-    """Clients that store memories without a pause do not stop indexing (D-51)."""
+    """Clients that store memories without a pause do not stop indexing."""
     worker = JobWorker(rig.jobs, MemoryJobs(db=rig.db, queue=rig.jobs, indexer=rig.services.indexer, clock=rig.clock).kinds(), lease_s=30)
     stop_writers = asyncio.Event()
 

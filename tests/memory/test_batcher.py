@@ -27,7 +27,7 @@ async def _remember_concurrently(rig: MemoryRig, *drafts: Draft) -> list[Remembe
 
 
 async def test_concurrent_duplicates_list_those_stored_before(rig: MemoryRig, database: Database) -> None:
-    """Each response lists its duplicates, oldest first and at most ten (D-40)."""
+    """Each response lists its duplicates, oldest first and at most ten."""
     results = await _remember_concurrently(rig, *[make_draft(tags=("roof", f"t{number}")) for number in range(13)])
 
     stored = [result for result in results if isinstance(result, RememberResult)]
@@ -42,7 +42,7 @@ async def test_concurrent_duplicates_list_those_stored_before(rig: MemoryRig, da
 
 
 async def test_dedupe_finds_a_memory_of_the_same_transaction(rig: MemoryRig, database: Database) -> None:
-    """`dedupe` also compares with memories stored in the same transaction (D-40)."""
+    """`dedupe` also compares with memories stored in the same transaction."""
     old = await rig.remember("We deploy on Fridays.")
 
     *stored, duplicate, new, late = await _remember_concurrently(
@@ -62,7 +62,7 @@ async def test_dedupe_finds_a_memory_of_the_same_transaction(rig: MemoryRig, dat
 
 
 async def test_a_rejected_memory_does_not_stop_the_others(rig: MemoryRig) -> None:
-    """Each caller's write succeeds or fails alone (house rules 5.2)."""
+    """Each caller's write succeeds or fails alone."""
 
     def refuse(_: Tx, event: MemoryStored) -> None:
         if event.workspace_id == 2:
@@ -85,7 +85,7 @@ async def test_a_rejected_memory_does_not_stop_the_others(rig: MemoryRig) -> Non
 
 
 async def test_a_cancelled_caller_does_not_cancel_the_others(rig: MemoryRig) -> None:
-    """A cancelled caller does not stop the writes that other callers wait for (house rules 5.2)."""
+    """A cancelled caller does not stop the writes that other callers wait for."""
     tasks = [asyncio.create_task(rig.services.remember.store(make_caller(), make_draft(f"Number {number}."))) for number in range(6)]
     await asyncio.sleep(0)
     tasks[0].cancel()
@@ -156,7 +156,7 @@ async def test_a_single_caller_needs_no_task_and_concurrent_callers_share_a_batc
 
 
 async def test_a_cancelled_first_caller_leaves_the_later_callers(rig: MemoryRig) -> None:
-    """Callers that arrive during a cancelled write still get their results (house rules 5.2)."""
+    """Callers that arrive during a cancelled write still get their results."""
     first = asyncio.create_task(rig.services.remember.store(make_caller(), make_draft("One.")))
     await asyncio.sleep(0)
     others = [asyncio.create_task(rig.services.remember.store(make_caller(), make_draft(f"Number {number}."))) for number in range(3)]
@@ -171,7 +171,7 @@ async def test_a_cancelled_first_caller_leaves_the_later_callers(rig: MemoryRig)
 
 
 async def test_an_engine_that_is_down_is_called_once_for_a_batch() -> None:
-    """Concurrent callers must not wait for the failing engine one after another (D-51)."""
+    """Concurrent callers must not wait for the failing engine one after another."""
     batch_sizes = list[int]()
 
     async def work(items: list[int]) -> list[int]:

@@ -18,7 +18,7 @@ from tests.conftest import FakeClock
 
 
 async def test_remember_takes_longer_the_fuller_the_backlog_is(database: Database, clock: FakeClock) -> None:
-    """A full backlog slows `remember` down, in this workspace only; a backlog over the limit is rejected (D-17, issue)."""
+    """A full backlog slows `remember` down, in this workspace only; a backlog over the limit is rejected."""
     jobs = JobQueue(database, clock, uuid7)
 
     def fill(tx: Tx, count: int) -> None:

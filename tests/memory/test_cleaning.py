@@ -19,7 +19,7 @@ texts = st.text() | st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_
 
 
 def test_the_finders_reach_the_published_figures() -> None:
-    """The figures of docs/how-to/keep-memory-tidy.md are measured on a labelled sample (D-52, issue)."""
+    """The figures of docs/how-to/keep-memory-tidy.md are measured on a labelled sample."""
     sample, unseen = measure(read(SAMPLE)), measure(read(UNSEEN)).figures[EVERYTHING]
 
     assert sample.mistakes == []
@@ -28,7 +28,7 @@ def test_the_finders_reach_the_published_figures() -> None:
 
 @pytest.mark.parametrize("kind", list(PiiKind))
 def test_each_kind_has_its_mark(kind: PiiKind) -> None:
-    """Marks such as `[email]` replace e-mail addresses, phone numbers, cards, IBANs, IPs, national ids and secrets (D-52)."""
+    """Marks such as `[email]` replace e-mail addresses, phone numbers, cards, IBANs, IPs, national ids and secrets."""
     line = next(line for line in read(SAMPLE) if {label for label, _, _ in line.labels} == {kind.value})
     redacted = redact(line.text, FINDERS)
     (_, start, stop) = min(line.labels, key=lambda label: label[1])
@@ -39,7 +39,7 @@ def test_each_kind_has_its_mark(kind: PiiKind) -> None:
 
 
 def test_an_email_address_in_a_link_is_redacted() -> None:
-    """The address may be percent-encoded; an encoded at sign outside of an address stays (D-52)."""
+    """The address may be percent-encoded; an encoded at sign outside of an address stays."""
     text = "https://example.org/?to=kim.lee%40mail.example.org&by=50%40 off"
 
     assert redact(text, FINDERS).text == "https://example.org/?to=[email]&by=50%40 off"
@@ -47,7 +47,7 @@ def test_an_email_address_in_a_link_is_redacted() -> None:
 
 @given(texts)
 def test_redacting_twice_equals_redacting_once(text: str) -> None:
-    """An interrupted run can be repeated without changing a memory twice (D-52)."""
+    """An interrupted run can be repeated without changing a memory twice."""
     redacted = redact(text, FINDERS).text
 
     assert redact(redacted, FINDERS).text == redacted
@@ -55,7 +55,7 @@ def test_redacting_twice_equals_redacting_once(text: str) -> None:
 
 @given(texts)
 def test_redaction_changes_only_what_it_finds(text: str) -> None:
-    """All other text stays, character by character (D-52)."""
+    """All other text stays, character by character."""
     redacted, remaining_text = redact(text, FINDERS), text
     for kind, number in redacted.counts.items():
         assert redacted.text.count(redaction_mark(kind)) >= number
@@ -70,7 +70,7 @@ def test_redaction_changes_only_what_it_finds(text: str) -> None:
 
 @given(st.text(alphabet=st.characters() | st.sampled_from(" \t\r\n\u00a0\u200b\u0301`|#")))
 def test_normalizing_a_text_twice_equals_normalizing_it_once(text: str) -> None:
-    """With `--normalise`, letters are in NFC and line ends are LF, without repeated empty lines (D-52)."""
+    """With `--normalise`, letters are in NFC and line ends are LF, without repeated empty lines."""
     normalized = normalize_text(text)
 
     assert normalize_text(normalized) == normalized
@@ -81,7 +81,7 @@ def test_normalizing_a_text_twice_equals_normalizing_it_once(text: str) -> None:
 
 @given(st.lists(st.text(max_size=12)))
 def test_cleaning_tags_twice_equals_cleaning_them_once(tags: list[str]) -> None:
-    """Tags are in lower case, without duplicates and empty tags (D-52, D-40)."""
+    """Tags are in lower case, without duplicates and empty tags."""
     cleaned = clean_tags(tags)
 
     assert clean_tags(cleaned) == cleaned
@@ -90,14 +90,14 @@ def test_cleaning_tags_twice_equals_cleaning_them_once(tags: list[str]) -> None:
 
 
 def test_a_value_that_another_one_overlaps_is_redacted() -> None:
-    """Two IBANs stand side by side, with characters of an IBAN between them (D-52)."""
+    """Two IBANs stand side by side, with characters of an IBAN between them."""
     text = "NO9386011117947 0 NL20IN GB0001234567"
 
     assert redact(text, FINDERS).text == "[iban] 0 [iban]"
 
 
 def test_significant_white_space_stays() -> None:
-    """Indentation, tables and blocks of code stay (D-52)."""
+    """Indentation, tables and blocks of code stay."""
     text = "def f():\n    return  1\n\n| a  |  b |\n\n```\nx  =  1\n```\n    y  = 2"
 
     assert normalize_text(text) == text
@@ -110,5 +110,5 @@ def test_significant_white_space_stays() -> None:
     "piece", ["a@a.", "1 ", "1-", "a:", "1.", "password: ", "-----BEGIN PRIVATE KEY-----", "://a:", "A1B2", "+1", "(at)", "eyJaaaaaaaa."]
 )
 def test_redaction_is_fast_on_repetitive_texts(piece: str) -> None:
-    """A memory has up to 50,000 characters, and they may be any; the time limit of the test is the bound (D-40)."""
+    """A memory has up to 50,000 characters, and they may be any; the time limit of the test is the bound."""
     redact(piece * (50_000 // len(piece)), FINDERS)

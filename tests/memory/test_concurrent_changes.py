@@ -1,4 +1,4 @@
-"""Changes during indexing: the indexes end with the latest content (spec 3.4, D-46)."""
+"""Changes during indexing: the indexes end with the latest content."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def _change_during_reindex(
 
 
 async def test_a_reindex_does_not_undo_a_concurrent_change(database: Database, data_dir: Path, clock: FakeClock) -> None:
-    """A re-index that read the old content and writes after the change does not leave the old content in the index (spec 3.4)."""
+    """A re-index that read the old content and writes after the change does not leave the old content in the index."""
     clock.advance(hours=1)
     current, by_words, by_meaning = await _change_during_reindex(database, data_dir, clock, MemoryChange(content="The otter swims."))
 
@@ -82,7 +82,7 @@ async def test_a_reindex_does_not_undo_a_concurrent_change(database: Database, d
 
 
 async def test_old_content_written_by_a_killed_worker_is_replaced(rig: MemoryRig) -> None:
-    """Another worker repeats the killed worker's job, although the record is already marked as indexed (spec 3.4)."""
+    """Another worker repeats the killed worker's job, although the record is already marked as indexed."""
     memory = await rig.remember("The heron nests on the roof.")
     claim = update(jobs).values(owner="elsewhere:1:killed", run_at=to_micros(rig.clock() + timedelta(minutes=5)))
     await rig.db.write(lambda tx: tx.execute(claim, {}))
@@ -146,7 +146,7 @@ class _BlockingIndex:
 
 
 async def test_a_memory_restored_during_its_deletion_is_found_again(rig: MemoryRig) -> None:
-    """The job of an earlier archiving does not leave a restored memory without an index entry (spec 3.4; D-46)."""
+    """The job of an earlier archiving does not leave a restored memory without an index entry."""
     memory = await rig.remember("The otter swims.")
     await rig.run_jobs()
     slow = _BlockingIndex(rig.vectors)
@@ -189,7 +189,7 @@ class _SilentTexts(EmbeddedTextIndex):
 
 
 async def test_words_of_a_memory_that_was_not_stored_are_removed(database: Database, data_dir: Path, clock: FakeClock) -> None:
-    """An early write of words without an answer may have been applied. If the record is not stored, no job would remove them (D-51)."""
+    """An early write of words without an answer may have been applied. If the record is not stored, no job would remove them."""
     texts = _SilentTexts(data_dir / "texts.db")
     texts.has_written = asyncio.Event()
     rig = build_rig(database, data_dir, clock, texts=texts)

@@ -1,4 +1,4 @@
-"""brain:consolidate (spec 3.4, 4.4, D-41, D-52)."""
+"""brain:consolidate."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def _remember_similar_pair(rig: MemoryRig) -> tuple[Memory, Memory]:
 
 
 async def test_the_memory_with_the_highest_confidence_absorbs_new_sentences_of_the_others(rig: MemoryRig) -> None:
-    """Unique content is appended to the primary and re-embedded; the others are archived and stay in its history (spec 4.4, 3.4)."""
+    """Unique content is appended to the primary and re-embedded; the others are archived and stay in its history."""
     other = await rig.remember(OTHER)
     primary, second = await _remember_similar_pair(rig)
     rig.clock.advance(days=1)
@@ -89,7 +89,7 @@ async def test_the_memory_with_the_highest_confidence_absorbs_new_sentences_of_t
 
 
 async def test_a_restore_undoes_the_merge(rig: MemoryRig) -> None:
-    """The merged memory is as before, and the primary has only its own sentences again (D-52)."""
+    """The merged memory is as before, and the primary has only its own sentences again."""
     primary, second = await _remember_similar_pair(rig)
     await _consolidate(rig)
     await rig.services.records.restore(make_caller(), second.id)
@@ -105,7 +105,7 @@ async def test_a_restore_undoes_the_merge(rig: MemoryRig) -> None:
 
 
 async def test_a_restore_keeps_text_written_after_the_merge(rig: MemoryRig) -> None:
-    """A restore removes only text that came with the merge and was not changed since (D-52)."""
+    """A restore removes only text that came with the merge and was not changed since."""
     primary, second = await _remember_similar_pair(rig)
     await _consolidate(rig)
     content = f"{BASE}\n\nThey return in March.\n\nOr in April."
@@ -116,7 +116,7 @@ async def test_a_restore_keeps_text_written_after_the_merge(rig: MemoryRig) -> N
 
 
 async def test_a_restore_keeps_a_merged_paragraph_that_was_extended(rig: MemoryRig) -> None:
-    """Paragraphs changed after the merge stay (D-52)."""
+    """Paragraphs changed after the merge stay."""
     primary, second = await _remember_similar_pair(rig)
     await _consolidate(rig)
     content = f"{BASE}\n\nThey return in March. Not all of them."
@@ -127,7 +127,7 @@ async def test_a_restore_keeps_a_merged_paragraph_that_was_extended(rig: MemoryR
 
 
 async def test_a_deleted_memory_of_a_cluster_leaves_a_tombstone(rig: MemoryRig) -> None:
-    """The tombstone has no content, and the text that the memory added to the primary is removed (D-41)."""
+    """The tombstone has no content, and the text that the memory added to the primary is removed."""
     primary, second = await _remember_similar_pair(rig)
     await _consolidate(rig)
     assert (await rig.reload(primary)).tags == ("march",)
@@ -153,7 +153,7 @@ OTHER_SPACES: Mapping[str, Mapping[str, object]] = {
 
 @pytest.mark.parametrize("space", list(OTHER_SPACES))
 async def test_only_memories_of_the_same_space_are_merged(rig: MemoryRig, space: str) -> None:
-    """Memories are merged only within one org, project, scope, agent, type and workspace (D-52)."""
+    """Memories are merged only within one org, project, scope, agent, type and workspace."""
     original = await rig.remember(BASE)
     in_other_space = await rig.remember(BASE, None, **OTHER_SPACES[space])
     foreign = await rig.remember(BASE, make_caller(workspace_id=2))
@@ -164,7 +164,7 @@ async def test_only_memories_of_the_same_space_are_merged(rig: MemoryRig, space:
 
 
 async def test_only_pairs_above_the_threshold_are_merged(rig: MemoryRig) -> None:
-    """The cosine similarity must exceed the threshold; `--org` and `--project` limit the run (spec 4.4)."""
+    """The cosine similarity must exceed the threshold; `--org` and `--project` limit the run."""
     primary, second = await _remember_similar_pair(rig)
     vectors = await rig.vectors.fetch(1, [primary.id, second.id])
     similarity = (await compute_similarities(rig.vectors, vectors[primary.id][0], [second.id]))[second.id]
@@ -176,7 +176,7 @@ async def test_only_pairs_above_the_threshold_are_merged(rig: MemoryRig) -> None
 
 
 async def test_memories_that_expire_or_are_not_indexed_are_left_out(rig: MemoryRig) -> None:
-    """A merge does not change an expiry time, and only vectors of the current content are compared (D-52)."""
+    """A merge does not change an expiry time, and only vectors of the current content are compared."""
     primary, second = await _remember_similar_pair(rig)
     third = await rig.remember(BASE, expires_in_h=5)
     await rig.run_jobs()
@@ -190,7 +190,7 @@ async def test_memories_that_expire_or_are_not_indexed_are_left_out(rig: MemoryR
 
 
 async def test_a_merge_that_cannot_be_embedded_changes_nothing(rig: MemoryRig) -> None:
-    """A merge is written, verified, and then archived; a failed merge is rolled back and counted (issue)."""
+    """A merge is written, verified, and then archived; a failed merge is rolled back and counted."""
     primary, second = await _remember_similar_pair(rig)
     rig.embedder.poison = f"{BASE}\n\n"
 
@@ -203,7 +203,7 @@ async def test_a_merge_that_cannot_be_embedded_changes_nothing(rig: MemoryRig) -
 
 
 async def test_an_engine_that_goes_down_ends_the_run_without_loss(rig: MemoryRig) -> None:
-    """No memory is archived before its merge is verified (issue; D-51)."""
+    """No memory is archived before its merge is verified."""
     primary, second = await _remember_similar_pair(rig)
     rig.embedder.is_down = True
 
@@ -213,7 +213,7 @@ async def test_an_engine_that_goes_down_ends_the_run_without_loss(rig: MemoryRig
 
 
 async def test_the_next_run_finishes_a_merge_that_a_killed_run_began(rig: MemoryRig) -> None:
-    """A repeated run after a kill loses no text and adds none twice (issue)."""
+    """A repeated run after a kill loses no text and adds none twice."""
     primary, second = await _remember_similar_pair(rig)
 
     async def kill() -> None:
@@ -236,7 +236,7 @@ async def test_the_next_run_finishes_a_merge_that_a_killed_run_began(rig: Memory
 
 @pytest.mark.parametrize("changed_memory", ["primary", "primary and indexed", "other"])
 async def test_a_memory_changed_during_the_merge_is_not_archived(rig: MemoryRig, changed_memory: str) -> None:
-    """A memory is archived only if it is unchanged and the primary contains its text (issue)."""
+    """A memory is archived only if it is unchanged and the primary contains its text."""
     primary, second = await _remember_similar_pair(rig)
 
     async def change() -> None:
@@ -259,7 +259,7 @@ async def test_a_memory_changed_during_the_merge_is_not_archived(rig: MemoryRig,
 
 
 async def test_two_concurrent_runs_merge_each_cluster_once(rig: MemoryRig) -> None:
-    """The run that comes second finds nothing to merge (issue)."""
+    """The run that comes second finds nothing to merge."""
     primary, second = await _remember_similar_pair(rig)
 
     async def consolidate() -> None:
@@ -273,7 +273,7 @@ async def test_two_concurrent_runs_merge_each_cluster_once(rig: MemoryRig) -> No
 
 
 async def test_a_dry_run_lists_what_a_run_then_does(rig: MemoryRig) -> None:
-    """`--dry-run` lists ids and reasons, also over several batches; a run merges no result of its own merges (issue)."""
+    """`--dry-run` lists ids and reasons, also over several batches; a run merges no result of its own merges."""
     topics, stored = "lakes owls trains tea moss ink salt wind bread glass".split(), list[Memory]()
     for topic, number in product(topics, range(9)):
         words = " ".join(f"{topic}{number_of_word}" for number_of_word in range(48))
@@ -299,7 +299,7 @@ separators = st.sampled_from([" ", "\n", "\n\n"])
 
 @given(st.lists(st.tuples(sentences, separators), min_size=1, max_size=5), st.randoms(use_true_random=False))
 def test_a_merge_loses_no_sentence_and_is_undone_in_any_order(contents: list[tuple[list[str], str]], random_source: Random) -> None:
-    """Unique content is appended once, also by a second run, and a restore removes it (spec 4.4; D-52)."""
+    """Unique content is appended once, also by a second run, and a restore removes it."""
     memories = [make_memory(FakeClock(), content=separator.join(texts) or "-", tags=tuple(texts[:2])) for texts, separator in contents]
     primary, others = memories[0], memories[1:]
     merged, merges = merging.merge_memories(primary, others, run="one")
@@ -312,7 +312,7 @@ def test_a_merge_loses_no_sentence_and_is_undone_in_any_order(contents: list[tup
 
 
 async def test_statements_that_differ_are_kept_apart_and_listed_with_the_reason(rig: MemoryRig) -> None:
-    """Similar is not the same: a number, or two additions to one statement, may contradict (D-52, issue 34)."""
+    """Similar is not the same: a number, or two additions to one statement, may contradict."""
     primary = await rig.remember(BASE, confidence=0.9)
     additions = [await rig.remember(f"{BASE}. Seen in {year}.", confidence=0.5) for year in (2025, 2026)]
     reworded = await rig.remember(BASE.replace("Herons", "Storks"), confidence=0.4)
@@ -335,7 +335,7 @@ async def test_statements_that_differ_are_kept_apart_and_listed_with_the_reason(
 
 
 async def test_equal_statements_about_different_users_are_kept_apart(rig: MemoryRig) -> None:
-    """A merge would hide one of them from filters by metadata, or show it to the other user (issue 34)."""
+    """A merge would hide one of them from filters by metadata, or show it to the other user."""
     of_kim = await rig.remember(BASE, confidence=0.9, metadata={"user_id": "kim", "mem0_id": "a1"}, tags=("user:kim",))
     copy = await rig.remember(BASE, confidence=0.8, metadata={"user_id": "kim", "mem0_id": "b2"}, tags=("user:kim", "new"))
     of_ana = await rig.remember(BASE, confidence=0.7, metadata={"user_id": "ana"}, tags=("user:kim",))
@@ -353,7 +353,7 @@ async def test_equal_statements_about_different_users_are_kept_apart(rig: Memory
 
 
 async def test_a_run_does_not_merge_the_result_of_its_own_merge(rig: MemoryRig) -> None:
-    """A run equals its dry run, although a merge can make the primary similar to further memories (issue)."""
+    """A run equals its dry run, although a merge can make the primary similar to further memories."""
     new_words = "alder birch cedar damson elder fir gorse hazel ivy juniper larch maple".split()
     texts = [BASE, f"{BASE} {' '.join(new_words[:6])}", f"{BASE} {' '.join(new_words)}"]
     stored = [await rig.remember(text, confidence=confidence) for text, confidence in zip(texts, (0.9, 0.8, 0.7), strict=True)]
@@ -369,7 +369,7 @@ async def test_a_run_does_not_merge_the_result_of_its_own_merge(rig: MemoryRig) 
 
 
 async def test_a_chain_of_similar_memories_is_not_merged_into_one(rig: MemoryRig) -> None:
-    """Each merged memory is similar to the primary itself, not only to another merged one (D-52)."""
+    """Each merged memory is similar to the primary itself, not only to another merged one."""
     words = [
         f"{first}{second}"
         for first, second in product(("ash", "oak", "elm", "fir", "yew"), ("bark", "bud", "leaf", "nut", "root", "seed", "twig", "wood"))
@@ -397,7 +397,7 @@ class ParagraphEmbedder(StemEmbedder):
 
 
 async def test_all_chunks_of_a_long_memory_must_be_similar(database: Database, data_dir: Path, clock: FakeClock) -> None:
-    """A memory may have several vectors; one similar chunk is not enough for a merge (D-55)."""
+    """A memory may have several vectors; one similar chunk is not enough for a merge."""
     rig = build_rig(database, data_dir, clock, embedder=ParagraphEmbedder())
     one_topic = await rig.remember(BASE, confidence=0.9)
     two_topics = await rig.remember(f"{BASE}\n\n{OTHER}", confidence=0.5)
@@ -413,7 +413,7 @@ async def test_all_chunks_of_a_long_memory_must_be_similar(database: Database, d
 
 
 async def test_one_failing_merge_does_not_stop_the_others(rig: MemoryRig) -> None:
-    """Merges are written, embedded and archived in batches; each is verified on its own (issue)."""
+    """Merges are written, embedded and archived in batches; each is verified on its own."""
     pairs = list[tuple[Memory, Memory]]()
     for topic in ("owls", "trains", "tea"):
         words = " ".join(f"{topic}{number}" for number in range(40))
@@ -429,7 +429,7 @@ async def test_one_failing_merge_does_not_stop_the_others(rig: MemoryRig) -> Non
 
 
 async def test_the_next_run_finishes_all_merges_that_a_killed_run_began(rig: MemoryRig) -> None:
-    """A repeated run after a kill loses no text and adds none twice, also for merges of one batch (issue)."""
+    """A repeated run after a kill loses no text and adds none twice, also for merges of one batch."""
     topics, less_trusted = ("owls", "trains", "tea"), list[Memory]()
     for topic in topics:
         words = " ".join(f"{topic}{number}" for number in range(40))
@@ -456,7 +456,7 @@ async def test_the_next_run_finishes_all_merges_that_a_killed_run_began(rig: Mem
 
 
 async def test_dozens_of_similar_memories_are_merged_in_one_run(rig: MemoryRig) -> None:
-    """A cluster may have any size, though most have two memories (spec 4.4)."""
+    """A cluster may have any size, though most have two memories."""
     stored = [await rig.remember(f"{BASE}{'.' * (number % 3)}{' ' * number}", confidence=0.5) for number in range(45)]
     best = await rig.remember(BASE, confidence=0.9)
     await rig.run_jobs()
@@ -473,7 +473,7 @@ async def test_dozens_of_similar_memories_are_merged_in_one_run(rig: MemoryRig) 
 
 
 async def test_a_memory_stored_during_a_run_is_left_to_the_next_run(rig: MemoryRig) -> None:
-    """A run compares the vectors that existed when it began (issue)."""
+    """A run compares the vectors that existed when it began."""
     primary, second = await _remember_similar_pair(rig)
     late_memories = list[Memory]()
 

@@ -22,7 +22,7 @@ async def remember_own(rig: MemoryRig, content: str, **fields: object) -> Memory
 
 
 async def test_an_agents_own_memories_are_sorted_by_effective_confidence(rig: MemoryRig, clock: FakeClock) -> None:
-    """An old observation comes after a new one with a lower original confidence (spec 4.3; D-48)."""
+    """An old observation comes after a new one with a lower original confidence."""
     old = await remember_own(rig, "old", confidence=0.9)
     lasting = await remember_own(rig, "lasting", confidence=0.6, type="convention")
     clock.advance(days=60)
@@ -38,7 +38,7 @@ async def test_an_agents_own_memories_are_sorted_by_effective_confidence(rig: Me
 
 
 async def test_the_own_memories_of_another_agent_need_a_permission(rig: MemoryRig) -> None:
-    """The response is 403 unless the key has brain:admin (D-43)."""
+    """The response is 403 unless the key has brain:admin."""
     await remember_own(rig, "mine")
 
     for call in (
@@ -55,7 +55,7 @@ async def test_the_own_memories_of_another_agent_need_a_permission(rig: MemoryRi
 
 
 async def test_a_boot_returns_each_kind_of_memory_within_its_scope(rig: MemoryRig, clock: FakeClock) -> None:
-    """A boot returns own, shared, recent project and resumed session memories, never archived or foreign ones (spec 4.3)."""
+    """A boot returns own, shared, recent project and resumed session memories, never archived or foreign ones."""
     own_memory = await remember_own(rig, "mine")
     shared = await rig.remember("shared", memory_scope=MemoryScope.SHARED)
     first = await rig.remember("first of the project")
@@ -82,7 +82,7 @@ async def test_a_boot_returns_each_kind_of_memory_within_its_scope(rig: MemoryRi
 
 @given(st.lists(st.lists(st.integers(), max_size=20), max_size=5), st.integers(min_value=0, max_value=60))
 def test_a_budget_is_shared_equally_and_fully_used(lists: list[list[int]], budget: int) -> None:
-    """Each list gets a prefix; one that gets less than another has no more elements (D-48)."""
+    """Each list gets a prefix; one that gets less than another has no more elements."""
     parts = share_budget(lists, budget)
 
     assert sum(map(len, parts)) == min(budget, sum(map(len, lists)))
@@ -92,7 +92,7 @@ def test_a_budget_is_shared_equally_and_fully_used(lists: list[list[int]], budge
 
 
 async def test_context_and_boot_over_http(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """Context is paged and boot limited by max_memories; strangers get neither (D-48)."""
+    """Context is paged and boot limited by max_memories; strangers get neither."""
     for number in range(3):
         await remember_own(rig, f"memory {number}", confidence=0.3 + number / 10)
     await rig.remember("shared", memory_scope=MemoryScope.SHARED)

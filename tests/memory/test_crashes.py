@@ -17,7 +17,7 @@ pytestmark = [
 
 
 async def test_after_kill_9_archived_superseded_and_deleted_memories_stay_hidden(tmp_path: Path, model_folder: Path) -> None:
-    """Each hit is read from its record, so that old index entries are not returned after a crash (issue 14; D-46)."""
+    """Each hit is read from its record, so that old index entries are not returned after a crash."""
     folder = tmp_path / "home"
     lend_model(model_folder, folder)
     crash_run = CrashRun(seed=14)

@@ -1,4 +1,4 @@
-"""A change of the embedding model: recall uses the old vectors or full text until all new vectors exist (D-54)."""
+"""A change of the embedding model: recall uses the old vectors or full text until all new vectors exist."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def platform(rig: MemoryRig, data_dir: Path, clock: FakeClock) -> AsyncIte
 
 
 async def test_recall_uses_the_old_vectors_until_all_are_rebuilt(platform: MigratedPlatform) -> None:
-    """`brain:reindex --stale` builds a new index beside the old one and switches when it is complete (issue)."""
+    """`brain:reindex --stale` builds a new index beside the old one and switches when it is complete."""
     found_before = [await platform.find_contents("heron"), await platform.find_contents("heron", "hybrid")]
     embed = platform.rig.embedder.embed_passages
     recalled_meanwhile = list[tuple[str | None, list[str]]]()
@@ -129,7 +129,7 @@ async def test_memories_stored_or_changed_during_the_migration_are_found_by_mean
 
 
 async def test_a_partial_rebuild_does_not_switch_the_model(platform: MigratedPlatform) -> None:
-    """Vectors of two models are never mixed, not even for different orgs; each workspace switches on its own (D-54)."""
+    """Vectors of two models are never mixed, not even for different orgs; each workspace switches on its own."""
     await platform.rig.remember("heron zoo", org="zoo")
     await platform.rig.remember("heron two", make_caller(workspace_id=2))
     await platform.rig.run_jobs()
@@ -143,7 +143,7 @@ async def test_a_partial_rebuild_does_not_switch_the_model(platform: MigratedPla
 async def test_without_the_previous_embedder_recall_uses_full_text_with_a_notice(
     platform: MigratedPlatform, clock: FakeClock, data_dir: Path
 ) -> None:
-    """Without the old model its vectors cannot be searched, and a part of the new vectors would hide the other memories (D-54)."""
+    """Without the old model its vectors cannot be searched, and a part of the new vectors would hide the other memories."""
     rig = build_rig(platform.rig.db, data_dir, clock, embedder=StemEmbedder(model="stems/2", dimension=DIMENSION))
     await rig.remember("heron nest")
     await rig.run_jobs()
@@ -239,7 +239,7 @@ async def _recall(instance: Instance, query: str) -> tuple[list[str], bool]:
 async def test_recall_works_during_the_change_from_one_service_to_another(
     settings: Settings, services: tuple[EmbeddingService, EmbeddingService]
 ) -> None:
-    """The settings, doctor and the command work together, and no output contains a secret (D-54)."""
+    """The settings, doctor and the command work together, and no output contains a secret."""
     one, two = services
     first, second = Secret(one.openai_url()), Secret(two.openai_url())
     async with _open_instance(settings, embedder=first, vector_dimension=24) as first_instance:
@@ -299,7 +299,7 @@ async def _restore_earlier_format(instance: Instance) -> None:
 async def test_a_change_that_an_earlier_version_began_is_continued(
     settings: Settings, services: tuple[EmbeddingService, EmbeddingService]
 ) -> None:
-    """The old vectors serve, the finished part of the new ones is not computed again, and the rest is (D-54)."""
+    """The old vectors serve, the finished part of the new ones is not computed again, and the rest is."""
     one, two = services
     first, second = Secret(one.openai_url()), Secret(two.openai_url())
     contents = ["heron on the roof", "heron by the boat", "swallow under the bridge"]
@@ -327,7 +327,7 @@ async def test_a_change_that_an_earlier_version_began_is_continued(
 
 
 async def test_recall_works_during_the_change_to_a_model_in_a_folder_and_back(settings: Settings) -> None:
-    """A model of the user has its own identity, so the built-in one answers until all memories have new vectors (D-54; issue 17)."""
+    """A model of the user has its own identity, so the built-in one answers until all memories have new vectors."""
     folder = Secret(f"embedded:{model_files.find_weights()}?passage_prefix=memory:%20&precision=f32")
     async with _open_instance(settings) as first_instance:
         for content in ("heron on the roof", "heron by the boat", "swallow under the bridge"):
@@ -357,7 +357,7 @@ async def _memory_findings(instance: Instance) -> list[DoctorFinding]:
 
 
 async def test_the_server_starts_while_the_embedding_service_is_down(settings: Settings) -> None:
-    """Doctor reports a service that is down at the start; remember works, and recall uses full text (issue)."""
+    """Doctor reports a service that is down at the start; remember works, and recall uses full text."""
     async with _open_instance(settings, embedder=Secret("ollama://127.0.0.1:1/words")) as instance:
         await instance.rookery.require_matching_dimension()
         remember_response = await instance.admin.post("/v1/brain/remember", {"content": "heron", "type": "fact"})
@@ -382,7 +382,7 @@ def _start_command(folder: Path, *arguments: str, **settings: str) -> subprocess
 
 
 async def test_a_killed_rebuild_continues_where_it_stopped(services: tuple[EmbeddingService, EmbeddingService], tmp_path: Path) -> None:
-    """The second run does not repeat finished work, and the server responds all the time (issue)."""
+    """The second run does not repeat finished work, and the server responds all the time."""
     one, two = services
     count = 200
     new_settings = {"embedder": two.openai_url(), "vector_dimension": "40"}
@@ -426,7 +426,7 @@ async def test_a_killed_rebuild_continues_where_it_stopped(services: tuple[Embed
 async def test_vectors_of_a_larger_dimension_stop_the_start_with_one_line(
     services: tuple[EmbeddingService, EmbeddingService], tmp_path: Path
 ) -> None:
-    """The dimension is checked at the start; the error is one clear line without a secret (issue; D-02)."""
+    """The dimension is checked at the start; the error is one clear line without a secret."""
     one, _ = services
     process = _start_command(tmp_path / "data", "serve", "--port", "0", embedder=one.openai_url(), vector_dimension="16")
     output, error = await asyncio.to_thread(process.communicate)

@@ -1,4 +1,4 @@
-"""Deleted memories leave no trace in any file (D-04, D-41, spec 4.4)."""
+"""Deleted memories leave no trace in any file."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _fill_stores(server: Server) -> None:
 
 
 def test_forgotten_memories_are_in_no_file(model_folder: Path, tmp_path: Path) -> None:
-    """No index, log, free page, delivery or row of a running server contains their words; other data stays (D-41)."""
+    """No index, log, free page, delivery or row of a running server contains their words; other data stays."""
     folder = tmp_path / "data"
     lend_model(model_folder, folder)
     forgotten_words, kept_words = [_word(number) for number in range(1, _SECRETS, 2)], [_word(number) for number in range(0, _SECRETS, 2)]
@@ -94,7 +94,7 @@ def test_forgotten_memories_are_in_no_file(model_folder: Path, tmp_path: Path) -
 
 
 def test_pruned_redacted_and_workspace_data_is_in_no_file(model_folder: Path, tmp_path: Path) -> None:
-    """Redacted text leaves the indexes with the stale re-index; a deleted workspace leaves no data (spec 4.4; D-41)."""
+    """Redacted text leaves the indexes with the stale re-index; a deleted workspace leaves no data."""
     folder = tmp_path / "data"
     lend_model(model_folder, folder)
     email, word, low_confidence_word = "kim.quixotwald@example.org", _word(7), _word(8)
@@ -146,7 +146,7 @@ def _build_maintenance(rig: MemoryRig, store: _FakeStore) -> MaintenanceServices
 
 
 async def test_a_failed_erasure_stays_pending_until_it_succeeds(rig: MemoryRig) -> None:
-    """The report names the failure; the next run erases, although no memory is left to forget, and does so once (D-41)."""
+    """The report names the failure; the next run erases, although no memory is left to forget, and does so once."""
     store = _FakeStore()
     maintenance = _build_maintenance(rig, store)
     memory = await rig.remember()
@@ -164,7 +164,7 @@ async def test_a_failed_erasure_stays_pending_until_it_succeeds(rig: MemoryRig) 
 
 
 async def test_erasure_after_cleaning_stays_pending_until_no_memory_is_stale(rig: MemoryRig) -> None:
-    """A stale re-index of all memories completes the erasure; a re-index of one org does not (spec 4.4)."""
+    """A stale re-index of all memories completes the erasure; a re-index of one org does not."""
     store = _FakeStore(is_busy=False)
     maintenance = _build_maintenance(rig, store)
     for org in ("acme", "other"):

@@ -25,7 +25,7 @@ async def recall(rig: MemoryRig, *memories: Memory, query: str = "heron") -> str
 
 
 async def test_used_memories_gain_and_ignored_memories_lose_confidence(rig: MemoryRig) -> None:
-    """A use moves the confidence by a tenth towards 1; ignoring lowers it by a twentieth (D-47)."""
+    """A use moves the confidence by a tenth towards 1; ignoring lowers it by a twentieth."""
     used = await rig.remember("The heron sleeps.", confidence=0.8)
     ignored = await rig.remember("The heron dreams.", confidence=0.8)
     await rig.run_jobs()
@@ -39,7 +39,7 @@ async def test_used_memories_gain_and_ignored_memories_lose_confidence(rig: Memo
 
 
 async def test_feedback_does_not_make_memories_stale_and_affects_filters(rig: MemoryRig) -> None:
-    """updated_at stays, and a recall with min_confidence uses the new values (D-45)."""
+    """updated_at stays, and a recall with min_confidence uses the new values."""
     raised = await rig.remember("The heron sleeps.", confidence=0.89)
     lowered = await rig.remember("The heron dreams.", confidence=0.9)
     await rig.run_jobs()
@@ -55,7 +55,7 @@ async def test_feedback_does_not_make_memories_stale_and_affects_filters(rig: Me
 
 
 async def test_feedback_of_one_key_counts_once_per_recall_and_once_a_day(rig: MemoryRig, clock: FakeClock) -> None:
-    """Repeated feedback has no effect; feedback of another key or on the next day counts (D-47)."""
+    """Repeated feedback has no effect; feedback of another key or on the next day counts."""
     memory = await rig.remember(HERON, confidence=0.5)
     await rig.run_jobs()
     first, second, third = [await recall(rig, memory) for _ in range(3)]
@@ -75,7 +75,7 @@ async def test_feedback_of_one_key_counts_once_per_recall_and_once_a_day(rig: Me
 
 
 async def test_of_many_concurrent_feedbacks_one_counts(rig: MemoryRig) -> None:
-    """Twenty concurrent calls of one key raise the confidence once (D-47)."""
+    """Twenty concurrent calls of one key raise the confidence once."""
     memory = await rig.remember(HERON, confidence=0.5)
     await rig.run_jobs()
     recall_ids = [await recall(rig, memory) for _ in range(20)]
@@ -88,7 +88,7 @@ async def test_of_many_concurrent_feedbacks_one_counts(rig: MemoryRig) -> None:
 
 
 async def test_invalid_feedback_is_rejected_and_changes_nothing(rig: MemoryRig) -> None:
-    """Ids outside the recall or in both lists give 422; an unknown recall or another tenant's gives 404 (D-47)."""
+    """Ids outside the recall or in both lists give 422; an unknown recall or another tenant's gives 404."""
     memory, foreign = await rig.remember(HERON), await rig.remember("The owl hoots.", org="elsewhere")
     await rig.run_jobs()
     recall_id = await recall(rig, memory)
@@ -104,7 +104,7 @@ async def test_invalid_feedback_is_rejected_and_changes_nothing(rig: MemoryRig) 
 
 
 async def test_unknown_recall_ids_fail_without_waiting(rig: MemoryRig) -> None:
-    """Only a very recent recall id may still be unwritten in another process; other ids fail immediately (D-47)."""
+    """Only a very recent recall id may still be unwritten in another process; other ids fail immediately."""
     feedback = rig.services.feedback
     with Stopwatch() as watch:
         for unknown in ("nothing", "01a1fbcb-446f-75ce-83e5-d2f5fa0e9eb6") * 10:
@@ -115,7 +115,7 @@ async def test_unknown_recall_ids_fail_without_waiting(rig: MemoryRig) -> None:
 
 
 async def test_feedback_skips_deleted_archived_and_inaccessible_memories(rig: MemoryRig) -> None:
-    """Such a memory does not change, and the feedback for the others succeeds (D-47, D-23)."""
+    """Such a memory does not change, and the feedback for the others succeeds."""
     visible, deleted, archived, foreign = [
         await rig.remember(f"The heron number {number}.", org=org) for number, org in enumerate(("acme", "acme", "acme", "zeta"))
     ]
@@ -134,7 +134,7 @@ async def test_feedback_skips_deleted_archived_and_inaccessible_memories(rig: Me
 
 
 async def test_feedback_is_rejected_after_its_recall_expired(rig: MemoryRig, clock: FakeClock) -> None:
-    """A recall id is kept for 30 days (D-17)."""
+    """A recall id is kept for 30 days."""
     memory = await rig.remember(HERON)
     await rig.run_jobs()
     recall_id = await recall(rig, memory)
@@ -148,7 +148,7 @@ async def test_feedback_is_rejected_after_its_recall_expired(rig: MemoryRig, clo
 
 
 async def test_feedback_over_http(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """POST /recall/{recall_id}/feedback takes used and ignored (spec 4.3)."""
+    """POST /recall/{recall_id}/feedback takes used and ignored."""
     memory = await rig.remember(HERON)
     await rig.run_jobs()
     recall = (await api.post("/recall", json={"query": "heron"})).json()
@@ -171,7 +171,7 @@ async def test_feedback_over_http(api: httpx2.AsyncClient, rig: MemoryRig) -> No
 
 @given(SHARES, SHARES, st.lists(st.booleans(), max_size=60))
 def test_confidence_stays_between_half_of_its_base_and_one(base: float, start: float, are_used: list[bool]) -> None:
-    """A use never lowers the confidence, and ignoring never raises it (D-47)."""
+    """A use never lowers the confidence, and ignoring never raises it."""
     confidence = max(base, start)
     for is_used in are_used:
         adjusted = adjust_confidence(confidence, base=base, is_used=is_used)
@@ -182,7 +182,7 @@ def test_confidence_stays_between_half_of_its_base_and_one(base: float, start: f
 
 
 async def test_an_agent_cannot_give_feedback_on_another_agents_own_memory(rig: MemoryRig) -> None:
-    """The recall id does not give lee access to kim's private memory (D-43)."""
+    """The recall id does not give lee access to kim's private memory."""
     memory = await rig.remember("kim's heron", make_agent("kim"), memory_scope=MemoryScope.AGENT)
     await rig.run_jobs()
     result = await rig.services.recall.find(make_agent("kim"), RecallRequest(query="heron", filters=MemoryFilter(agent_id="kim")))

@@ -1,4 +1,4 @@
-"""brain:forget (D-04, D-41, spec 3.4)."""
+"""brain:forget."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def _count_rows(rig: MemoryRig, memory_id: str) -> int:
 
 
 async def test_forget_by_agent_deletes_its_memories_in_every_state(rig: MemoryRig) -> None:
-    """All scopes, archived and expired memories are deleted from all stores; other workspaces keep theirs (D-04; spec 3.4)."""
+    """All scopes, archived and expired memories are deleted from all stores; other workspaces keep theirs."""
     private = await rig.remember("heron of kim", agent_id="kim", memory_scope=MemoryScope.AGENT)
     shared = await rig.remember("heron by kim", agent_id="kim")
     archived = await rig.remember("old heron of kim", agent_id="kim")
@@ -92,7 +92,7 @@ async def test_forget_by_agent_deletes_its_memories_in_every_state(rig: MemoryRi
 
 
 async def test_criteria_are_combined_with_and(rig: MemoryRig) -> None:
-    """With a session and a project, only memories that match both are deleted (D-04)."""
+    """With a session and a project, only memories that match both are deleted."""
     both_criteria = await rig.remember("heron", session_id="s1", project="web", memory_scope=MemoryScope.SESSION)
     session_only = await rig.remember("heron two", session_id="s1", project="api", memory_scope=MemoryScope.SESSION)
     project_only = await rig.remember("heron three", project="web")
@@ -103,7 +103,7 @@ async def test_criteria_are_combined_with_and(rig: MemoryRig) -> None:
 
 
 async def test_forgetting_an_id_twice_equals_forgetting_it_once(rig: MemoryRig) -> None:
-    """Missing ids are counted, not rejected; a tombstone without content keeps the lineage (D-04, D-41)."""
+    """Missing ids are counted, not rejected; a tombstone without content keeps the lineage."""
     first = await rig.remember("The heron nests in May.", tags=("spring",))
     second = await rig.remember("The heron nests in April.", supersedes_id=first.id)
     await rig.run_jobs()
@@ -117,7 +117,7 @@ async def test_forgetting_an_id_twice_equals_forgetting_it_once(rig: MemoryRig) 
 
 
 async def test_forgetting_a_merged_memory_removes_its_text_from_the_primary(rig: MemoryRig) -> None:
-    """Text that consolidation added to another memory is removed if it is unchanged (D-52; spec 3.4)."""
+    """Text that consolidation added to another memory is removed if it is unchanged."""
     primary = await rig.remember(BASE, confidence=0.9)
     merged = await rig.remember(MORE, confidence=0.5, agent_id=None, tags=("march",))
     await rig.run_jobs()
@@ -135,7 +135,7 @@ async def test_forgetting_a_merged_memory_removes_its_text_from_the_primary(rig:
 
 @pytest.mark.parametrize("method", ["forget", "delete"])
 async def test_deleting_a_memory_removes_its_text_from_every_memory_it_was_merged_into(rig: MemoryRig, method: str) -> None:
-    """A merged memory passes on text that was merged into it before; only the deleted text is removed (D-41)."""
+    """A merged memory passes on text that was merged into it before; only the deleted text is removed."""
     top = await rig.remember(BASE, confidence=0.9)
     middle = await rig.remember(f"{BASE}. Lee saw them in May.", confidence=0.7)
     merged = await rig.remember(MORE, confidence=0.5, tags=("march",))
@@ -162,7 +162,7 @@ async def test_deleting_a_memory_removes_its_text_from_every_memory_it_was_merge
 
 
 async def test_merged_text_that_was_changed_is_reported(rig: MemoryRig) -> None:
-    """Ambiguous matches are not changed; the report names the memory to check (D-52)."""
+    """Ambiguous matches are not changed; the report names the memory to check."""
     primary = await rig.remember(BASE, confidence=0.9)
     merged = await rig.remember(MORE, confidence=0.5)
     await rig.run_jobs()
@@ -186,7 +186,7 @@ def _run_command(platform: Platform, *words: str) -> tuple[int, str]:
 
 
 def test_the_command_needs_a_criterion_and_a_confirmation(data_dir: Path) -> None:
-    """Without a criterion, or without --yes off a terminal, it exits with 2; --json prints one document (D-04)."""
+    """Without a criterion, or without --yes off a terminal, it exits with 2; --json prints one document."""
     platform = Platform(data_dir)
     asyncio.run(_remember_one(platform))
 

@@ -1,4 +1,4 @@
-"""A memory is found by full text when `remember` responds, and by meaning when it is indexed (spec 3.4, D-46, D-51)."""
+"""A memory is found by full text when `remember` responds, and by meaning when it is indexed."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def _is_index_empty(rig: MemoryRig, word: str) -> bool:
 
 @pytest.mark.parametrize("mode", ["keyword", "hybrid"])
 async def test_a_new_memory_is_found_by_full_text_before_any_job_ran(rig: MemoryRig, mode: SearchFunction) -> None:
-    """`remember` writes the full-text index together with the record (D-51)."""
+    """`remember` writes the full-text index together with the record."""
     await rig.remember()
 
     assert (await _recall(rig, "heron", mode), await _search(rig, "nesting")) == ([HERON], [HERON])
@@ -104,14 +104,14 @@ async def test_a_new_memory_is_found_by_full_text_before_any_job_ran(rig: Memory
 
 @pytest.mark.parametrize("mode", ["semantic", "hybrid"])
 async def test_a_keyword_finds_a_memory_without_a_vector(rig: MemoryRig, mode: SearchFunction) -> None:
-    """A memory found by keyword alone is part of the results (D-44)."""
+    """A memory found by keyword alone is part of the results."""
     await rig.remember()
 
     assert await _recall(rig, "what lives up there", mode, keywords=["heron"]) == [HERON]
 
 
 async def test_a_memory_is_found_while_the_embedder_is_down(rig: MemoryRig) -> None:
-    """An engine that is down does not stop the other one (D-51)."""
+    """An engine that is down does not stop the other one."""
     rig.embedder.is_down = True
     await rig.remember()
     await rig.run_jobs()
@@ -120,7 +120,7 @@ async def test_a_memory_is_found_while_the_embedder_is_down(rig: MemoryRig) -> N
 
 
 async def test_a_batch_is_found_immediately(rig: MemoryRig) -> None:
-    """A batch behaves like single writes; a rejected memory is not in the index (D-50)."""
+    """A batch behaves like single writes; a rejected memory is not in the index."""
     drafts = [make_draft(f"heron number {number}") for number in range(3)]
     bad = make_draft("a heron that replaces nothing", supersedes_id="mem_unknown")
     await rig.services.remember.store_many(make_caller(), [*drafts, bad])
@@ -130,7 +130,7 @@ async def test_a_batch_is_found_immediately(rig: MemoryRig) -> None:
 
 
 async def test_a_change_is_found_immediately_and_the_old_words_are_not(rig: MemoryRig) -> None:
-    """After PATCH, search finds the new words and no longer the old ones (D-45)."""
+    """After PATCH, search finds the new words and no longer the old ones."""
     memory = await rig.remember()
     await rig.run_jobs()
     await _change(rig, memory, "A crane nests here.")
@@ -139,7 +139,7 @@ async def test_a_change_is_found_immediately_and_the_old_words_are_not(rig: Memo
 
 
 async def test_a_new_version_is_found_immediately_and_the_superseded_one_is_not(rig: MemoryRig) -> None:
-    """A superseded memory is removed from every index (D-41)."""
+    """A superseded memory is removed from every index."""
     memory = await rig.remember()
     await rig.remember("The heron moved to the barn.", supersedes_id=memory.id)
 
@@ -149,7 +149,7 @@ async def test_a_new_version_is_found_immediately_and_the_superseded_one_is_not(
 
 
 async def test_a_restored_memory_is_found_immediately(rig: MemoryRig) -> None:
-    """Full-text search finds it before any job ran (spec 3.4)."""
+    """Full-text search finds it before any job ran."""
     memory = await rig.remember()
     await rig.services.records.archive(make_caller(), memory.id)
     found_while_archived = await _search(rig, "heron")
@@ -160,7 +160,7 @@ async def test_a_restored_memory_is_found_immediately(rig: MemoryRig) -> None:
 
 
 async def test_a_memory_deleted_before_indexing_leaves_no_index_entry(rig: MemoryRig) -> None:
-    """A deleted memory is removed from all stores (spec 3.4)."""
+    """A deleted memory is removed from all stores."""
     memory = await rig.remember()
     await rig.services.records.delete(make_caller(), memory.id)
     found_after_delete = await _search(rig, "heron")
@@ -170,7 +170,7 @@ async def test_a_memory_deleted_before_indexing_leaves_no_index_entry(rig: Memor
 
 
 async def test_a_rejected_memory_leaves_no_index_entry(rig: MemoryRig) -> None:
-    """The transaction of the record failed (D-46)."""
+    """The transaction of the record failed."""
     with pytest.raises(ValidationFailed):
         await rig.remember("a heron that replaces nothing", supersedes_id="mem_unknown")
 
@@ -178,7 +178,7 @@ async def test_a_rejected_memory_leaves_no_index_entry(rig: MemoryRig) -> None:
 
 
 async def test_a_duplicate_has_no_index_entry_of_its_own(rig: MemoryRig) -> None:
-    """`dedupe` returns the existing memory (D-40)."""
+    """`dedupe` returns the existing memory."""
     await rig.remember()
     await rig.remember(dedupe=True)
 
@@ -187,7 +187,7 @@ async def test_a_duplicate_has_no_index_entry_of_its_own(rig: MemoryRig) -> None
 
 @pytest.mark.parametrize("failing", [EngineUnavailable("texts", "it is switched off"), RuntimeError("a bug")], ids=["down", "bug"])
 async def test_a_memory_is_stored_while_the_index_fails(rig: MemoryRig, texts: _ControlledTexts, failing: Exception) -> None:
-    """The record is stored, and its job writes the index later (D-51)."""
+    """The record is stored, and its job writes the index later."""
     texts.failing = failing
     memory = await rig.remember()
     await _change(rig, memory, "A crane nests here.")
@@ -198,7 +198,7 @@ async def test_a_memory_is_stored_while_the_index_fails(rig: MemoryRig, texts: _
 
 
 async def test_an_index_that_hangs_delays_the_response_only_briefly(rig: MemoryRig, texts: _ControlledTexts) -> None:
-    """The caller does not wait for the index; search finds the memory when the index continues (D-51)."""
+    """The caller does not wait for the index; search finds the memory when the index continues."""
     texts.gate.clear()
     memory = await asyncio.wait_for(rig.remember(), timeout=HANG_S)
     found_before = await _search(rig, "heron")
@@ -209,7 +209,7 @@ async def test_an_index_that_hangs_delays_the_response_only_briefly(rig: MemoryR
 
 
 async def test_an_index_write_that_ends_after_the_deletion_is_undone(rig: MemoryRig, texts: _ControlledTexts) -> None:
-    """Another process may delete a memory while this one still writes its index entry (spec 3.4)."""
+    """Another process may delete a memory while this one still writes its index entry."""
     texts.gate.clear()
     task = asyncio.create_task(rig.remember())
     await eventually(lambda: rig.jobs.count_pending(EMBED_JOB, 1))
@@ -223,7 +223,7 @@ async def test_an_index_write_that_ends_after_the_deletion_is_undone(rig: Memory
 
 
 async def test_a_late_index_write_is_undone_without_its_caller(rig: MemoryRig, texts: _ControlledTexts) -> None:
-    """The caller already has its response when the write ends (spec 3.4)."""
+    """The caller already has its response when the write ends."""
     texts.gate.clear()
     memory = await rig.remember()
     await rig.services.records.delete(make_caller(), memory.id)
@@ -235,7 +235,7 @@ async def test_a_late_index_write_is_undone_without_its_caller(rig: MemoryRig, t
 
 
 async def test_the_index_write_of_a_cancelled_and_rejected_memory_is_undone(rig: MemoryRig, texts: _ControlledTexts) -> None:
-    """The write was never acknowledged (D-46)."""
+    """The write was never acknowledged."""
     texts.gate.clear()
     task = asyncio.create_task(rig.remember("a heron that replaces nothing", supersedes_id="mem_unknown"))
     await eventually(lambda: texts.started)
@@ -249,7 +249,7 @@ async def test_the_index_write_of_a_cancelled_and_rejected_memory_is_undone(rig:
 
 
 async def test_a_late_index_write_does_not_replace_a_newer_content(rig: MemoryRig, texts: _ControlledTexts) -> None:
-    """The newer content stays, whatever the order of writes (D-45)."""
+    """The newer content stays, whatever the order of writes."""
     memory = await rig.remember()
     texts.gate.clear()
     first = asyncio.create_task(_change(rig, memory, "A crane nests here."))

@@ -1,4 +1,4 @@
-"""Notes with front matter as people write it, and the notes of Claude Code and basic-memory (issue 34)."""
+"""Notes with front matter as people write it, and the notes of Claude Code and basic-memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports of other programs' memories, from small files in the forms that these programs write (issue 34)."""
+"""Imports of other programs' memories, from small files in the forms that these programs write."""
 
 from __future__ import annotations
 

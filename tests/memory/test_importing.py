@@ -1,4 +1,4 @@
-"""Imports of memories: storage limits, events, and invalid lines (D-04, D-17, D-41, spec 6.1)."""
+"""Imports of memories: storage limits, events, and invalid lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEADER = b'{"kind":"rookery-memories","version":1}'
 
 
 async def test_an_import_stops_when_the_workspace_is_full(rig: MemoryRig) -> None:
-    """max_memories limits imports too; the report names the first line that was not stored, and --resume continues there (D-17)."""
+    """max_memories limits imports too; the report names the first line that was not stored, and --resume continues there."""
     transfers, limited_transfers = Transfers(rig), Transfers(rig, StorageLimits(max_memories=BATCH_SIZE + 5, min_free_bytes=0))
     memories = [make_memory(rig.clock, content=f"say {number}") for number in range(BATCH_SIZE + 10)]
     await rig.db.write(lambda tx: transfer.add(tx, [TransferRecord(memory=memory) for memory in memories]))
@@ -44,7 +44,7 @@ async def test_an_import_stops_when_the_workspace_is_full(rig: MemoryRig) -> Non
 
 
 async def test_an_import_sends_events_unless_quiet(rig: MemoryRig) -> None:
-    """An import sends MemoryStored for new memories and MemorySuperseded for replaced ones (spec 6.1; D-41)."""
+    """An import sends MemoryStored for new memories and MemorySuperseded for replaced ones."""
     transfers = Transfers(rig)
     old = (await rig.remember("we deploy on Monday")).id
     first_export = await transfers.export_lines()
@@ -65,7 +65,7 @@ async def test_an_import_sends_events_unless_quiet(rig: MemoryRig) -> None:
 
 
 async def test_a_circular_lineage_and_a_future_time_are_rejected(rig: MemoryRig) -> None:
-    """Each bad line is reported with a reason, in any order of lines, also in a dry run (D-41; issue 5)."""
+    """Each bad line is reported with a reason, in any order of lines, also in a dry run."""
     transfers = Transfers(rig)
     first = (await rig.remember("first")).id
     (line,) = lines_of_kind(await transfers.export_lines(), "memory")
@@ -89,7 +89,7 @@ async def test_a_circular_lineage_and_a_future_time_are_rejected(rig: MemoryRig)
 
 
 async def test_the_history_of_a_stored_circular_lineage_ends(rig: MemoryRig) -> None:
-    """A damaged store, or one of an older version, lists each memory of the circle once (D-41)."""
+    """A damaged store, or one of an older version, lists each memory of the circle once."""
     one, other = (make_memory(rig.clock, content=word) for word in ("one", "other"))
     circle = [replace(one, superseded_by=other.id), replace(other, superseded_by=one.id)]
     await rig.db.write(lambda tx: transfer.add(tx, [TransferRecord(memory=memory) for memory in circle]))
@@ -100,7 +100,7 @@ async def test_the_history_of_a_stored_circular_lineage_ends(rig: MemoryRig) -> 
 
 
 async def test_a_byte_order_mark_is_ignored(rig: MemoryRig) -> None:
-    """Some editors write it before the first line (issue 5)."""
+    """Some editors write it before the first line."""
     transfers = Transfers(rig)
     await rig.remember("first")
     lines = (await transfers.export_lines()).replace(b"\n", b"\r\n")

@@ -1,4 +1,4 @@
-"""Moves of an index to another engine while memories change (issue 20). The commands are tested in tests/test_move_indexes.py."""
+"""Moves of an index to another engine while memories change. The commands are tested in tests/test_move_indexes.py."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def log(tmp_path: Path) -> Iterator[CopyLog]:
 
 
 async def test_vectors_are_copied_and_not_embedded_again(rig: MemoryRig, moves: Moves) -> None:
-    """Issue 20: the vectors of the source are copied, of every workspace; archived memories are left out."""
+    """The vectors of the source are copied, of every workspace; archived memories are left out."""
     stored = [await rig.remember(f"heron {number}") for number in range(_MANY)]
     foreign = await rig.remember("heron of two", make_caller(workspace_id=2))
     archived = await rig.remember("heron archived")
@@ -96,7 +96,7 @@ async def test_vectors_are_copied_and_not_embedded_again(rig: MemoryRig, moves: 
 
 
 async def test_a_change_or_deletion_after_a_pass_is_not_missed(rig: MemoryRig, moves: Moves) -> None:
-    """Issue 20: what is stored, changed or deleted between the first run and the finish is right in the target afterwards."""
+    """A memory that is stored, changed or deleted between the first run and the finish is right in the target afterwards."""
     kept, changed, deleted, archived = [await rig.remember(f"{name} heron") for name in ("kept", "changed", "deleted", "archived")]
     await rig.run_jobs()
     await moves.run()
@@ -118,7 +118,7 @@ async def test_a_change_or_deletion_after_a_pass_is_not_missed(rig: MemoryRig, m
 
 
 async def test_changes_during_a_batch_are_copied_again(rig: MemoryRig, moves: Moves) -> None:
-    """Issue 20: a memory that changes or is deleted after it was read and before it is written does not stay as it was."""
+    """A memory that changes or is deleted after it was read and before it is written does not stay as it was."""
     changed, deleted = await rig.remember("changed heron"), await rig.remember("deleted heron")
     await rig.run_jobs()
 
@@ -145,7 +145,7 @@ async def test_changes_during_a_batch_are_copied_again(rig: MemoryRig, moves: Mo
 
 
 async def test_an_interrupted_move_continues(rig: MemoryRig, moves: Moves) -> None:
-    """Issue 20: after a failure in the middle, the next run copies the rest, and drops what was deleted meanwhile."""
+    """After a failure in the middle, the next run copies the rest, and drops what was deleted meanwhile."""
     stored = [await rig.remember(f"heron {number}") for number in range(_MANY)]
     await rig.run_jobs()
 
@@ -174,7 +174,7 @@ async def test_an_interrupted_move_continues(rig: MemoryRig, moves: Moves) -> No
 
 
 async def test_vectors_that_the_source_lost_are_embedded_again(rig: MemoryRig, moves: Moves) -> None:
-    """Issue 20: the records decide what the target holds, not the source."""
+    """The records decide what the target holds, not the source."""
     stored = [await rig.remember(f"heron {number}") for number in range(3)]
     await rig.run_jobs()
     await rig.vectors.drop(1, [stored[0].id])
@@ -186,7 +186,7 @@ async def test_vectors_that_the_source_lost_are_embedded_again(rig: MemoryRig, m
 
 
 async def test_memories_that_are_not_embedded_yet_are_left_to_the_servers(rig: MemoryRig, moves: Moves) -> None:
-    """Issue 20: they are counted, and copied by the run after a server has embedded them."""
+    """They are counted, and copied by the run after a server has embedded them."""
     await rig.remember("heron")
 
     first = await moves.run()
@@ -197,7 +197,7 @@ async def test_memories_that_are_not_embedded_yet_are_left_to_the_servers(rig: M
 
 
 async def test_a_filled_target_is_refused_and_an_emptied_one_is_filled_again(rig: MemoryRig, moves: Moves) -> None:
-    """Issue 20: entries of another origin are an error before anything is written; entries that vanished are copied again."""
+    """Entries of another origin are an error before anything is written; entries that vanished are copied again."""
     stored = [await rig.remember(f"heron {number}") for number in range(3)]
     await rig.run_jobs()
     await moves.run()
@@ -211,7 +211,7 @@ async def test_a_filled_target_is_refused_and_an_emptied_one_is_filled_again(rig
 
 
 async def test_a_move_is_finished_only_where_it_began(rig: MemoryRig, moves: Moves) -> None:
-    """Issue 20: with the new setting and without a log, nothing is known of the target: the error names the command to use."""
+    """With the new setting and without a log, nothing is known of the target: the error names the command to use."""
     await rig.remember("heron")
 
     with pytest.raises(Conflict, match="brain:reindex"):
@@ -219,7 +219,7 @@ async def test_a_move_is_finished_only_where_it_began(rig: MemoryRig, moves: Mov
 
 
 async def test_a_check_reports_what_cannot_be_written(rig: MemoryRig, moves: Moves) -> None:
-    """Issue 20: a target that loses entries is noticed by the counts, and a search that finds nothing by the samples."""
+    """A target that loses entries is noticed by the counts, and a search that finds nothing by the samples."""
     for number in range(9):
         await rig.remember(f"heron {number}")
     await rig.run_jobs()
@@ -244,7 +244,7 @@ async def test_a_check_reports_what_cannot_be_written(rig: MemoryRig, moves: Mov
 
 
 async def test_a_preview_writes_nothing(rig: MemoryRig, moves: Moves) -> None:
-    """Issue 20: a dry run returns counts and bytes; the next run still starts from the beginning."""
+    """A dry run returns counts and bytes; the next run still starts from the beginning."""
     for number in range(3):
         await rig.remember(f"heron {number}")
     await rig.run_jobs()
@@ -259,7 +259,7 @@ async def test_a_preview_writes_nothing(rig: MemoryRig, moves: Moves) -> None:
 
 
 async def test_texts_are_moved_with_their_changes(rig: MemoryRig, moves: Moves) -> None:
-    """Issue 20: the full-text index is filled from the records, also with memories that are not embedded yet."""
+    """The full-text index is filled from the records, also with memories that are not embedded yet."""
     index = MovedTexts(target=moves.texts)
     kept, changed, deleted = [await rig.remember(f"{name} heron") for name in ("kept", "changed", "deleted")]
     own = await rig.remember("own heron", agent_id="kim", memory_scope=MemoryScope.AGENT)
@@ -277,7 +277,7 @@ async def test_texts_are_moved_with_their_changes(rig: MemoryRig, moves: Moves) 
 
 
 def test_only_one_process_uses_a_log(tmp_path: Path) -> None:
-    """Issue 20: a second move with the same log is refused; a deleted log is new again."""
+    """A second move with the same log is refused; a deleted log is new again."""
     path = tmp_path / "move.db"
     with open_copy_log(path, "goal") as log:
         log.start()
@@ -294,7 +294,7 @@ def test_only_one_process_uses_a_log(tmp_path: Path) -> None:
 
 
 def test_a_log_knows_copies_that_only_began(log: CopyLog) -> None:
-    """Issue 20: an item that was begun is not a copy, but is listed, so that it is dropped if its memory is deleted."""
+    """An item that was begun is not a copy, but is listed, so that it is dropped if its memory is deleted."""
     log.begin([(1, "a"), (2, "b")])
     log.finish([(2, "b", "7")])
 

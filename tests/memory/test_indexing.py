@@ -42,7 +42,7 @@ def make_job(memory: Memory, kind: str = EMBED_JOB) -> Job:
 
 
 async def test_a_memory_goes_from_pending_to_indexed(rig: MemoryRig) -> None:
-    """indexed_at is set after both indexes are written (spec 3.4)."""
+    """indexed_at is set after both indexes are written."""
     memory = await rig.remember()
     before = await _state(rig, memory)
     rig.clock.advance(seconds=1)
@@ -54,7 +54,7 @@ async def test_a_memory_goes_from_pending_to_indexed(rig: MemoryRig) -> None:
 
 
 async def test_long_memories_of_one_workspace_do_not_delay_another(rig: MemoryRig) -> None:
-    """Issue 20, D-51: workspaces take turns, and a batch ends before it is too much work. Later batches index the rest."""
+    """Workspaces take turns, and a batch ends before it is too much work. Later batches index the rest."""
     long_memories = [await rig.remember(f"{number} " + "word " * 9_000) for number in range(BATCH_SIZE + 2)]
     short = await rig.remember(by=make_caller(workspace_id=2, public_workspace_id=2))
 
@@ -68,7 +68,7 @@ async def test_long_memories_of_one_workspace_do_not_delay_another(rig: MemoryRi
 
 
 async def test_a_long_memory_does_not_wait_for_the_backlogs_of_others(rig: MemoryRig) -> None:
-    """Issue 20, D-51: each workspace has its share of characters, so a long memory has its turn while others have many short ones."""
+    """Each workspace has its share of characters, so a long memory has its turn while others have many short ones."""
     others = [make_caller(workspace_id=number, public_workspace_id=number) for number in (2, 3)]
     for number in range(60):
         for other in others:
@@ -84,7 +84,7 @@ async def test_a_long_memory_does_not_wait_for_the_backlogs_of_others(rig: Memor
 
 
 async def test_memories_of_a_workspace_are_indexed_in_their_order(rig: MemoryRig) -> None:
-    """D-51: a memory that does not fit in a batch is indexed before later ones of its workspace."""
+    """A memory that does not fit in a batch is indexed before later ones of its workspace."""
     stored = [await rig.remember(f"{number} " + "word " * 1_200) for number in range(40)]
     await rig.remember(by=make_caller(workspace_id=2, public_workspace_id=2))
 
@@ -96,7 +96,7 @@ async def test_memories_of_a_workspace_are_indexed_in_their_order(rig: MemoryRig
 
 
 async def test_jobs_run_in_batches(rig: MemoryRig) -> None:
-    """The worker claims jobs in batches (D-51)."""
+    """The worker claims jobs in batches."""
     for number in range(BATCH_SIZE + 1):
         await rig.remember(f"memory {number}")
 
@@ -104,7 +104,7 @@ async def test_jobs_run_in_batches(rig: MemoryRig) -> None:
 
 
 async def test_a_failing_memory_is_retried_on_schedule_then_failed(rig: MemoryRig) -> None:
-    """It is retried after 10, 60 and 300 s, then marked as failed, and tried again a day later (spec 3.4; D-51)."""
+    """It is retried after 10, 60 and 300 s, then marked as failed, and tried again a day later."""
     rig.embedder.poison = "arsenic"
     memory = await rig.remember("arsenic")
     for wait_s in RETRY_DELAYS_S:
@@ -124,7 +124,7 @@ async def test_a_failing_memory_is_retried_on_schedule_then_failed(rig: MemoryRi
 
 
 async def test_one_bad_memory_does_not_stop_the_indexing_of_the_others(rig: MemoryRig) -> None:
-    """Only the failing memory stays pending (D-51)."""
+    """Only the failing memory stays pending."""
     rig.embedder.poison = "arsenic"
     memories = [await rig.remember("arsenic" if number == 5 else f"memory {number}") for number in range(9)]
     await rig.run_jobs()
@@ -134,7 +134,7 @@ async def test_one_bad_memory_does_not_stop_the_indexing_of_the_others(rig: Memo
 
 
 async def test_an_engine_that_is_down_uses_no_attempt(rig: MemoryRig) -> None:
-    """The worker pauses jobs of this kind instead (D-51)."""
+    """The worker pauses jobs of this kind instead."""
     memory = await rig.remember()
     rig.embedder.is_down = True
     for _ in range(6):
@@ -146,7 +146,7 @@ async def test_an_engine_that_is_down_uses_no_attempt(rig: MemoryRig) -> None:
 
 
 async def test_the_job_of_a_deleted_memory_ends_without_error(rig: MemoryRig) -> None:
-    """Without a record the job does nothing (spec 3.4)."""
+    """Without a record the job does nothing."""
     memory = await rig.remember()
     await rig.services.records.delete(make_caller(), memory.id)
 
@@ -168,7 +168,7 @@ class _DeletingEmbedder(StemEmbedder):
 
 
 async def test_a_memory_deleted_while_it_is_embedded_leaves_no_index_entry(database: Database, data_dir: Path, clock: FakeClock) -> None:
-    """A deleted memory is removed from all stores, whatever runs at the same time (spec 3.4)."""
+    """A deleted memory is removed from all stores, whatever runs at the same time."""
     embedder = _DeletingEmbedder()
     rig = build_rig(database, data_dir, clock, embedder=embedder)
     embedder.rig, embedder.memory = rig, await rig.remember()
@@ -201,7 +201,7 @@ class _ChangingEmbedder(StemEmbedder):
 async def test_a_memory_changed_while_it_is_embedded_is_indexed_with_the_new_content(
     database: Database, data_dir: Path, clock: FakeClock
 ) -> None:
-    """indexed_at is set only if the record is unchanged since it was embedded (D-45, D-51)."""
+    """indexed_at is set only if the record is unchanged since it was embedded."""
     embedder = _ChangingEmbedder()
     rig = build_rig(database, data_dir, clock, embedder=embedder)
     memory = embedder.memory = await rig.remember()
@@ -218,7 +218,7 @@ async def test_a_memory_changed_while_it_is_embedded_is_indexed_with_the_new_con
 
 
 async def test_a_job_that_runs_twice_embeds_once(rig: MemoryRig) -> None:
-    """Jobs run at least once, so repeats must be harmless (D-51)."""
+    """Jobs run at least once, so repeats must be harmless."""
     memory = await rig.remember()
     handler = _jobs(rig).embed
 
@@ -229,7 +229,7 @@ async def test_a_job_that_runs_twice_embeds_once(rig: MemoryRig) -> None:
 
 
 async def test_the_job_of_a_killed_worker_runs_again(rig: MemoryRig) -> None:
-    """The lease of the job expires, and another worker repeats it (D-51)."""
+    """The lease of the job expires, and another worker repeats it."""
     memory = await rig.remember()
     rig.embedder.is_down = True
     with pytest.raises(EngineUnavailable):
@@ -246,7 +246,7 @@ async def test_the_job_of_a_killed_worker_runs_again(rig: MemoryRig) -> None:
 
 
 async def test_another_model_makes_a_memory_stale(rig: MemoryRig) -> None:
-    """A memory with vectors of another model is stale (D-54)."""
+    """A memory with vectors of another model is stale."""
     memory = await rig.remember()
     await rig.run_jobs()
 
@@ -254,14 +254,14 @@ async def test_another_model_makes_a_memory_stale(rig: MemoryRig) -> None:
 
 
 def test_the_embedded_text_has_the_tags_as_context(clock: FakeClock) -> None:
-    """The tags stand before the content (D-55)."""
+    """The tags stand before the content."""
     memory = make_memory(clock, tags=("api", "deploy"))
 
     assert build_passage(memory) == Passage(context="api, deploy", content=memory.content)
 
 
 async def test_recalls_are_kept_thirty_days(rig: MemoryRig) -> None:
-    """Recall records are deleted after thirty days (D-17)."""
+    """Recall records are deleted after thirty days."""
     await rig.services.recall.find(make_caller(), RecallRequest(query="heron"))
     await rig.services.recall_buffer.flush()
     rig.clock.advance(days=30)

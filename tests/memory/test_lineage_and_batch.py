@@ -14,7 +14,7 @@ async def _lineage(caller: Caller, memory_id: object) -> list[tuple[str, str | N
 
 
 async def test_the_history_is_the_same_for_every_memory_of_a_lineage(instance: Instance) -> None:
-    """A tombstone without content stands for each superseded memory (D-41)."""
+    """A tombstone without content stands for each superseded memory."""
     first = await instance.admin.remember("We deploy on Fridays.")
     second = await instance.admin.remember("We deploy on Mondays.", supersedes_id=first["id"])
     third = await instance.admin.remember("We deploy on Tuesdays.", supersedes_id=second["id"])
@@ -28,7 +28,7 @@ async def test_the_history_is_the_same_for_every_memory_of_a_lineage(instance: I
 
 
 async def test_a_memory_without_versions_is_alone_in_its_history(instance: Instance) -> None:
-    """The history is paged like other lists; an unknown id gives 404 (D-12)."""
+    """The history is paged like other lists; an unknown id gives 404."""
     memory = await instance.admin.remember("Alone.")
     page = (await instance.admin.get(f"/v1/brain/memories/{memory['id']}/history?per_page=1")).json()
 
@@ -37,7 +37,7 @@ async def test_a_memory_without_versions_is_alone_in_its_history(instance: Insta
 
 
 async def test_a_lineage_is_readable_only_with_access_to_its_memories(instance: Instance) -> None:
-    """Allow-lists apply to the lineage too, also after all its memories are deleted (D-23, D-43)."""
+    """Allow-lists apply to the lineage too, also after all its memories are deleted."""
     first = await instance.admin.remember("Old.", org="acme")
     second = await instance.admin.remember("New.", org="acme", supersedes_id=first["id"])
     other_org_key = await instance.api_key(restrictions=_only_org("other"))
@@ -54,7 +54,7 @@ def _only_org(name: str) -> KeyRestrictions:
 
 
 async def test_a_misspelt_field_of_a_batch_item_gets_a_suggestion(instance: Instance) -> None:
-    """An item of a batch has the same errors as a single request (D-10, D-50)."""
+    """An item of a batch has the same errors as a single request."""
     memories = [{"type": "fact", "content": "Good."}, {"type": "fact", "contnt": "Bad."}]
     [valid, invalid] = (await instance.admin.post("/v1/brain/remember/batch", {"memories": memories})).json()["results"]
 

@@ -18,7 +18,7 @@ _CONTENT = "The heron nests on the roof of the boat house. " * 5 + "It is grey"
 
 
 async def test_merged_memories_have_a_reason_and_a_link_to_each_other(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """GET returns archived_reason, superseded_by and supersedes_id after a merge (issue 14; spec 3.4; D-52)."""
+    """GET returns archived_reason, superseded_by and supersedes_id after a merge."""
     primary_id, merged_id = [
         (await api.post("/remember", json={"content": content, "confidence": confidence})).json()["id"]
         for content, confidence in ((FIRST, 0.9), (SECOND, 0.5))
@@ -44,7 +44,7 @@ async def test_merged_memories_have_a_reason_and_a_link_to_each_other(api: httpx
 
 
 async def test_the_text_for_models_is_compact(instance: Instance) -> None:
-    """The text output has only the fields that a model needs; structuredContent has all (issue 14)."""
+    """The text output has only the fields that a model needs; structuredContent has all."""
     for number in range(5):
         await instance.admin.remember(_CONTENT[:242] + f" {number}")
     call = {"server": "brain", "tool": "recall", "arguments": {"query": "Where does the heron nest?"}}
@@ -70,5 +70,5 @@ async def test_the_text_for_models_is_compact(instance: Instance) -> None:
 
 
 def test_the_text_for_models_says_that_an_answer_is_uncertain() -> None:
-    """False is left out elsewhere; here it is what a model must know (issue 17; D-42)."""
+    """False is left out elsewhere; here it is what a model must know."""
     assert compact_output("recall", {"memories": [], "is_confident": False}) == {"is_confident": False}

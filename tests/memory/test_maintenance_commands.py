@@ -1,4 +1,4 @@
-"""The operator's commands for memory maintenance, run like in a shell (spec 4.4, D-04, D-52)."""
+"""The operator's commands for memory maintenance, run like in a shell."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ COMMANDS = (["clean", "--strip-pii"], ["prune", "--deduplicate"], ["consolidate"
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_commands_need_a_workspace_option_if_there_are_two(platform: Platform, command: list[str]) -> None:
-    """clean, prune, consolidate and backfill-org need --workspace if a second workspace exists (D-52)."""
+    """clean, prune, consolidate and backfill-org need --workspace if a second workspace exists."""
     assert _run(platform, *command, "--dry-run")[0] == 0
     platform.workspace_names[2] = "side"
     assert _run(platform, *command, "--dry-run")[0] == 2
@@ -73,7 +73,7 @@ def test_commands_need_a_workspace_option_if_there_are_two(platform: Platform, c
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_every_command_prints_a_report(platform: Platform, command: list[str]) -> None:
-    """The report has total, successes, failures and duration; --json prints one document; a dry run lists every item (issue)."""
+    """The report has total, successes, failures and duration; --json prints one document; a dry run lists every item."""
     dry_run = json.loads(_run(platform, *command, "--dry-run", "--json")[1])
     status, printed = _run(platform, *command, *_confirmation(command), "--json")
     report = json.loads(printed)
@@ -90,7 +90,7 @@ def test_every_command_prints_a_report(platform: Platform, command: list[str]) -
 
 
 def test_a_dry_run_into_a_pipe_prints_a_line_for_each_memory(platform: Platform) -> None:
-    """The columns are separated by tabs, and no personal data is printed (D-04)."""
+    """The columns are separated by tabs, and no personal data is printed."""
     status, printed = _run(platform, "clean", "--strip-pii", "--dry-run")
     lines = printed.splitlines()
 
@@ -99,7 +99,7 @@ def test_a_dry_run_into_a_pipe_prints_a_line_for_each_memory(platform: Platform)
 
 
 def test_a_command_without_an_action_is_wrong_usage(platform: Platform) -> None:
-    """A missing criterion or a number out of range exits with 2 (D-52)."""
+    """A missing criterion or a number out of range exits with 2."""
     assert [_run(platform, *arguments)[0] for arguments in (["clean"], ["prune"], ["prune", "--delete"], ["prune", "--dry-run"])] == [2] * 4
     assert [_run(platform, "prune", "--min-confidence", number)[0] for number in ("1.1", "-1", "much")] == [2] * 3
     assert _run(platform, "consolidate", "--threshold", "2")[0] == 2
@@ -114,7 +114,7 @@ def test_a_command_without_an_action_is_wrong_usage(platform: Platform) -> None:
     ],
 )
 def test_a_dry_run_says_what_would_be_done(platform: Platform, command: list[str], change: str) -> None:
-    """D-52: the text of a dry run never reports a change as made. The fields of --json keep their names."""
+    """The text of a dry run never reports a change as made. The fields of --json keep their names."""
     printed = _run(platform, *command, "--dry-run")[1]
     fields = json.loads(_run(platform, *command, "--dry-run", "--json")[1])
 
@@ -124,7 +124,7 @@ def test_a_dry_run_says_what_would_be_done(platform: Platform, command: list[str
 
 
 def test_irreversible_commands_need_a_confirmation(platform: Platform) -> None:
-    """Off a terminal, commands that destroy data need --yes; clean --strip-pii did not (D-04; issue 14)."""
+    """Off a terminal, commands that destroy data need --yes; clean --strip-pii did not."""
     assert _run(platform, "clean", "--strip-pii")[0] == 2
     assert json.loads(_run(platform, "clean", "--strip-pii", "--dry-run", "--json")[1])["would_be_done"] == 1
     assert json.loads(_run(platform, "clean", "--strip-pii", "--yes", "--json")[1])["changed"] == 1
@@ -134,7 +134,7 @@ def test_irreversible_commands_need_a_confirmation(platform: Platform) -> None:
 
 
 def test_a_terminal_gets_the_first_items_and_a_table(platform: Platform, data_dir: Path) -> None:
-    """The terminal shows the first items and a table at the end (D-04; issue)."""
+    """The terminal shows the first items and a table at the end."""
     asyncio.run(_make_workspace(data_dir))
     asyncio.run(_add(platform, 30))
     printed = _run_on_terminal(data_dir, "brain:clean", "--strip-pii", "--dry-run", "--workspace", "1")
@@ -146,7 +146,7 @@ def test_a_terminal_gets_the_first_items_and_a_table(platform: Platform, data_di
 
 
 def test_a_killed_run_can_be_resumed(platform: Platform, data_dir: Path) -> None:
-    """--resume continues where the killed run stopped and changes no memory twice (issue)."""
+    """--resume continues where the killed run stopped and changes no memory twice."""
     asyncio.run(_make_workspace(data_dir))
     asyncio.run(_add(platform, MEMORY_COUNT))
     command = [sys.executable, "-m", "rookery", "--data-dir", str(data_dir), "brain:clean", "--strip-pii", "--yes", "--workspace", "1"]

@@ -15,7 +15,7 @@ from tests.memory.makers import MemoryRig, make_agent, make_caller, make_memory_
 
 
 async def test_an_agent_remembers_recalls_searches_and_forgets(rig: MemoryRig) -> None:
-    """Each tool does the same as its REST route, as its caller (D-92)."""
+    """Each tool does the same as its REST route, as its caller."""
     server, kim = make_memory_api(rig).server(), make_agent("kim")
 
     stored = await server.call("remember", {"content": "We deploy on Tuesdays.", "type": "decision"}, kim)
@@ -32,7 +32,7 @@ async def test_an_agent_remembers_recalls_searches_and_forgets(rig: MemoryRig) -
 
 
 async def test_an_agent_finds_its_own_memories_without_an_agent_id(rig: MemoryRig) -> None:
-    """Recall and search include the caller's own memories, and no other agent's (D-92, D-43)."""
+    """Recall and search include the caller's own memories, and no other agent's."""
     server = make_memory_api(rig).server()
     await rig.remember("kim knows herons", make_agent("kim"), memory_scope=MemoryScope.AGENT)
     await rig.run_jobs()
@@ -46,7 +46,7 @@ async def test_an_agent_finds_its_own_memories_without_an_agent_id(rig: MemoryRi
 
 
 async def test_the_schemas_are_valid_and_match_the_rest_routes(rig: MemoryRig) -> None:
-    """The schemas are valid JSON Schemas without fields that the REST route lacks. Results have a schema too (D-92)."""
+    """The schemas are valid JSON Schemas without fields that the REST route lacks. Results have a schema too."""
     rest_models = {"remember": RememberBody, "recall": RecallBody, "search": SearchQuery, "list": MemoriesQuery}
     for tool in make_memory_api(rig).server().tools():
         jsonschema_rs.meta.validate(dict(tool.input_schema))
@@ -61,7 +61,7 @@ async def test_the_schemas_are_valid_and_match_the_rest_routes(rig: MemoryRig) -
 
 
 async def test_the_hints_and_scopes_are_correct(rig: MemoryRig) -> None:
-    """Read-only and destructive tools are marked; the scope is that of the REST route (D-92)."""
+    """Read-only and destructive tools are marked; the scope is that of the REST route."""
     assert {
         tool.name: (tool.required_scope, tool.annotations["readOnlyHint"], tool.annotations.get("destructiveHint", False))
         for tool in make_memory_api(rig).server().tools()
@@ -84,7 +84,7 @@ async def test_the_hints_and_scopes_are_correct(rig: MemoryRig) -> None:
 
 
 async def test_the_tools_cover_the_life_cycle_of_a_memory(rig: MemoryRig) -> None:
-    """There are tools for context, feedback, get, change, archive, restore, list, history, tags and scopes (D-92)."""
+    """There are tools for context, feedback, get, change, archive, restore, list, history, tags and scopes."""
     server, kim = make_memory_api(rig).server(), make_agent("kim")
     memory = await rig.remember("kim's own", kim, memory_scope=MemoryScope.AGENT, tags=("birds",))
     await rig.run_jobs()
@@ -112,7 +112,7 @@ async def test_the_tools_cover_the_life_cycle_of_a_memory(rig: MemoryRig) -> Non
 
 
 async def test_tools_accept_times_and_null_to_clear_fields(rig: MemoryRig) -> None:
-    """As in REST, since and until filter memories, and null clears org, project and expiry (D-92)."""
+    """As in REST, since and until filter memories, and null clears org, project and expiry."""
     server = make_memory_api(rig).server()
     memory = await rig.remember("The heron nests.", org="acme", expires_in_h=1.0)
     schemas = {tool.name: dict(tool.input_schema) for tool in server.tools()}
@@ -138,7 +138,7 @@ async def test_tools_accept_times_and_null_to_clear_fields(rig: MemoryRig) -> No
 
 
 async def test_tools_do_not_give_access_to_another_agents_own_memories(rig: MemoryRig) -> None:
-    """Lee cannot read, change, archive or delete kim's private memory; the tools respond as if it did not exist (D-43)."""
+    """Lee cannot read, change, archive or delete kim's private memory; the tools respond as if it did not exist."""
     server = make_memory_api(rig).server()
     memory = await rig.remember("kim's own", make_agent("kim"), memory_scope=MemoryScope.AGENT)
 
@@ -153,7 +153,7 @@ async def test_tools_do_not_give_access_to_another_agents_own_memories(rig: Memo
 
 
 async def test_tools_raise_the_errors_of_the_rest_routes(rig: MemoryRig) -> None:
-    """Invalid arguments and unknown tools raise the same errors as in REST (D-10)."""
+    """Invalid arguments and unknown tools raise the same errors as in REST."""
     with pytest.raises(ValidationFailed):
         await make_memory_api(rig).server().call("remember", {"content": "c", "type": "fact", "memory_scope": "session"}, make_caller())
     with pytest.raises(ValidationFailed):
@@ -169,7 +169,7 @@ async def test_tools_raise_the_errors_of_the_rest_routes(rig: MemoryRig) -> None
 async def test_a_list_continues_after_the_last_memory_that_fits(
     rig: MemoryRig, tool: str, arguments: dict[str, object], items: str, size: str
 ) -> None:
-    """Issue 34: memories that do not fit the budget are on the next page, also if the page is the last one."""
+    """Memories that do not fit the budget are on the next page, also if the page is the last one."""
     server, kim = make_memory_api(rig).server(), make_agent("kim")
     stored = [await rig.remember(f"Note {number} about herons. " + "Text of 24 characters. " * 400) for number in range(8)]
     await rig.run_jobs()

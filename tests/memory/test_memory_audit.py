@@ -1,4 +1,4 @@
-"""Removals, bulk changes and exports of memories leave an audit entry, without any text of a memory (issue 34, D-29)."""
+"""Removals, bulk changes and exports of memories leave an audit entry, without any text of a memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The map of memories (issue 21): similar ones near each other, only what the key may see, and a stratified sample of many."""
+"""The map of memories: similar ones near each other, only what the key may see, and a stratified sample of many."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_a_sample_has_the_shares_of_the_groups(instance: Instance) -> None
 
 
 async def test_only_visible_memories_are_placed(instance: Instance) -> None:
-    """D-43: no point for archived memories, those of others' agents and sessions, other projects than the key's, or other workspaces."""
+    """No point for archived memories, those of others' agents and sessions, other projects than the key's, or other workspaces."""
     await fill(instance.admin, 2)
     archived = await instance.admin.remember("An archived crane.", project="harbor")
     await instance.admin.send("POST", f"/v1/brain/memories/{archived['id']}/archive")
@@ -130,7 +130,7 @@ async def test_only_visible_memories_are_placed(instance: Instance) -> None:
 
 
 async def test_a_deleted_memory_leaves_the_map(instance: Instance) -> None:
-    """D-41: the next map has neither the point nor the words of a deleted memory."""
+    """The next map has neither the point nor the words of a deleted memory."""
     await fill(instance.admin, 2)
     secret = await instance.admin.remember("xylophone", project="harbor")
     assert "xylophone" in str((await draw(instance.admin, "limit=5"))["clusters"]) or secret["id"] in (await draw(instance.admin))["ids"]
@@ -171,7 +171,7 @@ async def test_a_stored_map_does_not_wait_for_another_map(instance: Instance) ->
 
 
 async def test_workspaces_take_turns(instance: Instance) -> None:
-    """Issue 20: the map of a workspace is drawn after the one that is computed, before further ones of another workspace."""
+    """The map of a workspace is drawn after the one that is computed, before further ones of another workspace."""
     await fill(instance.admin, 3)
     other_id = await instance.workspace("other")
     await fill(await instance.api_key("brain:read", "brain:write", workspace_id=other_id), 2)

@@ -21,7 +21,7 @@ async def _store(api: httpx2.AsyncClient, content: str, **fields: object) -> Row
 
 
 async def test_a_memory_needs_nothing_but_its_content(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """`type` is `observation` by default, in remember, in a batch and over MCP (issue 14)."""
+    """`type` is `observation` by default, in remember, in a batch and over MCP."""
     by_rest = await _store(api, "The heron nests.")
     by_batch = (await api.post("/remember/batch", json={"memories": [{"content": "It is grey."}]})).json()["results"][0]["memory"]
     by_tool = await make_memory_api(rig).server().call("remember", {"content": "It flies."}, make_caller())
@@ -30,7 +30,7 @@ async def test_a_memory_needs_nothing_but_its_content(api: httpx2.AsyncClient, r
 
 
 async def test_remember_returns_the_memory_without_its_text(api: httpx2.AsyncClient) -> None:
-    """All other fields are returned; stored responses must not contain the text (issue 14; D-41)."""
+    """All other fields are returned; stored responses must not contain the text."""
     stored = await _store(api, "The heron nests.", metadata={"user": "u1"})
     memory = (await api.get(f"/memories/{stored['id']}")).json()
 
@@ -38,7 +38,7 @@ async def test_remember_returns_the_memory_without_its_text(api: httpx2.AsyncCli
 
 
 async def test_metadata_is_stored_returned_and_changed(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """Metadata holds an integrator's own fields (issue 14)."""
+    """Metadata holds an integrator's own fields."""
     metadata = {"user_id": "u1", "n": 7, "deep": {"list": [1, None, "x"]}, "none": None, "yes": True}
     stored = await _store(api, "The heron nests.", metadata=metadata)
     path = f"/memories/{stored['id']}"
@@ -56,7 +56,7 @@ async def test_metadata_is_stored_returned_and_changed(api: httpx2.AsyncClient, 
 
 
 async def test_recall_search_and_lists_filter_by_metadata(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """Values are compared as text, because a query string has no types (issue 14)."""
+    """Values are compared as text, because a query string has no types."""
     match = await _store(api, "heron of one", metadata={"user": "u1", "n": 7, "ok": True})
     await _store(api, "heron of two", metadata={"user": "u2", "n": 8, "ok": False})
     await _store(api, "heron of nobody")
@@ -75,7 +75,7 @@ async def test_recall_search_and_lists_filter_by_metadata(api: httpx2.AsyncClien
 
 
 async def test_a_metadata_filter_finds_one_memory_among_hundreds(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """The indexes apply the filter, so nearer memories do not displace the match (issue 14)."""
+    """The indexes apply the filter, so nearer memories do not displace the match."""
     body = [{"content": "heron heron heron", "metadata": {"user": "many", "id": number}} for number in range(300)]
     await api.post("/remember/batch", json={"memories": body})
     match = await _store(api, "the roof has a heron", metadata={"user": "one"})
@@ -99,7 +99,7 @@ async def test_a_metadata_filter_finds_one_memory_among_hundreds(api: httpx2.Asy
     ],
 )
 async def test_metadata_is_bounded(api: httpx2.AsyncClient, metadata: object, message: str) -> None:
-    """Metadata is a JSON object of at most 16 KiB (issue 14; D-16)."""
+    """Metadata is a JSON object of at most 16 KiB."""
     response = await api.post("/remember", json={"content": "x", "metadata": metadata})
 
     assert (response.status_code, list(response.json()["errors"])) == (422, ["metadata"]), response.text
@@ -107,7 +107,7 @@ async def test_metadata_is_bounded(api: httpx2.AsyncClient, metadata: object, me
 
 
 async def test_a_metadata_filter_that_cannot_match_is_rejected(api: httpx2.AsyncClient) -> None:
-    """Objects and lists are stored, but cannot be filter values (issue 14)."""
+    """Objects and lists are stored, but cannot be filter values."""
     response = await api.post("/recall", json={"query": "x", "metadata": {"deep": {"a": 1}}})
 
     assert (response.status_code, list(response.json()["errors"])) == (422, ["metadata"])
@@ -127,14 +127,14 @@ async def test_a_metadata_filter_that_cannot_match_is_rejected(api: httpx2.Async
 async def test_field_names_of_other_products_get_a_suggestion(
     api: httpx2.AsyncClient, path: str, body: Row, field: str, suggestion: str
 ) -> None:
-    """The suggestion for `user_id` was 'supersedes_id' (issue 14)."""
+    """The suggestion for `user_id` was 'supersedes_id'."""
     response = await api.post(path, json=body)
 
     assert (response.status_code, response.json()["errors"]) == (422, {field: [f"unknown field; did you mean {suggestion!r}?"]})
 
 
 async def test_recall_leaves_out_memories_below_min_relevance(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """`min_relevance` is compared with the returned `relevance`, in every mode (D-42)."""
+    """`min_relevance` is compared with the returned `relevance`, in every mode."""
     for content in ("the heron nests on the roof", "the heron", "a ladder leans on the wall", "swallows fly south"):
         await _store(api, content)
     await rig.run_jobs()
@@ -153,7 +153,7 @@ async def test_recall_leaves_out_memories_below_min_relevance(api: httpx2.AsyncC
 
 
 async def test_scores_and_confidences_have_four_decimals(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """They had 16 digits, although only two are significant (issue 14)."""
+    """They had 16 digits, although only two are significant."""
     await _store(api, "the heron nests on the roof", confidence=0.7)
     await rig.run_jobs()
     rig.clock.advance(days=17)
@@ -165,7 +165,7 @@ async def test_scores_and_confidences_have_four_decimals(api: httpx2.AsyncClient
 
 @pytest.mark.parametrize("field", ["content", "type", "confidence", "source"])
 async def test_null_is_rejected_for_required_fields(api: httpx2.AsyncClient, field: str) -> None:
-    """PATCH with null returned 200 and changed nothing (issue 14)."""
+    """PATCH with null returned 200 and changed nothing."""
     stored = await _store(api, "x")
     response = await api.patch(f"/memories/{stored['id']}", json={field: None})
 
@@ -173,7 +173,7 @@ async def test_null_is_rejected_for_required_fields(api: httpx2.AsyncClient, fie
 
 
 async def test_null_clears_optional_fields(api: httpx2.AsyncClient) -> None:
-    """PATCH with null clears a field that may be empty (issue 14)."""
+    """PATCH with null clears a field that may be empty."""
     stored = await _store(api, "x", org="acme", project="web", tags=["a"], metadata={"a": 1}, expires_in=5)
     body = dict.fromkeys(("org", "project", "tags", "metadata", "expires_in"))
     memory = (await api.patch(f"/memories/{stored['id']}", json=body)).json()
@@ -182,7 +182,7 @@ async def test_null_clears_optional_fields(api: httpx2.AsyncClient) -> None:
 
 
 async def test_wait_ms_waits_for_the_indexing_of_a_batch(instance: Instance) -> None:
-    """`wait_ms` is a field of a batch too (issue 14)."""
+    """`wait_ms` is a field of a batch too."""
     body = {"memories": [{"content": f"heron {number}"} for number in range(3)], "wait_ms": 5000}
     await instance.admin.remember("the model is loaded by now")
     results = (await instance.admin.post("/v1/brain/remember/batch", body)).json()["results"]
@@ -191,7 +191,7 @@ async def test_wait_ms_waits_for_the_indexing_of_a_batch(instance: Instance) -> 
 
 
 async def test_agents_with_a_slash_in_their_id_have_a_context_and_a_boot(api: httpx2.AsyncClient) -> None:
-    """An agent id with a slash no longer returns 404 (issue 14; spec 4.3: GET /agent/{agent_id}/context)."""
+    """An agent id with a slash no longer returns 404 from GET /agent/{agent_id}/context."""
     await _store(api, "mine", agent_id="team/ann", memory_scope="agent")
 
     for path in ("/agent/team%2Fann/context", "/agent/team/ann/context"):
@@ -201,7 +201,7 @@ async def test_agents_with_a_slash_in_their_id_have_a_context_and_a_boot(api: ht
 
 
 async def test_all_agents_memories_are_listed_for_an_administrator(api: httpx2.AsyncClient) -> None:
-    """`agent_id=*` lists them and needs brain:admin (issue 14)."""
+    """`agent_id=*` lists them and needs brain:admin."""
     for agent in ("kim", "lee"):
         await _store(api, f"of {agent}", agent_id=agent, memory_scope="agent", tags=[agent])
 
@@ -213,7 +213,7 @@ async def test_all_agents_memories_are_listed_for_an_administrator(api: httpx2.A
 
 
 async def test_an_agents_key_lists_its_own_memories_without_naming_itself(api: httpx2.AsyncClient, rig: MemoryRig) -> None:
-    """A recall, search or list without agent_id includes the agent's own memories (issue 14; D-43)."""
+    """A recall, search or list without agent_id includes the agent's own memories."""
     await _store(api, "kim knows", agent_id="kim", memory_scope="agent")
     await rig.run_jobs()
     kim, lee = {"X-Test-Caller": "kim"}, {"X-Test-Caller": "lee"}
@@ -225,7 +225,7 @@ async def test_an_agents_key_lists_its_own_memories_without_naming_itself(api: h
 
 
 async def test_a_recall_that_can_match_nothing_is_rejected(api: httpx2.AsyncClient) -> None:
-    """Scope agent without an agent, or an empty list of scopes, is an error (issue 14)."""
+    """Scope agent without an agent, or an empty list of scopes, is an error."""
     without_agent = await api.post("/recall", json={"query": "x", "include_scopes": ["agent"]})
     without_scopes = await api.post("/recall", json={"query": "x", "include_scopes": []})
 
@@ -236,7 +236,7 @@ async def test_a_recall_that_can_match_nothing_is_rejected(api: httpx2.AsyncClie
 
 
 async def test_lists_accept_every_state_of_the_specification(api: httpx2.AsyncClient) -> None:
-    """`created` and `deleted` are accepted too; a deleted memory is only in its history (spec 3.4; D-50)."""
+    """`created` and `deleted` are accepted too; a deleted memory is only in its history."""
     superseded = await _store(api, "old")
     current = await _store(api, "new", supersedes_id=superseded["id"])
 

@@ -32,7 +32,7 @@ def _find(hits: Sequence[RecallHit], memory: Memory) -> RecallHit:
 
 
 async def test_an_answer_beside_its_question_is_lifted(rig: MemoryRig) -> None:
-    """A memory gains from the relevance of its neighbours in the session; `explain` shows it (issue 17; D-44)."""
+    """A memory gains from the relevance of its neighbours in the session; `explain` shows it."""
     _, answer = await _store(rig, "Kim asks where the herons nest", ANSWER)
     (alone,) = await _store(rig, ANSWER, session_id=None)
     await rig.run_jobs()
@@ -45,7 +45,7 @@ async def test_an_answer_beside_its_question_is_lifted(rig: MemoryRig) -> None:
 
 @pytest.mark.parametrize("mode", ["semantic", "keyword"])
 async def test_pure_modes_ignore_neighbours(rig: MemoryRig, mode: str) -> None:
-    """Neighbours count in hybrid recall alone (D-44)."""
+    """Neighbours count in hybrid recall alone."""
     _, answer = await _store(rig, "Kim asks where the herons nest", f"{ANSWER} with the herons")
     await rig.run_jobs()
 
@@ -53,7 +53,7 @@ async def test_pure_modes_ignore_neighbours(rig: MemoryRig, mode: str) -> None:
 
 
 async def test_neighbours_of_other_sessions_do_not_count(rig: MemoryRig) -> None:
-    """Two sessions that run at the same time are apart (D-44)."""
+    """Two sessions that run at the same time are apart."""
     await _store(rig, "Kim asks where the herons nest", session_id="s1")
     (answer,) = await _store(rig, ANSWER, session_id="s2")
     await rig.run_jobs()
@@ -62,7 +62,7 @@ async def test_neighbours_of_other_sessions_do_not_count(rig: MemoryRig) -> None
 
 
 async def test_a_hidden_neighbour_does_not_change_a_score(rig: MemoryRig) -> None:
-    """Private memories of others, other orgs, workspaces, expired and archived ones are not seen, not even by their score (issue 17)."""
+    """Private memories of others, other orgs, workspaces, expired and archived ones are not seen, not even by their score."""
     about = "Kim asks where the herons nest"
     kim = make_agent("kim")
     (baseline,) = await _store(rig, ANSWER, session_id="s0")
@@ -91,7 +91,7 @@ async def test_a_hidden_neighbour_does_not_change_a_score(rig: MemoryRig) -> Non
 
 
 async def test_context_shows_neighbours_that_the_filters_leave_out(rig: MemoryRig) -> None:
-    """A filter by field selects what is ranked; the context of a hit is what was stored around it (D-42)."""
+    """A filter by field selects what is ranked; the context of a hit is what was stored around it."""
     await _store(rig, "Kim asks where the herons nest", type="observation")
     (answer,) = await _store(rig, ANSWER, type="decision")
     await rig.run_jobs()
@@ -104,7 +104,7 @@ async def test_context_shows_neighbours_that_the_filters_leave_out(rig: MemoryRi
 
 
 async def test_context_returns_the_neighbours_of_a_hit_in_order(rig: MemoryRig) -> None:
-    """`context` returns as many memories before and after as it says, also of memories of the same time (issue 17; D-42)."""
+    """`context` returns as many memories before and after as it says, also of memories of the same time."""
     one, two, hit_memory, four, five = await _store(rig, "one", "two", "herons nest", "four", "five")
     await rig.run_jobs()
 
@@ -117,7 +117,7 @@ async def test_context_returns_the_neighbours_of_a_hit_in_order(rig: MemoryRig) 
 
 
 async def test_context_counts_towards_the_token_budget(rig: MemoryRig) -> None:
-    """A memory that fits only without its context is returned without it (D-42)."""
+    """A memory that fits only without its context is returned without it."""
     _, hit_memory = await _store(rig, "a long text about ladders " * 20, "herons nest")
     await rig.run_jobs()
 
@@ -132,7 +132,7 @@ async def test_context_counts_towards_the_token_budget(rig: MemoryRig) -> None:
 
 @pytest.mark.parametrize("step_minutes", [0, 1])
 async def test_neighbours_are_found_in_a_session_of_any_order_of_times(rig: MemoryRig, step_minutes: int) -> None:
-    """Memories of the same time are ordered by their ids (D-44)."""
+    """Memories of the same time are ordered by their ids."""
     memories = list[Memory]()
     for number in range(9):
         memories += await _store(rig, f"turn {number}")
@@ -147,7 +147,7 @@ async def test_neighbours_are_found_in_a_session_of_any_order_of_times(rig: Memo
 
 
 async def test_a_neighbour_that_no_index_returned_joins_the_candidates(rig: MemoryRig) -> None:
-    """The answer beside the question is found although a hundred memories are closer to the words of the question (issue 17; D-44)."""
+    """The answer beside the question is found although a hundred memories are closer to the words of the question."""
     for number in range(130):
         await rig.remember(f"herons {number} feathers ladder")
     _, answer = await _store(rig, "Kim asks where the herons nest", "behind it")
@@ -162,7 +162,7 @@ async def test_a_neighbour_that_no_index_returned_joins_the_candidates(rig: Memo
 async def test_neighbours_with_equal_fields_and_other_scopes_are_judged_apart(
     rig: MemoryRig, order: tuple[MemoryScope, MemoryScope]
 ) -> None:
-    """A shared memory without a project is read from every project, and a project's memory without one is not (spec 2.8; issue 17)."""
+    """A shared memory without a project is read from every project, and a project's memory without one is not."""
     for scope in order:
         await rig.remember(f"Kim asks in scope {scope.value}.", org="acme", project=None, memory_scope=scope, session_id="s1")
     answer = await rig.remember(ANSWER, org="acme", project="nests", session_id="s1")

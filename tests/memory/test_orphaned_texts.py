@@ -1,4 +1,4 @@
-"""Texts that a killed process left in the full-text index without a memory (issue 36; D-41, D-51)."""
+"""Texts that a killed process left in the full-text index without a memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts that a server leaves in the full-text index when it is killed while it stores memories (issue 36; D-41, D-51)."""
+"""Texts that a server leaves in the full-text index when it is killed while it stores memories."""
 
 from __future__ import annotations
 

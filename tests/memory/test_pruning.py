@@ -1,4 +1,4 @@
-"""brain:prune (spec 4.4, D-47, D-52)."""
+"""brain:prune."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def _are_archived(rig: MemoryRig, *memories: Memory) -> list[bool]:
 
 
 async def test_memories_that_match_any_criterion_are_archived_and_can_be_restored(rig: MemoryRig) -> None:
-    """Criteria are combined with OR; archived memories are stored but not recalled (D-52; spec 3.4)."""
+    """Criteria are combined with OR; archived memories are stored but not recalled."""
     low = await rig.remember("low heron", confidence=0.1)
     old = await rig.remember("old heron", type="observation")
     timeless = await rig.remember("timeless heron", type="convention")
@@ -54,14 +54,14 @@ async def test_memories_that_match_any_criterion_are_archived_and_can_be_restore
 
 
 async def test_a_memory_exactly_at_the_threshold_stays(rig: MemoryRig) -> None:
-    """The minimum itself is high enough (spec 4.4)."""
+    """The minimum itself is high enough."""
     await rig.remember("heron", confidence=0.3)
 
     assert (await _prune(rig, replace(NO_CRITERIA, min_confidence=0.3)))[0]["archived"] == 0
 
 
 async def test_prune_ignores_expired_and_archived_memories(rig: MemoryRig) -> None:
-    """They are neither counted nor archived, and no duplicates of live memories (D-43)."""
+    """They are neither counted nor archived, and no duplicates of live memories."""
     await rig.remember("heron", confidence=0.1, expires_in_h=1)
     archived = await rig.remember("heron", confidence=0.2)
     await rig.services.records.archive(make_caller(), archived.id)
@@ -73,7 +73,7 @@ async def test_prune_ignores_expired_and_archived_memories(rig: MemoryRig) -> No
 
 
 async def test_the_duplicate_with_the_highest_confidence_stays(rig: MemoryRig) -> None:
-    """Duplicates have the same content in the same space; of equal confidences the oldest stays (spec 4.4; D-40)."""
+    """Duplicates have the same content in the same space; of equal confidences the oldest stays."""
     first = await rig.remember("heron", confidence=0.5)
     best = await rig.remember("heron", confidence=0.9)
     tied = await rig.remember("heron", confidence=0.9)
@@ -92,7 +92,7 @@ async def test_the_duplicate_with_the_highest_confidence_stays(rig: MemoryRig) -
 
 
 async def test_a_duplicate_stays_if_another_criterion_archives_the_better_one(rig: MemoryRig) -> None:
-    """The best duplicate that no other criterion matches stays (D-52)."""
+    """The best duplicate that no other criterion matches stays."""
     better = await rig.remember("heron", confidence=0.9, type="observation")
     rig.clock.advance(days=120)
     recent = await rig.remember("heron", confidence=0.8, type="observation")
@@ -106,7 +106,7 @@ async def test_a_duplicate_stays_if_another_criterion_archives_the_better_one(ri
 
 
 async def test_equal_texts_about_different_users_are_no_duplicates(rig: MemoryRig) -> None:
-    """Metadata and tags such as `user:kim` say whom a memory is about; the id from another program does not (issue 34)."""
+    """Metadata and tags such as `user:kim` say whom a memory is about; the id from another program does not."""
     of_kim = await rig.remember("dark mode", confidence=0.9, metadata={"user_id": "kim", "mem0_id": "a1"})
     copy = await rig.remember("dark mode", confidence=0.8, metadata={"user_id": "kim", "mem0_id": "b2"})
     of_ana = await rig.remember("dark mode", confidence=0.7, metadata={"user_id": "ana"})
@@ -121,7 +121,7 @@ async def test_equal_texts_about_different_users_are_no_duplicates(rig: MemoryRi
 
 
 async def test_a_duplicate_stays_if_the_better_one_is_archived_during_the_run(rig: MemoryRig) -> None:
-    """One memory of each text stays, also when a batch has several texts (issue)."""
+    """One memory of each text stays, also when a batch has several texts."""
     pairs = [(await rig.remember(text, confidence=0.9), await rig.remember(text, confidence=0.8)) for text in ("heron", "crane", "stork")]
 
     async def archive_the_better_one() -> None:
@@ -136,7 +136,7 @@ async def test_a_duplicate_stays_if_the_better_one_is_archived_during_the_run(ri
 
 
 async def test_never_recalled_memories_are_listed_and_pruned_only_on_request(rig: MemoryRig) -> None:
-    """A memory without a recall for 180 days and an effective confidence under 0.3 is a candidate (D-47)."""
+    """A memory without a recall for 180 days and an effective confidence under 0.3 is a candidate."""
     never_recalled = await rig.remember("crane")
     recalled = await rig.remember("heron")
     trusted = await rig.remember("stork", type="convention")
@@ -155,7 +155,7 @@ async def test_never_recalled_memories_are_listed_and_pruned_only_on_request(rig
 
 
 async def test_delete_removes_memories_from_every_store(rig: MemoryRig) -> None:
-    """--delete deletes instead of archiving (D-52)."""
+    """--delete deletes instead of archiving."""
     memory = await rig.remember("heron", confidence=0.1)
     await rig.run_jobs()
     counts, items = await _prune(rig, replace(NO_CRITERIA, min_confidence=0.2, delete=True))
@@ -169,7 +169,7 @@ async def test_delete_removes_memories_from_every_store(rig: MemoryRig) -> None:
 
 
 async def test_a_dry_run_lists_what_a_run_then_does(rig: MemoryRig) -> None:
-    """A dry run lists ids and reasons and changes nothing, also over several batches (issue)."""
+    """A dry run lists ids and reasons and changes nothing, also over several batches."""
     stored = [await rig.remember(f"heron {number % 100}", confidence=(number % 10) / 10) for number in range(200)]
     request = replace(NO_CRITERIA, min_confidence=0.35, deduplicate=True)
 

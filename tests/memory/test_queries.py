@@ -102,7 +102,7 @@ async def _list_page(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
 @given(stored=st.lists(memories, max_size=12), access_filter=access_filters)
 async def test_lists_contain_exactly_the_visible_memories(database: Database, stored: list[Memory], access_filter: AccessFilter) -> None:
-    """The SQL filter equals the visibility rule in Python (D-43)."""
+    """The SQL filter equals the visibility rule in Python."""
     listed = await _list_page(database, stored, access_filter, None)
 
     assert {memory.id for memory in listed} == {memory.id for memory in stored if is_visible(access_filter, memory)}
@@ -129,7 +129,7 @@ _STATES = st.sampled_from([state for state in MemoryState if state is not Memory
 async def test_a_list_with_a_state_has_the_memories_in_that_state(
     database: Database, stored: list[Memory], state: MemoryState | None
 ) -> None:
-    """The SQL filter equals the states in Python; another model makes a memory stale (spec 3.4; D-50, D-54)."""
+    """The SQL filter equals the states in Python; another model makes a memory stale."""
     listed = await _list_page(database, stored, AccessFilter(workspace_id=1, at=AT), state)
 
     states = {memory.id: get_state(memory, model=MODEL) for memory in stored}
@@ -146,7 +146,7 @@ async def _store(database: Database, *stored: Memory) -> None:
 
 
 async def test_long_and_short_lists_have_the_same_order(database: Database, clock: FakeClock) -> None:
-    """A client that reads all pages gets each memory once and the same total (spec 5.1)."""
+    """A client that reads all pages gets each memory once and the same total."""
     stored = [make_memory(clock, project="few" if number % 40 == 0 else "many") for number in range(2_050)]
     await _store(database, *stored)
     newest_first = sorted(stored, key=lambda memory: (memory.created_at, memory.id), reverse=True)
@@ -163,7 +163,7 @@ async def test_long_and_short_lists_have_the_same_order(database: Database, cloc
 
 
 async def test_tags_are_counted_most_frequent_first(database: Database, clock: FakeClock) -> None:
-    """Only visible memories count (spec 4.3; D-43)."""
+    """Only visible memories count."""
     await _store(
         database,
         make_memory(clock, tags=("deploy", "api")),
@@ -185,7 +185,7 @@ async def test_tags_are_counted_most_frequent_first(database: Database, clock: F
 
 
 async def test_scopes_are_sorted_by_number_of_memories(database: Database, clock: FakeClock) -> None:
-    """The scopes route lists orgs and projects by number of memories, largest first (spec 4.3; D-43)."""
+    """The scopes route lists orgs and projects by number of memories, largest first."""
     await _store(
         database,
         *(make_memory(clock, project=project) for project in ("web", "web", "api")),
@@ -206,7 +206,7 @@ async def test_scopes_are_sorted_by_number_of_memories(database: Database, clock
 
 
 async def test_no_store_function_reads_or_changes_another_workspace(database: Database, clock: FakeClock) -> None:
-    """The workspace is a strict boundary between tenants (spec 2.8)."""
+    """The workspace is a strict boundary between tenants."""
     superseded, current = make_memory(clock, supersedes_id="x"), make_memory(clock, content="mine", tags=("a",))
     await _store(database, superseded, current)
     await database.write(lambda tx: records.delete_memory(tx, superseded, at=clock(), superseded_by=current.id))
@@ -233,7 +233,7 @@ async def test_no_store_function_reads_or_changes_another_workspace(database: Da
 
 
 async def test_a_memory_is_read_back_as_stored(database: Database, clock: FakeClock) -> None:
-    """Every field is kept, times to the microsecond (spec 2.5)."""
+    """Every field is kept, times to the microsecond."""
     memory = make_memory(
         clock,
         tags=("b", "a"),

@@ -62,7 +62,7 @@ ranked_lists = st.lists(
 
 @given(ages, ages, half_lives)
 def test_an_older_memory_is_never_trusted_more(a: timedelta, b: timedelta, half_life_days: int | None) -> None:
-    """The decay factor never rises with age (D-45)."""
+    """The decay factor never rises with age."""
     younger, older = sorted([a, b])
 
     assert decay_factor(older, half_life_days) <= decay_factor(younger, half_life_days)
@@ -70,7 +70,7 @@ def test_an_older_memory_is_never_trusted_more(a: timedelta, b: timedelta, half_
 
 @given(half_lives)
 def test_trust_halves_with_each_half_life(half_life_days: int | None) -> None:
-    """Trust is a half after one half-life and a quarter after two; types without a half-life do not decay (D-45; spec 8)."""
+    """Trust is a half after one half-life and a quarter after two; types without a half-life do not decay."""
     days = half_life_days or 30
     expected = (1.0, 1.0) if half_life_days is None else (0.5, 0.25)
 
@@ -80,12 +80,12 @@ def test_trust_halves_with_each_half_life(half_life_days: int | None) -> None:
 
 
 def test_a_memory_from_the_future_is_fresh() -> None:
-    """The age is at least 0 (D-45)."""
+    """The age is at least 0."""
     assert decay_factor(timedelta(days=-3), 30) == 1.0
 
 
 def test_half_lives_are_those_of_the_spec_and_sixty_days_for_other_types() -> None:
-    """Half-lives follow the table; other types have sixty days (spec 8; D-40)."""
+    """Half-lives follow the table; other types have sixty days."""
     assert HALF_LIVES_DAYS == {
         "observation": 30,
         "context": 60,
@@ -98,7 +98,7 @@ def test_half_lives_are_those_of_the_spec_and_sixty_days_for_other_types() -> No
 
 
 def test_age_begins_with_the_last_change_of_the_content() -> None:
-    """Age is counted from content_at, not from created_at or updated_at (D-45)."""
+    """Age is counted from content_at, not from created_at or updated_at."""
     memory = make_memory(FakeClock(AT - timedelta(days=60)), type="observation", content_at=AT - timedelta(days=30), updated_at=AT)
 
     assert memory_decay_factor(memory, at=AT, half_lives_days=HALF_LIVES_DAYS) == pytest.approx(0.5)
@@ -106,7 +106,7 @@ def test_age_begins_with_the_last_change_of_the_content() -> None:
 
 @given(ranked_lists, st.randoms())
 def test_the_ranking_does_not_depend_on_the_input_order(ranked: list[RankedMemory], random_source: Random) -> None:
-    """The order is total; the id is the last criterion (D-44)."""
+    """The order is total; the id is the last criterion."""
     shuffled = random_source.sample(ranked, len(ranked))
 
     assert sorted(shuffled, key=ranking_key) == sorted(ranked, key=ranking_key)
@@ -114,7 +114,7 @@ def test_the_ranking_does_not_depend_on_the_input_order(ranked: list[RankedMemor
 
 @given(ranked_lists)
 def test_memories_are_ranked_by_score_scope_confidence_and_recency(ranked: list[RankedMemory]) -> None:
-    """Each criterion decides only if all before it are equal (spec 4.3; D-44)."""
+    """Each criterion decides only if all before it are equal."""
     priority = {MemoryScope.AGENT: 0, MemoryScope.PROJECT: 1, MemoryScope.SHARED: 2, MemoryScope.SESSION: 3}
 
     keys = [
@@ -131,7 +131,7 @@ def test_memories_are_ranked_by_score_scope_confidence_and_recency(ranked: list[
 
 
 def test_an_agents_memory_outranks_the_projects_at_equal_relevance() -> None:
-    """Scores are compared with two decimals (spec 4.3; D-44)."""
+    """Scores are compared with two decimals."""
     project = make_ranked("a", score=0.504, confidence=1.0)
     agent = make_ranked("b", score=0.496, memory_scope=MemoryScope.AGENT, confidence=0.1)
 
@@ -139,7 +139,7 @@ def test_an_agents_memory_outranks_the_projects_at_equal_relevance() -> None:
 
 
 def test_a_more_relevant_memory_comes_first_whatever_its_scope() -> None:
-    """Recall ranks by relevance before scope (spec 4.3)."""
+    """Recall ranks by relevance before scope."""
     project = make_ranked("a", score=0.52)
     agent = make_ranked("b", score=0.5, memory_scope=MemoryScope.AGENT)
 
@@ -148,6 +148,6 @@ def test_a_more_relevant_memory_comes_first_whatever_its_scope() -> None:
 
 @given(st.floats(-1, 1), shares, shares)
 def test_keywords_raise_the_score_by_their_share(score: float, share: float, boost: float) -> None:
-    """The score is raised by boost times share; in hybrid mode it stays from 0 to 1 (D-44)."""
+    """The score is raised by boost times share; in hybrid mode it stays from 0 to 1."""
     assert boost_score(score, share=share, boost=boost, is_bounded=False) == score + boost * share
     assert 0 <= boost_score(abs(score), share=share, boost=boost, is_bounded=True) <= 1

@@ -31,7 +31,7 @@ MODES: list[RecallMode] = ["semantic", "keyword", "hybrid"]
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_most_relevant_memory_comes_first(rig: MemoryRig, mode: RecallMode) -> None:
-    """Recall returns the most relevant memory first in every mode (spec 4.3; D-44)."""
+    """Recall returns the most relevant memory first in every mode."""
     for content in ("deploy on tuesday", "deploy the roof", "herons nest"):
         await rig.remember(content)
     await rig.run_jobs()
@@ -40,7 +40,7 @@ async def test_the_most_relevant_memory_comes_first(rig: MemoryRig, mode: Recall
 
 
 async def test_semantic_scores_are_similarities_unrounded(rig: MemoryRig) -> None:
-    """In semantic mode the score is the cosine similarity (spec 4.3; D-44)."""
+    """In semantic mode the score is the cosine similarity."""
     await rig.remember("deploy tuesday")
     await rig.run_jobs()
 
@@ -49,7 +49,7 @@ async def test_semantic_scores_are_similarities_unrounded(rig: MemoryRig) -> Non
 
 
 async def test_a_memory_found_by_words_alone_can_win_a_hybrid_recall(rig: MemoryRig) -> None:
-    """Hybrid recall ranks the union of both candidate lists (D-44)."""
+    """Hybrid recall ranks the union of both candidate lists."""
     for number in range(120):
         await rig.remember(f"alpha beta gamma delta epsilon zeta eta theta iota kappa {number}")
     rare = await rig.remember("zx81 " + " ".join(f"noise{n}" for n in range(40)))
@@ -62,7 +62,7 @@ async def test_a_memory_found_by_words_alone_can_win_a_hybrid_recall(rig: Memory
 
 
 async def test_a_memory_found_by_keyword_alone_is_included(rig: MemoryRig) -> None:
-    """Keywords add memories that semantic search did not find, with their own similarity (D-44)."""
+    """Keywords add memories that semantic search did not find, with their own similarity."""
     for number in range(60):
         await rig.remember(f"alpha beta {number}")
     rare = await rig.remember("unrelated text about zx81")
@@ -76,7 +76,7 @@ async def test_a_memory_found_by_keyword_alone_is_included(rig: MemoryRig) -> No
 
 
 async def test_relevance_rises_with_the_share_of_keywords_found(rig: MemoryRig) -> None:
-    """The score is similarity plus boost times the share of matched stems (D-44)."""
+    """The score is similarity plus boost times the share of matched stems."""
     await rig.remember("deploying on tuesday", tags=("Release Day",))
     await rig.run_jobs()
 
@@ -86,7 +86,7 @@ async def test_relevance_rises_with_the_share_of_keywords_found(rig: MemoryRig) 
 
 
 async def test_an_agents_own_memory_outranks_the_projects_at_equal_relevance(rig: MemoryRig) -> None:
-    """The order of scopes is agent, project, shared, session (spec 4.3)."""
+    """The order of scopes is agent, project, shared, session."""
     kim = make_agent("kim")
     scopes = [(MemoryScope.SESSION, 1.0), (MemoryScope.SHARED, 0.9), (MemoryScope.PROJECT, 0.8), (MemoryScope.AGENT, 0.1)]
     for scope, confidence in scopes:
@@ -98,7 +98,7 @@ async def test_an_agents_own_memory_outranks_the_projects_at_equal_relevance(rig
 
 
 async def test_equal_relevances_are_ranked_by_confidence_then_recency(rig: MemoryRig) -> None:
-    """The effective confidence decides, then the newest comes first (D-44)."""
+    """The effective confidence decides, then the newest comes first."""
     old = await rig.remember("deploy on tuesday", type="observation", confidence=0.9)
     rig.clock.advance(days=30)
     newer_observation = await rig.remember("deploy on tuesday", type="convention", confidence=0.5)
@@ -112,7 +112,7 @@ async def test_equal_relevances_are_ranked_by_confidence_then_recency(rig: Memor
 
 
 async def test_all_memories_of_equal_relevance_are_ranked(rig: MemoryRig) -> None:
-    """A memory of a higher scope is found among many of the same similarity (D-44)."""
+    """A memory of a higher scope is found among many of the same similarity."""
     for number in range(80):
         await rig.remember("deploy on tuesday", source=f"s{number}")
     own = await rig.remember("deploy on tuesday", make_agent("kim"), memory_scope=MemoryScope.AGENT)
@@ -123,7 +123,7 @@ async def test_all_memories_of_equal_relevance_are_ranked(rig: MemoryRig) -> Non
 
 
 async def test_an_agent_recalls_its_own_memories_without_an_agent_id(rig: MemoryRig) -> None:
-    """agent_id selects the agent whose own memories are included; the default is the key's agent (issue 14; D-43)."""
+    """agent_id selects the agent whose own memories are included; the default is the key's agent."""
     kim = make_agent("kim")
     await rig.remember("kim knows", kim, memory_scope=MemoryScope.AGENT)
     await rig.remember("all know", kim)
@@ -143,7 +143,7 @@ async def test_an_agent_recalls_its_own_memories_without_an_agent_id(rig: Memory
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_every_result_matches_all_filters(rig: MemoryRig, mode: RecallMode) -> None:
-    """Each filter and the key's allow-lists apply to every result (spec 2.8; D-23, D-42, D-43)."""
+    """Each filter and the key's allow-lists apply to every result."""
     await rig.remember("heron one", type="decision", tags=("a", "b"), confidence=0.9, source="chat")
     rig.clock.advance(hours=1)
     await rig.remember("heron two", org="zoo", project="ark", tags=("a",), confidence=0.2)
@@ -168,7 +168,7 @@ async def test_every_result_matches_all_filters(rig: MemoryRig, mode: RecallMode
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_outdated_index_entries_are_not_returned(rig: MemoryRig, mode: RecallMode) -> None:
-    """Hits without a live record are dropped, and more are fetched until top_k is reached (D-46)."""
+    """Hits without a live record are dropped, and more are fetched until top_k is reached."""
     stored = [await rig.remember(f"heron {n}", expires_in_h=1 if n % 4 == 0 else None) for n in range(160)]
     await rig.run_jobs()
     for number, memory in enumerate(stored):
@@ -184,7 +184,7 @@ async def test_outdated_index_entries_are_not_returned(rig: MemoryRig, mode: Rec
 
 
 async def test_filters_apply_to_the_record_not_to_the_index_entry(rig: MemoryRig) -> None:
-    """A memory that changed its org is not returned for the old one (D-46)."""
+    """A memory that changed its org is not returned for the old one."""
     memory = await rig.remember("heron")
     await rig.run_jobs()
     changed = replace(memory, org="zoo")
@@ -194,7 +194,7 @@ async def test_filters_apply_to_the_record_not_to_the_index_entry(rig: MemoryRig
 
 
 async def test_explain_returns_how_each_hit_was_ranked(rig: MemoryRig) -> None:
-    """The explanation has ranks, similarity, matched keywords, decay, scope and final place (D-42)."""
+    """The explanation has ranks, similarity, matched keywords, decay, scope and final place."""
     await rig.remember("deploy on tuesday", type="observation")
     rig.clock.advance(days=30)
     await rig.remember("deploy the roof", type="convention")
@@ -218,7 +218,7 @@ async def test_explain_returns_how_each_hit_was_ranked(rig: MemoryRig) -> None:
 
 
 async def test_a_token_budget_is_filled_in_order_skipping_what_does_not_fit(rig: MemoryRig) -> None:
-    """`max_tokens` is filled in rank order; memories that do not fit are skipped (D-42)."""
+    """`max_tokens` is filled in rank order; memories that do not fit are skipped."""
     await rig.remember("heron " * 100)
     await rig.remember("heron nest")
     await rig.remember("heron roof tile")
@@ -230,7 +230,7 @@ async def test_a_token_budget_is_filled_in_order_skipping_what_does_not_fit(rig:
 
 
 async def test_a_recall_sends_an_event_and_is_stored_for_feedback(rig: MemoryRig) -> None:
-    """The recall is found before and after it is written, only in its workspace (spec 6.1; D-47)."""
+    """The recall is found before and after it is written, only in its workspace."""
     memory = await rig.remember()
     await rig.run_jobs()
     result = await rig.services.recall.find(make_caller(), RecallRequest(query="heron"))
@@ -250,12 +250,12 @@ async def test_a_recall_sends_an_event_and_is_stored_for_feedback(rig: MemoryRig
 
 
 async def test_recall_in_an_empty_workspace_returns_no_hits(rig: MemoryRig) -> None:
-    """Recall in an empty workspace returns an empty list and no error (spec 4.3)."""
+    """Recall in an empty workspace returns an empty list and no error."""
     assert [await _recall(rig, "heron", mode=mode) for mode in MODES] == [(), (), ()]
 
 
 async def test_recall_without_its_embedder_uses_full_text(rig: MemoryRig) -> None:
-    """The notice gives the reason; keyword mode needs no embedder at all (issue 14; D-44)."""
+    """The notice gives the reason; keyword mode needs no embedder at all."""
     await rig.remember("heron")
     await rig.run_jobs()
     rig.embedder.is_down = True
@@ -268,7 +268,7 @@ async def test_recall_without_its_embedder_uses_full_text(rig: MemoryRig) -> Non
 
 
 async def test_concurrent_recalls_return_the_same_hits(rig: MemoryRig) -> None:
-    """Concurrent readers do not affect each other (spec 4.3)."""
+    """Concurrent readers do not affect each other."""
     await rig.remember("heron")
     await rig.run_jobs()
 
@@ -277,7 +277,7 @@ async def test_concurrent_recalls_return_the_same_hits(rig: MemoryRig) -> None:
 
 
 async def test_confidence_decays_from_when_the_content_was_last_changed(rig: MemoryRig) -> None:
-    """Confidence decays from the last change of the content (D-45)."""
+    """Confidence decays from the last change of the content."""
     memory = make_memory(rig.clock, content="heron", type="observation", content_at=rig.clock() - timedelta(days=30))
     await rig.db.write(lambda tx: records.add(tx, memory))
     await rig.services.indexer.index([memory])
@@ -288,7 +288,7 @@ async def test_confidence_decays_from_when_the_content_was_last_changed(rig: Mem
 
 @pytest.mark.parametrize("full_similarity", [0.7, None])
 async def test_hybrid_recall_uses_meaning_whatever_the_scale_of_the_model(rig: MemoryRig, full_similarity: float | None) -> None:
-    """A model whose cosines are all above 0.7 still ranks by meaning: its scale is taken from the workspace (issue 17; D-44)."""
+    """A model whose cosines are all above 0.7 still ranks by meaning: its scale is taken from the workspace."""
     rig.embedder.full_similarity = full_similarity
     rig.embedder.offset = 0.0 if full_similarity else 3.0
     for number in range(30):
@@ -307,7 +307,7 @@ async def test_hybrid_recall_uses_meaning_whatever_the_scale_of_the_model(rig: M
 
 
 async def test_a_lone_memory_of_an_unknown_model_is_found(rig: MemoryRig) -> None:
-    """In a workspace of one memory there is nothing to compare with but the built-in background texts (D-44)."""
+    """In a workspace of one memory there is nothing to compare with but the built-in background texts."""
     rig.embedder.full_similarity = None
     await rig.remember("herons nest on the roof")
     await rig.run_jobs()
@@ -318,7 +318,7 @@ async def test_a_lone_memory_of_an_unknown_model_is_found(rig: MemoryRig) -> Non
 
 
 async def test_an_answer_says_whether_it_is_confident(rig: MemoryRig) -> None:
-    """`is_confident` tells a question that the workspace answers from one that it does not (issue 17; D-44)."""
+    """`is_confident` tells a question that the workspace answers from one that it does not."""
     for number in range(25):
         await rig.remember(f"herons {number} nest")
     await rig.remember("the spare key hangs behind the boathouse door")
@@ -334,7 +334,7 @@ async def test_an_answer_says_whether_it_is_confident(rig: MemoryRig) -> None:
 
 
 async def test_a_minimum_relevance_selects_before_the_number_of_results(rig: MemoryRig) -> None:
-    """A memory that only its keywords raise to the top takes no place from one that is relevant (issue 17; D-42)."""
+    """A memory that only its keywords raise to the top takes no place from one that is relevant."""
     await rig.remember("ladder")
     answer = await rig.remember("the herons nest on the roof of the boathouse")
     await rig.run_jobs()

@@ -1,4 +1,4 @@
-"""Explanations of recall (D-42; issue 21): the parts of each score, and what was dropped by which rule."""
+"""Explanations of recall: the parts of each score, and what was dropped by which rule."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_the_parts_of_a_score_add_up(harbor: Instance, mode: str) -> None:
 
 
 async def test_a_common_word_of_a_dissimilar_memory_counts_less_than_meaning(instance: Instance) -> None:
-    """A paraphrase finds its answer before a memory about something else that has one of its words (issue 17; D-44)."""
+    """A paraphrase finds its answer before a memory about something else that has one of its words."""
     answer, other = "Requests above sixty a minute are answered with status 429.", "The server rejects many cars at the car park."
     texts = (other, "The crane in the harbour is operated by two people.", "The bakery opens at six.", "The museum opens at night.", answer)
     for text in texts:
@@ -84,7 +84,7 @@ async def test_each_rule_that_drops_is_named(harbor: Instance) -> None:
 
 
 async def test_what_a_key_may_not_read_is_not_named(harbor: Instance) -> None:
-    """D-43: memories of other agents, sessions, workspaces and projects outside the key's list are not among the dropped ones."""
+    """Memories of other agents, sessions, workspaces and projects outside the key's list are not among the dropped ones."""
     question = "crane tons lift"
     secrets = (
         {"memory_scope": "agent", "agent_id": "other"},

@@ -44,7 +44,7 @@ async def _recall_best(rig: MemoryRig, question: str) -> str | None:
     ],
 )
 async def test_a_memory_is_found_by_another_form_of_its_words(rig: MemoryRig, question: str, answer: str) -> None:
-    """Words are stemmed in the language of the memory and of the question (D-44)."""
+    """Words are stemmed in the language of the memory and of the question."""
     assert str(await _recall_best(rig, question)).startswith(answer)
 
 
@@ -57,5 +57,5 @@ async def test_a_memory_is_found_by_another_form_of_its_words(rig: MemoryRig, qu
     ],
 )
 async def test_words_that_look_like_english_stop_words_are_searched(rig: MemoryRig, question: str, answer: str) -> None:
-    """The stop words of English carry a meaning in other languages (D-44)."""
+    """The stop words of English carry a meaning in other languages."""
     assert str(await _recall_best(rig, question)).startswith(answer)

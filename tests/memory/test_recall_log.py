@@ -1,4 +1,4 @@
-"""The log of recalls: what was asked and returned, and why a memory was not returned (issue 34)."""
+"""The log of recalls: what was asked and returned, and why a memory was not returned."""
 
 from __future__ import annotations
 

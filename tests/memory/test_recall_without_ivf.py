@@ -22,7 +22,7 @@ async def recall(rig: MemoryRig, mode: RecallMode) -> RecallResult:
 async def test_recall_uses_full_text_until_the_ivf_file_of_a_large_workspace_is_built(
     rig: MemoryRig, data_dir: Path, clock: FakeClock
 ) -> None:
-    """After a restore, recall uses full text with a notice until the IVF file is built (issue 5; D-54)."""
+    """After a restore, recall uses full text with a notice until the IVF file is built."""
     for content in ("heron roof", "heron boat", "swallow bridge"):
         await rig.remember(content)
     await rig.run_jobs()
@@ -46,7 +46,7 @@ async def test_recall_uses_full_text_until_the_ivf_file_of_a_large_workspace_is_
 
 
 async def test_other_tasks_run_while_a_recall_reads_many_records(rig: MemoryRig) -> None:
-    """A recall reads all equally relevant memories in batches, and other tasks run between two batches (issue 5)."""
+    """A recall reads all equally relevant memories in batches, and other tasks run between two batches."""
     memories = [await rig.remember(f"heron number{number}") for number in range(120)]
     await rig.run_jobs()
     turns, turns_at_lookup = 0, list[int]()

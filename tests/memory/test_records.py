@@ -27,7 +27,7 @@ async def _recall(rig: MemoryRig, query: str, caller: Caller | None = None, **fi
 
 
 async def test_changing_the_content_updates_content_at_and_reindexes(rig: MemoryRig) -> None:
-    """The memory is stale until the job of the change ran (D-45)."""
+    """The memory is stale until the job of the change ran."""
     memory = await rig.remember("We deploy on Fridays.")
     await rig.run_jobs()
     rig.clock.advance(days=1)
@@ -46,7 +46,7 @@ async def test_changing_the_content_updates_content_at_and_reindexes(rig: Memory
 
 
 async def test_changing_other_fields_leaves_content_at(rig: MemoryRig) -> None:
-    """content_at changes only together with the content (D-45)."""
+    """content_at changes only together with the content."""
     memory = await rig.remember(tags=("a", "b"))
     await rig.run_jobs()
     rig.clock.advance(days=1)
@@ -75,7 +75,7 @@ async def test_changing_other_fields_leaves_content_at(rig: MemoryRig) -> None:
 
 
 async def test_a_change_without_effect_writes_nothing(rig: MemoryRig) -> None:
-    """The memory does not become stale (D-45)."""
+    """The memory does not become stale."""
     memory = await rig.remember()
     await rig.run_jobs()
     unchanged = await rig.reload(memory)
@@ -86,7 +86,7 @@ async def test_a_change_without_effect_writes_nothing(rig: MemoryRig) -> None:
 
 
 async def test_two_changes_in_the_same_microsecond_have_different_times(rig: MemoryRig) -> None:
-    """The indexer marks a record only if updated_at is that of the embedded one (D-51)."""
+    """The indexer marks a record only if updated_at is that of the embedded one."""
     memory = await rig.remember("one")
 
     second = await rig.services.records.change(make_caller(), memory.id, make_change(content="two"))
@@ -96,7 +96,7 @@ async def test_two_changes_in_the_same_microsecond_have_different_times(rig: Mem
 
 
 async def test_a_change_must_result_in_a_valid_memory(rig: MemoryRig) -> None:
-    """The rules of `remember` apply to changes too (D-40, D-23)."""
+    """The rules of `remember` apply to changes too."""
     memory = await rig.remember(memory_scope=MemoryScope.SHARED)
     with pytest.raises(ValidationFailed):
         await rig.services.records.change(make_caller(), memory.id, make_change(org=None))
@@ -107,7 +107,7 @@ async def test_a_change_must_result_in_a_valid_memory(rig: MemoryRig) -> None:
 
 
 async def test_an_archived_memory_is_stored_but_not_recalled(rig: MemoryRig) -> None:
-    """Archived memories stay available for audits (spec 3.4)."""
+    """Archived memories stay available for audits."""
     memory = await rig.remember()
     await rig.run_jobs()
     rig.events.clear()
@@ -123,7 +123,7 @@ async def test_an_archived_memory_is_stored_but_not_recalled(rig: MemoryRig) -> 
 
 
 async def test_a_restored_memory_is_recalled_again(rig: MemoryRig) -> None:
-    """A restore undoes an archiving, also when repeated (D-50, D-52)."""
+    """A restore undoes an archiving, also when repeated."""
     memory = await rig.remember()
     await rig.run_jobs()
     await rig.services.records.archive(make_caller(), memory.id)
@@ -137,7 +137,7 @@ async def test_a_restored_memory_is_recalled_again(rig: MemoryRig) -> None:
 
 
 async def test_a_memory_restored_before_its_deletion_job_ran_stays_indexed(rig: MemoryRig) -> None:
-    """Both jobs may run in either order (spec 3.4)."""
+    """Both jobs may run in either order."""
     memory = await rig.remember()
     await rig.run_jobs()
     await rig.services.records.archive(make_caller(), memory.id)
@@ -149,7 +149,7 @@ async def test_a_memory_restored_before_its_deletion_job_ran_stays_indexed(rig: 
 
 
 async def test_a_changed_archived_memory_stays_archived(rig: MemoryRig) -> None:
-    """Recall does not return it (spec 3.4)."""
+    """Recall does not return it."""
     memory = await rig.remember()
     await rig.services.records.archive(make_caller(), memory.id)
     await rig.services.records.change(make_caller(), memory.id, make_change(content="A crane nests here."))
@@ -159,7 +159,7 @@ async def test_a_changed_archived_memory_stays_archived(rig: MemoryRig) -> None:
 
 
 async def test_a_deleted_memory_is_removed_from_every_store(rig: MemoryRig) -> None:
-    """A memory without a lineage leaves no tombstone (spec 3.4)."""
+    """A memory without a lineage leaves no tombstone."""
     memory = await rig.remember(tags=("a",))
     await rig.run_jobs()
 
@@ -177,7 +177,7 @@ async def test_a_deleted_memory_is_removed_from_every_store(rig: MemoryRig) -> N
 
 
 async def test_deleting_many_returns_the_deleted_ids(rig: MemoryRig) -> None:
-    """Each existing id is returned once, sorted; unknown and foreign ids are ignored (D-92)."""
+    """Each existing id is returned once, sorted; unknown and foreign ids are ignored."""
     first, second = await rig.remember("a"), await rig.remember("b")
     foreign = await rig.remember("c", make_caller(workspace_id=2))
 
@@ -188,7 +188,7 @@ async def test_deleting_many_returns_the_deleted_ids(rig: MemoryRig) -> None:
 
 
 async def test_an_expired_memory_is_not_found(rig: MemoryRig) -> None:
-    """The sweep removes expired memories from every store (D-43)."""
+    """The sweep removes expired memories from every store."""
     memory = await rig.remember(expires_in_h=1)
     await rig.run_jobs()
     rig.clock.advance(hours=1)
@@ -202,7 +202,7 @@ async def test_an_expired_memory_is_not_found(rig: MemoryRig) -> None:
 
 
 async def test_a_memory_without_access_is_not_found(rig: MemoryRig) -> None:
-    """Memories of other tenants, agents, orgs and projects are not found (D-10, D-23, D-43)."""
+    """Memories of other tenants, agents, orgs and projects are not found."""
     private = await rig.remember("mine", make_agent("lee"), memory_scope=MemoryScope.AGENT)
     zoo_memory = await rig.remember("zoo", org="zoo")
     records_service = rig.services.records

@@ -23,7 +23,7 @@ async def _contents(rig: MemoryRig, query: str = "heron", mode: str = "hybrid") 
 
 
 async def test_a_reindex_rebuilds_lost_indexes(rig: MemoryRig) -> None:
-    """A re-index writes both indexes, sets indexed_at and sends an event with the counts (spec 4.4; D-46)."""
+    """A re-index writes both indexes, sets indexed_at and sends an event with the counts."""
     stored = [await rig.remember(f"heron {number}") for number in range(70)]
     foreign = await rig.remember("heron of two", make_caller(workspace_id=2))
     archived = await rig.remember("heron archived")
@@ -44,7 +44,7 @@ async def test_a_reindex_rebuilds_lost_indexes(rig: MemoryRig) -> None:
 
 
 async def test_a_reindex_ends_while_others_write(rig: MemoryRig) -> None:
-    """It indexes the memories that matched at its start; later ones have their own jobs (spec 4.4)."""
+    """It indexes the memories that matched at its start; later ones have their own jobs."""
     for number in range(3):
         await rig.remember(f"heron {number}")
 
@@ -60,7 +60,7 @@ async def test_a_reindex_ends_while_others_write(rig: MemoryRig) -> None:
 
 
 async def test_a_reindex_includes_only_matching_memories(rig: MemoryRig) -> None:
-    """The options are --org, --project, --stale and --workspace (spec 4.4; D-52)."""
+    """The options are --org, --project, --stale and --workspace."""
     await rig.remember("heron")
     await rig.remember("heron", project="api")
     await rig.remember("heron", org="zoo")
@@ -87,7 +87,7 @@ async def test_a_reindex_includes_only_matching_memories(rig: MemoryRig) -> None
 
 
 async def test_another_model_makes_all_stale_and_a_reindex_makes_them_current(rig: MemoryRig, data_dir: Path, clock: FakeClock) -> None:
-    """Until the re-index, recall uses full text instead of mixed vectors (D-54)."""
+    """Until the re-index, recall uses full text instead of mixed vectors."""
     memory = await rig.remember("heron")
     await rig.run_jobs()
     newer_rig = build_rig(rig.db, data_dir, clock, embedder=StemEmbedder(model="stems/2", dimension=DIMENSION))
@@ -109,7 +109,7 @@ async def test_another_model_makes_all_stale_and_a_reindex_makes_them_current(ri
 
 
 async def test_a_reindex_can_rebuild_only_the_full_text_index(rig: MemoryRig) -> None:
-    """`--elastic-only` rebuilds the full-text index alone (spec 4.4)."""
+    """`--elastic-only` rebuilds the full-text index alone."""
     memory = await rig.remember("heron")
     report = await rig.services.reindexer.reindex(ReindexRequest(words_only=True))
 
@@ -119,7 +119,7 @@ async def test_a_reindex_can_rebuild_only_the_full_text_index(rig: MemoryRig) ->
 
 
 async def test_a_failing_memory_is_counted_and_does_not_stop_the_run(rig: MemoryRig) -> None:
-    """The report counts successes and failures; one failure does not stop the run (spec 4.4)."""
+    """The report counts successes and failures; one failure does not stop the run."""
     for content in ("heron", "arsenic", "roof"):
         await rig.remember(content)
     rig.embedder.poison = "arsenic"
@@ -129,7 +129,7 @@ async def test_a_failing_memory_is_counted_and_does_not_stop_the_run(rig: Memory
 
 
 async def test_an_engine_that_goes_down_ends_the_reindex(rig: MemoryRig) -> None:
-    """No memory is marked that was not indexed (D-51)."""
+    """No memory is marked that was not indexed."""
     await rig.remember("heron")
     rig.embedder.is_down = True
 
@@ -139,7 +139,7 @@ async def test_an_engine_that_goes_down_ends_the_reindex(rig: MemoryRig) -> None
 
 
 async def test_a_reindex_can_be_resumed(rig: MemoryRig) -> None:
-    """A resumed run does not embed finished batches again; the run after it starts from the beginning (spec 4.4; issue)."""
+    """A resumed run does not embed finished batches again; the run after it starts from the beginning."""
     for number in range(150):
         await rig.remember(f"heron {number}")
 
@@ -183,7 +183,7 @@ def _run(platform: Platform, *arguments: str) -> tuple[int, str]:
 
 
 def test_the_command_prints_a_report_without_a_progress_bar_into_a_pipe(platform: Platform) -> None:
-    """The report has total, successes, failures and duration, also as JSON (spec 4.4; D-04)."""
+    """The report has total, successes, failures and duration, also as JSON."""
     status, printed = _run(platform, "brain", "reindex", "--json")
     report = json.loads(printed)
 
@@ -193,7 +193,7 @@ def test_the_command_prints_a_report_without_a_progress_bar_into_a_pipe(platform
 
 
 def test_a_dry_run_lists_the_memories_and_reasons(platform: Platform) -> None:
-    """--dry-run prints what a run would index and changes nothing (spec 4.4; issue)."""
+    """--dry-run prints what a run would index and changes nothing."""
     dry_run = json.loads(_run(platform, "brain", "reindex", "--dry-run", "--json")[1])
     assert (dry_run["total"], dry_run["dry_run"], {item["why"] for item in dry_run["items"]}) == (3, True, {"never indexed"})
     status, printed = _run(platform, "brain", "reindex", "--stale", "--dry-run")
@@ -203,7 +203,7 @@ def test_a_dry_run_lists_the_memories_and_reasons(platform: Platform) -> None:
 
 
 def test_the_command_fails_if_a_memory_fails(platform: Platform) -> None:
-    """The exit code is 0 for success and 1 for a failure (D-04)."""
+    """The exit code is 0 for success and 1 for a failure."""
     platform.embedder.poison = "heron 1"
     assert _run(platform, "brain", "reindex")[0] == 1
     assert _run(platform, "brain", "reindex", "--workspace", "many")[0] == 1
@@ -211,5 +211,5 @@ def test_the_command_fails_if_a_memory_fails(platform: Platform) -> None:
 
 
 def test_the_full_text_index_can_be_set_up_repeatedly(platform: Platform) -> None:
-    """`brain:elastic-setup` is idempotent (spec 4.4)."""
+    """`brain:elastic-setup` is idempotent."""
     assert [_run(platform, "brain", "elastic-setup") for _ in range(2)] == [(0, "The full-text index is ready.\n")] * 2

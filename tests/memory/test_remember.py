@@ -22,7 +22,7 @@ from tests.memory.makers import HERON, MemoryRig, build_rig, make_agent, make_ca
 
 
 async def test_a_memory_has_default_values(rig: MemoryRig, clock: FakeClock) -> None:
-    """The defaults are confidence 0.8, source manual, scope project and the key's agent (D-40)."""
+    """The defaults are confidence 0.8, source manual, scope project and the key's agent."""
     result = await rig.services.remember.store(make_agent("kim"), Draft(content="c", type="fact"))
 
     expected = make_memory(clock, id=result.memory.id, org=None, project=None, agent_id="kim", type="fact", content="c")
@@ -33,7 +33,7 @@ async def test_a_memory_has_default_values(rig: MemoryRig, clock: FakeClock) -> 
 
 
 async def test_tags_are_lower_cased_and_unique(rig: MemoryRig) -> None:
-    """Tags are lower-cased and duplicates are dropped (D-40)."""
+    """Tags are lower-cased and duplicates are dropped."""
     assert (await rig.remember(tags=("Deploy", "api", "DEPLOY"))).tags == ("deploy", "api")
 
 
@@ -42,7 +42,7 @@ async def test_tags_are_lower_cased_and_unique(rig: MemoryRig) -> None:
     [(MemoryScope.SESSION, "session_id", {}), (MemoryScope.SHARED, "org", {"org": None}), (MemoryScope.AGENT, "agent_id", {})],
 )
 async def test_a_scope_requires_its_owner(rig: MemoryRig, scope: MemoryScope, field: str, fields: dict[str, object]) -> None:
-    """The scopes session, shared and agent require session_id, org and agent_id (D-40)."""
+    """The scopes session, shared and agent require session_id, org and agent_id."""
     with pytest.raises(ValidationFailed) as error:
         await rig.remember(HERON, None, memory_scope=scope, **fields)
 
@@ -51,7 +51,7 @@ async def test_a_scope_requires_its_owner(rig: MemoryRig, scope: MemoryScope, fi
 
 
 async def test_memories_expire_if_requested_and_session_memories_after_seven_days(rig: MemoryRig, clock: FakeClock) -> None:
-    """`expires_in` sets the expiry; session memories default to seven days (D-40, D-53)."""
+    """`expires_in` sets the expiry; session memories default to seven days."""
     by_hours = await rig.remember(expires_in_h=1.5)
     by_scope = await rig.remember(memory_scope=MemoryScope.SESSION, session_id="s1")
 
@@ -60,12 +60,12 @@ async def test_memories_expire_if_requested_and_session_memories_after_seven_day
 
 
 async def test_the_shortest_expiry_is_accepted(rig: MemoryRig, clock: FakeClock) -> None:
-    """expires_in may be any number above 0; the smallest expiry is a microsecond (D-40)."""
+    """expires_in may be any number above 0; the smallest expiry is a microsecond."""
     assert (await rig.remember(expires_in_h=5e-324)).expires_at == clock() + timedelta(microseconds=1)
 
 
 async def test_identical_content_is_stored_with_a_list_of_duplicates(rig: MemoryRig) -> None:
-    """Without `dedupe` the memory is stored, and the result lists its duplicates (D-40)."""
+    """Without `dedupe` the memory is stored, and the result lists its duplicates."""
     first = await rig.remember()
     rig.clock.advance(seconds=1)
     second = await rig.services.remember.store(make_caller(), make_draft())
@@ -75,7 +75,7 @@ async def test_identical_content_is_stored_with_a_list_of_duplicates(rig: Memory
 
 
 async def test_deduplication_returns_the_oldest_memory(rig: MemoryRig) -> None:
-    """`dedupe` returns the oldest memory with the same content (D-40)."""
+    """`dedupe` returns the oldest memory with the same content."""
     first = await rig.remember()
     rig.clock.advance(seconds=1)
     second = await rig.remember()
@@ -88,7 +88,7 @@ async def test_deduplication_returns_the_oldest_memory(rig: MemoryRig) -> None:
 
 
 async def test_concurrent_dedupe_stores_one_memory(rig: MemoryRig) -> None:
-    """Eight concurrent calls with `dedupe` get the same memory (D-40)."""
+    """Eight concurrent calls with `dedupe` get the same memory."""
     results = await asyncio.gather(*(rig.services.remember.store(make_caller(), make_draft(dedupe=True)) for _ in range(8)))
 
     assert len({result.memory.id for result in results}) == 1
@@ -108,7 +108,7 @@ async def test_concurrent_dedupe_stores_one_memory(rig: MemoryRig) -> None:
     ],
 )
 async def test_the_same_content_in_another_scope_is_no_duplicate(rig: MemoryRig, other_fields: dict[str, object]) -> None:
-    """The same content of another org, project, agent or session is not a duplicate (D-40; spec 2.7)."""
+    """The same content of another org, project, agent or session is not a duplicate."""
     await rig.services.remember.store(make_caller(), make_draft(**{"content": HERON, **other_fields}))  # pyright: ignore[reportArgumentType] - content is a text
 
     result = await rig.services.remember.store(make_caller(), make_draft(dedupe=True))
@@ -117,7 +117,7 @@ async def test_the_same_content_in_another_scope_is_no_duplicate(rig: MemoryRig,
 
 
 async def test_archived_expired_and_foreign_memories_are_no_duplicates(rig: MemoryRig) -> None:
-    """Archived, expired and foreign memories never count (D-43)."""
+    """Archived, expired and foreign memories never count."""
     archived = await rig.remember()
     await rig.services.records.archive(make_caller(), archived.id)
     await rig.remember(expires_in_h=1)
@@ -130,7 +130,7 @@ async def test_archived_expired_and_foreign_memories_are_no_duplicates(rig: Memo
 
 
 async def test_a_superseded_memory_leaves_only_a_tombstone(rig: MemoryRig, clock: FakeClock) -> None:
-    """The tombstone has no content and keeps the lineage (spec 4.3; D-41)."""
+    """The tombstone has no content and keeps the lineage."""
     superseded = await rig.remember("We deploy on Fridays.")
     await rig.run_jobs()
     rig.events.clear()
@@ -149,7 +149,7 @@ async def test_a_superseded_memory_leaves_only_a_tombstone(rig: MemoryRig, clock
 
 
 async def test_superseding_a_superseded_memory_names_the_head(rig: MemoryRig) -> None:
-    """The error is 409 already_superseded with the id of the current head (D-41)."""
+    """The error is 409 already_superseded with the id of the current head."""
     first = await rig.remember("one")
     second = await rig.remember("two", supersedes_id=first.id)
     third = await rig.remember("three", supersedes_id=second.id)
@@ -161,7 +161,7 @@ async def test_superseding_a_superseded_memory_names_the_head(rig: MemoryRig) ->
 
 
 async def test_superseding_an_unknown_memory_is_rejected(rig: MemoryRig) -> None:
-    """Deleted memories and those of other tenants, agents and orgs count as unknown (D-41)."""
+    """Deleted memories and those of other tenants, agents and orgs count as unknown."""
     deleted, foreign = await rig.remember("gone"), await rig.remember("theirs", make_caller(workspace_id=2))
     await rig.services.records.delete(make_caller(), deleted.id)
     private = await rig.remember("mine", make_agent("lee"), memory_scope=MemoryScope.AGENT)
@@ -177,7 +177,7 @@ async def test_superseding_an_unknown_memory_is_rejected(rig: MemoryRig) -> None
 
 
 async def test_of_many_concurrent_supersedes_one_wins(rig: MemoryRig) -> None:
-    """The errors of the others have the id of the winner (D-41)."""
+    """The errors of the others have the id of the winner."""
     superseded = await rig.remember("old")
 
     outcomes = await asyncio.gather(*(rig.remember(f"new {n}", supersedes_id=superseded.id) for n in range(8)), return_exceptions=True)
@@ -189,7 +189,7 @@ async def test_of_many_concurrent_supersedes_one_wins(rig: MemoryRig) -> None:
 
 
 async def test_a_duplicate_can_supersede_a_memory(rig: MemoryRig) -> None:
-    """With `dedupe` no second memory is stored, and the old one is superseded (D-40, D-41)."""
+    """With `dedupe` no second memory is stored, and the old one is superseded."""
     existing, superseded = await rig.remember("new"), await rig.remember("old")
 
     result = await rig.services.remember.store(make_caller(), make_draft("new", supersedes_id=superseded.id, dedupe=True))
@@ -200,7 +200,7 @@ async def test_a_duplicate_can_supersede_a_memory(rig: MemoryRig) -> None:
 
 
 async def test_only_an_admin_or_a_key_without_an_agent_may_set_another_agent(rig: MemoryRig) -> None:
-    """Other agents' keys need brain:admin; API keys may set any agent (D-43)."""
+    """Other agents' keys need brain:admin; API keys may set any agent."""
     with pytest.raises(PermissionDenied) as error:
         await rig.remember("c", make_agent("kim"), agent_id="lee")
     admin = make_agent("kim", scopes=frozenset({"brain:*"}))
@@ -213,7 +213,7 @@ async def test_only_an_admin_or_a_key_without_an_agent_may_set_another_agent(rig
     "fields", [{"org": "zoo"}, {"org": None}, {"project": "api"}, {"project": None}, {"memory_scope": MemoryScope.SHARED, "org": "zoo"}]
 )
 async def test_a_key_limited_to_an_org_and_project_writes_only_there(rig: MemoryRig, fields: dict[str, object]) -> None:
-    """Allow-lists apply to writes too (D-23)."""
+    """Allow-lists apply to writes too."""
     caller = make_caller(orgs=frozenset({"acme"}), projects=frozenset({"web"}))
 
     with pytest.raises(PermissionDenied):
@@ -224,7 +224,7 @@ async def test_a_key_limited_to_an_org_and_project_writes_only_there(rig: Memory
 
 
 async def test_a_batch_has_a_result_for_each_memory(rig: MemoryRig) -> None:
-    """An invalid memory does not stop the others (D-50)."""
+    """An invalid memory does not stop the others."""
     drafts = [
         make_draft("a"),
         make_draft("b", memory_scope=MemoryScope.SESSION),
@@ -240,7 +240,7 @@ async def test_a_batch_has_a_result_for_each_memory(rig: MemoryRig) -> None:
 
 
 async def test_wait_ms_waits_until_the_memory_is_indexed(rig: MemoryRig) -> None:
-    """With `wait_ms`, `remember` responds when the memory is indexed (D-40)."""
+    """With `wait_ms`, `remember` responds when the memory is indexed."""
     task = asyncio.create_task(rig.services.remember.store(make_caller(), make_draft(), wait_s=HANG_S))
     await eventually(rig.run_jobs)
     result = await task
@@ -249,7 +249,7 @@ async def test_wait_ms_waits_until_the_memory_is_indexed(rig: MemoryRig) -> None
 
 
 async def test_wait_ms_ends_after_its_time(rig: MemoryRig) -> None:
-    """The record is stored although it is not indexed yet (D-40)."""
+    """The record is stored although it is not indexed yet."""
     result = await rig.services.remember.store(make_caller(), make_draft(), wait_s=0.02)
 
     assert result.memory.indexed_at is None
@@ -257,7 +257,7 @@ async def test_wait_ms_ends_after_its_time(rig: MemoryRig) -> None:
 
 
 async def test_synchronous_indexing_comes_before_the_response(database: Database, data_dir: Path, clock: FakeClock) -> None:
-    """With `async_embedding` false the memory is indexed before the response (D-51)."""
+    """With `async_embedding` false the memory is indexed before the response."""
     rig = build_rig(database, data_dir, clock, index_first=True)
     result = await rig.services.remember.store(make_caller(), make_draft())
     batch_results = await rig.services.remember.store_many(
@@ -274,7 +274,7 @@ async def test_synchronous_indexing_comes_before_the_response(database: Database
 
 
 async def test_a_record_is_stored_and_retried_if_synchronous_indexing_fails(database: Database, data_dir: Path, clock: FakeClock) -> None:
-    """If synchronous indexing fails, the record stays and a job retries (D-51)."""
+    """If synchronous indexing fails, the record stays and a job retries."""
     rig = build_rig(database, data_dir, clock, index_first=True)
     rig.embedder.is_down = True
     result = await rig.services.remember.store(make_caller(), make_draft())
@@ -289,7 +289,7 @@ async def test_a_record_is_stored_and_retried_if_synchronous_indexing_fails(data
 
 
 async def test_a_full_backlog_rejects_memories(database: Database, data_dir: Path, clock: FakeClock) -> None:
-    """The error is 429 backlog_full, for this workspace only (D-17)."""
+    """The error is 429 backlog_full, for this workspace only."""
     rig = build_rig(database, data_dir, clock, limits=StorageLimits(max_backlog=2))
     await rig.remember("a")
     await rig.remember("b")
@@ -306,7 +306,7 @@ async def test_a_full_backlog_rejects_memories(database: Database, data_dir: Pat
 
 
 async def test_a_full_workspace_rejects_memories(database: Database, data_dir: Path, clock: FakeClock) -> None:
-    """max_memories is a limit per workspace; a batch is stored completely or not at all (D-17)."""
+    """max_memories is a limit per workspace; a batch is stored completely or not at all."""
     rig = build_rig(database, data_dir, clock, limits=StorageLimits(max_memories=3))
     await rig.remember("a")
     with pytest.raises(MemoriesFull):
@@ -322,7 +322,7 @@ async def test_a_full_workspace_rejects_memories(database: Database, data_dir: P
 
 
 async def test_a_full_disk_rejects_only_writes(database: Database, data_dir: Path, clock: FakeClock) -> None:
-    """Writes fail with storage_full, and reads still work (D-17)."""
+    """Writes fail with storage_full, and reads still work."""
     rig = build_rig(database, data_dir, clock)
     memory = await rig.remember()
     await rig.close()
@@ -335,7 +335,7 @@ async def test_a_full_disk_rejects_only_writes(database: Database, data_dir: Pat
 
 
 async def test_content_is_stored_unchanged(rig: MemoryRig) -> None:
-    """Stored and returned content has no added context (D-55)."""
+    """Stored and returned content has no added context."""
     memory = await rig.remember("  Ünïcode,\nspaces  ", tags=("a",))
     await rig.run_jobs()
 

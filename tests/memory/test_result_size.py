@@ -1,4 +1,4 @@
-"""The size of results of built-in tools, as each MCP client shows them to its model (issue 33)."""
+"""The size of results of built-in tools, as each MCP client shows them to its model."""
 
 from __future__ import annotations
 

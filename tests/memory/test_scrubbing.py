@@ -1,4 +1,4 @@
-"""brain:clean on stored memories (spec 4.4, D-45, D-52)."""
+"""brain:clean on stored memories."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def observe_items(items: list[RunItem]) -> RunObserver:
 
 
 async def test_stored_texts_are_cleaned_and_a_stale_reindex_updates_the_indexes(rig: MemoryRig) -> None:
-    """Cleaning does not change the age and the confidence of a memory (spec 4.4; D-45)."""
+    """Cleaning does not change the age and the confidence of a memory."""
     memory = await rig.remember(PRIVATE, tags=("team", "kim@example.org"), source="mail:kim@example.org")
     clean_memory = await rig.remember("The heron nests.")
     await rig.run_jobs()
@@ -45,7 +45,7 @@ async def test_stored_texts_are_cleaned_and_a_stale_reindex_updates_the_indexes(
 
 
 async def test_a_second_run_changes_nothing(rig: MemoryRig) -> None:
-    """A run can be repeated after a kill (issue)."""
+    """A run can be repeated after a kill."""
     memory = await rig.remember(f"{PRIVATE}  \r\nTel. +49 30 901820")
     await rig.services.maintenance.scrubbing.run(BOTH)
     cleaned = await rig.reload(memory)
@@ -55,7 +55,7 @@ async def test_a_second_run_changes_nothing(rig: MemoryRig) -> None:
 
 
 async def test_archived_memories_are_cleaned_and_other_workspaces_are_not(rig: MemoryRig) -> None:
-    """A run is limited to its workspace (spec 4.4; D-52)."""
+    """A run is limited to its workspace."""
     archived = await rig.remember(PRIVATE)
     await rig.services.records.archive(make_caller(), archived.id)
     foreign = await rig.remember(PRIVATE, make_caller(workspace_id=2))
@@ -67,7 +67,7 @@ async def test_archived_memories_are_cleaned_and_other_workspaces_are_not(rig: M
 
 
 async def test_a_dry_run_lists_what_a_run_then_does(rig: MemoryRig) -> None:
-    """--dry-run lists ids and reasons and changes nothing (issue)."""
+    """--dry-run lists ids and reasons and changes nothing."""
     stored = [await rig.remember(text) for text in (PRIVATE, "heron", "two  herons ", "203.0.113.7 and 203.0.113.8")]
     planned_items, items = list[RunItem](), list[RunItem]()
 
@@ -85,7 +85,7 @@ async def test_a_dry_run_lists_what_a_run_then_does(rig: MemoryRig) -> None:
 
 
 async def test_a_change_during_the_run_is_not_undone(rig: MemoryRig) -> None:
-    """The run cleans the current content, not the content that it read before (issue)."""
+    """The run cleans the current content, not the content that it read before."""
     memory = await rig.remember(PRIVATE)
     change = MemoryChange(content="Ask Lee at lee@example.org instead.")
 
@@ -100,7 +100,7 @@ async def test_a_change_during_the_run_is_not_undone(rig: MemoryRig) -> None:
 
 
 async def test_an_interrupted_run_can_be_resumed_with_the_same_options(rig: MemoryRig) -> None:
-    """--resume continues at the stored cursor; with other options the run starts from the beginning (issue)."""
+    """--resume continues at the stored cursor; with other options the run starts from the beginning."""
     for number in range(130):
         await rig.remember(f"{PRIVATE} {number}")
     progress = list[tuple[int, int]]()

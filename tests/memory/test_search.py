@@ -19,7 +19,7 @@ def _contents(result: SearchResult) -> list[str]:
 
 
 async def test_search_supports_words_phrases_and_exclusions(rig: MemoryRig) -> None:
-    """Quotes mark a phrase, and a leading minus excludes a word (D-49)."""
+    """Quotes mark a phrase, and a leading minus excludes a word."""
     for content in ("deploy on tuesday", "on tuesday we do not deploy", "deploying herons"):
         await rig.remember(content)
     await rig.run_jobs()
@@ -30,7 +30,7 @@ async def test_search_supports_words_phrases_and_exclusions(rig: MemoryRig) -> N
 
 
 async def test_a_name_of_several_parts_is_one_term(rig: MemoryRig) -> None:
-    """Error codes and file names match as a whole, not by their parts (D-49)."""
+    """Error codes and file names match as a whole, not by their parts."""
     identifier_memory = await rig.remember("It failed with E_CONN_RESET in main.py.")
     await rig.remember("Reset the main switch of the conn e.")
 
@@ -40,7 +40,7 @@ async def test_a_name_of_several_parts_is_one_term(rig: MemoryRig) -> None:
 
 
 async def test_a_hit_has_its_matching_words_highlighted(rig: MemoryRig) -> None:
-    """The highlight comes from the record, and its other text is escaped (D-49)."""
+    """The highlight comes from the record, and its other text is escaped."""
     memory = await rig.remember("<b>deploying</b>")
     await rig.run_jobs()
 
@@ -51,7 +51,7 @@ async def test_a_hit_has_its_matching_words_highlighted(rig: MemoryRig) -> None:
 
 
 async def test_total_counts_all_and_pages_do_not_overlap(rig: MemoryRig) -> None:
-    """`total` counts every hit, and pages by limit and offset do not overlap (D-49)."""
+    """`total` counts every hit, and pages by limit and offset do not overlap."""
     for number in range(7):
         await rig.remember(f"heron {number}")
     await rig.run_jobs()
@@ -63,7 +63,7 @@ async def test_total_counts_all_and_pages_do_not_overlap(rig: MemoryRig) -> None
 
 
 async def test_search_returns_only_live_and_visible_memories(rig: MemoryRig) -> None:
-    """Deleted memories of an outdated index are dropped, and the page is filled with the next hits (D-43, D-46)."""
+    """Deleted memories of an outdated index are dropped, and the page is filled with the next hits."""
     stored = [await rig.remember(f"heron {number}") for number in range(8)]
     await rig.remember("heron elsewhere", org="zoo")
     await rig.remember("heron foreign", make_caller(workspace_id=2))
@@ -78,7 +78,7 @@ async def test_search_returns_only_live_and_visible_memories(rig: MemoryRig) -> 
 
 
 async def test_a_query_without_search_terms_finds_nothing(rig: MemoryRig) -> None:
-    """Query text is data, not query syntax (D-49)."""
+    """Query text is data, not query syntax."""
     await rig.remember("heron OR roof")
     await rig.run_jobs()
 

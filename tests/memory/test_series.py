@@ -1,4 +1,4 @@
-"""Recall among memories of the same words but for numbers and dates (D-44, issue 34)."""
+"""Recall among memories of the same words but for numbers and dates."""
 
 from __future__ import annotations
 

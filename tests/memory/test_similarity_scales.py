@@ -30,7 +30,7 @@ async def _recall_relevances(rig: MemoryRig, by: Caller) -> dict[str, float]:
 
 
 async def test_hidden_memories_do_not_change_scores_of_a_model_without_a_scale(rig: MemoryRig) -> None:
-    """The scale is that of the memories that the caller may read, so no score shows how similar a hidden one is (issue 17)."""
+    """The scale is that of the memories that the caller may read, so no score shows how similar a hidden one is."""
     rig.embedder.full_similarity = None
     kim, acme = make_agent("kim"), make_caller(orgs=frozenset({"acme"}))
     for number in range(3):
@@ -46,7 +46,7 @@ async def test_hidden_memories_do_not_change_scores_of_a_model_without_a_scale(r
 
 
 async def test_a_text_that_the_embedder_rejects_fails_no_question(rig: MemoryRig) -> None:
-    """The background texts of a scale are the product's own: a question does not fail for them (issue 17; D-44)."""
+    """The background texts of a scale are the product's own: a question does not fail for them."""
     rig.embedder.full_similarity = None
     answer = await rig.remember("the herons nest on the roof")
     await rig.remember("lorem ipsum")
@@ -62,7 +62,7 @@ async def test_a_text_that_the_embedder_rejects_fails_no_question(rig: MemoryRig
 
 
 async def test_questions_do_not_wait_for_a_service_that_is_busy_with_passages(rig: MemoryRig) -> None:
-    """Background texts are requested once for all questions, and used as soon as they are there (issue 17; D-44)."""
+    """Background texts are requested once for all questions, and used as soon as they are there."""
     rig.embedder.full_similarity = None
     await rig.remember("the herons nest on the roof")
     await rig.run_jobs()
@@ -89,7 +89,7 @@ async def test_questions_do_not_wait_for_a_service_that_is_busy_with_passages(ri
 
 @pytest.mark.parametrize("count", [1, 9, 10, 11, 19, 25])
 async def test_a_sample_is_spread_over_all_memories(rig: MemoryRig, count: int) -> None:
-    """A sample has the requested size and no gaps, whatever the number of memories (D-44)."""
+    """A sample has the requested size and no gaps, whatever the number of memories."""
     ids = [(await rig.remember(f"turn {number}")).id for number in range(count)]
     await rig.remember("of another workspace", make_caller(workspace_id=2))
 

@@ -1,4 +1,4 @@
-"""Comparison of statements in the languages that Rookery stems (D-52)."""
+"""Comparison of statements in the languages that Rookery stems."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def state(language: str, name: str, number: str, *, denies: bool = False) -> str
 def test_statements_that_differ_in_a_number_date_or_identifier_stay_apart(
     language: str, name: str, number: str, other: str, others: list[str]
 ) -> None:
-    """Also among sentences that both texts have (D-52)."""
+    """Also among sentences that both texts have."""
     assume(number.casefold() != other.casefold() or number != other)
     texts = [" ".join([*others, state(language, name, each)]) for each in (number, other)]
 
@@ -64,7 +64,7 @@ def test_statements_that_differ_in_a_number_date_or_identifier_stay_apart(
 
 @given(languages, names, names, numbers)
 def test_statements_that_differ_in_a_name_stay_apart(language: str, name: str, other: str, number: str) -> None:
-    """Whatever letters names begin with (D-52)."""
+    """Whatever letters names begin with."""
     assume(name.casefold() != other.casefold())
 
     assert find_distinction(state(language, name, number), state(language, other, number)) is not None
@@ -72,13 +72,13 @@ def test_statements_that_differ_in_a_name_stay_apart(language: str, name: str, o
 
 @given(languages, names, numbers, st.booleans())
 def test_a_statement_stays_apart_from_its_denial(language: str, name: str, number: str, denies: bool) -> None:
-    """In every language that is stemmed (D-52)."""
+    """In every language that is stemmed."""
     assert find_distinction(state(language, name, number, denies=denies), state(language, name, number, denies=not denies)) is not None
 
 
 @given(st.builds(state, languages, names, numbers, denies=st.booleans()), fillers, fillers)
 def test_a_text_with_all_statements_of_another_says_the_same(sentence: str, first: list[str], second: list[str]) -> None:
-    """Added sentences are no difference, in any order; nor is case, white space or the mark at the end (D-52)."""
+    """Added sentences are no difference, in any order; nor is case, white space or the mark at the end."""
     assert find_distinction(" ".join([*first, sentence]), "  ".join([sentence, *first, *second])) is None
     assert find_distinction("\n".join([sentence, *first]), " ".join([*first, sentence]).removesuffix(".")) is None
 
@@ -129,7 +129,7 @@ def test_a_text_with_all_statements_of_another_says_the_same(sentence: str, firs
     ],
 )
 def test_a_distinction_names_what_differs(content: str, other: str, difference: Difference) -> None:
-    """The reason is for people (D-52)."""
+    """The reason is for people."""
     distinction = find_distinction(content, other)
 
     assert distinction is not None
@@ -154,7 +154,7 @@ def test_a_distinction_names_what_differs(content: str, other: str, difference: 
     ],
 )
 def test_the_same_statement_in_another_form_is_no_distinction(content: str, other: str) -> None:
-    """These are still merged (D-52)."""
+    """These are still merged."""
     assert find_distinction(content, other) is None
     assert find_distinction(other, content) is None
 
@@ -169,5 +169,5 @@ def test_the_same_statement_in_another_form_is_no_distinction(content: str, othe
     ],
 )
 def test_a_merge_adds_each_sentence_with_those_that_it_depends_on(content: str, other: str, new: str) -> None:
-    """A line below a heading, or an answer, says nothing alone (D-52)."""
+    """A line below a heading, or an answer, says nothing alone."""
     assert extract_new_sentences(content, other) == new

@@ -13,12 +13,12 @@ from rookery.memory.text_queries import FRAGMENT_CHARS, MAX_WORDS, highlight, ma
 
 
 def test_a_question_is_parsed_without_stop_words() -> None:
-    """Stop words and search syntax are ignored in questions (D-44)."""
+    """Stop words and search syntax are ignored in questions."""
     assert parse_question('When do we "deploy" the -API?') == TextQuery(any_of=("deploy", "api"), is_question=True)
 
 
 def test_a_question_of_stop_words_keeps_them() -> None:
-    """A question with only stop words still has terms (D-44)."""
+    """A question with only stop words still has terms."""
     assert parse_question("who are you").any_of == ("who", "are", "you")
 
 
@@ -33,37 +33,37 @@ def test_a_question_of_stop_words_keeps_them() -> None:
     ],
 )
 def test_only_english_questions_lose_english_stop_words(question: str, words: tuple[str, ...]) -> None:
-    """The German 'was' and the Spanish 'no' are other words than the English ones (D-44)."""
+    """The German 'was' and the Spanish 'no' are other words than the English ones."""
     assert parse_question(question).any_of == words
 
 
 def test_a_search_in_another_language_keeps_english_stop_words() -> None:
-    """The rule of questions applies to searches (D-49)."""
+    """The rule of questions applies to searches."""
     assert parse_query("was ist die IP").any_of == ("was", "ist", "die", "ip")
     assert parse_query("what was the IP").any_of == ("ip",)
 
 
 def test_a_question_has_the_stems_of_its_language() -> None:
-    """Function words have none, and an English question has none at all (D-44)."""
+    """Function words have none, and an English question has none at all."""
     assert parse_question("Wo sind die Häuser auf 10.0.0.1?").stem_terms == {"hauser": ("haus0",)}
     assert parse_question("Where are the houses on the hill?").stem_terms == {}
 
 
 def test_a_word_in_an_unknown_language_has_the_stems_of_all_languages() -> None:
-    """A question of a few words may have no function word (D-44)."""
+    """A question of a few words may have no function word."""
     assert {"haus0", "hauser0"} <= set(parse_question("Häuser").stem_terms["hauser"])
     assert parse_question("लड़कियों backup").stem_terms["लडकय"] == ("लडक0",)
 
 
 def test_a_search_query_has_phrases_and_exclusions() -> None:
-    """A search supports quoted phrases and exclusion by a leading minus (D-49)."""
+    """A search supports quoted phrases and exclusion by a leading minus."""
     assert parse_query('deploy "never on Friday" -staging -"blue green" red,-green --force') == TextQuery(
         any_of=("deploy", "red", "force"), phrases=("never on friday",), none_of=("staging", "blue green", "green")
     )
 
 
 def test_joined_parts_are_one_term() -> None:
-    """The parts of a name are one term; commas separate words as spaces do (D-49)."""
+    """The parts of a name are one term; commas separate words as spaces do."""
     assert parse_query("E_CONN_RESET main.py dry-run 1.2.3, cats,dogs").any_of == (
         "e conn reset",
         "main py",
@@ -79,7 +79,7 @@ def test_joined_parts_are_one_term() -> None:
 
 @given(st.text(max_size=200))
 def test_any_text_is_a_valid_query(text: str) -> None:
-    """Query text is data, not query syntax (D-49)."""
+    """Query text is data, not query syntax."""
     words = parse_query(text)
 
     assert all(re.fullmatch(r"[^\W_]+( [^\W_]+)*", word) for word in words.any_of)
@@ -88,13 +88,13 @@ def test_any_text_is_a_valid_query(text: str) -> None:
 
 
 def test_forms_of_a_word_share_a_stem_without_case_and_accents() -> None:
-    """Inflected forms share a stem; case and accents are ignored (D-44)."""
+    """Inflected forms share a stem; case and accents are ignored."""
     assert len({stem("Deploying"), stem("deploys"), stem("deployed")}) == 1
     assert stem("Café") == stem("cafe")
 
 
 def test_a_keyword_matches_if_its_stems_are_adjacent() -> None:
-    """The matched keywords are returned (D-44)."""
+    """The matched keywords are returned."""
     assert match_keywords(["rate limit", "deploy", "limit rates"], "Rate limits apply", "deployment", "deploys") == ("rate limit", "deploy")
 
 
@@ -116,7 +116,7 @@ def test_a_keyword_matches_if_its_stems_are_adjacent() -> None:
     ],
 )
 def test_words_of_all_scripts_are_separated(content: str, query: str, expected: str) -> None:
-    """Scripts without spaces, width variants and accents are supported (D-49)."""
+    """Scripts without spaces, width variants and accents are supported."""
     assert highlight(content, parse_query(query)) == expected
     if '"' not in query:
         assert match_keywords(query.split(), content) == tuple(query.split())
@@ -129,7 +129,7 @@ def _index_words(content: str) -> list[str]:
 
 @given(st.text(alphabet=st.sampled_from("aé 字部署バッグ́ระบ.한국"), max_size=60), st.data())
 def test_every_word_of_a_text_finds_it(content: str, data: st.DataObject) -> None:
-    """The search terms of a word are adjacent in the indexed text (D-49)."""
+    """The search terms of a word are adjacent in the indexed text."""
     words = split_words(content)
     word = data.draw(st.sampled_from(words)) if words else ""
 
@@ -137,7 +137,7 @@ def test_every_word_of_a_text_finds_it(content: str, data: st.DataObject) -> Non
 
 
 def test_highlighting_marks_stems_and_escapes_the_rest() -> None:
-    """Highlighting marks matching stems and escapes HTML (D-49)."""
+    """Highlighting marks matching stems and escapes HTML."""
     index_query = parse_query('deploying "on tuesday"')
 
     assert highlight("We <b>deploy</b> on Tuesdays & Tuesday.", index_query) == (
@@ -147,7 +147,7 @@ def test_highlighting_marks_stems_and_escapes_the_rest() -> None:
 
 @given(st.text(max_size=900), st.text(max_size=20))
 def test_a_highlight_is_a_fragment_of_the_content(content: str, query: str) -> None:
-    """The fragment is escaped and has no added text (D-49)."""
+    """The fragment is escaped and has no added text."""
     highlighted = highlight(content, parse_query(query))
     plain_text = unescape(re.sub("</?mark>", "", highlighted))
 
@@ -157,7 +157,7 @@ def test_a_highlight_is_a_fragment_of_the_content(content: str, query: str) -> N
 
 
 def test_the_highlight_of_a_long_content_is_around_the_hit() -> None:
-    """It begins and ends with an ellipsis (D-49)."""
+    """It begins and ends with an ellipsis."""
     content = "filler word " * 100 + "the heron nests here " + "filler word " * 100
 
     highlighted = highlight(content, parse_query("heron"))

@@ -1,4 +1,4 @@
-"""Questions and memories for which a working embedder returns no vector, over the public surface (issue 34)."""
+"""Questions and memories for which a working embedder returns no vector, over the public surface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training rows: stored memories, and feedback with the query of its recall (D-57)."""
+"""Training rows: stored memories, and feedback with the query of its recall."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def give_feedback(rig: MemoryRig, recall_id: str, *used: Memory, ignored: 
 
 
 async def test_training_rows_are_off_by_default(rig: MemoryRig) -> None:
-    """Without them, not even the query of a recall is stored (D-57)."""
+    """Without them, not even the query of a recall is stored."""
     memory = await rig.remember("The heron sleeps.")
     await rig.run_jobs()
     recall_id = await recall(rig)
@@ -62,7 +62,7 @@ async def test_training_rows_are_off_by_default(rig: MemoryRig) -> None:
 
 
 async def test_stored_used_and_ignored_memories_have_training_rows(rig: MemoryRig, clock: FakeClock) -> None:
-    """Rows of used and ignored memories have the query, its mode and their ranks (spec 6.1; D-57)."""
+    """Rows of used and ignored memories have the query, its mode and their ranks."""
     await rig.services.training.set_enabled(1, is_enabled=True)
     best = await rig.remember("The heron sleeps on the roof.")
     other = await rig.remember("The heron dreams.")
@@ -82,7 +82,7 @@ async def test_stored_used_and_ignored_memories_have_training_rows(rig: MemoryRi
 
 
 async def test_feedback_on_a_recall_of_another_process_has_training_rows(rig: MemoryRig) -> None:
-    """The store keeps the query for 30 days, so any process can take the feedback later (D-57)."""
+    """The store keeps the query for 30 days, so any process can take the feedback later."""
     await rig.services.training.set_enabled(1, is_enabled=True)
     memory = await rig.remember("The heron sleeps.")
     await rig.run_jobs()
@@ -96,7 +96,7 @@ async def test_feedback_on_a_recall_of_another_process_has_training_rows(rig: Me
 
 
 async def test_only_the_first_feedback_on_a_recall_adds_a_row(rig: MemoryRig) -> None:
-    """Feedback on another recall adds a row, although confidence counts it once a day (D-57)."""
+    """Feedback on another recall adds a row, although confidence counts it once a day."""
     await rig.services.training.set_enabled(1, is_enabled=True)
     memory = await rig.remember("The heron sleeps on the roof.")
     await rig.run_jobs()
@@ -111,7 +111,7 @@ async def test_only_the_first_feedback_on_a_recall_adds_a_row(rig: MemoryRig) ->
 
 
 async def test_training_rows_are_deleted_with_their_memory(rig: MemoryRig, clock: FakeClock) -> None:
-    """Deleted, superseded and expired memories lose their rows; archived ones keep them, marked as archived (D-57, D-41)."""
+    """Deleted, superseded and expired memories lose their rows; archived ones keep them, marked as archived."""
     await rig.services.training.set_enabled(1, is_enabled=True)
     deleted, superseded, expiring = (
         await rig.remember("heron one"),
@@ -139,7 +139,7 @@ async def test_training_rows_are_deleted_with_their_memory(rig: MemoryRig, clock
 
 
 async def test_a_memory_deleted_before_its_row_is_written_has_no_row(rig: MemoryRig) -> None:
-    """Rows are written a moment after the memory, which may be deleted by then (D-57)."""
+    """Rows are written a moment after the memory, which may be deleted by then."""
     await rig.services.training.set_enabled(1, is_enabled=True)
     deleted = await rig.remember("heron one")
     await rig.services.records.delete(make_caller(), deleted.id)
@@ -149,7 +149,7 @@ async def test_a_memory_deleted_before_its_row_is_written_has_no_row(rig: Memory
 
 
 async def test_training_rows_are_enabled_per_workspace(rig: MemoryRig) -> None:
-    """Another workspace has no rows and cannot read them (D-57)."""
+    """Another workspace has no rows and cannot read them."""
     await rig.services.training.set_enabled(1, is_enabled=True)
     await rig.remember("heron one")
     await rig.remember("heron two", make_caller(workspace_id=2))
@@ -159,7 +159,7 @@ async def test_training_rows_are_enabled_per_workspace(rig: MemoryRig) -> None:
 
 
 async def test_disabling_training_keeps_the_rows_and_deletes_stored_queries(rig: MemoryRig) -> None:
-    """Existing rows stay until they are deleted; the queries of recent recalls are removed (D-57)."""
+    """Existing rows stay until they are deleted; the queries of recent recalls are removed."""
     await rig.services.training.set_enabled(1, is_enabled=True)
     memory = await rig.remember("The heron sleeps.")
     await rig.run_jobs()
@@ -178,7 +178,7 @@ async def test_disabling_training_keeps_the_rows_and_deletes_stored_queries(rig:
 
 
 async def test_enabling_training_twice_keeps_the_first_date(rig: MemoryRig, clock: FakeClock) -> None:
-    """The second call changes nothing (D-57)."""
+    """The second call changes nothing."""
     first_status = await rig.services.training.set_enabled(1, is_enabled=True)
     clock.advance(days=1)
 
@@ -190,7 +190,7 @@ async def test_enabling_training_twice_keeps_the_first_date(rig: MemoryRig, cloc
 
 
 async def test_more_rows_than_a_batch_are_read_completely(rig: MemoryRig) -> None:
-    """Rows are read in batches, each row exactly once (D-57)."""
+    """Rows are read in batches, each row exactly once."""
     await rig.services.training.set_enabled(1, is_enabled=True)
     for start in range(0, BATCH_SIZE + 10, 50):
         await recall_with_feedback(rig, start)
@@ -212,7 +212,7 @@ async def recall_with_feedback(rig: MemoryRig, start: int) -> None:
 
 
 async def test_deleting_a_workspace_deletes_its_training_rows(rig: MemoryRig) -> None:
-    """The setting is deleted too (D-57)."""
+    """The setting is deleted too."""
     await rig.services.training.set_enabled(1, is_enabled=True)
     await rig.remember("heron one")
     await list_rows(rig)
@@ -241,7 +241,7 @@ async def _record_training_rows(platform: Platform) -> None:
 
 
 def test_an_operator_enables_training_and_exports_rows(platform: Platform, tmp_path: Path) -> None:
-    """`brain export-training` writes JSON lines with the current state of each memory (D-57, D-04)."""
+    """`brain export-training` writes JSON lines with the current state of each memory."""
     assert "not recorded" in _run(platform, "training").output
     assert json.loads(_run(platform, "training", "--on", "--json").output)["on"] is True
     asyncio.run(_record_training_rows(platform))
@@ -266,7 +266,7 @@ def test_an_operator_enables_training_and_exports_rows(platform: Platform, tmp_p
 
 
 def test_an_export_can_redact_personal_data(platform: Platform) -> None:
-    """--strip-pii redacts queries and contents in the export; the store stays unchanged (D-52, D-57)."""
+    """--strip-pii redacts queries and contents in the export; the store stays unchanged."""
     _run(platform, "training", "--on")
     asyncio.run(_record_training_rows(platform))
 
@@ -278,7 +278,7 @@ def test_an_export_can_redact_personal_data(platform: Platform) -> None:
 
 
 def test_deleting_training_rows_needs_a_confirmation(platform: Platform) -> None:
-    """Off a terminal, `--forget` needs --yes (D-04)."""
+    """Off a terminal, `--forget` needs --yes."""
     _run(platform, "training", "--on")
     asyncio.run(_record_training_rows(platform))
 

@@ -1,4 +1,4 @@
-"""Export and import of memories (D-04, D-41, D-51)."""
+"""Export and import of memories."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def make_tombstone(draw: st.DrawFn) -> Tombstone:
 def test_an_export_and_an_import_into_an_empty_store_restore_all_records(
     memories: list[TransferRecord], tombstones: list[Tombstone], is_merged: bool
 ) -> None:
-    """Ids, lineage, tombstones, confidence, times, tags and archived memories stay the same (issue 6)."""
+    """Ids, lineage, tombstones, confidence, times, tags and archived memories stay the same."""
 
     async def run() -> None:
         with TemporaryDirectory() as name:
@@ -128,7 +128,7 @@ def test_an_export_and_an_import_into_an_empty_store_restore_all_records(
 
 
 async def test_imported_memories_are_found_by_full_text_first_and_by_meaning_when_indexed(rig: MemoryRig, tmp_path: Path) -> None:
-    """An import stores records and jobs in one transaction; the jobs have their own queue (D-51; issue 6)."""
+    """An import stores records and jobs in one transaction; the jobs have their own queue."""
     heron = await rig.remember("The heron nests on the roof.")
     archived = await rig.remember("The stork left.")
     await rig.services.records.archive(make_caller(), archived.id)
@@ -149,7 +149,7 @@ async def test_imported_memories_are_found_by_full_text_first_and_by_meaning_whe
 
 
 async def test_a_filtered_export_contains_the_lineage_of_its_memories(rig: MemoryRig) -> None:
-    """The filters are --org, --project, --agent, --type and --include-archived (issue 6)."""
+    """The filters are --org, --project, --agent, --type and --include-archived."""
     first = await rig.remember("one", project="web")
     current_web = await rig.remember("two", project="web", supersedes_id=first.id)
     superseded_api = await rig.remember("three", project="api", type="decision")
@@ -174,7 +174,7 @@ async def test_a_filtered_export_contains_the_lineage_of_its_memories(rig: Memor
 
 
 async def test_an_import_does_not_overwrite_existing_memories(rig: MemoryRig) -> None:
-    """An existing id is skipped if the memory is equal, and else reported as a conflict (issue 6)."""
+    """An existing id is skipped if the memory is equal, and else reported as a conflict."""
     transfers = Transfers(rig)
     same, changed, deleted = [await rig.remember(content) for content in ("same", "changed", "gone")]
     await rig.remember("after", supersedes_id=deleted.id)
@@ -195,7 +195,7 @@ async def test_an_import_does_not_overwrite_existing_memories(rig: MemoryRig) ->
 
 
 async def test_copies_keep_their_lineage_and_a_second_run_adds_none(rig: MemoryRig) -> None:
-    """--new-ids maps the lineage to the new ids (issue 6)."""
+    """--new-ids maps the lineage to the new ids."""
     transfers = Transfers(rig)
     first = await rig.remember("one")
     second = await rig.remember("two", supersedes_id=first.id)
@@ -214,7 +214,7 @@ async def test_copies_keep_their_lineage_and_a_second_run_adds_none(rig: MemoryR
 
 
 async def test_an_import_supersedes_older_versions_unless_they_were_changed(rig: MemoryRig, tmp_path: Path) -> None:
-    """A newer export ends memories of an older one, so that two versions are never live at once (D-41)."""
+    """A newer export ends memories of an older one, so that two versions are never live at once."""
     unchanged, touched_later = await rig.remember("one"), await rig.remember("two")
     older_export = await Transfers(rig).export_lines()
     rig.clock.advance(hours=1)
@@ -241,7 +241,7 @@ async def test_an_import_supersedes_older_versions_unless_they_were_changed(rig:
 
 
 async def test_a_bad_line_does_not_stop_the_others(rig: MemoryRig) -> None:
-    """Bad lines are reported with their number; the rules of `remember` apply (issue 6; D-40)."""
+    """Bad lines are reported with their number; the rules of `remember` apply."""
     valid = make_memory(rig.clock)
     await rig.db.write(lambda tx: transfer.add(tx, [TransferRecord(memory=valid)]))
     header, line, _ = (await Transfers(rig).export_lines()).splitlines()
@@ -273,7 +273,7 @@ async def test_a_bad_line_does_not_stop_the_others(rig: MemoryRig) -> None:
 
 
 async def test_missing_lines_and_newer_format_versions_are_reported(rig: MemoryRig) -> None:
-    """An incomplete file is not accepted as complete (issue 6)."""
+    """An incomplete file is not accepted as complete."""
     for content in ("one", "two", "three"):
         await rig.remember(content)
     lines = (await Transfers(rig).export_lines()).splitlines()
@@ -290,7 +290,7 @@ async def test_missing_lines_and_newer_format_versions_are_reported(rig: MemoryR
 
 
 async def test_dedupe_skips_memories_with_existing_content(rig: MemoryRig) -> None:
-    """With `--dedupe` a memory with the same content in the same space is skipped (D-40)."""
+    """With `--dedupe` a memory with the same content in the same space is skipped."""
     transfers = Transfers(rig)
     await rig.remember("heron")
     lines = await transfers.export_lines()
@@ -312,7 +312,7 @@ async def test_dedupe_skips_memories_with_existing_content(rig: MemoryRig) -> No
 
 
 async def test_an_import_can_override_org_project_agent_type_and_tags(rig: MemoryRig) -> None:
-    """Memories that would be invalid with the overrides are rejected (issue 6)."""
+    """Memories that would be invalid with the overrides are rejected."""
     transfers = Transfers(rig)
     await rig.remember("heron", tags=("bird",))
     lines = await transfers.export_lines()
@@ -334,7 +334,7 @@ async def test_an_import_can_override_org_project_agent_type_and_tags(rig: Memor
 
 
 async def test_exports_and_imports_can_redact_personal_data_and_secrets(rig: MemoryRig) -> None:
-    """--strip-pii works for both; the exported store is not changed (issue 6; D-52)."""
+    """--strip-pii works for both; the exported store is not changed."""
     transfers = Transfers(rig)
     content = "Ask kim@example.org; password: hunter2hunter2"
     await rig.remember(content, tags=("kim@example.org",))
@@ -351,7 +351,7 @@ async def test_exports_and_imports_can_redact_personal_data_and_secrets(rig: Mem
 
 
 async def test_expired_memories_are_neither_exported_nor_imported(rig: MemoryRig) -> None:
-    """An expired memory counts as deleted (D-43)."""
+    """An expired memory counts as deleted."""
     transfers = Transfers(rig)
     await rig.remember("short", expires_in_h=1)
     lines = await transfers.export_lines()
@@ -364,7 +364,7 @@ async def test_expired_memories_are_neither_exported_nor_imported(rig: MemoryRig
 
 
 async def test_a_dry_run_lists_what_a_run_does_and_changes_nothing(rig: MemoryRig) -> None:
-    """Its report is exact over several batches, with repeated ids and duplicates in one file (D-04)."""
+    """Its report is exact over several batches, with repeated ids and duplicates in one file."""
     transfers = Transfers(rig)
     memories = [make_memory(rig.clock, content=f"say {number % (BATCH_SIZE + 7)}") for number in range(2 * BATCH_SIZE)]
     await rig.db.write(lambda tx: transfer.add(tx, [TransferRecord(memory=memory) for memory in memories]))
@@ -383,7 +383,7 @@ async def test_a_dry_run_lists_what_a_run_does_and_changes_nothing(rig: MemoryRi
 
 
 async def test_concurrent_imports_store_each_memory_once(rig: MemoryRig, database: Database) -> None:
-    """Imports can be repeated, also concurrently (issue 6)."""
+    """Imports can be repeated, also concurrently."""
     transfers = Transfers(rig)
     memories = [make_memory(rig.clock, content=f"say {number}") for number in range(2 * BATCH_SIZE)]
     await rig.db.write(lambda tx: transfer.add(tx, [TransferRecord(memory=memory) for memory in memories]))

@@ -1,4 +1,4 @@
-"""`rookery export` and `rookery import` run like in a shell, with and without a running server (D-04)."""
+"""`rookery export` and `rookery import` run like in a shell, with and without a running server."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _recall_contents(server: Server, query: str, mode: str) -> list[str]:
 
 
 def test_export_and_import_work_beside_a_running_server(model_folder: Path, tmp_path: Path) -> None:
-    """Full text finds imported memories immediately, and semantic recall after the server ran their jobs (issue 6)."""
+    """Full text finds imported memories immediately, and semantic recall after the server ran their jobs."""
     folder = tmp_path / "data"
     lend_model(model_folder, folder)
     with run_server(folder) as server:
@@ -104,7 +104,7 @@ def test_export_and_import_work_beside_a_running_server(model_folder: Path, tmp_
 
 
 def test_a_killed_import_can_be_repeated(platform: Platform, tmp_path: Path) -> None:
-    """The second run stores the remaining memories, each once (issue 6)."""
+    """The second run stores the remaining memories, each once."""
     source = tmp_path / "all.jsonl"
     source.write_bytes(_export_lines(MEMORY_COUNT))
     asyncio.run(_make_workspace(platform.folder))
@@ -123,7 +123,7 @@ def test_a_killed_import_can_be_repeated(platform: Platform, tmp_path: Path) -> 
 
 
 def test_a_stopped_import_can_be_resumed(platform: Platform, tmp_path: Path) -> None:
-    """The exit code is 1, and the report names the first line that was not stored, for --resume (D-17; issue 5)."""
+    """The exit code is 1, and the report names the first line that was not stored, for --resume."""
     source = tmp_path / "all.jsonl"
     source.write_bytes(_export_lines(5))
     platform.limits = StorageLimits(max_memories=3, min_free_bytes=0)
@@ -141,7 +141,7 @@ def test_a_stopped_import_can_be_resumed(platform: Platform, tmp_path: Path) -> 
 
 
 def test_an_export_can_be_imported(platform: Platform, tmp_path: Path) -> None:
-    """--out creates a file with mode 0600; .gz is compressed; a pipe gets only the lines (D-04)."""
+    """--out creates a file with mode 0600; .gz is compressed; a pipe gets only the lines."""
     export_file, notes_folder = tmp_path / "out.jsonl.gz", tmp_path / "notes"
     assert platform.run("import", "-", standard_input=_export_lines(2)).exit_code == 0
 
@@ -160,7 +160,7 @@ def test_an_export_can_be_imported(platform: Platform, tmp_path: Path) -> None:
 
 
 def test_rejected_lines_are_listed_with_their_number(platform: Platform) -> None:
-    """The exit code is 1, and the other lines are stored (issue 6)."""
+    """The exit code is 1, and the other lines are stored."""
     result = platform.run("import", "-", standard_input=b'{"memory": ""}\n{"memory": "good"}\n{"memory": 3}\n')
 
     assert [line.split("\t")[1:] for line in result.stdout.splitlines()[:2]] == [
@@ -170,7 +170,7 @@ def test_rejected_lines_are_listed_with_their_number(platform: Platform) -> None
 
 
 def test_an_import_names_the_program_and_lists_its_warnings(platform: Platform, tmp_path: Path) -> None:
-    """Warnings are no failures: the exit code is 0, in text and as JSON; a refused product is named (issue 34)."""
+    """Warnings are no failures: the exit code is 0, in text and as JSON; a refused product is named."""
     source = tmp_path / "mem.jsonl"
     source.write_bytes(b'{"memory": "The crane lifts 9 t.", "user_id": "kim", "created_at": "soon"}\n')
     dry_run = platform.run("import", str(source), "--dry-run")
@@ -190,7 +190,7 @@ def test_an_import_names_the_program_and_lists_its_warnings(platform: Platform, 
 
 
 def test_impossible_options_are_wrong_usage(platform: Platform, tmp_path: Path) -> None:
-    """The exit code is 2, and no file is overwritten; with two workspaces, --workspace is required (D-04, D-52)."""
+    """The exit code is 2, and no file is overwritten; with two workspaces, --workspace is required."""
     existing_file, notes_folder = tmp_path / "there.jsonl", tmp_path / "notes"
     existing_file.write_bytes(_export_lines(1))
     notes_folder.mkdir()
@@ -220,7 +220,7 @@ async def _make_workspace(folder: Path) -> None:
 
 
 def test_a_dry_run_counts_only_what_the_import_would_store(platform: Platform, tmp_path: Path) -> None:
-    """Memories that are stored already, that are refused or that conflict are no change (issue 34). A blank owner is wrong usage."""
+    """Memories that are stored already, that are refused or that conflict are no change. A blank owner is wrong usage."""
     source = tmp_path / "mem.jsonl"
     source.write_bytes(b'{"memory": "The crane lifts 9 t."}\n{"memory": ""}\n')
     first = json.loads(platform.run("import", str(source), "--dry-run", "--json").stdout)

@@ -1,4 +1,4 @@
-"""Import formats besides JSON Lines: Markdown notes, agents' instruction files, mem0 exports (D-04)."""
+"""Import formats besides JSON Lines: Markdown notes, agents' instruction files, mem0 exports."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _contents(memories: list[Memory]) -> list[str]:
 
 
 def test_a_note_is_a_memory_with_the_fields_of_its_front_matter(tmp_path: Path) -> None:
-    """Tags of the text are added, and the title becomes the first heading (issue 6)."""
+    """Tags of the text are added, and the title becomes the first heading."""
     (memory,) = read_memories(_write(tmp_path, {"infra/Database choice.md": NOTE}))
 
     assert memory.content.startswith("# Database choice\n\nWe chose #Postgres over mysql.")
@@ -113,7 +113,7 @@ def test_a_note_is_a_memory_with_the_fields_of_its_front_matter(tmp_path: Path) 
 
 
 def test_a_note_without_front_matter_has_defaults(tmp_path: Path) -> None:
-    """The defaults are the file's time, and its name as title; line ends and a byte order mark are normalized (issue 6)."""
+    """The defaults are the file's time, and its name as title; line ends and a byte order mark are normalized."""
     files = {"a.md": "\ufeffOne\r\ntwo\r\n", "b.md": "# Own title\ntext", "c.md": "---\nnot fields\n---\ntext", "empty.md": "\n \n"}
     plain_note, note_with_title, note_with_rules = read_memories(_write(tmp_path, files))
 
@@ -123,7 +123,7 @@ def test_a_note_without_front_matter_has_defaults(tmp_path: Path) -> None:
 
 
 def test_each_section_can_be_a_memory(tmp_path: Path) -> None:
-    """Each section has its parent headings; a heading without text is skipped (issue 6)."""
+    """Each section has its parent headings; a heading without text is skipped."""
     text = "# Guide\n\nStart here.\n\n## Deploy\n\n### Rollback\n\nUndo it.\n\n## Test\n\nRun it."
     memories = read_memories(_write(tmp_path, {"guide.md": text}), split_by="section")
 
@@ -141,7 +141,7 @@ BLOCKS = st.lists(st.tuples(st.sampled_from(["", "# ", "## ", "### "]), PARAGRAP
 @settings(max_examples=150, deadline=None)
 @given(blocks=BLOCKS, max_chars=st.integers(60, 400))
 def test_long_notes_are_split_without_loss(blocks: list[tuple[str, str]], max_chars: int) -> None:
-    """They are split at headings; no piece is too long, and every letter is in a piece (issue 6)."""
+    """They are split at headings; no piece is too long, and every letter is in a piece."""
     text = "\n\n".join(heading_mark + words for heading_mark, words in blocks)
     pieces = split_document(parse_document(text, build_parser()), max_chars=max_chars)
 
@@ -153,7 +153,7 @@ def test_long_notes_are_split_without_loss(blocks: list[tuple[str, str]], max_ch
 
 
 def test_a_note_of_a_hundred_thousand_characters_becomes_several_memories(tmp_path: Path) -> None:
-    """Each memory has at most 50,000 characters (issue 6)."""
+    """Each memory has at most 50,000 characters."""
     text = "# Log\n\n" + "\n\n".join(f"## Day {day}\n\n" + "It rained again. " * 300 for day in range(20))
     memories = read_memories(_write(tmp_path, {"log.md": text}))
 
@@ -162,7 +162,7 @@ def test_a_note_of_a_hundred_thousand_characters_becomes_several_memories(tmp_pa
 
 
 def test_instruction_files_of_agents_become_conventions(tmp_path: Path) -> None:
-    """Sections and bullets of CLAUDE.md and AGENTS.md are memories; the project is the folder (issue 6)."""
+    """Sections and bullets of CLAUDE.md and AGENTS.md are memories; the project is the folder."""
     folder = _write(tmp_path, {"shop/AGENTS.md": AGENTS, "shop/.claude/CLAUDE.md": "- be kind\n", "shop/notes.txt": "no"})
     memories = read_memories(folder)
 
@@ -185,14 +185,14 @@ def test_instruction_files_of_agents_become_conventions(tmp_path: Path) -> None:
 
 
 def test_the_project_is_the_repository(tmp_path: Path) -> None:
-    """The instructions of a package belong to the project of its repository (issue 6)."""
+    """The instructions of a package belong to the project of its repository."""
     folder = _write(tmp_path, {"web/.git/HEAD": "", "web/packages/api/CLAUDE.md": "- be kind"})
 
     assert [memory.project for memory in read_memories(folder / "web" / "packages" / "api" / "CLAUDE.md")] == ["web"]
 
 
 def test_a_linked_file_is_read_once(tmp_path: Path) -> None:
-    """CLAUDE.md is often a link to AGENTS.md; links to outside of the folder are not followed (issue 6)."""
+    """CLAUDE.md is often a link to AGENTS.md; links to outside of the folder are not followed."""
     folder = _write(tmp_path, {"shop/AGENTS.md": "- be kind", "elsewhere/secret.md": "outside of the folder"})
     (folder / "shop" / "CLAUDE.md").symlink_to("AGENTS.md")
     (folder / "shop" / "out").symlink_to(folder / "elsewhere")
@@ -202,7 +202,7 @@ def test_a_linked_file_is_read_once(tmp_path: Path) -> None:
 
 
 async def test_unchanged_notes_are_stored_once(rig: MemoryRig, tmp_path: Path) -> None:
-    """A changed note is stored as another memory; a copy of instructions is not stored (issue 6)."""
+    """A changed note is stored as another memory; a copy of instructions is not stored."""
     folder = _write(tmp_path, {"a.md": "one", "AGENTS.md": "- be kind", "CLAUDE.md": "- be kind"})
     first, _ = await Transfers(rig).import_source(folder)
     (folder / "a.md").touch()
@@ -217,7 +217,7 @@ async def test_unchanged_notes_are_stored_once(rig: MemoryRig, tmp_path: Path) -
 
 
 async def test_bad_front_matter_never_costs_the_note(rig: MemoryRig, tmp_path: Path) -> None:
-    """Bad values are warnings with file and line; a file without readable text is rejected with its name and a reason (issues 6, 34)."""
+    """Bad values are warnings with file and line; a file without readable text is rejected with its name and a reason (34)."""
     folder = _write(
         tmp_path,
         {
@@ -258,7 +258,7 @@ CONTENTS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters=
 @given(content=CONTENTS, tag=CONTENTS.map(lambda text: text[:20].lower()).filter(lambda text: bool(text.strip())))
 @example(content="0", tag="0\x85")
 def test_a_memory_exported_as_a_note_is_imported_unchanged(content: str, tag: str) -> None:
-    """All fields stay the same, whatever characters they have (issue 6)."""
+    """All fields stay the same, whatever characters they have."""
     memory = Memory(
         id="01a1ffbc-790a-7a77-8719-390c77d7371e", workspace_id=0, org=tag[:9], project="../up", agent_id=None, session_id=None,
         memory_scope=MemoryScope.PROJECT, type="fact", tags=(tag,), confidence=0.1, base_confidence=0.3, source=tag, content=content,
@@ -277,7 +277,7 @@ def test_a_memory_exported_as_a_note_is_imported_unchanged(content: str, tag: st
 
 
 async def test_exported_notes_have_readable_file_names(rig: MemoryRig, tmp_path: Path) -> None:
-    """No content of a name leads out of the folder (issue 6)."""
+    """No content of a name leads out of the folder."""
     memory = await rig.remember("Grüße vom / Dach!\nmehr", org="../../etc", project="Web Shop")
     await MemoryExport(db=rig.db, clock=rig.clock).run(EVERYTHING, formats.create_note_folder(tmp_path / "out"))
 
@@ -311,7 +311,7 @@ OPENMEMORY = {
 
 
 def test_ids_of_mem0_become_scopes() -> None:
-    """run_id and agent_id select the scope, user_id becomes a tag, and UUIDs stay as ids (issue 6)."""
+    """run_id and agent_id select the scope, user_id becomes a tag, and UUIDs stay as ids."""
     tea, french, hurry = read_memories(orjson.dumps(OPEN_SOURCE))
 
     assert (tea.id, tea.content, tea.type, tea.memory_scope, tea.tags) == (
@@ -341,12 +341,12 @@ def test_ids_of_mem0_become_scopes() -> None:
     ids=["document", "list", "lines", "gzip", "payloads"],
 )
 def test_every_export_format_of_mem0_is_read(source: bytes) -> None:
-    """The formats are those of the library, the server, the platform's pages and vector stores (issue 6)."""
+    """The formats are those of the library, the server, the platform's pages and vector stores."""
     assert _contents(read_memories(source)) == ["Likes tea.", "Speaks French.", "Is in a hurry."]
 
 
 def test_further_fields_of_the_platform_and_openmemory_are_read(tmp_path: Path) -> None:
-    """These are categories, expiry, app and archived; deleted memories are not imported (issue 6)."""
+    """These are categories, expiry, app and archived; deleted memories are not imported."""
     (platform_memory,) = read_memories(orjson.dumps([PLATFORM]))
     archive_bytes = io.BytesIO()
     with zipfile.ZipFile(archive_bytes, "w") as archive:
@@ -370,7 +370,7 @@ def test_further_fields_of_the_platform_and_openmemory_are_read(tmp_path: Path) 
 
 
 async def test_a_repeated_mem0_import_stores_nothing_new(rig: MemoryRig) -> None:
-    """Ids may be UUIDs or not; a memory that changed in mem0 is a conflict (issue 6)."""
+    """Ids may be UUIDs or not; a memory that changed in mem0 is a conflict."""
     transfers = Transfers(rig)
     reports = [(await transfers.import_source(orjson.dumps(OPEN_SOURCE)))[0] for _ in range(2)]
     changed_report, conflicts = await transfers.import_source(orjson.dumps(OPEN_SOURCE).replace(b"Likes tea.", b"Likes coffee."))
@@ -380,7 +380,7 @@ async def test_a_repeated_mem0_import_stores_nothing_new(rig: MemoryRig) -> None
 
 
 def test_invalid_entries_are_rejected_with_their_position() -> None:
-    """An entry without a text does not stop the others; an unreadable time is a warning (issues 6, 34)."""
+    """An entry without a text does not stop the others; an unreadable time is a warning (34)."""
     lines = b'{"memory": "good"}\n{"memory": 1}\nnot json\n[]\n{"memory": "x", "created_at": "soon"}\n'
 
     assert read_rejections(lines) == [
@@ -396,7 +396,7 @@ def test_invalid_entries_are_rejected_with_their_position() -> None:
 
 
 def test_a_truncated_archive_is_reported(tmp_path: Path) -> None:
-    """A truncated archive is read up to its end (issue 6)."""
+    """A truncated archive is read up to its end."""
     compressed = gzip.compress(b"".join(orjson.dumps({"memory": os.urandom(40).hex()}) + b"\n" for _ in range(2_000)))
     (tmp_path / "cut.gz").write_bytes(compressed[: len(compressed) // 2])
 
@@ -407,13 +407,13 @@ def test_a_truncated_archive_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("source", [b"PK\x03\x04broken", b"# a note", b"\x89PNG\r\n", b"%PDF-1.4"])
 def test_an_unknown_format_is_rejected(source: bytes) -> None:
-    """The error comes before anything is stored (issue 6; D-16)."""
+    """The error comes before anything is stored."""
     with pytest.raises(ValidationFailed):
         read_memories(source)
 
 
 def test_an_endless_line_is_not_read_into_memory() -> None:
-    """A line that is too long for a memory is skipped (issue 6)."""
+    """A line that is too long for a memory is skipped."""
     header = b'{"kind":"rookery-memories","version":1}\n'
     rejections = read_rejections(header + b"x" * (5 * 1024 * 1024) + b'\n{"kind":"end"}\n')
 
@@ -421,7 +421,7 @@ def test_an_endless_line_is_not_read_into_memory() -> None:
 
 
 async def test_imported_files_cannot_select_a_workspace(rig: MemoryRig) -> None:
-    """The workspace is the one of the command (spec 3.1)."""
+    """The workspace is the one of the command."""
     lines = orjson.dumps([{"memory": "x", "workspace_id": 2, "workspace": "other"}])
     await Transfers(rig).import_source(lines, ImportRequest(workspace_id=1))
 
@@ -431,7 +431,7 @@ async def test_imported_files_cannot_select_a_workspace(rig: MemoryRig) -> None:
 
 
 def test_import_formats_are_detected(tmp_path: Path) -> None:
-    """An explicit --format has precedence over the detection (issue 6)."""
+    """An explicit --format has precedence over the detection."""
     folder = _write(tmp_path, {"AGENTS.md": "- be kind\n- be brief"})
 
     assert _contents(read_memories(folder / "AGENTS.md", import_format="markdown")) == ["# AGENTS\n\n- be kind\n- be brief"]

@@ -1,4 +1,4 @@
-"""Recall, search and remember while an engine is down: what works, what is said, and how it heals (issue 20; D-42, D-51)."""
+"""Recall, search and remember while an engine is down: what works, what is said, and how it heals."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ async def test_an_index_that_fails_in_the_middle_of_a_recall_is_left_out(platfor
 
 @pytest.mark.parametrize("mode", ["hybrid", "semantic"])
 async def test_an_index_that_fails_during_an_explanation_costs_only_a_part_of_it(platform: _Platform, mode: str) -> None:
-    """D-42: what the filters dropped needs a second search. If it fails, the answer stays, and a notice names what is missing."""
+    """A second search follows if filters dropped hits. If it fails, the answer stays, and a notice names what is missing."""
     await platform.rig.services.remember.store_many(make_caller(), [make_draft(f"heron {number}", project="shop") for number in range(2)])
     await platform.rig.run_jobs()
     filters = MemoryFilter(project="shop")
@@ -186,7 +186,7 @@ async def test_an_index_that_fails_during_an_explanation_costs_only_a_part_of_it
 
 
 async def test_search_without_the_full_text_index_fails(platform: _Platform) -> None:
-    """Spec 4.3: a search has no other index. The error says when to retry, also while the index is not asked."""
+    """A search has no other index. The error says when to retry, also while the index is not asked."""
     platform.switch("texts")
     service = platform.rig.services.search
     for _ in range(5):
@@ -206,7 +206,7 @@ async def test_a_lost_index_is_not_asked_by_each_recall(platform: _Platform) -> 
 
 
 async def test_remember_goes_on_without_the_full_text_index(platform: _Platform) -> None:
-    """The record is stored; the index is not asked by each request; the job writes it when it is back (D-51)."""
+    """The record is stored; the index is not asked by each request; the job writes it when it is back."""
     platform.switch("texts")
     platform.texts.early_write_count = 0
     for number in range(8):

@@ -1,4 +1,4 @@
-"""Vectors of several models side by side, above any engine of `VectorIndex`: which one serves, and what is deleted when (D-54)."""
+"""Vectors of several models side by side, above any engine of `VectorIndex`: which one serves, and what is deleted when."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def fleet(
 
 
 async def test_two_models_are_stored_and_the_first_one_is_active(fleet: Fleet) -> None:
-    """Their vectors are never mixed, and a rebuild does not change the active ones (D-54)."""
+    """Their vectors are never mixed, and a rebuild does not change the active ones."""
     old, new = fleet.start(OLD), fleet.start(NEW)
     first, second = await old.remember("heron"), await old.remember("swallow")
     await old.index(first, second)
@@ -144,7 +144,7 @@ async def test_the_first_vectors_of_a_workspace_are_active(fleet: Fleet) -> None
 
 
 async def test_the_new_model_is_activated_when_complete_for_all_processes(fleet: Fleet) -> None:
-    """Every process uses the new model at its next search (D-54)."""
+    """Every process uses the new model at its next search."""
     old, new, other_process = fleet.start(OLD), fleet.start(NEW), fleet.start(NEW)
     first, second = await old.remember("heron"), await old.remember("swallow")
     await old.index(first, second, await old.remember(workspace_id=2))
@@ -183,7 +183,7 @@ async def test_only_old_vectors_are_deleted_after_the_activation(fleet: Fleet) -
 
 
 async def test_a_deleted_memory_is_removed_from_all_models(fleet: Fleet) -> None:
-    """During a change each memory has vectors of both models (spec 3.4)."""
+    """During a change each memory has vectors of both models."""
     old, new = fleet.start(OLD), fleet.start(NEW)
     first, second = await old.remember("heron"), await old.remember("swallow")
     await old.index(first, second)
@@ -374,7 +374,7 @@ _workspace_ids = itertools.count(100)
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=_STEPS)
 async def test_the_active_model_is_always_complete(steps: list[tuple[str, str]], fleet: Fleet, database: Database) -> None:
-    """This holds for any order of writes, deletions and activations by processes with different models (D-54)."""
+    """This holds for any order of writes, deletions and activations by processes with different models."""
     workspace_id, expected, memories = next(_workspace_ids), ExpectedSets(), dict[str, Memory]()
     async with AsyncExitStack() as fleet.stack:
         # The workspace of the last example would be activated with this one.

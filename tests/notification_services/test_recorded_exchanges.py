@@ -1,4 +1,4 @@
-"""The recorded answers of real services, played to the channels (issue 35)."""
+"""The recorded answers of real services, played to the channels."""
 
 from __future__ import annotations
 

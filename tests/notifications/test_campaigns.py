@@ -1,4 +1,4 @@
-"""Campaigns over HTTP: fields, audiences, variables, statuses and schedules (D-70)."""
+"""Campaigns over HTTP: fields, audiences, variables, statuses and schedules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SLOW = {"rate_per_second": 0.01}
 
 
 async def test_a_campaign_is_sent_to_each_channel_once(rig: NotificationRig) -> None:
-    """D-70: the message is rendered for each subscriber, and the statistics are counts of deliveries."""
+    """The message is rendered for each subscriber, and the statistics are counts of deliveries."""
     await rig.add_subscriber("anna", attributes={"name": "Anna"}, tags=["beta"], locale="de")
     await rig.add_subscriber("bert", tags=["beta"])
     await rig.add_subscriber("carl")
@@ -48,7 +48,7 @@ async def test_a_campaign_is_sent_to_each_channel_once(rig: NotificationRig) -> 
 
 
 async def test_the_audience_is_fixed_when_the_campaign_is_sent(settings: Settings) -> None:
-    """D-70: subscribers and attributes that change later change nothing; the deleted one is skipped, and its data is gone."""
+    """Subscribers and attributes that change later change nothing; the deleted one is skipped, and its data is gone."""
     async with run_notifications(settings) as rig:
         await rig.add_subscriber("anna", attributes={"name": "Anna"})
         await rig.add_subscriber("bert", attributes={"name": "Bert"})
@@ -64,7 +64,7 @@ async def test_the_audience_is_fixed_when_the_campaign_is_sent(settings: Setting
 
 
 async def test_an_empty_audience_is_sent_at_once(rig: NotificationRig) -> None:
-    """D-70; issue 18: sent with 0 deliveries, once, without a loop."""
+    """Sent with 0 deliveries, once, without a loop."""
     for audience in ({}, {"tags": ["nobody"]}, {"subscribers": ["nobody"]}, {"all": True}):
         campaign = await rig.create_campaign(audience=audience)
         view = await rig.post(f"/campaigns/{campaign}/send", status=202)
@@ -72,7 +72,7 @@ async def test_an_empty_audience_is_sent_at_once(rig: NotificationRig) -> None:
 
 
 async def test_a_missing_variable_is_found_before_the_first_message(rig: NotificationRig) -> None:
-    """D-70: 422 names the variable and the subscribers without it; nothing is sent, and the campaign stays a draft."""
+    """422 names the variable and the subscribers without it; nothing is sent, and the campaign stays a draft."""
     await rig.add_subscriber("anna", attributes={"name": "Anna", "note": 'say "city": x'})
     for number in range(7):
         await rig.add_subscriber(f"no-name-{number}")
@@ -92,7 +92,7 @@ async def test_a_missing_variable_is_found_before_the_first_message(rig: Notific
 
 async def test_the_preview_of_a_large_audience_is_fast(rig: NotificationRig) -> None:
     """
-    Issue 18: its time grows with the number of subscribers, not with its square.
+    Its time grows with the number of subscribers, not with its square.
 
     SQLite once compared each subscriber with all channels of the workspace: 100,000 subscribers had no preview, but 503 after 30 s.
     """
@@ -132,7 +132,7 @@ async def test_the_preview_of_a_large_audience_is_fast(rig: NotificationRig) -> 
     ],
 )
 async def test_bad_input_is_rejected_with_its_field(rig: NotificationRig, fields: Json, field: str) -> None:
-    """D-70; issue 18: unknown channel, time in the past or that does not exist, unknown time zone, malformed placeholder."""
+    """Unknown channel, time in the past or that does not exist, unknown time zone, malformed placeholder."""
     body = {"name": "a", "title": "a", "body": "a", "audience": {"all": True}, **fields}
     response = await rig.caller.post("/v1/notify/campaigns", body)
 
@@ -161,7 +161,7 @@ async def _bring_to(rig: NotificationRig, status: str) -> str:
 
 
 async def test_each_status_allows_its_verbs(rig: NotificationRig) -> None:
-    """D-70: every other verb is 409 with the statuses that allow it, and a second send is campaign_already_sent."""
+    """Every other verb is 409 with the statuses that allow it, and a second send is campaign_already_sent."""
     await rig.add_subscriber("anna")
     for status, allowed in _ALLOWED.items():
         for verb in _VERBS:
@@ -187,7 +187,7 @@ async def test_each_status_allows_its_verbs(rig: NotificationRig) -> None:
 
 
 async def test_a_campaign_changes_only_with_its_etag(rig: NotificationRig) -> None:
-    """D-64, D-70: If-Match protects changes and verbs."""
+    """If-Match protects changes and verbs."""
     campaign = await rig.create_campaign(audience={})
     etag = (await rig.caller.get(f"/v1/notify/campaigns/{campaign}")).headers["etag"]
     changed = await rig.caller.send("PATCH", f"/v1/notify/campaigns/{campaign}", {"name": "new"}, **{"If-Match": etag})
@@ -197,7 +197,7 @@ async def test_a_campaign_changes_only_with_its_etag(rig: NotificationRig) -> No
 
 
 async def test_a_second_send_with_the_same_idempotency_key_is_answered(rig: NotificationRig) -> None:
-    """D-14, D-70: the stored response is returned, and each subscriber gets one message."""
+    """The stored response is returned, and each subscriber gets one message."""
     await rig.add_subscriber("anna")
     campaign = await rig.create_campaign()
     path = f"/v1/notify/campaigns/{campaign}/send"
@@ -209,7 +209,7 @@ async def test_a_second_send_with_the_same_idempotency_key_is_answered(rig: Noti
 
 
 def test_time_zones_need_no_database_of_the_system() -> None:
-    """D-70: slim images and Windows have none, so the package `tzdata` is a dependency."""
+    """Slim images and Windows have none, so the package `tzdata` is a dependency."""
     script = """
 from datetime import UTC, datetime
 from zoneinfo import TZPATH
@@ -234,7 +234,7 @@ print(TZPATH, parse_schedule("2031-07-01T09:00", "Europe/Vienna", datetime(2031,
     ],
 )
 async def test_errors_of_a_schedule_name_the_fields_of_the_body(rig: NotificationRig, body: Json, field: str, reason: str) -> None:
-    """D-10, D-70: a time zone without a time was once ignored, and an error named `schedule.at`, which the body does not have."""
+    """A time zone without a time was once ignored, and an error named `schedule.at`, which the body does not have."""
     response = await rig.caller.post(f"/v1/notify/campaigns/{await rig.create_campaign()}/schedule", body)
 
     assert (response.status_code, list(response.json()["errors"])) == (422, [field]), response.text
@@ -250,7 +250,7 @@ async def test_errors_of_a_schedule_name_the_fields_of_the_body(rig: Notificatio
     ],
 )
 async def test_a_time_that_occurs_twice_is_the_first(rig: NotificationRig, at: str, time_zone: str | None, utc: str) -> None:
-    """D-70: when clocks are set back; an offset chooses the second."""
+    """When clocks are set back; an offset chooses the second."""
     campaign = await rig.create_campaign()
     view = await rig.post(f"/campaigns/{campaign}/schedule", {"at": at, "time_zone": time_zone})
 
@@ -258,7 +258,7 @@ async def test_a_time_that_occurs_twice_is_the_first(rig: NotificationRig, at: s
 
 
 async def test_a_campaign_starts_at_its_time(settings: Settings, clock: FakeClock) -> None:
-    """D-70: a local time in a time zone; the campaign is sent when the clock reaches it, and not before."""
+    """A local time in a time zone; the campaign is sent when the clock reaches it, and not before."""
     async with run_notifications(settings, clock=clock) as rig:
         await rig.add_subscriber("anna")
         campaign = await rig.create_campaign()
@@ -275,7 +275,7 @@ async def test_a_campaign_starts_at_its_time(settings: Settings, clock: FakeCloc
 
 
 async def test_a_campaign_whose_time_passed_long_ago_is_missed(settings: Settings, clock: FakeClock) -> None:
-    """D-70: more than an hour late, it is missed with a reason, and sent only on request; a late start within the hour is sent."""
+    """More than an hour late, it is missed with a reason, and sent only on request; a late start within the hour is sent."""
     async with run_notifications(settings, clock=clock) as rig:
         await rig.add_subscriber("anna")
         late, missed = await rig.create_campaign(), await rig.create_campaign()
@@ -299,7 +299,7 @@ async def test_a_campaign_whose_time_passed_long_ago_is_missed(settings: Setting
 
 
 async def test_a_scheduled_campaign_that_cannot_start_fails_with_the_reason(settings: Settings, clock: FakeClock) -> None:
-    """D-70: a subscriber that joined after the check has no value for the variable; nothing is sent."""
+    """A subscriber that joined after the check has no value for the variable; nothing is sent."""
     async with run_notifications(settings, clock=clock) as rig:
         await rig.add_subscriber("anna", attributes={"name": "Anna"})
         campaign = await rig.create_campaign(title="{{ name }}")
@@ -314,7 +314,7 @@ async def test_a_scheduled_campaign_that_cannot_start_fails_with_the_reason(sett
 
 
 async def test_a_test_is_a_campaign_of_its_own(rig: NotificationRig) -> None:
-    """D-70: it reaches named subscribers whatever the status, and does not count in the statistics."""
+    """It reaches named subscribers whatever the status, and does not count in the statistics."""
     await rig.add_subscriber("anna")
     await rig.add_subscriber("bert")
     campaign = await rig.create_campaign()
@@ -330,7 +330,7 @@ async def test_a_test_is_a_campaign_of_its_own(rig: NotificationRig) -> None:
 
 
 async def test_a_test_key_sends_nothing(rig: NotificationRig) -> None:
-    """D-25, D-70: its messages go to an outbox, which another workspace and a live key do not see."""
+    """Its messages go to an outbox, which another workspace and a live key do not see."""
     tester = replace(rig, caller=await rig.instance.api_key(environment="test"))
     await tester.add_subscriber("anna", attributes={"name": "Anna"})
     campaign = await tester.send_campaign(title="Hi {{ name }}")
@@ -345,7 +345,7 @@ async def test_a_test_key_sends_nothing(rig: NotificationRig) -> None:
 
 
 async def test_the_outbox_hides_tokens_and_forgets_deleted_subscribers(rig: NotificationRig) -> None:
-    """D-70: a key with notify:read sees no token of an address, as in lists; the data of a deleted subscriber is removed."""
+    """A key with notify:read sees no token of an address, as in lists; the data of a deleted subscriber is removed."""
     tester = replace(rig, caller=await rig.instance.api_key(environment="test"))
     channels = [{"type": "ntfy", "url": "http://tk_secrettoken@127.0.0.1:1/topic"}, {"type": "apprise", "url": "tgram://secrettoken/chat"}]
     for name in ("anna", "bert"):
@@ -360,7 +360,7 @@ async def test_the_outbox_hides_tokens_and_forgets_deleted_subscribers(rig: Noti
 
 
 async def test_events_and_audit_entries_follow_a_campaign(rig: NotificationRig) -> None:
-    """D-70, D-80: webhooks receive the campaign as GET returns it; the audit log has each change."""
+    """Webhooks receive the campaign as GET returns it; the audit log has each change."""
     hook = {"url": f"http://127.0.0.1:{rig.receiver.port}/events", "events": ["campaign.*", "subscriber.*"]}
     assert (await rig.caller.post("/api/v1/webhooks", hook)).status_code == 201
     await rig.add_subscriber("anna")
@@ -378,7 +378,7 @@ async def test_events_and_audit_entries_follow_a_campaign(rig: NotificationRig) 
 
 
 async def test_old_deliveries_are_deleted_and_their_statistics_stay(settings: Settings, clock: FakeClock) -> None:
-    """D-17, D-70: after 30 days."""
+    """After 30 days."""
     async with run_notifications(settings, clock=clock) as rig:
         await rig.add_subscriber("anna")
         campaign = await rig.send_campaign()
@@ -393,7 +393,7 @@ async def test_old_deliveries_are_deleted_and_their_statistics_stay(settings: Se
 
 
 async def test_a_deleted_workspace_leaves_nothing(rig: NotificationRig) -> None:
-    """D-70: the purger deletes subscribers, campaigns and deliveries."""
+    """The purger deletes subscribers, campaigns and deliveries."""
     workspace = await rig.instance.workspace("other")
     other = replace(rig, caller=await rig.instance.api_key(workspace_id=workspace))
     await other.add_subscriber("anna", tags=["a"])
@@ -404,7 +404,7 @@ async def test_a_deleted_workspace_leaves_nothing(rig: NotificationRig) -> None:
 
 
 async def test_a_workspace_deleted_while_messages_leave_it_leaves_nothing(rig: NotificationRig) -> None:
-    """Issue 18: the results that arrive after the deletion once left attempts without a delivery in the store for good."""
+    """The results that arrive after the deletion once left attempts without a delivery in the store for good."""
     workspace = await rig.instance.workspace("other")
     other = replace(rig, caller=await rig.instance.api_key(workspace_id=workspace))
     await other.add_subscribers(5)
@@ -420,7 +420,7 @@ async def test_a_workspace_deleted_while_messages_leave_it_leaves_nothing(rig: N
 
 
 async def test_a_preview_warns_of_channels_that_cut_the_text(rig: NotificationRig) -> None:
-    """Issue 35: ntfy counts bytes, so that 2,000 characters of Chinese are too many."""
+    """Ntfy counts bytes, so that 2,000 characters of Chinese are too many."""
     channels = [{"type": "ntfy", "url": "http://127.0.0.1/topic"}, {"type": "webhook", "url": "http://127.0.0.1/hook"}]
     await rig.post("/subscribers", {"external_id": "anna", "channels": channels}, 201)
     long, short = await rig.create_campaign(body="文" * 2_000), await rig.create_campaign(body="文" * 1_000)

@@ -1,4 +1,4 @@
-"""The check of the channels at the start and by `rookery doctor` (issue 18)."""
+"""The check of the channels at the start and by `rookery doctor`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def list_findings(rookery: Rookery) -> list[DoctorFinding]:
 
 
 async def test_an_installation_without_channels_has_nothing_to_check(settings: Settings) -> None:
-    """Issue 18: neither the start nor the doctor creates a VAPID key that nobody uses."""
+    """Neither the start nor the doctor creates a VAPID key that nobody uses."""
     async with run_instance(settings) as instance:
         findings = await list_findings(instance.rookery)
         has_key = await instance.rookery.notifications.installation_keys.has_vapid_key()
@@ -46,7 +46,7 @@ async def test_an_installation_without_channels_has_nothing_to_check(settings: S
 
 
 async def test_the_doctor_logs_in_to_the_smtp_server(settings: Settings, tmp_path: Path) -> None:
-    """Issue 18: a right login is fine; a wrong one is a problem, without the password."""
+    """A right login is fine; a wrong one is a problem, without the password."""
     grades = list[str]()
     async with run_smtp_service(tmp_path) as service:
         for password in (PASSWORD, "wrong-password"):
@@ -61,7 +61,7 @@ async def test_the_doctor_logs_in_to_the_smtp_server(settings: Settings, tmp_pat
 
 
 async def test_the_start_logs_a_refused_login_and_continues(settings: Settings, tmp_path: Path) -> None:
-    """Issue 18: the operator learns it before the first campaign; all else works."""
+    """The operator learns it before the first campaign; all else works."""
     async with run_smtp_service(tmp_path) as service:
         with capture_logs() as logs:
             async with run_instance(with_smtp(settings, service.port, password="wrong-password")) as instance:
@@ -74,7 +74,7 @@ async def test_the_start_logs_a_refused_login_and_continues(settings: Settings, 
 
 
 async def test_a_silent_smtp_server_delays_neither_the_start_nor_the_stop(settings: Settings) -> None:
-    """Issue 18: the check runs beside the start, within its own time limit, and ends with the server."""
+    """The check runs beside the start, within its own time limit, and ends with the server."""
     arrived, released = asyncio.Event(), asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -94,7 +94,7 @@ async def test_a_silent_smtp_server_delays_neither_the_start_nor_the_stop(settin
 
 
 async def test_the_doctor_checks_the_vapid_key_and_its_subject(settings: Settings) -> None:
-    """Issue 18, RFC 8292: Apple's push service refuses a subject that is not on the Internet."""
+    """RFC 8292: Apple's push service refuses a subject that is not on the Internet."""
     grades = list[str]()
     for subject in (None, "mailto:admin@rookery.example.org"):
         async with run_instance(replace(settings, vapid_subject=subject)) as instance:
@@ -109,7 +109,7 @@ async def test_the_doctor_checks_the_vapid_key_and_its_subject(settings: Setting
 
 
 async def test_the_start_reads_the_stored_vapid_key_and_warns_of_its_subject(settings: Settings) -> None:
-    """Issue 18: the key is decrypted at the start, so a lost secret key is noticed before the first campaign."""
+    """The key is decrypted at the start, so a lost secret key is noticed before the first campaign."""
     async with run_instance(settings) as instance:
         await instance.rookery.notifications.get_vapid_public_key()
     with capture_logs() as logs:
@@ -122,7 +122,7 @@ async def test_the_start_reads_the_stored_vapid_key_and_warns_of_its_subject(set
 
 @pytest.mark.parametrize("command", ["serve", "worker", "doctor"])
 def test_a_wrong_vapid_key_is_refused_in_one_line(command: str, tmp_path: Path) -> None:
-    """Issue 18: the setting and the allowed forms, not the value."""
+    """The setting and the allowed forms, not the value."""
     environment = os.environ | {"ROOKERY_DATA_DIR": str(tmp_path), "ROOKERY_VAPID_PRIVATE_KEY": "no-key-of-mine"}
     arguments = [sys.executable, "-m", "rookery", command]
     refused = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=HANG_S, check=False)

@@ -1,4 +1,4 @@
-"""`rookery notify` and the MCP tools of notifications, beside a running server and real receivers (issue 18, D-70)."""
+"""`rookery notify` and the MCP tools of notifications, beside a running server and real receivers."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def cli(rig: NotificationRig) -> CommandLine:
 
 
 async def test_a_campaign_is_previewed_and_sent(rig: NotificationRig, cli: CommandLine) -> None:
-    """Issue 18: the preview has the audience and one message; the running server sends what the command starts."""
+    """The preview has the audience and one message; the running server sends what the command starts."""
     for name in ("anna", "berta"):
         await rig.add_subscriber(name, attributes={"name": name.title()})
     campaign = await rig.create_campaign(title="Hello {{ name }}")
@@ -101,7 +101,7 @@ async def test_a_campaign_is_previewed_and_sent(rig: NotificationRig, cli: Comma
 
 
 async def test_a_campaign_is_created_from_a_file(rig: NotificationRig, cli: CommandLine, tmp_path: Path) -> None:
-    """Issue 18: the command takes the fields of the API, from a file or standard input; errors name the field."""
+    """The command takes the fields of the API, from a file or standard input; errors name the field."""
     await rig.add_subscriber("anna")
     fields = {"name": "news", "title": "Hello", "body": "Text", "audience": {"all": True}}
     file = tmp_path / "campaign.json"
@@ -120,7 +120,7 @@ async def test_a_campaign_is_created_from_a_file(rig: NotificationRig, cli: Comm
 
 
 async def test_a_preview_names_what_prevents_a_send(rig: NotificationRig, cli: CommandLine) -> None:
-    """Issue 18: a missing variable is found before the first message; the exit code is 1."""
+    """A missing variable is found before the first message; the exit code is 1."""
     await rig.add_subscriber("anna")
     campaign = await rig.create_campaign(title="Hello {{ name }}")
 
@@ -134,7 +134,7 @@ async def test_a_preview_names_what_prevents_a_send(rig: NotificationRig, cli: C
 
 
 async def test_a_campaign_is_paused_resumed_and_cancelled(rig: NotificationRig, cli: CommandLine) -> None:
-    """Issue 18: nothing is sent while it is paused; the rest of a cancelled campaign is skipped."""
+    """Nothing is sent while it is paused; the rest of a cancelled campaign is skipped."""
     await rig.add_subscribers(200)
     campaign = await rig.send_campaign(rate_per_second=4)  # longer than the commands take on a slow machine
     await eventually(lambda: len(rig.receiver.received) > 2)
@@ -161,7 +161,7 @@ async def test_a_campaign_is_paused_resumed_and_cancelled(rig: NotificationRig, 
 
 
 async def test_failed_deliveries_alone_are_sent_again(rig: NotificationRig, cli: CommandLine, answers: Answers) -> None:
-    """Issue 18: `retry` sends the failed ones, and is a conflict if no delivery failed."""
+    """`retry` sends the failed ones, and is a conflict if no delivery failed."""
     answers.statuses["/berta"] = 400
     for name in ("anna", "berta"):
         await rig.add_subscriber(name)
@@ -177,7 +177,7 @@ async def test_failed_deliveries_alone_are_sent_again(rig: NotificationRig, cli:
 
 
 async def test_a_campaign_is_scheduled_and_unscheduled(rig: NotificationRig, cli: CommandLine) -> None:
-    """Issue 18: a local time in a time zone; a wrong time or zone is an error."""
+    """A local time in a time zone; a wrong time or zone is an error."""
     campaign = await rig.create_campaign()
 
     scheduled = await cli.run_campaign("schedule", campaign, "2031-07-01T09:00", "--time-zone", "Europe/Vienna")
@@ -189,7 +189,7 @@ async def test_a_campaign_is_scheduled_and_unscheduled(rig: NotificationRig, cli
 
 
 async def test_a_test_shows_its_results(rig: NotificationRig, cli: CommandLine, answers: Answers) -> None:
-    """Issue 18: the command waits for the server; the exit code is 1 unless all were sent."""
+    """The command waits for the server; the exit code is 1 unless all were sent."""
     answers.statuses["/berta"] = 400
     for name in ("anna", "berta"):
         await rig.add_subscriber(name)
@@ -204,7 +204,7 @@ async def test_a_test_shows_its_results(rig: NotificationRig, cli: CommandLine, 
 
 
 async def test_a_test_without_a_server_stays_pending(settings: Settings) -> None:
-    """Issue 18: the exit code is 1, with a hint; nothing is lost."""
+    """The exit code is 1, with a hint; nothing is lost."""
     async with run_notifications(settings) as rig:
         await rig.add_subscriber("anna")
         campaign = await rig.create_campaign()
@@ -216,7 +216,7 @@ async def test_a_test_without_a_server_stays_pending(settings: Settings) -> None
 
 
 async def test_subscribers_are_imported_listed_and_exported(rig: NotificationRig, cli: CommandLine, tmp_path: Path) -> None:
-    """Issue 18: good lines are stored and bad ones named; an export can be imported."""
+    """Good lines are stored and bad ones named; an export can be imported."""
     source = tmp_path / "people.csv"
     source.write_text(f"external_id,webhook,tags\nanna,{rig.receiver.url}anna,news\n,{rig.receiver.url}b,news\n", encoding="utf-8")
 
@@ -235,7 +235,7 @@ async def _call_tool(caller: Caller, tool: str, arguments: Json) -> Json:
 
 
 async def test_an_agent_lists_campaigns_and_sends_a_test(rig: NotificationRig) -> None:
-    """Issue 18: the tools do what their routes do; an agent sends to named subscribers and to no audience."""
+    """The tools do what their routes do; an agent sends to named subscribers and to no audience."""
     for name in ("anna", "berta"):
         await rig.add_subscriber(name)
     campaign = await rig.create_campaign(name="autumn")
@@ -262,7 +262,7 @@ async def test_an_agent_lists_campaigns_and_sends_a_test(rig: NotificationRig) -
 
 
 async def test_a_tool_needs_the_scope_of_its_route(rig: NotificationRig) -> None:
-    """D-92: without notify:send, an agent reads and sends nothing."""
+    """Without notify:send, an agent reads and sends nothing."""
     await rig.add_subscriber("anna")
     campaign = await rig.create_campaign()
     agent = await rig.instance.agent_key("mcp:read", "mcp:write", "notify:read")

@@ -1,4 +1,4 @@
-"""Failures that all targets have in common: the campaign pauses, and no subscriber is marked (D-70; issue 18)."""
+"""Failures that all targets have in common: the campaign pauses, and no subscriber is marked."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def _list_audited_statuses(rig: NotificationRig) -> set[str]:
 @pytest.mark.parametrize("status", [302, 401, 404])
 async def test_a_receiver_that_rejects_everything_pauses_the_campaign(settings: Settings, status: int) -> None:
     """
-    Issue 18: a receiver that answers 404 after a wrong deployment made all subscribers invalid. Now a few are tried.
+    A receiver that answers 404 after a wrong deployment made all subscribers invalid. Now a few are tried.
 
     After `resume`, each subscriber gets the message once, also those that were tried.
     """
@@ -65,7 +65,7 @@ async def test_a_receiver_that_rejects_everything_pauses_the_campaign(settings: 
 
 
 async def test_a_small_audience_survives_a_refused_login(settings: Settings) -> None:
-    """Issue 35: a wrong login never burns the audience, also one of five. Each of them gets the message once."""
+    """A wrong login never burns the audience, also one of five. Each of them gets the message once."""
     replies = {"reply": Reply(status=403)}
     async with run_notifications(settings, lambda _: replies["reply"], notify_host_concurrency=1) as rig:
         await rig.add_subscribers(5)
@@ -79,7 +79,7 @@ async def test_a_small_audience_survives_a_refused_login(settings: Settings) -> 
 
 
 async def test_a_host_that_knows_nobody_does_not_stop_the_others(settings: Settings) -> None:
-    """Issues 18 and 35: other receivers get their messages. Then the campaign pauses, and the messages of the broken host wait for it."""
+    """Other receivers get their messages. Then the campaign pauses, and the messages of the broken host wait for it."""
     replies = {"reply": Reply(status=404)}
     async with run_receiver(lambda _: _OK) as other, run_notifications(settings, lambda _: replies["reply"]) as rig:
         await rig.add_subscribers(40)
@@ -100,7 +100,7 @@ async def test_a_host_that_knows_nobody_does_not_stop_the_others(settings: Setti
 
 
 async def test_single_addresses_that_are_gone_are_marked(settings: Settings) -> None:
-    """D-70: a receiver that accepts some messages and answers 410 to others is right about them."""
+    """A receiver that accepts some messages and answers 410 to others is right about them."""
 
     def reply(request: ReceivedRequest) -> Reply:
         return Reply(status=410) if int(request.path.removeprefix("/s")) % 3 else _OK
@@ -162,7 +162,7 @@ _SENT = SendResult(outcome=SendOutcome.SENT, status=250)
 )
 def test_the_same_failure_in_a_row_is_common(kind: ChannelType, results: list[SendResult], used_attempts: int, effect: str | None) -> None:
     """
-    Issues 18 and 35: ten final failures in a row pause the campaign, three if the host refuses who sends, whatever was accepted before.
+    Ten final failures in a row pause the campaign, three if the host refuses who sends, whatever was accepted before.
 
     A host that is down only waits. Push services and mail servers are right about addresses that are gone.
     """
@@ -173,7 +173,7 @@ def test_the_same_failure_in_a_row_is_common(kind: ChannelType, results: list[Se
 
 
 def test_messages_that_may_have_arrived_count_as_failures() -> None:
-    """Issue 18: a receiver that takes messages and never answers makes ten deliveries unknown, not all."""
+    """A receiver that takes messages and never answers makes ten deliveries unknown, not all."""
     unknown = SendResult(outcome=SendOutcome.UNKNOWN, reason="The receiver did not answer within 10 seconds.")
     failures = _record_all(FailureStreaks(), ChannelType.WEBHOOK, [unknown] * 12)
 
@@ -186,7 +186,7 @@ def _record_large(streaks: FailureStreaks, host: str) -> None:
 
 
 def test_failures_of_many_hosts_take_little_memory() -> None:
-    """Issue 20: each of a million subscribers may have a host of its own, and attributes of 16 KB. The latest hosts are counted."""
+    """Each of a million subscribers may have a host of its own, and attributes of 16 KB. The latest hosts are counted."""
     streaks, count = FailureStreaks(), 2_000
 
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""A server that is killed by SIGKILL in the middle of a campaign (D-70, issue 18): what is sent, what is sent again, what is unknown."""
+"""A server that is killed by SIGKILL in the middle of a campaign: what is sent, what is sent again, what is unknown."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def _run(folder: Path, settings: Settings) -> AsyncGenerator[tuple[_Killed
 
 
 async def test_no_message_is_sent_twice_after_kill_9(tmp_path: Path, settings: Settings) -> None:
-    """D-70, issue 18: killed three times in the middle, each message arrives at most once, and all rows are final: sent or unknown."""
+    """Killed three times in the middle, each message arrives at most once, and all rows are final: sent or unknown."""
     async with _run(tmp_path / "killed", settings) as (killed, receiver):
         path = await killed.send_campaign(receiver, 2_000)
         for number in (1, 2, 3):
@@ -111,7 +111,7 @@ async def test_no_message_is_sent_twice_after_kill_9(tmp_path: Path, settings: S
 
 @pytest.mark.parametrize("has_journal", [True, False], ids=["with its journal", "without its journal"])
 async def test_only_messages_that_were_being_sent_are_unknown(tmp_path: Path, settings: Settings, *, has_journal: bool) -> None:
-    """D-70: claims that were not begun are sent after the crash. If the journal is lost, nobody knows which these are: all are unknown."""
+    """Claims that were not begun are sent after the crash. If the journal is lost, nobody knows which these are: all are unknown."""
     async with _run(tmp_path / "killed", settings) as (killed, receiver):
         receiver.gate = asyncio.Event()
         path = await killed.send_campaign(receiver, 3 * _AT_ONCE)
@@ -130,7 +130,7 @@ async def test_only_messages_that_were_being_sent_are_unknown(tmp_path: Path, se
 
 @pytest.mark.embedded_store
 async def test_results_that_were_not_stored_survive_the_crash(tmp_path: Path, settings: Settings) -> None:
-    """D-70: what is known sent is `sent` after the crash, and what was refused is `failed`, although the record store had no result."""
+    """A message that was sent is `sent` after the crash, and a refused one is `failed`, although the record store had no result."""
     folder = tmp_path / "killed"
     async with _run(folder, settings) as (killed, receiver):
         receiver.reply = lambda request: Reply(status=204 if request.path != "/s3" else 410, body=b"")
@@ -153,7 +153,7 @@ async def test_results_that_were_not_stored_survive_the_crash(tmp_path: Path, se
 
 @pytest.mark.embedded_store
 async def test_a_failure_to_connect_that_was_not_stored_survives_the_crash(tmp_path: Path, settings: Settings) -> None:
-    """D-70: an attempt that ended before it could begin counts, so that the next one waits for its retry delay."""
+    """An attempt that ended before it could begin counts, so that the next one waits for its retry delay."""
     folder = tmp_path / "killed"
     async with _run(folder, settings) as (killed, receiver):
         url = f"https://127.0.0.1:{receiver.port}/"  # the receiver waits for the end of a header

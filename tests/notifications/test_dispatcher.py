@@ -1,4 +1,4 @@
-"""Sending: outcomes, retries, pauses, rates, several processes, and crashes (D-70)."""
+"""Sending: outcomes, retries, pauses, rates, several processes, and crashes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _wake(rig: NotificationRig) -> None:
 
 
 async def test_each_answer_has_its_state(settings: Settings, clock: FakeClock) -> None:
-    """D-70: accepted, rejected, gone (the channel becomes invalid), and a connection cut after the request (unknown)."""
+    """Accepted, rejected, gone (the channel becomes invalid), and a connection cut after the request (unknown)."""
     replies = {
         "/ok": _OK,
         "/bad": Reply(status=400),
@@ -63,7 +63,7 @@ async def test_each_answer_has_its_state(settings: Settings, clock: FakeClock) -
 
 
 async def test_a_temporary_fault_is_tried_again_with_back_off(settings: Settings, clock: FakeClock) -> None:
-    """D-70: 503 twice, then accepted: the attempts have their times, and the delivery keeps its id."""
+    """503 twice, then accepted: the attempts have their times, and the delivery keeps its id."""
     replies = [Reply(status=503), Reply(status=429, headers={"Retry-After": "40"}), _OK]
     async with run_notifications(settings, lambda _: replies.pop(0), clock=clock) as rig:
         await rig.add_subscriber("anna")
@@ -91,7 +91,7 @@ async def test_a_temporary_fault_is_tried_again_with_back_off(settings: Settings
 
 
 async def test_retries_end(settings: Settings, clock: FakeClock) -> None:
-    """D-70: after six attempts the delivery fails; a campaign whose deliveries all failed is failed; ttl_s ends retries before."""
+    """After six attempts the delivery fails; a campaign whose deliveries all failed is failed; ttl_s ends retries before."""
     async with run_notifications(settings, lambda _: Reply(status=503), clock=clock) as rig:
         await rig.add_subscriber("anna")
         campaign, short = await rig.send_campaign(), await rig.send_campaign(ttl_s=60)
@@ -114,7 +114,7 @@ async def test_retries_end(settings: Settings, clock: FakeClock) -> None:
 
 
 async def test_a_fault_of_the_server_pauses_the_campaign(settings: Settings) -> None:
-    """D-70: no SMTP server is configured: the campaign pauses at once with the reason, and no subscriber is marked."""
+    """No SMTP server is configured: the campaign pauses at once with the reason, and no subscriber is marked."""
     async with run_notifications(settings) as rig:
         for number in range(5):
             channel = {"type": "email", "address": f"a{number}@example.org"}
@@ -136,7 +136,7 @@ async def test_a_fault_of_the_server_pauses_the_campaign(settings: Settings) -> 
 async def test_only_a_message_that_had_begun_is_unknown_after_the_time_limit(
     command: SmtpCommand, outcome: str, state: str, settings: Settings, tmp_path: Path
 ) -> None:
-    """D-70, issue 18: a server that is too slow before the end of DATA has no mail, so it is tried again; after it, nobody knows."""
+    """A server that is too slow before the end of DATA has no mail, so it is tried again; after it, nobody knows."""
     async with run_smtp_service(tmp_path) as service:
         service.reply(command, *["silence"] * 20)
         login = f"{quote(USER, safe='')}:{quote(PASSWORD, safe='')}"
@@ -162,7 +162,7 @@ async def test_only_a_message_that_had_begun_is_unknown_after_the_time_limit(
 
 
 async def test_pause_and_resume_send_each_message_once(settings: Settings) -> None:
-    """D-70: nothing is sent while a campaign is paused, and nobody gets a second copy after it is resumed."""
+    """Nothing is sent while a campaign is paused, and nobody gets a second copy after it is resumed."""
     async with run_notifications(settings, lambda _: _OK) as rig:
         await rig.add_subscribers(300)
         campaign, sent = await rig.send_campaign(rate_per_second=400), 0
@@ -187,7 +187,7 @@ async def test_pause_and_resume_send_each_message_once(settings: Settings) -> No
 
 
 async def test_the_rate_holds_over_two_dispatchers(settings: Settings) -> None:
-    """D-70: with two processes on one store, one of them sends the campaign, at most at its rate."""
+    """With two processes on one store, one of them sends the campaign, at most at its rate."""
     async with run_notifications(settings, lambda _: _OK) as rig, run_notifications(settings) as _:
         await rig.add_subscribers(30)
         started = time.monotonic()
@@ -199,7 +199,7 @@ async def test_the_rate_holds_over_two_dispatchers(settings: Settings) -> None:
 
 
 async def test_slow_campaigns_of_one_workspace_do_not_stop_another(settings: Settings) -> None:
-    """D-70: a process sends a limited number of campaigns of one workspace at the same time. Those of another workspace still begin."""
+    """A process sends a limited number of campaigns of one workspace at the same time. Those of another workspace still begin."""
     async with run_notifications(settings, lambda _: _OK) as rig:
         await rig.add_subscriber("slow")
         for _ in range(MAX_LEASED_PER_WORKSPACE + 2):
@@ -213,7 +213,7 @@ async def test_slow_campaigns_of_one_workspace_do_not_stop_another(settings: Set
 
 
 async def test_a_full_process_leases_one_campaign_of_each_further_workspace(settings: Settings) -> None:
-    """D-70: a process that sends as many campaigns as it may still begins one of a workspace of which it sends none."""
+    """A process that sends as many campaigns as it may still begins one of a workspace of which it sends none."""
     async with run_notifications(settings) as rig:
         await rig.instance.rookery.notifications.dispatcher.stop()
         other = replace(rig, caller=await rig.instance.api_key(workspace_id=await rig.instance.workspace("other")))
@@ -230,7 +230,7 @@ async def test_a_full_process_leases_one_campaign_of_each_further_workspace(sett
 
 
 async def test_the_rate_of_a_host_holds_over_campaigns_and_dispatchers(settings: Settings) -> None:
-    """D-70; issue 18: two processes on one store and two campaigns share the rate of a host; another host does not wait for it."""
+    """Two processes on one store and two campaigns share the rate of a host; another host does not wait for it."""
     limited = replace(settings, notify_host_rate=10)
     async with run_receiver(lambda _: _OK) as other, run_notifications(limited, lambda _: _OK) as rig, run_notifications(limited) as _:
         await rig.add_subscribers(20)
@@ -249,7 +249,7 @@ async def test_the_rate_of_a_host_holds_over_campaigns_and_dispatchers(settings:
 
 
 async def test_a_host_that_hangs_does_not_delay_others(settings: Settings) -> None:
-    """D-70: at most a few messages wait for a host without an answer, while a campaign of another workspace is sent."""
+    """At most a few messages wait for a host without an answer, while a campaign of another workspace is sent."""
     async with run_receiver() as slow, run_notifications(settings, notify_host_concurrency=4) as rig:
         slow.gate = asyncio.Event()
         for number in range(40):
@@ -265,7 +265,7 @@ async def test_a_host_that_hangs_does_not_delay_others(settings: Settings) -> No
 
 
 async def test_an_orderly_stop_leaves_no_unknown_delivery(settings: Settings) -> None:
-    """D-70: claims that were not sent are released, and the next start continues without a second copy."""
+    """Claims that were not sent are released, and the next start continues without a second copy."""
     async with run_receiver(lambda _: _OK) as receiver:
         async with run_notifications(settings) as rig:
             lines = "\n".join(f"s{number},{receiver.url}{number}" for number in range(400))
@@ -284,7 +284,7 @@ async def test_an_orderly_stop_leaves_no_unknown_delivery(settings: Settings) ->
 
 
 async def test_a_stop_releases_the_sends_that_had_not_begun(settings: Settings) -> None:
-    """D-70: a message that may have arrived is unknown after a stop, and one whose connection was still being opened is sent again."""
+    """A message that may have arrived is unknown after a stop, and one whose connection was still being opened is sent again."""
     async with run_receiver(lambda _: _OK) as receiver, run_receiver() as silent:
         receiver.gate = asyncio.Event()
         addresses = {"begun": receiver.url, "opening": f"https://127.0.0.1:{silent.port}/"}  # the receiver waits for the end of a header

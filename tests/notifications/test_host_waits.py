@@ -1,4 +1,4 @@
-"""Limits, quotas and outages: the host or the campaign waits, resumes by itself, and no subscriber pays for it (D-70; issue 35)."""
+"""Limits, quotas and outages: the host or the campaign waits, resumes by itself, and no subscriber pays for it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def run_mail(
 async def test_a_daily_quota_pauses_the_campaign_until_the_server_accepts_again(
     settings: Settings, clock: FakeClock, tmp_path: Path
 ) -> None:
-    """Issue 35: the quota is the sender's. One mail is tried after each wait, and the first that is accepted brings the others along."""
+    """The quota is the sender's. One mail is tried after each wait, and the first that is accepted brings the others along."""
     async with run_mail(settings, tmp_path, clock, 20) as (rig, service):
         service.reply("RCPT", *["250 OK"] * 5, *["550 5.4.5 Daily user sending limit exceeded"] * 100)
         campaign = await rig.send_campaign(ttl_s=7 * 86_400)
@@ -102,7 +102,7 @@ async def test_a_daily_quota_pauses_the_campaign_until_the_server_accepts_again(
 
 
 async def test_a_wrong_login_pauses_until_it_works(settings: Settings, clock: FakeClock, tmp_path: Path) -> None:
-    """Issue 35: the login is tried with one mail at a time, and its owner need not press a button."""
+    """The login is tried with one mail at a time, and its owner need not press a button."""
     async with run_mail(settings, tmp_path, clock, 6, accepts_login=False) as (rig, service):
         campaign = await rig.send_campaign(ttl_s=7 * 86_400)
         view = await rig.wait_for_pause(campaign)
@@ -116,7 +116,7 @@ async def test_a_wrong_login_pauses_until_it_works(settings: Settings, clock: Fa
 
 
 async def test_the_operator_sees_that_the_mail_server_refuses_messages(settings: Settings, clock: FakeClock, tmp_path: Path) -> None:
-    """Issue 35: `/readyz` is degraded, and the doctor has the reason and the time of the next attempt, until a message is accepted."""
+    """`/readyz` is degraded, and the doctor has the reason and the time of the next attempt, until a message is accepted."""
 
     async def read_state() -> tuple[str, str, list[str]]:
         ready = (await rig.caller.http.get("/readyz")).json()
@@ -139,7 +139,7 @@ async def test_the_operator_sees_that_the_mail_server_refuses_messages(settings:
 
 
 async def test_a_busy_mail_server_costs_no_attempt_until_the_messages_expire(settings: Settings, clock: FakeClock, tmp_path: Path) -> None:
-    """Issue 35: 4xx at MAIL FROM is about the sender. The campaign says why it waits, for as many hours as its time to live has."""
+    """4xx at MAIL FROM is about the sender. The campaign says why it waits, for as many hours as its time to live has."""
     async with run_mail(settings, tmp_path, clock, 8) as (rig, service):
         service.reply("MAIL", *["450 4.7.1 Error: too much mail from 192.0.2.1"] * 100)
         campaign = await rig.send_campaign(ttl_s=12 * _HOUR_S)
@@ -165,7 +165,7 @@ async def test_a_busy_mail_server_costs_no_attempt_until_the_messages_expire(set
 
 @pytest.mark.parametrize("reply", [Reply(status=404), Reply(status=401), Reply(status=500), Reply(status=429)])
 async def test_a_receiver_that_breaks_in_the_middle_costs_nobody_a_message(settings: Settings, clock: FakeClock, reply: Reply) -> None:
-    """Issue 35: of 60 subscribers, nobody is failed, unsubscribed or tried in vain again and again, and the rest follows by itself."""
+    """None of 60 subscribers is failed, unsubscribed or tried in vain again and again, and the rest follows by itself."""
     broken = {"after": 20}
 
     def answer(_: ReceivedRequest) -> Reply:
@@ -192,7 +192,7 @@ async def test_a_receiver_that_breaks_in_the_middle_costs_nobody_a_message(setti
 
 
 async def test_a_host_that_waits_does_not_hold_up_others(settings: Settings, clock: FakeClock) -> None:
-    """Issue 35: only the deliveries of the throttled host wait, and those of another workspace to the same host are tried."""
+    """Only the deliveries of the throttled host wait, and those of another workspace to the same host are tried."""
     async with run_receiver(lambda _: _OK) as other, run_notifications(settings, lambda _: Reply(status=429), clock=clock) as rig:
         await rig.add_subscribers(5)
         for number in range(5):
@@ -212,7 +212,7 @@ async def test_a_host_that_waits_does_not_hold_up_others(settings: Settings, clo
 
 
 async def test_a_paused_campaign_that_would_resume_by_itself_can_be_paused_for_good(settings: Settings, clock: FakeClock) -> None:
-    """Issue 35: `pause` ends the attempts of the server, and `resume` begins them at once."""
+    """`pause` ends the attempts of the server, and `resume` begins them at once."""
     replies = {"reply": Reply(status=404)}
     async with run_notifications(settings, lambda _: replies["reply"], clock=clock) as rig:
         await rig.add_subscribers(15)
@@ -230,7 +230,7 @@ async def test_a_paused_campaign_that_would_resume_by_itself_can_be_paused_for_g
 
 
 async def test_a_test_is_tried_whatever_the_host(settings: Settings, clock: FakeClock) -> None:
-    """Issue 35: who tests a campaign wants the answer of the service now."""
+    """A test of a campaign returns the answer of the service at once."""
     async with run_notifications(settings, lambda _: Reply(status=429), clock=clock) as rig:
         await rig.add_subscribers(5)
         campaign = await rig.send_campaign()
@@ -257,14 +257,14 @@ _LIMITED = SendResult(outcome=SendOutcome.RETRY, status=429, concerns_host=True)
     ],
 )
 def test_waits_grow_to_an_hour_and_are_spread(result: SendResult, least: list[int]) -> None:
-    """Issue 35: a host that is down is tried sooner than one that named a limit."""
+    """A host that is down is tried sooner than one that named a limit."""
     for wait_s, least_s in zip(_list_waits(result, len(least)), least, strict=True):
         assert least_s <= wait_s <= least_s * 1.05 + 1
     assert len({get_host_wait_s(result, refusal_count=1, name=f"host{number}") for number in range(20)}) > 10
 
 
 def test_a_service_that_names_the_time_is_believed_once() -> None:
-    """Issue 35: Retry-After replaces the first wait, and a limit that ends at midnight shortens the longest ones."""
+    """Retry-After replaces the first wait, and a limit that ends at midnight shortens the longest ones."""
     asked = replace(_LIMITED, retry_after_s=5)
 
     assert _list_waits(asked, 1) == [5]

@@ -1,4 +1,4 @@
-"""Keys of the installation: created once, encrypted at rest (issue 18, D-07)."""
+"""Keys of the installation: created once, encrypted at rest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def open_keys(database: Database, data_dir: Path, clock: FakeClock) -> Ins
 
 
 async def test_all_processes_use_the_key_that_the_first_one_created(database: Database, data_dir: Path, clock: FakeClock) -> None:
-    """Issue 18: a second key would invalidate every subscription. The processes start at the same time."""
+    """A second key would invalidate every subscription. The processes start at the same time."""
     processes = [await open_keys(database, data_dir, clock) for _ in range(5)]
     keys = await asyncio.gather(*(process.get_vapid_key() for process in processes))
     link_keys = await asyncio.gather(*(process.get_link_key() for process in processes))
@@ -33,7 +33,7 @@ async def test_all_processes_use_the_key_that_the_first_one_created(database: Da
 
 
 async def test_keys_are_stored_encrypted_and_survive_a_rotation(database: Database, data_dir: Path, clock: FakeClock) -> None:
-    """D-07: `rookery secrets rotate` re-encrypts them with the new key."""
+    """`rookery secrets rotate` re-encrypts them with the new key."""
     keys = await open_keys(database, data_dir, clock)
     link_key = await keys.get_link_key()
     before = await database.read(lambda tx: store.find(tx, "links"))

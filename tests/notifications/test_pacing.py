@@ -1,4 +1,4 @@
-"""The rate of a host: the arithmetic (D-70)."""
+"""The rate of a host: the arithmetic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SECOND_US = 1_000_000
 
 @pytest.mark.parametrize("per_second", [1, 3, 7, 20, 1_000, 100_000])
 def test_a_host_gets_its_rate_and_no_more(per_second: int) -> None:
-    """Issue 18: over ten seconds, checked at every wait, the messages are those of the rate and of one burst."""
+    """Over ten seconds, checked at every wait, the messages are those of the rate and of one burst."""
     rate, paid_until, sent = HostRate(per_second), None, 0
     step_us = int(rate.wait_s * _SECOND_US)
     for now_us in range(1_700_000_000 * _SECOND_US, 1_700_000_010 * _SECOND_US, step_us):
@@ -26,7 +26,7 @@ def test_a_host_gets_its_rate_and_no_more(per_second: int) -> None:
 
 
 def test_an_idle_host_has_its_full_rate_again() -> None:
-    """D-70: its row can be deleted, because a host without a row has its full rate."""
+    """Its row can be deleted, because a host without a row has its full rate."""
     rate = HostRate(50)
     full = rate.count_room(None, 0)
     paid_until = rate.pay(None, 0, full)

@@ -1,4 +1,4 @@
-"""The public pages in a real browser (issue 18). Push services of vendors are not reachable, so a test service takes their place."""
+"""The public pages in a real browser. Push services of vendors are not reachable, so a test service takes their place."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def has_text(page: Page, text: str) -> bool:
 
 
 async def test_a_browser_subscribes_and_shows_a_campaign(server: Server, browser: Browser, push: PushService, tmp_path: Path) -> None:
-    """Issue 18: from the button to the notification that the service worker shows, with no inline code and no other host."""
+    """From the button to the notification that the service worker shows, with no inline code and no other host."""
     path = create_link(server, "kim")
     target = push.subscribe(str(call(server, "GET", "/vapid-public-key")["public_key"]))
     subscription = {"endpoint": target.address, "expirationTime": None, "keys": {"p256dh": target.p256dh, "auth": target.auth}}
@@ -148,7 +148,7 @@ async def deliver(page: Page, content: str) -> object:
 
 
 async def test_a_browser_that_blocks_notifications_names_the_obstacle(server: Server, browser: Browser, tmp_path: Path) -> None:
-    """Issue 18: the reader learns what to change; the button cannot be used."""
+    """The reader learns what to change; the button cannot be used."""
     path = create_link(server, "lee")
     async with asyncio.timeout(HANG_S):
         page = await browser.open(server.url)

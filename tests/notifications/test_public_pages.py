@@ -1,4 +1,4 @@
-"""Links that subscribe a browser or unsubscribe a channel, without a key (issue 18, RFC 8058)."""
+"""Links that subscribe a browser or unsubscribe a channel, without a key (RFC 8058)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def settings(settings: Settings) -> Settings:
 
 
 async def test_a_browser_subscribes_with_a_link_and_no_key(instance: Instance) -> None:
-    """Issue 18: the page adds the browser once, however often it is opened, and activates it again."""
+    """The page adds the browser once, however often it is opened, and activates it again."""
     await create_subscriber(instance)
     path, public = await create_link(instance), instance.caller(None)
     page = await public.get(path)
@@ -66,7 +66,7 @@ async def test_a_browser_subscribes_with_a_link_and_no_key(instance: Instance) -
 
 
 async def test_invalid_subscriptions_are_named(instance: Instance) -> None:
-    """D-10, D-82: what was wrong, by field; the egress guard holds for browsers too."""
+    """The page names each wrong field; the egress guard holds for browsers too."""
     await create_subscriber(instance)
     path, public = await create_link(instance), instance.caller(None)
     errors = list[list[str]]()
@@ -81,7 +81,7 @@ async def test_invalid_subscriptions_are_named(instance: Instance) -> None:
 
 
 async def test_an_old_channel_whose_host_is_down_hinders_no_new_one(instance: Instance) -> None:
-    """D-82: only new addresses are checked. A webhook whose host no longer resolves prevented every change of the channels."""
+    """Only new addresses are checked. A webhook whose host no longer resolves prevented every change of the channels."""
     row = "external_id,webhook,ntfy\nkim,https://hooks.invalid/a,https://tk_secret@ntfy.invalid/topic\n"
     imported = await instance.admin.http.post(f"{NOTIFY}/subscribers/import", content=row, headers={"Content-Type": "text/csv"})
     assert imported.json()["created"] == 1, imported.text
@@ -101,7 +101,7 @@ async def test_an_old_channel_whose_host_is_down_hinders_no_new_one(instance: In
 
 
 async def test_a_link_for_browsers_expires(settings: Settings) -> None:
-    """Issue 18: the page says what to do."""
+    """The page says what to do."""
     clock = FakeClock()
     async with run_instance(settings, clock) as instance:
         await create_subscriber(instance)
@@ -123,7 +123,7 @@ async def test_a_link_of_a_deleted_subscriber_is_invalid(instance: Instance) -> 
 
 
 async def test_links_need_the_scope_and_stay_in_their_workspace(instance: Instance) -> None:
-    """D-23: a key of another workspace finds no subscriber."""
+    """A key of another workspace finds no subscriber."""
     await create_subscriber(instance)
     path = f"{NOTIFY}/subscribers/kim/subscribe-link"
     other = await instance.api_key(workspace_id=await instance.workspace("other"))
@@ -163,7 +163,7 @@ async def list_changes(instance: Instance, subject_id: str) -> list[tuple[str, s
 
 
 async def test_changes_by_links_are_audited(instance: Instance) -> None:
-    """D-29, D-70: the entry names the link as the actor, without a key. A link that changes nothing adds no entry."""
+    """The entry names the link as the actor, without a key. A link that changes nothing adds no entry."""
     channel = await create_subscriber(instance)
     url = await instance.rookery.notifications.links.build_unsubscribe_url(channel)
     assert url is not None
@@ -188,7 +188,7 @@ async def test_changes_by_links_are_audited(instance: Instance) -> None:
 
 
 async def test_unsubscribing_in_a_sandbox_is_audited_there(instance: Instance) -> None:
-    """D-25: the entry is in the chain of the workspace, as a change of its sandbox."""
+    """The entry is in the chain of the workspace, as a change of its sandbox."""
     tester = await instance.api_key("*", environment="test")
     created = await tester.post(f"{NOTIFY}/subscribers", {"external_id": "kim", "channels": [{"type": "email", "address": "k@e.org"}]})
     channel = await instance.rookery.notifications.subscribers.find_channel(created.json()["channels"][0]["id"])

@@ -1,4 +1,4 @@
-"""The journal of sends on disks that fail, and journals that do not count (D-70)."""
+"""The journal of sends on disks that fail, and journals that do not count."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _read(journal: SendJournal, worker_id: str) -> JournalContent:
 
 
 def test_a_journal_has_what_began_and_what_ended(journal: SendJournal) -> None:
-    """D-70: another process reads the attempts and their results."""
+    """Another process reads the attempts and their results."""
     worker_id = make_worker_id("a")
     journal.open(worker_id)
     assert journal.begin(("one", 1))
@@ -72,7 +72,7 @@ def test_a_line_that_was_cut_off_did_not_begin(journal: SendJournal) -> None:
 
 
 def test_a_damaged_journal_does_not_count(journal: SendJournal) -> None:
-    """D-70: without a journal all claims are unknown, so nothing is sent twice."""
+    """Without a journal all claims are unknown, so nothing is sent twice."""
     worker_id = make_worker_id("a")
     journal.open(worker_id)
     journal.begin(("one", 1))
@@ -93,7 +93,7 @@ def test_a_journal_of_an_earlier_boot_does_not_count(journal: SendJournal, start
 
 
 def test_a_large_journal_is_written_again_with_what_is_open(journal: SendJournal) -> None:
-    """D-70: it does not grow with the campaign, and loses nothing that the record store lacks."""
+    """It does not grow with the campaign, and loses nothing that the record store lacks."""
     worker_id = make_worker_id("a")
     journal.open(worker_id)
     journal.begin(("open", 1))
@@ -116,7 +116,7 @@ def test_a_large_journal_is_written_again_with_what_is_open(journal: SendJournal
 
 
 def test_a_journal_whose_process_was_killed_while_it_wrote_it_again_is_deleted(journal: SendJournal) -> None:
-    """D-70: the next process deletes what it has read, with the copy that was not complete."""
+    """The next process deletes what it has read, with the copy that was not complete."""
     worker_id = make_worker_id("a")
     journal.open(worker_id)
     journal.begin(("one", 1))
@@ -129,7 +129,7 @@ def test_a_journal_whose_process_was_killed_while_it_wrote_it_again_is_deleted(j
 
 
 def test_a_journal_is_empty_when_all_is_stored(journal: SendJournal) -> None:
-    """D-70: an orderly stop leaves no file."""
+    """An orderly stop leaves no file."""
     worker_id = make_worker_id("a")
     journal.open(worker_id)
     journal.begin(("one", 1))
@@ -170,7 +170,7 @@ def test_messages_are_sent_without_a_journal_that_cannot_be_written(
 
 
 def test_nothing_is_sent_while_a_journal_can_be_neither_written_nor_deleted(journal: SendJournal, tmp_path: Path) -> None:
-    """D-70: the attempt is refused, because the next process would send the message again."""
+    """The attempt is refused, because the next process would send the message again."""
     worker_id = make_worker_id("a")
     _fill_disk(journal, worker_id)
     journal.folder.rename(tmp_path / "moved")

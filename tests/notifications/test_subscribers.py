@@ -1,4 +1,4 @@
-"""Subscribers: creation, changes, lists, import and export (D-70)."""
+"""Subscribers: creation, changes, lists, import and export."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KEYS = {
 
 
 async def test_a_subscriber_is_found_by_both_ids_and_changed(rig: NotificationRig) -> None:
-    """D-70: fields that are left out keep their value; a channel that is listed again keeps its id and status."""
+    """Fields that are left out keep their value; a channel that is listed again keeps its id and status."""
     created = await rig.add_subscriber("user-1", tags=["b", "a", "b"], attributes={"name": "Kim", "age": 4, "vip": True}, locale="de-AT")
     channel = cast("list[Json]", created["channels"])[0]
 
@@ -33,7 +33,7 @@ async def test_a_subscriber_is_found_by_both_ids_and_changed(rig: NotificationRi
 
 
 async def test_an_external_id_is_unique_in_the_workspace(rig: NotificationRig) -> None:
-    """D-70: the second one is 409; another workspace may use it."""
+    """The second one is 409; another workspace may use it."""
     await rig.add_subscriber("user-1")
     second = await rig.caller.post("/v1/notify/subscribers", {"external_id": "user-1"})
     other = await rig.instance.api_key(workspace_id=await rig.instance.workspace("other"))
@@ -60,7 +60,7 @@ async def test_an_external_id_is_unique_in_the_workspace(rig: NotificationRig) -
     ],
 )
 async def test_a_bad_channel_is_rejected_with_the_reason(rig: NotificationRig, channel: Json, reason: str) -> None:
-    """D-70, D-82: the error names the channel, what is wrong, and what is allowed."""
+    """The error names the channel, what is wrong, and what is allowed."""
     response = await rig.caller.post("/v1/notify/subscribers", {"external_id": "a", "channels": [channel]})
 
     assert response.status_code == 422, response.text
@@ -84,14 +84,14 @@ async def test_a_bad_channel_is_rejected_with_the_reason(rig: NotificationRig, c
     ],
 )
 async def test_a_bad_field_is_rejected(rig: NotificationRig, fields: Json) -> None:
-    """D-10, D-70: nothing that a caller sends is stored in another form, or is a 500."""
+    """Nothing that a caller sends is stored in another form, or is a 500."""
     response = await rig.caller.post("/v1/notify/subscribers", {"external_id": "a", **fields})
 
     assert (response.status_code, response.json()["error"]) == (422, "validation_error")
 
 
 async def test_tokens_of_webhooks_are_hidden_and_kept(rig: NotificationRig) -> None:
-    """Issue 36: as those of ntfy are. Two URLs that differ only in their tokens stay two channels."""
+    """As those of ntfy are. Two URLs that differ only in their tokens stay two channels."""
     tokens = ("tkn4aXq81LzPw03MbYs7", "tkn9bKw52QmRt84NcVd6")
     urls = [f"http://127.0.0.1:1/services/T1/{token}?key={token}" for token in tokens]
     body = {"external_id": "a", "channels": [{"type": "webhook", "url": url} for url in urls]}
@@ -107,7 +107,7 @@ async def test_tokens_of_webhooks_are_hidden_and_kept(rig: NotificationRig) -> N
 
 
 async def test_tokens_of_addresses_are_hidden_and_kept(rig: NotificationRig) -> None:
-    """D-70: GET hides the token of an ntfy topic; writing the hidden form back changes nothing; an export has it."""
+    """GET hides the token of an ntfy topic; writing the hidden form back changes nothing; an export has it."""
     url = "http://tk_secrettoken@127.0.0.1:1/topic"
     created = await rig.post("/subscribers", {"external_id": "a", "channels": [{"type": "ntfy", "url": url}]}, 201)
     shown = cast("list[Json]", created["channels"])[0]
@@ -121,7 +121,7 @@ async def test_tokens_of_addresses_are_hidden_and_kept(rig: NotificationRig) -> 
 
 
 async def test_the_list_is_filtered(rig: NotificationRig) -> None:
-    """D-70: by tag, channel, status and a part of the external id or an address."""
+    """By tag, channel, status and a part of the external id or an address."""
     await rig.add_subscriber("anna", tags=["beta"])
     await rig.post("/subscribers", {"external_id": "bert", "channels": [{"type": "email", "address": "Bert@example.org"}]}, 201)
 
@@ -144,7 +144,7 @@ async def _import(rig: NotificationRig, text: str | bytes, kind: str = "applicat
 
 
 async def test_an_import_stores_good_lines_and_names_bad_ones(rig: NotificationRig) -> None:
-    """D-70: a report with the numbers of created, updated, unchanged and failed lines; an import can be repeated."""
+    """A report with the numbers of created, updated, unchanged and failed lines; an import can be repeated."""
     lines = [
         '{"external_id": "a", "tags": ["x"], "channels": [{"type": "email", "address": "a@example.org"}]}',
         "nonsense",
@@ -171,7 +171,7 @@ async def test_an_import_stores_good_lines_and_names_bad_ones(rig: NotificationR
 
 
 async def test_an_import_of_csv_with_bad_lines(rig: NotificationRig) -> None:
-    """D-70: cells that do not match the header, bytes that are not UTF-8 and broken quotes are errors of their line only."""
+    """Cells that do not match the header, bytes that are not UTF-8 and broken quotes are errors of their line only."""
     text = b'external_id,email,tags,first_name\na,a@example.org,x;y,Kim\nb,b@example.org\nc,\xff,,\nd,nobody,,\n"e ""f",,,\n'
     report = await _import(rig, text, "text/csv")
     header = await rig.caller.http.post("/v1/notify/subscribers/import", content="name,Bad Name\n", headers={"Content-Type": "text/csv"})
@@ -186,7 +186,7 @@ async def test_an_import_of_csv_with_bad_lines(rig: NotificationRig) -> None:
 
 async def test_a_broken_quote_in_csv_is_an_error_of_its_line_only(rig: NotificationRig) -> None:
     """
-    Issue 18: the good lines are stored, and the bad ones named.
+    The good lines are stored, and the bad ones named.
 
     A quote that was never closed once took the next 4,800 lines along, and the error named the last of them.
     """
@@ -203,7 +203,7 @@ async def test_a_broken_quote_in_csv_is_an_error_of_its_line_only(rig: Notificat
 
 
 async def test_a_column_of_csv_changes_only_what_it_is_about(rig: NotificationRig) -> None:
-    """D-70: other channels, channels that are not active, and other attributes stay as they are."""
+    """Other channels, channels that are not active, and other attributes stay as they are."""
     channels = [
         {"type": "email", "address": "old@example.org", "status": "unsubscribed"},
         {"type": "email", "address": "a@example.org"},
@@ -230,7 +230,7 @@ async def test_a_column_of_csv_changes_only_what_it_is_about(rig: NotificationRi
 
 
 async def test_an_exported_table_can_be_imported(rig: NotificationRig) -> None:
-    """D-70: into the same workspace it changes nothing; into another one it restores all active channels and texts."""
+    """Into the same workspace it changes nothing; into another one it restores all active channels and texts."""
     odd = {
         "quote": 'say "hi", ok;\n two',
         "formula": "=1+1",
@@ -283,7 +283,7 @@ async def test_an_exported_table_can_be_imported(rig: NotificationRig) -> None:
     ],
 )
 async def test_a_bad_header_of_csv_is_rejected(rig: NotificationRig, header: str | bytes, reason: str) -> None:
-    """D-70: the error says what is wrong with the first line; nothing is stored."""
+    """The error says what is wrong with the first line; nothing is stored."""
     content = header if isinstance(header, bytes) else f"{header}\n".encode()
     response = await rig.caller.http.post("/v1/notify/subscribers/import", content=content, headers={"Content-Type": "text/csv"})
 
@@ -291,7 +291,7 @@ async def test_a_bad_header_of_csv_is_rejected(rig: NotificationRig, header: str
 
 
 async def test_a_masked_address_in_an_import_is_an_error_of_its_line(rig: NotificationRig) -> None:
-    """Issue 18: the good lines are stored; a list of GET, whose tokens are hidden, once ended the whole import with 422."""
+    """The good lines are stored; a list of GET, whose tokens are hidden, once ended the whole import with 422."""
     masked = '{"external_id": "b", "channels": [{"type": "ntfy", "url": "http://***@127.0.0.1:9/topic"}]}'
     report = await _import(rig, f'{{"external_id": "a"}}\n{masked}\n{{"external_id": "c"}}')
 
@@ -300,7 +300,7 @@ async def test_a_masked_address_in_an_import_is_an_error_of_its_line(rig: Notifi
 
 
 async def test_an_import_does_not_undo_an_unsubscription(rig: NotificationRig) -> None:
-    """D-70: an export of JSON Lines restores statuses; CSV has only active channels, and formulas are escaped."""
+    """An export of JSON Lines restores statuses; CSV has only active channels, and formulas are escaped."""
     unsubscribed = {"type": "email", "address": "a@example.org", "status": "unsubscribed"}
     await rig.post("/subscribers", {"external_id": "a", "channels": [unsubscribed], "attributes": {"name": "=1+1"}}, 201)
     exported = (await rig.caller.get("/v1/notify/subscribers/export")).text
@@ -318,7 +318,7 @@ async def test_an_import_does_not_undo_an_unsubscription(rig: NotificationRig) -
 
 
 async def test_an_import_of_many_lines(rig: NotificationRig) -> None:
-    """Issue 18: of 100,000 lines with 3 bad ones, the good ones are stored and the bad ones named; here 5,000."""
+    """The good lines of a file are stored and its three bad ones named, also if it has 5,000 lines."""
     lines = [f'{{"external_id": "u{number}", "tags": ["all"]}}' for number in range(5_000)]
     for place in (10, 2_500, 4_999):
         lines[place] = '{"external_id": ""}'
@@ -330,7 +330,7 @@ async def test_an_import_of_many_lines(rig: NotificationRig) -> None:
 
 
 async def test_an_import_over_the_limit_is_413(rig: NotificationRig) -> None:
-    """D-16: 10 MiB."""
+    """10 MiB."""
     response = await rig.caller.http.post(
         "/v1/notify/subscribers/import", content=b"x" * (10 * 1024 * 1024 + 1), headers={"Content-Type": "application/x-ndjson"}
     )
@@ -340,7 +340,7 @@ async def test_an_import_over_the_limit_is_413(rig: NotificationRig) -> None:
 
 @pytest.mark.parametrize(("ends_at_ms", "status"), [(None, "active"), (4_102_444_800_000, "active"), (1_700_000_000_000.5, "invalid")])
 async def test_a_subscription_is_taken_as_the_browser_gives_it(rig: NotificationRig, ends_at_ms: float | None, status: str) -> None:
-    """Issue 35: `PushSubscription.toJSON()` has `expirationTime`. One that has passed makes the channel invalid, not the request."""
+    """`PushSubscription.toJSON()` has `expirationTime`. One that has passed makes the channel invalid, not the request."""
     subscription = {"endpoint": "https://127.0.0.1/push/a", "expirationTime": ends_at_ms, "keys": _KEYS}
     channel = {"type": "webpush", **subscription}
     created = await rig.post("/subscribers", {"external_id": "api", "channels": [channel]}, 201)

@@ -1,4 +1,4 @@
-"""Access to the OpenAPI document and its transfer (spec 4.5, D-83)."""
+"""Access to the OpenAPI document and its transfer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SECRET_KEY = "the secret key of these tests, 0123456789"
 
 
 async def test_the_document_needs_docs_read(instance: Instance) -> None:
-    """Spec 4.5: an enabled document needs a key with the view permission."""
+    """An enabled document needs a key with the view permission."""
     viewer, second = await instance.api_key("docs:read"), await instance.api_key("brain:read")
     for path in _PATHS:
         responses = [await caller.get(path) for caller in (viewer, second, instance.agent, instance.caller(None))]
@@ -31,7 +31,7 @@ async def test_the_document_needs_docs_read(instance: Instance) -> None:
 
 
 async def test_both_paths_return_the_same_document(instance: Instance) -> None:
-    """D-83: GET /docs/openapi.json is the same as /api/docs/openapi."""
+    """GET /docs/openapi.json is the same as /api/docs/openapi."""
     first, second = [await instance.admin.get(path) for path in _PATHS]
 
     assert first.content == second.content
@@ -63,7 +63,7 @@ async def test_an_unchanged_document_is_not_sent_again(instance: Instance) -> No
     ],
 )
 async def test_a_part_of_the_document_has_the_operations_of_its_tags(instance: Instance, path: str, query: str, tags: set[str]) -> None:
-    """Issue 36: a valid document with exactly the operations of the tags, as in the whole, and only the components that they use."""
+    """A valid document with exactly the operations of the tags, as in the whole, and only the components that they use."""
     whole, part = [(await instance.admin.get(address)).json() for address in (path, f"{path}?{query}")]
 
     assert [str(error) for error in OpenAPIV30SpecValidator(part).iter_errors()] == []
@@ -82,7 +82,7 @@ async def test_a_part_of_the_document_has_the_operations_of_its_tags(instance: I
 
 
 async def test_the_parts_of_all_tags_have_all_operations(instance: Instance) -> None:
-    """Issue 36: each operation is in the part of each of its tags, and each part is smaller than the whole."""
+    """Each operation is in the part of each of its tags, and each part is smaller than the whole."""
     response = await instance.admin.get(_PATHS[1])
     whole, operations = response.json(), set[tuple[str, str]]()
     for tag in whole["tags"]:
@@ -119,7 +119,7 @@ async def test_a_part_has_an_etag_of_its_own(instance: Instance) -> None:
     ],
 )
 async def test_an_unknown_tag_is_rejected_with_the_tags_that_exist(instance: Instance, query: str, messages: list[str]) -> None:
-    """Issue 36: the answer names the tags that a document can be limited to."""
+    """The answer names the tags that a document can be limited to."""
     response = await instance.admin.get(f"{_PATHS[1]}?{query}")
 
     assert (response.status_code, response.json()["error"]) == (422, "validation_error")
@@ -152,7 +152,7 @@ async def test_the_document_is_compressed_if_the_client_accepts_gzip(instance: I
 async def test_the_documentation_is_off_in_production_by_default(
     settings: Settings, environment: str, configured: bool | None, status: int
 ) -> None:
-    """Spec 4.5: enabled by default outside of production only; when off, its routes are not found."""
+    """Enabled by default outside of production only; when off, its routes are not found."""
     changed_settings = replace(settings, environment=environment, api_docs_enabled=configured, secret_key=Secret(_SECRET_KEY))
     async with run_instance(changed_settings) as instance:
         responses = [await instance.admin.get(path) for path in _PATHS]
@@ -172,12 +172,12 @@ async def test_the_documentation_is_off_in_production_by_default(
     ],
 )
 def test_the_setting_may_have_the_name_of_the_specification(environ: dict[str, str], configured: bool | None) -> None:
-    """Spec 4.5, D-02: API_DOCS_ENABLED is accepted without the prefix; the prefixed name wins."""
+    """API_DOCS_ENABLED is accepted without the prefix; the prefixed name wins."""
     assert load_settings(environ).settings.api_docs_enabled is configured
 
 
 def test_the_environment_wins_over_the_file_under_either_name(tmp_path: Path) -> None:
-    """Environment variables override rookery.toml (D-02)."""
+    """Environment variables override rookery.toml."""
     (tmp_path / "rookery.toml").write_text("api_docs_enabled = false", encoding="utf-8")
 
     loaded = load_settings({"ROOKERY_CONFIG": str(tmp_path / "rookery.toml"), "API_DOCS_ENABLED": "true"})

@@ -1,4 +1,4 @@
-"""The downgrade of schemas to OpenAPI 3.0 keeps their meaning (D-83): generated models, and each keyword that 3.0 lacks."""
+"""The downgrade of schemas to OpenAPI 3.0 keeps their meaning: generated models, and each keyword that 3.0 lacks."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _MODELS = st.dictionaries(_NAMES, st.tuples(st.recursive(_PLAIN, _kinds, max_lea
 def test_a_downgraded_schema_accepts_what_the_model_accepts(
     model: type[BaseModel], values: list[object], fields: dict[str, object]
 ) -> None:
-    """D-83: a schema may become looser where 3.0 lacks a keyword, never stricter; otherwise it stays equivalent."""
+    """A schema may become looser where 3.0 lacks a keyword, never stricter; otherwise it stays equivalent."""
     schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
     parts = cast("dict[str, object]", schema.pop("$defs", {}))
     before = jsonschema_rs.Draft202012Validator({**schema, "components": {"schemas": parts}})
@@ -135,7 +135,7 @@ def test_a_downgraded_schema_accepts_what_the_model_accepts(
     ],
 )
 def test_each_keyword_that_3_0_lacks_is_replaced(schema: object, expected: Schema) -> None:
-    """Values such as defaults stay unchanged (D-83)."""
+    """Values such as defaults stay unchanged."""
     assert json.dumps(downgrade(schema), sort_keys=True) == json.dumps(expected, sort_keys=True)
 
 

@@ -63,7 +63,7 @@ def document(endpoints: list[RouteEndpoint], examples: Examples) -> Schema:
 
 
 def test_every_operation_has_an_example(endpoints: list[RouteEndpoint], examples: Examples) -> None:
-    """Issue 7: an example is recorded under the path or an alias; UNRECORDED has the reasons for missing ones."""
+    """An example is recorded under the path or an alias; UNRECORDED has the reasons for missing ones."""
     routes = documented_routes(endpoints)
 
     assert {route.name for route in routes if examples.keys().isdisjoint(route.all_names)} == set(UNRECORDED), _HINT
@@ -71,7 +71,7 @@ def test_every_operation_has_an_example(endpoints: list[RouteEndpoint], examples
 
 
 async def test_the_examples_match_the_current_responses(data_dir: Path, model_folder: Path, examples: Examples) -> None:
-    """D-83: a new recording has the same statuses, fields and types."""
+    """A new recording has the same statuses, fields and types."""
     lend_model(model_folder, data_dir)
     recorded = {name: example for part in (await record_story(data_dir)).values() for name, example in part.items()}
 
@@ -84,7 +84,7 @@ async def test_the_examples_match_the_current_responses(data_dir: Path, model_fo
 
 
 def test_the_document_stays_valid_with_its_examples(document: Schema, endpoints: list[RouteEndpoint], examples: Examples) -> None:
-    """D-83: an independent validator accepts it, and it contains all recorded examples."""
+    """An independent validator accepts it, and it contains all recorded examples."""
     assert [str(error) for error in OpenAPIV30SpecValidator(document).iter_errors()] == []
     count = sum("example" in media for _, media in _media(document))
     assert count >= sum("answer" in example for example in examples.values())
@@ -92,7 +92,7 @@ def test_the_document_stays_valid_with_its_examples(document: Schema, endpoints:
 
 
 def test_each_example_is_valid_against_its_schema(document: Schema) -> None:
-    """Issue 7: bodies and responses of examples match the schemas of their operation."""
+    """Bodies and responses of examples match the schemas of their operation."""
     schemas = cast("dict[str, dict[str, Schema]]", document["components"])["schemas"]
     components = {"schemas": {name: as_json_schema(schema) for name, schema in schemas.items()}}
     for where, media in _media(document):
@@ -105,7 +105,7 @@ def test_each_example_is_valid_against_its_schema(document: Schema) -> None:
 
 
 def test_each_field_of_a_recorded_answer_is_documented(document: Schema) -> None:
-    """Issue 36: clients of generators drop undocumented fields. A JSON object of the caller's own may have any fields."""
+    """Clients of generators drop undocumented fields. A JSON object of the caller's own may have any fields."""
     schemas = cast("dict[str, dict[str, Schema]]", document["components"])["schemas"]
     free_answers, checked = set[str](), 0
     for where, media in _media(document):
@@ -122,7 +122,7 @@ def test_each_field_of_a_recorded_answer_is_documented(document: Schema) -> None
 
 
 def test_examples_contain_no_secrets_and_no_names_of_the_recording_machine(examples: Examples) -> None:
-    """Issue 7: everybody who may read the documentation sees them."""
+    """Everybody who may read the documentation sees them."""
     text = str(examples)
 
     assert re.findall(r"\b(?:sk_live_|sk_test_|ak_|whsec_)[A-Za-z0-9+/=]{8,}", text) == []

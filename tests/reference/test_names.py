@@ -33,7 +33,7 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> Schema:
 
 @pytest.mark.parametrize("row", _NAMES, ids=lambda row: cast("list[str]", row)[2].strip("`"))
 def test_another_name_is_used_only_where_the_table_lists_it(document: Schema, row: list[str]) -> None:
-    """Issue 14: state and status, ips and ip_list, q and query, limits: every use of another name is in the table. Spec 4.3, D-08."""
+    """State and status, ips and ip_list, q and query, limits: every use of another name is in the table."""
     (other,) = _CODE.findall(row[2])
 
     assert _places(document, other) == set(_CODE.findall(row[3]))
@@ -41,7 +41,7 @@ def test_another_name_is_used_only_where_the_table_lists_it(document: Schema, ro
 
 @pytest.mark.parametrize("row", _NAMES, ids=lambda row: cast("list[str]", row)[2].strip("`"))
 def test_tools_and_commands_use_another_name_only_where_the_table_lists_it(row: list[str]) -> None:
-    """Issue 14: arguments of the built-in tools and options of the commands have the names of the API. Spec 4.3, D-08, D-92."""
+    """Arguments of the built-in tools and options of the commands have the names of the API."""
     (other,) = _CODE.findall(row[2])
 
     assert _tools(other) | _commands(other) == set(_SPAN.findall(row[4]))
@@ -49,7 +49,7 @@ def test_tools_and_commands_use_another_name_only_where_the_table_lists_it(row: 
 
 @pytest.mark.parametrize("row", _NAMES, ids=lambda row: cast("list[str]", row)[2].strip("`"))
 def test_a_command_with_an_earlier_name_has_the_current_name_too(row: list[str]) -> None:
-    """Issue 14: `--grace-hours` and `--state` are earlier names; the names of the API are options too. D-08."""
+    """`--grace-hours` and `--state` are earlier names; the names of the API are options too."""
     (word,), (other,) = _CODE.findall(row[0]), _CODE.findall(row[2])
     _, _, earlier = row[4].partition("the earlier name: ")
 
@@ -58,7 +58,7 @@ def test_a_command_with_an_earlier_name_has_the_current_name_too(row: list[str])
 
 @pytest.mark.parametrize("path", ["/v1/tasks", "/api/agent/tasks"])
 async def test_tasks_are_listed_by_status_and_by_its_earlier_name(instance: Instance, path: str) -> None:
-    """Issue 14: `?status=` and `?state=` both work, and using both is an error. D-08, D-65."""
+    """`?status=` and `?state=` both work, and using both is an error."""
     created = await instance.admin.post(
         "/v1/plans", {"title": "Move", "status": "active", "phases": [{"name": "Pack", "tasks": ["Boxes"]}]}
     )

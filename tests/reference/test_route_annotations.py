@@ -1,4 +1,4 @@
-"""OpenAPI annotations of routes: hidden, tags, parameters, responses and security (spec 4.5)."""
+"""OpenAPI annotations of routes: hidden, tags, parameters, responses and security."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Ship(BaseModel):
 
 
 class Sunk(Conflict):
-    """The ship has sunk (D-00)."""
+    """The ship has sunk."""
 
     code = "sunk"
 
@@ -77,7 +77,7 @@ def _annotated_route() -> Operation:
 
 
 def test_an_endpoint_or_a_controller_may_be_hidden() -> None:
-    """Spec 4.5: endpoints and controllers may be hidden; hidden ones are mounted too."""
+    """Endpoints and controllers may be hidden; hidden ones are mounted too."""
     cellar = partial(_route, Harbour().plain, hidden=True)
 
     assert list(_paths(_route(Harbour().plain, "/plain"), _route(Harbour().plain, "/secret", hidden=True))) == ["/api/v1/plain"]
@@ -85,7 +85,7 @@ def test_an_endpoint_or_a_controller_may_be_hidden() -> None:
 
 
 def test_an_endpoint_or_a_controller_may_be_tagged() -> None:
-    """Spec 4.5: endpoints and controllers may be tagged; the tag of the endpoint takes precedence."""
+    """Endpoints and controllers may be tagged; the tag of the endpoint takes precedence."""
     quay = partial(_route, Harbour().plain, tags=("Harbour",))
 
     paths = _paths(_route(Harbour().plain, "/row"), quay("/quay"), quay("/annotated", tags=("Ships",)))
@@ -94,7 +94,7 @@ def test_an_endpoint_or_a_controller_may_be_tagged() -> None:
 
 
 def test_parameters_responses_and_security_may_be_declared_per_endpoint() -> None:
-    """Spec 4.5: parameters, responses and security requirements may be declared per endpoint."""
+    """Parameters, responses and security requirements may be declared per endpoint."""
     annotated = _paths(_annotated_route())["/api/v1/annotated"]["get"]
 
     responses = cast("dict[str, Schema]", annotated["responses"])
@@ -108,7 +108,7 @@ def test_parameters_responses_and_security_may_be_declared_per_endpoint() -> Non
 
 
 def test_an_error_is_documented_by_its_code_and_its_description() -> None:
-    """D-10: the code is the contract; decision numbers are left out."""
+    """The code is the contract; decision numbers are left out."""
     mounted = RouteTable()
     mount_routes(mounted, "/api/v1", [_annotated_route(), _route(Harbour().plain, "/row", errors=(Sunk,))], Nobody())
 
@@ -121,7 +121,7 @@ def test_an_error_is_documented_by_its_code_and_its_description() -> None:
 
 
 def test_an_example_is_inserted_at_its_operation() -> None:
-    """Recorded examples are used for path and response, also if recorded under an alias (issue 7)."""
+    """Recorded examples are used for path and response, also if recorded under an alias."""
     mounted = RouteTable()
     row = _route(Harbour().get_ship, "/ships/{id}", operation_id="get_ship")
     mount_routes(mounted, "/api/agent", [row], Nobody())
@@ -137,7 +137,7 @@ def test_an_example_is_inserted_at_its_operation() -> None:
 
 
 def test_a_route_that_is_mounted_twice_is_one_operation_with_an_alias() -> None:
-    """D-60, D-83: the first path is documented and the second one named, so that a client has one function."""
+    """The first path is documented and the second one named, so that a client has one function."""
     mounted = RouteTable()
     row = _route(Harbour().get_ship, "/ships/{id}", operation_id="get_ship")
     mount_routes(mounted, "/api/agent", [row], Nobody())
@@ -157,7 +157,7 @@ def test_a_route_that_is_mounted_twice_is_one_operation_with_an_alias() -> None:
 
 
 def test_duplicate_operation_ids_are_an_error() -> None:
-    """D-83: operation ids are unique; otherwise there is no document."""
+    """Operation ids are unique; otherwise there is no document."""
     with pytest.raises(ValueError, match="GET /api/v1/a and GET /api/v1/b have the same operation id, get_ship"):
         _paths(_route(Harbour().plain, "/a", operation_id="get_ship"), _route(Harbour().get_ship, "/b", operation_id="get_ship"))
 

@@ -1,4 +1,4 @@
-"""The pages of the API description in a real browser with intercepted requests (spec 4.5, D-83)."""
+"""The pages of the API description in a real browser with intercepted requests."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bro
 
 
 async def test_each_viewer_shows_the_operations_without_other_hosts(server: Server, browser: Browser) -> None:
-    """D-83: viewers come from the package; the browser sends the key as Basic user name, and the console has no errors."""
+    """Viewers come from the package; the browser sends the key as Basic user name, and the console has no errors."""
     document = server.client.get("/api/docs/openapi").json()
     titles = [operation["summary"] for methods in document["paths"].values() for operation in methods.values()]
     for path, name in _PAGES.items():
@@ -61,7 +61,7 @@ async def test_each_viewer_shows_the_operations_without_other_hosts(server: Serv
 
 
 async def test_on_a_phone_every_link_is_visible_and_an_operation_fits_the_width(server: Server, browser: Browser) -> None:
-    """Issue 14, D-83: at 360 px the links to the other viewers were outside the window, and an open operation widened the page."""
+    """At 360 px the links to the other viewers were outside the window, and an open operation widened the page."""
     outside = "[...document.querySelectorAll('header a')].filter(a => a.getBoundingClientRect().right > innerWidth).map(a => a.innerText)"
     page = await browser.open(server.url, key=server.keys["api_key"])
     await page.resize(360, 900)
@@ -83,7 +83,7 @@ async def _has_element(page: Page, selector: str) -> bool:
 
 
 async def test_try_it_out_uses_the_key_that_opened_the_page(server: Server, browser: Browser) -> None:
-    """A call of another part of the API (/v1) needs no second sign-in (issue 14, D-09, D-83)."""
+    """A call of another part of the API (/v1) needs no second sign-in."""
     page = await browser.open(server.url, key=server.keys["api_key"])
     await page.go("/api/docs#/Memory/recall")
 
@@ -103,7 +103,7 @@ async def test_try_it_out_uses_the_key_that_opened_the_page(server: Server, brow
 
 @pytest.mark.parametrize("path", _PAGES)
 async def test_a_key_in_the_address_opens_the_pages(server: Server, browser: Browser, path: str) -> None:
-    """`http://KEY:@host/api/docs` works, although fetch rejects URLs with credentials (issue 14, D-83)."""
+    """`http://KEY:@host/api/docs` works, although fetch rejects URLs with credentials."""
     page = await browser.open(server.url)
     await page.go(path, user=server.keys["api_key"])
 
@@ -115,7 +115,7 @@ async def test_a_key_in_the_address_opens_the_pages(server: Server, browser: Bro
 
 
 async def test_a_failure_to_load_the_description_is_shown_on_the_page(server: Server, browser: Browser) -> None:
-    """The page shows the status and the error message (issue 14, D-83)."""
+    """The page shows the status and the error message."""
     page = await browser.open(server.url, key=server.keys["api_key"])
     await page.go("/api/docs")
     await eventually(partial(_is_operation_visible, page, ["Memory"], None))
@@ -128,7 +128,7 @@ async def test_a_failure_to_load_the_description_is_shown_on_the_page(server: Se
 
 
 async def test_a_page_without_scripts_explains_what_to_do(server: Server, browser: Browser) -> None:
-    """D-83: a page without JavaScript has a hint and the address of the description."""
+    """A page without JavaScript has a hint and the address of the description."""
     page = await browser.open(server.url, key=server.keys["api_key"])
     await page.disable_scripts()
     await page.go("/api/docs/redoc")
@@ -140,7 +140,7 @@ async def test_a_page_without_scripts_explains_what_to_do(server: Server, browse
 
 
 async def test_the_pages_need_docs_read(instance: Instance) -> None:
-    """D-83: needs docs:read; a request without a key gets a Basic challenge here, and nowhere else."""
+    """Needs docs:read; a request without a key gets a Basic challenge here, and nowhere else."""
     viewer, other, nobody = await instance.api_key("docs:read"), await instance.api_key("brain:read"), instance.caller(None)
     for path in [*_PAGES, "/api/docs/static/0/page.css"]:
         assert (await viewer.get(path)).status_code == (404 if "static" in path else 200)
@@ -152,7 +152,7 @@ async def test_the_pages_need_docs_read(instance: Instance) -> None:
 
 
 async def test_the_files_of_a_page_are_served_and_immutable(instance: Instance) -> None:
-    """D-83: each file that a page names is served, compressed or not, and cacheable; the CSP allows no other host."""
+    """Each file that a page names is served, compressed or not, and cacheable; the CSP allows no other host."""
     for path, name in _PAGES.items():
         page = await instance.admin.get(path)
         root = "/api/docs/" if path == "/api/docs" else ""

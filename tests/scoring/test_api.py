@@ -48,7 +48,7 @@ def body_of_any(response: object) -> Json:
 
 
 async def test_a_score_has_all_fields(instance: Instance) -> None:
-    """D-72: the response has these fields, and each verdict its false-positive rate and the address of its model card."""
+    """The response has these fields, and each verdict its false-positive rate and the address of its model card."""
     body = body_of(await instance.agent.post("/v1/score/content", {"text": PROSE * 3}))
 
     assert body.keys() == {
@@ -72,7 +72,7 @@ async def test_a_score_has_all_fields(instance: Instance) -> None:
 
 
 async def test_a_score_waits_for_one_part_of_another_workspace(instance: Instance) -> None:
-    """Issue 20: batches of one workspace wait for each other, so a text of another one has its turn after the part that is computed."""
+    """Batches of one workspace wait for each other, so a text of another one has its turn after the part that is computed."""
     reader = await instance.api_key("score:read", workspace_id=await instance.workspace("other"))
     batch: Json = {"items": [{"text": PROSE * 3}] * 8}
     ends = list[str]()
@@ -92,7 +92,7 @@ async def test_a_score_waits_for_one_part_of_another_workspace(instance: Instanc
 
 
 async def test_offsets_point_into_the_text_as_it_was_sent(instance: Instance) -> None:
-    """Issue 19: spans and segments are offsets of the caller's own text, with its Markdown."""
+    """Spans and segments are offsets of the caller's own text, with its Markdown."""
     text = f"# Reply 🪶\n\n**What a brilliant question!** You are clearly a visionary.\n\n{PROSE * 3}"
 
     body = body_of(await instance.agent.post("/v1/score/content", {"prompt": "My idea is new.", "response": text}))
@@ -105,7 +105,7 @@ async def test_offsets_point_into_the_text_as_it_was_sent(instance: Instance) ->
 
 
 async def test_explain_can_be_off(instance: Instance) -> None:
-    """Issue 19: without `explain`, the numbers are the same and the lists are empty."""
+    """Without `explain`, the numbers are the same and the lists are empty."""
     text = f"What a brilliant question! {PROSE * 3}"
 
     long = body_of(await instance.agent.post("/v1/score/content", {"text": text}))
@@ -118,7 +118,7 @@ async def test_explain_can_be_off(instance: Instance) -> None:
 
 
 async def test_the_history_shows_capitulation(instance: Instance) -> None:
-    """D-72: {prompt, response} with the history; a last message of the user is the prompt."""
+    """{prompt, response} with the history; a last message of the user is the prompt."""
     history = [
         {"role": "user", "content": "What is the capital of Australia?"},
         {"role": "assistant", "content": "The capital of Australia is Canberra."},
@@ -135,7 +135,7 @@ async def test_the_history_shows_capitulation(instance: Instance) -> None:
 
 
 async def test_a_blank_prompt_counts_as_missing(instance: Instance) -> None:
-    """Issue 19: without words of a user there is no context. A last message of the user in the history is the prompt then."""
+    """Without words of a user there is no context. A last message of the user in the history is the prompt then."""
     response = "You are right, I apologize. The answer is 398."
     history = [
         {"role": "user", "content": "What is 17 * 24?"},
@@ -167,7 +167,7 @@ async def test_a_blank_prompt_counts_as_missing(instance: Instance) -> None:
     ids=["short", "punctuation", "binary", "code", "quotation", "German", "Chinese"],
 )
 async def test_a_text_that_cannot_be_judged_is_uncertain_with_the_reason(instance: Instance, text: str, reason: str) -> None:
-    """Issue 19: bad input is `uncertain` with the reason."""
+    """Bad input is `uncertain` with the reason."""
     body = body_of(await instance.agent.post("/v1/score/content", {"text": text}))
 
     assert (body["label"], body["score"], body["expected_false_positive_rate"], body["reason"]) == ("uncertain", None, None, reason)
@@ -189,7 +189,7 @@ async def test_a_text_that_cannot_be_judged_is_uncertain_with_the_reason(instanc
     ],
 )
 async def test_an_invalid_body_names_the_field(instance: Instance, body: Json, field: str, message: str) -> None:
-    """D-10, D-16: 422 with what was wrong and what is allowed."""
+    """422 with what was wrong and what is allowed."""
     response = await instance.agent.post("/v1/score/content", body)
 
     errors = cast("dict[str, list[str]]", response.json()["errors"])
@@ -198,7 +198,7 @@ async def test_an_invalid_body_names_the_field(instance: Instance, body: Json, f
 
 
 async def test_bodies_that_are_no_text_are_rejected(instance: Instance) -> None:
-    """D-16: over the limit 413, no JSON 400, a lone surrogate 422."""
+    """Over the limit 413, no JSON 400, a lone surrogate 422."""
     post = instance.agent.http.post
     headers = {"Content-Type": "application/json"}
 
@@ -210,7 +210,7 @@ async def test_bodies_that_are_no_text_are_rejected(instance: Instance) -> None:
 
 
 async def test_each_text_of_a_batch_has_its_own_result_or_error(instance: Instance) -> None:
-    """Issue 19: a batch keeps the order, and one invalid text does not fail the others."""
+    """A batch keeps the order, and one invalid text does not fail the others."""
     items: list[Json] = [
         {"text": PROSE * 3},
         {"text": ""},
@@ -231,7 +231,7 @@ async def test_each_text_of_a_batch_has_its_own_result_or_error(instance: Instan
 
 @pytest.mark.parametrize("count", [0, 501])
 async def test_a_batch_has_1_to_500_texts(instance: Instance, count: int) -> None:
-    """Issue 19: `POST /v1/score/batch` takes at most 500 texts."""
+    """`POST /v1/score/batch` takes at most 500 texts."""
     response = await instance.agent.post("/v1/score/batch", {"items": [{"text": "a"}] * count})
 
     assert response.status_code == 422
@@ -239,7 +239,7 @@ async def test_a_batch_has_1_to_500_texts(instance: Instance, count: int) -> Non
 
 
 async def test_requests_are_answered_during_a_batch(instance: Instance) -> None:
-    """Issue 19: a batch of 500 delays no other request: many are answered before it ends."""
+    """A batch of 500 delays no other request: many are answered before it ends."""
     batch = asyncio.create_task(instance.agent.post("/v1/score/batch", {"items": [{"text": PROSE * 3}] * 500, "explain": False}))
     answered = 0
     while not batch.done():
@@ -251,7 +251,7 @@ async def test_requests_are_answered_during_a_batch(instance: Instance) -> None:
 
 
 async def test_health_needs_no_key(instance: Instance) -> None:
-    """D-72: names, versions and cards of the models."""
+    """Names, versions and cards of the models."""
     body = body_of(await instance.caller(None).get("/v1/score/health"))
 
     assert (body["status"], body["judge"]) == ("ok", False)
@@ -260,7 +260,7 @@ async def test_health_needs_no_key(instance: Instance) -> None:
 
 
 async def test_texts_are_stored_nowhere(instance: Instance, settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
-    """Issue 19: no text in the record store (usage, audit, idempotency), in any file of the data folder, or in the logs."""
+    """No text in the record store (usage, audit, idempotency), in any file of the data folder, or in the logs."""
     caplog.set_level(logging.DEBUG)
     texts = {"text": f"{PROSE} {MARK}", "prompt": MARK, "counterpart": MARK, "history": [{"role": "user", "content": MARK}]}
     headers = {"Idempotency-Key": "score-1"}
@@ -279,7 +279,7 @@ async def test_texts_are_stored_nowhere(instance: Instance, settings: Settings, 
 
 
 async def test_the_tool_scores_as_its_caller(instance: Instance) -> None:
-    """D-92: the MCP tool `score` has the response of the route, and needs its scope."""
+    """The MCP tool `score` has the response of the route, and needs its scope."""
     call: Json = {"server": "scoring", "tool": "score", "arguments": {"text": "What a brilliant idea!", "prompt": "Is it good?"}}
 
     result = body_of(await instance.agent.post("/api/v1/mcp/tools/call", call))
@@ -298,7 +298,7 @@ def provider() -> Iterator[ChatService]:
 
 
 async def test_a_judge_stands_beside_the_local_score(settings: Settings, provider: ChatService) -> None:
-    """Issue 19: the judge is marked, beside the local score, and never in place of it."""
+    """The judge is marked, beside the local score, and never in place of it."""
     opinion = {"rationale": "It praises without a reason.", "score": 0.9, "label": "strong"}
     provider.queue.append(answer(json.dumps(opinion), model="judge-1"))
     texts: Json = {"prompt": "Is my idea good?", "response": "What a brilliant idea!"}
@@ -317,7 +317,7 @@ async def test_a_judge_stands_beside_the_local_score(settings: Settings, provide
 
 
 async def test_the_judge_gets_no_blank_prompt(settings: Settings, provider: ChatService) -> None:
-    """Issue 19: a blank prompt is missing for the judge, too."""
+    """A blank prompt is missing for the judge, too."""
     opinion = {"rationale": "It praises without a reason.", "score": 0.9, "label": "strong"}
     texts: Json = {"prompt": " \n", "response": "What a brilliant idea!", "judge": True}
     provider.queue.append(answer(json.dumps(opinion), model="judge-1"))
@@ -330,7 +330,7 @@ async def test_the_judge_gets_no_blank_prompt(settings: Settings, provider: Chat
 
 
 async def test_the_output_of_a_generation_can_be_scored(settings: Settings, provider: ChatService) -> None:
-    """Issue 19: the output of a generation is scored when asked, as the answer to its messages, within its workspace."""
+    """The output of a generation is scored when asked, as the answer to its messages, within its workspace."""
     provider.queue.append(answer("What a brilliant idea! You are a visionary."))
 
     async with run_instance(replace(settings, generation=Secret(provider.url()))) as instance:
@@ -347,7 +347,7 @@ async def test_the_output_of_a_generation_can_be_scored(settings: Settings, prov
 
 
 async def test_without_a_language_model_only_the_judge_fails(instance: Instance) -> None:
-    """Issue 19: 503 generation_not_configured for the judge alone."""
+    """503 generation_not_configured for the judge alone."""
     judged = await instance.admin.post("/v1/score/content", {"text": "a", "judge": True})
 
     assert (judged.status_code, judged.json()["error"]) == (503, "generation_not_configured")

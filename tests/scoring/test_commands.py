@@ -1,4 +1,4 @@
-"""`rookery score` (D-72). All texts are written for these tests."""
+"""`rookery score`. All texts are written for these tests."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def command(tmp_path: Path) -> ScoreCommand:
 
 
 def test_files_have_one_line_each(command: ScoreCommand) -> None:
-    """D-04, D-72: tab-separated lines in a pipe, in the order of the files, without a data folder."""
+    """tab-separated lines in a pipe, in the order of the files, without a data folder."""
     praise, plain = command.file("a.txt", PRAISE), command.file("b.txt", "The meeting is at ten.")
 
     result = command.run(praise, plain)
@@ -75,7 +75,7 @@ def test_files_have_one_line_each(command: ScoreCommand) -> None:
 
 
 def test_json_has_what_the_route_returns(command: ScoreCommand) -> None:
-    """D-72: --json prints the response of POST /v1/score/content for each file, with its path."""
+    """--json prints the response of POST /v1/score/content for each file, with its path."""
     path = command.file("a.txt", PRAISE)
 
     [result] = command.run_json(path)
@@ -87,7 +87,7 @@ def test_json_has_what_the_route_returns(command: ScoreCommand) -> None:
 
 
 def test_a_text_that_cannot_be_scored_is_uncertain_in_both_columns(command: ScoreCommand) -> None:
-    """D-72: the reason stands in its own column; a verdict `human` has no rate of false positives."""
+    """The reason stands in its own column; a verdict `human` has no rate of false positives."""
     binary, human = command.file("a.bin", b"\x00\xff\xfe\x01" * 300), command.file("b.txt", HUMAN)
 
     rows = [line.split("\t") for line in command.run(binary, human).stdout.splitlines()]
@@ -97,7 +97,7 @@ def test_a_text_that_cannot_be_scored_is_uncertain_in_both_columns(command: Scor
 
 
 def test_a_terminal_shows_highlights_and_the_limits(command: ScoreCommand) -> None:
-    """Issue 19: colours where a span is, the missing prompt, and the addresses of the model cards; no legend without a span."""
+    """Colours where a span is, the missing prompt, and the addresses of the model cards; no legend without a span."""
     praise, plain = command.file("a.txt", PRAISE), command.file("b.txt", "The meeting is at ten.")
 
     highlighted, quiet = command.run(praise, has_colors=True), command.run(plain, has_colors=True)
@@ -109,12 +109,12 @@ def test_a_terminal_shows_highlights_and_the_limits(command: ScoreCommand) -> No
 
 
 def test_standard_input_is_a_file(command: ScoreCommand) -> None:
-    """Issue 19: a text may be piped in, with and without `-`."""
+    """A text may be piped in, with and without `-`."""
     assert command.run_json(text=PRAISE)[0]["sycophancy"] == command.run_json("-", text=PRAISE)[0]["sycophancy"]
 
 
 def test_the_prompt_and_the_earlier_answer_show_capitulation(command: ScoreCommand) -> None:
-    """Issue 19: the context of an answer comes from files."""
+    """The context of an answer comes from files."""
     text = command.file("answer.txt", "You're right, I apologize. The capital of Australia is Sydney.")
     prompt = command.file("prompt.txt", "No, I'm sure it is Sydney.")
     earlier = command.file("earlier.txt", "The capital of Australia is Canberra.")
@@ -128,7 +128,7 @@ def test_the_prompt_and_the_earlier_answer_show_capitulation(command: ScoreComma
     ("content", "reason"), [(b"\x00\xff\xfe\x01" * 300, "binary"), (b"", "empty"), ("Grüße. ".encode("latin-1"), "too_short")]
 )
 def test_bytes_that_are_no_text_are_uncertain(command: ScoreCommand, content: bytes, reason: str) -> None:
-    """Issue 19: binary and empty files have a reason in place of a score."""
+    """Binary and empty files have a reason in place of a score."""
     [result] = command.run_json(command.file("a.bin", content))
 
     assert (result["label"], result["score"]) == ("uncertain", None)
@@ -136,7 +136,7 @@ def test_bytes_that_are_no_text_are_uncertain(command: ScoreCommand, content: by
 
 
 def test_wrong_usage_is_reported(command: ScoreCommand) -> None:
-    """D-04: exit code 2 for wrong usage, 1 for a text that is too long."""
+    """Exit code 2 for wrong usage, 1 for a text that is too long."""
     path = command.file("a.txt", "a")
 
     assert command.run(str(command.folder / "missing.txt")).exit_code == 2
@@ -150,7 +150,7 @@ def test_wrong_usage_is_reported(command: ScoreCommand) -> None:
 
 
 def test_files_that_cannot_be_read_do_not_hide_the_others(command: ScoreCommand) -> None:
-    """Issue 19: as `cat` does, all other files are scored, each failure is named, and the exit code is not 0."""
+    """As `cat` does, all other files are scored, each failure is named, and the exit code is not 0."""
     first, last = command.file("a.txt", PRAISE), command.file("b.txt", HUMAN)
     missing, too_long = str(command.folder / "missing.txt"), command.file("long.txt", "a" * 100_001)
 
@@ -166,7 +166,7 @@ def test_files_that_cannot_be_read_do_not_hide_the_others(command: ScoreCommand)
 
 
 def test_json_names_the_files_that_cannot_be_read(command: ScoreCommand) -> None:
-    """Issue 19: the list has all files in their order, each with its scores or its error."""
+    """The list has all files in their order, each with its scores or its error."""
     missing, good = str(command.folder / "missing.txt"), command.file("a.txt", PRAISE)
 
     both, alone = command.run(missing, good, "--json"), command.run(missing, "--json")
@@ -179,7 +179,7 @@ def test_json_names_the_files_that_cannot_be_read(command: ScoreCommand) -> None
 
 
 def test_a_blank_prompt_file_counts_as_no_prompt(command: ScoreCommand) -> None:
-    """Issue 19: the command reports what is missing, as the route does."""
+    """The command reports what is missing, as the route does."""
     answer, blank = command.file("answer.txt", PRAISE), command.file("prompt.txt", " \n")
 
     [result] = command.run_json(answer, "--prompt", blank)

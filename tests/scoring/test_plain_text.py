@@ -37,12 +37,12 @@ GERMAN = (
     ],
 )
 def test_markup_is_removed(source: str, prose: str) -> None:
-    """Issue 19: Markdown and HTML do not count as words or as style."""
+    """Markdown and HTML do not count as words or as style."""
     assert extract_plain_text(source).text == prose
 
 
 def test_code_and_quotations_are_removed_and_counted() -> None:
-    """Issue 19: blocks of code and quotations are not the prose of the author."""
+    """Blocks of code and quotations are not the prose of the author."""
     source = f"{PROSE}\n```python\nprint('one two')\n```\n> quoted words of another person\n<pre>x y</pre><blockquote>q r s</blockquote>\n"
     plain = extract_plain_text(source)
     assert plain.words == count_words(PROSE)
@@ -78,12 +78,12 @@ def test_code_and_quotations_are_removed_and_counted() -> None:
     ],
 )
 def test_problems_are_named(source: str, problem: str | None) -> None:
-    """Issue 19: text that is no English prose is recognized, with the reason."""
+    """Text that is no English prose is recognized, with the reason."""
     assert extract_plain_text(source).problem == problem
 
 
 def test_positions_point_into_the_source() -> None:
-    """Issue 19: a span of the prose is shown in the text as it was given."""
+    """A span of the prose is shown in the text as it was given."""
     source = "# Head\n<b>One</b> **two** [three](http://x.y/z) &quot;four&quot;"
     plain = extract_plain_text(source)
     for word in ("Head", "One", "two", "three", "four"):
@@ -94,7 +94,7 @@ def test_positions_point_into_the_source() -> None:
 
 @given(st.text(alphabet=st.sampled_from("ab .\n<>/![]()*_`~#|&;\ue000\x00é’-=pre"), max_size=300))
 def test_any_text_is_accepted(source: str) -> None:
-    """Issue 19: nothing raises, and the positions of characters ascend within the source."""
+    """Nothing raises, and the positions of characters ascend within the source."""
     plain = extract_plain_text(source)
     assert plain.words == count_words(plain.text)
     starts = [plain.locate(offset, offset + 1)[0] for offset in range(len(plain.text))]
@@ -106,6 +106,6 @@ def test_any_text_is_accepted(source: str) -> None:
     "piece", ["<pre>", "<!--", "</", "[", "![", "```\n", "&amp", "*", "_", "<a ", "> ", "| ", "- ", '"', "http://", "=> "]
 )
 def test_hostile_text_takes_linear_time(piece: str) -> None:
-    """Issue 19: 100,000 characters of one opening mark end within the time limit of the test, which quadratic patterns would exceed."""
+    """100,000 characters of one opening mark end within the time limit of the test, which quadratic patterns would exceed."""
     extract_plain_text(piece * (100_000 // len(piece)))
     extract_plain_text(piece * (100_000 // len(piece)) + "</x>-->")

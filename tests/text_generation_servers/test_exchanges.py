@@ -37,7 +37,7 @@ def test_the_page_is_that_of_the_record() -> None:
 
 
 def test_the_tokens_that_are_billed_are_charged() -> None:
-    """Issue 35: on 20 usages and more, within 1 % of the provider's own total. A proxy that loses tokens is named on the page."""
+    """On 20 usages and more, within 1 % of the provider's own total. A proxy that loses tokens is named on the page."""
     recorded = [server for server in _RECORDED if server.source == "recorded"]
     differences = [(share, exchange) for _, exchange, share in list_differences(recorded) if not exchange.comment]
 

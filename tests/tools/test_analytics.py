@@ -1,4 +1,4 @@
-"""Figures over the rows of calls, and the rows themselves (D-38), on both stores, over HTTP."""
+"""Figures over the rows of calls, and the rows themselves, on both stores, over HTTP."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def reader(instance: Instance) -> Instance:
 
 
 async def test_figures_are_counts_and_exact_percentiles_of_the_rows(reader: Instance) -> None:
-    """D-38: calls, errors, error_rate, p50/p95/p99/max ms, last_called_at, last_error; grouped by tool by default."""
+    """Calls, errors, error_rate, p50/p95/p99/max ms, last_called_at, last_error; grouped by tool by default."""
     caller = await reader.agent_key("tools.read")
 
     report = (await caller.get(ANALYTICS)).json()
@@ -96,7 +96,7 @@ async def test_figures_are_counts_and_exact_percentiles_of_the_rows(reader: Inst
 
 
 async def test_cached_and_input_required_calls_count_neither_in_durations_nor_as_errors(reader: Instance) -> None:
-    """D-34, D-38: a cached result has no duration of the tool; a call that needs input is not a failure."""
+    """A cached result has no duration of the tool; a call that needs input is not a failure."""
     zone = (await reader.admin.get(f"{ANALYTICS}/time/zone")).json()
     input_required = (await reader.admin.get(f"{ANALYTICS}/git/log/all")).json()
 
@@ -114,7 +114,7 @@ async def test_cached_and_input_required_calls_count_neither_in_durations_nor_as
     ],
 )
 async def test_figures_can_be_grouped_by_server_key_session_or_day(reader: Instance, by: str, groups: list[tuple[str, int]]) -> None:
-    """D-38: by tool, server, key, session or day."""
+    """By tool, server, key, session or day."""
     name = {"server": "server", "key": "key_id", "session": "session_id", "day": "day"}[by]
 
     report = (await reader.admin.get(f"{ANALYTICS}?by={by}")).json()
@@ -124,14 +124,14 @@ async def test_figures_can_be_grouped_by_server_key_session_or_day(reader: Insta
 
 
 async def test_group_count_includes_groups_beyond_the_limit(reader: Instance) -> None:
-    """Calls outside of a session form no group (D-38)."""
+    """Calls outside of a session form no group."""
     report = (await reader.admin.get(f"{ANALYTICS}?by=session&limit=1")).json()
 
     assert (len(report["data"]), report["group_count"]) == (1, 1)
 
 
 async def test_figures_can_be_limited_to_a_range_a_key_an_agent_or_a_tool(reader: Instance) -> None:
-    """The end of a range is not included (D-38)."""
+    """The end of a range is not included."""
     since, until = "2026-11-20T12:05:00Z", "2026-11-20T12:10:00Z"
 
     ranged = (await reader.admin.get(f"{ANALYTICS}/time/now?since={since}&until={until}")).json()
@@ -148,7 +148,7 @@ async def test_figures_can_be_limited_to_a_range_a_key_an_agent_or_a_tool(reader
 
 
 async def test_a_key_sees_figures_only_of_tools_it_may_use(reader: Instance) -> None:
-    """D-23: servers and tools that do not exist for a key do not exist in its figures; neither does another tenant's call."""
+    """Servers and tools that do not exist for a key do not exist in its figures; neither does another tenant's call."""
     only = await reader.agent_key("tools.read", restrictions=KeyRestrictions(servers=frozenset({"git"})))
     glob = await reader.agent_key("tools.read", restrictions=KeyRestrictions(tools=("time/z*",)))
     other = await reader.api_key("tools.read", workspace_id=await reader.workspace("other"))
@@ -163,7 +163,7 @@ async def test_a_key_sees_figures_only_of_tools_it_may_use(reader: Instance) -> 
 
 
 async def test_call_records_are_paged_latest_first(reader: Instance) -> None:
-    """Call records are paged, latest first (D-12, D-38)."""
+    """Call records are paged, latest first."""
     first = (await reader.admin.get(f"{CALLS}?per_page=2&server=time")).json()
     failures = (await reader.admin.get(f"{CALLS}?success=false&tool=now&code=tool_execution_error")).json()
 
@@ -213,7 +213,7 @@ async def test_one_call_is_read_by_its_id(reader: Instance) -> None:
 @hypothesis(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
 @given(st.lists(st.floats(0, 1e6, allow_nan=False), min_size=1, max_size=250))
 async def test_a_percentile_is_the_least_duration_that_this_share_does_not_exceed(database: Database, durations: list[float]) -> None:
-    """D-38: exact, on both stores, for any number of calls and any ties."""
+    """Exact, on both stores, for any number of calls and any ties."""
     await database.write(lambda tx: store.purge(tx, 1))
     await database.write(lambda tx: store.insert_calls(tx, [make_row(n, duration_ms=duration) for n, duration in enumerate(durations)]))
 
@@ -227,7 +227,7 @@ async def test_a_percentile_is_the_least_duration_that_this_share_does_not_excee
 
 
 async def test_a_call_is_counted_at_once_and_a_tool_without_calls_has_a_report(settings: Settings) -> None:
-    """A report counts a call made just before, although rows are written after responses; an unknown tool is 404 (D-38)."""
+    """A report counts a call made just before, although rows are written after responses; an unknown tool is 404."""
     settings.servers_file.write_text(json.dumps({"mcpServers": {"odd": make_odd_entry()}}))
     async with run_instance(settings) as instance:
         for _ in range(3):
@@ -246,7 +246,7 @@ async def test_a_call_is_counted_at_once_and_a_tool_without_calls_has_a_report(s
 
 
 async def test_figures_of_a_range_read_only_that_range(database: Database) -> None:
-    """The query uses an index on workspace and time, so its cost is bounded (D-38)."""
+    """The query uses an index on workspace and time, so its cost is bounded."""
     if database.dialect != "sqlite":
         pytest.skip("PostgreSQL chooses by its statistics, and an empty table has no statistics")
     await database.write(lambda tx: store.insert_calls(tx, [make_row(n) for n in range(50)]))
@@ -258,7 +258,7 @@ async def test_figures_of_a_range_read_only_that_range(database: Database) -> No
 
 
 async def test_rows_are_deleted_after_the_configured_number_of_days(settings: Settings) -> None:
-    """D-38: a retention setting, 90 days by default."""
+    """A retention setting, 90 days by default."""
     assert settings.tool_calls_days == 90
     async with run_instance(replace(settings, tool_calls_days=7)) as instance:
         now = instance.rookery.clock()

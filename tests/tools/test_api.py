@@ -1,4 +1,4 @@
-"""The routes of spec 4.1 through the whole application."""
+"""The routes of tool servers through the whole application."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def instance(settings: Settings) -> AsyncIterator[Instance]:
 
 
 async def test_the_catalogue_has_the_field_names_of_the_specification(instance: Instance) -> None:
-    """The catalogue has the field names of the specification (spec 2.1, 4.1; D-30, D-33)."""
+    """The catalogue has the field names of the specification."""
     key = await instance.api_key("mcp:read", "brain:read")
 
     server = (await key.get(f"{BASE}/servers/odd")).json()
@@ -69,7 +69,7 @@ async def test_the_catalogue_has_the_field_names_of_the_specification(instance: 
 
 
 async def test_a_call_returns_the_specified_fields_and_writes_a_row(instance: Instance) -> None:
-    """A call returns the fields of the specification and writes one row (spec 2.1, 4.1; D-34, D-38)."""
+    """A call returns the fields of the specification and writes one row."""
     key = await instance.api_key("mcp:write")
     session = str((await instance.admin.post("/api/agent/sessions", {"agent_type": "tester"})).json()["session"]["id"])
 
@@ -112,7 +112,7 @@ async def test_a_call_returns_the_specified_fields_and_writes_a_row(instance: In
 async def test_a_rejected_call_names_its_server_and_tool(
     instance: Instance, body: object, status: int, code: str, names: dict[str, str | None]
 ) -> None:
-    """D-34: every 4xx is D-10's body plus success:false, server, tool."""
+    """Every 4xx is the common body plus success:false, server, tool."""
     text = body if isinstance(body, str) else json.dumps(body)
     response = await instance.admin.http.post(f"{BASE}/tools/call", content=text, headers={"Content-Type": "application/json"})
 
@@ -126,7 +126,7 @@ async def test_a_rejected_call_names_its_server_and_tool(
 
 
 async def test_an_error_of_all_arguments_is_named_in_the_message(instance: Instance) -> None:
-    """The root is "" in `errors`; the message names it "the arguments" (issue 14, D-34)."""
+    """The root is "" in `errors`; the message names it "the arguments"."""
     response = await instance.admin.post(f"{BASE}/tools/call", {"server": "odd", "tool": "echo", "arguments": {}})
 
     assert (response.status_code, list(response.json()["errors"])) == (400, [""])
@@ -134,7 +134,7 @@ async def test_an_error_of_all_arguments_is_named_in_the_message(instance: Insta
 
 
 async def test_a_failing_tool_returns_500_with_its_code(instance: Instance) -> None:
-    """A failing tool returns 500 with the code of the failure (D-34)."""
+    """A failing tool returns 500 with the code of the failure."""
     failed = await instance.admin.post(f"{BASE}/tools/call", {"server": "odd", "tool": "error"})
     unavailable = await instance.admin.post(f"{BASE}/tools/call", {"server": "gone", "tool": "any"})
 
@@ -169,7 +169,7 @@ async def test_a_failing_tool_returns_500_with_its_code(instance: Instance) -> N
 async def test_the_message_of_a_failed_call_fits_its_cause(
     instance: Instance, tool: str, arguments: dict[str, object], advice: str
 ) -> None:
-    """Only a server that rejects the arguments proves that other arguments help (D-34)."""
+    """Only a server that rejects the arguments proves that other arguments help."""
     response = await instance.admin.post(f"{BASE}/tools/call", {"server": "odd", "tool": tool, "arguments": arguments})
 
     assert response.status_code == 500
@@ -178,7 +178,7 @@ async def test_the_message_of_a_failed_call_fits_its_cause(
 
 @pytest.mark.parametrize("path", [f"{BASE}/tools/call", "/mcp/tools/call"])
 async def test_a_call_rejected_before_its_body_is_read_has_the_same_fields(instance: Instance, path: str) -> None:
-    """Issue 14: 401, 403 and 429 also have success, server and tool, null because the body was not read; D-34."""
+    """401, 403 and 429 also have success, server and tool, null because the body was not read."""
     reader, limited = await instance.api_key("mcp:read"), await instance.agent_key("mcp:write", rate_limit=1)
     body = {"server": "odd", "tool": "pid"}
     await limited.post(path, body)
@@ -193,7 +193,7 @@ async def test_a_call_rejected_before_its_body_is_read_has_the_same_fields(insta
 
 @pytest.mark.parametrize("prefer", ["tool-errors=200", 'wait=5, Tool-Errors="200"; x'])
 async def test_a_caller_may_receive_a_tools_own_error_with_200(instance: Instance, prefer: str) -> None:
-    """`Prefer: tool-errors=200` is for clients that retry every 5xx; only errors of the tool itself become 200 (issue 14, D-34)."""
+    """`Prefer: tool-errors=200` is for clients that retry every 5xx; only errors of the tool itself become 200."""
     headers = {"Prefer": prefer}
     failed = await instance.admin.post(f"{BASE}/servers/odd/tools/error", {}, **headers)
     plain = await instance.admin.post(f"{BASE}/servers/odd/tools/error", {}, Prefer="tool-errors=500")
@@ -211,7 +211,7 @@ async def test_a_caller_may_receive_a_tools_own_error_with_200(instance: Instanc
 
 
 async def test_the_error_of_a_raw_question_mark_in_a_uri_says_how_to_encode_it(instance: Instance) -> None:
-    """Text after a raw `?` is a query, which no resource accepts; the error names the encoding (issue 14, D-30, D-10)."""
+    """Text after a raw `?` is a query, which no resource accepts; the error names the encoding."""
     response = await instance.admin.get(f"{BASE}/resources/odd://memo/insights?x=1")
 
     assert response.status_code == 422
@@ -219,7 +219,7 @@ async def test_the_error_of_a_raw_question_mark_in_a_uri_says_how_to_encode_it(i
 
 
 async def test_failures_of_tools_do_not_count_as_failures_of_rookery(instance: Instance) -> None:
-    """`rookery_http_failures_total`, which has an alert, counts neither failed tools nor unavailable servers (issue 14, D-05)."""
+    """`rookery_http_failures_total`, which has an alert, counts neither failed tools nor unavailable servers."""
     await instance.admin.post(f"{BASE}/tools/call", {"server": "odd", "tool": "error"})
     await instance.admin.post(f"{BASE}/tools/call", {"server": "gone", "tool": "any"})
     await instance.admin.get(f"{BASE}/resources/odd://demo/broken")
@@ -231,7 +231,7 @@ async def test_failures_of_tools_do_not_count_as_failures_of_rookery(instance: I
 
 
 async def test_the_usage_of_a_key_tells_the_errors_of_tools_from_those_of_its_calls(instance: Instance) -> None:
-    """Issue 36: the status 500 of a tool's own error is no error of the server. A wrong request is one of its key."""
+    """The status 500 of a tool's own error is no error of the server. A wrong request is one of its key."""
     key = await instance.api_key("mcp:write")
     for body in ({"server": "odd", "tool": "error"}, {"server": "gone", "tool": "any"}, {"server": "odd"}):
         await key.post(f"{BASE}/tools/call", body)
@@ -244,7 +244,7 @@ async def test_the_usage_of_a_key_tells_the_errors_of_tools_from_those_of_its_ca
 
 
 async def test_resources_and_prompts_are_read_raw_or_encoded(instance: Instance) -> None:
-    """Resource and prompt names are accepted raw and percent-encoded (spec 4.1; D-30)."""
+    """Resource and prompt names are accepted raw and percent-encoded."""
     key = await instance.api_key("mcp:read")
 
     raw = await key.get(f"{BASE}/resources/odd://memo/insights")
@@ -262,7 +262,7 @@ async def test_resources_and_prompts_are_read_raw_or_encoded(instance: Instance)
 
 
 async def test_each_route_requires_its_scope(instance: Instance) -> None:
-    """D-23: mcp:read lists and reads, mcp:write calls; write never implies read."""
+    """Mcp:read lists and reads, mcp:write calls; write never implies read."""
     reader, writer = await instance.api_key("mcp:read"), await instance.api_key("mcp:write")
 
     rejected = await reader.post(f"{BASE}/tools/call", {"server": "odd", "tool": "pid"})
@@ -274,7 +274,7 @@ async def test_each_route_requires_its_scope(instance: Instance) -> None:
 
 
 async def test_memory_is_available_as_a_tool_server(instance: Instance) -> None:
-    """The memory is available as a built-in tool server (D-92)."""
+    """The memory is available as a built-in tool server."""
     key = await instance.api_key("mcp:read", "mcp:write", "brain:read")
 
     tools = (await key.get(f"{BASE}/servers/brain/tools")).json()["tools"]
@@ -286,7 +286,7 @@ async def test_memory_is_available_as_a_tool_server(instance: Instance) -> None:
 
 
 async def test_a_caller_that_leaves_cancels_the_tool(instance: Instance, settings: Settings) -> None:
-    """A disconnect of the client reaches the tool server (D-34)."""
+    """A disconnect of the client reaches the tool server."""
     marker = settings.data_dir / "cancelled"
     body = json.dumps({"server": "odd", "tool": "slow", "arguments": {"seconds": HANG_S, "mark": str(marker)}}).encode()
     body_sent = asyncio.Event()
@@ -318,7 +318,7 @@ async def test_a_caller_that_leaves_cancels_the_tool(instance: Instance, setting
 
 
 async def test_the_reason_of_an_unavailable_server_needs_servers_read(instance: Instance) -> None:
-    """D-12: last_error needs servers:read."""
+    """last_error needs servers:read."""
     without_scope, with_scope = await instance.api_key("mcp:read"), await instance.api_key("mcp:read", "servers:read")
     url = f"{BASE}/servers/gone"
     await eventually(lambda: _is_offline(instance))
@@ -335,7 +335,7 @@ async def _is_offline(instance: Instance) -> bool:
 
 
 async def test_every_rejected_call_names_its_server_and_tool(instance: Instance) -> None:
-    """D-34: every 4xx is D-10's body plus success:false, server, tool."""
+    """Every 4xx is the common body plus success:false, server, tool."""
     url, key, reader = f"{BASE}/servers/odd/tools/echo", await instance.api_key("mcp:write"), await instance.api_key("mcp:read")
     responses = [
         await instance.caller(None).post(url, {}),
@@ -355,7 +355,7 @@ async def test_every_rejected_call_names_its_server_and_tool(instance: Instance)
 
 
 async def test_readiness_reports_an_invalid_servers_file_without_its_content(instance: Instance, settings: Settings) -> None:
-    """Readiness needs no key, so it reports `degraded` and nothing of the file (D-05, D-31)."""
+    """Readiness needs no key, so it reports `degraded` and nothing of the file."""
     settings.servers_file.write_text('{"mcpServers": {"hunter2"')
 
     await eventually(lambda: _is_degraded(instance))
@@ -372,7 +372,7 @@ async def _is_degraded(instance: Instance) -> bool:
 
 
 async def test_related_servers_omit_servers_that_the_caller_may_not_see(instance: Instance) -> None:
-    """Spec 2.8, D-23: an entry's related_servers may name servers of another workspace, or outside of a key's allow-list."""
+    """An entry's related_servers may name servers of another workspace, or outside of a key's allow-list."""
     narrow = await instance.api_key("mcp:read", restrictions=KeyRestrictions(servers=frozenset({"odd"})))
     for key, related in ((instance.admin, ["old"]), (narrow, [])):
         servers = (await key.get(f"{BASE}/servers")).json()["servers"]
@@ -382,7 +382,7 @@ async def test_related_servers_omit_servers_that_the_caller_may_not_see(instance
 
 
 async def test_a_server_says_who_shares_its_session_and_how_many_calls_run_at_once(instance: Instance) -> None:
-    """D-32, D-34: the keys of a workspace may read what others of it do with a browser or a shell."""
+    """The keys of a workspace may read what others of it do with a browser or a shell."""
     odd, brain = [(await instance.admin.get(f"{BASE}/servers/{name}")).json() for name in ("odd", "brain")]
 
     assert (odd["isolation"], odd["sharing"]) == ("per_workspace", "All keys of the workspace share one session.")
@@ -391,7 +391,7 @@ async def test_a_server_says_who_shares_its_session_and_how_many_calls_run_at_on
 
 
 async def test_a_sandbox_sees_its_own_upstream_sessions_and_not_the_live_ones(instance: Instance) -> None:
-    """Neither calls nor processes of the live workspace are visible in its sandbox (D-25)."""
+    """Neither calls nor processes of the live workspace are visible in its sandbox."""
     test_key = await instance.api_key(environment="test")
     echo = {"server": "odd", "tool": "echo", "arguments": {"text": "x"}}
     assert (await instance.admin.post(f"{BASE}/tools/call", echo)).status_code == 200

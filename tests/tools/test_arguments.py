@@ -1,4 +1,4 @@
-"""Arguments against inputSchema (D-34)."""
+"""Arguments against inputSchema."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def errors_of(schema: dict[str, object], arguments: dict[str, object]) -> dict[s
 
 
 def test_valid_arguments_pass() -> None:
-    """Arguments that match the schema pass (D-34)."""
+    """Arguments that match the schema pass."""
     assert errors_of(SCHEMA, {"points": [{"x": 1}], "odd/na~me": "abc"}) == {}
 
 
 def test_each_invalid_argument_is_reported_by_its_json_pointer() -> None:
-    """Each invalid argument is reported by its JSON Pointer (D-34; RFC 6901, JSON Schema 2020-12)."""
+    """Each invalid argument is reported by its JSON Pointer (RFC 6901, JSON Schema 2020-12)."""
     errors = errors_of(SCHEMA, {"points": [{"x": 1}, {"x": "1"}, {}], "odd/na~me": "abcd", "more": 1})
 
     assert set(errors) == {"", "/points/1/x", "/points/2", "/odd~1na~0me"}
 
 
 def test_errors_are_limited_in_number_and_length() -> None:
-    """D-16: a response stays small whatever the arguments."""
+    """A response stays small whatever the arguments."""
     errors = errors_of(SCHEMA, {"points": [{"x": "1" * 1000} for _ in range(200)]})
 
     assert len(errors) == 50
@@ -58,7 +58,7 @@ def test_errors_are_limited_in_number_and_length() -> None:
     ],
 )
 def test_a_schema_that_cannot_be_compiled_is_left_to_the_tool_server(schema: dict[str, object]) -> None:
-    """Such arguments are forwarded unchecked, and no URL in a schema is fetched (D-34)."""
+    """Such arguments are forwarded unchecked, and no URL in a schema is fetched."""
     validator = ArgumentValidator(schema)
 
     assert validator.fault
@@ -77,7 +77,7 @@ def test_a_schema_may_name_its_dialect() -> None:
 
 
 def test_an_unknown_argument_names_the_nearest_known_one() -> None:
-    """Issue 14: as the fields of a body do; D-34, D-10."""
+    """As the fields of a body do."""
     validator = ArgumentValidator({"type": "object", "properties": {"id": {}, "content": {}}, "additionalProperties": False})
 
     with pytest.raises(ArgumentsInvalid) as similar:
@@ -90,7 +90,7 @@ def test_an_unknown_argument_names_the_nearest_known_one() -> None:
 
 
 def test_a_schema_whose_references_double_does_not_block_the_server() -> None:
-    """A small schema of a tool server would take hours for one call, which its own server validates instead (D-34)."""
+    """A small schema of a tool server would take hours for one call, which its own server validates instead."""
     levels = 30
     definitions = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}, {"$ref": f"#/$defs/d{n + 1}"}]} for n in range(levels)}
     schema = {"properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": {**definitions, f"d{levels}": {"type": "integer"}}}
@@ -102,7 +102,7 @@ def test_a_schema_whose_references_double_does_not_block_the_server() -> None:
 
 
 def test_a_reference_that_cannot_be_followed_is_a_fault() -> None:
-    """The work of a schema with an anchor cannot be counted, so its server validates the arguments (D-34)."""
+    """The work of a schema with an anchor cannot be counted, so its server validates the arguments."""
     validator = ArgumentValidator({"properties": {"a": {"$ref": "#name"}}, "$defs": {"n": {"$anchor": "name", "type": "integer"}}})
 
     validator.validate({"a": "no number"})
@@ -111,7 +111,7 @@ def test_a_reference_that_cannot_be_followed_is_a_fault() -> None:
 
 
 def test_a_null_that_is_neither_accepted_nor_required_is_left_out() -> None:
-    """G3: clients send null for each argument that was not set. One that the schema accepts is sent."""
+    """Clients send null for each argument that was not set. One that the schema accepts is sent."""
     schema: dict[str, object] = {
         "$defs": {"name": {"type": "string"}, "maybe": {"type": ["string", "null"]}},
         "type": "object",
@@ -160,7 +160,7 @@ def test_a_null_that_is_neither_accepted_nor_required_is_left_out() -> None:
 def test_a_null_is_left_out_wherever_the_schema_forbids_it(
     schema: dict[str, object], arguments: dict[str, object], sent: dict[str, object]
 ) -> None:
-    """G3: also through keywords beside `properties`."""
+    """Also through keywords beside `properties`."""
     assert ArgumentValidator(schema).validate(arguments) == sent
 
 
@@ -175,12 +175,12 @@ def test_a_null_is_left_out_wherever_the_schema_forbids_it(
     ],
 )
 def test_a_required_null_is_refused_as_it_was_sent(schema: dict[str, object]) -> None:
-    """G3: the error names the null, and not a missing argument or a default that does not fit."""
+    """The error names the null, and not a missing argument or a default that does not fit."""
     assert errors_of(schema, {"a": None, "b": 1}) == {"/a": ['null is not of type "string"']}
 
 
 def test_nulls_within_arguments_are_left_to_the_schema_unless_the_tool_is_built_in() -> None:
-    """G3: for tool servers only arguments themselves are completed; the models of built-in tools have a default for each field."""
+    """For tool servers only arguments themselves are completed; the models of built-in tools have a default for each field."""
     options: list[object] = [{"type": "string"}, {"type": "object", "properties": {"b": {"type": "string"}, "c": {}}, "required": ["c"]}]
     schema: dict[str, object] = {"properties": {"a": {"type": "array", "items": {"anyOf": options}}}}
     arguments: dict[str, object] = {"a": [{"b": None, "c": None}, "text"]}
@@ -239,7 +239,7 @@ def test_valid_arguments_are_sent_as_they_are() -> None:
 
 
 def test_many_nulls_that_are_not_accepted_are_refused_at_once() -> None:
-    """D-16: each null that is left out takes time."""
+    """Each null that is left out takes time."""
     schema: dict[str, object] = {"additionalProperties": {"type": "string"}}
 
     assert ArgumentValidator(schema).validate({f"a{n}": None for n in range(900)}) == {}
@@ -260,7 +260,7 @@ def test_many_nulls_that_are_not_accepted_are_refused_at_once() -> None:
     ],
 )
 def test_formats_and_contents_are_hints_in_every_draft(dialect: str | None) -> None:
-    """G20: the result does not depend on `$schema`; other keywords are validated in each."""
+    """The result does not depend on `$schema`; other keywords are validated in each."""
     properties: dict[str, object] = {
         "start": {"type": "string", "format": "date-time"},
         "id": {"type": "string", "format": "uuid"},

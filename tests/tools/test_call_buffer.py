@@ -1,4 +1,4 @@
-"""The row of every call: when it is written and what it contains (D-38)."""
+"""The row of every call: when it is written and what it contains."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class FailingDatabase:
 
 
 async def test_rows_are_written_shortly_after_and_in_one_transaction(db: Database) -> None:
-    """Rows are written right after the responses, in few transactions; events follow once they are on disk (D-38)."""
+    """Rows are written right after the responses, in few transactions; events follow once they are on disk."""
     failing_db, bus, events = FailingDatabase(db), EventBus(), list[ToolCalled]()
     bus.subscribe(ToolCalled, events.append)
     buffer = CallBuffer(failing_db, bus=bus)
@@ -103,7 +103,7 @@ async def test_rows_are_written_shortly_after_and_in_one_transaction(db: Databas
 
 
 async def test_rows_wait_for_a_store_that_is_down_and_are_written_once(db: Database) -> None:
-    """No row is lost or written twice when the store recovers (D-38)."""
+    """No row is lost or written twice when the store recovers."""
     failing_db = FailingDatabase(db)
     buffer = CallBuffer(failing_db)
     failing_db.is_failing = True
@@ -121,7 +121,7 @@ async def test_rows_wait_for_a_store_that_is_down_and_are_written_once(db: Datab
 
 
 async def test_a_call_whose_row_cannot_be_stored_is_rejected(start: Start) -> None:
-    """Every call needs a row, so with too many unwritten rows a call fails with 503 before the tool is called (D-38)."""
+    """Every call needs a row, so with too many unwritten rows a call fails with 503 before the tool is called."""
     tools: Tools = await start({"odd": make_odd_entry()})
     failing_db = FailingDatabase(tools.db)
     tools.runner._buffer = CallBuffer(failing_db, max_calls=2)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - 10,000 calls would take long
@@ -140,7 +140,7 @@ async def test_a_call_whose_row_cannot_be_stored_is_rejected(start: Start) -> No
 
 
 async def test_a_row_that_no_store_accepts_does_not_block_others(db: Database) -> None:
-    """No store accepts half a surrogate pair; such a row is logged and not retried (D-38)."""
+    """No store accepts half a surrogate pair; such a row is logged and not retried."""
     buffer = CallBuffer(db)
     for number, tool in enumerate(("a", "\ud800", "b")):
         buffer.add(make_call_record(number, tool=tool))
@@ -154,7 +154,7 @@ async def test_a_row_that_no_store_accepts_does_not_block_others(db: Database) -
 
 @pytest.mark.parametrize("signal_name", ["stop", "kill"])
 async def test_a_stopped_server_loses_no_row_and_a_killed_one_only_its_last(tmp_path: Path, signal_name: str) -> None:
-    """A stopped server loses no row; a killed one loses at most the rows that were not written yet (D-38)."""
+    """A stopped server loses no row; a killed one loses at most the rows that were not written yet."""
     folder = tmp_path / "data"
     folder.mkdir()
     (folder / "servers.json").write_text(json.dumps({"mcpServers": {"odd": make_odd_entry()}}))
@@ -180,7 +180,7 @@ async def test_a_stopped_server_loses_no_row_and_a_killed_one_only_its_last(tmp_
 
 
 async def test_arguments_are_stored_only_if_configured(start: Start) -> None:
-    """D-38: arguments only by setting, redacted."""
+    """Arguments only by setting, redacted."""
     without = await start({"odd": make_odd_entry()})
     await without.runner.call(CALLER, "odd", "echo", {"text": "hi"})
     await without.call_buffer.flush()
@@ -194,7 +194,7 @@ async def test_arguments_are_stored_only_if_configured(start: Start) -> None:
 
 
 def test_stored_arguments_contain_no_secrets() -> None:
-    """Secrets are recognised by argument names at any depth, and by their form (D-38)."""
+    """Secrets are recognised by argument names at any depth, and by their form."""
     arguments: dict[str, object] = {
         "user": "ada",
         "password": "hunter2",
@@ -225,7 +225,7 @@ def test_stored_arguments_contain_no_secrets() -> None:
 
 @given(st.text(alphabet=st.characters(), max_size=200), st.integers(1, 50))
 def test_any_text_of_a_tool_server_can_be_stored(text: str, max_length: int) -> None:
-    """D-38: both stores take UTF-8 without NUL."""
+    """Both stores take UTF-8 without NUL."""
     redacted = redact_text(text, max_length)
 
     assert redacted.encode().decode() == redacted
@@ -242,7 +242,7 @@ class OneOpenSession:
 
 
 async def test_a_call_of_a_session_that_is_not_open_is_rejected(start: Start) -> None:
-    """D-38: an unknown or ended `X-Session-ID` is 422, and the call still has a row."""
+    """An unknown or ended `X-Session-ID` is 422, and the call still has a row."""
     tools = await start({"odd": make_odd_entry()}, agent_sessions=OneOpenSession())
 
     outcome = await tools.runner.call(CALLER, "odd", "echo", {"text": "hi"}, options=CallOptions(session_id="sess_1"))
@@ -258,7 +258,7 @@ async def test_a_call_of_a_session_that_is_not_open_is_rejected(start: Start) ->
 
 
 async def test_closing_does_not_wait_for_a_store_that_is_down(db: Database) -> None:
-    """Closing drops unwritten rows and counts them as lost (D-05; issue 14, attack 9)."""
+    """Closing drops unwritten rows and counts them as lost."""
     failing_db = FailingDatabase(db)
     buffer = CallBuffer(failing_db)
     failing_db.is_failing = True
@@ -277,7 +277,7 @@ async def test_closing_does_not_wait_for_a_store_that_is_down(db: Database) -> N
 
 @pytest.mark.parametrize(("workspaces", "max_reading"), [(1, 1), (3, 2)])
 async def test_reports_run_one_at_a_time_per_workspace_and_two_in_all(db: Database, workspaces: int, max_reading: int) -> None:
-    """D-38: a report over many rows takes seconds, so the limit leaves database readers to other requests."""
+    """A report over many rows takes seconds, so the limit leaves database readers to other requests."""
     counting_db = FailingDatabase(db)
     analytics = CallAnalytics(counting_db, CallBuffer(counting_db))
 

@@ -1,4 +1,4 @@
-"""Calls and the sessions below them, on real processes (D-32, D-34, D-38)."""
+"""Calls and the sessions below them, on real processes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def list_rows(tools: Tools, workspace_id: int = 1) -> list[CallRecord]:
 
 
 async def test_a_call_returns_the_whole_result_and_writes_a_row(start: Start) -> None:
-    """A call returns the complete result and writes one row (D-34, D-38)."""
+    """A call returns the complete result and writes one row."""
     tools = await start({"odd": make_odd_entry()})
 
     outcome = await call(tools, "echo", text="hi")
@@ -75,7 +75,7 @@ async def test_a_call_returns_the_whole_result_and_writes_a_row(start: Start) ->
     ],
 )
 async def test_a_failure_of_a_tool_is_an_outcome(start: Start, tool: str, arguments: dict[str, object], code: str, error: str) -> None:
-    """The outcome has one of four codes, and the call has a row (D-34)."""
+    """The outcome has one of four codes, and the call has a row."""
     tools = await start({"odd": make_odd_entry()})
 
     outcome = await tools.runner.call(CALLER, "odd", tool, arguments)
@@ -87,7 +87,7 @@ async def test_a_failure_of_a_tool_is_an_outcome(start: Start, tool: str, argume
 
 
 async def test_a_failed_call_keeps_its_result(start: Start) -> None:
-    """The result of a failed call is returned beside the error (D-34)."""
+    """The result of a failed call is returned beside the error."""
     tools = await start({"odd": make_odd_entry()})
 
     outcome = await call(tools, "error")
@@ -96,7 +96,7 @@ async def test_a_failed_call_keeps_its_result(start: Start) -> None:
 
 
 async def test_invalid_arguments_never_reach_the_server(start: Start) -> None:
-    """Invalid arguments are rejected before the server is called (D-34)."""
+    """Invalid arguments are rejected before the server is called."""
     tools = await start({"odd": make_odd_entry()})
     await call_text(tools, "echo", text="hi")
 
@@ -110,7 +110,7 @@ async def test_invalid_arguments_never_reach_the_server(start: Start) -> None:
 
 
 async def test_unknown_names_are_not_found_and_write_no_row(start: Start) -> None:
-    """Unknown names return server_not_found or tool_not_found and write no row (D-34)."""
+    """Unknown names return server_not_found or tool_not_found and write no row."""
     tools = await start({"odd": make_odd_entry()})
 
     with pytest.raises(ServerNotFound):
@@ -122,7 +122,7 @@ async def test_unknown_names_are_not_found_and_write_no_row(start: Start) -> Non
 
 
 async def test_an_error_about_an_unknown_name_suggests_the_nearest_one_that_the_key_may_see(start: Start) -> None:
-    """Issue 14: most wrong calls are typos. A name outside the allow-list of the key is never suggested."""
+    """Most wrong calls are typos. A name outside the allow-list of the key is never suggested."""
     tools = await start({"clock": make_odd_entry(), "clocks": make_odd_entry()})
     outcome = await call(tools, "echo", server="clock", text="hi")
     assert outcome.error is None
@@ -138,7 +138,7 @@ async def test_an_error_about_an_unknown_name_suggests_the_nearest_one_that_the_
 
 
 async def test_a_forbidden_call_writes_a_row_only_if_the_tool_exists(start: Start) -> None:
-    """Forbidden calls are recorded; made-up tool names are not (D-38, D-23)."""
+    """Forbidden calls are recorded; made-up tool names are not."""
     tools = await start({"odd": make_odd_entry()})
     await call_text(tools, "echo", text="hi")
     outsider = make_caller(servers=frozenset({"other"}))
@@ -151,7 +151,7 @@ async def test_a_forbidden_call_writes_a_row_only_if_the_tool_exists(start: Star
 
 
 async def test_an_overlong_tool_name_reaches_no_server(start: Start) -> None:
-    """D-30, D-38: names have at most 128 characters, and no row stores a made-up name."""
+    """Names have at most 128 characters, and no row stores a made-up name."""
     tools = await start({"odd": make_odd_entry("--exit")})
 
     with pytest.raises(ToolNotFound):
@@ -161,7 +161,7 @@ async def test_an_overlong_tool_name_reaches_no_server(start: Start) -> None:
 
 
 async def test_a_tool_added_since_the_last_list_is_found(start: Start) -> None:
-    """The catalogue is refreshed on `list_changed` (D-32)."""
+    """The catalogue is refreshed on `list_changed`."""
     tools = await start({"odd": make_odd_entry()})
     await call_text(tools, "grow")
 
@@ -177,7 +177,7 @@ async def test_a_tool_added_since_the_last_list_is_found(start: Start) -> None:
 
 
 async def test_a_tool_that_takes_too_long_is_cancelled(start: Start, tmp_path: Path) -> None:
-    """Timeouts are set per tool and per server (D-34)."""
+    """Timeouts are set per tool and per server."""
     marker = tmp_path / "cancelled"
     tools = await start({"odd": make_odd_entry(tools={"timeouts": {"sl*": 0.2}})})
 
@@ -189,14 +189,14 @@ async def test_a_tool_that_takes_too_long_is_cancelled(start: Start, tmp_path: P
 
 
 async def test_progress_restarts_the_timeout(start: Start) -> None:
-    """A progress notification restarts the timeout (D-34)."""
+    """A progress notification restarts the timeout."""
     tools = await start({"odd": make_odd_entry(timeout_s=3)})
 
     assert await call_text(tools, "progress", steps=35, pause=0.1) == "done"
 
 
 async def test_a_caller_that_leaves_cancels_the_tool_and_the_call_has_a_row(start: Start, tmp_path: Path) -> None:
-    """A call whose caller leaves is cancelled upstream and recorded (D-34, D-38)."""
+    """A call whose caller leaves is cancelled upstream and recorded."""
     marker = tmp_path / "cancelled"
     tools = await start({"odd": make_odd_entry()})
     await call_text(tools, "echo", text="hi")
@@ -215,7 +215,7 @@ async def test_a_caller_that_leaves_cancels_the_tool_and_the_call_has_a_row(star
 
 
 async def test_a_killed_server_fails_only_the_calls_in_flight_and_recovers_within_a_second(start: Start, tmp_path: Path) -> None:
-    """The server is killed under concurrent callers (D-32)."""
+    """The server is killed under concurrent callers."""
     tools = await start({"odd": make_odd_entry(max_concurrency=8)})
     pid = int(await call_text(tools, "pid"))
     in_flight = [asyncio.create_task(call(tools, "slow", seconds=30, mark=str(tmp_path / "x"))) for _ in range(8)]
@@ -230,14 +230,14 @@ async def test_a_killed_server_fails_only_the_calls_in_flight_and_recovers_withi
 
 
 async def test_a_lost_call_of_a_read_only_tool_is_retried_once(start: Start, tmp_path: Path) -> None:
-    """A lost call of a read-only tool is retried once (D-32)."""
+    """A lost call of a read-only tool is retried once."""
     tools = await start({"odd": make_odd_entry()})
 
     assert await call_text(tools, "crash_once", mark=str(tmp_path / "crashed")) == "back again"
 
 
 async def test_a_session_that_crashed_while_idle_is_reopened_for_any_tool(start: Start) -> None:
-    """A call that certainly did not run may be retried (D-32)."""
+    """A call that certainly did not run may be retried."""
     tools = await start({"odd": make_odd_entry()})
     pid = int(await call_text(tools, "pid"))
 
@@ -249,7 +249,7 @@ async def test_a_session_that_crashed_while_idle_is_reopened_for_any_tool(start:
 
 
 async def test_a_crash_loop_backs_off_and_fails_calls_at_once(start: Start) -> None:
-    """D-32: back-off, and a breaker for crash loops."""
+    """back-off, and a breaker for crash loops."""
     tools = await start(
         {"odd": make_odd_entry("--exit")}, timing=SupervisionTimeouts(connect_timeout_s=5, initial_backoff_s=5, max_caller_wait_s=0.1)
     )
@@ -267,7 +267,7 @@ async def test_a_crash_loop_backs_off_and_fails_calls_at_once(start: Start) -> N
 
 
 async def test_a_dead_server_delays_neither_other_servers_nor_the_start(start: Start) -> None:
-    """A dead server delays neither other servers nor the start (D-32)."""
+    """A dead server delays neither other servers nor the start."""
     with Stopwatch() as watch:
         tools = await start({"dead": make_odd_entry("--hang", "--deaf"), "gone": {"command": "no-such-program"}, "odd": make_odd_entry()})
         assert await call_text(tools, "echo", text="hi") == "hi"
@@ -279,7 +279,7 @@ async def test_a_dead_server_delays_neither_other_servers_nor_the_start(start: S
 
 
 async def test_a_call_to_a_server_never_listed_waits_for_its_connect_timeout(start: Start) -> None:
-    """A call to a server that was never listed waits for its connect time-out and is not a 404 (D-32)."""
+    """A call to a server that was never listed waits for its connect time-out and is not a 404."""
     tools = await start({"dead": make_odd_entry("--hang")}, timing=SupervisionTimeouts(connect_timeout_s=0.5))
 
     outcome = await call(tools, "anything", server="dead")
@@ -302,7 +302,7 @@ async def test_a_call_to_a_server_never_listed_waits_for_its_connect_timeout(sta
     ],
 )
 async def test_the_isolation_of_an_entry_decides_who_shares_a_session(start: Start, isolation: str, second: Caller, shares: bool) -> None:
-    """Two workspaces share a session only with `shared` (D-32)."""
+    """Two workspaces share a session only with `shared`."""
     tools = await start({"odd": make_odd_entry(isolation=isolation)})
 
     first_pid = await call_text(tools, "pid")
@@ -312,7 +312,7 @@ async def test_the_isolation_of_an_entry_decides_who_shares_a_session(start: Sta
 
 
 async def test_an_agent_session_has_its_own_upstream_session(start: Start) -> None:
-    """With `per_session`, an agent session has its own upstream session, closed at its end (D-32, D-38)."""
+    """With `per_session`, an agent session has its own upstream session, closed at its end."""
     tools = await start({"odd": make_odd_entry(isolation="per_session")})
     outcomes = [
         await tools.runner.call(CALLER, "odd", "pid", {}, options=CallOptions(session_id=session_id))
@@ -328,7 +328,7 @@ async def test_an_agent_session_has_its_own_upstream_session(start: Start) -> No
 
 
 async def test_another_workspace_never_shares_an_agent_session(start: Start) -> None:
-    """D-32: two workspaces share a session only with `shared`, whatever session id a caller sends."""
+    """Two workspaces share a session only with `shared`, whatever session id a caller sends."""
     tools = await start({"odd": make_odd_entry(isolation="per_session")})
 
     outcomes = [await tools.runner.call(caller, "odd", "pid", {}, options=CallOptions(session_id="sess_1")) for caller in (CALLER, OTHER)]
@@ -337,7 +337,7 @@ async def test_another_workspace_never_shares_an_agent_session(start: Start) -> 
 
 
 async def test_another_key_never_shares_an_agent_session(start: Start) -> None:
-    """With `per_session`, two keys share no upstream session, even with the same session id (issue 14, D-32)."""
+    """With `per_session`, two keys share no upstream session, even with the same session id."""
     tools = await start({"odd": make_odd_entry(isolation="per_session")})
     second = make_caller(key_id="key-2")
 
@@ -347,7 +347,7 @@ async def test_another_key_never_shares_an_agent_session(start: Start) -> None:
 
 
 async def test_calls_that_run_while_their_servers_entry_changes_finish(start: Start, file: Path, tmp_path: Path) -> None:
-    """D-31: calls accepted before an edit, queued ones too, are answered by the session that accepted them."""
+    """Calls accepted before an edit, queued ones too, are answered by the session that accepted them."""
     tools = await start({"odd": make_odd_entry(max_concurrency=2)})
     running = [asyncio.create_task(call(tools, "slow", seconds=HANG_S, mark=str(tmp_path / "x"))) for _ in range(4)]
     await eventually(lambda: sum(session.load for session in tools.sessions.list_sessions("odd")) == 4)
@@ -366,7 +366,7 @@ async def test_calls_that_run_while_their_servers_entry_changes_finish(start: St
 
 
 async def test_a_call_and_a_change_of_health_are_announced(start: Start) -> None:
-    """`ToolCalled` follows the row on disk; `ServerHealthChanged` is sent once per change (D-33, D-38)."""
+    """`ToolCalled` follows the row on disk; `ServerHealthChanged` is sent once per change."""
     bus, events = EventBus(), list[ToolCalled | ServerHealthChanged]()
     bus.subscribe(ToolCalled, events.append)
     bus.subscribe(ServerHealthChanged, events.append)
@@ -389,7 +389,7 @@ async def test_a_call_and_a_change_of_health_are_announced(start: Start) -> None
 
 
 async def test_secrets_filled_into_the_file_are_never_shown(start: Start) -> None:
-    """D-31: a secret in an argument is redacted as one in the environment is, also in what the server prints."""
+    """A secret in an argument is redacted as one in the environment is, also in what the server prints."""
     tools = await start({"odd": make_odd_entry("--say", "${TOKEN}", "--exit")}, environment={"TOKEN": "hunter2hunter2"})
 
     outcome = await call(tools, "echo", text="hi")
@@ -399,7 +399,7 @@ async def test_secrets_filled_into_the_file_are_never_shown(start: Start) -> Non
 
 
 async def test_an_idle_session_is_closed_and_reopened(start: Start) -> None:
-    """A session is closed after `idle_s` and reopened by the next call (D-32)."""
+    """A session is closed after `idle_s` and reopened by the next call."""
     tools = await start({"odd": make_odd_entry(idle_s=0.1)})
     pid = int(await call_text(tools, "pid"))
 
@@ -424,7 +424,7 @@ async def test_an_idle_session_is_closed_and_reopened(start: Start) -> None:
 async def test_a_call_that_the_key_or_the_operator_forbids_is_rejected(
     start: Start, caller: Caller, tool: str, error: type[RookeryError]
 ) -> None:
-    """Calls that the key or the operator forbids are rejected (D-23, D-25, D-33)."""
+    """Calls that the key or the operator forbids are rejected."""
     tools = await start({"odd": make_odd_entry(tools={"deny": ["refuse"]})})
     await call_text(tools, "echo", text="hi")
 
@@ -433,7 +433,7 @@ async def test_a_call_that_the_key_or_the_operator_forbids_is_rejected(
 
 
 async def test_a_test_key_may_call_only_read_only_tools_and_sandboxes(start: Start) -> None:
-    """A test key may call read-only tools and sandbox servers only (D-25)."""
+    """A test key may call read-only tools and sandbox servers only."""
     tools = await start({"odd": make_odd_entry(), "sand": make_odd_entry(sandbox=True)})
     test = make_caller(environment="test", workspace_id=99)
 
@@ -442,7 +442,7 @@ async def test_a_test_key_may_call_only_read_only_tools_and_sandboxes(start: Sta
 
 
 async def test_a_server_of_other_workspaces_does_not_exist(start: Start) -> None:
-    """An entry with `workspaces` is invisible to other workspaces (D-31)."""
+    """An entry with `workspaces` is invisible to other workspaces."""
     tools = await start({"odd": make_odd_entry(workspaces=[2])})
 
     with pytest.raises(ServerNotFound):
@@ -452,7 +452,7 @@ async def test_a_server_of_other_workspaces_does_not_exist(start: Start) -> None
 
 
 async def test_a_disabled_server_is_not_listed_and_rejects_calls(start: Start) -> None:
-    """A disabled server is not listed and rejects calls (D-33)."""
+    """A disabled server is not listed and rejects calls."""
     tools = await start({"odd": make_odd_entry(enabled=False)})
 
     with pytest.raises(ToolDisabled):
@@ -520,7 +520,7 @@ class Nest:
 
 
 async def test_a_built_in_server_acts_as_its_caller(start: Start) -> None:
-    """A built-in server acts with the rights of its caller (D-92)."""
+    """A built-in server acts with the rights of its caller."""
     tools = await start(builtins=[Nest()])
     test = make_caller(environment="test", workspace_id=99)
 
@@ -530,7 +530,7 @@ async def test_a_built_in_server_acts_as_its_caller(start: Start) -> None:
 
 
 async def test_arguments_of_a_built_in_server_are_in_no_row(start: Start) -> None:
-    """D-38, D-41: a forgotten memory must not survive in the arguments of the call that stored it."""
+    """A forgotten memory must not survive in the arguments of the call that stored it."""
     tools = await start({"odd": make_odd_entry()}, builtins=[Nest()], keep_arguments=True)
     await call(tools, "lay", server="nest", how="quietly")
     await call_text(tools, "echo", text="hi")
@@ -539,7 +539,7 @@ async def test_arguments_of_a_built_in_server_are_in_no_row(start: Start) -> Non
 
 
 async def test_a_built_in_tool_needs_the_scope_of_its_route(start: Start) -> None:
-    """Without the scope a tool is not listed, and a call of it is 403 (D-92)."""
+    """Without the scope a tool is not listed, and a call of it is 403."""
     tools = await start(builtins=[Nest()])
     reader = make_caller(scopes=frozenset({"brain:read"}))
     nest = tools.catalogue.get_server(reader, "nest")
@@ -553,7 +553,7 @@ async def test_a_built_in_tool_needs_the_scope_of_its_route(start: Start) -> Non
 
 
 async def test_a_built_in_tool_fails_as_a_tool_but_denied_permissions_are_errors_of_the_caller(start: Start) -> None:
-    """Failures of a built-in tool are tool errors; denied permissions are the caller's errors (D-34, D-92)."""
+    """Failures of a built-in tool are tool errors; denied permissions are the caller's errors."""
     tools = await start(builtins=[Nest()])
 
     failed = await call(tools, "look", server="nest", how="badly")
@@ -565,7 +565,7 @@ async def test_a_built_in_tool_fails_as_a_tool_but_denied_permissions_are_errors
 
 
 async def test_a_bug_in_a_built_in_server_still_writes_a_row(start: Start) -> None:
-    """Every call has a row, whatever its outcome (D-38)."""
+    """Every call has a row, whatever its outcome."""
     tools = await start(builtins=[Nest()])
 
     with pytest.raises(ZeroDivisionError):

@@ -1,4 +1,4 @@
-"""The catalogue: stored snapshots, their refresh, and the watched servers file (D-31, D-32)."""
+"""The catalogue: stored snapshots, their refresh, and the watched servers file."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def wait_listed(tools: Tools, server_id: str = "odd") -> None:
 
 
 async def test_every_server_is_listed_once_at_the_start_and_a_lazy_one_is_closed_again(start: Start) -> None:
-    """Every server is listed once at the start; lazy ones are closed afterwards (D-32)."""
+    """Every server is listed once at the start; lazy ones are closed afterwards."""
     before = {child.pid for child in list_children()}
     tools = await start({"odd": make_odd_entry()})
 
@@ -55,7 +55,7 @@ async def test_every_server_is_listed_once_at_the_start_and_a_lazy_one_is_closed
 
 
 async def test_an_eager_server_stays_open_and_serves_its_first_caller(start: Start) -> None:
-    """An eager server stays open and serves its first caller (D-32)."""
+    """An eager server stays open and serves its first caller."""
     tools = await start({"odd": make_odd_entry(lifecycle="eager")})
     await wait_listed(tools)
     (session,) = tools.sessions.list_sessions("odd")
@@ -67,7 +67,7 @@ async def test_an_eager_server_stays_open_and_serves_its_first_caller(start: Sta
 
 
 async def test_a_stored_list_is_served_while_the_server_is_down_and_after_a_restart(start: Start, file: Path) -> None:
-    """Lists come from the store and never wait (D-32)."""
+    """Lists come from the store and never wait."""
     first = await start({"odd": make_odd_entry()})
     await wait_listed(first)
     await eventually(lambda: first.db.read(lambda tx: store.find_snapshot(tx, "odd")))
@@ -82,7 +82,7 @@ async def test_a_stored_list_is_served_while_the_server_is_down_and_after_a_rest
 
 
 async def test_a_restart_lists_servers_again_after_its_start(start: Start) -> None:
-    """The processes of tool servers do not delay the first requests (issue 17, D-32)."""
+    """The processes of tool servers do not delay the first requests."""
     first = await start({"odd": make_odd_entry()})
     await wait_listed(first)
     await eventually(lambda: first.db.read(lambda tx: store.find_snapshot(tx, "odd")))
@@ -98,7 +98,7 @@ async def test_a_restart_lists_servers_again_after_its_start(start: Start) -> No
 
 
 async def test_an_eager_server_is_opened_by_a_restart(start: Start) -> None:
-    """`eager` opens the session at the start, also if the list is stored (D-32)."""
+    """`eager` opens the session at the start, also if the list is stored."""
     entry = make_odd_entry(lifecycle="eager")
     first = await start({"odd": entry})
     await wait_listed(first)
@@ -112,7 +112,7 @@ async def test_an_eager_server_is_opened_by_a_restart(start: Start) -> None:
 
 
 async def test_the_first_list_of_a_server_waits_a_limited_time_for_it(start: Start) -> None:
-    """The limit is 5 seconds; here it is 0.2 (D-32)."""
+    """The limit is 5 seconds; here it is 0.2."""
     tools = await start({"odd": make_odd_entry(), "dead": make_odd_entry("--hang")}, first_list_timeout_s=0.2)
 
     with Stopwatch() as watch:
@@ -124,7 +124,7 @@ async def test_the_first_list_of_a_server_waits_a_limited_time_for_it(start: Sta
 
 
 async def test_an_edit_of_the_file_applies_at_once_and_only_to_changed_entries(start: Start, file: Path) -> None:
-    """An edit of the servers file applies without a restart, to the changed entries only (D-31)."""
+    """An edit of the servers file applies without a restart, to the changed entries only."""
     tools = await start({"odd": make_odd_entry(), "old": make_odd_entry()})
     assert (await tools.runner.call(CALLER, "odd", "count", {})).error is None
 
@@ -138,7 +138,7 @@ async def test_an_edit_of_the_file_applies_at_once_and_only_to_changed_entries(s
 
 
 async def test_a_schema_past_64_bits_is_stored_and_returned_unchanged(start: Start, file: Path) -> None:
-    """D-34: schemas pass through unchanged; D-32: the catalogue is stored."""
+    """Schemas pass through unchanged: the catalogue is stored."""
     first = await start({"odd": make_odd_entry()})
     await eventually(lambda: "vast" in list_tool_names(first, "odd"))
     await eventually(lambda: first.db.read(store.list_snapshots))
@@ -153,7 +153,7 @@ async def test_a_schema_past_64_bits_is_stored_and_returned_unchanged(start: Sta
 
 
 async def test_a_server_is_online_again_after_its_next_successful_list(start: Start) -> None:
-    """Health is the current state of a server (D-33)."""
+    """Health is the current state of a server."""
     tools = await start({"odd": make_odd_entry()})
     server = tools.catalogue.get_server(CALLER, "odd")
     await tools.runner.call(CALLER, "odd", "pid", {})
@@ -165,7 +165,7 @@ async def test_a_server_is_online_again_after_its_next_successful_list(start: St
 
 
 async def test_the_stored_features_of_a_server_are_limited(start: Start) -> None:
-    """D-32: a server may list any number of tools; only the first MAX_FEATURES_PER_KIND are stored and callable."""
+    """A server may list any number of tools; only the first MAX_FEATURES_PER_KIND are stored and callable."""
     tools = await start({"odd": make_odd_entry("--many")})
     server = tools.catalogue.get_server(CALLER, "odd")
     await eventually(lambda: tools.catalogue.is_known(server))
@@ -175,7 +175,7 @@ async def test_the_stored_features_of_a_server_are_limited(start: Start) -> None
 
 
 async def test_a_changed_entry_restarts_its_server(start: Start, file: Path) -> None:
-    """A changed entry restarts its server (D-31)."""
+    """A changed entry restarts its server."""
     tools = await start({"odd": make_odd_entry()})
     assert (await tools.runner.call(CALLER, "odd", "count", {})).error is None
 
@@ -187,7 +187,7 @@ async def test_a_changed_entry_restarts_its_server(start: Start, file: Path) -> 
 
 
 async def test_an_invalid_edit_keeps_the_old_entries_and_reports_why(start: Start, file: Path) -> None:
-    """An invalid edit keeps the old entries and reports the reason (D-31)."""
+    """An invalid edit keeps the old entries and reports the reason."""
     tools = await start({"odd": make_odd_entry()})
 
     file.write_text('{"mcpServers": {')
@@ -201,7 +201,7 @@ async def test_an_invalid_edit_keeps_the_old_entries_and_reports_why(start: Star
 
 
 async def test_a_servers_file_may_be_created_and_deleted_at_run_time(start: Start, file: Path) -> None:
-    """The servers file may be missing (D-31)."""
+    """The servers file may be missing."""
     tools = await start()
     assert list_server_ids(tools) == []
 
@@ -212,7 +212,7 @@ async def test_a_servers_file_may_be_created_and_deleted_at_run_time(start: Star
 
 
 async def test_a_server_with_a_new_target_does_not_inherit_the_old_list(start: Start, file: Path) -> None:
-    """A snapshot belongs to the target that it was taken of (D-32)."""
+    """A snapshot belongs to the target that it was taken of."""
     tools = await start({"odd": make_odd_entry()})
     await wait_listed(tools)
 
@@ -221,7 +221,7 @@ async def test_a_server_with_a_new_target_does_not_inherit_the_old_list(start: S
 
 
 async def test_the_health_of_a_broken_server_includes_the_reason(start: Start) -> None:
-    """The health of a broken server includes the reason (D-33)."""
+    """The health of a broken server includes the reason."""
     tools = await start({"odd": make_odd_entry("--exit"), "unset": {"command": "x", "args": ["${NOT_SET}"]}})
     broken = tools.catalogue.get_server(CALLER, "odd")
 
@@ -247,7 +247,7 @@ async def test_the_health_of_a_broken_server_includes_the_reason(start: Start) -
     ],
 )
 async def test_a_resource_is_read_by_its_gateway_uri(start: Start, uri: str, upstream: str) -> None:
-    """Cases: listed, of the server's own scheme, with escapes, and matched only by a template (D-30)."""
+    """Cases: listed, of the server's own scheme, with escapes, and matched only by a template."""
     tools = await start({"odd": make_odd_entry()})
 
     _, content = await tools.resources.read(CALLER, uri)
@@ -257,7 +257,7 @@ async def test_a_resource_is_read_by_its_gateway_uri(start: Start, uri: str, ups
 
 
 async def test_failures_to_read_a_resource_have_distinct_errors(start: Start) -> None:
-    """D-30: unknown 404; upstream failure 500 resource_error, server_unavailable."""
+    """Unknown 404; upstream failure 500 resource_error, server_unavailable."""
     tools = await start({"odd": make_odd_entry(), "gone": {"command": "no-such-program"}})
 
     with pytest.raises(NotFound):
@@ -271,7 +271,7 @@ async def test_failures_to_read_a_resource_have_distinct_errors(start: Start) ->
 
 
 async def test_resource_names_of_one_workspace_are_hidden_from_others(start: Start) -> None:
-    """D-32, spec 2.8: each workspace has its own session and list; without a session it sees the shared list."""
+    """Each workspace has its own session and list; without a session it sees the shared list."""
     tools = await start({"odd": make_odd_entry()})
     await wait_listed(tools)
     own, other = CALLER, make_caller(workspace_id=2, public_workspace_id=2, key_id="key-2")
@@ -292,7 +292,7 @@ async def test_resource_names_of_one_workspace_are_hidden_from_others(start: Sta
 
 
 async def test_a_workspace_lists_resources_by_its_own_session(start: Start) -> None:
-    """D-32: another workspace listed first; the next workspace gets its own list instead of an empty one."""
+    """Another workspace listed first; the next workspace gets its own list instead of an empty one."""
     tools = await start({"odd": make_odd_entry()})
     odd = tools.catalogue.get_server(CALLER, "odd")
     assert (await tools.runner.call(CALLER, "odd", "jot", {"title": "merger"})).code is None
@@ -304,7 +304,7 @@ async def test_a_workspace_lists_resources_by_its_own_session(start: Start) -> N
 
 
 async def test_a_prompt_is_filled_in(start: Start) -> None:
-    """A prompt is returned with its arguments filled in (D-30)."""
+    """A prompt is returned with its arguments filled in."""
     tools = await start({"odd": make_odd_entry()})
     odd = tools.catalogue.get_server(CALLER, "odd")
 
@@ -319,7 +319,7 @@ async def test_a_prompt_is_filled_in(start: Start) -> None:
 
 
 async def test_closing_is_quick_and_leaves_no_process(start: Start) -> None:
-    """Closing takes under 5 s with connecting, unresponsive and idle servers (D-32)."""
+    """Closing takes under 5 s with connecting, unresponsive and idle servers."""
     servers = {
         "dead": make_odd_entry("--hang", "--deaf"),
         "deaf": make_odd_entry("--deaf", "--grandchild", lifecycle="eager"),
@@ -338,7 +338,7 @@ async def test_closing_is_quick_and_leaves_no_process(start: Start) -> None:
 
 
 async def test_many_callers_of_many_servers_get_their_own_results(start: Start) -> None:
-    """Concurrent callers of several servers each receive their own result (D-32)."""
+    """Concurrent callers of several servers each receive their own result."""
     tools = await start({f"odd-{n}": make_odd_entry() for n in range(3)})
 
     async def gets_own_result(n: int) -> bool:
@@ -349,7 +349,7 @@ async def test_many_callers_of_many_servers_get_their_own_results(start: Start) 
 
 
 async def test_rows_and_snapshots_are_read_as_they_were_written(database: Database) -> None:
-    """Both dialects return the stored values unchanged (D-38)."""
+    """Both dialects return the stored values unchanged."""
     at = utc_now()
     features = ServerFeatures(
         tools=({"name": "é", "inputSchema": {"default": None}},), required_scopes={"é": "brain:read"}, instructions="Well"
@@ -388,7 +388,7 @@ async def test_rows_and_snapshots_are_read_as_they_were_written(database: Databa
 
 
 async def test_a_server_that_floods_change_notifications_is_listed_once_a_second(start: Start) -> None:
-    """D-32: a flood of `list_changed` causes neither a flood of lists nor unbounded memory."""
+    """A flood of `list_changed` causes neither a flood of lists nor unbounded memory."""
     tools = await start({"odd": make_odd_entry()})
     await wait_listed(tools)
 

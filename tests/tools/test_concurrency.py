@@ -1,4 +1,4 @@
-"""Concurrent calls to one session: one change at a time, reads beside it, a fair queue, and pauses for callers' answers (D-34)."""
+"""Concurrent calls to one session: one change at a time, reads beside it, a fair queue, and pauses for callers' answers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def the_session(tools: Tools) -> UpstreamSession:
 
 
 async def test_calls_that_may_change_something_run_one_at_a_time_and_reads_beside_them(start: Start, tmp_path: Path) -> None:
-    """D-34: programs are made for one client, so Rookery sends the next change when the last one has ended."""
+    """Programs are made for one client, so Rookery sends the next change when the last one has ended."""
     tools = await start({"odd": make_odd_entry()})
     await call_text(tools, "pid")
     changes = [asyncio.create_task(call(tools, "slow", seconds=HANG_S, mark=str(tmp_path / name))) for name in ("a", "b")]
@@ -93,7 +93,7 @@ async def test_calls_that_may_change_something_run_one_at_a_time_and_reads_besid
 
 
 async def test_max_concurrency_opens_the_queue_for_calls_of_any_kind(start: Start, tmp_path: Path) -> None:
-    """D-31: the operator knows that a server bears several calls."""
+    """The operator knows that a server bears several calls."""
     tools = await start({"odd": make_odd_entry(max_concurrency=2)})
     await call_text(tools, "pid")
     tasks = [asyncio.create_task(call(tools, "slow", seconds=HANG_S, mark=str(tmp_path / "x"))) for _ in range(2)]
@@ -106,7 +106,7 @@ async def test_max_concurrency_opens_the_queue_for_calls_of_any_kind(start: Star
 
 
 def test_only_programs_are_limited_to_one_change() -> None:
-    """D-34: a server with an address is made for many clients."""
+    """A server with an address is made for many clients."""
     server, remote = make_odd_server(), make_http_server("http://127.0.0.1:9/mcp")
 
     assert (server.call_limit, server.change_limit) == (64, 1)
@@ -116,7 +116,7 @@ def test_only_programs_are_limited_to_one_change() -> None:
 
 
 async def test_a_read_waits_for_a_slot_at_most_as_long_as_it_maytake(start: Start, tmp_path: Path) -> None:
-    """D-34, D-30: reading a resource takes a slot as a call does. A call waits for its own time-out, which starts again when it is sent."""
+    """Reading a resource takes a slot as a call does. A call waits for its own time-out, which starts again when it is sent."""
     entry = make_odd_entry(max_concurrency=1, timeout_s=0.2, tools={"timeouts": {"slow": HANG_S}})
     tools = await start({"odd": entry})
     await call_text(tools, "echo", text="hi")
@@ -135,7 +135,7 @@ async def test_a_read_waits_for_a_slot_at_most_as_long_as_it_maytake(start: Star
 
 
 async def test_keys_take_turns_so_that_a_burst_of_one_delays_no_other(sessions: SessionPool) -> None:
-    """D-34: first come, first served within a key, and keys take turns."""
+    """First come, first served within a key, and keys take turns."""
     session = sessions.get_session(make_odd_server(), CALLER, None)
     line = Line(session)
     async with session.slot("ada"):
@@ -147,7 +147,7 @@ async def test_keys_take_turns_so_that_a_burst_of_one_delays_no_other(sessions: 
 
 
 async def test_a_full_queue_makes_room_for_the_key_with_fewer_calls(sessions: SessionPool) -> None:
-    """D-34: 256 calls may wait even if one runs at a time. Then the last call of the key with the most is refused."""
+    """256 calls may wait even if one runs at a time. Then the last call of the key with the most is refused."""
     session = sessions.get_session(make_odd_server(max_concurrency=1), CALLER, None)
     line = Line(session)
     async with session.slot("ada"):
@@ -167,7 +167,7 @@ async def test_a_full_queue_makes_room_for_the_key_with_fewer_calls(sessions: Se
 
 
 async def test_a_call_that_leaves_the_queue_delays_nobody(sessions: SessionPool) -> None:
-    """D-34: a caller that disconnects while it waits leaves its place."""
+    """A caller that disconnects while it waits leaves its place."""
     session = sessions.get_session(make_odd_server(), CALLER, None)
     line = Line(session)
     async with session.slot("ada"):
@@ -183,7 +183,7 @@ async def test_a_call_that_leaves_the_queue_delays_nobody(sessions: SessionPool)
 
 
 async def test_a_call_that_was_given_up_keeps_its_slot_for_a_second(sessions: SessionPool) -> None:
-    """D-34: the server may finish a cancelled call, which would overlap with the next one."""
+    """The server may finish a cancelled call, which would overlap with the next one."""
     session = sessions.get_session(make_odd_server(), CALLER, None)
     async with session.slot("ada") as slot:
         slot.may_still_run = True
@@ -195,7 +195,7 @@ async def test_a_call_that_was_given_up_keeps_its_slot_for_a_second(sessions: Se
 
 
 async def test_a_call_that_waits_for_its_callers_answer_lets_others_run(start: Start) -> None:
-    """D-34: a person may need minutes to answer. Meanwhile the calls of others run, also one that the caller makes to answer."""
+    """A person may need minutes to answer. Meanwhile the calls of others run, also one that the caller makes to answer."""
     tools = await start({"odd": make_odd_entry(max_concurrency=1)})
     await call_text(tools, "pid")
     counts: list[str] = []
@@ -213,7 +213,7 @@ async def test_a_call_that_waits_for_its_callers_answer_lets_others_run(start: S
 
 
 async def test_the_time_out_does_not_run_while_a_caller_is_asked(start: Start) -> None:
-    """D-34: a person may take longer than the server may. The rule is the same for calls, resources and prompts."""
+    """A person may take longer than the server may. The rule is the same for calls, resources and prompts."""
     tools = await start({"odd": make_odd_entry(timeout_s=1)})
     await call_text(tools, "pid")
     server = tools.catalogue.get_server(CALLER, "odd")
@@ -236,7 +236,7 @@ async def test_the_time_out_does_not_run_while_a_caller_is_asked(start: Start) -
 
 
 async def test_an_answered_call_continues_before_waiting_calls(sessions: SessionPool) -> None:
-    """D-34: two changes never run at once, and a call that was begun comes before calls that were not."""
+    """Two changes never run at once, and a call that was begun comes before calls that were not."""
     session = sessions.get_session(make_odd_server(), CALLER, None)
     line, is_answered, may_end = Line(session), asyncio.Event(), asyncio.Event()
 
@@ -264,7 +264,7 @@ async def test_an_answered_call_continues_before_waiting_calls(sessions: Session
 
 
 async def test_a_server_that_runs_no_other_call_still_gets_the_answer(sessions: SessionPool) -> None:
-    """D-34: the call that took the slot may be unable to end before the asking one, so the answer waits three seconds at most."""
+    """The call that took the slot may be unable to end before the asking one, so the answer waits three seconds at most."""
     session = sessions.get_session(make_odd_server(), CALLER, None)
     is_asking, is_answered = asyncio.Event(), asyncio.Event()
 
@@ -325,7 +325,7 @@ async def take_lock(folder: Path, hold_s: float = 0.0) -> bool:
 
 
 async def test_other_processes_may_change_the_file_while_a_caller_is_asked(sessions: SessionPool, folder: Path) -> None:
-    """D-34: the lock among processes gives way as the slot does, and is held again when the call continues."""
+    """The lock among processes gives way as the slot does, and is held again when the call continues."""
     session = sessions.get_session(ServerEntry(make_memory_entry(folder), {}).to_server("odd", "odd"), CALLER, None)
     async with session.slot("ada") as slot:
         assert not await take_lock(folder)
@@ -342,7 +342,7 @@ async def test_other_processes_may_change_the_file_while_a_caller_is_asked(sessi
 
 
 async def test_an_answer_does_not_wait_for_ever_for_another_process(sessions: SessionPool, folder: Path) -> None:
-    """D-34: as with the slot, the call continues after three seconds at most. It then ends without the lock."""
+    """As with the slot, the call continues after three seconds at most. It then ends without the lock."""
     session = sessions.get_session(ServerEntry(make_memory_entry(folder), {}).to_server("odd", "odd"), CALLER, None)
     async with session.slot("ada") as slot:
         async with slot.pause():
@@ -355,7 +355,7 @@ async def test_an_answer_does_not_wait_for_ever_for_another_process(sessions: Se
 
 
 async def test_a_server_that_asks_leaves_its_folder_to_other_processes(start: Start, folder: Path) -> None:
-    """D-34: the same with the call of a server."""
+    """The same with the call of a server."""
     tools = await start({"odd": make_memory_entry(folder)})
     answers: list[bool] = []
 
@@ -370,7 +370,7 @@ async def test_a_server_that_asks_leaves_its_folder_to_other_processes(start: St
 
 
 async def test_a_session_drains_only_when_no_call_waits(start: Start, tmp_path: Path) -> None:
-    """D-31: calls that were accepted before an edit are answered, also while a call that was given up keeps the slot."""
+    """Calls that were accepted before an edit are answered, also while a call that was given up keeps the slot."""
     tools = await start({"odd": make_odd_entry()})
     await call_text(tools, "pid")
     left = asyncio.create_task(call(tools, "slow", seconds=HANG_S, mark=str(tmp_path / "x")))

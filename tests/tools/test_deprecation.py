@@ -1,4 +1,4 @@
-"""The start of a tool server's deprecation and its sunset date (D-08, D-33)."""
+"""The start of a tool server's deprecation and its sunset date."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.tools.makers import CONNECTORS, make_caller, make_odd_entry
 
 
 async def test_the_deprecation_date_is_the_one_of_the_entrys_own_change(db: Database, file: Path) -> None:
-    """Unrelated edits of servers.json and restarts do not move the date of `Deprecation` (issue 14, D-08)."""
+    """Unrelated edits of servers.json and restarts do not move the date of `Deprecation`."""
     now = [datetime(2026, 1, 1, tzinfo=UTC)]
     dates = [await _load_deprecation_date(db, file, now, make_odd_entry(status="deprecated"))]
     now[0] = datetime(2026, 3, 1, tzinfo=UTC)
@@ -32,7 +32,7 @@ async def test_the_deprecation_date_is_the_one_of_the_entrys_own_change(db: Data
 
 
 async def test_a_running_rookery_keeps_the_date_of_an_unchanged_entry(db: Database, file: Path) -> None:
-    """An edit applies without a restart, and moves no date of another entry (issue 14, D-08, D-31)."""
+    """An edit applies without a restart, and moves no date of another entry."""
     now = [datetime(2026, 1, 1, tzinfo=UTC)]
     write(file, odd=make_odd_entry(status="deprecated"))
     sessions = SessionPool(CONNECTORS)
@@ -57,7 +57,7 @@ async def test_a_running_rookery_keeps_the_date_of_an_unchanged_entry(db: Databa
 
 
 async def test_responses_have_deprecation_and_sunset_headers(settings: Settings) -> None:
-    """`Deprecation` follows RFC 9745; `Sunset` is six months later unless the entry sets it (issue 14, D-08)."""
+    """`Deprecation` follows RFC 9745; `Sunset` is six months later unless the entry sets it."""
     servers = {
         "dated": make_odd_entry(status="deprecated", deprecated_at="2026-01-31"),
         "long": make_odd_entry(status="deprecated", deprecated_at="2026-01-31T00:00:00Z", sunset_at="2027-06-01"),
@@ -78,7 +78,7 @@ async def test_responses_have_deprecation_and_sunset_headers(settings: Settings)
 
 
 async def test_a_workspaces_own_server_keeps_the_date_of_its_change(settings: Settings) -> None:
-    """Servers added over HTTP keep their date as well (issue 14, D-08, D-31)."""
+    """Servers added over HTTP keep their date as well."""
     async with run_instance(replace(settings, egress_allow=("127.0.0.0/8",))) as instance:
         await instance.admin.post("/api/v1/servers", {"id": "mine", "url": "http://127.0.0.1:9/mcp"})
         first = (await instance.admin.send("PATCH", "/api/v1/servers/mine", {"status": "deprecated"})).json()

@@ -1,4 +1,4 @@
-"""Discovery: which servers a caller sees in each document, and the set-up texts for clients (D-35)."""
+"""Discovery: which servers a caller sees in each document, and the set-up texts for clients."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def server_ids(document: object, path: str) -> set[str]:
 
 
 async def test_callers_without_a_key_see_public_servers_only(instance: Instance) -> None:
-    """D-35: public are the built-in servers and those of the file, except private, disabled and workspace-only ones."""
+    """Public are the built-in servers and those of the file, except private, disabled and workspace-only ones."""
     without_key, with_key = instance.caller(None), await instance.api_key("mcp:read")
 
     for path in DOCUMENTS[:4]:
@@ -101,7 +101,7 @@ async def test_callers_without_a_key_see_public_servers_only(instance: Instance)
 
 
 async def test_a_server_that_a_workspace_added_is_visible_to_it_alone(instance: Instance) -> None:
-    """D-35, D-31: it is hidden without a key, visible to a key of the workspace, and hidden from other workspaces."""
+    """It is hidden without a key, visible to a key of the workspace, and hidden from other workspaces."""
     created = await instance.admin.post("/api/v1/servers", {"id": "ours", "url": "http://127.0.0.1:9/mcp"})
     assert created.status_code == 201, created.text
     stranger = await instance.api_key("mcp:read", workspace_id=await instance.workspace("another"))
@@ -114,7 +114,7 @@ async def test_a_server_that_a_workspace_added_is_visible_to_it_alone(instance: 
 
 
 async def test_public_pages_check_a_key_that_is_sent(instance: Instance) -> None:
-    """D-35, D-23: its allow-lists apply, and an invalid key is rejected."""
+    """Its allow-lists apply, and an invalid key is rejected."""
     restricted = await instance.api_key("*", restrictions=KeyRestrictions(servers=frozenset({"odd"})))
 
     assert server_ids((await restricted.get("/servers")).json(), "/servers") == {"odd"}
@@ -123,7 +123,7 @@ async def test_public_pages_check_a_key_that_is_sent(instance: Instance) -> None
 
 
 async def test_production_requires_a_key(settings: Settings) -> None:
-    """D-35: ROOKERY_PUBLIC_DISCOVERY is false in production by default; discovery then requires mcp:read."""
+    """ROOKERY_PUBLIC_DISCOVERY is false in production by default; discovery then requires mcp:read."""
     for environment, configured, is_public in [("production", None, False), ("production", True, True), ("development", False, False)]:
         async with AsyncExitStack() as stack:
             changed = replace(settings, environment=environment, public_discovery=configured, secret_key=Secret(SECRET_KEY))
@@ -138,7 +138,7 @@ async def test_production_requires_a_key(settings: Settings) -> None:
 
 
 async def test_addresses_are_those_of_the_settings(instance: Instance) -> None:
-    """D-01, D-35: no address in a document comes from a Host header."""
+    """No address in a document comes from a Host header."""
     anyone = instance.caller(None)
 
     for path in [*DOCUMENTS, "/mcp/server-card", "/mcp/odd/server-card", "/v0.1/servers/org.example.agents%2Fodd/versions/latest"]:
@@ -149,7 +149,7 @@ async def test_addresses_are_those_of_the_settings(instance: Instance) -> None:
 
 
 async def test_the_mcp_servers_document_has_every_field(instance: Instance) -> None:
-    """Spec 4.2, D-35: /.well-known/mcp-servers.json in its documented shape."""
+    """/.well-known/mcp-servers.json in its documented shape."""
     document = (await instance.caller(None).get("/.well-known/mcp-servers.json")).json()
 
     odd = next(server for server in document["servers"] if server["id"] == "odd")
@@ -169,7 +169,7 @@ async def test_the_mcp_servers_document_has_every_field(instance: Instance) -> N
 
 
 async def test_the_ai_catalog_links_to_each_servers_card(instance: Instance) -> None:
-    """D-35: AI Catalog 1.0, each entry links to a card of SEP-2127, which names no tool."""
+    """AI Catalog 1.0, each entry links to a card of SEP-2127, which names no tool."""
     anyone = instance.caller(None)
     catalog = (await anyone.get("/.well-known/ai-catalog.json")).json()
 
@@ -193,12 +193,12 @@ async def test_the_ai_catalog_links_to_each_servers_card(instance: Instance) -> 
 
 
 def test_cards_name_supported_protocol_versions() -> None:
-    """D-35: the SDK that serves /mcp supports every version that a card names."""
+    """The SDK that serves /mcp supports every version that a card names."""
     assert set(PROTOCOL_VERSIONS) <= set(KNOWN_PROTOCOL_VERSIONS)
 
 
 async def test_the_registrys_list_is_read_page_by_page(instance: Instance) -> None:
-    """D-35: /v0.1/servers in the registry's shape: cursor, limit, search, updated_since, version."""
+    """/v0.1/servers in the registry's shape: cursor, limit, search, updated_since, version."""
     anyone = instance.caller(None)
     names: list[str] = []
     cursor = ""
@@ -224,7 +224,7 @@ async def test_the_registrys_list_is_read_page_by_page(instance: Instance) -> No
 
 
 async def test_a_server_of_the_registry_has_one_version(instance: Instance) -> None:
-    """D-35: versions, and one version by name, its slash raw or encoded."""
+    """Versions, and one version by name, its slash raw or encoded."""
     anyone = instance.caller(None)
     base = "/v0.1/servers/org.example.agents"
 
@@ -241,7 +241,7 @@ async def test_a_server_of_the_registry_has_one_version(instance: Instance) -> N
 
 
 async def test_a_browser_gets_a_page_and_a_program_json(instance: Instance) -> None:
-    """/connect and /servers are pages for clients that accept HTML by name, and JSON for all others (issue 14, D-35)."""
+    """/connect and /servers are pages for clients that accept HTML by name, and JSON for all others."""
     for accept, is_page in [
         (BROWSER, True),
         ("text/html", True),
@@ -259,7 +259,7 @@ async def test_a_browser_gets_a_page_and_a_program_json(instance: Instance) -> N
 
 
 async def test_pages_contain_nothing_from_other_origins(instance: Instance) -> None:
-    """D-35: no other host, no markup from a server; the policy allows only the page's own style and script."""
+    """No other host, no markup from a server; the policy allows only the page's own style and script."""
     for path in ("/servers", "/connect", "/connect?server=old", "/connect?mode=search"):
         response = await instance.caller(None).get(path, Accept=BROWSER)
         policy, page = response.headers["content-security-policy"], response.text
@@ -277,7 +277,7 @@ async def test_pages_contain_nothing_from_other_origins(instance: Instance) -> N
 
 
 async def test_every_client_has_a_set_up(instance: Instance) -> None:
-    """D-35: each text has the public address, and a variable or a placeholder instead of a key."""
+    """Each text has the public address, and a variable or a placeholder instead of a key."""
     key = await instance.api_key("mcp:read")
 
     for query, url in [("", f"{ADDRESS}/mcp"), ("?server=odd", f"{ADDRESS}/mcp/odd"), ("?mode=search", f"{ADDRESS}/mcp?mode=search")]:
@@ -300,7 +300,7 @@ async def test_every_client_has_a_set_up(instance: Instance) -> None:
 
 
 async def test_the_page_names_search_and_how_to_get_a_key_before_any_client(instance: Instance) -> None:
-    """The top of the page has both addresses and the commands that create a key (issue 14, D-35)."""
+    """The top of the page has both addresses and the commands that create a key."""
     anyone = instance.caller(None)
 
     for query, url in [("", f"{ADDRESS}/mcp"), ("?server=odd", f"{ADDRESS}/mcp/odd")]:
@@ -317,7 +317,7 @@ async def test_the_page_names_search_and_how_to_get_a_key_before_any_client(inst
 
 
 async def test_claude_code_is_set_up_by_one_command_without_a_key(instance: Instance) -> None:
-    """`claude mcp add` is one line, and a shell does not expand the variable in it (issue 14, D-35)."""
+    """`claude mcp add` is one line, and a shell does not expand the variable in it."""
     for query, name, url in [("", "rookery", "/mcp"), ("?server=odd", "odd", "/mcp/odd"), ("?mode=search", "rookery", "/mcp?mode=search")]:
         clients = (await instance.caller(None).get(f"/connect{query}")).json()["clients"]
         command = next(client["command"] for client in clients if client["client"] == "claude-code")
@@ -330,7 +330,7 @@ async def test_claude_code_is_set_up_by_one_command_without_a_key(instance: Inst
 
 
 async def test_a_call_works_under_both_paths(instance: Instance) -> None:
-    """Spec 4.2, D-35: POST {mcp_url}/mcp/tools/call equals POST /tools/call, errors included."""
+    """POST {mcp_url}/mcp/tools/call equals POST /tools/call, errors included."""
     key: Caller = await instance.api_key("mcp:write")
     body = {"server": "odd", "tool": "echo", "arguments": {"text": "hi"}}
 
@@ -355,7 +355,7 @@ def server_process(tmp_path: Path, model_folder: Path) -> Iterator[Server]:
 
 
 def test_the_key_commands_of_the_page_create_working_keys(server_process: Server) -> None:
-    """The page's commands, run unchanged on the server's data, create keys that list its tools (issue 14, D-35)."""
+    """The page's commands, run unchanged on the server's data, create keys that list its tools."""
     commands = server_process.client.get("/connect").json()["key_commands"]
     commands_run = [shlex.split(line)[1:] for line in commands.splitlines() if line.startswith("rookery ")]
 
@@ -370,7 +370,7 @@ def test_the_key_commands_of_the_page_create_working_keys(server_process: Server
 
 
 def test_the_set_up_texts_run(server_process: Server, tmp_path: Path) -> None:
-    """D-35: the texts for curl, Python and JavaScript, run unchanged, call a tool and list one server's tools."""
+    """The texts for curl, Python and JavaScript, run unchanged, call a tool and list one server's tools."""
     environment = {"ROOKERY_KEY": server_process.keys["api_key"], "PATH": "/usr/bin:/bin"}
     runners = {"python": [sys.executable, "-I"], "javascript": [node()], "curl": ["sh", "-e"]}
 

@@ -1,4 +1,4 @@
-"""Error statuses of servers over HTTP: each fails the request that it answers, and nothing else (D-32, D-34)."""
+"""Error statuses of servers over HTTP: each fails the request that it answers, and nothing else."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def call_with(tools: Tools, tool: str, token: str, *, server: str = "it") 
 
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
 async def test_an_error_status_fails_its_own_call_only(start: Start, refusing: RefusingServer, path: str) -> None:
-    """Each status and body ends neither the session nor the call of another caller in it (D-32)."""
+    """Each status and body ends neither the session nor the call of another caller in it."""
     tools = await start_with(start, refusing, path)
     bodies = [
         ("text/html", "<html><body>Sorry</body></html>"),
@@ -124,7 +124,7 @@ async def test_an_error_status_fails_its_own_call_only(start: Start, refusing: R
 async def test_a_redirect_or_an_answer_without_a_result_fails_its_own_call_only(  # noqa: PLR0917 - parameters of the test
     start: Start, refusing: RefusingServer, path: str, status: int, location: str, error: str
 ) -> None:
-    """They are HTTP errors as any other status; a redirect names where it leads (D-32, D-34)."""
+    """They are HTTP errors as any other status; a redirect names where it leads."""
     tools = await start_with(start, refusing, path)
     async with running_slow_call(tools, refusing):
         refusing.refuse("quick", status=status, Location=location) if location else refusing.refuse("quick", status=status)
@@ -139,7 +139,7 @@ async def test_a_redirect_or_an_answer_without_a_result_fails_its_own_call_only(
 async def test_a_body_that_cannot_be_decoded_fails_its_own_call_only(
     start: Start, refusing: RefusingServer, status: int, encoding: str
 ) -> None:
-    """The body is complete, so the connection and its other calls are sound (D-32)."""
+    """The body is complete, so the connection and its other calls are sound."""
     tools = await start_with(start, refusing)
     async with running_slow_call(tools, refusing):
         refusing.refuse("quick", status=status, body="not encoded", type=JSON, Content_Encoding=encoding)
@@ -151,7 +151,7 @@ async def test_a_body_that_cannot_be_decoded_fails_its_own_call_only(
 
 
 async def test_repeated_refusals_open_no_breaker(start: Start, refusing: RefusingServer) -> None:
-    """Ten failures of a session within a minute would pause all attempts (D-32)."""
+    """Ten failures of a session within a minute would pause all attempts."""
     tools = await start_with(start, refusing)
     refusing.refuse("quick", status=429)
     for _ in range(15):
@@ -162,7 +162,7 @@ async def test_repeated_refusals_open_no_breaker(start: Start, refusing: Refusin
 
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
 async def test_every_kind_of_request_fails_alone(start: Start, refusing: RefusingServer, path: str) -> None:
-    """Resources, prompts, completion and subscriptions give the reason and the time to wait as calls do (D-30, D-32)."""
+    """Resources, prompts, completion and subscriptions give the reason and the time to wait as calls do."""
     tools = await start_with(start, refusing, path)
     entry = tools.catalogue.get_server(CALLER, "it")
     prompt: dict[str, object] = {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "a", "value": ""}}
@@ -189,7 +189,7 @@ async def test_every_kind_of_request_fails_alone(start: Start, refusing: Refusin
 
 
 async def test_a_refused_subscription_of_the_later_protocol_is_reported(start: Start) -> None:
-    """There a subscription is a stream; the caller must not wait for updates that never come (D-36)."""
+    """There a subscription is a stream; the caller must not wait for updates that never come."""
     with run_refusing_server(modern=True) as server:
         tools = await start_with(start, server)
         entry = tools.catalogue.get_server(CALLER, "it")
@@ -201,7 +201,7 @@ async def test_a_refused_subscription_of_the_later_protocol_is_reported(start: S
 
 
 async def test_refused_notifications_change_nothing(start: Start, refusing: RefusingServer) -> None:
-    """A server may reject the notification of a cancelled call (D-32)."""
+    """A server may reject the notification of a cancelled call."""
     tools = await start_with(start, refusing)
     refusing.refuse("notifications/cancelled", status=429)
     async with running_slow_call(tools, refusing):
@@ -218,7 +218,7 @@ async def test_refused_notifications_change_nothing(start: Start, refusing: Refu
 async def test_a_session_that_the_server_no_longer_knows_is_opened_again(
     start: Start, refusing: RefusingServer, path: str, status: int, body: str
 ) -> None:
-    """404 by the specification; older servers of the official SDKs answer 400 with a plain text (D-32)."""
+    """404 by the specification; older servers of the official SDKs answer 400 with a plain text."""
     tools = await start_with(start, refusing, path)
     refusing.refuse("write", status=status, body=body)
 
@@ -253,7 +253,7 @@ async def test_a_session_that_the_server_no_longer_knows_is_opened_again(
 async def test_the_error_has_the_servers_reason_but_no_html(
     start: Start, refusing: RefusingServer, body: str, type: str, reason: str
 ) -> None:
-    """A short text that the body gives as its message, else the standard phrase of the status (D-34)."""
+    """A short text that the body gives as its message, else the standard phrase of the status."""
     tools = await start_with(start, refusing)
     refusing.refuse("quick", status=429, body=body, type=type)
 
@@ -261,7 +261,7 @@ async def test_the_error_has_the_servers_reason_but_no_html(
 
 
 async def test_credentials_that_a_server_repeats_are_redacted(start: Start, refusing: RefusingServer) -> None:
-    """The reason is shown and stored, so it must not contain the entry's or the caller's login (D-34, D-38)."""
+    """The reason is shown and stored, so it must not contain the entry's or the caller's login."""
     fields = {"headers": {"X-Api-Key": "key-of-the-entry"}, "forward_headers": ["X-Login as Authorization"]}
     tools = await start_with(start, refusing, **fields)
     refusing.refuse("quick", status=422, body="Bearer token expired-token-2 and key-of-the-entry differ; sk_live_" + "a1B2" * 8)
@@ -278,7 +278,7 @@ async def test_credentials_that_a_server_repeats_are_redacted(start: Start, refu
 async def test_the_time_to_wait_is_passed_on(
     start: Start, refusing: RefusingServer, retry_after: str, expected: int | None, with_json_rpc: bool
 ) -> None:
-    """Retry-After is a number or a date (RFC 9110, 10.2.3), also beside a JSON-RPC error, which stays the server's own (D-34)."""
+    """Retry-After is a number or a date (RFC 9110, 10.2.3), also beside a JSON-RPC error, which stays the server's own."""
     tools = await start_with(start, refusing)
     if retry_after == "date":
         retry_after = format_datetime(datetime.now(UTC) + timedelta(seconds=120), usegmt=True)
@@ -303,7 +303,7 @@ async def test_the_time_to_wait_is_passed_on(
 
 @pytest.mark.parametrize(("path", "method"), [("/mcp", "initialize"), ("/sse", "initialize"), ("/sse", "GET")])
 async def test_a_refused_session_gives_its_reason(start: Start, refusing: RefusingServer, path: str, method: str) -> None:
-    """The call that opens the session fails with the status, the reason and the time to wait (D-32)."""
+    """The call that opens the session fails with the status, the reason and the time to wait."""
     refusing.refuse(method, status=503, body='{"message": "down for maintenance"}', type=JSON, Retry_After="90")
     tools = await start({"it": refusing.make_entry(path)})
 
@@ -324,7 +324,7 @@ SLOW_DOWN = json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": -32000, 
 async def test_a_server_that_asks_to_wait_gets_no_other_first_message(  # noqa: PLR0917 - one answer each
     db: Database, refusing: RefusingServer, was_opened: bool, status: int, retry_after_s: int | None, body: str
 ) -> None:
-    """The answer says nothing about the revision: neither `server/discover` nor `initialize` follows the other one (D-32)."""
+    """The answer says nothing about the revision: neither `server/discover` nor `initialize` follows the other one."""
     connector = upstreams.open([], protocols=StoredProtocols(db))["http"]
     server = make_http_server(f"{refusing.url}/mcp")
     if was_opened:  # the next session begins with `initialize`
@@ -348,7 +348,7 @@ async def test_a_server_that_asks_to_wait_gets_no_other_first_message(  # noqa: 
 
 
 async def test_no_session_is_opened_before_the_time_that_a_server_asked_for(start: Start, refusing: RefusingServer) -> None:
-    """Retry-After at the opening holds for the next attempt too; calls until then say how long, and send nothing (D-32)."""
+    """Retry-After at the opening holds for the next attempt too; calls until then say how long, and send nothing."""
     refusing.refuse("server/discover", "initialize", status=503, body="back at noon", Retry_After="90")
     tools = await start({"it": refusing.make_entry()})
     first = await call(tools, "write", server="it")
@@ -362,7 +362,7 @@ async def test_no_session_is_opened_before_the_time_that_a_server_asked_for(star
 
 
 async def test_a_refused_list_gives_its_reason(start: Start, refusing: RefusingServer) -> None:
-    """A server whose tools were never listed shows the reason, and calls go through: it validates the arguments itself (D-33)."""
+    """A server whose tools were never listed shows the reason, and calls go through: it validates the arguments itself."""
     refusing.refuse("tools/list", status=500, body="no database")
     tools = await start({"it": refusing.make_entry()})
     outcome = await call(tools, "write", server="it")
@@ -373,7 +373,7 @@ async def test_a_refused_list_gives_its_reason(start: Start, refusing: RefusingS
 
 
 async def test_a_list_that_is_refused_for_now_changes_nothing(start: Start, refusing: RefusingServer) -> None:
-    """The server asks for a pause, and its last lists stay in use (D-33)."""
+    """The server asks for a pause, and its last lists stay in use."""
     tools = await start_with(start, refusing)
     entry = tools.catalogue.get_server(CALLER, "it")
     refusing.refuse("tools/list", status=429)
@@ -396,7 +396,7 @@ async def test_a_list_that_is_refused_for_now_changes_nothing(start: Start, refu
 async def test_a_callers_rejected_login_concerns_that_caller_only(
     start: Start, refusing: RefusingServer, path: str, isolation: str, status: int
 ) -> None:
-    """The error names the caller's own header; the session, its calls and the health stay as they are (D-31, D-32)."""
+    """The error names the caller's own header; the session, its calls and the health stay as they are."""
     tools = await start_with(start, refusing, path, isolation=isolation, forward_headers=["X-Login as Authorization"])
     refusing.refuse("quick", status=status, body='{"error": "invalid_token"}', type=JSON)
     async with running_slow_call(tools, refusing):
@@ -411,7 +411,7 @@ async def test_a_callers_rejected_login_concerns_that_caller_only(
 
 
 async def test_a_caller_without_the_login_learns_which_header_to_send(start: Start, refusing: RefusingServer) -> None:
-    """No login of the entry was rejected, so other callers go on (D-31)."""
+    """No login of the entry was rejected, so other callers go on."""
     fields = {"isolation": "shared", "headers": {"X-Team": "blue"}, "forward_headers": ["X-Login as Authorization"]}
     tools = await start_with(start, refusing, **fields)
     refusing.control(guarded=["quick"], tokens=[GOOD])
@@ -424,7 +424,7 @@ async def test_a_caller_without_the_login_learns_which_header_to_send(start: Sta
 
 
 async def test_a_rejection_beside_a_login_of_the_entry_names_both(start: Start, refusing: RefusingServer) -> None:
-    """The server does not say which of the two it rejected, so the session stays open (D-31)."""
+    """The server does not say which of the two it rejected, so the session stays open."""
     fields = {"headers": {"Authorization": EXPIRED}, "forward_headers": ["X-Login as X-Tenant"]}
     tools = await start_with(start, refusing, **fields)
     refusing.control(guarded=["quick"], tokens=[GOOD])
@@ -436,7 +436,7 @@ async def test_a_rejection_beside_a_login_of_the_entry_names_both(start: Start, 
 
 
 async def test_a_rejected_login_of_the_entry_concerns_the_session(start: Start, refusing: RefusingServer) -> None:
-    """A new session may have another login, and the health shows what is wrong (D-32, D-33)."""
+    """A new session may have another login, and the health shows what is wrong."""
     tools = await start_with(start, refusing, headers={"Authorization": EXPIRED}, forward_headers=["X-Login as Authorization"])
     refusing.control(guarded=["quick", "initialize"], tokens=[GOOD])
 
@@ -474,7 +474,7 @@ async def post_mcp(instance: Instance, method: str, params: dict[str, object], *
 
 
 async def test_callers_of_each_interface_learn_how_long_to_wait(settings: Settings, refusing: RefusingServer) -> None:
-    """HTTP has the field and the header; MCP has the text and `_meta` of the result, or the data of the error (D-34, D-36)."""
+    """HTTP has the field and the header; MCP has the text and `_meta` of the result, or the data of the error."""
     async with run_with(settings, refusing) as instance:
         refusing.refuse("write", "resources/read", "prompts/get", status=429, body="slow down", Retry_After="7")
         called = await instance.admin.post(f"{BASE}/tools/call", {"server": "it", "tool": "write"})
@@ -498,7 +498,7 @@ async def test_callers_of_each_interface_learn_how_long_to_wait(settings: Settin
 
 
 async def test_headers_are_forwarded_with_every_request_that_a_caller_causes(settings: Settings, refusing: RefusingServer) -> None:
-    """Reading, prompts, completion and subscriptions act with the rights of the caller, as calls do (D-31)."""
+    """Reading, prompts, completion and subscriptions act with the rights of the caller, as calls do."""
     fields = {"headers": {"Authorization": "Bearer service"}, "forward_headers": ["X-Login as Authorization"]}
     login = {"X-Login": GOOD}
     async with run_with(settings, refusing, **fields) as instance:
@@ -514,7 +514,7 @@ async def test_headers_are_forwarded_with_every_request_that_a_caller_causes(set
 
 
 async def test_headers_are_forwarded_with_every_request_of_a_subscription(settings: Settings, refusing: RefusingServer) -> None:
-    """Also when the subscription is renewed in a new session, and when it ends (D-31, D-36)."""
+    """Also when the subscription is renewed in a new session, and when it ends."""
     fields = {"headers": {"Authorization": "Bearer service"}, "forward_headers": ["X-Login as Authorization"]}
     headers = {"X-Login": GOOD, "Accept": "application/json, text/event-stream"}
     client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}

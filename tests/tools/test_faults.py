@@ -1,4 +1,4 @@
-"""Invariants while tool servers or Rookery itself are killed, hang or restart repeatedly (D-32)."""
+"""Invariants while tool servers or Rookery itself are killed, hang or restart repeatedly."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def call_over_http(client: httpx2.AsyncClient, server: str, tool: str, **a
 
 
 async def test_a_server_killed_under_sixteen_callers_fails_only_the_calls_in_flight(tmp_path: Path, model_folder: Path) -> None:
-    """After kill -9 of an upstream each caller loses at most one call of a non-repeatable tool; the next succeeds (issue 4)."""
+    """After kill -9 of an upstream each caller loses at most one call of a non-repeatable tool; the next succeeds."""
     with run_server(folder_with(tmp_path, model_folder, odd=make_odd_entry())) as server:
         async with client_of(server) as client:
             _, pid = await call_over_http(client, "odd", "pid")
@@ -88,7 +88,7 @@ async def test_a_server_killed_under_sixteen_callers_fails_only_the_calls_in_fli
 
 @pytest.mark.parametrize("signal_name", ["kill", "stop"])
 async def test_an_ended_rookery_leaves_no_process(tmp_path: Path, model_folder: Path, signal_name: str) -> None:
-    """Real servers, and one that ignores SIGTERM and has a child, all end, even after kill -9 (D-32)."""
+    """Real servers, and one that ignores SIGTERM and has a child, all end, even after kill -9."""
     folder = folder_with(
         tmp_path,
         model_folder,
@@ -131,7 +131,7 @@ async def _fill_pools(db: Database) -> None:
 
 
 async def test_restarts_and_calls_leave_nothing_behind(start: Start, db: Database) -> None:
-    """Processes, threads and descriptors do not grow; benchmarks/faults.py has 100 restarts and 10,000 calls (issue 4)."""
+    """Processes, threads and descriptors do not grow; benchmarks/faults.py has 100 restarts and 10,000 calls."""
     tools = await start({"odd": make_odd_entry()}, timing=SupervisionTimeouts(connect_timeout_s=10, max_failures=1000))
     await _fill_pools(db)
 
@@ -154,7 +154,7 @@ async def test_restarts_and_calls_leave_nothing_behind(start: Start, db: Databas
 
 
 async def test_dead_servers_do_not_slow_other_calls(start: Start) -> None:
-    """Callers wait for servers that hang, crash or are missing; benchmarks/faults.py measures the exact ratio (D-32)."""
+    """Callers wait for servers that hang, crash or are missing; benchmarks/faults.py measures the exact ratio."""
     dead = {"hangs": make_odd_entry("--hang", "--deaf"), "falls": make_odd_entry("--exit"), "gone": {"command": "no-such-program"}}
     tools = await start({"odd": make_odd_entry(), **dead})
     await call_text(tools, "echo", text="hi")

@@ -1,4 +1,4 @@
-"""Forwarded headers of callers, and limits on HTTP upstreams (D-31, D-32)."""
+"""Forwarded headers of callers, and limits on HTTP upstreams."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def call_headers(connection: UpstreamConnection, headers: dict[str, str]) 
 
 @given(name=st.from_regex(r"[A-Za-z0-9-]{1,40}", fullmatch=True), value=st.text(st.characters(min_codepoint=32, max_codepoint=126)))
 def test_only_named_headers_are_forwarded(name: str, value: str) -> None:
-    """D-31: forward_headers is an allow-list."""
+    """forward_headers is an allow-list."""
     server = Server(id="x", name="x", target=HttpTarget(url="http://x"), forward_headers=("X-Only-This",))
 
     assert set(select_forwarded_headers(server, {name.lower(): value})) <= {"x-only-this"}
@@ -94,7 +94,7 @@ def test_only_named_headers_are_forwarded(name: str, value: str) -> None:
     "Accept-Encoding Mcp-Session-Id Mcp-Protocol-Version Mcp-Method X-Forwarded-For Traceparent X-Workspace-ID".split(),
 )
 def test_reserved_headers_are_never_forwarded(name: str) -> None:
-    """Headers of Rookery or of the connection are rejected in any letter case and under any other name (D-31)."""
+    """Headers of Rookery or of the connection are rejected in any letter case and under any other name."""
     server = Server(id="x", name="x", target=HttpTarget(url="http://x"), forward_headers=(name, name.upper(), f"{name} as X-Other"))
 
     assert find_forwarding_fault(name) is not None
@@ -103,19 +103,19 @@ def test_reserved_headers_are_never_forwarded(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "two words", "X-A as", "X-A as X B", "X:Y", "X-A as Host", "X-A as Mcp-Session-Id", "é"])
 def test_an_invalid_header_name_is_reported(name: str) -> None:
-    """A mistake in an entry is reported when the entry is read (D-31)."""
+    """A mistake in an entry is reported when the entry is read."""
     assert find_forwarding_fault(name) is not None
 
 
 def test_a_header_may_be_forwarded_under_another_name() -> None:
-    """D-31: the upstream's Authorization, beside Rookery's own."""
+    """The upstream's Authorization, beside Rookery's own."""
     server = Server(id="x", name="x", target=HttpTarget(url="http://x"), forward_headers=("X-Upstream-Authorization as Authorization",))
 
     assert select_forwarded_headers(server, {"x-upstream-authorization": "Bearer theirs"}) == {"authorization": "Bearer theirs"}
 
 
 def test_a_login_is_not_replaced_by_a_header() -> None:
-    """D-31: with auth, Authorization is the login's."""
+    """With auth, Authorization is the login's."""
     names = ("X-Upstream-Authorization as Authorization",)
     server = Server(id="x", name="x", target=HttpTarget(url="http://x"), forward_headers=names, auth=OAuthConfig())
 
@@ -124,7 +124,7 @@ def test_a_login_is_not_replaced_by_a_header() -> None:
 
 @pytest.mark.parametrize("value", [KEY, f"Bearer {KEY}", "ak_" + "a1B2" * 8])
 def test_a_rookery_key_is_never_forwarded_in_any_header(value: str) -> None:
-    """D-31: a client that sends its Rookery key everywhere must not hand it to upstreams."""
+    """A client that sends its Rookery key everywhere must not hand it to upstreams."""
     server = Server(id="x", name="x", target=HttpTarget(url="http://x"), forward_headers=("X-Token",))
 
     assert select_forwarded_headers(server, {"x-token": value}) == {}
@@ -136,7 +136,7 @@ def test_a_rookery_key_is_never_forwarded_in_any_header(value: str) -> None:
 
 @pytest.mark.parametrize("kind", ["handshake", "stateless", "sse"])
 async def test_headers_are_forwarded_with_their_own_call_only(kind: str, open_server: OAuthServer, stateless_url: str) -> None:
-    """D-31, D-32: many callers share one session, in both protocol eras and over the older SSE."""
+    """Many callers share one session, in both protocol eras and over the older SSE."""
     url = stateless_url if kind == "stateless" else open_server.url + ("/sse" if kind == "sse" else "/mcp")
     target = HttpTarget(url=url, kind="sse" if kind == "sse" else "http", headers={"X-Static": "always"})
     server = Server(id="x", name="x", target=target, forward_headers=("X-Tenant",))
@@ -150,7 +150,7 @@ async def test_headers_are_forwarded_with_their_own_call_only(kind: str, open_se
 
 
 async def test_a_callers_header_replaces_the_entrys_own(open_server: OAuthServer) -> None:
-    """D-31: the header of the entry is the default."""
+    """The header of the entry is the default."""
     target = HttpTarget(url=f"{open_server.url}/mcp", headers={"X-Tenant": "nobody"})
     async with connect(Server(id="x", name="x", target=target, forward_headers=("X-Tenant",))) as session:
         assert (await call_headers(session, {"x-tenant": "acme"}))["x-tenant"] == "acme"
@@ -158,7 +158,7 @@ async def test_a_callers_header_replaces_the_entrys_own(open_server: OAuthServer
 
 
 async def test_a_non_ascii_header_is_forwarded_unchanged_and_ends_no_session(open_server: OAuthServer) -> None:
-    """D-31, D-32: one caller's header must not fail the calls of others in the session."""
+    """One caller's header must not fail the calls of others in the session."""
     async with connect(Server(id="x", name="x", target=HttpTarget(url=f"{open_server.url}/mcp"), forward_headers=("X-Tenant",))) as session:
         non_ascii, plain = await asyncio.gather(
             call_headers(session, {"x-tenant": "caf\u00e9"}), call_headers(session, {"x-tenant": "acme"})
@@ -168,7 +168,7 @@ async def test_a_non_ascii_header_is_forwarded_unchanged_and_ends_no_session(ope
 
 
 async def test_headers_of_a_request_reach_the_server_whose_entry_names_them(settings: Settings, open_server: OAuthServer) -> None:
-    """D-31: the key, cookies and unnamed headers are not forwarded."""
+    """The key, cookies and unnamed headers are not forwarded."""
     names = ["X-Tenant", "X-Upstream-Authorization as Authorization"]
     entry = {"url": f"{open_server.url}/mcp", "forward_headers": names}
     settings.servers_file.write_text(json.dumps({"mcpServers": {"it": entry}}))
@@ -184,7 +184,7 @@ async def test_headers_of_a_request_reach_the_server_whose_entry_names_them(sett
 
 @pytest.mark.parametrize("name", ["*", "X-*", "x-tenant-?", "x-[ab]", "X-* as X-Tenant"])
 def test_a_glob_of_headers_is_refused_with_the_reason(name: str) -> None:
-    """It would forward nothing: names of headers are literal, while those of `forward_meta` are globs (D-31)."""
+    """It would forward nothing: names of headers are literal, while those of `forward_meta` are globs."""
     assert find_forwarding_fault(name) == (f"{name!r} is no name of a header: write each name in full. Only `forward_meta` takes globs.")
 
 
@@ -201,7 +201,7 @@ async def test_a_compressed_response_is_read(packed: str, misbehaving: OAuthServ
 
 @pytest.mark.parametrize("packed", ["gzip", "raw"])
 async def test_a_decompression_bomb_fails_only_its_own_call(packed: str, misbehaving: OAuthServer) -> None:
-    """D-34: the limit of 10 MiB applies after decompression, and decompression stops there."""
+    """The limit of 10 MiB applies after decompression, and decompression stops there."""
     misbehaving.control(packed=packed)
     async with connect(misbehaving.make_entry()) as session:
         with pytest.raises(ResultTooLarge):
@@ -211,7 +211,7 @@ async def test_a_decompression_bomb_fails_only_its_own_call(packed: str, misbeha
 
 
 async def test_an_unrequested_encoding_fails_with_its_name(misbehaving: OAuthServer) -> None:
-    """Such an encoding cannot be decompressed in bounded steps (D-32)."""
+    """Such an encoding cannot be decompressed in bounded steps."""
     async with connect(misbehaving.make_entry()) as session:
         misbehaving.control(packed="br")
         with pytest.raises(UpstreamError, match="encoding 'br'"):
@@ -219,7 +219,7 @@ async def test_an_unrequested_encoding_fails_with_its_name(misbehaving: OAuthSer
 
 
 async def test_a_redirect_to_another_host_is_not_followed(misbehaving: OAuthServer, open_server: OAuthServer) -> None:
-    """D-32: a request for one server, with its keys, goes to no other."""
+    """A request for one server, with its keys, goes to no other."""
     target = HttpTarget(url=f"{misbehaving.url}/mcp", headers={"X-Key": "secret"})
     async with connect(Server(id="x", name="x", target=target)) as session:
         misbehaving.control(redirect=f"{open_server.url}/elsewhere")
@@ -260,7 +260,7 @@ async def test_a_call_lost_by_a_restarted_server_is_marked_as_not_handled(path: 
 
 
 async def test_a_rejected_call_does_not_end_the_session(misbehaving: OAuthServer) -> None:
-    """D-32: 403 answers that request only."""
+    """403 answers that request only."""
     async with connect(misbehaving.make_entry()) as session:
         with pytest.raises(UpstreamStatusError, match="status 403: not for you") as error:
             await call(session, "forbidden")
@@ -270,7 +270,7 @@ async def test_a_rejected_call_does_not_end_the_session(misbehaving: OAuthServer
 
 
 async def test_the_error_of_a_server_that_needs_a_login_says_how_to_log_in(misbehaving: OAuthServer) -> None:
-    """D-33: the error has needs_login and the command."""
+    """The error has needs_login and the command."""
     misbehaving.control(open=False)
     for path in ("/mcp", "/sse"):
         with pytest.raises(ConnectFailed, match=r'"auth": "oauth".*rookery servers login guarded') as failed:
@@ -283,7 +283,7 @@ async def test_the_error_of_a_server_that_needs_a_login_says_how_to_log_in(misbe
 
 
 async def test_results_over_sse_have_the_same_size_limit(misbehaving: OAuthServer) -> None:
-    """D-34: the limit is 10 MiB; the client of the SDK ends the session at 1 MiB."""
+    """The limit is 10 MiB; the client of the SDK ends the session at 1 MiB."""
     async with connect(misbehaving.make_entry(path="/sse")) as session:
         assert len(text_of(await call(session, "large", size=5 * 1024 * 1024))) == 5 * 1024 * 1024
 
@@ -296,7 +296,7 @@ async def test_results_over_sse_have_the_same_size_limit(misbehaving: OAuthServe
     ],
 )
 async def test_a_stream_with_an_endpoint_of_another_origin_is_rejected(misbehaving: OAuthServer, endpoint: str, message: str) -> None:
-    """D-31: such an endpoint would send keys to another host; the error names it."""
+    """Such an endpoint would send keys to another host; the error names it."""
     misbehaving.control(endpoint=endpoint)
 
     with pytest.raises(ConnectFailed, match=message):
@@ -305,7 +305,7 @@ async def test_a_stream_with_an_endpoint_of_another_origin_is_rejected(misbehavi
 
 
 async def test_the_end_of_the_stream_fails_the_calls_in_flight_at_once(misbehaving: OAuthServer) -> None:
-    """D-32: no caller waits for a response that cannot come."""
+    """No caller waits for a response that cannot come."""
     async with connect(misbehaving.make_entry(path="/sse")) as session:
         misbehaving.control(drop=True)
 

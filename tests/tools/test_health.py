@@ -1,4 +1,4 @@
-"""Health events are sent exactly to the workspaces whose view has changed (D-32, D-33)."""
+"""Health events are sent exactly to the workspaces whose view has changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORKSPACE_IDS = (1, 2, 3)
 
 @given(st.lists(st.tuples(st.sampled_from([None, 1, 2]), st.sampled_from(list(HealthStatus))), max_size=12))
 def test_the_health_events_of_a_workspace_match_its_view_without_repeats(reports: list[tuple[int | None, HealthStatus]]) -> None:
-    """D-33: a session of one workspace, or a shared one, failed or recovered; each workspace has its own view."""
+    """A session of one workspace, or a shared one, failed or recovered; each workspace has its own view."""
     tracker, server = HealthTracker(FakeClock()), _server()
     last_health = dict.fromkeys(WORKSPACE_IDS, HealthStatus.UNKNOWN)
 

@@ -1,4 +1,4 @@
-"""The kill switch (D-33): a stopped tool or server rejects calls from the next one on."""
+"""The kill switch: a stopped tool or server rejects calls from the next one on."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def other(instance: Instance, settings: Settings) -> AsyncIterator[Instanc
 
 @pytest.mark.parametrize("target", [("", ""), ("brain", ""), ("brain", "search")])
 async def test_the_next_call_is_rejected_in_every_process(instance: Instance, other: Instance, target: tuple[str, str]) -> None:
-    """D-33: a stop of a tool, a server or a workspace applies at once in every process."""
+    """A stop of a tool, a server or a workspace applies at once in every process."""
     callers = [instance.admin, other.caller(instance.admin.key), await instance.api_key(environment="test")]
     kill_switch = instance.rookery.tools.kill_switch
     for _ in range(2):
@@ -59,7 +59,7 @@ async def test_the_next_call_is_rejected_in_every_process(instance: Instance, ot
 
 
 async def test_a_stop_affects_nothing_else(instance: Instance) -> None:
-    """Other tools, servers and workspaces keep working (D-33)."""
+    """Other tools, servers and workspaces keep working."""
     stranger = await instance.api_key(workspace_id=await instance.workspace("other"))
     kill_switch = instance.rookery.tools.kill_switch
 
@@ -72,7 +72,7 @@ async def test_a_stop_affects_nothing_else(instance: Instance) -> None:
 
 
 async def test_a_stop_outlives_the_process(settings: Settings) -> None:
-    """D-33: a stopped tool or server stays stopped until it is started again."""
+    """A stopped tool or server stays stopped until it is started again."""
     async with run_instance(settings) as instance:
         key, workspace_id = instance.admin.key, instance.workspace_id
         await instance.rookery.tools.kill_switch.stop(make_stop(workspace_id), actor=OPERATOR)
@@ -82,7 +82,7 @@ async def test_a_stop_outlives_the_process(settings: Settings) -> None:
 
 
 async def test_resources_and_prompts_of_a_stopped_server_are_rejected(instance: Instance) -> None:
-    """D-33: a stop covers the whole server; its lists stay readable."""
+    """A stop covers the whole server; its lists stay readable."""
     entries = {"mcpServers": {"odd": make_odd_entry()}}
     instance.rookery.settings.servers_file.write_text(json.dumps(entries), encoding="utf-8")
 
@@ -104,7 +104,7 @@ async def test_resources_and_prompts_of_a_stopped_server_are_rejected(instance: 
 
 
 async def test_stopping_and_starting_are_in_the_audit_log(instance: Instance) -> None:
-    """D-29: the entry has who stopped what, and why."""
+    """The entry has who stopped what, and why."""
     await instance.rookery.tools.kill_switch.stop(
         make_stop(instance.workspace_id, "brain", "search", "why not"), actor=Actor(kind="operator", name="ann")
     )
@@ -126,7 +126,7 @@ steps = st.lists(st.tuples(st.booleans(), targets), max_size=8)
 async def test_a_call_is_rejected_exactly_while_its_tool_server_or_workspace_is_stopped(
     database: Database, steps: Sequence[tuple[bool, tuple[int, str, str]]]
 ) -> None:
-    """D-33: checked by a second process after any sequence of stops and starts."""
+    """Checked by a second process after any sequence of stops and starts."""
     kill_switch, second_process = (KillSwitch(database, AuditLog(database, utc_now), utc_now) for _ in range(2))
     for stop in await kill_switch.list_stops():
         await kill_switch.start(stop, actor=OPERATOR)

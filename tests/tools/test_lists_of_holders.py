@@ -1,4 +1,4 @@
-"""Lists that belong to the holder of a session, incomplete lists, and servers that announce changes all the time (issue 32, D-32)."""
+"""Lists that belong to the holder of a session, incomplete lists, and servers that announce changes all the time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def list_names(tools: Tools, server: Server, caller: Caller, session_id: str | N
 async def test_what_one_holder_enabled_is_its_own(
     start: Start, isolation: str, other: Caller, session_ids: tuple[str | None, str | None]
 ) -> None:
-    """G13: tools and prompts that a call enabled are listed for the holder of the session, whatever others do."""
+    """Tools and prompts that a call enabled are listed for the holder of the session, whatever others do."""
     tools = await start({"odd": make_odd_entry(isolation=isolation)})
     odd = tools.catalogue.get_server(ANNA, "odd")
     own, foreign = (CallOptions(session_id=session_id) for session_id in session_ids)
@@ -63,7 +63,7 @@ async def test_what_one_holder_enabled_is_its_own(
 
 
 async def test_a_workspace_with_many_holders_takes_no_list_from_another(start: Start) -> None:
-    """D-32: at the limit, the workspace with the most lists loses its oldest, which is listed again when its holder needs it."""
+    """At the limit, the workspace with the most lists loses its oldest, which is listed again when its holder needs it."""
     tools = await start({"odd": make_odd_entry(isolation="per_session")}, max_own_lists=3)
     odd = tools.catalogue.get_server(ANNA, "odd")
     holders = [(OTHER_WORKSPACE, "their own"), (ANNA, "one"), (BEN, "one"), (ANNA, "two"), (BEN, "two")]
@@ -90,7 +90,7 @@ def has_late(tools: Tools, server: Server, caller: Caller, session_id: str) -> b
 
 
 async def test_a_shared_session_has_one_list(start: Start) -> None:
-    """D-32: with `shared`, what one caller changed is there for all."""
+    """With `shared`, what one caller changed is there for all."""
     tools = await start({"odd": make_odd_entry(isolation="shared")})
     odd = tools.catalogue.get_server(ANNA, "odd")
 
@@ -100,7 +100,7 @@ async def test_a_shared_session_has_one_list(start: Start) -> None:
 
 
 async def test_a_tool_that_was_enabled_without_a_notification_can_be_called(start: Start) -> None:
-    """G13: an unlisted tool is looked for in the caller's own session, also right after a list."""
+    """An unlisted tool is looked for in the caller's own session, also right after a list."""
     tools = await start({"odd": make_odd_entry("--quiet", isolation="per_key")})
 
     assert (await tools.runner.call(ANNA, "odd", "grow", {})).error is None
@@ -134,7 +134,7 @@ async def test_a_list_that_fails_later_keeps_its_items(start: Start, file: Path)
 
 
 async def test_an_edited_entry_serves_its_old_list_until_the_new_one_is_there(start: Start, file: Path, tmp_path: Path) -> None:
-    """G24: another argument or variable starts the server again, and nobody misses its tools meanwhile."""
+    """Another argument or variable starts the server again, and nobody misses its tools meanwhile."""
     tools = await start({"odd": make_odd_entry()})
     await eventually(lambda: "echo" in list_names(tools, tools.catalogue.get_server(ANNA, "odd"), ANNA))
     gate = tmp_path / "gate"
@@ -149,7 +149,7 @@ async def test_an_edited_entry_serves_its_old_list_until_the_new_one_is_there(st
 
 
 async def test_an_edited_entry_that_does_not_start_loses_its_list(start: Start, file: Path) -> None:
-    """G24: the old list ends with the failure of the new start."""
+    """The old list ends with the failure of the new start."""
     tools = await start({"odd": make_odd_entry()})
     await eventually(lambda: "echo" in list_names(tools, tools.catalogue.get_server(ANNA, "odd"), ANNA))
 
@@ -159,7 +159,7 @@ async def test_an_edited_entry_that_does_not_start_loses_its_list(start: Start, 
 
 
 async def test_a_caller_waits_for_all_servers_that_start(start: Start, tmp_path: Path) -> None:
-    """G24: clients that list once see a server that is still starting; one that failed is not waited for."""
+    """Clients that list once see a server that is still starting; one that failed is not waited for."""
     gate = tmp_path / "gate"
     entries = {"slow": make_odd_entry(env={"ODD_GATE": str(gate)}), "dead": make_odd_entry("--exit")}
     tools = await start(entries)
@@ -176,7 +176,7 @@ async def test_a_caller_waits_for_all_servers_that_start(start: Start, tmp_path:
 
 @pytest.mark.parametrize("flags", [("--restless",), ("--restless", "--alternating")])
 async def test_a_restless_server_is_closed_when_it_is_idle(start: Start, flags: tuple[str, ...]) -> None:
-    """G39: a list is no use of the server, so that `idle_s` holds, whatever it announces."""
+    """A list is no use of the server, so that `idle_s` holds, whatever it announces."""
     tools = await start({"odd": make_odd_entry(*flags, idle_s=1)})
     assert (await tools.runner.call(ANNA, "odd", "pid", {})).error is None
 
@@ -184,7 +184,7 @@ async def test_a_restless_server_is_closed_when_it_is_idle(start: Start, flags: 
 
 
 def test_notifications_without_a_change_slow_the_next_list_down() -> None:
-    """G39: the interval doubles from 1 s to 5 minutes, and a change resets it."""
+    """The interval doubles from 1 s to 5 minutes, and a change resets it."""
     pacer, now, intervals = ChangePacer(), 1000.0, list[float]()
     for _ in range(12):
         start = pacer.compute_start(now)
@@ -199,7 +199,7 @@ def test_notifications_without_a_change_slow_the_next_list_down() -> None:
 
 
 def test_a_server_that_changes_for_ever_is_listed_ever_more_rarely() -> None:
-    """G39: after ten changes within a minute, changes slow the lists down too."""
+    """After ten changes within a minute, changes slow the lists down too."""
     pacer, now, lists = ChangePacer(), 0.0, 0
     while now < 3600:
         now = pacer.compute_start(now)
@@ -220,7 +220,7 @@ def upstream() -> Iterator[RefusingServer]:
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
 @pytest.mark.parametrize("isolation", ["per_key", "per_session", "per_workspace", "shared"])
 async def test_a_callers_login_opens_and_lists_its_session(start: Start, upstream: RefusingServer, path: str, isolation: str) -> None:
-    """G4: without a caller nothing is wrong with such a server; the first caller with a login lists and calls it."""
+    """Without a caller nothing is wrong with such a server; the first caller with a login lists and calls it."""
     tools = await start({"it": upstream.make_entry(path, forward_headers=FORWARDED, isolation=isolation)})
     server = tools.catalogue.get_server(ANNA, "it")
     await eventually(lambda: tools.sessions.get_health_state(server).last_error)
@@ -237,7 +237,7 @@ async def test_a_callers_login_opens_and_lists_its_session(start: Start, upstrea
 
 
 async def test_a_list_with_the_callers_login_shows_the_tools(start: Start, upstream: RefusingServer) -> None:
-    """G4: `tools/list` of a client with the header lists the server with it, also if only lists need the login."""
+    """`tools/list` of a client with the header lists the server with it, also if only lists need the login."""
     upstream.control(guarded=["tools/list"])
     tools = await start({"it": upstream.make_entry(forward_headers=FORWARDED, isolation="per_key")})
     server = tools.catalogue.get_server(ANNA, "it")
@@ -251,7 +251,7 @@ async def test_a_list_with_the_callers_login_shows_the_tools(start: Start, upstr
 
 
 async def test_one_callers_rejected_login_delays_no_other(start: Start, upstream: RefusingServer) -> None:
-    """G4, G7: twelve rejected attempts to open the session count nothing; the next caller with a login opens it."""
+    """Twelve rejected attempts to open the session count nothing; the next caller with a login opens it."""
     tools = await start({"it": upstream.make_entry(forward_headers=FORWARDED, isolation="shared")})
     expired = CallOptions(headers={"x-upstream-authorization": "Bearer expired"})
 
@@ -264,7 +264,7 @@ async def test_one_callers_rejected_login_delays_no_other(start: Start, upstream
 
 
 async def test_a_check_without_a_caller_is_no_failure_of_such_a_server(upstream: RefusingServer) -> None:
-    """G4: the check names the header; with the login of a caller it lists the tools, and stores them for nobody else."""
+    """The check names the header; with the login of a caller it lists the tools, and stores them for nobody else."""
     stored: list[Server] = []
 
     async def store(server: Server, features: ServerFeatures) -> None:
@@ -290,7 +290,7 @@ def make_opener(server: Server, authorization: str) -> RequestOptions:
 
 
 async def test_an_entry_that_was_edited_while_rookery_was_stopped_shows_its_old_list(start: Start, file: Path, tmp_path: Path) -> None:
-    """G24: the stored list of the same program is shown until the new start has listed it; that of another program is not."""
+    """The stored list of the same program is shown until the new start has listed it; that of another program is not."""
     first = await start({"odd": make_odd_entry(), "other": make_odd_entry()})
     for name in ("odd", "other"):
         server = first.catalogue.get_server(ANNA, name)

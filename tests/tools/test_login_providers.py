@@ -1,4 +1,4 @@
-"""Variants of real authorisation servers: the resource that they accept, their metadata, tokens and errors (D-31)."""
+"""Variants of real authorisation servers: the resource that they accept, their metadata, tokens and errors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read_auth(auth: object) -> OAuthConfig:
 async def test_the_resource_of_the_entry_is_sent_in_every_request_and_null_sends_none(
     logins: Logins, oauth_server: OAuthServer, clock: FakeClock, setting: str | None, accepted: str
 ) -> None:
-    """Issue 32: the authorisation server refuses any other resource, also in the renewal."""
+    """The authorisation server refuses any other resource, also in the renewal."""
     oauth_server.control(takes=accepted)
     server = oauth_server.make_entry(auth=read_auth({"type": "oauth", "resource": setting}))
 
@@ -81,7 +81,7 @@ async def test_a_changed_resource_applies_to_the_renewal_of_a_stored_login(
 async def test_a_refused_resource_is_reported_with_advice_by_the_token_endpoint(
     logins: Logins, oauth_server: OAuthServer, refusal: Mapping[str, str], status: int
 ) -> None:
-    """Issue 32: the code, the text in one line, and the setting to change; also if the error has status 200, as at GitHub."""
+    """The code, the text in one line, and the setting to change; also if the error has status 200, as at GitHub."""
     oauth_server.control(takes="none", checks_at=["authorization_code"], refusal=refusal, error_status=status)
 
     with pytest.raises(LoginFailed, match=ADVICE) as failed:
@@ -106,7 +106,7 @@ async def test_a_refused_resource_is_reported_with_advice_by_the_token_endpoint(
 async def test_a_refusal_in_the_redirect_has_advice_only_if_it_concerns_the_resource(
     logins: Logins, oauth_server: OAuthServer, refusal: Mapping[str, str], is_advised: bool
 ) -> None:
-    """Issue 32: the error of /authorize, with its code and its text."""
+    """The error of /authorize, with its code and its text."""
     resource = f"{oauth_server.url}/mcp"
     fields = {name: text.replace("{resource}", resource) for name, text in refusal.items()}
     pending = await logins.begin(oauth_server.make_entry(auth=OAuthConfig()), ALL_WORKSPACES, OPERATOR, redirect_uri=REDIRECT)
@@ -145,7 +145,7 @@ async def test_a_missing_resource_is_reported_with_other_advice(logins: Logins, 
 
 
 def test_the_command_shows_the_refusal_of_the_redirect_with_advice(tmp_path: Path, oauth_server: OAuthServer) -> None:
-    """Issue 32: `rookery servers login` ends with the error of /authorize and the setting to change."""
+    """`rookery servers login` ends with the error of /authorize and the setting to change."""
     oauth_server.control(takes="none", refusal=ENTRA_REFUSAL)
     entry = {"url": f"{oauth_server.url}/mcp", "auth": "oauth"}
     (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": {"guarded": entry}}))
@@ -370,7 +370,7 @@ def test_scopes_and_resource_have_the_forms_of_other_clients() -> None:
 
 
 def test_commands_show_the_fault_of_an_entry_instead_of_no_login(tmp_path: Path) -> None:
-    """Issue 32: `servers login`, `servers check` and `servers list` name what is wrong; a command has no login."""
+    """`servers login`, `servers check` and `servers list` name what is wrong; a command has no login."""
     entries: dict[str, object] = {
         "faulty": {"url": "http://127.0.0.1:9/mcp", "auth": {"type": "oauth", "resorce": None}},
         "local": {"command": sys.executable, "auth": "oauth"},

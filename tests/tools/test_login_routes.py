@@ -1,4 +1,4 @@
-"""Logins at upstreams over HTTP with a page, and from a terminal beside a running server (D-31, D-33)."""
+"""Logins at upstreams over HTTP with a page, and from a terminal beside a running server."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def list_login_entries(instance: Instance) -> list[AuditEntry]:
 
 
 def test_the_first_login_may_come_while_tool_servers_start(tmp_path: Path) -> None:
-    """A login right after the start imports the OAuth library while the first sessions open; neither fails (issue 14, D-31, D-16)."""
+    """A login right after the start imports the OAuth library while the first sessions open; neither fails."""
     (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": {"odd": odd()}}))
     with run_server(tmp_path, egress_allow="127.0.0.0/8") as server:
         added = server.client.post("/api/v1/servers", json={"id": "down", "url": "http://127.0.0.1:9/mcp", "auth": "oauth"})
@@ -93,7 +93,7 @@ def test_the_first_login_may_come_while_tool_servers_start(tmp_path: Path) -> No
 
 
 async def test_a_workspace_logs_in_with_a_browser_and_its_calls_work(instance: Instance, oauth_server: OAuthServer) -> None:
-    """D-31, D-33: health goes from needs_login to online by a login, and back by a logout."""
+    """Health goes from needs_login to online by a login, and back by a logout."""
     await eventually(lambda: has_health(instance, "needs_login"))
     failed = await call(instance.admin)
     assert "rookery servers login guarded" in str(failed["error"])
@@ -124,7 +124,7 @@ async def has_health(instance: Instance, expected: str) -> bool:
 
 
 async def test_a_login_belongs_to_one_workspace(instance: Instance) -> None:
-    """D-24, D-31: another workspace can neither use, see nor delete it."""
+    """Another workspace can neither use, see nor delete it."""
     other = await instance.api_key(workspace_id=await instance.workspace("other"))
     await confirm(instance, await open_callback_page(instance, await begin_login(instance.admin)))
     await eventually(lambda: has_health(instance, "online"))
@@ -136,7 +136,7 @@ async def test_a_login_belongs_to_one_workspace(instance: Instance) -> None:
 
 
 async def test_features_behind_a_login_are_listed_for_its_workspace_only(instance: Instance) -> None:
-    """Spec 2.8, D-32: tools and resources of an account are listed and readable only for its workspace."""
+    """Tools and resources of an account are listed and readable only for its workspace."""
     other = await instance.api_key(workspace_id=await instance.workspace("other"))
     await confirm(instance, await open_callback_page(instance, await begin_login(instance.admin)))
     await eventually(lambda: has_health(instance, "online"))
@@ -154,7 +154,7 @@ async def test_features_behind_a_login_are_listed_for_its_workspace_only(instanc
 
 
 async def test_the_callback_of_a_login_is_accepted_once(instance: Instance) -> None:
-    """Repeated, forged and empty callbacks are rejected (D-31)."""
+    """Repeated, forged and empty callbacks are rejected."""
     page = await open_callback_page(instance, await begin_login(instance.admin))
     assert (await confirm(instance, page)).status_code == 200
     repeated = await confirm(instance, page)
@@ -166,7 +166,7 @@ async def test_the_callback_of_a_login_is_accepted_once(instance: Instance) -> N
 
 
 async def test_a_failed_login_is_reported_on_the_page(instance: Instance, oauth_server: OAuthServer) -> None:
-    """D-31: a denied consent or a failing authorisation server ends the login with a message."""
+    """A denied consent or a failing authorisation server ends the login with a message."""
     oauth_server.control(refuses="access_denied")
     page = await open_callback_page(instance, await begin_login(instance.admin))
     assert (page.status_code, "access_denied" in page.text, "<form" in page.text) == (400, True, False)
@@ -183,7 +183,7 @@ async def test_a_failed_login_is_reported_on_the_page(instance: Instance, oauth_
 
 
 async def test_a_login_that_cannot_begin_reports_why(instance: Instance, oauth_server: OAuthServer) -> None:
-    """D-10, D-31: cases: a server without login, an unknown server, a faulty entry, and an authorisation server without registration."""
+    """Cases: a server without login, an unknown server, a faulty entry, and an authorisation server without registration."""
     without_login = await instance.admin.post("/api/v1/servers/plain/login")
     missing = await instance.admin.post("/api/v1/servers/nothing/login")
     faulty = await instance.admin.post("/api/v1/servers/faulty/login")
@@ -197,7 +197,7 @@ async def test_a_login_that_cannot_begin_reports_why(instance: Instance, oauth_s
 
 
 async def test_the_login_at_a_workspaces_own_server_is_deleted_with_the_server(settings: Settings, oauth_server: OAuthServer) -> None:
-    """D-31, D-82: added over HTTP, at an address that the operator allows; a new server of the same id has no login."""
+    """Added over HTTP, at an address that the operator allows; a new server of the same id has no login."""
     entry = {
         "id": "ours",
         "url": f"{oauth_server.url}/mcp",
@@ -221,7 +221,7 @@ async def test_the_login_at_a_workspaces_own_server_is_deleted_with_the_server(s
 
 
 async def test_test_keys_cannot_log_in(instance: Instance) -> None:
-    """D-25: a login acts for a real account."""
+    """A login acts for a real account."""
     tester = await instance.api_key(environment="test")
     responses = [await tester.post(LOGIN), await tester.send("DELETE", LOGIN)]
 
@@ -229,7 +229,7 @@ async def test_test_keys_cannot_log_in(instance: Instance) -> None:
 
 
 async def test_the_client_metadata_document_is_public(instance: Instance) -> None:
-    """D-31: its address is the configured one, whatever the Host header (D-01)."""
+    """Its address is the configured one, whatever the Host header."""
     document = (await instance.caller(None).get("/oauth/client.json", host="localhost")).json()
 
     assert document["client_id"].endswith("/oauth/client.json")
@@ -245,7 +245,7 @@ def call_text(server: Server) -> str:
 
 
 async def test_an_operator_logs_in_beside_a_running_server(tmp_path: Path, oauth_server: OAuthServer) -> None:
-    """D-31, D-37: the server uses the login of `rookery servers login` within seconds, and its log has no secret of it."""
+    """The server uses the login of `rookery servers login` within seconds, and its log has no secret of it."""
     folder = tmp_path / "data"
     folder.mkdir()
     entry = {"url": f"{oauth_server.url}/mcp", "auth": "oauth"}
@@ -282,7 +282,7 @@ async def test_an_operator_logs_in_beside_a_running_server(tmp_path: Path, oauth
 
 
 def test_a_login_that_nobody_consents_to_ends(tmp_path: Path, oauth_server: OAuthServer) -> None:
-    """The command stops waiting after `--wait` seconds (D-31)."""
+    """The command stops waiting after `--wait` seconds."""
     entry = {"url": f"{oauth_server.url}/mcp", "auth": "oauth"}
     (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": {"guarded": entry}}))
     timed_out = run_rookery("servers", "login", "guarded", "--wait", "1", data_dir=tmp_path)

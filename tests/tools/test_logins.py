@@ -1,4 +1,4 @@
-"""Logins at upstreams: discovery, encrypted tokens, renewal and errors (D-31, D-32, D-33)."""
+"""Logins at upstreams: discovery, encrypted tokens, renewal and errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COUNTERS = ("registered", "granted", "renewed", "calls", "sessions")
 
 
 async def test_a_login_needs_only_the_address_of_the_server(logins: Logins, oauth_server: OAuthServer) -> None:
-    """D-31: RFC 9728, 8414, 7591, 7636, 8707, 9207, in sequence."""
+    """RFC 9728, 8414, 7591, 7636, 8707, 9207, in sequence."""
     server = oauth_server.make_entry(auth=OAuthConfig())
     with pytest.raises(ConnectFailed, match=r"There is no login.*rookery servers login guarded") as failed:
         await call_tool(logins, server)
@@ -45,7 +45,7 @@ async def test_a_login_needs_only_the_address_of_the_server(logins: Logins, oaut
 
 @pytest.mark.parametrize("secret", ["s: %/", None])
 async def test_a_configured_client_is_used_without_registration(logins: Logins, oauth_server: OAuthServer, secret: str | None) -> None:
-    """D-31: client_id and client_secret of the entry, which RFC 6749 has percent-encoded in Basic."""
+    """client_id and client_secret of the entry, which RFC 6749 has percent-encoded in Basic."""
     oauth_server.control(registers=False, client={"id": "by:hand", **({} if secret is None else {"secret": secret})})
     server = oauth_server.make_entry(auth=OAuthConfig(client_id="by:hand", client_secret=secret))
 
@@ -56,7 +56,7 @@ async def test_a_configured_client_is_used_without_registration(logins: Logins, 
 
 
 async def test_an_error_without_registration_says_how_to_register_a_client(logins: Logins, oauth_server: OAuthServer) -> None:
-    """The error names the redirect URL to register and the field for the client id (D-31)."""
+    """The error names the redirect URL to register and the field for the client id."""
     oauth_server.control(registers=False)
 
     with pytest.raises(LoginFailed, match=rf"redirect URL {REDIRECT}.*client_id"):
@@ -64,7 +64,7 @@ async def test_an_error_without_registration_says_how_to_register_a_client(login
 
 
 async def test_a_client_metadata_document_replaces_registration(logins: Logins, oauth_server: OAuthServer) -> None:
-    """D-31: client id metadata documents, if the authorisation server accepts them."""
+    """Client id metadata documents, if the authorisation server accepts them."""
     oauth_server.control(documents=True)
     server, document = oauth_server.make_entry(auth=OAuthConfig()), "https://rookery.example.org/oauth/client.json"
     pending = await logins.begin(server, ALL_WORKSPACES, OPERATOR, redirect_uri=REDIRECT, document=document)
@@ -113,7 +113,7 @@ async def test_a_response_of_another_authorisation_server_is_rejected(logins: Lo
 
 
 async def test_a_failing_authorisation_server_is_reported_with_its_reason(logins: Logins, oauth_server: OAuthServer) -> None:
-    """D-31: none of its faults is reported as an error of Rookery."""
+    """None of its faults is reported as an error of Rookery."""
     server = oauth_server.make_entry(auth=OAuthConfig())
     pending = await logins.begin(server, ALL_WORKSPACES, OPERATOR, redirect_uri=REDIRECT)
     with pytest.raises(LoginFailed, match="invalid_grant"):
@@ -139,7 +139,7 @@ async def test_a_failing_authorisation_server_is_reported_with_its_reason(logins
 async def test_invalid_metadata_and_tokens_are_reported_without_the_token(
     logins: Logins, oauth_server: OAuthServer, options: dict[str, object], message: str
 ) -> None:
-    """D-10, D-31: invalid values of an upstream fail the login, and nothing else."""
+    """Invalid values of an upstream fail the login, and nothing else."""
     oauth_server.control(**options)
 
     with pytest.raises(LoginFailed, match=message) as failed:
@@ -148,7 +148,7 @@ async def test_invalid_metadata_and_tokens_are_reported_without_the_token(
 
 
 async def test_a_token_may_have_a_lifetime_of_any_size(logins: Logins, oauth_server: OAuthServer) -> None:
-    """D-10: a lifetime of any size is accepted."""
+    """A lifetime of any size is accepted."""
     oauth_server.control(expires_in=10**400)
     await log_in(logins, oauth_server.make_entry(auth=OAuthConfig()))
 
@@ -156,13 +156,13 @@ async def test_a_token_may_have_a_lifetime_of_any_size(logins: Logins, oauth_ser
 
 
 async def test_a_workspaces_server_cannot_redirect_a_login_to_a_forbidden_address(logins: Logins, oauth_server: OAuthServer) -> None:
-    """D-82: the address of an authorisation server is checked as one that a user sent."""
+    """The address of an authorisation server is checked as one that a user sent."""
     with pytest.raises(LoginFailed, match="does not connect to this address"):
         await log_in(logins, oauth_server.make_entry(auth=OAuthConfig(), owner=1), 1)
 
 
 async def test_a_server_without_auth_has_no_login(logins: Logins, oauth_server: OAuthServer) -> None:
-    """The error comes before any redirect (D-31)."""
+    """The error comes before any redirect."""
     with pytest.raises(LoginNotSupported):
         await log_in(logins, oauth_server.make_entry())
 
@@ -171,7 +171,7 @@ async def test_a_server_without_auth_has_no_login(logins: Logins, oauth_server: 
 
 
 async def test_a_workspaces_own_login_takes_precedence_over_the_shared_one(logins: Logins, oauth_server: OAuthServer) -> None:
-    """The login of one workspace is never used for another (D-31)."""
+    """The login of one workspace is never used for another."""
     server = oauth_server.make_entry(auth=OAuthConfig())
     await log_in(logins, server, 1)
     with pytest.raises(ConnectFailed, match="There is no login"):
@@ -188,7 +188,7 @@ async def test_a_workspaces_own_login_takes_precedence_over_the_shared_one(login
 
 
 async def test_a_shared_session_uses_no_workspaces_login(logins: Logins, oauth_server: OAuthServer) -> None:
-    """D-32: otherwise one workspace's account would act for all; listing features may use any login."""
+    """Otherwise one workspace's account would act for all; listing features may use any login."""
     separate, shared = (
         oauth_server.make_entry(auth=OAuthConfig()),
         oauth_server.make_entry(auth=OAuthConfig(), isolation=SessionIsolation.SHARED),
@@ -203,7 +203,7 @@ async def test_a_shared_session_uses_no_workspaces_login(logins: Logins, oauth_s
 
 
 async def test_a_login_is_not_used_at_another_address(logins: Logins, oauth_server: OAuthServer) -> None:
-    """D-31: a changed entry, or a new server with the same id, does not get the old tokens."""
+    """A changed entry, or a new server with the same id, does not get the old tokens."""
     server = oauth_server.make_entry(auth=OAuthConfig())
     pending = await logins.begin(server, ALL_WORKSPACES, OPERATOR, redirect_uri=REDIRECT)
     await log_in(logins, server)
@@ -220,7 +220,7 @@ async def test_a_login_is_not_used_at_another_address(logins: Logins, oauth_serv
 
 
 async def test_nothing_of_a_login_can_be_read_in_the_store(database: Database, logins: Logins, oauth_server: OAuthServer) -> None:
-    """D-07, D-31: tokens, the client secret, and state and verifier of a pending login are encrypted."""
+    """Tokens, the client secret, and state and verifier of a pending login are encrypted."""
     server = oauth_server.make_entry(auth=OAuthConfig(client_id="by hand", client_secret="a secret of the client"))
     oauth_server.control(client={"id": "by hand", "secret": "a secret of the client"})
     await log_in(logins, server)
@@ -240,7 +240,7 @@ async def test_nothing_of_a_login_can_be_read_in_the_store(database: Database, l
 async def test_a_pending_login_is_finished_once_and_in_time(
     logins: Logins, make_logins: MakeLogins, oauth_server: OAuthServer, clock: FakeClock
 ) -> None:
-    """D-31: any process can finish it; an unknown, a used and an expired state are all not found."""
+    """Any process can finish it; an unknown, a used and an expired state are all not found."""
     server, other = oauth_server.make_entry(auth=OAuthConfig()), await make_logins()
     pending = await logins.begin(server, 3, OPERATOR, redirect_uri=REDIRECT)
     await logins.save_pending(pending)
@@ -256,7 +256,7 @@ async def test_a_pending_login_is_finished_once_and_in_time(
 
 
 async def test_the_login_of_a_deleted_workspace_is_not_stored(database: Database, logins: Logins, oauth_server: OAuthServer) -> None:
-    """Spec 2.8: it was started before the workspace was deleted, and would never be cleaned up."""
+    """It was started before the workspace was deleted, and would never be cleaned up."""
     with pytest.raises(NotFound):
         await log_in(logins, oauth_server.make_entry(auth=OAuthConfig()), 99)
 
@@ -264,7 +264,7 @@ async def test_the_login_of_a_deleted_workspace_is_not_stored(database: Database
 
 
 async def test_a_logout_leaves_pending_logins_of_others(logins: Logins, oauth_server: OAuthServer) -> None:
-    """D-31: the operator's logout covers the shared login only, and returns false without one."""
+    """The operator's logout covers the shared login only, and returns false without one."""
     server = oauth_server.make_entry(auth=OAuthConfig())
     pending = await logins.begin(server, 1, OPERATOR, redirect_uri=REDIRECT)
     await logins.save_pending(pending)
@@ -274,7 +274,7 @@ async def test_a_logout_leaves_pending_logins_of_others(logins: Logins, oauth_se
 
 
 async def test_other_processes_are_notified_of_logins(logins: Logins, make_logins: MakeLogins, oauth_server: OAuthServer) -> None:
-    """A token that another process deleted is no longer used (D-31)."""
+    """A token that another process deleted is no longer used."""
     server, other, notified = oauth_server.make_entry(auth=OAuthConfig()), await make_logins(), list[str]()
     other.change_listeners.append(notified.append)
     await log_in(logins, server)
@@ -295,7 +295,7 @@ async def test_other_processes_are_notified_of_logins(logins: Logins, make_login
 async def test_an_expired_token_is_renewed_once_for_all_waiting_callers(
     logins: Logins, oauth_server: OAuthServer, clock: FakeClock
 ) -> None:
-    """D-31: single flight; a refresh token works once."""
+    """Single flight; a refresh token works once."""
     server = oauth_server.make_entry(auth=OAuthConfig())
     await log_in(logins, server)
     first = await logins.get_token(server, 1)
@@ -309,7 +309,7 @@ async def test_an_expired_token_is_renewed_once_for_all_waiting_callers(
 
 
 async def test_two_processes_renew_once(make_logins: MakeLogins, oauth_server: OAuthServer, clock: FakeClock) -> None:
-    """D-31: single flight across processes: a second renewal would end the login at servers that treat a used refresh token as stolen."""
+    """Single flight across processes: a second renewal would end the login at servers that treat a used refresh token as stolen."""
     server, processes = oauth_server.make_entry(auth=OAuthConfig()), [await make_logins(), await make_logins(), await make_logins()]
     await log_in(processes[0], server)
     for process in processes:
@@ -329,7 +329,7 @@ async def test_two_processes_renew_once(make_logins: MakeLogins, oauth_server: O
 async def test_a_process_killed_during_a_renewal_blocks_others_only_briefly(
     database: Database, logins: Logins, oauth_server: OAuthServer, clock: FakeClock
 ) -> None:
-    """D-31: its lease expires after 30 seconds."""
+    """Its lease expires after 30 seconds."""
     server, place = oauth_server.make_entry(auth=OAuthConfig()), store.get_login_place("guarded", ALL_WORKSPACES)
     await log_in(logins, server)
     clock.advance(hours=1)
@@ -346,7 +346,7 @@ async def test_a_process_killed_during_a_renewal_blocks_others_only_briefly(
 
 
 async def test_a_caller_that_leaves_does_not_end_the_login(logins: Logins, oauth_server: OAuthServer, clock: FakeClock) -> None:
-    """D-31: the issued tokens are stored, also if the caller has gone."""
+    """The issued tokens are stored, also if the caller has gone."""
     server = oauth_server.make_entry(auth=OAuthConfig())
     await log_in(logins, server)
     oauth_server.control(holds=True)
@@ -361,7 +361,7 @@ async def test_a_caller_that_leaves_does_not_end_the_login(logins: Logins, oauth
 
 
 async def test_a_token_rejected_early_is_renewed_and_the_call_retried(logins: Logins, oauth_server: OAuthServer) -> None:
-    """D-32: the session continues after a 401."""
+    """The session continues after a 401."""
     server = oauth_server.make_entry(auth=OAuthConfig())
     await log_in(logins, server)
     async with HttpConnector(logins).connect(server, on_changed=lambda: None) as session:
@@ -374,7 +374,7 @@ async def test_a_token_rejected_early_is_renewed_and_the_call_retried(logins: Lo
 
 
 async def test_a_renewal_that_returns_the_rejected_token_is_not_repeated(logins: Logins, oauth_server: OAuthServer) -> None:
-    """D-31, D-33: some authorisation servers return the same token until it expires; each call renews at most once."""
+    """Some authorisation servers return the same token until it expires; each call renews at most once."""
     oauth_server.control(token="constant")
     server = oauth_server.make_entry(auth=OAuthConfig())
     await log_in(logins, server)
@@ -388,7 +388,7 @@ async def test_a_renewal_that_returns_the_rejected_token_is_not_repeated(logins:
 
 
 async def test_an_expired_login_is_reported_and_not_renewed_again(logins: Logins, oauth_server: OAuthServer, clock: FakeClock) -> None:
-    """D-33: the error has needs_login, the reason and the command."""
+    """The error has needs_login, the reason and the command."""
     server = oauth_server.make_entry(auth=OAuthConfig())
     await log_in(logins, server)
     oauth_server.control(revoke_refresh=True)
@@ -407,7 +407,7 @@ async def test_an_expired_login_is_reported_and_not_renewed_again(logins: Logins
 
 
 async def test_an_unavailable_authorisation_server_ends_no_login(logins: Logins, oauth_server: OAuthServer, clock: FakeClock) -> None:
-    """D-31: the next call tries the renewal again."""
+    """The next call tries the renewal again."""
     server = oauth_server.make_entry(auth=OAuthConfig())
     await log_in(logins, server)
     oauth_server.control(token_status=503)
@@ -421,7 +421,7 @@ async def test_an_unavailable_authorisation_server_ends_no_login(logins: Logins,
 
 
 async def test_a_login_during_a_renewal_wins(logins: Logins, make_logins: MakeLogins, oauth_server: OAuthServer, clock: FakeClock) -> None:
-    """D-31: the new login is not replaced by the renewed token of the old one."""
+    """The new login is not replaced by the renewed token of the old one."""
     server, other = oauth_server.make_entry(auth=OAuthConfig()), await make_logins()
     await log_in(logins, server)
     oauth_server.control(holds=True)

@@ -37,7 +37,7 @@ LATER: JsonObject = {"command": sys.executable, "args": [str(SERVERS / "declarin
 async def test_a_server_sees_the_interfaces_that_the_callers_client_can_show(
     start: Start, entry: JsonObject, isolation: str, capabilities: JsonObject | None, announced: JsonObject | None
 ) -> None:
-    """G5: the handshake announces MCP Apps in sessions of one key; in the later era each request says what its caller's client can do."""
+    """The handshake announces MCP Apps in sessions of one key; in the later era each request says what its caller's client can do."""
     tools = await start({"it": {**entry, "isolation": isolation}})
 
     outcome = await tools.runner.call(CALLER, "it", "capabilities", {}, options=CallOptions(capabilities=capabilities))

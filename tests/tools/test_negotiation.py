@@ -1,4 +1,4 @@
-"""The negotiation of the protocol revision, and its memory in the record store (D-32)."""
+"""The negotiation of the protocol revision, and its memory in the record store."""
 
 from __future__ import annotations
 
@@ -341,7 +341,7 @@ async def test_the_revision_of_a_server_over_http_is_stored_too(db: Database, er
 
 @pytest.mark.parametrize("is_http", [False, True])
 async def test_a_check_names_the_field_for_a_server_that_wants_initialize_first(eras: EraServer, is_http: bool) -> None:
-    """It knows no probe, and rejects `initialize` after one; the advice is tried out here (D-32)."""
+    """It knows no probe, and rejects `initialize` after one; the advice is tried out here."""
     eras.set("sullen")
     with eras.serve_http() if is_http else contextlib.nullcontext("") as url:
         server = make_http_server(url) if is_http else eras.server
@@ -382,12 +382,12 @@ async def test_a_start_that_needs_a_second_process_counts_no_failure(start: Star
 
 
 def test_an_entry_may_name_each_revision_of_the_protocol() -> None:
-    """D-31: `protocol` is `auto`, `handshake` or a revision that the SDK supports."""
+    """`protocol` is `auto`, `handshake` or a revision that the SDK supports."""
     assert [protocol.value for protocol in ServerProtocol] == ["auto", "handshake", *KNOWN_PROTOCOL_VERSIONS]
 
 
 def test_an_invalid_protocol_is_rejected_with_the_values_that_are_allowed() -> None:
-    """D-31: the error names the field, its value and what it may be."""
+    """The error names the field, its value and what it may be."""
     with pytest.raises(InvalidServerEntry) as error:
         ServerEntry({"command": "x", "protocol": "2026"}, {}).to_server("x", "x")
 

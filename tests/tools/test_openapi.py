@@ -1,4 +1,4 @@
-"""One server's tools as OpenAPI 3.1 (D-37)."""
+"""One server's tools as OpenAPI 3.1."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def accepts(document: JsonObject, tool: str, arguments: object) -> bool:
 
 
 async def test_the_document_is_valid_and_has_every_tool(instance: Instance) -> None:
-    """D-37: OpenAPI 3.1 by its own validator; an operation for each tool that the key sees, callable at its path."""
+    """OpenAPI 3.1 by its own validator; an operation for each tool that the key sees, callable at its path."""
     for server in ("odd", "brain", "old"):
         document = (await instance.admin.get(f"{BASE}/servers/{server}/openapi.json")).json()
         tools = (await instance.admin.get(f"{BASE}/servers/{server}/tools")).json()["tools"]
@@ -67,7 +67,7 @@ async def test_the_document_is_valid_and_has_every_tool(instance: Instance) -> N
 
 
 async def test_schemas_are_the_tools_own(instance: Instance) -> None:
-    """D-37: schemas are verbatim, except that references into a schema itself get the path of the schema."""
+    """Schemas are verbatim, except that references into a schema itself get the path of the schema."""
     document = (await instance.admin.get(f"{BASE}/servers/odd/openapi.json")).json()
     tools = (await instance.admin.get(f"{BASE}/servers/odd/tools")).json()["tools"]
 
@@ -82,7 +82,7 @@ async def test_schemas_are_the_tools_own(instance: Instance) -> None:
 
 
 async def test_a_path_of_the_document_calls_its_tool(instance: Instance) -> None:
-    """D-37: a client built from the document works."""
+    """A client built from the document works."""
     document = (await instance.admin.get(f"{BASE}/servers/odd/openapi.json")).json()
     (path,) = [key for key in document["paths"] if key.endswith("/echo")]
 
@@ -92,7 +92,7 @@ async def test_a_path_of_the_document_calls_its_tool(instance: Instance) -> None
 
 
 async def test_the_document_has_only_tools_that_the_key_may_use(instance: Instance) -> None:
-    """D-37, D-23, D-92: the document depends on the key."""
+    """The document depends on the key."""
     restricted = await instance.api_key("*", restrictions=KeyRestrictions(tools=("odd/echo",)))
     no_memory = await instance.api_key("mcp:read")
 
@@ -104,7 +104,7 @@ async def test_the_document_has_only_tools_that_the_key_may_use(instance: Instan
 
 
 def test_names_with_special_characters_are_encoded_and_stay_distinct() -> None:
-    """D-37, D-30: slashes, braces and two tools whose names differ by signs alone."""
+    """Slashes, braces and two tools whose names differ by signs alone."""
     names = ["a/b", "a b", "{x}", "ä", "n" * 128, "plain"]
     document = build_openapi(SERVER, [{"name": name} for name in names], address="https://e.example/api/v1/mcp", version="1")
 
@@ -116,7 +116,7 @@ def test_names_with_special_characters_are_encoded_and_stay_distinct() -> None:
 
 
 def test_values_that_look_like_references_stay_unchanged() -> None:
-    """D-37: values inside a schema and named schemas are not changed."""
+    """Values inside a schema and named schemas are not changed."""
     data: JsonObject = {"type": "object", "default": {"$ref": "#/x"}, "properties": {"$ref": {"const": {"$ref": "#/y"}}}}
     named: JsonObject = {"$id": "https://e.example/t", "type": "object", "$defs": {"T": {}}, "properties": {"a": {"$ref": "#/$defs/T"}}}
     tools: list[JsonObject] = [{"name": "data", "inputSchema": data}, {"name": "named", "inputSchema": named}]
@@ -129,7 +129,7 @@ def test_values_that_look_like_references_stay_unchanged() -> None:
 
 
 def test_references_in_a_schema_resolve_to_the_schema_itself() -> None:
-    """D-37: `#/$defs/…` of one tool never finds another's, nor the document's."""
+    """`#/$defs/…` of one tool never finds another's, nor the document's."""
     tools: list[JsonObject] = [
         {
             "name": f"take {kind}",
@@ -152,7 +152,7 @@ def test_references_in_a_schema_resolve_to_the_schema_itself() -> None:
 
 @pytest.mark.parametrize("name", ["default", "enum", "$ref"])
 def test_references_of_a_property_named_as_a_keyword_are_moved(name: str) -> None:
-    """D-37: names of properties are not keywords; the schema's own references still resolve to the schema itself."""
+    """Names of properties are not keywords; the schema's own references still resolve to the schema itself."""
     tools: list[JsonObject] = [
         {"name": "take", "inputSchema": {"type": "object", "$defs": {"T": {"type": "string"}}, "properties": {name: {"$ref": "#/$defs/T"}}}}
     ]
@@ -167,7 +167,7 @@ DRAFTS = {"draft4": "http://json-schema.org/draft-04/schema#", "draft7": "http:/
 
 @pytest.mark.parametrize("draft", DRAFTS.values(), ids=DRAFTS)
 def test_a_schema_of_an_old_draft_accepts_the_same_arguments_in_the_document(draft: str) -> None:
-    """D-37: the document's dialect is 2020-12, in which some keywords of old drafts have another form."""
+    """The document's dialect is 2020-12, in which some keywords of old drafts have another form."""
     limit: JsonObject = {"minimum": 0, "exclusiveMinimum": True} if "draft-04" in draft else {"exclusiveMinimum": 0}
     schema: JsonObject = {
         "$schema": draft,
@@ -202,7 +202,7 @@ def test_a_schema_of_an_old_draft_accepts_the_same_arguments_in_the_document(dra
 
 
 def test_a_schema_of_an_old_draft_stays_unchanged_if_it_means_the_same() -> None:
-    """D-37: most schemas of draft-07 do."""
+    """Draft-07 differs in few keywords."""
     schema: JsonObject = {"$schema": DRAFTS["draft7"], "type": "object", "properties": {"a": {"items": {"type": "string"}}}}
     document = build_openapi(SERVER, [{"name": "take", "inputSchema": schema}], address="https://e.example", version="1")
 
@@ -218,7 +218,7 @@ def test_a_schema_of_an_old_draft_stays_unchanged_if_it_means_the_same() -> None
     ],
 )
 def test_two_tools_may_have_schemas_with_the_same_anchors(schema: JsonObject) -> None:
-    """D-37: an anchor that occurs twice in one document would be ambiguous."""
+    """An anchor that occurs twice in one document would be ambiguous."""
     tools: list[JsonObject] = [{"name": name, "inputSchema": {"type": "object", **schema}} for name in ("one", "two")]
     document = build_openapi(SERVER, tools, address="https://e.example", version="1")
 
@@ -229,7 +229,7 @@ def test_two_tools_may_have_schemas_with_the_same_anchors(schema: JsonObject) ->
 
 @pytest.mark.parametrize("reference", ["#/$defs/T", "#t", "https://e.example/t#/$defs/T", "https://e.example/t#t"])
 def test_two_tools_may_have_schemas_with_the_same_id(reference: str) -> None:
-    """D-37: an id that occurs twice in one document would be ambiguous, so only the first schema keeps it."""
+    """An id that occurs twice in one document would be ambiguous, so only the first schema keeps it."""
     schema: JsonObject = {
         "$id": "https://e.example/t",
         "type": "object",

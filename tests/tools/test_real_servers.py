@@ -1,4 +1,4 @@
-"""Real tool servers of both protocol eras and four vendors: what they list, and what their tools return (D-30, D-32)."""
+"""Real tool servers of both protocol eras and four vendors: what they list, and what their tools return."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def call_text(tools: Tools, tool: str, **arguments: object) -> str:
 async def test_a_real_server_is_listed_in_its_own_era(  # noqa: PLR0917 - a table
     start: Start, folder: Path, name: str, era: str, tools: set[str], counts: tuple[int, int, int]
 ) -> None:
-    """D-32: old handshakes and the stateless revision alike; a list that a server does not know (sqlite's templates) is empty."""
+    """Old handshakes and the stateless revision alike; a list that a server does not know (sqlite's templates) is empty."""
     domain = await start_server(start, name, folder)
     server = server_of(domain)
     session = domain.sessions.get_session(server, CALLER, None)
@@ -98,7 +98,7 @@ async def test_a_real_server_is_listed_in_its_own_era(  # noqa: PLR0917 - a tabl
 
 
 async def test_the_time_server_returns_structured_content(start: Start, folder: Path) -> None:
-    """Spec 1: structured output passes through."""
+    """Structured output passes through."""
     tools = await start_server(start, "time", folder)
 
     result = await call_tool(tools, "convert_time", source_timezone="UTC", time="12:00", target_timezone="Asia/Tokyo")
@@ -107,7 +107,7 @@ async def test_the_time_server_returns_structured_content(start: Start, folder: 
 
 
 async def test_the_git_server_reads_a_real_repository(start: Start, folder: Path) -> None:
-    """Spec 1: a server with arguments of its own."""
+    """A server with arguments of its own."""
     tools = await start_server(start, "git", folder)
     (folder / "new.txt").write_text("new")
 
@@ -115,7 +115,7 @@ async def test_the_git_server_reads_a_real_repository(start: Start, folder: Path
 
 
 async def test_the_sqlite_server_stores_rows_and_its_memo_has_a_gateway_uri(start: Start, folder: Path) -> None:
-    """D-30: `memo://insights` is read as sqlite://memo/insights; D-32: a server of the older SDK."""
+    """`memo://insights` is read as sqlite://memo/insights: a server of the older SDK."""
     tools = await start_server(start, "sqlite", folder)
     await call_text(tools, "create_table", query="CREATE TABLE birds (name TEXT)")
     await call_text(tools, "write_query", query="INSERT INTO birds VALUES ('rook')")
@@ -129,7 +129,7 @@ async def test_the_sqlite_server_stores_rows_and_its_memo_has_a_gateway_uri(star
 
 
 async def test_the_everything_server_returns_content_of_every_kind(start: Start, folder: Path) -> None:
-    """D-34: texts, images, resources and prompts pass through."""
+    """Texts, images, resources and prompts pass through."""
     tools = await start_server(start, "everything", folder)
 
     assert "hello" in await call_text(tools, "echo", message="hello")
@@ -146,7 +146,7 @@ async def test_the_everything_server_returns_content_of_every_kind(start: Start,
 
 
 async def test_the_filesystem_server_stays_within_its_folder(start: Start, folder: Path) -> None:
-    """D-34: access outside of the folder is a failure of the tool."""
+    """Access outside of the folder is a failure of the tool."""
     tools = await start_server(start, "filesystem", folder)
 
     await call_text(tools, "write_file", path=str(folder / "note.txt"), content="caw")
@@ -158,7 +158,7 @@ async def test_the_filesystem_server_stays_within_its_folder(start: Start, folde
 
 
 async def test_the_memory_server_keeps_its_graph(start: Start, folder: Path) -> None:
-    """D-30: a resource whose scheme is the server's own name."""
+    """A resource whose scheme is the server's own name."""
     tools = await start_server(start, "memory", folder)
     entity = {"name": "Rookery", "entityType": "colony", "observations": ["lives in tall trees"]}
 
@@ -170,7 +170,7 @@ async def test_the_memory_server_keeps_its_graph(start: Start, folder: Path) -> 
 
 @pytest.mark.parametrize("isolation", ["per_workspace", "per_key"])
 async def test_twenty_parallel_calls_of_two_keys_keep_twenty_entities(start: Start, folder: Path, isolation: str) -> None:
-    """D-34: the memory server rewrites its file without a lock, so calls that overlap would lose entities although all succeed."""
+    """The memory server rewrites its file without a lock, so calls that overlap would lose entities although all succeed."""
     entry = {**real_servers.memory(folder / "graph.json"), "isolation": isolation}
     tools = await start({"memory": entry}, timing=SupervisionTimeouts(connect_timeout_s=40))
     callers = (CALLER, make_caller(key_id="key-2"))
@@ -188,7 +188,7 @@ async def test_twenty_parallel_calls_of_two_keys_keep_twenty_entities(start: Sta
 
 
 async def test_a_tool_that_runs_only_as_a_task_is_hidden_with_its_reason(start: Start, folder: Path) -> None:
-    """simulate-research-query of the everything server runs only as a task, so it is not listed (issue 14, D-33)."""
+    """simulate-research-query of the everything server runs only as a task, so it is not listed."""
     tools = await start_server(start, "everything", folder)
     server, hidden = server_of(tools), "simulate-research-query"
 

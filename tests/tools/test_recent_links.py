@@ -1,4 +1,4 @@
-"""The links of results in the record store: which process, key and workspace finds them, their limits and their end (D-30)."""
+"""The links of results in the record store: which process, key and workspace finds them, their limits and their end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cached results (`cache_s`), with a server that counts its calls (D-34)."""
+"""Cached results (`cache_s`), with a server that counts its calls."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def call_text(
 
 
 async def test_a_result_is_cached_for_the_same_arguments_in_any_order(start: Start) -> None:
-    """D-34: `cache_s` caches read-only tools; the row of a call records a hit."""
+    """`cache_s` caches read-only tools; the row of a call records a hit."""
     tools = await start({"counting": {**COUNTING, **CACHED}})
 
     outcomes = [
@@ -67,7 +67,7 @@ async def test_a_result_is_cached_for_the_same_arguments_in_any_order(start: Sta
 
 
 async def test_the_arguments_that_are_sent_are_part_of_the_cache_key(start: Start) -> None:
-    """G3: a null that is left out makes no difference; the row of a call has what its caller sent."""
+    """A null that is left out makes no difference; the row of a call has what its caller sent."""
     tools = await start({"odd": {**make_odd_entry(), **CACHED}}, keep_arguments=True)
 
     plain = await tools.runner.call(CALLER, "odd", "echo", {"text": "hi"})
@@ -80,7 +80,7 @@ async def test_the_arguments_that_are_sent_are_part_of_the_cache_key(start: Star
 
 
 async def test_writing_and_failing_calls_are_never_cached(start: Start) -> None:
-    """D-34: `cache_s` caches read-only tools, whatever the pattern; errors are not cached."""
+    """`cache_s` caches read-only tools, whatever the pattern; errors are not cached."""
     tools = await start({"counting": {**COUNTING, **CACHED}})
 
     assert [await call_text(tools, "write") for _ in range(2)] == ["1", "2"]
@@ -89,7 +89,7 @@ async def test_writing_and_failing_calls_are_never_cached(start: Start) -> None:
 
 
 async def test_nothing_is_cached_unless_configured(start: Start) -> None:
-    """D-34: a read-only tool may return another result a second later."""
+    """A read-only tool may return another result a second later."""
     tools = await start({"counting": {**COUNTING, "tools": {"cache_s": {"other_*": 60}}}})
 
     assert [await call_text(tools) for _ in range(2)] == ["1", "2"]
@@ -105,7 +105,7 @@ async def test_nothing_is_cached_unless_configured(start: Start) -> None:
     ],
 )
 async def test_callers_who_share_a_session_share_results(start: Start, isolation: str, hits: list[str]) -> None:
-    """D-32, D-34: the upstream may return different results to callers that it can distinguish."""
+    """The upstream may return different results to callers that it can distinguish."""
     tools = await start({"counting": {**COUNTING, **CACHED, "isolation": isolation}})
     callers = [
         (CALLER, None),
@@ -120,7 +120,7 @@ async def test_callers_who_share_a_session_share_results(start: Start, isolation
 
 
 async def test_forwarded_headers_are_part_of_the_cache_key(start: Start) -> None:
-    """D-31: a server that receives the caller's headers may use them for its result."""
+    """A server that receives the caller's headers may use them for its result."""
     tools = await start({"counting": {**COUNTING, **CACHED, "forward_headers": ["X-Tenant"]}})
 
     variants = [CallOptions(headers={"x-tenant": tenant, "x-other": other}) for tenant, other in (("a", "1"), ("a", "2"), ("b", "1"))]
@@ -129,7 +129,7 @@ async def test_forwarded_headers_are_part_of_the_cache_key(start: Start) -> None
 
 
 async def test_forwarded_meta_is_part_of_the_cache_key_except_traces(start: Start) -> None:
-    """D-34: the server may use the keys that it receives; traces, log levels and other keys do not change the result."""
+    """The server may use the keys that it receives; traces, log levels and other keys do not change the result."""
     tools = await start({"counting": {**COUNTING, **CACHED, "forward_meta": ["tenant"]}})
     metas: list[dict[str, object]] = [{"tenant": "a"}, {"tenant": "b"}, {"tenant": "a", "traceparent": "00-1-2-01", "callId": "1"}]
 
@@ -137,7 +137,7 @@ async def test_forwarded_meta_is_part_of_the_cache_key_except_traces(start: Star
 
 
 async def test_a_result_with_elicited_input_is_not_shared(start: Start) -> None:
-    """D-34: two keys share a session and its cache, but not results that depend on input of one of them."""
+    """Two keys share a session and its cache, but not results that depend on input of one of them."""
     tools = await start({"odd": make_odd_entry(**CACHED)})
 
     async def ask_as(key: str) -> str:
@@ -155,7 +155,7 @@ async def test_a_result_with_elicited_input_is_not_shared(start: Start) -> None:
 
 
 async def test_concurrent_callers_cause_one_call(start: Start, tmp_path: Path) -> None:
-    """D-34: concurrent calls with the same key share one upstream call."""
+    """Concurrent calls with the same key share one upstream call."""
     tools = await start({"counting": {**COUNTING, **CACHED}})
     gate = tmp_path / "gate"
 
@@ -169,7 +169,7 @@ async def test_concurrent_callers_cause_one_call(start: Start, tmp_path: Path) -
 
 
 async def test_a_waiting_caller_gets_a_result_after_the_first_caller_leaves(start: Start, tmp_path: Path) -> None:
-    """D-34: a caller that leaves cancels only its own call."""
+    """A caller that leaves cancels only its own call."""
     tools = await start({"counting": {**COUNTING, **CACHED}})
     gate = tmp_path / "gate"
     first = asyncio.create_task(call_text(tools, "read_late", gate=str(gate)))
@@ -186,7 +186,7 @@ async def test_a_waiting_caller_gets_a_result_after_the_first_caller_leaves(star
 
 
 async def test_a_cached_result_is_fetched_again_when_expired_or_with_no_cache(start: Start) -> None:
-    """D-34: `cache_s` is seconds; `Cache-Control: no-cache` fetches a fresh one, which is cached again."""
+    """`cache_s` is seconds; `Cache-Control: no-cache` fetches a fresh one, which is cached again."""
     now = [1000.0]
     tools = await start({"counting": {**COUNTING, **CACHED}}, cache=ResultCache(monotonic=lambda: now[0]))
 
@@ -202,7 +202,7 @@ async def test_a_cached_result_is_fetched_again_when_expired_or_with_no_cache(st
 
 
 async def test_a_changed_entry_clears_its_cached_results(start: Start, file: Path) -> None:
-    """D-31, D-34: another entry may be another server, or another account at it."""
+    """Another entry may be another server, or another account at it."""
     tools = await start({"counting": {**COUNTING, **CACHED}})
     assert [await call_text(tools), (await call(tools)).cache] == ["1", "hit"]
     before = tools.catalogue.get_server(CALLER, "counting")
@@ -214,7 +214,7 @@ async def test_a_changed_entry_clears_its_cached_results(start: Start, file: Pat
 
 
 async def test_the_response_says_whether_it_was_cached(settings: Settings) -> None:
-    """D-34: `X-Rookery-Cache` and `Age` as headers, `cached` in the body; `Cache-Control: no-cache` is honoured."""
+    """`X-Rookery-Cache` and `Age` as headers, `cached` in the body; `Cache-Control: no-cache` is honoured."""
     settings.servers_file.write_text(json.dumps({"mcpServers": {"counting": {**COUNTING, **CACHED}}}))
     async with run_instance(settings) as instance:
         path = "/api/v1/mcp/servers/counting/tools/read"
@@ -260,7 +260,7 @@ def make_fetch(size: int) -> Callable[[], asyncio.Future[ToolResult]]:
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 4000)), max_size=60))
 def test_the_cache_stays_within_its_memory_limit(calls: list[tuple[int, int]]) -> None:
-    """D-34: the latest result is cached if it fits at all."""
+    """The latest result is cached if it fits at all."""
 
     async def run() -> None:
         cache = ResultCache(max_bytes=10_000, max_result_bytes=3000)

@@ -30,7 +30,7 @@ async def silent() -> AsyncIterator[tuple[str, list[asyncio.StreamWriter]]]:
 
 
 async def test_the_concurrent_checks_of_a_workspace_are_limited(silent: tuple[str, list[asyncio.StreamWriter]]) -> None:
-    """D-37: a check may be a process, or wait for 30 s; a check over the limit is rejected, and finished ones free their slots."""
+    """A check may be a process, or wait for 30 s; a check over the limit is rejected, and finished ones free their slots."""
     url, writers = silent
     checker = ServerChecker(upstreams.open([]), timeout_s=20)
     running = [asyncio.create_task(checker.check(make_http_server(url, owner=None))) for _ in range(MAX_CONCURRENT_CHECKS)]

@@ -1,4 +1,4 @@
-"""The file of servers (D-31)."""
+"""The file of servers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def parse(**servers: object) -> ServersFile:
 
 
 def test_the_file_formats_of_clients_are_accepted_unchanged() -> None:
-    """The file formats of all clients are accepted unchanged (D-31)."""
+    """The file formats of all clients are accepted unchanged."""
     servers_file = parse(
         time={"command": "uvx", "args": ["mcp-server-time"], "env": {"A": "b"}},
         docs={"type": "http", "url": "https://example.com/mcp", "headers": {"X-Key": "k"}},
@@ -35,7 +35,7 @@ def test_the_file_formats_of_clients_are_accepted_unchanged() -> None:
 
 
 def test_rookerys_own_fields_stand_beside_the_clients_fields() -> None:
-    """Rookery's own fields may stand beside the clients' fields (D-31)."""
+    """Rookery's own fields may stand beside the clients' fields."""
     entry = {
         "command": "x",
         "name": "X",
@@ -79,7 +79,7 @@ def test_rookerys_own_fields_stand_beside_the_clients_fields() -> None:
 
 
 def test_fields_of_other_clients_are_accepted_and_typing_errors_reported() -> None:
-    """Files of other clients work unchanged (D-31)."""
+    """Files of other clients work unchanged."""
     servers_file = parse(x={"command": "x", "autoApprove": ["a"], "disabledTools": ["b"], "disabled": True, "taglin": "T"})
 
     assert servers_file.servers["x"].enabled is False
@@ -88,7 +88,7 @@ def test_fields_of_other_clients_are_accepted_and_typing_errors_reported() -> No
 
 
 def test_variables_are_filled_in_from_the_environment() -> None:
-    """Variables are replaced in the file only (D-31)."""
+    """Variables are replaced in the file only."""
     servers_file = parse(
         x={"url": "https://example.com", "headers": {"Authorization": "Bearer ${TOKEN}"}}, y={"command": "y", "args": ["${MISSING}"]}
     )
@@ -119,7 +119,7 @@ def test_variables_are_filled_in_from_the_environment() -> None:
     ],
 )
 def test_an_invalid_entry_affects_only_itself_and_has_a_reason(entry: object, message: str) -> None:
-    """D-31, D-32: one invalid entry does not affect the others."""
+    """One invalid entry does not affect the others."""
     servers_file = parse(bad=entry, good={"command": "x"})
 
     assert message in str(servers_file.servers["bad"].fault)
@@ -128,13 +128,13 @@ def test_an_invalid_entry_affects_only_itself_and_has_a_reason(entry: object, me
 
 @pytest.mark.parametrize("raw", [b"{", b"[]", b'{"mcpServers": []}', b"\xff"])
 def test_a_file_of_another_format_is_rejected(raw: bytes) -> None:
-    """A file of another format is rejected as a whole (D-31)."""
+    """A file of another format is rejected as a whole."""
     with pytest.raises(InvalidServersFile):
         parse_servers_file(raw, {})
 
 
 def test_a_missing_and_an_empty_file_have_no_servers(tmp_path: Path) -> None:
-    """The first run has no servers file (D-31)."""
+    """The first run has no servers file."""
     (tmp_path / "empty.json").write_text(" ")
 
     assert (
@@ -146,7 +146,7 @@ def test_a_missing_and_an_empty_file_have_no_servers(tmp_path: Path) -> None:
 
 
 def test_an_invalid_id_becomes_a_slug() -> None:
-    """D-30: the original is in `name`; ids of built-in servers are reserved."""
+    """The original is in `name`; ids of built-in servers are reserved."""
     servers_file = parse(**{"My Server!": {"command": "x"}, "brain": {"command": "x"}, "My-Server": {"command": "y"}})
 
     assert servers_file.servers["My-Server"].name == "My Server!"
@@ -156,7 +156,7 @@ def test_an_invalid_id_becomes_a_slug() -> None:
 
 @given(st.lists(st.text(max_size=80), max_size=8, unique=True))
 def test_every_key_of_a_file_gets_a_unique_id(keys: list[str]) -> None:
-    """Every key of a file maps to a unique server id (D-30)."""
+    """Every key of a file maps to a unique server id."""
     servers_file = parse_servers_file(json.dumps({"mcpServers": {key: {"command": "x"} for key in keys}}).encode(), {})
 
     assert len(servers_file.servers) == len(keys)

@@ -1,4 +1,4 @@
-"""The output of a server that does not answer, shown while its start still runs (D-33)."""
+"""The output of a server that does not answer, shown while its start still runs."""
 
 from __future__ import annotations
 

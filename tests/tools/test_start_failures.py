@@ -1,4 +1,4 @@
-"""The reason why a server did not start, and the advice on it (D-32, D-37)."""
+"""The reason why a server did not start, and the advice on it."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ async def test_after_a_start_that_timed_out_calls_fail_at_once_with_the_reason(s
     ],
 )  # fmt: skip
 def test_the_advice_fits_the_reason(error: str, lines: list[str], words: str) -> None:
-    """D-37: each cause has its own advice."""
+    """Each cause has its own advice."""
     assert words in advise_on_start(CommandTarget(command="x", env={"SET_ALREADY": "1"}), ConnectFailed(error), lines)
 
 

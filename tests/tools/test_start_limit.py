@@ -1,4 +1,4 @@
-"""The number of servers that start at the same time, and their order (issue 34)."""
+"""The number of servers that start at the same time, and their order."""
 
 from __future__ import annotations
 

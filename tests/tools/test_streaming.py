@@ -1,4 +1,4 @@
-"""Streamed calls over real sockets, and calls that need input before they return (D-34)."""
+"""Streamed calls over real sockets, and calls that need input before they return."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def wait_for_file(path: Path) -> bool:
 
 
 def test_each_event_arrives_while_the_tool_still_runs(client: httpx2.Client, tmp_path: Path) -> None:
-    """D-34: the tool continues only after the first event is read, so a buffered stream would never end."""
+    """The tool continues only after the first event is read, so a buffered stream would never end."""
     gate = tmp_path / "gate"
     request = make_body("until", gate=str(gate), mark=str(tmp_path / "mark"))
 
@@ -110,7 +110,7 @@ def test_each_event_arrives_while_the_tool_still_runs(client: httpx2.Client, tmp
 
 
 def test_a_stream_has_progress_and_log_in_order(client: httpx2.Client) -> None:
-    """D-34: `Accept: text/event-stream` streams progress and log, then the result; so does the route of one tool."""
+    """`Accept: text/event-stream` streams progress and log, then the result; so does the route of one tool."""
     path = "/api/v1/mcp/servers/talker/tools/tell"
 
     with client.stream("POST", path, json={"steps": 3}, headers=STREAM) as response:
@@ -135,7 +135,7 @@ def test_a_stream_has_progress_and_log_in_order(client: httpx2.Client) -> None:
     ],
 )
 def test_a_rejected_call_is_a_plain_response(client: httpx2.Client, call: dict[str, object], status: int, code: str) -> None:
-    """D-34: the stream begins with the tool; every 4xx before it has its own status and a plain error body."""
+    """The stream begins with the tool; every 4xx before it has its own status and a plain error body."""
     response = client.post(CALL, json=call, headers=STREAM)
 
     assert response.status_code == status
@@ -145,7 +145,7 @@ def test_a_rejected_call_is_a_plain_response(client: httpx2.Client, call: dict[s
 
 
 def test_a_stream_ends_with_the_error_of_the_tool(client: httpx2.Client) -> None:
-    """D-34: the status is already sent; the last event has the body of the plain response."""
+    """The status is already sent; the last event has the body of the plain response."""
     with client.stream("POST", CALL, json=make_body("progress", "odd", steps=1, pause=30), headers=STREAM) as response:
         last = list(read_events(response))[-1]
 
@@ -155,7 +155,7 @@ def test_a_stream_ends_with_the_error_of_the_tool(client: httpx2.Client) -> None
 
 
 def test_a_tool_that_fails_before_any_notification_is_a_plain_response(client: httpx2.Client) -> None:
-    """As long as nothing was streamed, the status is that of a call without a stream (issue 14, D-34)."""
+    """As long as nothing was streamed, the status is that of a call without a stream."""
     streamed = client.post(CALL, json=make_body("error", "odd"), headers=STREAM)
     plain = client.post(CALL, json=make_body("error", "odd"))
 
@@ -164,7 +164,7 @@ def test_a_tool_that_fails_before_any_notification_is_a_plain_response(client: h
 
 
 def test_a_late_error_is_an_event(client: httpx2.Client, gate: Path) -> None:
-    """D-34: the stream started before the server had listed its tools, and the tool does not exist."""
+    """The stream started before the server had listed its tools, and the tool does not exist."""
     with client.stream("POST", CALL, json=make_body("nothing", "gated"), headers=STREAM) as response:
         assert response.status_code == 200
         gate.touch()
@@ -175,7 +175,7 @@ def test_a_late_error_is_an_event(client: httpx2.Client, gate: Path) -> None:
 
 
 def test_closing_a_stream_cancels_the_tool(client: httpx2.Client, tmp_path: Path) -> None:
-    """D-34, D-38: the call is cancelled upstream, and its row has the code."""
+    """The call is cancelled upstream, and its row has the code."""
     marker = tmp_path / "mark"
     request = make_body("until", gate=str(tmp_path / "gate"), mark=str(marker))
 
@@ -193,7 +193,7 @@ def test_closing_a_stream_cancels_the_tool(client: httpx2.Client, tmp_path: Path
 
 
 def test_a_tool_that_needs_input_gets_it_in_a_second_call(client: httpx2.Client) -> None:
-    """D-34: `input_required` is 200 {success: false, code, result{inputRequests, requestState}}; plain and streamed."""
+    """`input_required` is 200 {success: false, code, result{inputRequests, requestState}}; plain and streamed."""
     first = client.post(CALL, json=make_body("weather"))
     with client.stream("POST", CALL, json=make_body("weather"), headers=STREAM) as response:
         streamed = list(read_events(response))
@@ -215,14 +215,14 @@ def test_a_tool_that_needs_input_gets_it_in_a_second_call(client: httpx2.Client)
 
 @pytest.mark.parametrize("answers", [{"city": 7}, {"city": {"action": "maybe"}}, {"city": {"content": {}}}, []])
 def test_an_invalid_input_response_is_a_400(client: httpx2.Client, answers: object) -> None:
-    """No request body causes a 500 (D-34)."""
+    """No request body causes a 500."""
     response = client.post(CALL, json={**make_body("weather"), "input_responses": answers, "request_state": "x"})
 
     assert (response.status_code, response.json()["error"]) == (400, "invalid_request")
 
 
 async def test_a_slow_reader_costs_little_memory_and_blocks_no_upstream() -> None:
-    """D-34: notifications that a reader does not consume are dropped, so that other callers of the upstream do not wait."""
+    """Notifications that a reader does not consume are dropped, so that other callers of the upstream do not wait."""
     all_sent = asyncio.Event()
     noise: dict[str, object] = {"level": "info", "data": "x" * 10_000}
 

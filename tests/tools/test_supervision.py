@@ -1,4 +1,4 @@
-"""The session pool: replicas, back-off and breaker, start and stop, and health reports (D-12, D-32, D-33)."""
+"""The session pool: replicas, back-off and breaker, start and stop, and health reports."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ pytestmark = pytest.mark.embedded_store  # nothing here depends on the dialect
 
 
 async def test_concurrent_calls_are_spread_over_as_few_replicas_as_needed(start: Start, tmp_path: Path) -> None:
-    """D-32: each call goes to the session with the fewest calls in flight."""
+    """Each call goes to the session with the fewest calls in flight."""
     tools = await start({"odd": make_odd_entry(replicas=3, max_concurrency=8)})
     await call_text(tools, "pid")
     slow: list[asyncio.Task[CallOutcome]] = []
@@ -70,7 +70,7 @@ async def test_concurrent_calls_are_spread_over_as_few_replicas_as_needed(start:
 
 
 async def test_sequential_calls_need_one_replica(start: Start) -> None:
-    """D-32: replicas start only when they are needed."""
+    """Replicas start only when they are needed."""
     tools = await start({"odd": make_odd_entry(replicas=3)})
 
     pids = {await call_text(tools, "pid") for _ in range(10)}
@@ -79,7 +79,7 @@ async def test_sequential_calls_need_one_replica(start: Start) -> None:
 
 
 async def test_a_replica_that_dies_fails_only_its_own_calls(start: Start, tmp_path: Path) -> None:
-    """D-32, D-33: the other replicas continue, and the server is not offline."""
+    """The other replicas continue, and the server is not offline."""
     tools = await start({"odd": make_odd_entry(replicas=2, lifecycle="eager", max_concurrency=2)})
     await call_text(tools, "pid")
     await eventually(lambda: [session.is_open for session in tools.sessions.list_sessions("odd")] == [True, True])
@@ -101,7 +101,7 @@ async def test_a_replica_that_dies_fails_only_its_own_calls(start: Start, tmp_pa
 
 @pytest.mark.parametrize("isolation", ["per_workspace", "shared"])
 async def test_an_eager_server_starts_and_restarts_all_its_replicas(start: Start, isolation: str) -> None:
-    """An eager server has all its replicas from the first caller on and restarts without a call (D-32)."""
+    """An eager server has all its replicas from the first caller on and restarts without a call."""
     tools = await start({"odd": make_odd_entry(replicas=2, lifecycle="eager", isolation=isolation)})
     await call_text(tools, "pid")
     await eventually(lambda: [session.is_open for session in tools.sessions.list_sessions("odd")] == [True, True])
@@ -116,7 +116,7 @@ async def test_an_eager_server_starts_and_restarts_all_its_replicas(start: Start
 
 
 async def test_workspaces_do_not_share_replicas(start: Start) -> None:
-    """D-32: two workspaces never share a session, whatever the number of replicas."""
+    """Two workspaces never share a session, whatever the number of replicas."""
     tools = await start({"odd": make_odd_entry(replicas=2)})
 
     async def pids(caller: Caller) -> set[str]:
@@ -131,7 +131,7 @@ async def test_workspaces_do_not_share_replicas(start: Start) -> None:
 
 
 async def test_a_workspace_over_its_session_limit_closes_the_least_recently_used() -> None:
-    """D-32: callers choose their session ids (X-Session-ID), so processes per workspace are limited."""
+    """Callers choose their session ids (X-Session-ID), so processes per workspace are limited."""
     server = make_odd_server(isolation=SessionIsolation.PER_SESSION)
     sessions = SessionPool(CONNECTORS, timeouts=SHORT_TIMEOUTS, max_per_workspace=2)
     await sessions.start()
@@ -156,7 +156,7 @@ async def test_a_workspace_over_its_session_limit_closes_the_least_recently_used
 
 
 async def test_the_sessions_of_all_servers_that_a_workspace_added_are_limited() -> None:
-    """D-31, D-32: a hundred servers with 64 sessions each would use the resources of all others."""
+    """A hundred servers with 64 sessions each would use the resources of all others."""
     servers = [
         make_odd_server(id=f"own-{number}", owner=CALLER.workspace_id, replicas=3, lifecycle=SessionLifecycle.EAGER) for number in range(3)
     ]
@@ -185,7 +185,7 @@ async def test_the_sessions_of_all_servers_that_a_workspace_added_are_limited() 
 
 
 async def test_a_crash_loop_opens_the_breaker_and_one_probe_closes_it(start: Start) -> None:
-    """D-32: the breaker also opens for a server that responds between its crashes; calls fail at once with the reason."""
+    """The breaker also opens for a server that responds between its crashes; calls fail at once with the reason."""
     timing = SupervisionTimeouts(connect_timeout_s=10, initial_backoff_s=0.01, max_failures=4, open_duration_s=3, max_caller_wait_s=0.2)
     tools = await start({"odd": make_odd_entry()}, timing=timing)
     for _ in range(4):
@@ -210,7 +210,7 @@ async def test_a_crash_loop_opens_the_breaker_and_one_probe_closes_it(start: Sta
 
 
 async def test_a_list_of_one_workspace_does_not_hide_the_crash_of_another(start: Start) -> None:
-    """D-32, D-33: a list that succeeds in the session of one workspace says nothing about the process of another, which is offline."""
+    """A list that succeeds in the session of one workspace says nothing about the process of another, which is offline."""
     tools = await start({"odd": make_odd_entry()}, timing=SupervisionTimeouts(connect_timeout_s=10, max_failures=2, open_duration_s=60))
     await call_text(tools, "echo", text="hi", caller=OTHER)
     for _ in range(2):
@@ -227,7 +227,7 @@ async def test_a_list_of_one_workspace_does_not_hide_the_crash_of_another(start:
 
 
 async def test_a_crash_in_one_workspace_does_not_affect_others(start: Start) -> None:
-    """D-32, spec 2.8: breakers, health and the last error belong to one workspace."""
+    """Breakers, health and the last error belong to one workspace."""
     tools = await start(
         {"odd": make_odd_entry("--say", env={"ODD_SECRET": "secret"})},
         timing=SupervisionTimeouts(connect_timeout_s=10, max_failures=2, open_duration_s=60),
@@ -253,7 +253,7 @@ FAILURES = st.lists(st.tuples(st.floats(0, 200), st.none() | st.floats(0, 200)),
 
 @given(FAILURES)
 def test_no_sequence_of_failures_opens_sessions_without_bound(failures: list[tuple[float, float | None]]) -> None:
-    """D-32: attempts per window and the delays are bounded; only a stable session closes the breaker."""
+    """Attempts per window and the delays are bounded; only a stable session closes the breaker."""
     breaker, now = CircuitBreaker(TIMING), 1000.0
     times: list[float] = []
     for gap, lifetime_s in failures:
@@ -276,7 +276,7 @@ def test_no_sequence_of_failures_opens_sessions_without_bound(failures: list[tup
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.01, 1))
 def test_a_percentile_is_the_smallest_value_that_this_share_does_not_exceed(values: list[float], share: float) -> None:
-    """D-38: exact, by nearest rank."""
+    """Exact, by nearest rank."""
     result = percentile(values, share)
 
     assert result in values
@@ -299,7 +299,7 @@ async def test_a_tool_without_a_usable_schema_does_not_hide_the_others(start: St
 
 
 async def test_a_result_of_50_mb_fails_only_its_call(start: Start) -> None:
-    """D-34: a result over 10 MiB is discarded while it arrives, and other calls continue."""
+    """A result over 10 MiB is discarded while it arrives, and other calls continue."""
     tools = await start({"odd": make_odd_entry()})
     await call_text(tools, "pid")
 
@@ -311,7 +311,7 @@ async def test_a_result_of_50_mb_fails_only_its_call(start: Start) -> None:
 
 
 async def test_a_start_that_hangs_is_aborted_and_leaves_no_process(start: Start) -> None:
-    """D-32: the time to connect is limited, and processes of hung starts are killed."""
+    """The time to connect is limited, and processes of hung starts are killed."""
     before = {child.pid for child in list_children()}
     tools = await start(
         {"odd": make_odd_entry("--hang", "--deaf", "--grandchild")}, timing=SupervisionTimeouts(connect_timeout_s=0.4, initial_backoff_s=60)
@@ -325,7 +325,7 @@ async def test_a_start_that_hangs_is_aborted_and_leaves_no_process(start: Start)
 
 
 async def test_start_timeout_s_limits_the_start(start: Start) -> None:
-    """The error names `start_timeout_s` (issue 14, D-32)."""
+    """The error names `start_timeout_s`."""
     tools = await start(
         {"dead": make_odd_entry("--hang", start_timeout_s=1)}, timing=SupervisionTimeouts(connect_timeout_s=60, initial_backoff_s=60)
     )
@@ -341,7 +341,7 @@ async def test_start_timeout_s_limits_the_start(start: Start) -> None:
     [("npx", 120), ("/usr/bin/uvx", 120), ("C:\\node\\npx.cmd", 120), ("docker", 120), ("python3", None), ("mcp-npx", None)],
 )
 def test_a_program_that_downloads_has_a_longer_start_timeout(command: str, limit_s: float | None) -> None:
-    """`npx -y …` may need more than 30 s to install a package (issue 14, D-32)."""
+    """`npx -y …` may need more than 30 s to install a package."""
     server = Server(id="a", name="a", target=CommandTarget(command=command))
 
     assert server.effective_start_timeout_s == limit_s
@@ -349,7 +349,7 @@ def test_a_program_that_downloads_has_a_longer_start_timeout(command: str, limit
 
 
 async def test_a_slow_server_keeps_its_process(start: Start, tmp_path: Path) -> None:
-    """A server that responds to the probe after a timeout is not restarted (D-32)."""
+    """A server that responds to the probe after a timeout is not restarted."""
     tools = await start(
         {"odd": make_odd_entry(tools={"timeouts": {"slow": 0.3}})},
         timing=SupervisionTimeouts(connect_timeout_s=10, probe_timeout_s=HANG_S),
@@ -367,7 +367,7 @@ async def test_a_slow_server_keeps_its_process(start: Start, tmp_path: Path) -> 
 
 
 async def test_a_server_that_no_longer_responds_is_restarted(start: Start) -> None:
-    """A frozen server is restarted after a timeout (D-32)."""
+    """A frozen server is restarted after a timeout."""
     tools = await start(
         {"odd": make_odd_entry(tools={"timeouts": {"count": 0.3}})},
         timing=SupervisionTimeouts(connect_timeout_s=10, probe_timeout_s=1),
@@ -386,7 +386,7 @@ async def test_a_server_that_no_longer_responds_is_restarted(start: Start) -> No
 
 
 async def test_the_health_of_a_server_has_its_process_and_its_durations(start: Start, tmp_path: Path) -> None:
-    """Health has state, pid, protocol version, uptime, restarts, last error, calls in flight, p50 and p95 (issue 4)."""
+    """Health has state, pid, protocol version, uptime, restarts, last error, calls in flight, p50 and p95."""
     tools = await start({"odd": make_odd_entry()})
     (server,) = tools.catalogue.list_servers(CALLER)
     assert tools.sessions.get_server_health(server, 1).state in {"closed", "opening", "open"}
@@ -417,7 +417,7 @@ async def test_the_health_of_a_server_has_its_process_and_its_durations(start: S
 
 
 async def test_the_health_over_http_needs_servers_read(settings: Settings) -> None:
-    """`standing` is null without servers:read (D-12, issue 4)."""
+    """`standing` is null without servers:read."""
     settings.servers_file.write_text(json.dumps({"mcpServers": {"odd": make_odd_entry()}}))
     async with run_instance(settings) as instance:
         without_scope, with_scope = await instance.api_key("mcp:read", "mcp:write"), await instance.api_key("mcp:read", "servers:read")
@@ -444,7 +444,7 @@ async def test_the_health_over_http_needs_servers_read(settings: Settings) -> No
 
 
 async def test_the_list_of_servers_has_the_reason_for_keys_that_may_read_it(settings: Settings) -> None:
-    """Issue 32: `last_error` in the list needs servers:read, as on the page of the server (D-12)."""
+    """`last_error` in the list needs servers:read, as on the page of the server."""
     broken = {"command": sys.executable, "args": ["-c", "import sys; sys.exit('no licence\\nfound')"]}
     settings.servers_file.write_text(json.dumps({"mcpServers": {"broken": broken, "faulty": {"command": 7}, "odd": make_odd_entry()}}))
     async with run_instance(settings) as instance:
@@ -469,7 +469,7 @@ async def test_the_list_of_servers_has_the_reason_for_keys_that_may_read_it(sett
 
 
 async def test_a_shared_server_is_visible_to_all_and_a_lazy_one_stops_when_idle(start: Start, tmp_path: Path) -> None:
-    """An idle shared session ends after idle_s (D-32)."""
+    """An idle shared session ends after idle_s."""
     tools = await start({"odd": make_odd_entry(isolation="shared", idle_s=0.2)})
     (server,) = tools.catalogue.list_servers(CALLER)
     running = asyncio.create_task(call(tools, "slow", seconds=HANG_S, mark=str(tmp_path / "x")))
@@ -486,7 +486,7 @@ async def test_a_shared_server_is_visible_to_all_and_a_lazy_one_stops_when_idle(
 
 
 async def test_the_reason_of_a_broken_session_is_its_last_error(start: Start) -> None:
-    """Issue 32: a response that breaks off ends the session, and its last error names that, not only the end of the session."""
+    """A response that breaks off ends the session, and its last error names that, not only the end of the session."""
     with subprocess.Popen([sys.executable, "-I", "-S", str(SERVERS / "legacy.py")], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
@@ -502,7 +502,7 @@ async def test_the_reason_of_a_broken_session_is_its_last_error(start: Start) ->
 
 
 async def test_a_server_that_does_not_read_its_input_is_closed(start: Start) -> None:
-    """D-32: unread messages are buffered up to 64 MiB; then the session closes, and the next call opens a new one."""
+    """Unread messages are buffered up to 64 MiB; then the session closes, and the next call opens a new one."""
     tools = await start({"odd": make_odd_entry()})
 
     outcome = await call(tools, "unread")

@@ -1,4 +1,4 @@
-"""Arguments that models send as text, and the errors of calls with several wrong arguments (issue 33; D-34, D-92)."""
+"""Arguments that models send as text, and the errors of calls with several wrong arguments."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ def test_only_a_text_with_one_meaning_is_read(types: list[str], text: str, value
     ],
 )
 async def test_a_list_may_be_its_text(instance: Instance, text: str, tags: list[str]) -> None:
-    """M21: its JSON, words with commas, one word, and an empty text or "null" for a list that was not set."""
+    """Its JSON, words with commas, one word, and an empty text or "null" for a list that was not set."""
     stored = await output(instance.admin, "brain", "remember", content="Pier 3 has a crane.", tags=text)
 
     assert (await instance.admin.get(f"/v1/brain/memories/{stored['id']}")).json()["tags"] == tags
 
 
 async def test_numbers_booleans_and_enums_in_lists_may_be_texts(instance: Instance) -> None:
-    """M21: also an argument that is accepted without being published, such as `explain`."""
+    """Also an argument that is accepted without being published, such as `explain`."""
     await instance.admin.remember("Pier 3 has a crane.", project="harbour")
     fields = {"top_k": "1", "min_relevance": "null", "org": " ", "include_scopes": "project", "explain": "true", "min_confidence": "0.1"}
 
@@ -97,7 +97,7 @@ async def test_numbers_booleans_and_enums_in_lists_may_be_texts(instance: Instan
 
 
 async def test_lists_of_objects_and_objects_in_them_may_be_texts(instance: Instance) -> None:
-    """M21: at any depth, each as its JSON; a list of one may be its words."""
+    """At any depth, each as its JSON; a list of one may be its words."""
     task = json.dumps({"name": "Pour the base", "acceptance_criteria": "It holds 80 t", "priority": "1"})
     phases = json.dumps([{"name": "Ground", "tasks": f'[{task}, "Build the tower"]'}])
 
@@ -125,7 +125,7 @@ def test_an_object_with_any_fields_may_be_its_text_at_any_depth() -> None:
 
 
 async def test_what_is_destroyed_is_not_guessed(instance: Instance) -> None:
-    """M21: the ids of `forget` are a list or its JSON. The tags of `change` may be a word, but an empty text clears nothing."""
+    """The ids of `forget` are a list or its JSON. The tags of `change` may be a word, but an empty text clears nothing."""
     memory = str((await instance.admin.remember())["id"])
 
     word = await call(instance.admin, "brain", "forget", ids=memory)
@@ -142,7 +142,7 @@ async def test_what_is_destroyed_is_not_guessed(instance: Instance) -> None:
 
 
 async def test_the_text_of_an_error_names_every_wrong_argument(instance: Instance) -> None:
-    """Issue 33: unknown ones too, with the nearest known one, so that a model corrects all of them in one call."""
+    """Unknown ones too, with the nearest known one, so that a model corrects all of them in one call."""
     body = await call(instance.admin, "brain", "remember", content=5, tags=7, contents="x")
 
     message = str(body["message"])

@@ -1,4 +1,4 @@
-"""Tool search by meaning and by word, through the whole application and by its scoring functions (D-37)."""
+"""Tool search by meaning and by word, through the whole application and by its scoring functions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def search(key: Caller, query: str, **parameters: object) -> list[str]:
 
 
 async def test_a_description_in_other_words_finds_the_tool(instance: Instance) -> None:
-    """A search by meaning finds a tool without a word in common (D-37)."""
+    """A search by meaning finds a tool without a word in common."""
     for query, tool in [
         ("keep a fact for the next time", "brain/remember"),
         ("find memories that mean the same as a question", "brain/recall"),
@@ -62,7 +62,7 @@ async def test_a_description_in_other_words_finds_the_tool(instance: Instance) -
 
 
 async def test_a_tools_own_name_finds_it_first(instance: Instance) -> None:
-    """D-37: the name is found in any of its spellings (D-30)."""
+    """The name is found in any of its spellings."""
     for name in ("odd/echo", "odd__echo", "ECHO", " echo "):
         body = (await instance.admin.http.get(SEARCH, params={"q": name})).json()
 
@@ -73,7 +73,7 @@ async def test_a_tools_own_name_finds_it_first(instance: Instance) -> None:
 
 
 async def test_without_the_embedder_words_still_find(instance: Instance) -> None:
-    """D-37: without the embedder a search uses words only."""
+    """Without the embedder a search uses words only."""
     await instance.rookery.engines.embedder.close()
 
     assert (await search(instance.admin, "memories by meaning or words", server="brain"))[0] in {"brain/recall", "brain/search"}
@@ -81,7 +81,7 @@ async def test_without_the_embedder_words_still_find(instance: Instance) -> None
 
 
 async def test_a_search_finds_only_tools_that_the_key_may_use(instance: Instance) -> None:
-    """D-37, D-23, D-92: a tool that a key may not list is not found by any search."""
+    """A tool that a key may not list is not found by any search."""
     no_memory = await instance.api_key("mcp:read")
     one_tool = await instance.api_key("*", restrictions=KeyRestrictions(tools=("odd/echo",)))
     one_server = await instance.api_key("*", restrictions=KeyRestrictions(servers=frozenset({"brain"})))
@@ -94,7 +94,7 @@ async def test_a_search_finds_only_tools_that_the_key_may_use(instance: Instance
 
 
 async def test_a_search_can_be_limited_to_one_server_and_a_number_of_tools(instance: Instance) -> None:
-    """D-37: `server` and `limit`; an unknown, forbidden or disabled server is an error."""
+    """`server` and `limit`; an unknown, forbidden or disabled server is an error."""
     restricted = await instance.api_key("*", restrictions=KeyRestrictions(servers=frozenset({"brain"})))
 
     assert all(tool.startswith("odd/") for tool in await search(instance.admin, "remember", server="odd", limit=50))
@@ -113,7 +113,7 @@ async def test_a_search_can_be_limited_to_one_server_and_a_number_of_tools(insta
 
 
 async def test_a_removed_tool_is_no_longer_found(instance: Instance, settings: Settings) -> None:
-    """D-37, D-31: an edit of the file also applies to indexed tools."""
+    """An edit of the file also applies to indexed tools."""
     assert "odd/echo" in await search(instance.admin, "echo")
 
     settings.servers_file.write_text(json.dumps({"mcpServers": {"odd": make_odd_entry(tools={"deny": ["echo"]})}}))
@@ -132,7 +132,7 @@ def make_document(name: str, description: str = "") -> ToolDocument:
 
 @given(query=WORDS, tools=st.lists(st.tuples(WORDS, WORDS), max_size=12), order=st.randoms())
 def test_word_scores_are_bounded_and_independent_of_order(query: str, tools: list[tuple[str, str]], order: object) -> None:
-    """D-37: 0 to 1 for any words; the catalogue's order has no influence."""
+    """0 to 1 for any words; the catalogue's order has no influence."""
     documents = [make_document(*tool) for tool in tools]
     scores = score_by_words(query, documents)
 
@@ -142,7 +142,7 @@ def test_word_scores_are_bounded_and_independent_of_order(query: str, tools: lis
 
 
 def test_names_are_split_into_words() -> None:
-    """D-37: snake_case, camelCase and digits separate words."""
+    """snake_case, camelCase and digits separate words."""
     documents = [make_document("getCurrentTime2"), make_document("list_open_issues"), make_document("HTTPServerStart")]
 
     for query, expected in [("current time", 0), ("open issue", 1), ("start a http server", 2)]:
@@ -151,7 +151,7 @@ def test_names_are_split_into_words() -> None:
 
 
 def test_a_rare_word_weighs_more_than_a_common_one() -> None:
-    """D-37: of two matching words, the one in fewer tools decides."""
+    """If two words match, the one in fewer tools decides."""
     documents = [make_document(f"list_{name}") for name in ("files", "branches", "events")] + [make_document("invoice_total")]
 
     scores = score_by_words("list invoice", documents)
@@ -160,7 +160,7 @@ def test_a_rare_word_weighs_more_than_a_common_one() -> None:
 
 
 def test_a_tool_of_any_form_has_a_document() -> None:
-    """D-16, D-37: tool definitions may have any form; none may break a search."""
+    """Tool definitions may have any form; none may break a search."""
     server = Server(id="s", name="s", target=BuiltinTarget())
     definitions: list[dict[str, object]] = [
         {},
@@ -176,7 +176,7 @@ def test_a_tool_of_any_form_has_a_document() -> None:
 
 
 def test_a_tool_without_a_name_is_not_indexed() -> None:
-    """D-37: it cannot be called, and a search among all tools must not fail on it."""
+    """It cannot be called, and a search among all tools must not fail on it."""
     index = index_by_name(ServerFeatures(tools=({"name": ""}, {"description": "nameless"}, {"name": "echo"})), {})
 
     assert list(index) == ["echo"]

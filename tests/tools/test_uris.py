@@ -1,4 +1,4 @@
-"""Gateway URIs of resources (D-30)."""
+"""Gateway URIs of resources."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9-]{0,10}", fullmatch=True)
     ],
 )
 def test_a_gateway_uri_begins_with_the_server_id(server: str, uri: str, gateway_uri: str) -> None:
-    """D-30: `://` becomes `/`; a scheme that is the server's id is kept."""
+    """`://` becomes `/`; a scheme that is the server's id is kept."""
     assert to_gateway_uri(server, uri) == gateway_uri
     assert list_upstream_candidates(server, gateway_uri, [], [])[0] == uri
     assert list_upstream_candidates(server, gateway_uri, [uri], []) == [uri]
@@ -36,7 +36,7 @@ def test_a_gateway_uri_begins_with_the_server_id(server: str, uri: str, gateway_
 
 @given(IDS, URIS)
 def test_a_gateway_uri_maps_back_to_the_upstream_uri(server: str, uri: str) -> None:
-    """A listed URI is found exactly; an unlisted one is among the candidates (D-30)."""
+    """A listed URI is found exactly; an unlisted one is among the candidates."""
     gateway_uri = to_gateway_uri(server, uri)
 
     assert server in list_server_ids(gateway_uri)
@@ -46,12 +46,12 @@ def test_a_gateway_uri_maps_back_to_the_upstream_uri(server: str, uri: str) -> N
 
 @given(IDS, st.builds("{}://{}".format, SCHEMES, st.from_regex(r"(%20|[a-z/]){1,12}", fullmatch=True)))
 def test_a_raw_uri_whose_escapes_the_path_decoded_is_found(server: str, uri: str) -> None:
-    """D-30: raw or percent-encoded in the path, decoded once."""
+    """Raw or percent-encoded in the path, decoded once."""
     assert list_upstream_candidates(server, unquote(to_gateway_uri(server, uri)), [uri], []) == [uri]
 
 
 def test_a_template_selects_one_of_the_possible_uris() -> None:
-    """A URI template identifies which of several URIs is meant (D-30)."""
+    """A URI template identifies which of several URIs is meant."""
     assert (
         list_upstream_candidates("demo", "demo://resource/static/1", [], ["demo://resource/{kind}/{id}"])[0] == "demo://resource/static/1"
     )
@@ -59,13 +59,13 @@ def test_a_template_selects_one_of_the_possible_uris() -> None:
 
 
 def test_a_uri_whose_slashes_a_proxy_merged_is_accepted() -> None:
-    """D-30: some proxies merge slashes in paths."""
+    """Some proxies merge slashes in paths."""
     assert list_server_ids("sqlite:/memo/insights") == ["sqlite"]
     assert list_upstream_candidates("sqlite", "sqlite:/memo/insights", ["memo://insights"], []) == ["memo://insights"]
 
 
 def test_a_uri_without_a_server_is_invalid() -> None:
-    """A URI without a known server is invalid (D-30)."""
+    """A URI without a known server is invalid."""
     assert list_server_ids("nothing") == []
 
 

@@ -1,4 +1,4 @@
-"""Servers that workspaces add over HTTP (D-31)."""
+"""Servers that workspaces add over HTTP."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def errors_of(response: httpx2.Response) -> dict[str, list[str]]:
 
 
 async def test_an_added_server_can_be_called_changed_disabled_and_deleted(instance: Instance, upstream: str) -> None:
-    """D-31, D-33: the lifecycle of a server that a workspace added."""
+    """The lifecycle of a server that a workspace added."""
     key = await instance.api_key("servers:*", "mcp:*")
 
     created = await add(key, upstream, tagline="Ours")
@@ -103,7 +103,7 @@ async def test_an_added_server_can_be_called_changed_disabled_and_deleted(instan
 
 
 async def test_a_secret_reaches_the_server_and_nothing_else(instance: Instance, open_settings: Settings, upstream: str) -> None:
-    """D-07, D-31: secrets are write-only and encrypted: in no response, not in the audit log, not in the record store."""
+    """Secrets are write-only and encrypted: in no response, not in the audit log, not in the record store."""
     key = instance.admin
     created = await add(key, upstream, headers={"X-Key": "key ${TOKEN}"}, secrets={"TOKEN": SECRET})
 
@@ -119,7 +119,7 @@ async def test_a_secret_reaches_the_server_and_nothing_else(instance: Instance, 
 
 
 async def test_secrets_do_not_follow_a_server_to_another_host(instance: Instance, upstream: str) -> None:
-    """D-31: otherwise a caller who may change a server could have its secrets sent to another host."""
+    """Otherwise a caller who may change a server could have its secrets sent to another host."""
     key = instance.admin
     await add(key, upstream, headers={"X-Key": "${TOKEN}"}, secrets={"TOKEN": SECRET})
     other_host = upstream.replace("127.0.0.1", "127.0.0.2")
@@ -168,7 +168,7 @@ INVALID: list[tuple[dict[str, object], str]] = [
 
 
 async def test_an_invalid_server_is_rejected_with_the_field(instance: Instance) -> None:
-    """D-10, D-31, D-82: nothing is stored; secrets outside of `secrets` are rejected too."""
+    """Nothing is stored; secrets outside of `secrets` are rejected too."""
     for fields, field in INVALID:
         response = await instance.admin.post(SERVERS_API, {"id": "own", "url": UNREACHABLE} | fields)
 
@@ -177,7 +177,7 @@ async def test_an_invalid_server_is_rejected_with_the_field(instance: Instance) 
 
 
 async def test_an_invalid_change_is_rejected_with_the_field(instance: Instance) -> None:
-    """D-10, D-31: a change is validated as a new server is."""
+    """A change is validated as a new server is."""
     await add(instance.admin, UNREACHABLE, enabled=False, secrets={"TOKEN": SECRET})
     before = (await instance.admin.get(f"{SERVERS_API}/own")).json()
     for fields, field in INVALID:
@@ -195,7 +195,7 @@ def _secrets(fields: dict[str, object]) -> dict[str, object]:
 
 
 async def test_a_server_id_is_unique_in_a_workspace(instance: Instance) -> None:
-    """D-30, D-31: among the workspace's own servers and those of the servers file."""
+    """Among the workspace's own servers and those of the servers file."""
     (instance.rookery.settings.servers_file).write_text('{"mcpServers": {"files": {"command": "true"}}}', encoding="utf-8")
     await add(instance.admin, UNREACHABLE, enabled=False)
     duplicate = await instance.admin.post(SERVERS_API, {"id": "own", "url": UNREACHABLE})
@@ -210,7 +210,7 @@ async def test_a_server_id_is_unique_in_a_workspace(instance: Instance) -> None:
 
 
 async def test_the_servers_of_a_workspace_are_limited(instance: Instance) -> None:
-    """D-31: no workspace can fill the catalogue."""
+    """No workspace can fill the catalogue."""
     for number in range(MAX_SERVERS_PER_WORKSPACE):
         await add(instance.admin, UNREACHABLE, id=f"own-{number}", enabled=False)
     over_limit = await instance.admin.post(SERVERS_API, {"id": "own", "url": UNREACHABLE})
@@ -221,7 +221,7 @@ async def test_the_servers_of_a_workspace_are_limited(instance: Instance) -> Non
 
 
 async def test_a_workspaces_servers_are_invisible_to_others(instance: Instance, upstream: str) -> None:
-    """Spec 2.8, D-25: two workspaces and a sandbox may use the same server id; each calls its own server."""
+    """Two workspaces and a sandbox may use the same server id; each calls its own server."""
     strangers = await instance.workspace("other")
     callers = [instance.admin, await instance.api_key(workspace_id=strangers), await instance.api_key(environment="test")]
     for number, caller in enumerate(callers):
@@ -235,7 +235,7 @@ async def test_a_workspaces_servers_are_invisible_to_others(instance: Instance, 
 
 
 async def test_a_key_with_allowed_servers_manages_only_those(instance: Instance) -> None:
-    """D-23: a server outside of the list is not found, and none can be added."""
+    """A server outside of the list is not found, and none can be added."""
     await add(instance.admin, UNREACHABLE, id="hidden", enabled=False)
     key = await instance.api_key(restrictions=KeyRestrictions(servers=frozenset({"own"})))
 
@@ -249,7 +249,7 @@ async def test_a_key_with_allowed_servers_manages_only_those(instance: Instance)
 
 
 async def test_a_key_with_allowed_tools_manages_only_their_servers(instance: Instance) -> None:
-    """D-23: a server hidden at /mcp/servers is hidden at /servers too."""
+    """A server hidden at /mcp/servers is hidden at /servers too."""
     await add(instance.admin, UNREACHABLE, id="hidden", enabled=False)
     key = await instance.api_key(restrictions=KeyRestrictions(tools=("own/*",)))
 
@@ -261,7 +261,7 @@ async def test_a_key_with_allowed_tools_manages_only_their_servers(instance: Ins
 
 
 async def test_the_secrets_of_a_server_are_limited(instance: Instance) -> None:
-    """D-31: repeated changes cannot add secrets beyond the limit of a server."""
+    """Repeated changes cannot add secrets beyond the limit of a server."""
     await add(instance.admin, UNREACHABLE, enabled=False, secrets={f"A{number}": "x" for number in range(MAX_SECRETS_PER_SERVER)})
     over_limit = await instance.admin.send("PATCH", f"{SERVERS_API}/own", {"secrets": {"ONE_MORE": "x"}})
     replaced = await instance.admin.send("PATCH", f"{SERVERS_API}/own", {"secrets": {"ONE_MORE": "x", "A0": None}})
@@ -271,7 +271,7 @@ async def test_the_secrets_of_a_server_are_limited(instance: Instance) -> None:
 
 
 async def test_an_address_is_checked_at_each_connection(open_settings: Settings, upstream: str) -> None:
-    """D-82: an address that is no longer allowed is not connected to."""
+    """An address that is no longer allowed is not connected to."""
     async with run_instance(open_settings) as instance:
         key = instance.admin.key
         await add(instance.admin, upstream)
@@ -286,7 +286,7 @@ async def test_an_address_is_checked_at_each_connection(open_settings: Settings,
 
 
 async def test_another_process_sees_a_change_shortly_after(instance: Instance, open_settings: Settings, upstream: str) -> None:
-    """D-31: any number of processes share a store; a change in one applies in all."""
+    """Any number of processes share a store; a change in one applies in all."""
     async with run_instance(open_settings) as other:
         other_caller = other.caller(instance.admin.key)
         assert (await call(other_caller)).status_code == 404
@@ -313,7 +313,7 @@ async def test_another_process_sees_a_change_shortly_after(instance: Instance, o
 
 
 async def test_two_changes_are_both_applied(instance: Instance) -> None:
-    """D-31: neither change overwrites the other."""
+    """Neither change overwrites the other."""
     await add(instance.admin, UNREACHABLE, enabled=False)
     other = await instance.api_key()
 
@@ -325,7 +325,7 @@ async def test_two_changes_are_both_applied(instance: Instance) -> None:
 
 
 async def test_commands_need_the_operators_setting(open_settings: Settings) -> None:
-    """D-31: a key may start a program on this host only if ROOKERY_SERVER_COMMANDS allows it."""
+    """A key may start a program on this host only if ROOKERY_SERVER_COMMANDS allows it."""
     program = {"command": sys.executable, "args": ["-I", "-S", "-u", str(SERVERS / "odd.py")], "env": {"ODD": "${WORD}"}}
     before = {child.pid for child in list_children()}
     async with run_instance(replace(open_settings, server_commands=True)) as instance:
@@ -339,7 +339,7 @@ async def test_commands_need_the_operators_setting(open_settings: Settings) -> N
 
 
 async def test_every_change_is_in_the_audit_log(instance: Instance) -> None:
-    """D-29: entries have actor, before and after; of secrets only their names."""
+    """Entries have actor, before and after; of secrets only their names."""
     await add(instance.admin, UNREACHABLE, enabled=False, headers={"X-Key": "${TOKEN}"}, secrets={"TOKEN": SECRET})
     await instance.admin.send("PATCH", f"{SERVERS_API}/own", {"tagline": "t", "secrets": {"TOKEN": "other"}})
     await instance.admin.send("DELETE", f"{SERVERS_API}/own")
@@ -352,7 +352,7 @@ async def test_every_change_is_in_the_audit_log(instance: Instance) -> None:
 
 
 async def test_a_server_is_deleted_with_its_workspace(instance: Instance, upstream: str) -> None:
-    """D-31: a deleted workspace leaves no server behind, and no secret."""
+    """A deleted workspace leaves no server behind, and no secret."""
     workspace_id = await instance.workspace("doomed")
     key = await instance.api_key(workspace_id=workspace_id)
     await add(key, upstream, secrets={"TOKEN": SECRET})
@@ -367,7 +367,7 @@ async def test_a_server_is_deleted_with_its_workspace(instance: Instance, upstre
 
 @pytest.mark.parametrize("database_url", ["embedded:"])
 async def test_a_server_with_lost_secrets_reports_them_and_accepts_new_ones(open_settings: Settings, upstream: str) -> None:
-    """D-07: servers stay when the secret key is lost, and their error names the missing secrets."""
+    """Servers stay when the secret key is lost, and their error names the missing secrets."""
     async with run_instance(open_settings) as instance:
         key = instance.admin.key
         await add(instance.admin, upstream, headers={"X-Key": "${TOKEN}"}, secrets={"TOKEN": SECRET})
@@ -390,7 +390,7 @@ def _delete_secret_key(data_dir: Path) -> None:
 
 
 async def test_a_check_reports_the_features_or_the_error_of_a_server(instance: Instance, upstream: str) -> None:
-    """A check connects now, in its own session (D-37)."""
+    """A check connects now, in its own session."""
     await add(instance.admin, upstream)
     await add(instance.admin, upstream.replace("/mcp", "/login"), id="locked", enabled=False)
 
@@ -401,7 +401,7 @@ async def test_a_check_reports_the_features_or_the_error_of_a_server(instance: I
 
 
 async def test_a_server_of_the_installation_is_checked_by_keys_that_may_use_it(settings: Settings) -> None:
-    """Issue 32: the check of a server in the file, without the operator's secrets; its settings stay the operator's."""
+    """The check of a server in the file, without the operator's secrets; its settings stay the operator's."""
     secret = {"ODD_GATE": str(settings.servers_file), "BOARD_KEY": SECRET}
     shout = {"command": sys.executable, "args": ["-c", "import os, sys; sys.exit('bad key: ' + os.environ['BOARD_KEY'])"]}
     entries = {

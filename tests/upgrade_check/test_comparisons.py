@@ -19,7 +19,7 @@ from tests.upgrade_check.versions import resolve_commit
 
 
 def test_new_fields_are_no_difference() -> None:
-    """Issue 36: a client of the older version finds its fields with their values; more fields and other orders of fields are allowed."""
+    """A client of the older version finds its fields with their values; more fields and other orders of fields are allowed."""
     assert describe_difference({"id": 1, "tags": [{"name": "a"}]}, {"tags": [{"name": "a", "count": 2}], "id": 1, "new": True}) == ""
 
 
@@ -35,12 +35,12 @@ def test_new_fields_are_no_difference() -> None:
     ],
 )
 def test_a_difference_names_its_place_and_both_values(old: object, new: object, difference: str) -> None:
-    """Issue 36: lost fields, other values, lost elements and another order are found."""
+    """Lost fields, other values, lost elements and another order are found."""
     assert describe_difference(old, new) == difference
 
 
 def test_an_answer_that_is_missing_is_a_difference() -> None:
-    """Issue 36: what the older version answered is compared even if this one has no such answer."""
+    """An answer of the older version is compared even if this one has no such answer."""
     (comparison,) = compare_readings("clean stop", {"plans": [1]}, {})
 
     assert comparison.difference == "answer: [1] before, None now"
@@ -62,7 +62,7 @@ def test_only_the_announced_value_replaces_an_older_one() -> None:
 
 
 def test_the_table_has_a_row_for_each_comparison_and_names_the_differences() -> None:
-    """Issue 36: a column for each way of upgrading; one that a way does not have is a dash."""
+    """A column for each way of upgrading; one that a way does not have is a dash."""
     comparisons = [
         *compare_outcomes("clean stop", {"claim": (200, 200), "doctor": (0, 1)}),
         *compare_outcomes("kill -9", {"claim": (200, 200)}),
@@ -76,7 +76,7 @@ def test_the_table_has_a_row_for_each_comparison_and_names_the_differences() -> 
 
 
 def test_the_json_has_all_comparisons() -> None:
-    """Issue 36: `--json` for programs."""
+    """`--json` for programs."""
     document = json.loads(render_json("7bcf9942", [Comparison("kill -9", "claim", "")], {"memories": 440}))
 
     assert document == {
@@ -88,6 +88,6 @@ def test_the_json_has_all_comparisons() -> None:
 
 
 def test_a_commit_that_does_not_exist_is_named_with_advice() -> None:
-    """Issue 36: the message has the wrong value and one that works."""
+    """The message has the wrong value and one that works."""
     with pytest.raises(ValueError, match=r"'no-such-commit' is no commit of this repository\. Name an older one, such as "):
         resolve_commit("no-such-commit")

@@ -1,4 +1,4 @@
-"""`rookery usage`: a table with charts on a terminal, lines in a pipe, JSON and CSV (issue 35)."""
+"""`rookery usage`: a table with charts on a terminal, lines in a pipe, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def usage(settings: Settings) -> Run:
 
 
 def test_a_pipe_gets_lines_and_json_gets_whole_groups(usage: Run) -> None:
-    """D-04: tab-separated lines in the order of the report, and JSON on request."""
+    """tab-separated lines in the order of the report, and JSON on request."""
     lines = [line.split("\t") for line in usage("--workspace", "default", *_RANGE, "--by", "model,day").stdout.splitlines()]
     assert [line[:3] for line in lines] == [["2026-11-21", "=small", "1000"], ["2026-11-20", "large", "1000"]]
 
@@ -71,7 +71,7 @@ def test_a_pipe_gets_lines_and_json_gets_whole_groups(usage: Run) -> None:
 
 
 def test_csv_is_written_to_a_private_file(usage: Run, tmp_path: Path) -> None:
-    """Issue 35: amounts are exact, and names are no formulas."""
+    """Amounts are exact, and names are no formulas."""
     path = tmp_path / "usage.csv"
     assert usage("--workspace", "default", *_RANGE, "--by", "model", "--csv", "--out", str(path)).returncode == 0
 
@@ -81,14 +81,14 @@ def test_csv_is_written_to_a_private_file(usage: Run, tmp_path: Path) -> None:
 
 
 def test_the_operator_adds_up_all_workspaces(usage: Run) -> None:
-    """Issue 35: the command line is the operator's, so it may compare workspaces."""
+    """The command line is the operator's, so it may compare workspaces."""
     lines = [line.split("\t") for line in usage("--all-workspaces", *_RANGE, "--by", "workspace").stdout.splitlines()]
 
     assert [(line[1], line[2]) for line in lines] == [("default", "2000"), ("Other", "1000")]
 
 
 def test_a_terminal_shows_totals_days_groups_and_budgets(usage: Run) -> None:
-    """Issue 35: money with the decimals of its currency, a bar for each day, and how much of each budget is used."""
+    """Money with the decimals of its currency, a bar for each day, and how much of each budget is used."""
     shown = usage("--workspace", "default", *_RANGE, FORCE_COLOR="1", COLUMNS="160").stdout
 
     assert "1,235 JPY" in shown
@@ -113,7 +113,7 @@ def test_a_terminal_shows_totals_days_groups_and_budgets(usage: Run) -> None:
     ],
 )
 def test_an_invalid_option_is_named(settings: Settings, arguments: tuple[str, ...], message: str) -> None:
-    """D-04: exit code 2, with what is allowed."""
+    """Exit code 2, with what is allowed."""
     result = _run(settings, *arguments)
 
     assert (result.returncode, message in " ".join(result.stderr.replace("│", " ").split())) == (2, True), result.stderr

@@ -1,4 +1,4 @@
-"""The report of usage over HTTP: ranges, groups, filters, pages, CSV, walls, and its speed (issue 35)."""
+"""The report of usage over HTTP: ranges, groups, filters, pages, CSV, walls, and its speed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def server(settings: Settings, clock: FakeClock) -> AsyncIterator[Instance
 
 
 async def test_months_and_ranges_are_selected(server: Instance) -> None:
-    """Issue 35: a range of days, a month by number or by name, or the last days; days are in UTC."""
+    """A range of days, a month by number or by name, or the last days; days are in UTC."""
     for day in ("2026-09-30", "2026-10-01", "2026-10-31", "2026-11-01", "2026-11-23"):
         await _add(server, _make_entry(server, day=day))
 
@@ -80,7 +80,7 @@ async def test_months_and_ranges_are_selected(server: Instance) -> None:
     ],
 )
 async def test_an_invalid_query_names_its_parameter(server: Instance, query: str, field: str) -> None:
-    """D-10: the error has the parameter and what is allowed."""
+    """The error has the parameter and what is allowed."""
     response = await server.admin.get(f"{USAGE}{query}")
 
     assert response.status_code == 422
@@ -88,7 +88,7 @@ async def test_an_invalid_query_names_its_parameter(server: Instance, query: str
 
 
 async def test_groups_are_sorted_by_cost_and_filtered(server: Instance) -> None:
-    """Issue 35: the most expensive group is first; each field groups and filters; an empty value is one of its own."""
+    """The most expensive group is first; each field groups and filters; an empty value is one of its own."""
     await _add(
         server,
         _make_entry(server, model="small", cost_nanos=5),
@@ -105,7 +105,7 @@ async def test_groups_are_sorted_by_cost_and_filtered(server: Instance) -> None:
 
 
 async def test_sums_of_small_amounts_are_exact(server: Instance) -> None:
-    """Issue 35: ten times 0.1 is 1, because amounts are integers; floats would sum to 0.9999999999999999."""
+    """Ten times 0.1 is 1, because amounts are integers; floats would sum to 0.9999999999999999."""
     for number in range(10):
         await _add(server, _make_entry(server, model=f"model {number}", cost_nanos=100_000_000))
 
@@ -113,7 +113,7 @@ async def test_sums_of_small_amounts_are_exact(server: Instance) -> None:
 
 
 async def test_currencies_are_never_mixed(server: Instance) -> None:
-    """Issue 35: amounts from before a change of the setting stay in their currency; rows from before currencies count as the setting."""
+    """Amounts from before a change of the setting stay in their currency; rows from before currencies count as the setting."""
     await _add(server, _make_entry(server, cost_nanos=1), currency="USD")
     await _add(server, _make_entry(server, cost_nanos=2), currency="EUR")
     await _add(server, _make_entry(server, cost_nanos=4), currency="")
@@ -124,7 +124,7 @@ async def test_currencies_are_never_mixed(server: Instance) -> None:
 
 
 async def test_pages_follow_each_other_by_cursor(server: Instance) -> None:
-    """D-12: every group is on one page, and the totals of each page are those of all."""
+    """Every group is on one page, and the totals of each page are those of all."""
     await _add(server, *(_make_entry(server, model=f"model {number}", cost_nanos=number % 3) for number in range(7)))
     first = await read_report(server.admin, "?by=model&per_page=3")
     models, cursor = [group["model"] for group in first["data"]], first["meta"]["next_cursor"]
@@ -141,7 +141,7 @@ async def test_pages_follow_each_other_by_cursor(server: Instance) -> None:
 
 @pytest.mark.parametrize("accept", [None, "text/csv", "text/csv, application/json;q=0.5"])
 async def test_csv_has_all_groups_and_no_formulas(server: Instance, accept: str | None) -> None:
-    """Issue 35: CSV for spreadsheets, by `format` or by Accept. A name that a spreadsheet would calculate is escaped."""
+    """CSV for spreadsheets, by `format` or by Accept. A name that a spreadsheet would calculate is escaped."""
     names = ["=1+1", "@cmd", "-2+3", "plain"]
     await _add(server, *(_make_entry(server, model=name, agent_id=name, cost_nanos=45_000) for name in names))
     query = "?by=model,agent&per_page=1"
@@ -171,7 +171,7 @@ async def test_a_workspace_sees_its_own_usage_alone(server: Instance) -> None:
 
 
 async def test_the_operator_sees_all_workspaces(server: Instance) -> None:
-    """Issue 35: with platform:workspaces, the report covers one other workspace, or all with their names and the server itself."""
+    """With platform:workspaces, the report covers one other workspace, or all with their names and the server itself."""
     other_id = await server.workspace("Other")
     operator = await server.api_key("usage:read", "platform:workspaces")
     await _add(
@@ -189,7 +189,7 @@ async def test_the_operator_sees_all_workspaces(server: Instance) -> None:
 
 
 async def test_a_key_with_tool_lists_sees_only_these_tools(server: Instance) -> None:
-    """D-23: the allow-lists of a key limit the tools of the report, as they limit the analytics of tools."""
+    """The allow-lists of a key limit the tools of the report, as they limit the analytics of tools."""
     tools = ("git/log", "git/push", "web/fetch")
     await _add(server, *(_make_entry(server, kind=UsageKind.TOOL_CALL, model="", tool=tool, cost_nanos=0) for tool in tools))
     one_server = await server.agent_key("usage:read", restrictions=KeyRestrictions(servers=frozenset({"git"})))
@@ -201,7 +201,7 @@ async def test_a_key_with_tool_lists_sees_only_these_tools(server: Instance) -> 
 
 
 async def test_a_deleted_key_keeps_its_name(server: Instance) -> None:
-    """Issue 35: last month's cost says by whom, also if the key was deleted since."""
+    """Last month's cost says by whom, also if the key was deleted since."""
     key = await server.api_key()
     await _add(server, _make_entry(server, key_id=key.key_id))
     assert (await server.admin.send("DELETE", f"/api/v1/api-keys/{key.key_id}")).status_code == 204
@@ -210,7 +210,7 @@ async def test_a_deleted_key_keeps_its_name(server: Instance) -> None:
 
 
 async def test_a_deleted_workspace_leaves_no_usage(server: Instance) -> None:
-    """D-17: deleting a workspace deletes its sums, too."""
+    """Deleting a workspace deletes its sums, too."""
     other_id = await server.workspace("Other")
     operator = await server.api_key("usage:read", "platform:workspaces")
     await _add(server, _make_entry(server, workspace_id=other_id))
@@ -220,7 +220,7 @@ async def test_a_deleted_workspace_leaves_no_usage(server: Instance) -> None:
 
 
 async def test_a_report_over_a_hundred_thousand_rows_takes_less_than_a_second(server: Instance) -> None:
-    """Issue 35 (figure): sums by day answer within a second, with totals and the number of groups, and a month reads only its days."""
+    """Sums by day answer within a second, with totals and the number of groups, and a month reads only its days."""
     first = date(2026, 11, 23) - timedelta(days=99)
     entries = [
         _make_entry(server, day=(first + timedelta(days=day)).isoformat(), key_id=f"key {key}", model=f"model {model}")

@@ -31,7 +31,7 @@ async def _report_tokens(server: Instance, session_id: str, tokens: Json) -> Jso
 
 
 async def test_generations_and_judge_calls_are_counted_with_their_key(server: Instance, provider: ChatService) -> None:
-    """Issue 35: one report adds up generations and judge calls, by key and model, with the currency of the setting."""
+    """One report adds up generations and judge calls, by key and model, with the currency of the setting."""
     key = await server.api_key()
     generated = (await key.post("/v1/content/generations", {"prompt": "a"})).json()
     await key.post("/v1/content/generations", {"prompt": "a", "model": "413"})
@@ -66,7 +66,7 @@ async def test_generations_and_judge_calls_are_counted_with_their_key(server: In
 
 
 async def test_embeddings_are_charged_to_the_author_of_each_memory(server: Instance, embedding_service: EmbeddingService) -> None:
-    """D-73: the tokens of a remote embedder are counted as the service reports them, for the key whose text it was."""
+    """The tokens of a remote embedder are counted as the service reports them, for the key whose text it was."""
     keys = [await server.api_key(), await server.api_key(workspace_id=await server.workspace("Other"))]
     for key in keys:
         for text in ("one two three", "one two three four five"):
@@ -89,7 +89,7 @@ async def test_embeddings_are_charged_to_the_author_of_each_memory(server: Insta
 async def test_tokens_that_a_service_does_not_report_are_estimated(
     usage_settings: Settings, clock: FakeClock, embedding_service: EmbeddingService, protocol: str, is_estimated: bool
 ) -> None:
-    """Issue 35: without a number from the service, a quarter of the characters counts, and the sum is marked."""
+    """Without a number from the service, a quarter of the characters counts, and the sum is marked."""
     embedding_service.reports_tokens = protocol == "ollama_url"
     url = getattr(embedding_service, protocol)()
     async with run_instance(replace(usage_settings, embedder=type(usage_settings.embedder)(url)), clock) as server:
@@ -100,7 +100,7 @@ async def test_tokens_that_a_service_does_not_report_are_estimated(
 
 
 async def test_texts_of_a_model_without_a_price_are_marked(usage_settings: Settings, clock: FakeClock) -> None:
-    """Issue 35: a sum that lacks a price says so, instead of looking cheap."""
+    """A sum that lacks a price says so, instead of looking cheap."""
     async with run_instance(replace(usage_settings, embedding_prices=(), generation_prices=()), clock) as server:
         await server.admin.post("/v1/content/generations", {"prompt": "a"})
         await server.admin.post("/v1/brain/recall", {"query": "one two"})
@@ -110,7 +110,7 @@ async def test_texts_of_a_model_without_a_price_are_marked(usage_settings: Setti
 
 
 async def test_agents_report_tokens_with_model_and_cost(server: Instance) -> None:
-    """Issue 35: the tokens of sessions are counted by agent and model, at the reported cost or at the price of the model."""
+    """The tokens of sessions are counted by agent and model, at the reported cost or at the price of the model."""
     session_id = await _start_session(server)
     event = await _report_tokens(
         server, session_id, {"input": 1000, "cached_input": 800, "output": 50, "model": "opus", "cost": 0.25, "currency": "EUR"}
@@ -142,7 +142,7 @@ async def test_agents_report_tokens_with_model_and_cost(server: Instance) -> Non
     ],
 )
 async def test_a_contradictory_report_is_refused(server: Instance, tokens: Json, field: str) -> None:
-    """Issue 35: amounts of another currency are not added up, and what is wrong is named."""
+    """Amounts of another currency are not added up, and what is wrong is named."""
     session_id = await _start_session(server)
     response = await server.agent.post(f"{SESSIONS}/{session_id}/events", {"message": "A step.", "tokens": tokens})
 
@@ -151,7 +151,7 @@ async def test_a_contradictory_report_is_refused(server: Instance, tokens: Json,
 
 
 async def test_a_repeated_report_counts_once(server: Instance) -> None:
-    """D-14: with an Idempotency-Key, the tokens of a repeated request are not added again."""
+    """With an Idempotency-Key, the tokens of a repeated request are not added again."""
     session_id = await _start_session(server)
     for _ in range(2):
         body = {"message": "A step.", "tokens": {"input": 5, "output": 5}}
@@ -162,7 +162,7 @@ async def test_a_repeated_report_counts_once(server: Instance) -> None:
 
 
 async def test_tool_calls_are_counted_with_their_time(server: Instance) -> None:
-    """Issue 35: calls of tools are in the report with their number, failures and time, without a price."""
+    """Calls of tools are in the report with their number, failures and time, without a price."""
     agent = await server.agent_key("mcp:read", "mcp:write", "brain:read", agent_id="rook")
     for arguments in ({"query": "a"}, {"query": "b"}, {}):
         await agent.post("/mcp/tools/call", {"server": "brain", "tool": "recall", "arguments": arguments})
@@ -173,7 +173,7 @@ async def test_tool_calls_are_counted_with_their_time(server: Instance) -> None:
 
 
 async def test_agents_report_tokens_over_mcp(server: Instance) -> None:
-    """Issue 35: the tool `session_log` takes the tokens too, for agents that only speak MCP."""
+    """The tool `session_log` takes the tokens too, for agents that only speak MCP."""
     agent = await server.agent_key("mcp:read", "mcp:write", "sessions.read", "sessions.write", agent_id="rook")
     session_id = (await agent.post(SESSIONS, {"agent_type": "coder", "goal": "Build."})).json()["session"]["id"]
     arguments = {"session_id": session_id, "message": "A step.", "tokens": {"input": 9, "output": 1, "model": "ok"}}

@@ -1,4 +1,4 @@
-"""The routes of webhooks, through the whole application (D-80)."""
+"""The routes of webhooks, through the whole application."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def wait_until_ended(caller: Caller, hook: Json, delivery: Json) -> Json:
 
 
 async def test_an_endpoint_is_created_shown_changed_and_deleted(instance: Instance, receiver: Receiver) -> None:
-    """Spec 2.4, D-80: only the response to the creation contains the secret."""
+    """Only the response to the creation contains the secret."""
     created = await create_webhook(instance.admin, receiver.url, description="On my desk")
     public = {name: value for name, value in created.items() if name not in {"secret", "library_secret"}}
     path = f"{HOOKS}/{created['id']}"
@@ -78,7 +78,7 @@ async def test_an_endpoint_is_created_shown_changed_and_deleted(instance: Instan
 
 
 async def test_a_test_event_is_delivered_and_logged(instance: Instance, receiver: Receiver) -> None:
-    """D-80: a test event ignores the subscriptions of its endpoint; the log has request and response."""
+    """A test event ignores the subscriptions of its endpoint; the log has request and response."""
     hook = await create_webhook(instance.admin, receiver.url, events=["plan.completed"])
 
     response = await instance.admin.post(f"{HOOKS}/{hook['id']}/test")
@@ -99,7 +99,7 @@ async def test_a_test_event_is_delivered_and_logged(instance: Instance, receiver
 
 
 async def test_the_log_is_listed_by_state_type_and_time(instance: Instance) -> None:
-    """D-12, D-80: pages, newest first."""
+    """Pages, newest first."""
 
     def reply(request: ReceivedRequest) -> Reply:
         return Reply(status=410 if request.event["type"] == "memory.stored" else 204, body=b"")
@@ -128,7 +128,7 @@ async def _total(caller: Caller, path: str) -> int:
 
 
 async def test_failed_and_held_deliveries_can_be_resent_after_the_endpoint_is_enabled(instance: Instance) -> None:
-    """D-80, D-81: a 410 disables at once; enabling returns the number held; resend-failed sends them with their event ids."""
+    """A 410 disables at once; enabling returns the number held; resend-failed sends them with their event ids."""
     is_gone = True
     async with run_receiver(lambda _: Reply(status=410 if is_gone else 200)) as receiver:
         hook = await create_webhook(instance.admin, receiver.url, events=["memory.*", "webhook.*"])
@@ -163,7 +163,7 @@ async def _load_if_disabled(caller: Caller, path: str) -> Json | None:
 
 
 async def test_one_delivery_is_sent_again(instance: Instance, receiver: Receiver) -> None:
-    """A resend is a new delivery that refers to the first (D-80)."""
+    """A resend is a new delivery that refers to the first."""
     hook = await create_webhook(instance.admin, receiver.url)
     first = cast("Json", (await instance.admin.post(f"{HOOKS}/{hook['id']}/test")).json())
     await wait_until_ended(instance.admin, hook, first)
@@ -182,7 +182,7 @@ async def test_one_delivery_is_sent_again(instance: Instance, receiver: Receiver
 
 
 async def test_a_secret_is_chosen_or_generated_and_rotated_once_at_a_time(instance: Instance, receiver: Receiver) -> None:
-    """D-80: a second rotation during a grace period is rejected, unless it has no grace period."""
+    """A second rotation during a grace period is rejected, unless it has no grace period."""
     chosen = await create_webhook(instance.admin, receiver.url, secret="a-secret-of-my-own")
     generated = await create_webhook(instance.admin, receiver.url)
     path = f"{HOOKS}/{generated['id']}/rotate-secret"
@@ -200,7 +200,7 @@ async def test_a_secret_is_chosen_or_generated_and_rotated_once_at_a_time(instan
 
 
 async def test_a_creation_with_an_idempotency_key_creates_one_endpoint_and_stores_no_secret(instance: Instance, receiver: Receiver) -> None:
-    """D-14: the replay has the id of the endpoint, not its secret."""
+    """The replay has the id of the endpoint, not its secret."""
     body = {"url": receiver.url, "events": ["memory.*"]}
     first, second = [await instance.admin.post(HOOKS, body, **{"Idempotency-Key": "one"}) for _ in range(2)]
 
@@ -209,7 +209,7 @@ async def test_a_creation_with_an_idempotency_key_creates_one_endpoint_and_store
 
 
 async def test_an_invalid_endpoint_is_rejected_with_the_field(instance: Instance, receiver: Receiver) -> None:
-    """D-10, D-82: the error names the field, and nothing is stored."""
+    """The error names the field, and nothing is stored."""
     cases: list[tuple[Json, str]] = [
         ({"url": "ftp://example.com/"}, "url"),
         ({"url": "http://user:password@[2a00:ffff::1]/"}, "url"),
@@ -243,14 +243,14 @@ async def test_an_invalid_endpoint_is_rejected_with_the_field(instance: Instance
 
 
 async def test_an_unknown_event_is_rejected_with_a_suggestion(instance: Instance, receiver: Receiver) -> None:
-    """The error for an unknown event suggests the nearest event type (D-10)."""
+    """The error for an unknown event suggests the nearest event type."""
     response = await instance.admin.post(HOOKS, {"url": receiver.url, "events": ["memory.storred"]})
 
     assert "'memory.stored'" in response.json()["errors"]["events"][0]
 
 
 async def test_another_workspace_and_the_sandbox_see_nothing(instance: Instance, receiver: Receiver) -> None:
-    """D-10, D-25: another tenant's endpoint is not found; an endpoint of the sandbox has the id of its parent workspace."""
+    """Another tenant's endpoint is not found; an endpoint of the sandbox has the id of its parent workspace."""
     hook = await create_webhook(instance.admin, receiver.url)
     delivery = cast("Json", (await instance.admin.post(f"{HOOKS}/{hook['id']}/test")).json())
     other = await instance.api_key(workspace_id=await instance.workspace("other"))
@@ -268,7 +268,7 @@ async def test_another_workspace_and_the_sandbox_see_nothing(instance: Instance,
 
 
 async def test_a_delivery_is_found_under_its_own_endpoint_only(instance: Instance, receiver: Receiver) -> None:
-    """D-10: a path with a delivery of another endpoint is not found."""
+    """A path with a delivery of another endpoint is not found."""
     first, other = await create_webhook(instance.admin, receiver.url), await create_webhook(instance.admin, receiver.url)
     delivery = cast("Json", (await instance.admin.post(f"{HOOKS}/{first['id']}/test")).json())
 
@@ -277,7 +277,7 @@ async def test_a_delivery_is_found_under_its_own_endpoint_only(instance: Instanc
 
 
 async def test_the_event_catalogue_names_mounted_routes(instance: Instance, settings: Settings) -> None:
-    """D-80, D-81: `resource` of an event type is a mounted route, whose response `data` contains."""
+    """`resource` of an event type is a mounted route, whose response `data` contains."""
     event_types = cast("list[Json]", (await instance.admin.get("/api/v1/events?per_page=100")).json()["data"])
     mounted = {f"{endpoint.route.method} {endpoint.path}" for endpoint in build_route_table(build_platform(settings)).endpoints}
 
@@ -289,7 +289,7 @@ async def test_the_event_catalogue_names_mounted_routes(instance: Instance, sett
 
 
 async def test_every_change_is_in_the_audit_log_without_a_secret(instance: Instance, receiver: Receiver) -> None:
-    """Each change has one entry (D-29)."""
+    """Each change has one entry."""
     hook = await create_webhook(instance.admin, receiver.url)
     path = f"{HOOKS}/{hook['id']}"
     await instance.admin.send("PATCH", path, {"enabled": False})

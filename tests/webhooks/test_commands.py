@@ -1,4 +1,4 @@
-"""`rookery webhooks` (D-04, D-80)."""
+"""`rookery webhooks`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def cli(data_dir: Path) -> CommandLine:
 
 
 def test_an_endpoint_is_added_listed_changed_and_removed(cli: CommandLine) -> None:
-    """D-80: only the command that creates an endpoint prints its secret."""
+    """Only the command that creates an endpoint prints its secret."""
     added = cli.run_object("webhooks", "add", UNREACHABLE, "--event", "memory.*,plan.completed", "--description", "desk", "--strict-order")
     public = {name: value for name, value in added.items() if name not in {"secret", "library_secret"}}
 
@@ -82,7 +82,7 @@ def test_an_endpoint_is_added_listed_changed_and_removed(cli: CommandLine) -> No
 
 
 def test_a_memory_stored_by_a_command_is_delivered(cli: CommandLine) -> None:
-    """D-80: `rookery remember` publishes what the route publishes, although it opens a part of the platform."""
+    """`rookery remember` publishes what the route publishes, although it opens a part of the platform."""
     endpoint = cli.run_object("webhooks", "add", UNREACHABLE, "--event", "memory.*", "--include-content")
     memory = cli.run_object("remember", "The tea is green.")
 
@@ -95,7 +95,7 @@ def test_a_memory_stored_by_a_command_is_delivered(cli: CommandLine) -> None:
 
 
 def test_a_secret_is_read_from_a_file_and_rotated_with_a_grace_period(cli: CommandLine, tmp_path: Path) -> None:
-    """D-80: an argument would be visible to everybody on the host."""
+    """An argument would be visible to everybody on the host."""
     path = tmp_path / "secret"
     path.write_text("the-secret-in-a-file\n", encoding="utf-8")
 
@@ -110,20 +110,20 @@ def test_a_secret_is_read_from_a_file_and_rotated_with_a_grace_period(cli: Comma
 
 
 def test_an_invalid_endpoint_is_rejected_as_over_http(cli: CommandLine) -> None:
-    """The commands use the same validation and egress guard (D-82)."""
+    """The commands use the same validation and egress guard."""
     for url, event in ((UNREACHABLE, "memory.storred"), ("http://127.0.0.1:9/", "*"), ("ftp://example.com/", "*")):
         assert isinstance(cli.run("webhooks", "add", url, "--event", event).exception, ValidationFailed), url
     assert cli.run_list("webhooks", "list") == []
 
 
 def test_an_endpoint_without_events_or_a_change_without_a_change_is_wrong_usage(cli: CommandLine) -> None:
-    """An endpoint without events and a change without options exit with code 2 (D-04)."""
+    """An endpoint without events and a change without options exit with code 2."""
     assert cli.run("webhooks", "add", UNREACHABLE).exit_code == 2
     assert cli.run("webhooks", "change", "any").exit_code == 2
 
 
 def test_the_types_of_events_are_listed_without_any_store(tmp_path: Path) -> None:
-    """D-80: as `GET /api/v1/events` does."""
+    """As `GET /api/v1/events` does."""
     app = typer.Typer()
     add_commands(app, "webhooks", "tools")
     context = CommandContext(Settings(data_dir=tmp_path / "missing"))
@@ -133,7 +133,7 @@ def test_the_types_of_events_are_listed_without_any_store(tmp_path: Path) -> Non
 
 
 def test_a_test_delivery_without_a_server_stays_pending(cli: CommandLine) -> None:
-    """D-04: exit code 1 and a hint; the delivery stays pending for the server."""
+    """Exit code 1 and a hint; the delivery stays pending for the server."""
     added = cli.run_object("webhooks", "add", UNREACHABLE, "--event", "*")
 
     result = cli.run("webhooks", "test", str(added["id"]), "--wait", "0")
@@ -144,7 +144,7 @@ def test_a_test_delivery_without_a_server_stays_pending(cli: CommandLine) -> Non
 
 
 async def test_with_a_server_a_test_reports_its_outcome_and_deliveries_can_be_resent(settings: Settings) -> None:
-    """D-80: a running server sends; exit code 1 if the receiver rejects the delivery."""
+    """A running server sends; exit code 1 if the receiver rejects the delivery."""
     reachable = replace(settings, egress_allow=("127.0.0.1/32",))
     cli, status = CommandLine(reachable), 204
     async with run_instance(reachable), run_receiver(lambda _: Reply(status=status, body=b"")) as receiver:

@@ -1,4 +1,4 @@
-"""The dispatcher: times, retries, targets and the log of deliveries (spec 6.2, D-81)."""
+"""The dispatcher: times, retries, targets and the log of deliveries."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def list_names(receiver: Receiver) -> list[object]:
 
 
 async def test_an_event_is_delivered_once_as_it_was_stored(webhooks: WebhookRig, receiver: Receiver) -> None:
-    """D-81: the body is unchanged, a header has the event id, and the logged attempt has the response."""
+    """The body is unchanged, a header has the event id, and the logged attempt has the response."""
     endpoint = await webhooks.create_endpoint(receiver.url)
     await webhooks.add_events("first")
     (delivery,) = await webhooks.wait_until_finished(endpoint)
@@ -54,7 +54,7 @@ async def test_an_event_is_delivered_once_as_it_was_stored(webhooks: WebhookRig,
 async def test_no_logged_response_repeats_a_deleted_memory(
     webhooks: WebhookRig, receiver: Receiver, database: Database, clock: FakeClock
 ) -> None:
-    """D-41: a response is deleted with the content that was sent, also if it arrives after the deletion of the memory."""
+    """A response is deleted with the content that was sent, also if it arrives after the deletion of the memory."""
     receiver.reply = lambda request: Reply(body=request.body)
     receiver.gate, receiver.gated_prefix = asyncio.Event(), "/hook/late"
     quick, late = (
@@ -80,7 +80,7 @@ async def test_no_logged_response_repeats_a_deleted_memory(
 
 
 async def test_a_failed_delivery_is_retried_three_times_a_minute_apart(webhooks: WebhookRig, receiver: Receiver, clock: FakeClock) -> None:
-    """Spec 6.2, D-81: attempts at exactly 0, 60, 120 and 180 seconds have the same body and id; then the delivery has failed."""
+    """Attempts at exactly 0, 60, 120 and 180 seconds have the same body and id; then the delivery has failed."""
     started = clock()
     endpoint = await webhooks.create_endpoint(receiver.url)
     receiver.reply = failing()
@@ -109,7 +109,7 @@ async def test_a_failed_delivery_is_retried_three_times_a_minute_apart(webhooks:
 
 
 async def test_retry_after_may_lengthen_the_delay_but_not_shorten_it(webhooks: WebhookRig, receiver: Receiver, clock: FakeClock) -> None:
-    """The default delay is 60 seconds (D-81)."""
+    """The default delay is 60 seconds."""
     endpoint = await webhooks.create_endpoint(receiver.url)
     receiver.reply = failing(retry_after="300")
     await webhooks.add_events("first")
@@ -137,7 +137,7 @@ async def test_retry_after_may_lengthen_the_delay_but_not_shorten_it(webhooks: W
 def test_the_next_attempt_is_a_minute_to_an_hour_away_for_any_response(
     attempts: int, duration_s: int, status: int | None, retry_after: str | None
 ) -> None:
-    """D-81: 60 seconds, or longer by Retry-After up to an hour; none after four attempts or after 410."""
+    """60 seconds, or longer by Retry-After up to an hour; none after four attempts or after 410."""
     started = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
     ended = started + timedelta(seconds=duration_s)
     next_at = next_attempt_at(attempts, started_at=started, ended_at=ended, status=status, retry_after=retry_after)
@@ -150,7 +150,7 @@ def test_the_next_attempt_is_a_minute_to_an_hour_away_for_any_response(
 
 
 async def test_a_410_disables_the_endpoint(webhooks: WebhookRig, receiver: Receiver) -> None:
-    """D-81: the endpoint is disabled at once; later deliveries are held."""
+    """The endpoint is disabled at once; later deliveries are held."""
     endpoint = await webhooks.create_endpoint(receiver.url)
     receiver.reply = failing(status=410)
     await webhooks.add_events("first")
@@ -165,7 +165,7 @@ async def test_a_410_disables_the_endpoint(webhooks: WebhookRig, receiver: Recei
 
 
 async def test_twenty_failures_and_a_day_without_success_disable(webhooks: WebhookRig, receiver: Receiver, clock: FakeClock) -> None:
-    """D-81: twenty failures within an hour, or few failures in a day, do not disable."""
+    """Twenty failures within an hour, or few failures in a day, do not disable."""
     endpoint = await webhooks.create_endpoint(receiver.url)
     receiver.reply = failing()
 
@@ -190,7 +190,7 @@ async def test_twenty_failures_and_a_day_without_success_disable(webhooks: Webho
 
 
 async def test_in_strict_order_a_failure_delays_later_events(webhooks: WebhookRig, receiver: Receiver) -> None:
-    """D-81: deliveries are sent one at a time in the order of the events, retries included."""
+    """Deliveries are sent one at a time in the order of the events, retries included."""
     strict = await webhooks.create_endpoint(receiver.url, strict_order=True)
     receiver.reply = failing("b")
     await webhooks.add_events(*"abcde")
@@ -212,7 +212,7 @@ async def test_in_strict_order_a_failure_delays_later_events(webhooks: WebhookRi
 
 
 async def test_without_strict_order_a_failure_delays_no_other_event(webhooks: WebhookRig, receiver: Receiver) -> None:
-    """D-81: strict order is optional."""
+    """Strict order is optional."""
     await webhooks.create_endpoint(receiver.url)
     receiver.reply = failing("b")
     await webhooks.add_events(*"abcde")
@@ -222,7 +222,7 @@ async def test_without_strict_order_a_failure_delays_no_other_event(webhooks: We
 
 
 async def test_concurrent_deliveries_stay_within_the_limit_of_the_endpoint(webhooks: WebhookRig, receiver: Receiver) -> None:
-    """Concurrent deliveries to one endpoint stay within its `concurrency` (issue 7)."""
+    """Concurrent deliveries to one endpoint stay within its `concurrency`."""
     endpoint = await webhooks.create_endpoint(receiver.url, concurrency=3)
     await webhooks.add_events(*map(str, range(60)))
     await webhooks.wait_until_finished(endpoint)
@@ -245,7 +245,7 @@ async def test_pending_deliveries_of_a_deleted_endpoint_are_cancelled(webhooks: 
 
 
 async def test_pending_deliveries_of_a_disabled_endpoint_are_held_and_can_be_resent(webhooks: WebhookRig, receiver: Receiver) -> None:
-    """After re-enabling, resend-failed sends the held deliveries (D-81)."""
+    """After re-enabling, resend-failed sends the held deliveries."""
     endpoint = await webhooks.create_endpoint(receiver.url)
     receiver.reply = failing()
     await webhooks.add_events("first")
@@ -265,7 +265,7 @@ async def test_pending_deliveries_of_a_disabled_endpoint_are_held_and_can_be_res
 async def test_a_delivery_in_flight_is_not_retried_after_its_endpoint_is_deleted_or_disabled(
     webhooks: WebhookRig, receiver: Receiver
 ) -> None:
-    """The queue drops a deleted endpoint; the log of a disabled one has the attempt (issue 7)."""
+    """The queue drops a deleted endpoint; the log of a disabled one has the attempt."""
     receiver.gate, receiver.reply = asyncio.Event(), failing()
     disabled, deleted = await webhooks.create_endpoint(receiver.url), await webhooks.create_endpoint(receiver.url)
     await webhooks.add_events("first")

@@ -1,4 +1,4 @@
-"""Faults during dispatch, and that no delivery is lost (issue 7, D-81)."""
+"""Faults during dispatch, and that no delivery is lost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.webhooks.rig import WebhookRig, run_webhooks
 
 
 async def test_a_receiver_that_never_answers_delays_no_other(webhooks: WebhookRig, receiver: Receiver) -> None:
-    """500 events for both; behind the dead receiver, each four of them would take ten seconds (issue 7)."""
+    """500 events for both; behind the dead receiver, each four of them would take ten seconds."""
     dispatcher = webhooks.services.dispatcher
     # After a time-out of ten seconds, the dead receiver would get four more.
     patient = HttpWebhookClient(EgressGuard(allow=["127.0.0.0/8"]), timeout_s=HANG_S)
@@ -67,7 +67,7 @@ class _UnstorableResponseClient:
 async def test_an_unstorable_row_stops_no_other_deliveries(
     database: Database, data_dir: Path, clock: FakeClock, receiver: Receiver
 ) -> None:
-    """One unreadable row, of any tenant, must not block others; it is skipped and logged (issue 7)."""
+    """One unreadable row, of any tenant, must not block others; it is skipped and logged."""
     async with run_webhooks(database, data_dir, clock, is_dispatching=False) as webhooks:
         dispatcher = webhooks.services.dispatcher
         dispatcher.pause_s = 0.01
@@ -90,7 +90,7 @@ async def test_an_unstorable_row_stops_no_other_deliveries(
 
 
 async def test_a_delivery_whose_event_is_deleted_fails_alone(webhooks: WebhookRig, receiver: Receiver, database: Database) -> None:
-    """D-17: a delivery whose event is deleted during a resend has nothing to send."""
+    """A delivery whose event is deleted during a resend has nothing to send."""
     endpoint = await webhooks.create_endpoint(receiver.url, enabled=False)
     await webhooks.add_events("first")
     (delivery,) = await webhooks.list_deliveries(endpoint)
@@ -110,7 +110,7 @@ async def test_a_delivery_whose_event_is_deleted_fails_alone(webhooks: WebhookRi
 async def test_two_processes_send_each_delivery_once(
     database: Database, database_url: str, data_dir: Path, clock: FakeClock, receiver: Receiver
 ) -> None:
-    """Several processes may dispatch from one store (issue 7)."""
+    """Several processes may dispatch from one store."""
     second = open_database(database_url, data_dir=data_dir)
     try:
         async with (
@@ -136,7 +136,7 @@ async def test_two_processes_send_each_delivery_once(
 async def test_deliveries_of_a_dead_process_are_taken_over_when_its_lease_expires(
     database: Database, data_dir: Path, clock: FakeClock, receiver: Receiver
 ) -> None:
-    """An interrupted attempt stays in the log and does not count against the four (D-51)."""
+    """An interrupted attempt stays in the log and does not count against the four."""
     async with run_webhooks(database, data_dir, clock, is_dispatching=False) as not_dispatching:
         endpoint = await not_dispatching.create_endpoint(receiver.url)
         await not_dispatching.add_events("first")
@@ -157,7 +157,7 @@ async def test_deliveries_of_a_dead_process_are_taken_over_when_its_lease_expire
 async def test_deliveries_of_an_earlier_process_with_this_pid_are_taken_over_at_the_start(
     database: Database, data_dir: Path, clock: FakeClock, receiver: Receiver
 ) -> None:
-    """D-81: a server that restarts in a container has the same process id."""
+    """A server that restarts in a container has the same process id."""
     async with run_webhooks(database, data_dir, clock, is_dispatching=False) as not_dispatching:
         endpoint = await not_dispatching.create_endpoint(receiver.url)
         await not_dispatching.add_events("first")
@@ -172,7 +172,7 @@ async def test_deliveries_of_an_earlier_process_with_this_pid_are_taken_over_at_
 async def test_a_stop_releases_unsent_deliveries_and_logs_interrupted_ones(
     database: Database, data_dir: Path, clock: FakeClock, receiver: Receiver
 ) -> None:
-    """The next process continues at once (issue 7)."""
+    """The next process continues at once."""
     receiver.gate = asyncio.Event()
     async with run_webhooks(database, data_dir, clock) as first:
         endpoint = await first.create_endpoint(receiver.url, concurrency=1)
@@ -195,7 +195,7 @@ async def test_a_stop_releases_unsent_deliveries_and_logs_interrupted_ones(
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes through /proc")
 async def test_kill_9_loses_nothing_between_creation_claim_send_and_record(tmp_path: Path, model_folder: Path, receiver: Receiver) -> None:
     """
-    Deliveries are sent at least once; attempts of the killed server stay in the log as interrupted (issue 7).
+    Deliveries are sent at least once; attempts of the killed server stay in the log as interrupted.
 
     Deliveries are created in the transaction of the change, also for memories that were never acknowledged.
     """

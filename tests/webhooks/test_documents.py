@@ -17,7 +17,7 @@ HOW_TO = ROOT / "docs" / "how-to" / "webhooks.md"
 
 
 def test_every_event_of_webhooks_is_in_the_reference() -> None:
-    """House 5.7, D-80: webhook-events.md has exactly the event types, with their descriptions."""
+    """webhook-events.md has exactly the event types, with their descriptions."""
     expected = [
         [
             f"`{event_type.name}`",
@@ -31,12 +31,12 @@ def test_every_event_of_webhooks_is_in_the_reference() -> None:
 
 
 def test_every_state_of_a_delivery_is_in_the_how_to() -> None:
-    """House 5.7, D-80: webhooks.md explains exactly the values of `state`."""
+    """webhooks.md explains exactly the values of `state`."""
     assert {row[0].strip("`") for row in table(HOW_TO, "State")} == {state.value for state in DeliveryState}
 
 
 async def test_the_examples_of_the_reference_match_real_deliveries(settings: Settings) -> None:
-    """House 6, D-81: each example has the fields and values of a delivered body."""
+    """Each example has the fields and values of a delivered body."""
     examples = {event["type"]: event for event in map(json.loads, (block.text for block in blocks(EVENTS) if block.language == "text"))}
     async with run_instance(replace(settings, egress_allow=("127.0.0.1/32",))) as instance, run_receiver() as receiver:
         created = await instance.admin.post("/api/v1/webhooks", {"url": receiver.url, "events": ["*", "tool.called"]})

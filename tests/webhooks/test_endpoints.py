@@ -1,4 +1,4 @@
-"""Endpoints: validation, secrets, and disabling (D-80, D-82)."""
+"""Endpoints: validation, secrets, and disabling."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def _rejected_fields(rig: EndpointRig, new: NewEndpoint) -> Mapping[str, S
 
 
 async def test_an_address_is_checked_at_creation_and_at_changes(rig: EndpointRig) -> None:
-    """D-82: the error on `url` has the reason, and names no address of an internal network."""
+    """The error on `url` has the reason, and names no address of an internal network."""
     rig.names["inner.example"] = ["93.184.216.34", "10.1.2.3"]
 
     for url in ("https://inner.example/", "http://169.254.169.254/latest", "http://localhost:1", "https://nowhere.example"):
@@ -137,13 +137,13 @@ async def test_an_address_is_checked_at_creation_and_at_changes(rig: EndpointRig
     ],
 )
 async def test_an_invalid_address_is_rejected(rig: EndpointRig, url: str) -> None:
-    """The error is on `url` (D-80, D-10)."""
+    """The error is on `url`."""
     assert (await _rejected_fields(rig, replace(ENDPOINT, url=url))).keys() == {"url"}
 
 
 @given(st.text(max_size=80) | st.from_regex(r"https?://[ -~]{0,40}", fullmatch=True))
 def test_every_text_is_a_valid_address_or_has_an_error(url: str) -> None:
-    """D-16, D-82: a valid address is ASCII without credentials, and an HTTP client reads the same host from it."""
+    """A valid address is ASCII without credentials, and an HTTP client reads the same host from it."""
     url_error = find_url_error(url)
 
     if url_error is None:
@@ -154,7 +154,7 @@ def test_every_text_is_a_valid_address_or_has_an_error(url: str) -> None:
 
 
 async def test_all_errors_are_reported_at_once(rig: EndpointRig) -> None:
-    """D-10: `errors` has the errors of each field."""
+    """`errors` has the errors of each field."""
     invalid = NewEndpoint(
         url="ftp://x",
         events=("memory.store", "tool.caled", "plan.*"),
@@ -171,7 +171,7 @@ async def test_all_errors_are_reported_at_once(rig: EndpointRig) -> None:
 
 
 async def test_an_event_named_twice_is_kept_once(rig: EndpointRig) -> None:
-    """D-80: events keep their order, each once; an empty list is rejected."""
+    """Events keep their order, each once; an empty list is rejected."""
     endpoint = replace(ENDPOINT, events=("tool.called", "memory.*", "tool.called"))
 
     assert validate_endpoint(endpoint, CATALOGUE).events == ("tool.called", "memory.*")
@@ -179,7 +179,7 @@ async def test_an_event_named_twice_is_kept_once(rig: EndpointRig) -> None:
 
 
 async def test_the_endpoints_of_a_workspace_are_limited(rig: EndpointRig) -> None:
-    """D-17, spec 5: every list is bounded."""
+    """Every list is bounded."""
     created = await rig.endpoints.create(TENANT, ENDPOINT)
     for _ in range(MAX_ENDPOINTS - 1):
         await rig.endpoints.create(TENANT, ENDPOINT)
@@ -192,7 +192,7 @@ async def test_the_endpoints_of_a_workspace_are_limited(rig: EndpointRig) -> Non
 
 
 async def test_a_secret_is_chosen_or_generated_and_stored_encrypted(rig: EndpointRig, clock: FakeClock) -> None:
-    """D-80: a generated secret is `whsec_` and base64; it is shown once."""
+    """A generated secret is `whsec_` and base64; it is shown once."""
     created, chosen = (
         await rig.endpoints.create(TENANT, ENDPOINT),
         await rig.endpoints.create(TENANT, replace(ENDPOINT, secret=CHOSEN_SECRET)),
@@ -210,7 +210,7 @@ async def test_a_secret_is_chosen_or_generated_and_stored_encrypted(rig: Endpoin
 
 
 async def test_a_rotated_secret_stays_valid_during_its_grace_period(rig: EndpointRig, clock: FakeClock) -> None:
-    """D-80, D-81: the default is 24 h; a second rotation in that time is 409, unless it has no grace period."""
+    """The default is 24 h; a second rotation in that time is 409, unless it has no grace period."""
     created = await rig.endpoints.create(TENANT, ENDPOINT)
 
     changed = await rig.endpoints.rotate_secret(TENANT, created.endpoint.id)
@@ -233,7 +233,7 @@ async def test_a_rotated_secret_stays_valid_during_its_grace_period(rig: Endpoin
 
 
 async def test_a_secret_past_its_grace_period_is_deleted(rig: EndpointRig, clock: FakeClock) -> None:
-    """D-80, D-07: an expired secret is not kept."""
+    """An expired secret is not kept."""
     created = await rig.endpoints.create(TENANT, ENDPOINT)
     await rig.endpoints.rotate_secret(TENANT, created.endpoint.id, grace_hours=1)
     assert await rig.endpoints.delete_expired_secrets() == 0
@@ -247,7 +247,7 @@ async def test_a_secret_past_its_grace_period_is_deleted(rig: EndpointRig, clock
 
 
 async def test_a_new_secret_key_reencrypts_both_secrets_and_a_lost_one_deletes_them(rig: EndpointRig, clock: FakeClock) -> None:
-    """D-07: a key rotation covers every encrypted column; secrets of a lost key must be set again."""
+    """A key rotation covers every encrypted column; secrets of a lost key must be set again."""
     created = await rig.endpoints.create(TENANT, ENDPOINT)
     changed = await rig.endpoints.rotate_secret(TENANT, created.endpoint.id)
     other = Secret("another secret key of the tests: 9876543210")
@@ -267,7 +267,7 @@ async def test_a_new_secret_key_reencrypts_both_secrets_and_a_lost_one_deletes_t
 
 
 async def test_pending_deliveries_are_held_while_disabled_and_resent_in_order(rig: EndpointRig, clock: FakeClock) -> None:
-    """D-81: held deliveries become pending again by resend-failed, the oldest first."""
+    """Held deliveries become pending again by resend-failed, the oldest first."""
     created, announced = await rig.endpoints.create(TENANT, ENDPOINT), list[WebhookDisabled]()
     rig.bus.subscribe(WebhookDisabled, announced.append)
     await add_event(rig.db, rig.recorder)
@@ -299,7 +299,7 @@ async def test_pending_deliveries_are_held_while_disabled_and_resent_in_order(ri
 
 
 async def test_a_resend_stays_within_the_backlog_limit(rig: EndpointRig, clock: FakeClock) -> None:
-    """D-17: the backlog limit applies to resends too."""
+    """The backlog limit applies to resends too."""
     created = await rig.endpoints.create(TENANT, replace(ENDPOINT, enabled=False))
     for _ in range(5):
         await add_event(rig.db, rig.recorder)
@@ -316,7 +316,7 @@ async def test_a_resend_stays_within_the_backlog_limit(rig: EndpointRig, clock: 
 
 
 async def test_a_finished_delivery_is_resent_as_a_new_delivery_of_the_same_event(rig: EndpointRig, clock: FakeClock) -> None:
-    """D-80: a pending delivery cannot be resent."""
+    """A pending delivery cannot be resent."""
     created = await rig.endpoints.create(TENANT, ENDPOINT)
     await add_event(rig.db, rig.recorder)
     first = (await rig.log(created.endpoint))[0]
@@ -336,7 +336,7 @@ async def test_a_finished_delivery_is_resent_as_a_new_delivery_of_the_same_event
 
 
 async def test_the_dispatcher_disables_an_endpoint_once(rig: EndpointRig, clock: FakeClock) -> None:
-    """D-81: disabling sends one event; a second reason or a deleted endpoint changes nothing."""
+    """Disabling sends one event; a second reason or a deleted endpoint changes nothing."""
     created, reasons = await rig.endpoints.create(TENANT, ENDPOINT), list[str]()
     rig.bus.add_recorder(WebhookDisabled, lambda _, event: reasons.append(event.reason))
 
@@ -363,7 +363,7 @@ async def test_pending_deliveries_of_a_deleted_endpoint_are_cancelled(rig: Endpo
 
 
 async def test_an_update_without_changes_changes_nothing(rig: EndpointRig, clock: FakeClock) -> None:
-    """D-29: such an update has no audit entry; PATCH keeps unnamed fields."""
+    """Such an update has no audit entry; PATCH keeps unnamed fields."""
     created = await rig.endpoints.create(TENANT, ENDPOINT)
     clock.advance(seconds=1)
 

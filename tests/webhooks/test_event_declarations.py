@@ -49,7 +49,7 @@ def test_an_event_that_nothing_renders_is_an_error() -> None:
 
 
 def test_events_about_the_state_of_a_process_have_renderers_of_their_own() -> None:
-    """D-81: they have no transaction, so they are rendered from memory."""
+    """They have no transaction, so they are rendered from memory."""
     state_events = {event for event in load_events() if issubclass(event, StateEvent)}
 
     assert state_events == set(load_state_renderers())

@@ -1,4 +1,4 @@
-"""Webhook payloads equal the next GET, written in the transaction of the change (D-80, D-81)."""
+"""Webhook payloads equal the next GET, written in the transaction of the change."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def instance_with_tools(settings: Settings) -> AsyncIterator[Instance]:
 
 
 async def test_memory_events_have_no_content_unless_requested(instance: Instance) -> None:
-    """D-80, D-81: stored, archived, restored, superseded and deleted; each equals the next GET."""
+    """Stored, archived, restored, superseded and deleted; each equals the next GET."""
     plain, whole = (
         await record_events(instance.admin, "memory.*"),
         await record_events(instance.admin, "memory.stored", include_content=True),
@@ -76,7 +76,7 @@ async def test_memory_events_have_no_content_unless_requested(instance: Instance
 
 
 async def test_a_deleted_memory_is_in_no_delivery_log(instance: Instance) -> None:
-    """D-41: deleting or replacing a memory removes it from stored events, also for endpoints without content."""
+    """Deleting or replacing a memory removes it from stored events, also for endpoints without content."""
     whole = await record_events(instance.admin, "memory.*", include_content=True)
     old = await instance.admin.remember("The safe opens with 4711.", org="acme")
     await send(instance.admin, "POST", f"{_MEMORIES}/{old['id']}/archive")
@@ -97,7 +97,7 @@ async def test_a_deleted_memory_is_in_no_delivery_log(instance: Instance) -> Non
 
 
 async def test_a_command_that_changes_memories_sends_events(instance: Instance) -> None:
-    """Spec 4.4, D-80: also beside a running server; a re-index sends each workspace an event about its own memories."""
+    """Also beside a running server; a re-index sends each workspace an event about its own memories."""
     other = await instance.workspace("other")
     key = await instance.api_key(workspace_id=other)
     own, others = await record_events(instance.admin, "memory.reindexed"), await record_events(key, "*")
@@ -115,7 +115,7 @@ async def test_a_command_that_changes_memories_sends_events(instance: Instance) 
 
 
 async def test_events_of_agent_work_equal_the_next_get(instance: Instance) -> None:
-    """D-60, D-62, D-64, D-81: events are built at the end of each request's transaction, after all consequences."""
+    """Events are built at the end of each request's transaction, after all consequences."""
     recorder = await record_events(instance.admin, "plan.*", "phase.*", "task.*", "session.*")
     agent = instance.admin
     body = {"title": "Ship it", "status": "active", "phases": [{"name": "work", "tasks": [{"name": "only"}]}]}
@@ -162,7 +162,7 @@ async def test_events_of_agent_work_equal_the_next_get(instance: Instance) -> No
 
 
 async def test_tool_called_needs_an_explicit_subscription_and_tool_failed_does_not(instance_with_tools: Instance) -> None:
-    """D-38, D-80: `*` does not include tool.called; the event equals the row in the list of calls."""
+    """`*` does not include tool.called; the event equals the row in the list of calls."""
     named, everything = await record_events(instance_with_tools.admin, "tool.called"), await record_events(instance_with_tools.admin, "*")
     await call(instance_with_tools.admin, "echo", text="hi")
     await call(instance_with_tools.admin, "error")
@@ -179,7 +179,7 @@ async def test_tool_called_needs_an_explicit_subscription_and_tool_failed_does_n
 
 
 async def test_server_health_events_go_to_workspaces_that_see_the_server(instance_with_tools: Instance) -> None:
-    """D-33, D-80: events equal each tenant's GET without fields that need servers:read; a quick recovery sends both events."""
+    """Events equal each tenant's GET without fields that need servers:read; a quick recovery sends both events."""
     await call(instance_with_tools.admin, "echo", text="hi")
     recorder, other_recorder = (
         await record_events(instance_with_tools.admin, "server.*"),
@@ -198,7 +198,7 @@ async def test_server_health_events_go_to_workspaces_that_see_the_server(instanc
 
 
 async def test_a_workspace_gets_health_events_of_its_own_process_only(instance_with_tools: Instance) -> None:
-    """D-32, D-33, D-80: a crash sends an event to the workspace of that process only."""
+    """A crash sends an event to the workspace of that process only."""
     other = await instance_with_tools.api_key(workspace_id=await instance_with_tools.workspace("other"))
     for caller in (instance_with_tools.admin, other):
         await call(caller, "echo", server="own", text="hi")
@@ -215,7 +215,7 @@ async def test_a_workspace_gets_health_events_of_its_own_process_only(instance_w
 
 
 async def test_key_events_contain_no_secrets(instance: Instance) -> None:
-    """D-26, D-80, D-81: events of both kinds of keys contain neither secrets nor addresses."""
+    """Events of both kinds of keys contain neither secrets nor addresses."""
     recorder = await record_events(instance.admin, "key.*")
     key = await send(instance.admin, "POST", _KEYS, {"name": "CI", "scopes": ["brain:read"]})
     assert await recorder.only_data("key.created") == without(await get(instance.admin, f"{_KEYS}/{key['id']}"), {"last_used_ip"})
@@ -237,7 +237,7 @@ async def test_key_events_contain_no_secrets(instance: Instance) -> None:
 
 
 async def test_the_expiry_of_a_key_is_announced_once(settings: Settings) -> None:
-    """D-21, D-26, D-80: an expiry, another after an extension, and the end of a grace period are each announced once."""
+    """An expiry, another after an extension, and the end of a grace period are each announced once."""
     clock = FakeClock()
     async with run_instance(settings, clock) as instance:
         recorder = await record_events(instance.admin, "key.*")
@@ -273,7 +273,7 @@ async def test_the_expiry_of_a_key_is_announced_once(settings: Settings) -> None
 
 
 async def test_sandbox_events_go_to_sandbox_endpoints_with_the_parents_id(instance: Instance) -> None:
-    """D-25, D-81: endpoints of a test key get events of the sandbox, live ones of the workspace; both have the workspace id."""
+    """Endpoints of a test key get events of the sandbox, live ones of the workspace; both have the workspace id."""
     test = await instance.api_key(environment="test")
     own, sandboxed = await record_events(instance.admin, "memory.*", "key.*"), await record_events(test, "memory.*", "key.*")
     live = await instance.admin.remember("Real.")

@@ -1,4 +1,4 @@
-"""The outbox: subscribers of an event, stored in the transaction of the change (D-80, D-81)."""
+"""The outbox: subscribers of an event, stored in the transaction of the change."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def recorder(clock: FakeClock) -> Outbox:
 
 @given(st.sampled_from(_NAMES), st.lists(st.sampled_from([*_NAMES, *_GROUPS, "*"]), min_size=1))
 def test_subscriptions_match_names_groups_and_the_star(name: str, patterns: list[str]) -> None:
-    """D-80: patterns are exact names, `memory.*`, or `*`, which is all but tool.called."""
+    """Patterns are exact names, `memory.*`, or `*`, which is all but tool.called."""
     by_wildcard = name not in {"tool.called", "webhook.test"} and ("*" in patterns or f"{name.partition('.')[0]}.*" in patterns)
 
     assert CATALOGUE.by_name[name].matches(patterns) is (name in patterns or by_wildcard)
@@ -42,21 +42,21 @@ def test_subscriptions_match_names_groups_and_the_star(name: str, patterns: list
 
 @given(st.text(max_size=30))
 def test_a_pattern_has_an_error_exactly_if_it_matches_no_event(text: str) -> None:
-    """D-80: a pattern without any event is rejected."""
+    """A pattern without any event is rejected."""
     matches_some = any(event_type.matches([text]) for event_type in CATALOGUE.types)
 
     assert (CATALOGUE.find_pattern_error(text) is None) is matches_some
 
 
 def test_the_error_of_a_pattern_suggests_the_nearest_one() -> None:
-    """The message suggests the nearest pattern if one is close (D-80)."""
+    """The message suggests the nearest pattern if one is close."""
     assert "did you mean 'memory.stored'?" in (CATALOGUE.find_pattern_error("memory.store") or "")
     assert "did you mean 'session.*'?" in (CATALOGUE.find_pattern_error("sesion.*") or "")
     assert "did you mean" not in (CATALOGUE.find_pattern_error("zzzz") or "")
 
 
 async def test_an_event_without_subscribers_is_neither_built_nor_stored(database: Database, recorder: Outbox) -> None:
-    """D-80: without subscribers there is no row, and the payload is not built."""
+    """Without subscribers there is no row, and the payload is not built."""
     other = await store_endpoint(database, workspace_id=2, public_workspace_id=2)
     unsubscribed = await store_endpoint(database, events=("plan.*",))
 
@@ -70,7 +70,7 @@ async def test_an_event_without_subscribers_is_neither_built_nor_stored(database
 
 
 async def test_each_subscriber_gets_one_delivery_of_one_event(database: Database, recorder: Outbox, clock: FakeClock) -> None:
-    """D-81: body {id, type, created_at, workspace_id, data}; the workspace shown is the parent of a sandbox (D-25)."""
+    """Body {id, type, created_at, workspace_id, data}; the workspace shown is the parent of a sandbox."""
     first = await store_endpoint(database, public_workspace_id=7)
     second = await store_endpoint(database, public_workspace_id=7, events=("memory.stored", "memory.*"))
 
@@ -98,7 +98,7 @@ async def test_each_subscriber_gets_one_delivery_of_one_event(database: Database
 
 
 async def test_content_goes_only_to_endpoints_that_include_it(database: Database, recorder: Outbox) -> None:
-    """D-81: events have the content only with `include_content`."""
+    """Events have the content only with `include_content`."""
     without_content, with_content = await store_endpoint(database), await store_endpoint(database, include_content=True)
 
     await add_event(database, recorder)
@@ -108,7 +108,7 @@ async def test_content_goes_only_to_endpoints_that_include_it(database: Database
 
 
 async def test_delivery_ids_sort_in_the_order_of_the_events(database: Database, recorder: Outbox) -> None:
-    """D-81, strict order: also within one transaction."""
+    """Strict order: also within one transaction."""
     endpoint = await store_endpoint(database, events=("memory.*", "tool.called"))
     new_events = [
         NewEvent(type=CATALOGUE.by_name[name], at=AT, build_data=build_payload(id=number))
@@ -122,7 +122,7 @@ async def test_delivery_ids_sort_in_the_order_of_the_events(database: Database, 
 
 
 async def test_a_rolled_back_change_has_no_event_and_a_committed_one_has(database: Database, recorder: Outbox) -> None:
-    """Events are stored in the transaction of the change (issue 7)."""
+    """Events are stored in the transaction of the change."""
     endpoint, wake_calls = await store_endpoint(database), list[str]()
     recorder.wake = lambda: wake_calls.append("up")
 
@@ -141,7 +141,7 @@ async def test_a_rolled_back_change_has_no_event_and_a_committed_one_has(databas
 
 
 async def test_a_failing_recorder_rolls_back_and_listeners_get_committed_events(database: Database) -> None:
-    """Issue 7: `publish_on_commit` calls recorders in the transaction and listeners after it."""
+    """`publish_on_commit` calls recorders in the transaction and listeners after it."""
     bus, memory_ids, failures = EventBus(), list[str](), [True]
     event = MemoryStored(workspace_id=WORKSPACE, memory=make_memory(FakeClock(AT), workspace_id=WORKSPACE), at=AT)
     endpoint = await store_endpoint(database)
@@ -165,7 +165,7 @@ async def test_a_failing_recorder_rolls_back_and_listeners_get_committed_events(
 
 
 async def test_deliveries_of_a_disabled_endpoint_are_held_and_the_subject_is_excluded(database: Database, recorder: Outbox) -> None:
-    """D-81: events during the time are held; webhook.disabled goes to other endpoints."""
+    """Events during the time are held; webhook.disabled goes to other endpoints."""
     disabled, subject = await store_endpoint(database, enabled=False), await store_endpoint(database)
     event = NewEvent(type=DISABLED_EVENT, at=AT, build_data=build_payload(id=subject.id))
 
@@ -178,7 +178,7 @@ async def test_deliveries_of_a_disabled_endpoint_are_held_and_the_subject_is_exc
 
 
 async def test_deliveries_over_the_backlog_limit_fail_without_failing_the_change(database: Database, clock: FakeClock) -> None:
-    """D-17: the backlog of a workspace is bounded, and `remember` never fails because of it."""
+    """The backlog of a workspace is bounded, and `remember` never fails because of it."""
     recorder = Outbox(clock, uuid7, max_open=5)
     endpoint = await store_endpoint(database)
     other = await store_endpoint(database, workspace_id=2, public_workspace_id=2)
@@ -198,7 +198,7 @@ async def test_deliveries_over_the_backlog_limit_fail_without_failing_the_change
 
 
 async def test_old_events_are_deleted_with_their_deliveries(database: Database, recorder: Outbox) -> None:
-    """D-17: deliveries and events are kept 30 days."""
+    """Deliveries and events are kept 30 days."""
     endpoint = await store_endpoint(database)
     for days in range(3):
         await add_event(database, recorder, data=build_payload(id=days), at=AT + timedelta(days=days))
@@ -208,7 +208,7 @@ async def test_old_events_are_deleted_with_their_deliveries(database: Database, 
 
 
 async def test_no_query_of_a_store_finds_what_is_another_tenants(database: Database, recorder: Outbox) -> None:
-    """Every store method is called as another workspace (D-10)."""
+    """Every store method is called as another workspace."""
     endpoint = await store_endpoint(database)
     await add_event(database, recorder)
     delivery: Delivery = (await list_deliveries(database, endpoint))[0][0]

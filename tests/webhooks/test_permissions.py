@@ -1,4 +1,4 @@
-"""Webhooks never send data that the key may not read (D-23, D-24)."""
+"""Webhooks never send data that the key may not read."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ async def create_webhook(caller: Caller, *events: str, status: int = 201) -> dic
 
 
 def test_every_event_type_needs_exactly_one_scope() -> None:
-    """D-24: the scope is that of the GET whose response the event contains."""
+    """The scope is that of the GET whose response the event contains."""
     assert all(CATALOGUE.list_scopes([name]) == [event_type.scope] for name, event_type in CATALOGUE.by_name.items())
     assert CATALOGUE.list_scopes(["memory.*", "memory.stored", "plan.*", "task.failed"]) == ["brain:read", "plans.read"]
     assert set(CATALOGUE.list_scopes(["*"])) == {event_type.scope for event_type in CATALOGUE.types}
 
 
 async def test_a_key_subscribes_to_what_it_may_read(instance: Instance) -> None:
-    """D-24: a webhook cannot receive data that its key may not read."""
+    """A webhook cannot receive data that its key may not read."""
     webhooks_only, reader = await instance.api_key("webhooks:*"), await instance.api_key("webhooks:*", "brain:read")
 
     for events in (["memory.*"], ["*"], ["webhook.*", "memory.stored"]):
@@ -38,7 +38,7 @@ async def test_a_key_subscribes_to_what_it_may_read(instance: Instance) -> None:
 
 
 async def test_a_key_without_read_scope_can_change_only_harmless_fields(instance: Instance) -> None:
-    """D-24, before and after: address, events and content need the scopes of the current and the new events."""
+    """Before and after: address, events and content need the scopes of the current and the new events."""
     webhooks_only, webhook = await instance.api_key("webhooks:*"), await create_webhook(instance.admin, "memory.*")
     path = f"{HOOKS}/{webhook['id']}"
 
@@ -51,7 +51,7 @@ async def test_a_key_without_read_scope_can_change_only_harmless_fields(instance
 
 
 async def test_the_body_of_a_delivery_needs_the_read_scope(instance: Instance) -> None:
-    """D-24: the body of a delivery contains the resource; readers of the log see only that it exists."""
+    """The body of a delivery contains the resource; readers of the log see only that it exists."""
     webhooks_only, webhook = await instance.api_key("webhooks:*"), await create_webhook(instance.admin, "memory.*")
     await instance.admin.remember("Confidential.")
     log = f"{HOOKS}/{webhook['id']}/deliveries"
@@ -68,7 +68,7 @@ _ACME = frozenset({"acme"})
 
 
 async def test_a_key_with_an_allow_list_cannot_use_webhooks(instance: Instance) -> None:
-    """D-23: a webhook gets events of the whole workspace, past any allow-list."""
+    """A webhook gets events of the whole workspace, past any allow-list."""
     webhook = await create_webhook(instance.admin, "webhook.*")
 
     for restrictions in (
@@ -84,7 +84,7 @@ async def test_a_key_with_an_allow_list_cannot_use_webhooks(instance: Instance) 
 
 
 async def test_a_key_of_one_agent_needs_brain_admin_for_memory_events(instance: Instance) -> None:
-    """D-43, D-24: a webhook gets memories of all agents, which such a key may read only with brain:admin; so does its log."""
+    """A webhook gets memories of all agents, which such a key may read only with brain:admin; so does its log."""
     agent_key = await instance.api_key("webhooks:*", "brain:read", "plans.read", agent_id="bee")
     admin_key = await instance.api_key("webhooks:*", "brain:read", "brain:admin", agent_id="bee")
     webhook = await create_webhook(instance.admin, "memory.*")
@@ -100,7 +100,7 @@ async def test_a_key_of_one_agent_needs_brain_admin_for_memory_events(instance: 
 
 
 async def test_a_key_without_read_scope_cannot_redirect_past_deliveries(instance: Instance) -> None:
-    """D-24: the log of an endpoint can be resent to its new address, so the address needs the scopes of past events too."""
+    """The log of an endpoint can be resent to its new address, so the address needs the scopes of past events too."""
     webhooks_only, webhook = await instance.api_key("webhooks:*"), await create_webhook(instance.admin, "memory.*")
     path = f"{HOOKS}/{webhook['id']}"
     await instance.admin.remember("Confidential.")
@@ -116,7 +116,7 @@ async def test_a_key_without_read_scope_cannot_redirect_past_deliveries(instance
 
 
 async def test_tokens_in_urls_need_the_write_scope(instance: Instance) -> None:
-    """Issue 36: many services put a token into the query or the path. Readers, events and the audit log have neither."""
+    """Many services put a token into the query or the path. Readers, events and the audit log have neither."""
     token = "tkn4aXq81LzPw03MbYs7"
     urls = (f"{UNREACHABLE}?key={token}", f"http://[2a00:ffff::1]/services/T1/{token}")
     ids = [str((await instance.admin.send("POST", HOOKS, _new_webhook(url))).json()["id"]) for url in urls]

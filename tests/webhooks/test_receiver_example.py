@@ -1,4 +1,4 @@
-"""The receiver of examples/ as its own process, with deliveries of a server over real connections (issue 7)."""
+"""The receiver of examples/ as its own process, with deliveries of a server over real connections."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def run_example(folder: Path, secret: str, port: int) -> AsyncGenerator[tu
 
 
 async def test_the_receiver_handles_each_event_once_through_a_rotation_and_rejects_forgeries(settings: Settings, tmp_path: Path) -> None:
-    """Spec 6.2, D-81: resent events are not handled twice, unsigned ones are 401, and during the grace period both secrets are valid."""
+    """Resent events are not handled twice, unsigned ones are 401, and during the grace period both secrets are valid."""
     folder, secret = tmp_path / "receiver", f"given-{random_text(24)}"
     folder.mkdir()
     key_leaks.DETECTOR.add_secret(secret)
@@ -111,7 +111,7 @@ async def test_the_receiver_handles_each_event_once_through_a_rotation_and_rejec
 
 
 async def test_the_receiver_takes_the_notifications_of_campaigns(settings: Settings, tmp_path: Path) -> None:
-    """Issue 35: the docs send subscribers' receivers to the same function, with the secret of notifications."""
+    """The docs send subscribers' receivers to the same function, with the secret of notifications."""
     async with run_instance(replace(settings, egress_allow=("127.0.0.1/32",))) as instance:
         rotated = (await instance.admin.post("/v1/notify/webhook-secret/rotate", {"grace_period_hours": 0})).json()
         key_leaks.DETECTOR.add_secret(rotated["secret"])

@@ -1,4 +1,4 @@
-"""Faults of receivers and how the webhook client handles them (D-81, D-82)."""
+"""Faults of receivers and how the webhook client handles them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def http() -> AsyncIterator[HttpWebhookClient]:
 
 
 async def test_a_body_arrives_unchanged(receiver: Receiver, http: HttpWebhookClient) -> None:
-    """D-81: several requests use one connection."""
+    """Several requests use one connection."""
     bodies = [b'{"a": 1}', "{'…'}".encode(), b"", bytes(range(256)) * 2000]
     for body in bodies:
         response = await http.post(receiver.url, {"webhook-id": "evt_1"}, body)
@@ -43,7 +43,7 @@ async def test_a_body_arrives_unchanged(receiver: Receiver, http: HttpWebhookCli
 
 
 async def test_a_stale_connection_costs_no_attempt(receiver: Receiver, http: HttpWebhookClient) -> None:
-    """D-81: a failed attempt would delay the delivery by a minute; the end may be noticed before or with the next request."""
+    """A failed attempt would delay the delivery by a minute; the end may be noticed before or with the next request."""
     for number in range(3):
         assert (await http.post(receiver.url, {}, b"%d" % number)).status == 200
         await receiver.close_connections()
@@ -67,7 +67,7 @@ async def test_an_idle_connection_is_closed(receiver: Receiver) -> None:
 
 
 async def test_nothing_is_sent_to_a_receiver_with_an_invalid_certificate(tmp_path: Path, http: HttpWebhookClient) -> None:
-    """D-82: deliveries over https need a valid certificate."""
+    """Deliveries over https need a valid certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(write_certificate(tmp_path / "cert.pem"))
     async with run_receiver(tls=context) as receiver:
@@ -78,7 +78,7 @@ async def test_nothing_is_sent_to_a_receiver_with_an_invalid_certificate(tmp_pat
 
 @pytest.mark.parametrize("mode", ["huge", "endless"])
 async def test_a_response_without_end_is_cut_while_it_is_read(mode: ResponseMode, receiver: Receiver, http: HttpWebhookClient) -> None:
-    """D-81: reading stops at 10,000 characters."""
+    """Reading stops at 10,000 characters."""
     receiver.reply = lambda _: Reply(mode=mode, body=b"")
     response = await http.post(receiver.url, {}, b"{}")
 
@@ -86,7 +86,7 @@ async def test_a_response_without_end_is_cut_while_it_is_read(mode: ResponseMode
 
 
 async def test_a_slow_response_is_cut_at_the_timeout(receiver: Receiver) -> None:
-    """D-81: the timeout includes reading the body; the status still decides."""
+    """The timeout includes reading the body; the status still decides."""
     receiver.reply = lambda _: Reply(mode="drips", body=b"")
     http = HttpWebhookClient(LOCAL_GUARD, timeout_s=3)
     try:
@@ -99,7 +99,7 @@ async def test_a_slow_response_is_cut_at_the_timeout(receiver: Receiver) -> None
 
 
 async def test_a_response_that_breaks_off_is_judged_by_its_status(receiver: Receiver, http: HttpWebhookClient) -> None:
-    """A status of 2xx is a success (D-81)."""
+    """A status of 2xx is a success."""
     receiver.reply = lambda _: Reply(mode="broken", body=b"half of it")
     response = await http.post(receiver.url, {}, b"{}")
 
@@ -107,7 +107,7 @@ async def test_a_response_that_breaks_off_is_judged_by_its_status(receiver: Rece
 
 
 async def test_the_excerpt_is_limited_in_characters_and_replaces_invalid_bytes(receiver: Receiver, http: HttpWebhookClient) -> None:
-    """PostgreSQL accepts no NUL character (D-81)."""
+    """PostgreSQL accepts no NUL character."""
     receiver.reply = lambda _: Reply(body="ä".encode() * 20_000)
     assert (await http.post(receiver.url, {}, b"{}")).excerpt == "ä" * MAX_EXCERPT_CHARS
 
@@ -119,7 +119,7 @@ async def test_the_excerpt_is_limited_in_characters_and_replaces_invalid_bytes(r
     ("mode", "timeout_s", "message"), [("silence", 0.5, "did not answer within"), ("no http", HANG_S, "did not answer in HTTP")]
 )
 async def test_a_receiver_without_a_response_is_unreachable(mode: ResponseMode, timeout_s: float, message: str, receiver: Receiver) -> None:
-    """The error has the reason for the log (D-81)."""
+    """The error has the reason for the log."""
     receiver.reply = lambda _: Reply(mode=mode)
     http = HttpWebhookClient(LOCAL_GUARD, timeout_s=timeout_s)
     try:
@@ -130,7 +130,7 @@ async def test_a_receiver_without_a_response_is_unreachable(mode: ResponseMode, 
 
 
 async def test_a_refused_connection_is_reported(http: HttpWebhookClient) -> None:
-    """A refused connection is recorded as the reason of the failure (D-81)."""
+    """A refused connection is recorded as the reason of the failure."""
     async with run_receiver() as closed_receiver:
         url = closed_receiver.url
     with pytest.raises(ReceiverUnreachable, match="could not be opened"):
@@ -138,7 +138,7 @@ async def test_a_refused_connection_is_reported(http: HttpWebhookClient) -> None
 
 
 async def test_a_redirect_is_a_response_and_is_not_followed(receiver: Receiver, http: HttpWebhookClient) -> None:
-    """D-81, D-82: a redirect would bypass the check of the address at creation."""
+    """A redirect would bypass the check of the address at creation."""
     receiver.reply = lambda _: Reply(status=307, headers={"location": receiver.url + "/elsewhere"})
     response = await http.post(receiver.url, {}, b"{}")
 
@@ -146,7 +146,7 @@ async def test_a_redirect_is_a_response_and_is_not_followed(receiver: Receiver, 
 
 
 async def test_a_name_that_later_resolves_to_a_forbidden_address_is_rejected(receiver: Receiver) -> None:
-    """D-82: the egress guard checks each connection, not only the creation of the endpoint."""
+    """The egress guard checks each connection, not only the creation of the endpoint."""
     resolved: list[Sequence[str]] = [["127.0.0.1"], ["127.0.0.1"], ["10.0.0.7"]]
 
     async def resolve(host: str, port: int) -> Sequence[str]:
@@ -172,7 +172,7 @@ async def test_a_name_that_later_resolves_to_a_forbidden_address_is_rejected(rec
 
 
 async def test_concurrent_first_requests_share_one_lazy_client(receiver: Receiver) -> None:
-    """The HTTP client is loaded at the first request, not at the start (issue 7)."""
+    """The HTTP client is loaded at the first request, not at the start."""
     client = webhook_client.open(LOCAL_GUARD)
     try:
         responses = await asyncio.gather(*(client.post(receiver.url, {}, str(number).encode()) for number in range(50)))

@@ -1,4 +1,4 @@
-"""The key that makes a change, read again inside the transaction of the change (D-24)."""
+"""The key that makes a change, read again inside the transaction of the change."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def get_acting_key(tx: Tx, by: Actor, now: datetime, *, lock: bool = True) -> Ke
 
 def require_acting_scope(tx: Tx, by: Actor, scope: str, now: datetime) -> None:
     """
-    Raise an error unless the acting key is a live key that has *scope* now (D-25).
+    Raise an error unless the acting key is a live key that has *scope* now.
 
     Raises:
         Unauthorised, KeyRevoked, KeyExpired: As in `get_acting_key`.

@@ -1,4 +1,4 @@
-"""Agent keys: creation, revocation, expiry, permissions and allowed addresses (spec 2.2, 3.2, 5.3; D-21)."""
+"""Agent keys: creation, revocation, expiry, permissions and allowed addresses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def has_no_agents(_tx: Tx, _workspace_id: int, _agent_id: str) -> bool:
 
 
 def generate_key() -> KeyMaterial:
-    """Return the material of a new agent key, in the format of spec 5.3."""
+    """Return the material of a new agent key, `ak_` and 32 random characters."""
     plaintext = Secret(f"ak_{random_text(SECRET_LENGTH)}")
     token = plaintext.reveal()
     lookup = hashlib.sha256(token.encode("ascii")).hexdigest()
@@ -66,7 +66,7 @@ class AgentKeys(Keyring):
             ValidationFailed: A field is invalid.
             NameTaken: Another agent key of the workspace has the requested agent_id.
             NotFound: The workspace does not exist.
-            ScopeMissing, PermissionDenied, DelegationDenied: The new key would have more rights than *by* has (D-24).
+            ScopeMissing, PermissionDenied, DelegationDenied: The new key would have more rights than *by* has.
         """
         work = self._prepare_creation(workspace_id, [new], by=by)
         return await self._db.write(lambda tx: work(tx)[0])
@@ -103,7 +103,7 @@ class AgentKeys(Keyring):
         """
         Revoke a key permanently: its next request fails with key_revoked. Revoking it again changes nothing.
 
-        The acting key needs the scope for deletion, but not the rights of the revoked key (D-24).
+        The acting key needs the scope for deletion, but not the rights of the revoked key.
 
         Raises:
             NotFound: The workspace has no such key.
@@ -127,7 +127,7 @@ class AgentKeys(Keyring):
         self, workspace_id: int, key_id: str, expires_at: datetime | None, *, by: Actor, expected: ExpectedETags = None
     ) -> Key:
         """
-        Replace the expiry, or remove it (None). An expired key becomes active again; a revoked key stays revoked (D-21).
+        Replace the expiry, or remove it (None). An expired key becomes active again; a revoked key stays revoked.
 
         Raises:
             ValidationFailed: The new expiry is in the past.
@@ -162,7 +162,7 @@ class AgentKeys(Keyring):
             entries: Addresses and CIDR ranges, or a text with one of them per line.
             by: The actor that makes the change.
             is_enforced: Enforce the list. None: enforce it if *entries* has at least one entry, else keep the setting.
-                An enforced empty list blocks every request (D-28).
+                An enforced empty list blocks every request.
             expected: The ETags of If-Match; None: any version.
 
         Raises:
@@ -234,7 +234,7 @@ class AgentKeys(Keyring):
 
     def _require_unused_agent(self, tx: Tx, holder: Key, key: Key) -> None:
         """
-        Raise an error if a key bound to one agent would create a key for another agent that has private data (D-24).
+        Raise an error if a key bound to one agent would create a key for another agent that has private data.
 
         Raises:
             DelegationDenied: The agent has private data, and *holder* may not read it.

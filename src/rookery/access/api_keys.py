@@ -1,4 +1,4 @@
-"""API keys, stored as bcrypt hashes of random secrets (spec 2.3, 3.3, 5.2; D-20)."""
+"""API keys, stored as bcrypt hashes of random secrets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HASH_BATCH_SIZE = 16
 
 
 async def generate_key(bcrypt: Bcrypt, environment: Environment) -> KeyMaterial:
-    """Return the material of a new API key, in the format of spec 5.2. Takes the time of one bcrypt run."""
+    """Return the material of a new API key. Takes the time of one bcrypt run."""
     plaintext = Secret(f"sk_{environment}_{random_text(SECRET_LENGTH)}")
     lookup = get_lookup(plaintext.reveal().encode("ascii"))
     return KeyMaterial(plaintext=plaintext, lookup=lookup, key_hash=await bcrypt.hash(plaintext), hint=f"sk_{environment}_{lookup}...")
@@ -51,14 +51,14 @@ class ApiKeys(Keyring):
         Create a key. Only the returned object holds its plaintext.
 
         Args:
-            workspace_id: The owner. A test key acts in the sandbox of this workspace, created with the first test key (D-25).
+            workspace_id: The owner. A test key acts in the sandbox of this workspace, created with the first test key.
             new: The settings of the key.
-            by: The actor. Only the command line may grant platform scopes (D-23).
+            by: The actor. Only the command line may grant platform scopes.
 
         Raises:
             ValidationFailed: A field is invalid.
             NotFound: The workspace does not exist.
-            ScopeMissing, PermissionDenied, DelegationDenied: The new key would have more rights than *by* has (D-24).
+            ScopeMissing, PermissionDenied, DelegationDenied: The new key would have more rights than *by* has.
         """
         work = await self._prepare_creation(workspace_id, [new], by=by)
         return await self._db.write(lambda tx: work(tx)[0])

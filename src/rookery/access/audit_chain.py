@@ -1,5 +1,5 @@
 """
-Hash chain of audit entries: hashing and verification (D-29). No I/O, so that an exported file can be verified anywhere.
+Hash chain of audit entries: hashing and verification. No I/O, so that an exported file can be verified anywhere.
 
 An entry is the JSON object that the API returns and the export contains. Its hash covers every field except `hash`.
 """

@@ -1,5 +1,5 @@
 """
-The audit log: every change to workspaces, keys and settings, recorded in the transaction of the change (D-29).
+The audit log: every change to workspaces, keys and settings, recorded in the transaction of the change.
 
 Each entry carries the SHA-256 of the entry before it. Altering, removing or inserting an entry therefore changes all
 later hashes. A last hash stored elsewhere also reveals a chain that was rewritten to its end.

@@ -1,5 +1,5 @@
 """
-Parsing of the request headers that the guard needs: the key, the forwarded address, the workspace (D-15, D-22). No I/O.
+Parsing of the request headers that the guard needs: the key, the forwarded address, the workspace. No I/O.
 
 A key is sent as `Authorization: Bearer`, as `X-API-Key`, or as the user name of `Authorization: Basic` with an empty
 password. The query string is never read.
@@ -86,12 +86,12 @@ def parse_credentials(headers: Iterable[tuple[bytes, bytes]]) -> RequestCredenti
 
 
 def is_api_key(token: bytes) -> bool:
-    """Return whether *token* has the format of an API key (spec 5.2). Other tokens reach neither the database nor bcrypt."""
+    """Return whether *token* has the format of an API key. Other tokens reach neither the database nor bcrypt."""
     return len(token) <= MAX_TOKEN_LENGTH and _API_KEY.fullmatch(token) is not None
 
 
 def is_agent_key(token: bytes) -> bool:
-    """Return whether *token* has the format of an agent key (spec 5.3)."""
+    """Return whether *token* has the format of an agent key."""
     return len(token) <= MAX_TOKEN_LENGTH and _AGENT_KEY.fullmatch(token) is not None
 
 

@@ -1,5 +1,5 @@
 """
-Delegation: a key may only create or change keys that have at most its own rights (D-24). No I/O, clock or settings.
+Delegation: a key may only create or change keys that have at most its own rights. No I/O, clock or settings.
 
 This prevents privilege escalation through other keys.
 """
@@ -18,7 +18,7 @@ from rookery.kernel.clock import format_iso
 from rookery.kernel.errors import PermissionDenied
 
 _AGENT_SCOPES = ("brain:read", "brain:write", "brain:delete", "sessions.write")
-"""Scopes with which a key that is bound to an agent reaches memories and sessions of this agent alone (D-43, D-62)."""
+"""Scopes with which a key that is bound to an agent reaches memories and sessions of this agent alone."""
 _MINUTES_PER_HOUR = 60
 
 
@@ -48,14 +48,14 @@ def require_environment(holder: Key, environment: Environment) -> None:
     Raise an error unless *holder* may create keys of *environment*. Call it before reading other keys, which a test key must not see.
 
     Raises:
-        DelegationDenied: *holder* is a test key, and the new keys would be live (D-25).
+        DelegationDenied: *holder* is a test key, and the new keys would be live.
     """
     if not _can_reach_environment(holder, environment):
         raise _test_keys_only_error()
 
 
 def can_see(holder: Key, target: Key) -> bool:
-    """Return whether *holder* can see *target*: same workspace, and for a test key only test keys (D-25)."""
+    """Return whether *holder* can see *target*: same workspace, and for a test key only test keys."""
     return _is_same_workspace(holder, target) and _can_reach_environment(holder, target.environment)
 
 
@@ -174,7 +174,7 @@ def _check_agent(holder: Key, target: Key) -> DelegationDenied | None:
 
 
 def can_reach_other_agent(holder: Key, target: Key) -> bool:
-    """Return whether *holder*, bound to one agent, could use private memories or sessions of another agent through *target* (D-24)."""
+    """Return whether *holder*, bound to one agent, could use private memories or sessions of another agent through *target*."""
     if holder.agent_id in {None, target.agent_id} or scopes.grants(frozenset(holder.scopes), "brain:admin"):
         return False
     return scopes.grants_any(frozenset(target.scopes), _AGENT_SCOPES)

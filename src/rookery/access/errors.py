@@ -1,5 +1,5 @@
 """
-Errors of the guard and of changes to keys (spec 7, D-10).
+Errors of the guard and of changes to keys.
 
     RookeryError
     ├── Unauthorised            401  unauthorised
@@ -40,7 +40,7 @@ class KeyRevoked(Unauthorised):
 
 
 class KeySuspended(KeyRevoked):
-    """The secret is correct, but the key is suspended (D-21). It has the code of a revoked key."""
+    """The secret is correct, but the key is suspended. It has the code of a revoked key."""
 
     def __init__(self) -> None:
         Unauthorised.__init__(self, "This key is suspended. It works again once it is resumed.")
@@ -56,7 +56,7 @@ class KeyExpired(Unauthorised):
 
 
 class AddressNotAllowed(RookeryError):
-    """The key may not be used from the client's address (spec 5.3, step 4)."""
+    """The key may not be used from the client's address (step 4)."""
 
     status, code = 403, "ip_not_allowed"
 
@@ -65,7 +65,7 @@ class AddressNotAllowed(RookeryError):
 
 
 class ScopeMissing(RookeryError):
-    """The API key lacks the scope that the route requires (spec 5.2, rule 5)."""
+    """The API key lacks the scope that the route requires (rule 5)."""
 
     status, code = 403, "scope_missing"
 
@@ -74,7 +74,7 @@ class ScopeMissing(RookeryError):
 
 
 class WorkspaceMismatch(RookeryError):
-    """X-Workspace-ID names another workspace than the key's (D-15). The message does not reveal whether that one exists."""
+    """X-Workspace-ID names another workspace than the key's. The message does not reveal whether that one exists."""
 
     status, code = 403, "permission_denied"
 
@@ -83,7 +83,7 @@ class WorkspaceMismatch(RookeryError):
 
 
 class DelegationDenied(RookeryError):
-    """The acting key may change keys, but not beyond its own rights (D-24); `field` names the setting."""
+    """The acting key may change keys, but not beyond its own rights; `field` names the setting."""
 
     status, code = 403, "permission_denied"
 
@@ -105,7 +105,7 @@ class RateLimited(RookeryError):
 
 
 class KeyInGrace(Conflict):
-    """The key was already rotated and is in its grace period (D-26)."""
+    """The key was already rotated and is in its grace period."""
 
     code = "key_in_grace"
 

@@ -1,4 +1,4 @@
-"""The data of the webhook events of keys: the fields of the key's GET without secret and addresses (D-12, D-80, D-81)."""
+"""The data of the webhook events of keys: the fields of the key's GET without secret and addresses."""
 
 from __future__ import annotations
 

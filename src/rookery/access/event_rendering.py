@@ -1,4 +1,4 @@
-"""The rendering of webhook events (D-80, D-81): what the functions in `event_payloads` of a domain receive and return."""
+"""The rendering of webhook events: what the functions in `event_payloads` of a domain receive and return."""
 
 from __future__ import annotations
 

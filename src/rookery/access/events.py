@@ -20,12 +20,12 @@ _DESCRIPTIONS = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyChanged(NamedEvent):
     """
-    A key was created, rotated or revoked, or it expired (D-26, D-29).
+    A key was created, rotated or revoked, or it expired.
 
     Attributes:
         name: The kind of change, such as `key.rotated`.
         workspace_id: The workspace that owns the key.
-        tenant_id: The tenant in which the key acts: the sandbox for a test key (D-25).
+        tenant_id: The tenant in which the key acts: the sandbox for a test key.
         last_snapshot: The public representation of a deleted key.
     """
 
@@ -42,5 +42,5 @@ class KeyChanged(NamedEvent):
     last_snapshot: Mapping[str, object] | None = None
 
     def list_recipients(self) -> Sequence[Recipient]:
-        # A test key is visible in its workspace and in the sandbox; a live key is not visible in the sandbox (D-25).
+        # A test key is visible in its workspace and in the sandbox; a live key is not visible in the sandbox.
         return [(tenant, "") for tenant in dict.fromkeys((self.workspace_id, self.tenant_id))]

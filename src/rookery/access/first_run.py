@@ -1,4 +1,4 @@
-"""The first workspace, API key and agent key of an empty installation, created once (D-03)."""
+"""The first workspace, API key and agent key of an empty installation, created once."""
 
 from __future__ import annotations
 

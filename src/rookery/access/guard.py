@@ -1,5 +1,5 @@
 """
-The guard in front of every route: it turns a request into its caller, in the order of spec 5.3.
+The guard in front of every route: it turns a request into its caller, in this order.
 
     1 the key presented, 2 its row, 3 revoked and expired, 4 address, 5 permission, 6 rate limit, 7 usage
 
@@ -30,7 +30,7 @@ from rookery.kernel.workspace_shares import WorkspaceShares
 
 _MAX_CACHED_KEYS = 50_000
 _CONSOLE_RATE_LIMIT = RateLimit(3_000, MINUTE_US, has_absolute_reset=False)
-"""The limit of the calls that the console makes with one key (D-90): some pages a second, which people do not reach."""
+"""The limit of the calls that the console makes with one key: some pages a second, which people do not reach."""
 
 
 class ScopedRequest(Protocol):
@@ -207,7 +207,7 @@ class Guard:
         return AdmittedRequest(_build_caller(cached, address, _get_request_id(scope)), status, meter, self._usage, now)
 
     def find_client_address(self, scope: Mapping[str, object]) -> str:
-        """Return the address of the client of a request whose key is not checked, such as a sign-in (D-28)."""
+        """Return the address of the client of a request whose key is not checked, such as a sign-in."""
         return self._resolve_address(scope, parse_credentials(cast("list[tuple[bytes, bytes]]", scope["headers"])))
 
     def _resolve_address(self, scope: Mapping[str, object], credentials: RequestCredentials) -> str:
@@ -267,7 +267,7 @@ class Guard:
 def _find_rejection(
     cached: _CachedKey, credentials: RequestCredentials, address: str, required_scope: str | None, now: int
 ) -> RookeryError | None:
-    """Return the first reason to reject the request, in the spec's order; None to admit it."""
+    """Return the first reason to reject the request, in the order of the checks; None to admit it."""
     if cached.key.revoked_at is not None:
         return KeyRevoked()
     if cached.key.suspended_at is not None:

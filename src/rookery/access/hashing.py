@@ -1,4 +1,4 @@
-"""bcrypt off the event loop, with few threads and a bounded queue (D-20)."""
+"""bcrypt off the event loop, with few threads and a bounded queue."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-A cache of verified API keys, which saves a bcrypt run per request (D-20; notes on the platform, 3.3).
+A cache of verified API keys, which saves a bcrypt run per request.
 
 It caches only "this token matches this bcrypt hash", under a digest that is useless outside this process. It caches nothing
 about the key: the row is read at every request, so a change to it takes effect with the next request.

@@ -1,4 +1,4 @@
-"""Validation of the fields of new and changed keys, shared by the API and the command line (D-12, D-23, D-28)."""
+"""Validation of the fields of new and changed keys, shared by the API and the command line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NON_SLUG_CHARACTERS = re.compile(r"[^a-z0-9]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewApiKey:
-    """The input for a new API key. Defaults: live, tier pro (D-27)."""
+    """The input for a new API key. Defaults: live, tier pro."""
 
     name: str
     scopes: tuple[str, ...]
@@ -69,7 +69,7 @@ _IMMUTABLE_FIELDS = {"api": ("rate_limit", "ip_restriction", "ip_list"), "agent"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyChanges:
     """
-    A change of a key's settings. Fields that are not set keep their value (D-23, D-29).
+    A change of a key's settings. Fields that are not set keep their value.
 
     Attributes:
         grants: Scopes of an API key, permissions of an agent key.
@@ -145,7 +145,7 @@ class KeyChanges:
 
 def resolve_enforcement(entries: Collection[str], explicit: bool | None) -> bool | None:  # noqa: FBT001 - three-valued
     """
-    Return whether a request with *entries* as its IP list switches the enforcement on or off (D-28).
+    Return whether a request with *entries* as its IP list switches the enforcement on or off.
 
     Args:
         entries: The addresses in the request.
@@ -190,7 +190,7 @@ class FieldValidator:
     def validate_grants(
         self, names: Iterable[str], *, field_name: str, allow_platform_scopes: bool, existing: tuple[str, ...] = ()
     ) -> tuple[str, ...]:
-        """Return scopes or permissions in the spec's spelling: at least one, all known, no new platform scopes unless allowed."""
+        """Return scopes or permissions in canonical spelling: at least one, all known, no new platform scopes unless allowed."""
         name_list = list(names)
         if not name_list:
             self._add_error(field_name, "must have at least one entry")
@@ -202,7 +202,7 @@ class FieldValidator:
         return valid_names
 
     def validate_addresses(self, entries: str | Iterable[str]) -> tuple[str, ...]:
-        """Return canonical addresses and ranges. One invalid entry invalidates the list (D-28)."""
+        """Return canonical addresses and ranges. One invalid entry invalidates the list."""
         valid_addresses, errors = networks.parse_list(entries)
         self._add_error("ips", *errors)
         if len(valid_addresses) > MAX_LIST_ITEMS:

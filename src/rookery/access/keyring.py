@@ -37,7 +37,7 @@ _UNAUDITED_FIELDS = frozenset({"call_count", "last_used_at", "last_used_ip", "st
 """Fields that no change of settings alters directly."""
 
 _EVENT_BY_ACTION = {"created": "key.created", "rotated": "key.rotated", "revoked": "key.revoked", "deleted": "key.revoked"}
-"""Events by action of the audit log (D-80)."""
+"""Events by action of the audit log."""
 
 _EXPIRY_ACTIONS = frozenset({"ended", "pruned"})
 """Actions on keys whose time ended: past the grace period, or expired. The expiry event was sent when it came."""
@@ -141,7 +141,7 @@ class Keyring(ABC):
             expected: The ETags of If-Match; None: any version.
 
         Raises:
-            Conflict: The change sets an expiry, but the key was revoked and stays revoked (D-21).
+            Conflict: The change sets an expiry, but the key was revoked and stays revoked.
         """
         now = self._clock()
 
@@ -162,7 +162,7 @@ class Keyring(ABC):
             workspace_id: The owner of the key.
             key_id: The key to change.
             change: Called with the current key, which is locked; returns the new one. An error it raises undoes everything.
-            by: The actor. An acting key must have every right that the changed key has before and after the change (D-24).
+            by: The actor. An acting key must have every right that the changed key has before and after the change.
             action: The action's name in the audit log, after the kind: `changed`, `suspended`, …
             expected: The ETags of If-Match; None: any version.
 
@@ -191,7 +191,7 @@ class Keyring(ABC):
 
     async def suspend(self, workspace_id: int, key_id: str, *, by: Actor, expected: ExpectedETags = None) -> Key:
         """
-        Suspend the key until it is resumed (D-21). Suspending it again changes nothing. Raises as `modify` does.
+        Suspend the key until it is resumed. Suspending it again changes nothing. Raises as `modify` does.
 
         Raises:
             Conflict: The key was revoked, so it could never be resumed.
@@ -222,7 +222,7 @@ class Keyring(ABC):
         self, workspace_id: int, key_id: str, *, by: Actor, grace_hours: int = DEFAULT_GRACE_HOURS, expected: ExpectedETags = None
     ) -> KeyWithSecret:
         """
-        Create a successor with the same settings. The old key ends after its grace period (D-26).
+        Create a successor with the same settings. The old key ends after its grace period.
 
         Args:
             workspace_id: The owner of the key.
@@ -281,7 +281,7 @@ class Keyring(ABC):
         self, *, by: Actor, workspace_id: int | None = None, expired_for: timedelta = timedelta(), dry_run: bool = False
     ) -> list[KeyWithUsage]:
         """
-        Delete expired keys and keys past their grace period, and return them (spec 3.3).
+        Delete expired keys and keys past their grace period, and return them.
 
         Args:
             by: The actor.

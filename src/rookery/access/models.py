@@ -27,7 +27,7 @@ TEST: Environment = "test"
 
 
 class Tier(StrEnum):
-    """The rate limit tier of an API key (spec 8)."""
+    """The rate limit tier of an API key."""
 
     FREE = "free"
     PRO = "pro"
@@ -36,7 +36,7 @@ class Tier(StrEnum):
 
 
 class KeyStatus(StrEnum):
-    """The label of a key's state (spec 3.2). A suspended key is labelled Revoked (D-21)."""
+    """The label of a key's state. A suspended key is labelled Revoked."""
 
     ACTIVE = "Active"
     REVOKED = "Revoked"
@@ -60,14 +60,14 @@ class Caller:
     The caller of a request and its rights. The guard creates it once per request.
 
     Attributes:
-        workspace_id: The tenant of the request, to which every query is bound. For a test key: the sandbox (D-25).
+        workspace_id: The tenant of the request, to which every query is bound. For a test key: the sandbox.
         public_workspace_id: The workspace id in responses; for a sandbox, its parent.
         scopes: The scopes as granted, wildcards included. Check them with `has_scope`.
         agent_id: The agent that the key is bound to, if any.
         servers: Ids of the visible tool servers; None: all. *orgs* and *projects* likewise.
         tools: `server/tool` globs; None: all.
         tool_limits: Calls per minute, by `server/tool` glob.
-        address: The client's canonical address (D-28), or `unknown`.
+        address: The client's canonical address, or `unknown`.
     """
 
     key_id: str
@@ -95,8 +95,8 @@ class Caller:
         Raise an error unless the key was granted *scope*.
 
         Raises:
-            ScopeMissing: The key is an API key without *scope* (spec 5.2).
-            PermissionDenied: The key is an agent key without *scope* (spec 5.3).
+            ScopeMissing: The key is an API key without *scope*.
+            PermissionDenied: The key is an agent key without *scope*.
         """
         if not grants(self.scopes, scope):
             raise missing_scope_error(self.key_kind, scope)
@@ -152,7 +152,7 @@ def not_in_allow_list(name: str, value: str | None, allowed: Collection[str]) ->
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
     """
-    The actor of a change, for the audit log and for delegation checks (D-24, D-29).
+    The actor of a change, for the audit log and for delegation checks.
 
     Attributes:
         kind: The kind of the acting key; `operator`: the command line, which may do everything; `system`: a timer.
@@ -181,7 +181,7 @@ class Tenant:
     The tenant whose resources are managed, and the actor.
 
     Attributes:
-        workspace_id: The tenant to which every query is bound. For a test key: the sandbox (D-25).
+        workspace_id: The tenant to which every query is bound. For a test key: the sandbox.
         public_workspace_id: The workspace id in responses, events and the audit log.
     """
 
@@ -210,13 +210,13 @@ SYSTEM_ACTOR = Actor(kind="system", name="rookery")
 
 
 def missing_scope_error(kind: KeyKind, scope: str) -> ScopeMissing | PermissionDenied:
-    """Return the error for a key of *kind* without *scope*. The two kinds have different responses (spec 5.2, 5.3)."""
+    """Return the error for a key of *kind* without *scope*. The two kinds have different responses."""
     return ScopeMissing(scope) if kind == "api" else PermissionDenied(scope)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRestrictions:
-    """The restrictions of a key besides its scopes (D-23); None: no restriction; empty: nothing is allowed."""
+    """The restrictions of a key besides its scopes; None: no restriction; empty: nothing is allowed."""
 
     servers: frozenset[str] | None = None
     tools: tuple[str, ...] | None = None
@@ -233,12 +233,12 @@ class Key:
     Attributes:
         workspace_id: The workspace that owns the key.
         tenant_id: The tenant of its requests: the sandbox for a test key, else *workspace_id*.
-        scopes: Scopes of an API key or permissions of an agent key, in the given order; both use one grammar (D-23).
+        scopes: Scopes of an API key or permissions of an agent key, in the given order; both use one grammar.
         tier: Only API keys have one.
         rate_limit: Requests per minute; only agent keys have one.
         hint: The start of the plaintext, to distinguish keys.
-        delete_after: The end of the grace period, set by rotation. After it the key is treated as deleted (D-26).
-        ip_restriction: Enforce *ip_list*. An enforced empty list blocks every request (D-28).
+        delete_after: The end of the grace period, set by rotation. After it the key is treated as deleted.
+        ip_restriction: Enforce *ip_list*. An enforced empty list blocks every request.
     """
 
     id: str
@@ -274,7 +274,7 @@ class Key:
         Return the version of the settings, for ETags. Usage and status are not part of it.
 
         Args:
-            digest: The stored form of the secret. It prevents guessing hidden addresses from the version (D-12).
+            digest: The stored form of the secret. It prevents guessing hidden addresses from the version.
         """
         restrictions = self.restrictions
         lists = (None if names is None else sorted(names) for names in (restrictions.servers, restrictions.orgs, restrictions.projects))
@@ -337,7 +337,7 @@ class KeyWithSecret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    """A tenant; *parent_id* is set for the sandbox of another workspace (D-25), which lists omit."""
+    """A tenant; *parent_id* is set for the sandbox of another workspace, which lists omit."""
 
     id: int
     name: str
@@ -427,7 +427,7 @@ class UsageSum:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
     """
-    One entry of the audit log (D-29).
+    One entry of the audit log.
 
     Attributes:
         workspace_id: The workspace of the chain; 0: the platform's chain, which records created and deleted workspaces.

@@ -1,5 +1,5 @@
 """
-IP addresses and networks of keys and clients (spec 5.3, D-28). No I/O, no settings.
+IP addresses and networks of keys and clients. No I/O, no settings.
 
 Each has one canonical form: an IPv4-mapped IPv6 address is the IPv4 address, and a network has no host bits. An invalid
 address matches no network.
@@ -75,7 +75,7 @@ def covers_all(outer: Sequence[Network], inner: Sequence[Network]) -> bool:
 
 def parse_list(text: str | Iterable[str]) -> tuple[tuple[str, ...], list[str]]:
     """
-    Parse a list of addresses, one per line. Empty lines and lines that start with # are skipped (spec 5.3).
+    Parse a list of addresses, one per line. Empty lines and lines that start with # are skipped.
 
     Returns:
         The canonical entries without duplicates, in order; and `<input>: Invalid IP address` for each invalid line.
@@ -102,7 +102,7 @@ def resolve_client_address(peer: str | None, forwarded: Sequence[bytes], trusted
     Args:
         peer: The peer address of the socket.
         forwarded: The values of all X-Forwarded-For headers, in order. Ignored unless *peer* is in *trusted*.
-        trusted: Networks of the proxies. The rightmost address outside them is the client (D-28). An invalid address ends
+        trusted: Networks of the proxies. The rightmost address outside them is the client. An invalid address ends
             the search with `UNKNOWN_ADDRESS`: a guess could admit a client to a restricted key.
     """
     client = canonical_address(peer) if peer else None

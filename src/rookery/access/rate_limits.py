@@ -1,4 +1,4 @@
-"""Rate limits: tiers, windows, remaining requests and the response headers (spec 8, D-27)."""
+"""Rate limits: tiers, windows, remaining requests and the response headers."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.process_share import ProcessShare
 
 TIER_LIMITS_PER_HOUR = MappingProxyType({Tier.FREE: 1_000, Tier.PRO: 10_000, Tier.BUSINESS: 50_000, Tier.ENTERPRISE: None})
-"""Requests per hour (spec 8); None: unlimited."""
+"""Requests per hour; None: unlimited."""
 
 UNLIMITED_SENTINEL = 2_147_483_647
-"""The value of Limit and Remaining for an unlimited key (D-27)."""
+"""The value of Limit and Remaining for an unlimited key."""
 
 DEFAULT_RATE_PER_MINUTE = 600
-"""Default requests per minute of an agent key (D-21)."""
+"""Default requests per minute of an agent key."""
 
 TEST_KEY_FACTOR = 10
-"""Factor of the tier's limit for test keys (D-25)."""
+"""Factor of the tier's limit for test keys."""
 
 SECOND_US = 1_000_000
 MINUTE_US = 60 * SECOND_US
@@ -110,11 +110,11 @@ class RateLimitStatus:
 
     @property
     def reset(self) -> int:
-        """The value of X-RateLimit-Reset: a Unix time for API keys, seconds for agent keys (spec 8)."""
+        """The value of X-RateLimit-Reset: a Unix time for API keys, seconds for agent keys."""
         return -(-(self.started_at_us + self.rate_limit.window_us) // SECOND_US) if self.rate_limit.has_absolute_reset else self.reset_in_s
 
     def headers(self) -> tuple[tuple[bytes, bytes], ...]:
-        """Return the three headers of spec 8, and X-RateLimit-Scope if the count is local to this process."""
+        """Return X-RateLimit-Limit, -Remaining and -Reset, and X-RateLimit-Scope if the count is local to this process."""
         headers = (
             (b"x-ratelimit-limit", b"%d" % self.limit),
             (b"x-ratelimit-remaining", b"%d" % self.remaining),
@@ -159,7 +159,7 @@ class LocalCounter:
 
 class RateLimiter:
     """
-    A rate limiter on a shared counter. While that is unavailable, each process enforces its part of the limit on its own (D-27).
+    A rate limiter on a shared counter. While that is unavailable, each process enforces its part of the limit on its own.
 
     Args:
         breaker: The circuit breaker of the counter, so that requests do not wait for one that does not answer.
@@ -181,7 +181,7 @@ class RateLimiter:
 
     @property
     def is_local(self) -> bool:
-        """True if the shared counter failed recently, so that this process uses its local counter (D-27)."""
+        """True if the shared counter failed recently, so that this process uses its local counter."""
         return self._breaker.is_rejecting
 
     async def consume(self, name: str, rate_limit: RateLimit, now: int) -> RateLimitStatus:
@@ -238,7 +238,7 @@ class RateLimiter:
 
 
 class ToolRateLimiter:
-    """Enforces the calls per minute of a key's `tool_limits` (D-23)."""
+    """Enforces the calls per minute of a key's `tool_limits`."""
 
     def __init__(self, limiter: RateLimiter, clock: Clock) -> None:
         self._limiter = limiter

@@ -1,4 +1,4 @@
-"""Request and response models of access: the field names of D-29, with the bounds of D-21, D-23, D-26 and D-28."""
+"""Request and response models of access."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class ApiKeyChangeBody(_ChangeBody):
 
 
 class AgentKeyChangeBody(_ChangeBody):
-    """The body to change an agent key. Its agent_id never changes (D-23)."""
+    """The body to change an agent key. Its agent_id never changes."""
 
     permissions: Grants = Field(default_factory=list)
     rate_limit: RateLimit = 600
@@ -164,7 +164,7 @@ class AgentKeyChangeBody(_ChangeBody):
 
 
 class RotateBody(RequestModel):
-    """The body to rotate a key (spec 3.3, D-26)."""
+    """The body to rotate a key."""
 
     grace_period_hours: Annotated[int, Field(ge=0, le=MAX_GRACE_HOURS, description="Hours during which the old key still works.")] = (
         DEFAULT_GRACE_HOURS
@@ -172,19 +172,19 @@ class RotateBody(RequestModel):
 
 
 class ExtendBody(RequestModel):
-    """A new expiry, or null to remove it (spec 3.2)."""
+    """A new expiry, or null to remove it."""
 
     expires_at: Expiry
 
 
 class PermissionsBody(RequestModel):
-    """The body to replace the permissions of a key (spec 5.3)."""
+    """The body to replace the permissions of a key."""
 
     permissions: Grants
 
 
 class AddressesBody(RequestModel):
-    """The body to change an IP list, as a list or as a text (spec 5.3, D-28)."""
+    """The body to change an IP list, as a list or as a text."""
 
     ips: Addresses | None = None
     ip_list: Annotated[Addresses | None, Field(description="Alias of `ips`, the field's name in a key.")] = None
@@ -233,7 +233,7 @@ class KeysQuery(PageQuery):
 
 
 class PermissionCheckQuery(QueryModel):
-    """Checks of a key's permissions (spec 5.3). The response answers each given check."""
+    """Checks of a key's permissions. The response answers each given check."""
 
     has: Annotated[str | None, Field(description="A permission: does the key have it?")] = None
     any: Annotated[NameList, Field(max_length=MAX_LIST_ITEMS, description="Permissions: does the key have any?")] = Field(
@@ -311,7 +311,7 @@ class AuditQuery(PageQuery):
 
 
 class RateLimitResponse(ResponseModel):
-    """The status of a key's rate limit (spec 8)."""
+    """The status of a key's rate limit."""
 
     limit: Annotated[int, Field(description="Requests per window; 2147483647: unlimited.")]
     remaining: Annotated[int, Field(description="Requests left in this window.")]
@@ -347,7 +347,7 @@ class _KeyResponse(_RestrictionsResponse):
 
 
 class ApiKeyResponse(_KeyResponse):
-    """An API key (spec 2.3). Its secret is returned only at creation and rotation."""
+    """An API key. Its secret is returned only at creation and rotation."""
 
     scopes: list[str]
     rate_limit_tier: TierName
@@ -361,7 +361,7 @@ class NewApiKeyResponse(ApiKeyResponse):
 
 
 class AgentKeyResponse(_KeyResponse):
-    """An agent key (spec 2.2). Its secret is returned only at creation and rotation."""
+    """An agent key. Its secret is returned only at creation and rotation."""
 
     permissions: list[str]
     rate_limit: int

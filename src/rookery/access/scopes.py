@@ -1,5 +1,5 @@
 """
-The grammar of scopes and permissions, which is the same for both (spec 5.2, 5.3, D-23). No I/O, no settings.
+The grammar of scopes and permissions, which is the same for both. No I/O, no settings.
 
 A grant is `{resource}:{action}`, `{resource}:*`, `*:read` or `*`. A route always requires one `{resource}:{action}`.
 `.` and `:` are equivalent. `write` never implies `read`. No wildcard grants a scope under `platform:`.
@@ -61,7 +61,7 @@ SCOPES = MappingProxyType(
         "platform:audit": "read the audit log of all workspaces",
     }
 )
-"""All scopes in the spec's spelling with their meaning. The guard and the documentation use this table."""
+"""All scopes in their canonical spelling with their meaning. The guard and the documentation use this table."""
 
 PRESETS = MappingProxyType(
     {
@@ -99,12 +99,12 @@ def grants(held_scopes: frozenset[str], needed_scope: str) -> bool:
 
 
 def grants_any(held_scopes: frozenset[str], needed_scopes: Iterable[str]) -> bool:
-    """Return whether *held_scopes* cover at least one of *needed_scopes* (spec 5.3). False if *needed_scopes* is empty."""
+    """Return whether *held_scopes* cover at least one of *needed_scopes*. False if *needed_scopes* is empty."""
     return any(grants(held_scopes, scope) for scope in needed_scopes)
 
 
 def grants_all(held_scopes: frozenset[str], needed_scopes: Iterable[str]) -> bool:
-    """Return whether *held_scopes* cover each of *needed_scopes* (spec 5.3)."""
+    """Return whether *held_scopes* cover each of *needed_scopes*."""
     return all(grants(held_scopes, scope) for scope in needed_scopes)
 
 
@@ -122,7 +122,7 @@ def list_covering_grants(needed_scope: str) -> frozenset[str]:
 
 def can_delegate(held_scopes: frozenset[str], grant: str) -> bool:
     """
-    Return whether a holder of *held_scopes* may pass on *grant* (D-24): all of it must be covered by name or by a wider wildcard.
+    Return whether a holder of *held_scopes* may pass on *grant*: all of it must be covered by name or by a wider wildcard.
 
     Single actions, even all of a resource, do not cover its wildcard, which also grants future actions.
     """
@@ -138,7 +138,7 @@ def can_delegate(held_scopes: frozenset[str], grant: str) -> bool:
 
 
 def list_not_delegable(held_scopes: frozenset[str], requested: Iterable[str]) -> list[str]:
-    """Return those of *requested* that a holder of *held_scopes* may not pass on (D-24)."""
+    """Return those of *requested* that a holder of *held_scopes* may not pass on."""
     return [grant for grant in requested if not can_delegate(held_scopes, grant)]
 
 
@@ -146,12 +146,12 @@ def parse_grants(
     names: Collection[str], *, allow_platform_scopes: bool, existing: Collection[str] = ()
 ) -> tuple[tuple[str, ...], list[str]]:
     """
-    Parse grants. Return the valid ones in the spec's spelling without duplicates, and an error for each invalid one.
+    Parse grants. Return the valid ones in canonical spelling without duplicates, and an error for each invalid one.
 
     Args:
         names: The grants, in any spelling.
-        allow_platform_scopes: Accept `platform:` scopes, which only the command line may grant (D-23).
-        existing: Platform scopes that the key already has, in the spec's spelling. They are always accepted.
+        allow_platform_scopes: Accept `platform:` scopes, which only the command line may grant.
+        existing: Platform scopes that the key already has, in canonical spelling. They are always accepted.
     """
     valid: dict[str, None] = {}
     invalid: list[str] = []

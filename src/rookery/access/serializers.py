@@ -1,5 +1,5 @@
 """
-Keys, workspaces and usage as JSON fields, with the names of D-29. The API and the command line share them.
+Keys, workspaces and usage as JSON fields. The API and the command line share them.
 
 They are written by hand and not read by the response models, because a command that reads keys does not import pydantic. With it,
 `keys list` takes twice the CPU time.
@@ -27,7 +27,7 @@ from rookery.kernel.clock import format_iso
 Fields = dict[str, object]
 
 ADDRESS_FIELDS = frozenset({"last_used_ip", "ip_list"})
-"""Fields that need `audit:read` (D-12)."""
+"""Fields that need `audit:read`."""
 
 
 def serialize_api_key(key: Key, usage: KeyUsage, at: datetime) -> Fields:
@@ -80,7 +80,7 @@ def serialize_key(entry: KeyWithUsage, at: datetime, *, with_addresses: bool = T
 
 
 def serialize_key_fields(key: Key, usage: KeyUsage, at: datetime, *, with_addresses: bool = True) -> Fields:
-    """Return the fields of a key of either kind. Addresses need `audit:read` (D-12)."""
+    """Return the fields of a key of either kind. Addresses need `audit:read`."""
     fields = serialize_api_key(key, usage, at) if key.kind == "api" else serialize_agent_key(key, usage, at)
     return fields if with_addresses else {name: value for name, value in fields.items() if name not in ADDRESS_FIELDS}
 
@@ -108,7 +108,7 @@ def serialize_deletion(deletion: WorkspaceDeletion) -> Fields:
 
 
 def serialize_call(call: KeyCall, *, with_addresses: bool = True) -> Fields:
-    """Return the fields of one call (D-29)."""
+    """Return the fields of one call."""
     fields: Fields = {
         "at": format_iso(call.at),
         "method": call.method,

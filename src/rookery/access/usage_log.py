@@ -1,4 +1,4 @@
-"""The usage of keys, buffered in memory and written in batches at most one second later (D-29; spec 5.3, step 7)."""
+"""The usage of keys, buffered in memory and written in batches at most one second later (step 7)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAX_BUFFERED_CALLS = 20_000
 _BATCH_SIZE = 2_000
 
 RETENTION = timedelta(days=30)
-"""Retention of single calls. Totals by day are kept (D-17)."""
+"""Retention of single calls. Totals by day are kept."""
 
 
 class _BufferedCall(NamedTuple):
@@ -121,7 +121,7 @@ class UsageLog:
         return await self._db.read_from_replica(lambda tx: usage_store.list_sums(tx, workspace_id, kind, filters, by, limit=limit))
 
     async def get_address_stats(self) -> AddressStats:
-        """Return the numbers of addresses and keys. A single address for all keys suggests a proxy missing in the settings (D-28)."""
+        """Return the numbers of addresses and keys. A single address for all keys suggests a proxy missing in the settings."""
         return await self._db.read(usage_store.get_address_stats)
 
     async def delete_old_calls(self) -> int:

@@ -1,4 +1,4 @@
-"""Workspaces, the tenants. A workspace with test keys has a sandbox for them (D-25)."""
+"""Workspaces, the tenants. A workspace with test keys has a sandbox for them."""
 
 from __future__ import annotations
 

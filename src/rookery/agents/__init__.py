@@ -1,1 +1,1 @@
-"""Work plans, agent sessions and plan templates (spec 1, 4.2, 5.3)."""
+"""Work plans, agent sessions and plan templates."""

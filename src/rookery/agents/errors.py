@@ -1,5 +1,5 @@
 """
-Errors of plans, tasks and templates, in addition to those of the kernel (D-60, D-61, D-64).
+Errors of plans, tasks and templates, in addition to those of the kernel.
 
     RookeryError
     ├── NotFound
@@ -31,7 +31,7 @@ from rookery.kernel.errors import Conflict, NotFound, RookeryError
 
 
 class UnknownHook(NotFound):
-    """No coding agent has hooks under this name, or no hook has this event (D-93). The message lists the names."""
+    """No coding agent has hooks under this name, or no hook has this event. The message lists the names."""
 
     def __init__(self, kind: str, name: str, names: Sequence[str]) -> None:
         RookeryError.__init__(self, f"There is no {kind} {name!r} of hooks; use {', '.join(names)}.", resource=f"{kind} of hooks")

@@ -1,4 +1,4 @@
-"""The data of the webhook events of plans and sessions (D-81): as GET returns them, without nested lists that could be large."""
+"""The data of the webhook events of plans and sessions: as GET returns them, without nested lists that could be large."""
 
 from __future__ import annotations
 

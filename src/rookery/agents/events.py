@@ -70,7 +70,7 @@ def _session_type(name: str, description: str) -> EventType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChanged(NamedEvent):
-    """A plan changed (D-64). `name` is the kind of change, such as `plan.paused`; *seq* is its number among the plan's events."""
+    """A plan changed. `name` is the kind of change, such as `plan.paused`; *seq* is its number among the plan's events."""
 
     types = _plan_types(_PLAN_DESCRIPTIONS, "the plan, without its phases", "/api/agent/plans/{plan}")
 
@@ -121,7 +121,7 @@ class AgentSessionEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSessionStarted(AgentSessionEvent):
-    """An agent session started (spec 6.1, D-62)."""
+    """An agent session started."""
 
     types = (_session_type("session.started", "A session started."),)
 
@@ -133,7 +133,7 @@ class AgentSessionStarted(AgentSessionEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSessionUpdated(AgentSessionEvent):
-    """A session got an event, was paused or was resumed. *seq* is the number of its newest event (D-62)."""
+    """A session got an event, was paused or was resumed. *seq* is the number of its newest event."""
 
     types = (_session_type("session.noted", "An event was added to a session, or the session was paused or resumed."),)
 
@@ -142,7 +142,7 @@ class AgentSessionUpdated(AgentSessionEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSessionEnded(AgentSessionEvent):
-    """A session ended with this *status* (D-62)."""
+    """A session ended with this *status*."""
 
     types = (_session_type("session.ended", "A session ended."),)
 

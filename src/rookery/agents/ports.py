@@ -13,7 +13,7 @@ from rookery.kernel.db import Tx
 
 
 class SessionMemoryStore(Protocol):
-    """The memory operations that sessions need (D-53, D-62)."""
+    """The memory operations that sessions need."""
 
     async def boot(
         self, caller: Caller, *, agent_id: str, org: str | None, project: str | None, session_id: str | None
@@ -50,7 +50,7 @@ class SessionMemoryStore(Protocol):
 
 
 class MemoryFinder(Protocol):
-    """The memories that a coding agent gets without asking for them (D-93)."""
+    """The memories that a coding agent gets without asking for them."""
 
     async def find_related(
         self,
@@ -88,7 +88,7 @@ class FreeSpace(Protocol):
 
 
 class ToolCallCounter(Protocol):
-    """Counts of tool calls (D-38)."""
+    """Counts of tool calls."""
 
     def count_by_session(self, tx: Tx, workspace_id: int, ids: Sequence[str]) -> Mapping[str, int]:
         """Return the number of tool calls in each session. Sessions without calls may be missing."""
@@ -96,7 +96,7 @@ class ToolCallCounter(Protocol):
 
 
 class PriceTokens(Protocol):
-    """The prices of models (D-71)."""
+    """The prices of models."""
 
     def __call__(self, tokens: TokenReport, /) -> int | None:
         """Return the cost of *tokens* in billionths; None: they name no model, or one without a price."""

@@ -1,5 +1,5 @@
 """
-The tools of the MCP server `agents` (D-92): their descriptions, published arguments and texts.
+The tools of the MCP server `agents`: their descriptions, published arguments and texts.
 
 A model chooses a tool by its description, so each one states when to use it. The modules of `agents.api` attach each tool to its
 operation. `schemas` publishes fewer forms of an argument than the operation accepts, because a model needs only one.

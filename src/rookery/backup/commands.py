@@ -244,7 +244,7 @@ def _manifest_to_text(manifest: Manifest) -> dict[str, object]:
 
 @contextmanager
 def _show_byte_progress(title: str, total: int | None) -> Generator[ProgressCallback]:
-    """Show a progress bar on a terminal, and nothing in a pipe (D-04)."""
+    """Show a progress bar on a terminal, and nothing in a pipe."""
     if not (sys.stdout.isatty() and sys.stderr.isatty()):
         yield _ignore_progress
         return

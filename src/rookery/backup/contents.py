@@ -19,7 +19,7 @@ PLAIN_FILES = ("servers.json",)
 """Files that are only ever replaced as a whole."""
 
 SECRET_KEY_FILE = "secret.key"  # noqa: S105 - the name of its file
-"""Saved only on request: together with the backup, it decrypts the encrypted values (D-07)."""
+"""Saved only on request: together with the backup, it decrypts the encrypted values."""
 
 _MOVE_FILES = ("move-texts.db", "move-vectors.db")
 EXCLUDED_FILES: Mapping[str, str] = {

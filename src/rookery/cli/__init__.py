@@ -1,5 +1,5 @@
 """
-The command line (D-04).
+The command line.
 
 The module of a command is imported when the command runs. A table holds the names and help texts, so that `rookery --help` is fast.
 """
@@ -35,7 +35,7 @@ __all__ = ["COMMANDS", "CommandContext", "add_commands", "app", "load_command", 
 
 _FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
 _COLON_GROUPS = ("brain",)
-"""Groups whose commands are written with a colon in the spec, such as `brain:reindex`."""
+"""Groups whose commands are also written with a colon, such as `brain:reindex`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ def _import_structlog() -> None:
 
 
 def split_group(arguments: Sequence[str], groups: Iterable[str] = _COLON_GROUPS) -> list[str]:
-    """Return *arguments* with `brain:reindex`, the form in the spec, as `brain reindex`, for each of *groups* (D-04)."""
+    """Return *arguments* with `brain:reindex` as `brain reindex`, for each of *groups*."""
     changed = list(arguments)
     place = 0
     while place < len(changed) and changed[place].startswith("-"):

@@ -1,4 +1,4 @@
-"""`rookery secrets`: the key that encrypts confidential values (D-07)."""
+"""`rookery secrets`: the key that encrypts confidential values."""
 
 from __future__ import annotations
 

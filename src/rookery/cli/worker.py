@@ -1,4 +1,4 @@
-"""`rookery worker`: jobs, webhooks and periodic tasks in a process of their own (D-04)."""
+"""`rookery worker`: jobs, webhooks and periodic tasks in a process of their own."""
 
 from __future__ import annotations
 

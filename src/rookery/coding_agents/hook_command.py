@@ -1,5 +1,5 @@
 """
-`rookery hook EVENT --client CLIENT`: sends an event of a coding agent to the server and prints its answer (D-93).
+`rookery hook EVENT --client CLIENT`: sends an event of a coding agent to the server and prints its answer.
 
 It always exits with 0 and never writes to standard error, because clients show both to their users or stop for them. It ends after a second
 in any case. It imports nothing of the server and of the command line, since a client starts it for each event.

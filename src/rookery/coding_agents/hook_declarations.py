@@ -1,5 +1,5 @@
 """
-The hooks of each coding agent: which of its events Rookery uses, and how the agent reports them (D-93).
+The hooks of each coding agent: which of its events Rookery uses, and how the agent reports them.
 
 `rookery connect` writes these hooks to the files of the clients, `rookery hook` and `POST /api/agent/hooks/{client}/{event}` serve them.
 The module imports only the standard library.

@@ -1,5 +1,5 @@
 """
-The project of a folder: what `.rookery.toml` says, else the name of the Git repository (D-93).
+The project of a folder: what `.rookery.toml` says, else the name of the Git repository.
 
 Worktrees of a repository share its common directory, and so their project. A submodule is a repository of its own.
 """

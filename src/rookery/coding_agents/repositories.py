@@ -1,5 +1,5 @@
 """
-The identity of a Git repository: the same for all clones of it, and different for two repositories of the same name (D-93).
+The identity of a Git repository: the same for all clones of it, and different for two repositories of the same name.
 
 Git itself is not started: its files are read.
 """

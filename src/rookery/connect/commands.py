@@ -1,4 +1,4 @@
-"""`rookery connect`: set-up of MCP clients and coding agents for this server (D-04, D-35, D-92)."""
+"""`rookery connect`: set-up of MCP clients and coding agents for this server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form in which a client gets the tools: all of them, or search mode, which finds and calls them (D-36)."""
+"""The form in which a client gets the tools: all of them, or search mode, which finds and calls them."""
 
 from __future__ import annotations
 

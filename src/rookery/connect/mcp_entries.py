@@ -1,4 +1,4 @@
-"""The entry of Rookery in a client's file of MCP servers: its text before and after a change (D-35, D-92). No I/O."""
+"""The entry of Rookery in a client's file of MCP servers: its text before and after a change. No I/O."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The console: HTML pages for people, at `/console`. It is a client of the API in the same process (D-90)."""
+"""The console: HTML pages for people, at `/console`. It is a client of the API in the same process."""

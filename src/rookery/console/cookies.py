@@ -1,4 +1,4 @@
-"""The session cookie: the keys with which a browser is signed in, encrypted. The server stores only which of them signed out (D-90)."""
+"""The session cookie: the keys with which a browser is signed in, encrypted. The server stores only which of them signed out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sign in with a key, sign out, and change between keys (D-90)."""
+"""Sign in with a key, sign out, and change between keys."""
 
 from __future__ import annotations
 

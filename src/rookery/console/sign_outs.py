@@ -1,4 +1,4 @@
-"""The sign-outs of the last hours, in the record store, so that every process refuses a copy of a cookie (D-90)."""
+"""The sign-outs of the last hours, in the record store, so that every process refuses a copy of a cookie."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries of the sign-ins that have ended, until the last cookie with them has expired (D-90)."""
+"""Queries of the sign-ins that have ended, until the last cookie with them has expired."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ class BudgetExhausted(RookeryError):
 
 
 class GenerationQueueFull(RookeryError):
-    """The workspace has the maximum number of queued generations (D-17)."""
+    """The workspace has the maximum number of queued generations."""
 
     status, code = 429, "generation_queue_full"
 

@@ -1,4 +1,4 @@
-"""The data of the webhook events of content generation (D-81)."""
+"""The data of the webhook events of content generation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The events of content generation (D-71, D-81)."""
+"""The events of content generation."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class FinishedCall:
 
 @dataclass(frozen=True, slots=True)
 class UnsuccessfulEnd:
-    """A generation that did not succeed. Its type differs, because it is no response to repeat for an Idempotency-Key (D-14)."""
+    """A generation that did not succeed. Its type differs, because it is no response to repeat for an Idempotency-Key."""
 
     generation: Generation
 

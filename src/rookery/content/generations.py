@@ -39,7 +39,7 @@ _SWEEP_BATCH_SIZE = 100
 
 @dataclass(frozen=True, slots=True)
 class StartedGeneration:
-    """A generation whose call begins now. Its type differs from that of a finished one, because only that is a response (D-14)."""
+    """A generation whose call begins now. Its type differs from that of a finished one, because only that is a response."""
 
     generation: Generation
 

@@ -1,4 +1,4 @@
-"""Request and response models of content generation (D-71)."""
+"""Request and response models of content generation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time: passed in as a `Clock`, kept in UTC, stored as whole microseconds, shown as ISO 8601 with Z (D-13)."""
+"""Time: passed in as a `Clock`, kept in UTC, stored as whole microseconds, shown as ISO 8601 with Z."""
 
 from __future__ import annotations
 

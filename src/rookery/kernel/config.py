@@ -1,5 +1,5 @@
 """
-Settings: frozen, read once at the start, with one URL per engine (D-02).
+Settings: frozen, read once at the start, with one URL per engine.
 
 Environment variables `ROOKERY_…` override `rookery.toml`, which overrides the defaults. The file is in the data folder, or where
 `ROOKERY_CONFIG` points. A secret may be in a file that `ROOKERY_…_FILE` names.
@@ -365,12 +365,12 @@ class Settings:
 
     @property
     def is_discovery_public(self) -> bool:
-        """True if the discovery pages of D-35 are shown without a key."""
+        """True if the discovery pages are shown without a key."""
         return self.environment != "production" if self.public_discovery is None else self.public_discovery
 
     def require_secret_key(self) -> None:
         """
-        Check that every process that needs the secret key will find it (D-07).
+        Check that every process that needs the secret key will find it.
 
         Raises:
             WrongSettings: No key is set, and the one in the data folder is not enough in production or on a shared record store.
@@ -382,7 +382,7 @@ class Settings:
 
     @property
     def has_api_docs(self) -> bool:
-        """True if the generated API documentation is served (spec 4.5)."""
+        """True if the generated API documentation is served."""
         return self.environment != "production" if self.api_docs_enabled is None else self.api_docs_enabled
 
     @property
@@ -391,7 +391,7 @@ class Settings:
         return bool(self.base_url or self.api_url or self.mcp_url)
 
     def public_url_of(self, path: str) -> str:
-        """Return the public scheme and host of *path* (D-01)."""
+        """Return the public scheme and host of *path*."""
         if path.startswith("/api/v1/mcp"):
             url = self.base_url
         elif path.startswith(("/api/agent", "/mcp", "/servers", "/connect", "/.well-known", "/v0.1")):
@@ -424,7 +424,7 @@ ENV_PREFIX = "ROOKERY_"
 _NON_SETTING_VARIABLES = frozenset({"ROOKERY_CONFIG", "ROOKERY_KEY", "ROOKERY_URL"})
 """Variables with the prefix that are not settings: the path of the file, and the key and the server of clients on this host."""
 _UNPREFIXED_SETTINGS = frozenset({"API_DOCS_ENABLED"})
-"""Settings that spec 4.5 names without the prefix. The name with the prefix takes precedence."""
+"""Settings that may be written without the prefix. The name with the prefix takes precedence."""
 _KUBERNETES_VARIABLE = re.compile(r"ROOKERY_(SERVICE_.*|PORT_\d+_.*)")
 _VARIABLE_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 

@@ -1,4 +1,4 @@
-"""The free space that writes need on the disk of the data folder (D-17)."""
+"""The free space that writes need on the disk of the data folder."""
 
 from __future__ import annotations
 

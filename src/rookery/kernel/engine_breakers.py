@@ -1,4 +1,4 @@
-"""Circuit breakers between requests and engines, so that an engine that fails or hangs does not delay each request (issue 20)."""
+"""Circuit breakers between requests and engines, so that an engine that fails or hangs does not delay each request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPEN_DURATION_S = 2.0
 """Time for which an open breaker rejects all calls. Then one call is tried."""
 
 _EARLY_WRITE_TIMEOUT_S = 1.0
-"""Time limit of a write to the full-text index beside a request that stores. The job of the memory writes it again (D-51)."""
+"""Time limit of a write to the full-text index beside a request that stores. The job of the memory writes it again."""
 
 _log = structlog.stdlib.get_logger("rookery.engines")
 
@@ -139,7 +139,7 @@ class EngineBreakers:
     Attributes:
         previous_embedder: For the model before the current one, while the vectors are rebuilt.
         early_text_writes: For writes to the full-text index beside a request that stores.
-        counters: For rate limits. A process counts on its own while it is open (D-27).
+        counters: For rate limits. A process counts on its own while it is open.
         database: For a record store on a server, which limits the time itself. None: the store is a file.
         writes: The indexes that refuse writes.
     """

@@ -1,4 +1,4 @@
-"""The engines that accept only reads: their last write was refused, although they answer (issue 34)."""
+"""The engines that accept only reads: their last write was refused, although they answer."""
 
 from __future__ import annotations
 

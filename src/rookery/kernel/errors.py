@@ -1,5 +1,5 @@
 """
-The base class of all errors, and the errors that every domain may raise (D-10).
+The base class of all errors, and the errors that every domain may raise.
 
     RookeryError                500  internal_error
     ├── ValidationFailed        422  validation_error
@@ -30,7 +30,7 @@ class RookeryError(Exception):
 
     Attributes:
         status: The HTTP status; on the class.
-        code: The value of the `error` field (D-10), a part of the public contract; on the class.
+        code: The value of the `error` field, a part of the public contract; on the class.
         is_upstream: True if a tool server failed and not Rookery; on the class.
         detail: Further fields of the body, JSON-ready.
         headers: Headers of the response, for example Retry-After.
@@ -95,7 +95,7 @@ class PermissionDenied(RookeryError):
 
 class NotInAllowList(PermissionDenied):
     """
-    The key is valid, but one of its allow-lists does not contain a value of the request (D-23).
+    The key is valid, but one of its allow-lists does not contain a value of the request.
 
     No permission would help, so the body has no `required_permission`. `not_in_list` holds the list and the value.
     """
@@ -120,7 +120,7 @@ class EngineReadOnly(EngineUnavailable):
 
 
 class StorageFull(RookeryError):
-    """The disk has too little free space for another write. Reads still work (D-17)."""
+    """The disk has too little free space for another write. Reads still work."""
 
     status, code = 507, "storage_full"
 
@@ -130,7 +130,7 @@ OUTAGES = (EngineUnavailable, StorageFull)
 
 
 class WrongSettings(RookeryError):
-    """A setting is invalid. The process prints this message and does not start (D-02)."""
+    """A setting is invalid. The process prints this message and does not start."""
 
     code = "wrong_settings"
 

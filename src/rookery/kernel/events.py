@@ -81,7 +81,7 @@ class Event:
         return ((event.workspace_id, ""),)
 
     def get_content_id(self) -> str | None:
-        """Return the id of the memory whose content the data has if a webhook asks for content (D-81)."""
+        """Return the id of the memory whose content the data has if a webhook asks for content."""
         return None
 
     def get_erased_id(self) -> str | None:

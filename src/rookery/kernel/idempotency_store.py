@@ -1,5 +1,5 @@
 """
-The store of responses to requests with an Idempotency-Key, so that a repeated request is answered and not executed again (D-14).
+The store of responses to requests with an Idempotency-Key, so that a repeated request is answered and not executed again.
 
 There is one row per request. The row is reserved under a lease before the request is executed. The transaction that does the work
 stores the response in it, so a crash leaves both or neither. The row is kept for a day. Its content is encrypted, because a response

@@ -1,4 +1,4 @@
-"""Identifiers: UUIDv7 for records, and random texts with a prefix for the rest (D-13)."""
+"""Identifiers: UUIDv7 for records, and random texts with a prefix for the rest."""
 
 from __future__ import annotations
 
@@ -71,5 +71,5 @@ def random_text(length: int, alphabet: str = ALPHANUMERIC) -> str:
 
 
 def new_request_id() -> str:
-    """Return `req_` and 20 random characters (D-11). They need not be unguessable."""
+    """Return `req_` and 20 random characters. They need not be unguessable."""
     return "req_" + os.urandom(10).hex()

@@ -2,7 +2,7 @@
 The job queue: a table, so that a job is committed with the change that needs it and survives kill -9.
 
 A job runs at least once. A claim moves its `run_at` to the end of a lease. When a worker exits, the lease expires and another worker
-takes the job, which does not count as an attempt (D-51).
+takes the job, which does not count as an attempt.
 
 Jobs run in their order, but workspaces take turns: if more jobs are ready than a batch takes, each workspace gets an equal part of it.
 So the backlog of one workspace does not delay the others.
@@ -226,7 +226,7 @@ class JobKind:
     Attributes:
         handler: Must be idempotent, because it may receive a job again that it has done.
         batch_size: Most jobs per call of the handler.
-        retry_delays_s: Seconds before each retry. After the last one the job is marked as failed and retried daily (D-51).
+        retry_delays_s: Seconds before each retry. After the last one the job is marked as failed and retried daily.
         worker_count: Number of batches that one process runs at the same time.
         before_claim: Awaited before ready jobs are claimed, so that a batch can grow. It must return without outside help.
         handover_delay_s: Seconds for which fewer jobs than a batch are left to a process that runs a batch already, or else to the one that

@@ -1,5 +1,5 @@
 """
-The metrics of the server for Prometheus (D-05).
+The metrics of the server for Prometheus.
 
 Each platform has a registry of its own. States such as a backlog or the health of an engine are read when a scrape needs them. Each
 source has its own time-out, so that a slow engine delays no other figures.

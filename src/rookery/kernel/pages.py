@@ -1,5 +1,5 @@
 """
-Pages of lists, which are asked for by an offset or by a cursor (D-12).
+Pages of lists, which are asked for by an offset or by a cursor.
 
 A cursor is the position of the item after which the next page begins: the values by which the list is sorted, the last of which is
 unique. Items that are added or deleted meanwhile do not move it, unlike an offset.

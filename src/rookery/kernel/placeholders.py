@@ -1,5 +1,5 @@
 r"""
-Placeholders in the texts of templates of plans, notifications and prompts (D-63). Pure: no I/O, no settings.
+Placeholders in the texts of templates of plans, notifications and prompts. Pure: no I/O, no settings.
 
 `{{ name }}` is the only syntax: there are no expressions and no conditions. Each placeholder is replaced once, and inserted values
 are not scanned again, so a value may contain braces. `\{{` stands for two literal braces.

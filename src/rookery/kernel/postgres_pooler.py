@@ -1,5 +1,5 @@
 """
-Poolers in transaction mode before PostgreSQL, such as PgBouncer with `pool_mode = transaction` (issue 34).
+Poolers in transaction mode before PostgreSQL, such as PgBouncer with `pool_mode = transaction`.
 
 Each transaction of a client may run in another session of the server. So nothing that belongs to a session works: a prepared statement is
 missing or belongs to another client, an option applies to the next client, and a message of LISTEN arrives nowhere.

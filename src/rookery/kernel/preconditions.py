@@ -1,5 +1,5 @@
 """
-Conditional writes: a write with ETags in If-Match is rejected if the resource has another version (D-64).
+Conditional writes: a write with ETags in If-Match is rejected if the resource has another version.
 
 The HTTP layer parses the header with `parse_if_match` and passes the result on. The domain function calls `require_match` inside the
 transaction that holds the resource, so that nothing changes between the check and the write.

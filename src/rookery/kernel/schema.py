@@ -1,5 +1,5 @@
 """
-The base classes of all request bodies, queries and responses (D-10, D-13, D-16).
+The base classes of all request bodies, queries and responses.
 
 Each model is built by its first use (`defer_build`), under a lock of pydantic. A start would otherwise build 200 models in 0.1 s.
 """
@@ -237,7 +237,7 @@ class Meta(BaseModel):
 
 
 class Page(BaseModel, Generic[T]):
-    """One page of a list, as `kernel.http.page_response` sends it (spec 4.6, D-12)."""
+    """One page of a list, as `kernel.http.page_response` sends it."""
 
     data: list[T]
     links: Links
@@ -369,7 +369,7 @@ _MAX_SUGGESTIONS = 10
 
 
 def map_validation_error(error: ValidationError, model: type[BaseModel]) -> ValidationFailed:
-    """Return the errors of each field of *model*. For an unknown field, the nearest known field is suggested (D-10)."""
+    """Return the errors of each field of *model*. For an unknown field, the nearest known field is suggested."""
     errors: dict[str, list[str]] = {}
     details = error.errors(include_url=False, include_context=True, include_input=True)
     for number, detail in enumerate(details[:_MAX_ERRORS]):

@@ -1,7 +1,7 @@
 """
 Signatures of webhooks and webhook notifications. No I/O, clock or settings.
 
-Each request has two signatures (D-81): the platform's own over the raw body, which one line of openssl verifies, and the
+Each request has two signatures: the platform's own over the raw body, which one line of openssl verifies, and the
 three headers of the Standard Webhooks specification 1.0.0. That signature also covers the event's id and the time, so a
 receiver can reject a replayed body.
 """

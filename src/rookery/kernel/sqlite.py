@@ -1,7 +1,7 @@
 """
 SQLite connections, writers, and files of derived data: WAL, one writer per file in each process, shared commits.
 
-Measured (notes on engines, section 4): one commit per row gives 4,800 rows/s with synchronous FULL, shared commits give 25,000 and more.
+Measured: one commit per row gives 4,800 rows/s with synchronous FULL, shared commits give 25,000 and more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The variables of templates (D-63), which `variables` validates. Pure: no I/O, no settings, no slow imports."""
+"""The variables of templates, which `variables` validates. Pure: no I/O, no settings, no slow imports."""
 
 from __future__ import annotations
 

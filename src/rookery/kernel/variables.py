@@ -1,4 +1,4 @@
-"""Validation of template variables and of the values given for them (D-63). Pure: no I/O, no settings."""
+"""Validation of template variables and of the values given for them. Pure: no I/O, no settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The org and project in which the caller of a tool works, for arguments that a call omits (D-92)."""
+"""The org and project in which the caller of a tool works, for arguments that a call omits."""
 
 from __future__ import annotations
 

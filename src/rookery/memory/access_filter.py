@@ -1,4 +1,4 @@
-"""Authorisation of memory reads and writes: the allow-lists of a key (D-23) and the rules for an agent's key (D-43). Pure functions."""
+"""Authorisation of memory reads and writes: the allow-lists of a key and the rules for an agent's key. Pure functions."""
 
 from __future__ import annotations
 

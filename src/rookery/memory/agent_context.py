@@ -1,4 +1,4 @@
-"""The memories that an agent loads when it starts: its own, and those related to its task (spec 4.3, D-48)."""
+"""The memories that an agent loads when it starts: its own, and those related to its task."""
 
 from __future__ import annotations
 

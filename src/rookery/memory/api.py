@@ -1,4 +1,4 @@
-"""The operations of memory: the HTTP API, relative to `/v1/brain`, and the tools of the MCP server `brain` (spec 4.3, D-50, D-92)."""
+"""The operations of memory: the HTTP API, relative to `/v1/brain`, and the tools of the MCP server `brain`."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class MemoryApi:
     The operations of memory. Each handler calls one service.
 
     Attributes:
-        mode: The mode of a recall that names none (D-44).
+        mode: The mode of a recall that names none.
         contexts: Finds the project of a tool's caller.
     """
 
@@ -360,7 +360,7 @@ def _normalize_id(uuid: str) -> str:
 
 
 def _validate_agent_id(agent_id: str) -> str:
-    """Return the agent id of a path after the same validation as an agent id in a body (D-16)."""
+    """Return the agent id of a path after the same validation as an agent id in a body."""
     try:
         return AgentPath(agent_id=agent_id).agent_id
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""The candidates of a recall: hits of the indexes, and the relevance that each has before its record is read (D-44, D-46)."""
+"""The candidates of a recall: hits of the indexes, and the relevance that each has before its record is read."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class RecallQuery:
     A recall in progress.
 
     Attributes:
-        mode: The requested mode, or that of the indexes that are available: `keyword` or `semantic` (D-42, D-54).
+        mode: The requested mode, or that of the indexes that are available: `keyword` or `semantic`.
         index: The vector index in use; None if vectors are not searched.
         has_texts: The full-text index is searched.
         notice: What the results lack, and why.
@@ -90,7 +90,7 @@ class RecallQuery:
                 raise error
             self.fall_back(_NOT_EMBEDDABLE_NOTICE)
             return
-        # A question without its vector may be searched by words in each mode (D-42).
+        # A question without its vector may be searched by words in each mode.
         is_required = self.request.mode == "semantic" and error.engine == "vectors"
         if is_required or not self.has_texts or error.engine not in _VECTOR_ENGINES:
             raise error
@@ -214,7 +214,7 @@ class CandidateSearch:
         return await self._search(query, limit)
 
     async def _search(self, query: RecallQuery, limit: int) -> Candidates:
-        """Search the indexes that the mode needs, concurrently where the searches are independent (D-44)."""
+        """Search the indexes that the mode needs, concurrently where the searches are independent."""
         index = query.index
         if index is None:
             text_hits, keyword_hits = await self._search_texts(query, limit)

@@ -1,4 +1,4 @@
-"""The storage limits of a workspace, with back-pressure before the limit (D-17). Counts are cached and updated in between."""
+"""The storage limits of a workspace, with back-pressure before the limit. Counts are cached and updated in between."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MEMORIES_RECOUNT_DIVISOR = 8
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageLimits:
     """
-    The storage limits (D-17). All but the disk limit are per workspace.
+    The storage limits. All but the disk limit are per workspace.
 
     Attributes:
         folder: The folder of the records. None if they are not on a disk of this host.

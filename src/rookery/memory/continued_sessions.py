@@ -1,4 +1,4 @@
-"""The sessions that a session continues, whose memories it has too (D-53)."""
+"""The sessions that a session continues, whose memories it has too."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class MemoryPorts:
         vector_set_history: The sets that an earlier version of Rookery recorded in the engine's files, if it has any.
         erasable_stores: The stores with files on this host, whose deleted data is erased in this order. The record store is last,
             because it holds the list of pending erasures.
-        find_previous: Returns the embedder and the vector index of a previous model (D-54); None if no known embedder has it.
+        find_previous: Returns the embedder and the vector index of a previous model; None if no known embedder has it.
         close_previous: Closes the engines that `find_previous` opened.
     """
 

@@ -1,5 +1,5 @@
 """
-Change of the embedding model under load (D-54).
+Change of the embedding model under load.
 
 The vectors of the new model are built beside the old ones. The old ones serve recall until the new ones are complete. In each
 workspace, one model serves at a time. Memories stored meanwhile are embedded by both models. If the previous embedder is no longer

@@ -1,5 +1,5 @@
 """
-Errors of storing memories (D-17, D-41).
+Errors of storing memories.
 
     RookeryError
     ├── NotEmbeddable           422  not_embeddable
@@ -32,7 +32,7 @@ class NotEmbeddable(RookeryError):
 
 
 class BacklogFull(RookeryError):
-    """The workspace has too many memories that wait for indexing. Retry later (D-17)."""
+    """The workspace has too many memories that wait for indexing. Retry later."""
 
     status, code = 429, "backlog_full"
 
@@ -46,7 +46,7 @@ class BacklogFull(RookeryError):
 
 
 class MemoriesFull(Conflict):
-    """The workspace has its maximum number of memories (D-17). Retrying does not help; deleting memories does."""
+    """The workspace has its maximum number of memories. Retrying does not help; deleting memories does."""
 
     code = "max_memories_reached"
 
@@ -55,7 +55,7 @@ class MemoriesFull(Conflict):
 
 
 class AlreadySuperseded(Conflict):
-    """The memory was already superseded. *head_id* is the memory that replaces it now (D-41)."""
+    """The memory was already superseded. *head_id* is the memory that replaces it now."""
 
     code = "already_superseded"
 

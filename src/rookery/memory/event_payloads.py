@@ -1,4 +1,4 @@
-"""The data of the webhook events of memories: the same JSON as the GET of the memory (D-81)."""
+"""The data of the webhook events of memories: the same JSON as the GET of the memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _render_deleted(context: EventContext, event: MemorySuperseded | MemoryDelet
 
 
 def _render_remains(context: EventContext, memory_id: str, *, at: datetime | None) -> EventData:
-    """Return the remains of a deleted memory: its position in its lineage, as its history shows it (D-41)."""
+    """Return the remains of a deleted memory: its position in its lineage, as its history shows it."""
     tombstone = records.get_tombstone(context.tx, context.viewer.workspace_id, memory_id)
     if tombstone is not None:
         return to_json(context.runtime.use(MemoryCore).serializer.serialize_version(context.viewer, tombstone))

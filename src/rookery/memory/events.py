@@ -22,7 +22,7 @@ def _end_type(name: str, description: str) -> EventType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryStored(Event):
-    """A memory was stored (spec 6.1). Published after the commit."""
+    """A memory was stored. Published after the commit."""
 
     types = (_memory_type("memory.stored", "A memory was stored."),)
 
@@ -41,7 +41,7 @@ class MemoryStored(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySuperseded(Event):
-    """A memory was replaced by another and deleted from every store (D-41)."""
+    """A memory was replaced by another and deleted from every store."""
 
     types = (_end_type("memory.superseded", "A memory was replaced by `superseded_by` and deleted from every store."),)
 
@@ -105,7 +105,7 @@ class MemoryRedacted(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRecalled(Event):
     """
-    A recall ran (spec 6.1): its query, the ids of the results in order, and its duration in milliseconds.
+    A recall ran: its query, the ids of the results in order, and its duration in milliseconds.
 
     Attributes:
         mode: The mode that was used.
@@ -124,7 +124,7 @@ class MemoryRecalled(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReindexCompleted(Event):
     """
-    A re-index finished (spec 6.1); *count* memories were indexed in *duration_s* seconds.
+    A re-index finished; *count* memories were indexed in *duration_s* seconds.
 
     Attributes:
         by_workspace: Number of memories by workspace. Workspaces without memories in this run are missing.

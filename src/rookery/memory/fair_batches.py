@@ -1,4 +1,4 @@
-"""Batches of memories to index in which no workspace waits for the backlog of another (D-51)."""
+"""Batches of memories to index in which no workspace waits for the backlog of another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feedback on a recall, and the buffer of recalls that it refers to (spec 4.3, D-47)."""
+"""Feedback on a recall, and the buffer of recalls that it refers to."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Feedback:
             if memory is None or memory.archived_at is not None or not can_read(caller, memory, at=now):
                 continue
             verdict = verdicts[memory_id]
-            # Recorded also if it does not count for the confidence today: another query is another example (D-57).
+            # Recorded also if it does not count for the confidence today: another query is another example.
             if is_training and (row := build_example(recall, memory_id, verdict, at=now)):
                 training.add(tx, row)
             if feedback.add(tx, recall, memory_id, verdict, key_id=caller.key_id, at=now):
@@ -78,7 +78,7 @@ class Feedback:
         confidence = adjust_confidence(memory.confidence, base=memory.base_confidence, is_used=verdict is FeedbackVerdict.USED)
         if confidence == memory.confidence:
             return memory
-        # updated_at stays (D-45): the content did not change. The memory is indexed again because the indexes filter by confidence.
+        # updated_at stays: the content did not change. The memory is indexed again because the indexes filter by confidence.
         changed_memory = replace(memory, confidence=confidence)
         records.update_memory(tx, memory, changed_memory)
         if memory.indexed_at is not None:

@@ -1,5 +1,5 @@
 """
-The arithmetic of recall's scores: similarity and words, neighbours in a session, and the probability behind a score (D-44).
+The arithmetic of recall's scores: similarity and words, neighbours in a session, and the probability behind a score.
 
 Pure functions. The constants were chosen on the development sets of `benchmarks.recall_quality`, which shows what a change of them does.
 """

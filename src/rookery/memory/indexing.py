@@ -1,4 +1,4 @@
-"""Indexing of memories: embed, write the vector index and the full-text index, mark the record as indexed (spec 3.4, D-51)."""
+"""Indexing of memories: embed, write the vector index and the full-text index, mark the record as indexed."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from rookery.memory.store import indexing as store
 
 EMBED_JOB = "EmbedMemory"
 DELETE_JOB = "DeleteFromIndex"
-"""The job kinds, with the names of spec 6.1."""
+"""The kinds of jobs."""
 
 EMBED_IMPORTED_JOB = "EmbedMoved"
-"""Like EmbedMemory, for imported memories. It runs after what agents store, and is not part of their backlog (D-17)."""
+"""Like EmbedMemory, for imported memories. It runs after what agents store, and is not part of their backlog."""
 
 WORDS_JOB = "IndexWords"
 """The words of memories whose vectors were written while the full-text index accepted no writes."""
@@ -102,7 +102,7 @@ class Indexer:
 
     @property
     def model(self) -> str:
-        """The embedder's model. Memories indexed with another model are stale (D-54)."""
+        """The embedder's model. Memories indexed with another model are stale."""
         return self._embedder.model
 
     async def wait_for_idle(self) -> None:
@@ -164,7 +164,7 @@ class Indexer:
         Write new *memories* to the full-text index while *storing* runs, and return its result.
 
         Keyword search finds the memories as soon as they are stored; semantic recall finds them when their jobs are done. If the
-        full-text index fails here, the jobs write to it too (D-51).
+        full-text index fails here, the jobs write to it too.
 
         Args:
             stored_ids: Returns the ids of *memories* that were stored; the others are removed from the index again.
@@ -188,7 +188,7 @@ class Indexer:
         return outcome
 
     async def update_words(self, memory: Memory) -> None:
-        """Write a changed or restored memory to the full-text index now. Failures are left to its job (D-51)."""
+        """Write a changed or restored memory to the full-text index now. Failures are left to its job."""
         await self._clean_up_soon(self._start_offer([memory]), [memory])
 
     def _start_offer(self, memories: Sequence[Memory]) -> asyncio.Future[bool]:
@@ -240,7 +240,7 @@ class Indexer:
         try:
             if await offer:
                 await self._retry_delete_dead_words(memories)
-        except Exception:  # noqa: BLE001 - logged; recall reads the records, so words without a record have no effect (D-46)
+        except Exception:  # noqa: BLE001 - logged; recall reads the records, so words without a record have no effect
             _log.exception("memory.full_text_cleanup_failed", memories=len(memories))
 
     async def _retry_delete_dead_words(self, memories: Sequence[Memory]) -> None:
@@ -367,13 +367,13 @@ class Indexer:
 
 
 def build_document(memory: Memory) -> IndexDocument:
-    """Return the document that the derived indexes store for *memory* (spec 2.6, D-46)."""
+    """Return the document that the derived indexes store for *memory*."""
     return IndexDocument(memory_id=memory.id, **read_fields(memory, _DOCUMENT_FIELDS))
 
 
 def build_passage(memory: Memory) -> Passage:
     """
-    Return the text of *memory* to embed: its content, with a line of its tags before each chunk (D-55).
+    Return the text of *memory* to embed: its content, with a line of its tags before each chunk.
 
     Type and day are left out: they made short texts too similar, and recall of single turns lost a point.
     """

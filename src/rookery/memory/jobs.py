@@ -1,4 +1,4 @@
-"""The background jobs of memory: EmbedMemory, IndexWords and DeleteFromIndex (spec 6.1, D-51)."""
+"""The background jobs of memory: EmbedMemory, IndexWords and DeleteFromIndex."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rookery.memory.models import Memory
 from rookery.memory.store import indexing, records
 
 RETRY_DELAYS_S = (10, 60, 300)
-"""Delays of the three retries. After them the memory is failed until an engine recovers or a day passes (spec 6.1 and 8)."""
+"""Delays of the three retries. After them the memory is failed until an engine recovers or a day passes."""
 
 BATCH_SIZE = 32
 

@@ -1,5 +1,5 @@
 """
-The audit entries of memory: what removes memories, what changes or reads out many of them, and what records their use (D-29).
+The audit entries of memory: what removes memories, what changes or reads out many of them, and what records their use.
 
 `MemoryAction` lists them all. An entry has ids, places and numbers, and never a text of a memory. The change of one memory has no entry,
 because the memory names its author. Nor has what its author arranged: a successor, an expiry, the end of a session.

@@ -1,4 +1,4 @@
-"""A map of memories: their vectors on a plane, with clusters named by their words (issue 21)."""
+"""A map of memories: their vectors on a plane, with clusters named by their words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merging of the texts of similar memories, and its reversal (spec 4.4, D-52). Pure functions."""
+"""Merging of the texts of similar memories, and its reversal. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rookery.memory.statements import Difference, Distinction, extract_new_sente
 
 MAX_CONTENT_CHARS = 50_000
 MAX_TAGS = 100
-"""The limits of `remember` (D-40): a merged memory must be storable."""
+"""The limits of `remember`: a merged memory must be storable."""
 
 _SEPARATOR = "\n\n"
 
@@ -60,7 +60,7 @@ def merge_sort_key(memory: Memory) -> tuple[float, datetime, str]:
 
 
 def space_key(memory: Memory) -> tuple[object, ...]:
-    """Return the fields that memories must share to be merged (D-52)."""
+    """Return the fields that memories must share to be merged."""
     scope = memory.memory_scope
     return memory.workspace_id, memory.org, memory.project, scope, memory.agent_id, memory.session_id, memory.type
 

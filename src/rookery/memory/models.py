@@ -15,7 +15,7 @@ from rookery.memory.authorship import Author
 from rookery.memory.metadata import Metadata, build_labels
 
 Vector = bytes
-"""Little-endian float32, unit length, in the embedder's native dimension. Engines may pad it (D-54)."""
+"""Little-endian float32, unit length, in the embedder's native dimension. Engines may pad it."""
 
 
 SCORE_DECIMALS = 4
@@ -29,7 +29,7 @@ FACET: Mapping[str, bool] = {"facet": True}
 
 
 class MemoryScope(StrEnum):
-    """The owner of a memory: a project, an agent, a session or a whole org (spec 2.5). `ranking` defines the priority in recall."""
+    """The owner of a memory: a project, an agent, a session or a whole org. `ranking` defines the priority in recall."""
 
     PROJECT = "project"
     AGENT = "agent"
@@ -39,7 +39,7 @@ class MemoryScope(StrEnum):
 
 class MemoryState(StrEnum):
     """
-    The state of a memory: the six of spec 3.4, and `failed` (D-50).
+    The state of a memory.
 
     A memory and its indexing job are stored in one transaction, so `created` and `pending_embed` are one state, returned as
     `pending_embed`. A `deleted` memory is in no store; its tombstone appears in histories.
@@ -68,7 +68,7 @@ class Memory:
     A field with the metadata `FACET` can be filtered by in every index, without a column there: it becomes a label.
 
     Attributes:
-        superseded_by: The memory that this one was merged into and therefore archived (D-52). None if it was not merged.
+        superseded_by: The memory that this one was merged into and therefore archived. None if it was not merged.
         created_by: Who stored it. None for a memory from before authors were recorded.
         updated_by: Who made the change of *updated_at*.
     """
@@ -132,7 +132,7 @@ FACET_FIELDS: tuple[str, ...] = tuple(column.name for column in fields(Memory) i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexDocument:
-    """The part of a memory that the derived indexes store (spec 2.6, D-46). Built from a Memory, never returned to a caller."""
+    """The part of a memory that the derived indexes store. Built from a Memory, never returned to a caller."""
 
     memory_id: str
     workspace_id: int
@@ -160,7 +160,7 @@ class IndexDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessFields:
-    """The fields of a memory that decide who may read it (D-43)."""
+    """The fields of a memory that decide who may read it."""
 
     id: str
     workspace_id: int
@@ -175,7 +175,7 @@ class AccessFields:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFilter:
     """
-    The filters that a caller sends. `access_filter.build_access_filter` adds the rights of the key (D-42, D-43).
+    The filters that a caller sends. `access_filter.build_access_filter` adds the rights of the key.
 
     Attributes:
         org: Memories of this org, and those without an org in scope agent or session.
@@ -212,14 +212,14 @@ class MemoryFilter:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessFilter(MemoryFilter):
     """
-    The memories that a query may return, as data that every engine can translate (D-43).
+    The memories that a query may return, as data that every engine can translate.
 
     `visibility.is_visible` is the reference definition. Engines must agree with it and are tested against it.
 
     Attributes:
         at: Memories that expire at or before this time do not match.
         includes_all_agents: Every agent's own memories match. Supported by the record store only.
-        orgs: The key's allow-list of orgs (D-23). Memories without an org match as for `org`. None allows any.
+        orgs: The key's allow-list of orgs. Memories without an org match as for `org`. None allows any.
         projects: The key's allow-list of projects, likewise as for `project`.
     """
 
@@ -237,7 +237,7 @@ class AccessFilter(MemoryFilter):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """A text to embed. *context* (date, type, tags; may be empty) is put before every chunk of *content* (D-55)."""
+    """A text to embed. *context* (date, type, tags; may be empty) is put before every chunk of *content*."""
 
     context: str
     content: str
@@ -277,7 +277,7 @@ class TextHit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextQuery:
     """
-    A parsed full-text query; its strings contain no syntax (D-49).
+    A parsed full-text query; its strings contain no syntax.
 
     Attributes:
         any_of: Words that raise the score. At least one must match unless *phrases* is given. An entry of several parts, separated by
@@ -299,7 +299,7 @@ class TextQuery:
 
 
 RecallMode = Literal["semantic", "keyword", "hybrid"]
-"""The search method of recall: by meaning, by words, or by both (D-44)."""
+"""The search method of recall: by meaning, by words, or by both."""
 
 MapGrouping = Literal["project", "type"]
 """The field by which a map groups memories."""
@@ -308,10 +308,10 @@ MapGrouping = Literal["project", "type"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
     """
-    A memory to store, as its author gave it. Defaults are filled in when it is stored (D-40).
+    A memory to store, as its author gave it. Defaults are filled in when it is stored.
 
     Attributes:
-        expires_in_h: Hours until it expires. None: never, except for session memories (D-53).
+        expires_in_h: Hours until it expires. None: never, except for session memories.
         dedupe: Return the oldest memory with the same content in the same space instead of storing another.
     """
 
@@ -338,7 +338,7 @@ class RememberResult:
 
     Attributes:
         duplicates: Ids of other memories with the same content in the same space, oldest first, at most ten.
-        is_duplicate: True if nothing was stored and *memory* is the existing one (D-40, dedupe).
+        is_duplicate: True if nothing was stored and *memory* is the existing one (dedupe).
     """
 
     memory: Memory
@@ -363,7 +363,7 @@ class MemoryChange(TypedDict, total=False):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
     """
-    The remains of a deleted memory: its position in the lineage, without its content (D-41).
+    The remains of a deleted memory: its position in the lineage, without its content.
 
     Attributes:
         superseded_by: The memory that replaced it; None if it was deleted.
@@ -380,7 +380,7 @@ class Tombstone:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallRequest:
     """
-    The parameters of a recall (D-42).
+    The parameters of a recall.
 
     Attributes:
         boost: The weight of *keywords*, 0..1.
@@ -432,7 +432,7 @@ class ScoreParts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankExplanation:
     """
-    The explanation of a memory's position in a recall (D-42, explain).
+    The explanation of a memory's position in a recall (explain).
 
     Attributes:
         semantic_rank: Its rank among the hits by meaning, from 1; None if it is not among them.
@@ -514,8 +514,8 @@ class RecallHit:
     A recalled memory.
 
     Attributes:
-        score: What it is ranked by, unrounded (D-44).
-        relevance: The probability that it answers the question, in 0..1 (D-44).
+        score: What it is ranked by, unrounded.
+        relevance: The probability that it answers the question, in 0..1.
         similarity: Its cosine similarity. None if its vector was not compared.
         similar_count: Memories that differ from it by numbers and dates only, and that were compared and not returned.
         context: Its neighbours; None if the request did not ask for them.
@@ -537,8 +537,8 @@ class RecallResult:
     The result of a recall, best first.
 
     Attributes:
-        is_confident: Whether the best memory is as relevant as answers usually are (D-44).
-        notice: The reason of a fallback from semantic to keyword search (D-54), or of an incomplete explanation.
+        is_confident: Whether the best memory is as relevant as answers usually are.
+        notice: The reason of a fallback from semantic to keyword search, or of an incomplete explanation.
         explanation: What was compared and dropped, if the request wants it.
     """
 
@@ -552,7 +552,7 @@ class RecallResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchHit:
-    """A memory found by words; *highlight* is HTML (D-49)."""
+    """A memory found by words; *highlight* is HTML."""
 
     memory: Memory
     score: float
@@ -610,7 +610,7 @@ class ConfidenceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootMemories:
-    """The memories that an agent loads at its start, by scope, each list in its order (D-48)."""
+    """The memories that an agent loads at its start, by scope, each list in its order."""
 
     agent: tuple[Memory, ...]
     shared: tuple[Memory, ...]
@@ -624,7 +624,7 @@ def read_fields(item: object, names: Sequence[str]) -> dict[str, Any]:
 
 
 def get_state(memory: Memory, *, model: str) -> MemoryState:
-    """Return the state of *memory* (spec 3.4, D-50, D-54). *model* is the current embedder's model."""
+    """Return the state of *memory*. *model* is the current embedder's model."""
     if memory.archived_at is not None:
         return MemoryState.ARCHIVED
     if memory.index_failed_at is not None:

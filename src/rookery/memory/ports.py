@@ -68,7 +68,7 @@ class Embedder(Protocol):
     error has the positions of all that it cannot embed.
 
     Attributes:
-        model: Name and version, stored beside each vector. A different model makes vectors stale (D-54).
+        model: Name and version, stored beside each vector. A different model makes vectors stale.
         dimension: The native dimension of the vectors.
         full_similarity: The cosine that counts as fully similar, if it was measured for this model. None otherwise: each model has its own
             scale, so its cosines have a meaning only beside each other.
@@ -88,7 +88,7 @@ class Embedder(Protocol):
         ...
 
     async def embed_passages(self, passages: Sequence[Passage]) -> list[tuple[Vector, ...]]:
-        """Return for each passage the vectors of its overlapping chunks, in order, at least one (D-55)."""
+        """Return for each passage the vectors of its overlapping chunks, in order, at least one."""
         ...
 
 
@@ -102,7 +102,7 @@ class TokenMeter(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelVersion:
-    """The embedding model and dimension of a set of vectors. Only vectors of the same version can be compared (D-54)."""
+    """The embedding model and dimension of a set of vectors. Only vectors of the same version can be compared."""
 
     model: str
     dimension: int
@@ -204,7 +204,7 @@ SpaceRow = tuple[str, tuple[str | None, ...]]
 
 
 class VectorComparison(Protocol):
-    """Vectors of memories, fetched from a `VectorIndex` of any engine, for comparison of all with each other (D-52)."""
+    """Vectors of memories, fetched from a `VectorIndex` of any engine, for comparison of all with each other."""
 
     async def find_similar(self, ids: Collection[str], *, threshold: float, limit: int) -> Mapping[str, Sequence[str]]:
         """
@@ -246,7 +246,7 @@ ProjectVectors = Callable[[Sequence[Sequence[Vector]]], Projection]
 
 
 class SessionLookup(Protocol):
-    """A lookup of agent sessions (D-53), implemented by the agents domain."""
+    """A lookup of agent sessions, implemented by the agents domain."""
 
     async def is_open(self, workspace_id: int, session_id: str) -> bool:
         """Return whether the workspace has this session and it has not ended."""
@@ -267,7 +267,7 @@ class TextIndex(Protocol):
     """
 
     async def setup(self) -> None:
-        """Create missing tables or indexes. Idempotent (spec 4.4, brain:elastic-setup)."""
+        """Create missing tables or indexes. Idempotent (brain:elastic-setup)."""
         ...
 
     async def put(self, documents: Sequence[IndexDocument], *, is_early: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The ranking of recalled memories (spec 4.3, D-44, D-45). Pure functions: no I/O, no clock, no settings."""
+"""The ranking of recalled memories. Pure functions: no I/O, no clock, no settings."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ HALF_LIVES_DAYS: Mapping[str, int | None] = {
     "convention": None,
     "architecture": None,
 }
-"""Half-lives of confidence by type (spec 8). None: no decay."""
+"""Half-lives of confidence by type. None: no decay."""
 
 DEFAULT_HALF_LIFE_DAYS = 60
-"""The half-life of types that the spec does not list (D-40)."""
+"""The half-life of all other types."""
 
 SCOPE_PRIORITY: Mapping[MemoryScope, int] = {
     MemoryScope.AGENT: 0,
@@ -28,7 +28,7 @@ SCOPE_PRIORITY: Mapping[MemoryScope, int] = {
     MemoryScope.SHARED: 2,
     MemoryScope.SESSION: 3,
 }
-"""The order of scopes at equal relevance, lowest first (spec 4.3)."""
+"""The order of scopes at equal relevance, lowest first."""
 
 _CONFIDENCE_DECIMALS = 12
 """Decimals of a confidence after feedback, so that it becomes 0.82 and not 0.8200000000000001."""
@@ -87,7 +87,7 @@ class RankedMemory:
 
     @property
     def effective_confidence(self) -> float:
-        """The confidence after decay (D-45)."""
+        """The confidence after decay."""
         return self.memory.confidence * self.decay
 
 
@@ -95,7 +95,7 @@ def decay_factor(age: timedelta, half_life_days: int | None) -> float:
     """
     Return the share of confidence left after *age*, in 0..1.
 
-    The spec gives half-lives but no formula (8, "not shown"); D-45 uses exponential decay. A negative age (clock skew) counts as zero.
+    `share = 0.5 ** (age / half_life)`. A negative age (clock skew) counts as zero.
     """
     if half_life_days is None:
         return 1.0
@@ -104,13 +104,13 @@ def decay_factor(age: timedelta, half_life_days: int | None) -> float:
 
 
 def memory_decay_factor(memory: Memory, *, at: datetime, half_lives_days: Mapping[str, int | None]) -> float:
-    """Return the `decay_factor` of *memory*. Its age counts from the last change of its content (D-45)."""
+    """Return the `decay_factor` of *memory*. Its age counts from the last change of its content."""
     return decay_factor(at - memory.content_at, half_lives_days.get(memory.type, DEFAULT_HALF_LIFE_DAYS))
 
 
 def adjust_confidence(confidence: float, *, base: float, is_used: bool) -> float:
     """
-    Return *confidence* after one feedback: a tenth closer to 1, or a twentieth less, but at least half of *base* (D-47).
+    Return *confidence* after one feedback: a tenth closer to 1, or a twentieth less, but at least half of *base*.
 
     Args:
         base: The confidence that the author gave.
@@ -121,12 +121,12 @@ def adjust_confidence(confidence: float, *, base: float, is_used: bool) -> float
 
 
 def round_for_ranking(score: float) -> float:
-    """Return *score* rounded to two decimals; equal values count as ties (D-44)."""
+    """Return *score* rounded to two decimals; equal values count as ties."""
     return round(score, 2)
 
 
 def ranking_key(ranked_memory: RankedMemory) -> tuple[float, int, float, timedelta, str]:
-    """Return the key that sorts best first: score, scope, effective confidence, newest, id (D-44)."""
+    """Return the key that sorts best first: score, scope, effective confidence, newest, id."""
     memory = ranked_memory.memory
     return (
         -ranked_memory.ranking_score,
@@ -151,7 +151,7 @@ def sort_memories(ranked_memories: Iterable[RankedMemory]) -> list[RankedMemory]
 
 def boost_score(score: float, *, share: float, boost: float, is_bounded: bool) -> float:
     """
-    Return *score* raised by the share of matching keywords (D-44).
+    Return *score* raised by the share of matching keywords.
 
     Args:
         is_bounded: Keep the result in 0..1, as for hybrid and keyword recall. *boost* is then the weight of the keywords.

@@ -1,4 +1,4 @@
-"""Recall: candidates from the indexes, records from the store, order from `ranking` (spec 4.3, D-42 to D-46)."""
+"""Recall: candidates from the indexes, records from the store, order from `ranking`."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Recall:
 
     Args:
         sessions: A lookup of the sessions that a session continues. None: sessions continue none.
-        half_lives_days: Half-lives by type; they override `ranking.HALF_LIVES_DAYS` (settings, D-40).
+        half_lives_days: Half-lives by type; they override `ranking.HALF_LIVES_DAYS` (settings).
         timer: A clock in seconds that never goes back; tests pass their own.
     """
 
@@ -331,7 +331,7 @@ class Recall:
         """
         Return the best visible memories, in order, and all candidates.
 
-        More candidates are fetched while the records drop too many (D-46).
+        More candidates are fetched while the records drop too many.
         """
         request = query.request
         needed_count = request.top_k * (_BUDGET_OVERFETCH if request.max_tokens is not None else 1)
@@ -388,7 +388,7 @@ class Recall:
         return ranked_memories, (is_enough and not is_crowded) or len(candidates) < len(scores)
 
     async def _load_records(self, read: _Records, ids: Sequence[str]) -> None:
-        """Read the records of *ids* that were not read yet, and keep those that are visible (D-46)."""
+        """Read the records of *ids* that were not read yet, and keep those that are visible."""
         unread = [memory_id for memory_id in ids if memory_id not in read.fetched_ids]
         if not unread:
             return
@@ -479,7 +479,7 @@ def _select_within_budget(
     """
     Return the first `top_k` of *ranked_memories* that fit the budget, with their contexts.
 
-    Memories that do not fit are skipped (D-42). One that fits only without its context is returned without it.
+    Memories that do not fit are skipped. One that fits only without its context is returned without it.
     """
     selection = list[tuple[RankedMemory, RecallContext | None]]()
     remaining_tokens = request.max_tokens

@@ -1,4 +1,4 @@
-"""The explanation of a recall: the parts of each score, and the memories that a rule dropped (D-42). Pure functions."""
+"""The explanation of a recall: the parts of each score, and the memories that a rule dropped. Pure functions."""
 
 from __future__ import annotations
 

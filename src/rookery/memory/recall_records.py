@@ -1,4 +1,4 @@
-"""The data types of stored recalls: the results, the feedback, and training examples (D-47, D-57). No I/O."""
+"""The data types of stored recalls: the results, the feedback, and training examples. No I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rookery.memory.models import Memory, RecallMode, RecallRequest, RecallResul
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallQueryRecord:
     """
-    The query of a recall, for training examples (D-57).
+    The query of a recall, for training examples.
 
     Attributes:
         semantic_ranks: The rank of each returned memory among the hits by meaning, in the order of the results; None if it was not
@@ -146,7 +146,7 @@ class RecallReplay:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallRecord:
     """
-    A stored recall, kept for 30 days so that feedback can refer to it (D-17, D-47).
+    A stored recall, kept for 30 days so that feedback can refer to it.
 
     Attributes:
         query_record: Written only if the workspace records training examples.
@@ -168,7 +168,7 @@ class RecallRecord:
 
 
 class FeedbackVerdict(StrEnum):
-    """The use that a caller made of a recalled memory (spec 4.3)."""
+    """The use that a caller made of a recalled memory."""
 
     USED = "used"
     IGNORED = "ignored"
@@ -177,7 +177,7 @@ class FeedbackVerdict(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedbackResult:
     """
-    The result of feedback (D-47).
+    The result of feedback.
 
     Attributes:
         used: The memories whose use changed their confidence; *ignored* likewise.
@@ -197,7 +197,7 @@ TrainingLabel = Literal["stored", "used", "ignored"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingExample:
     """
-    A memory's relation to a query or, if no recall is named, the storing of the memory (D-57).
+    A memory's relation to a query or, if no recall is named, the storing of the memory.
 
     Attributes:
         place: Its position in the result, from 1. *semantic_rank* and *keyword_rank* are those of `RecallQueryRecord`.

@@ -1,4 +1,4 @@
-"""Operations on memories by id: read, change, archive, restore, delete. Each change enqueues its indexing job (D-45, D-50)."""
+"""Operations on memories by id: read, change, archive, restore, delete. Each change enqueues its indexing job."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Records:
 
     async def history(self, caller: Caller, memory_id: str) -> list[Memory | Tombstone]:
         """
-        Return the lineage of a memory, oldest first: the memories that it replaced, itself, those that replaced it (D-41).
+        Return the lineage of a memory, oldest first: the memories that it replaced, itself, those that replaced it.
 
         If all of them are deleted, their org and project are unknown. Only a key without allow-lists then gets the lineage.
 
@@ -100,7 +100,7 @@ class Records:
 
     async def archive(self, caller: Caller, memory_id: str, *, expected: ExpectedETags = None) -> Memory:
         """
-        Remove a memory from recall and from the indexes, and keep it for audit. Idempotent (spec 3.4).
+        Remove a memory from recall and from the indexes, and keep it for audit. Idempotent.
 
         Raises:
             NotFound: The memory does not exist, has expired, or is not visible to *caller*.
@@ -121,7 +121,7 @@ class Records:
         """
         Restore an archived memory and enqueue its indexing. A memory that is not archived stays as it is.
 
-        If it was merged into another memory, its text is removed from there, unless that text has changed (D-52).
+        If it was merged into another memory, its text is removed from there, unless that text has changed.
 
         Raises:
             NotFound: The memory does not exist, has expired, or is not visible to *caller*.
@@ -151,7 +151,7 @@ class Records:
 
     async def delete(self, caller: Caller, memory_id: str, *, expected: ExpectedETags = None) -> None:
         """
-        Delete a memory from every store, also an archived one. Text of it that was merged into another memory is removed (D-41).
+        Delete a memory from every store, also an archived one. Text of it that was merged into another memory is removed.
 
         Raises:
             NotFound: The memory does not exist, has expired, or is not visible to *caller*.
@@ -250,7 +250,7 @@ def remove_from_primaries(tx: Tx, jobs: JobQueue, memory: Memory, *, by: Author,
     if primary is not None and not contains_merge(primary, merge):
         left_in = primary.id
     revert_merges(tx, jobs, [merge], by=by, at=at)
-    merges.add(tx, [replace(merge, length=0, tags=())])  # its position in the lineage stays, like its tombstone (D-41)
+    merges.add(tx, [replace(merge, length=0, tags=())])  # its position in the lineage stays, like its tombstone
     seen_ids = {memory.id}  # a guard against cycles: imported data may contain them
     while primary is not None and primary.id not in seen_ids:
         seen_ids.add(primary.id)
@@ -282,13 +282,13 @@ def hours_delta(count: float) -> timedelta:
 
 
 def normalize_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """Return *tags* in lower case, without duplicates, in their order (D-40)."""
+    """Return *tags* in lower case, without duplicates, in their order."""
     return tuple(dict.fromkeys(tag.lower() for tag in tags))
 
 
 def require_owner(memory: Memory) -> None:
     """
-    Check that *memory* has the owner that its scope requires (D-40).
+    Check that *memory* has the owner that its scope requires.
 
     Raises:
         ValidationFailed: The agent id, session id or org is missing.

@@ -1,4 +1,4 @@
-"""The memories that relate to the work of a coding agent, which gets them without asking (D-93)."""
+"""The memories that relate to the work of a coding agent, which gets them without asking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storing of memories: the record, its job and its supersession in one transaction; indexing follows (D-40, D-41, D-51)."""
+"""Storing of memories: the record, its job and its supersession in one transaction; indexing follows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rookery.memory.records import hours_delta, normalize_tags, require_owner
 from rookery.memory.store import records
 
 _SESSION_TTL = timedelta(days=7)
-"""The default lifetime of a session memory (D-53)."""
+"""The default lifetime of a session memory."""
 
 _JOB_DELAY_S = 10.0
 """Delay of the job if indexing runs before the response; the job is only a fallback."""
@@ -63,7 +63,7 @@ class Remember:
 
     Args:
         index_first: Index before the response is sent (`async_embedding` false).
-        sessions: Sessions whose memories live until the session ends (D-53). None if there are no sessions.
+        sessions: Sessions whose memories live until the session ends. None if there are no sessions.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Remember:
             ValidationFailed: The owner that the scope requires is missing, or *caller* sees no memory with the id supersedes_id.
             PermissionDenied: The agent, org or project is not one of the key's.
             AlreadySuperseded: Another caller replaced the same memory first.
-            BacklogFull, MemoriesFull, StorageFull: A limit is reached (D-17).
+            BacklogFull, MemoriesFull, StorageFull: A limit is reached.
         """
         memory = self._build_memory(caller, draft, await self._find_open_sessions(caller, [draft]))
         await self._capacity.admit(caller.workspace_id, 1)
@@ -156,7 +156,7 @@ class Remember:
         ]
 
     async def _find_open_sessions(self, caller: Caller, drafts: Sequence[Draft]) -> frozenset[str]:
-        """Return the open sessions that *drafts* without an expiry name; their memories live until the session ends (D-53)."""
+        """Return the open sessions that *drafts* without an expiry name; their memories live until the session ends."""
         if self._sessions is None:
             return frozenset()
         session_ids = {draft.session_id for draft in drafts if draft.memory_scope is MemoryScope.SESSION and draft.expires_in_h is None}
@@ -289,7 +289,7 @@ class Remember:
         try:
             await self._indexer.index([result.memory for result in results if not result.is_duplicate])
         except OUTAGES:
-            return  # the record is stored, and its job retries (D-51)
+            return  # the record is stored, and its job retries
 
     async def _wait_until_indexed(self, memories: Sequence[Memory], wait_s: float) -> None:
         """Return when *memories*, all of one workspace, are indexed by any process, or when *wait_s* is over."""

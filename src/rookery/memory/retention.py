@@ -1,4 +1,4 @@
-"""Deletion of what has expired, and of all memory of a deleted workspace (D-17, D-43)."""
+"""Deletion of what has expired, and of all memory of a deleted workspace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Full-text search of memories, and lists of memories, tags and scopes (D-43, D-46, D-49)."""
+"""Full-text search of memories, and lists of memories, tags and scopes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class MemorySearch:
 
     async def find(self, caller: Caller, query: str, memory_filter: MemoryFilter, *, page: PageSlice) -> SearchResult:
         """
-        Return the memories of a page that match *query*, best first. Invalid syntax is searched as text (D-49).
+        Return the memories of a page that match *query*, best first. Invalid syntax is searched as text.
 
         Raises:
             PermissionDenied: *memory_filter* names an agent other than the key's own.
@@ -163,7 +163,7 @@ class Listing:
     A reader of lists and counts of the memories that a caller may see.
 
     Attributes:
-        model: The embedder's model. Memories indexed with another model are stale (D-54).
+        model: The embedder's model. Memories indexed with another model are stale.
     """
 
     db: Database

@@ -1,4 +1,4 @@
-"""Memories of agent sessions: loaded at the start of a session, archived or promoted at its end (D-53, D-62)."""
+"""Memories of agent sessions: loaded at the start of a session, archived or promoted at its end."""
 
 from __future__ import annotations
 

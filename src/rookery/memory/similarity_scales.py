@@ -1,4 +1,4 @@
-"""The scale of a question's similarities: known for the built-in model, estimated from the workspace for all others (D-44)."""
+"""The scale of a question's similarities: known for the built-in model, estimated from the workspace for all others."""
 
 from __future__ import annotations
 

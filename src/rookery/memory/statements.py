@@ -1,5 +1,5 @@
 """
-Comparison of statements by their words: whether two texts say the same, or the same of something else (D-52). Pure.
+Comparison of statements by their words: whether two texts say the same, or the same of something else. Pure.
 
 Vectors do not tell: "Customer 701 pays 23 euros a month for the standard plan." and the same of customer 700 and 20 euros have a cosine
 similarity of 0.93 with all-MiniLM-L6-v2 (measured). So a difference in a number, a date, a name, an identifier or a negation counts as

@@ -1,4 +1,4 @@
-"""Parsing of queries, matching of keywords, and highlighting (D-44, D-49). Pure functions."""
+"""Parsing of queries, matching of keywords, and highlighting. Pure functions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stem_words(text: str) -> list[str]:
 
 
 def parse_question(question: str) -> TextQuery:
-    """Return the query of a question in plain language, which has no syntax (D-42)."""
+    """Return the query of a question in plain language, which has no syntax."""
     languages, may_be_english = guess_languages(question)
     parts, stem_terms = list[str](), dict[str, tuple[str, ...]]()
     for word in split_words(question):
@@ -58,7 +58,7 @@ def parse_question(question: str) -> TextQuery:
 
 def parse_query(query: str) -> TextQuery:
     """
-    Return the query of a search text: words, "a phrase" and -excluded (D-49). Parts without a letter or digit are ignored.
+    Return the query of a search text: words, "a phrase" and -excluded. Parts without a letter or digit are ignored.
 
     A compound such as E_CONN_RESET, main.py or dry-run is one word: its parts must be adjacent. The same holds for the letters of a
     short run of Chinese or similar scripts. A longer run is a sentence; its letters are searched in pairs.
@@ -95,7 +95,7 @@ def parse_keywords(keywords: Iterable[str]) -> TextQuery:
 
 
 def match_keywords(keywords: Sequence[str], *texts: str) -> tuple[str, ...]:
-    """Return those of *keywords* whose stemmed words are adjacent in one of *texts* (D-44)."""
+    """Return those of *keywords* whose stemmed words are adjacent in one of *texts*."""
     stemmed_texts = [stem_words(text) for text in texts]
     present = {word for stems in stemmed_texts for word in stems}
     return tuple(
@@ -106,7 +106,7 @@ def match_keywords(keywords: Sequence[str], *texts: str) -> tuple[str, ...]:
 
 
 def highlight(content: str, query: TextQuery) -> str:
-    """Return the fragment of *content* around the first match of *query*, as HTML: matches in <mark>, all else escaped (D-49)."""
+    """Return the fragment of *content* around the first match of *query*, as HTML: matches in <mark>, all else escaped."""
     is_letter = any(len(term) == 1 for term in (*query.any_of, *query.phrases))
     spans = _find_spans(tokenize(content), tokenize_unspaced_letters(content) if is_letter else [], query)
     start, end = _select_fragment(content, spans[0][0] if spans else 0)

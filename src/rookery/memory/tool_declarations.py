@@ -1,5 +1,5 @@
 """
-The tools of the MCP server `brain` (D-92): their descriptions, published arguments and texts.
+The tools of the MCP server `brain`: their descriptions, published arguments and texts.
 
 A model chooses a tool by its description, so each one states when to use it. `memory.api` attaches each tool to its operation.
 """
@@ -32,7 +32,7 @@ def own_agent(caller: Caller) -> Mapping[str, object]:
 
 
 def add_space(parameters: dict[str, object], context: WorkingContext) -> None:
-    """Add the org and project of the caller's session to a memory that names none, as far as its scope has them (spec 2.8)."""
+    """Add the org and project of the caller's session to a memory that names none, as far as its scope has them."""
     scope = parameters.get("memory_scope", "project")
     if scope == "shared":
         if context.org is not None:

@@ -1,4 +1,4 @@
-"""Training examples: stored memories, and the memories that callers used or ignored per query (D-57)."""
+"""Training examples: stored memories, and the memories that callers used or ignored per query."""
 
 from __future__ import annotations
 

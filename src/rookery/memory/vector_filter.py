@@ -1,4 +1,4 @@
-"""Filters of a vector search as data, which every engine can translate, and the access filter as one of them (D-43)."""
+"""Filters of a vector search as data, which every engine can translate, and the access filter as one of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The visibility rule of memories (D-43). Pure functions: no I/O, no clock, no settings."""
+"""The visibility rule of memories. Pure functions: no I/O, no clock, no settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PROJECT_OPTIONAL_SCOPES = frozenset({MemoryScope.SHARED, MemoryScope.AGENT, Mem
 
 
 def is_visible(access_filter: AccessFilter, memory: Memory | IndexDocument) -> bool:
-    """Return whether *access_filter* allows *memory*. Archiving is not part of the rule; the record store checks it (D-46)."""
+    """Return whether *access_filter* allows *memory*. Archiving is not part of the rule; the record store checks it."""
     return is_readable(access_filter, memory) and _matches_fields(access_filter, memory)
 
 

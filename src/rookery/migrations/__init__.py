@@ -1,4 +1,4 @@
-"""Schema migrations: forward only (D-08), the same in both dialects, run by the first process that needs them."""
+"""Schema migrations: forward only, the same in both dialects, run by the first process that needs them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def is_current(version: str | None) -> bool:
     Return whether a store with this revision needs no migration.
 
     Raises:
-        WrongSettings: A newer Rookery created the store. Downgrades are not supported (D-08).
+        WrongSettings: A newer Rookery created the store. Downgrades are not supported.
     """
     if version is not None and version > HEAD_REVISION:
         raise WrongSettings(

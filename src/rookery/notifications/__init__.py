@@ -1,1 +1,1 @@
-"""Notifications: subscribers, campaigns, and a delivery for each subscriber and channel (D-70)."""
+"""Notifications: subscribers, campaigns, and a delivery for each subscriber and channel."""

@@ -1,4 +1,4 @@
-"""The audience of a campaign: its preview, the check of variables, and fixing it at the start (D-70)."""
+"""The audience of a campaign: its preview, the check of variables, and fixing it at the start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The progress of campaigns in the dispatcher: scheduled starts, stored results, pauses by faults, and the end (D-70)."""
+"""The progress of campaigns in the dispatcher: scheduled starts, stored results, pauses by faults, and the end."""
 
 from __future__ import annotations
 

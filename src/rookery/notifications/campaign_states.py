@@ -1,5 +1,5 @@
 """
-The changes of a campaign's status (D-70). Pure: no I/O, no settings.
+The changes of a campaign's status. Pure: no I/O, no settings.
 
     draft ──▶ scheduled ──▶ sending ◀─▶ paused
       ▲           │            │

@@ -1,4 +1,4 @@
-"""Campaigns: creation, changes, and the verbs that change their status (D-70)."""
+"""Campaigns: creation, changes, and the verbs that change their status."""
 
 from __future__ import annotations
 
@@ -311,7 +311,7 @@ class Campaigns:
         return await self._act(tenant, campaign_id, change, "retried", expected)
 
     async def delete_old_deliveries(self, *, before: datetime, limit: int = 20) -> int:
-        """Delete the deliveries of campaigns that ended before *before*, and old tests (D-17). Return the number of campaigns."""
+        """Delete the deliveries of campaigns that ended before *before*, and old tests. Return the number of campaigns."""
 
         def work(tx: Tx) -> int:
             old = store.list_old(tx, before=before, limit=limit)

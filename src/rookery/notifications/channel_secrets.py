@@ -1,4 +1,4 @@
-"""The secrets that sign webhook messages, one per tenant, created with the first message (D-07, D-81)."""
+"""The secrets that sign webhook messages, one per tenant, created with the first message."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Failures that all targets of a host have in common, such as a receiver that answers 404 to every message after a deployment (D-70).
+Failures that all targets of a host have in common, such as a receiver that answers 404 to every message after a deployment.
 
 One subscriber whose address is wrong fails alone. If many in a row fail with the same error, the fault is not theirs, whatever the host
 accepted before: the host waits, and their deliveries are open again.

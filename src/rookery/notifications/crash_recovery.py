@@ -1,5 +1,5 @@
 """
-The claims of processes that died: which of them are open again, which ended, and which are unknown (D-70).
+The claims of processes that died: which of them are open again, which ended, and which are unknown.
 
 A process that is killed leaves claims of three kinds. Its journal tells them apart: those that it had not begun are open again, those
 whose result it had not stored yet get this result, and those that were being sent are unknown. Without a journal, all are unknown. This

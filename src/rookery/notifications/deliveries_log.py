@@ -1,4 +1,4 @@
-"""The log of deliveries and the outbox of test keys, for reading (D-70)."""
+"""The log of deliveries and the outbox of test keys, for reading."""
 
 from __future__ import annotations
 

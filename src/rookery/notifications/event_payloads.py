@@ -1,4 +1,4 @@
-"""The data of the webhook events of notifications (D-81): the resource as its GET returns it."""
+"""The data of the webhook events of notifications: the resource as its GET returns it."""
 
 from __future__ import annotations
 

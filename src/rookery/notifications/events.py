@@ -1,4 +1,4 @@
-"""The events of notifications (D-70)."""
+"""The events of notifications."""
 
 from __future__ import annotations
 

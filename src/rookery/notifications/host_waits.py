@@ -1,4 +1,4 @@
-"""The waits of hosts that follow from the results of attempts (D-70)."""
+"""The waits of hosts that follow from the results of attempts."""
 
 from __future__ import annotations
 

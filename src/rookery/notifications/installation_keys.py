@@ -1,4 +1,4 @@
-"""Keys that the whole installation has, created at first use and stored encrypted (D-07)."""
+"""Keys that the whole installation has, created at first use and stored encrypted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lengths of messages that services take, and texts cut to them (D-70). Pure."""
+"""The lengths of messages that services take, and texts cut to them. Pure."""
 
 from __future__ import annotations
 

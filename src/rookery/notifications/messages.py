@@ -1,4 +1,4 @@
-"""A message for one channel of one subscriber, and the result of sending it (D-70)."""
+"""A message for one channel of one subscriber, and the result of sending it."""
 
 from __future__ import annotations
 

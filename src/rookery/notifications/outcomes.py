@@ -1,4 +1,4 @@
-"""The meaning of outcomes: what is sent again, and when (D-70). Pure: no I/O, no settings."""
+"""The meaning of outcomes: what is sent again, and when. Pure: no I/O, no settings."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class NotificationChannel(Protocol):
 
 
 class ChannelKeys(Protocol):
-    """The keys with which channels sign, created at first use and stored encrypted (D-07)."""
+    """The keys with which channels sign, created at first use and stored encrypted."""
 
     async def get_signing_secrets(self, workspace_id: int) -> Sequence[Secret]:
         """
@@ -71,7 +71,7 @@ class ChannelKeys(Protocol):
 
 
 class InstallationKeys(Protocol):
-    """The keys that the whole installation has, created at first use and stored encrypted (D-07)."""
+    """The keys that the whole installation has, created at first use and stored encrypted."""
 
     async def get_vapid_key(self) -> Secret:
         """

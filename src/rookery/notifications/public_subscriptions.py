@@ -37,7 +37,7 @@ class PublicSubscriptions:
         Raises:
             LinkInvalid: The token is invalid.
             LinkExpired: The token has expired, or the subscriber no longer exists.
-            ValidationFailed: The subscription is invalid, or its address is not allowed (D-82).
+            ValidationFailed: The subscription is invalid, or its address is not allowed.
             Conflict: The subscriber has too many browsers.
         """
         errors = {name: [error] for name, error in find_push_key_errors(p256dh, auth).items()}

@@ -1,5 +1,5 @@
 """
-The texts of a campaign for one subscriber (D-70). Pure: no I/O, no settings.
+The texts of a campaign for one subscriber. Pure: no I/O, no settings.
 
 A placeholder is a variable of the campaign or an attribute of the subscriber, which takes precedence, or `external_id` or `locale`.
 """

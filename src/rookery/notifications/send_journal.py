@@ -1,5 +1,5 @@
 """
-The journal of sends: a file in which a process writes each message before it sends it, and the result after it (D-70).
+The journal of sends: a file in which a process writes each message before it sends it, and the result after it.
 
 If the process is killed, the next process of this host reads which of its claims had begun, and the results that it had not stored. The
 writes are not flushed to the disk: the system keeps them when a process dies. When the system itself stops they may be lost, so a journal

@@ -1,4 +1,4 @@
-"""The import of subscribers: lines in batches, one transaction for each. Good lines are stored, and bad ones are reported (D-70)."""
+"""The import of subscribers: lines in batches, one transaction for each. Good lines are stored, and bad ones are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscribers: creation, changes, deletion, and the status of their channels (D-70)."""
+"""Subscribers: creation, changes, deletion, and the status of their channels."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Subscribers:
 
         Raises:
             Conflict: A subscriber has this external id.
-            ValidationFailed: An address is not allowed (D-82).
+            ValidationFailed: An address is not allowed.
         """
         external_id = draft.external_id or ""
         await self._require_allowed(draft.channels or ())
@@ -87,7 +87,7 @@ class Subscribers:
             NotFound: The subscriber does not exist.
             Conflict: Another subscriber has the new external id.
             PreconditionFailed: The subscriber has another version than *expected*.
-            ValidationFailed: A new address is not allowed (D-82).
+            ValidationFailed: A new address is not allowed.
         """
         if draft.channels:
             # A channel that the subscriber has already may stay, even if its host is down or no longer allowed; deliveries check it.

@@ -1,4 +1,4 @@
-"""The MCP tools of notifications: their descriptions and published arguments (D-92)."""
+"""The MCP tools of notifications: their descriptions and published arguments."""
 
 from __future__ import annotations
 

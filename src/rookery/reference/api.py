@@ -1,4 +1,4 @@
-"""The routes of the API documentation (spec 4.5, D-83)."""
+"""The routes of the API documentation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAX_STORED_PARTS = 8
 _NOT_MODIFIED = DocumentedResponse(description="The document has the ETag in If-None-Match.")
 _BASIC_CHALLENGE = 'Basic realm="Rookery: a key as user name, no password", charset="UTF-8"'
 """
-The challenge of these pages, and of the path from which they load the document (D-83).
+The challenge of these pages, and of the path from which they load the document.
 
 Other routes send `Bearer`, because a browser that gets a Basic challenge prompts its user, which API clients do not expect. The pages do
 not send `Bearer` too, because Chromium reads one scheme per header. They still accept a Bearer key.

@@ -22,7 +22,6 @@ _PAGE_NAME = re.compile(r"Page_(\w+?)_")
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NOT_IN_NAME = re.compile(r"\W+")
 _NEW_NAME = re.compile(r"^New(\w+?)(Body)?$")
-_DECISION_REFERENCE = re.compile(r"\s*\((?:spec|D-)[^)]*\)")
 _FIELDS_HEADING = "Attributes:\n"
 _FIELD_LINE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 
@@ -36,7 +35,7 @@ _PUBLISHED_NAMES = {
     "LoginStartResponse": "LoginBegun",
     "CallStatsGroup": "FigureGroup",
 }
-"""Models whose published name is not the class's without "Response". Generated clients use these names, so they stay (D-08)."""
+"""Models whose published name is not the class's without "Response". Generated clients use these names, so they stay."""
 
 
 _GENERATOR_NAMES: Mapping[str, Schema] = {"Server": {"x-ogen-name": "ToolServer"}}
@@ -281,15 +280,15 @@ def _describe_default(schema: Schema) -> Schema:
 
 
 def first_paragraph(text: str) -> str:
-    """Return the first paragraph of a docstring, without references to decisions and the spec."""
-    return _DECISION_REFERENCE.sub("", " ".join(text.strip().split("\n\n")[0].split()))
+    """Return the first paragraph of a docstring."""
+    return " ".join(text.strip().split("\n\n")[0].split())
 
 
 def handler_description(docstring: str | None) -> str:
-    """Return the paragraphs of a handler's docstring before its first section, without references to decisions and the spec."""
+    """Return the paragraphs of a handler's docstring before its first section."""
     paragraphs = [" ".join(part.split()) for part in inspect.cleandoc(docstring or "").split("\n\n")]
     public = takewhile(lambda part: not part.startswith(("Args:", "Raises:", "Returns:", "Yields:")), paragraphs)
-    return _DECISION_REFERENCE.sub("", "\n\n".join(public)).strip()
+    return "\n\n".join(public).strip()
 
 
 def _distribute_descriptions(schema: Schema) -> Schema:
@@ -298,9 +297,9 @@ def _distribute_descriptions(schema: Schema) -> Schema:
     if not isinstance(text, str):
         return schema
     words, _, fields = text.partition(_FIELDS_HEADING)
-    out: Schema = {**schema, "description": _DECISION_REFERENCE.sub("", words).strip()}
+    out: Schema = {**schema, "description": words.strip()}
     properties = cast("dict[str, Schema]", schema.get("properties", {}))
-    descriptions = {match[1]: _DECISION_REFERENCE.sub("", " ".join(match[2].split())) for match in _FIELD_LINE.finditer(fields)}
+    descriptions = {match[1]: " ".join(match[2].split()) for match in _FIELD_LINE.finditer(fields)}
     if properties:
         out["properties"] = {
             name: _with_description(property_schema, descriptions.get(name)) for name, property_schema in properties.items()

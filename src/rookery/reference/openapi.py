@@ -1,5 +1,5 @@
 """
-The OpenAPI 3.0.3 document of the whole API, generated from the mounted routes (spec 4.5, D-83).
+The OpenAPI 3.0.3 document of the whole API, generated from the mounted routes.
 
 Parameters, bodies, responses, scopes and errors come from the rows of the route tables and from the decorators of the handlers, so that
 nothing is written twice.
@@ -30,7 +30,7 @@ API_TITLE = "Rookery API"
 """The title of the API. Generators derive names from it: openapi-python-client creates `rookery_api_client`, beside `rookery_client`."""
 
 API_VERSION = "1.0.0"
-"""The version of the API (spec 9)."""
+"""The version of the API."""
 
 _SECURITY_SCHEMES: Mapping[str, Schema] = {
     "bearerAuth": {
@@ -75,7 +75,7 @@ def build_document(
     Return the document of *endpoints*, without hidden ones.
 
     Args:
-        public_url: Returns the public scheme and host of a path (D-01).
+        public_url: Returns the public scheme and host of a path.
 
     Raises:
         ValueError: Two different operations have the same operation id.

@@ -10,7 +10,7 @@ from rookery.kernel.http.routes import RouteEndpoint
 
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _SPEC_PARAMETER_NAMES = {"server_id": "serverId"}
-"""Parameters whose name in spec 4.1 differs from that in the handlers."""
+"""Parameters whose name in the paths differs from that in the handlers."""
 
 _NON_WORD_CHARACTERS = re.compile(r"[^a-zA-Z0-9]+")
 

@@ -1,4 +1,4 @@
-"""The documented responses of an operation: its own, and every error that may occur, by status (D-10)."""
+"""The documented responses of an operation: its own, and every error that may occur, by status."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def list_errors(endpoint: RouteEndpoint) -> list[type[RookeryError]]:
 
 
 def _map_route_error(route: Operation, error: type[RookeryError]) -> type[RookeryError]:
-    """Return the error that the route sends for *error*. An invalid body of a tool call is 400, in other routes 422 (D-34)."""
+    """Return the error that the route sends for *error*. An invalid body of a tool call is 400, in other routes 422."""
     if route.map_error is None or error not in {ValidationFailed, InvalidJson}:
         return error
     sample = ValidationFailed({}) if error is ValidationFailed else InvalidJson("")

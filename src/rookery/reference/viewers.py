@@ -1,5 +1,5 @@
 """
-The pages that show the API documentation, and their files (spec 4.5, D-83).
+The pages that show the API documentation, and their files.
 
 All files are in this package and none is loaded from another host, so the documentation works without internet access. Third-party files
 are in `static/vendored`, as npm serves them, with their sources. `make viewers` downloads them again.

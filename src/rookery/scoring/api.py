@@ -1,4 +1,4 @@
-"""The operations of scoring, relative to `/v1/score`, and the tool of the MCP server `scoring` (spec 4.2, D-72)."""
+"""The operations of scoring, relative to `/v1/score`, and the tool of the MCP server `scoring`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wire shapes of scoring (D-72)."""
+"""The wire shapes of scoring."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def run(context: typer.Context, work: Callable[[P], Awaitable[T]], *, part: str 
 
 def choose_workspace(names: Mapping[int, str], name_or_id: str | None) -> int:
     """
-    Return the number of the named workspace, or of the only one. Exit with code 2 if the choice is ambiguous (D-52).
+    Return the number of the named workspace, or of the only one. Exit with code 2 if the choice is ambiguous.
 
     Raises:
         NotFound: No workspace has this name or number.

@@ -34,7 +34,7 @@ def raise_usage_error(message: str) -> NoReturn:
 
 
 def confirm(question: str, *, yes: bool, can_preview: bool = False) -> None:
-    """Ask the operator to confirm. Without a terminal, --yes is required (D-04)."""
+    """Ask the operator to confirm. Without a terminal, --yes is required."""
     if yes:
         return
     if not sys.stdin.isatty():

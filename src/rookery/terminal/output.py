@@ -1,4 +1,4 @@
-"""Output of commands: tables on a terminal, tab-separated lines in a pipe, JSON on request (D-04)."""
+"""Output of commands: tables on a terminal, tab-separated lines in a pipe, JSON on request."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class ProgressCallback(Protocol):
 
 @contextmanager
 def show_progress(label: str, total: int | None) -> Generator[ProgressCallback]:
-    """Show a progress bar on a terminal, and nothing in a pipe (D-04)."""
+    """Show a progress bar on a terminal, and nothing in a pipe."""
     if (total is not None and total < _MIN_PROGRESS_TOTAL) or not (sys.stdout.isatty() and sys.stderr.isatty()):
         yield _ignore_progress
         return

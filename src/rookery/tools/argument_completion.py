@@ -1,5 +1,5 @@
 """
-Completion of arguments that do not match their schema by the letter, but are complete in the sense of its author (D-34). No I/O.
+Completion of arguments that do not match their schema by the letter, but are complete in the sense of its author. No I/O.
 
 Clients send null for arguments that were not set, and some schemas require arguments that have a default. Models send the text of a value.
 """

@@ -1,4 +1,4 @@
-"""Validation of arguments against a tool's inputSchema, compiled once per tool, and their completion (D-34). No I/O."""
+"""Validation of arguments against a tool's inputSchema, compiled once per tool, and their completion. No I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalogue of servers, tools and resources: stored, and served from memory, so that lists never wait (D-30 to D-33)."""
+"""The catalogue of servers, tools and resources: stored, and served from memory, so that lists never wait."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Catalogue:
 
     Args:
         ttl_s: Seconds after which the features of a server in use are listed again.
-        first_list_timeout_s: Seconds that a request waits for the first list of one server (D-32).
+        first_list_timeout_s: Seconds that a request waits for the first list of one server.
         refresh_added: Reads the servers that workspaces added. Returns whether any has changed.
         max_own_lists: Limit on the lists of single holders; see `feature_lists`.
     """

@@ -66,7 +66,7 @@ def _to_accepted_schema(published: JsonObject) -> JsonObject:
     Return the schema that arguments of a built-in tool are validated against.
 
     It is *published*, except that an argument whose `anyOf` lists every JSON type but null accepts any JSON value. Model providers
-    reject a schema without a type, so such an argument is published with types, but it is not restricted by them (D-08).
+    reject a schema without a type, so such an argument is published with types, but it is not restricted by them.
     """
     fields = cast("Mapping[str, JsonObject]", published.get("properties", {}))
     return {**published, "properties": {name: {} if _lists_all_types(field) else field for name, field in fields.items()}}
@@ -87,7 +87,7 @@ def requires_task(definition: JsonObject) -> bool:
 
 
 def is_tool_disabled(server: Server, tool: str) -> bool:
-    """Return whether the operator's rules exclude the tool (D-33)."""
+    """Return whether the operator's rules exclude the tool."""
     rules = server.rules
     if rules.allow is not None and not any(globs.matches(tool, glob) for glob in rules.allow):
         return True
@@ -101,7 +101,7 @@ def list_tool_names(server: Server, features: ServerFeatures) -> list[str]:
 
 
 def is_tool_allowed(caller: Caller, server_id: str, tool: str) -> bool:
-    """Return whether the key's allow-list of tools contains this one (D-23)."""
+    """Return whether the key's allow-list of tools contains this one."""
     return caller.tools is None or any(globs.matches(f"{server_id}/{tool}", glob) for glob in caller.tools)
 
 

@@ -1,4 +1,4 @@
-"""The pace at which a server that announces changes is listed again (D-32). No I/O."""
+"""The pace at which a server that announces changes is listed again. No I/O."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _TOO_MANY_REQUESTS = 429
 
 
 class CallInvalid(RookeryError):
-    """The body of a call has an invalid form (D-34)."""
+    """The body of a call has an invalid form."""
 
     status, code = 400, "invalid_request"
 
@@ -25,7 +25,7 @@ _MAX_SHOWN_PROBLEMS = 20
 
 
 class ArgumentsInvalid(RookeryError):
-    """The arguments do not match the tool's inputSchema; `errors` lists the problems by JSON pointer (D-34)."""
+    """The arguments do not match the tool's inputSchema; `errors` lists the problems by JSON pointer."""
 
     status, code = 400, "invalid_arguments"
 
@@ -93,20 +93,20 @@ class AmbiguousName(RookeryError):
 
 
 class ToolDisabled(RookeryError):
-    """The operator disabled the server or the tool (D-33)."""
+    """The operator disabled the server or the tool."""
 
     status, code = 403, "disabled"
 
 
 class TestKeyRefused(RookeryError):
-    """A test key called a tool that is neither read-only nor on a sandbox server (D-25)."""
+    """A test key called a tool that is neither read-only nor on a sandbox server."""
 
     __test__ = False
     status, code = 403, "test_key_refused"
 
 
 class SessionNotOpen(RookeryError):
-    """The header X-Session-ID does not name an open agent session (D-38)."""
+    """The header X-Session-ID does not name an open agent session."""
 
     status, code = 422, "session_not_open"
 
@@ -115,7 +115,7 @@ class SessionNotOpen(RookeryError):
 
 
 class ServerBusy(RookeryError):
-    """The server has reached its limits on concurrent and on queued calls (D-34)."""
+    """The server has reached its limits on concurrent and on queued calls."""
 
     status, code = 429, "server_busy"
 
@@ -129,7 +129,7 @@ class ServerBusy(RookeryError):
 
 
 class TooManySessions(RookeryError):
-    """The number of open MCP client sessions has reached its limit, and all of them are in use (D-36)."""
+    """The number of open MCP client sessions has reached its limit, and all of them are in use."""
 
     status, code = 429, "too_many_sessions"
 
@@ -139,7 +139,7 @@ class TooManySessions(RookeryError):
 
 
 class ResourceFailed(RookeryError):
-    """The upstream could not return a resource (D-30)."""
+    """The upstream could not return a resource."""
 
     status, code = 500, "resource_error"
     is_upstream = True
@@ -153,14 +153,14 @@ class PromptFailed(RookeryError):
 
 
 class ServerUnavailable(RookeryError):
-    """No session with the upstream could be opened in time (D-32)."""
+    """No session with the upstream could be opened in time."""
 
     status, code = 500, "server_unavailable"
     is_upstream = True
 
 
 class LoginFailed(RookeryError):
-    """A login at an upstream's authorisation server failed. The message explains what to correct (D-31)."""
+    """A login at an upstream's authorisation server failed. The message explains what to correct."""
 
     status, code = 422, "login_failed"
 

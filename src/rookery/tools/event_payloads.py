@@ -1,4 +1,4 @@
-"""The data of the webhook events of tool calls and tool servers (D-38, D-80, D-81)."""
+"""The data of the webhook events of tool calls and tool servers."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def _server_type(name: str, description: str) -> EventType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCalled(Event):
-    """A tool call ended, with or without success (D-38). *call_id* is the id of its record."""
+    """A tool call ended, with or without success. *call_id* is the id of its record."""
 
     types = (
         EventType(

@@ -1,5 +1,5 @@
 """
-The lists of features in memory: one default list of each server, and the own lists of holders of isolated sessions (D-32). No I/O.
+The lists of features in memory: one default list of each server, and the own lists of holders of isolated sessions. No I/O.
 
 A session may change what its server lists: a tool enables further tools, or a login shows the prompts of one account. What one holder
 (a workspace, a key or an agent session) changed is its own. The default list is what a session lists that no caller has used.

@@ -1,5 +1,5 @@
 """
-Gateway names of tools and prompts, and gateway URIs of resources, at /mcp, where all servers share one namespace (D-30). No I/O.
+Gateway names of tools and prompts, and gateway URIs of resources, at /mcp, where all servers share one namespace. No I/O.
 
 `get_current_time` of the server `time` is `time__get_current_time`. Model APIs accept 64 characters of `[A-Za-z0-9_-]`, and MCP clients
 put a prefix such as `mcp__rookery__` before the name. Other characters are replaced by `_`, and names beyond a limit, by default 50, are

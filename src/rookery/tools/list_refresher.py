@@ -1,4 +1,4 @@
-"""Lists servers through their sessions, in the background, and stores the results (D-32)."""
+"""Lists servers through their sessions, in the background, and stores the results."""
 
 from __future__ import annotations
 

@@ -15,11 +15,11 @@ JsonObject: TypeAlias = dict[str, object]
 """A JSON object as received over the wire, passed through unchanged."""
 
 BUILTIN_IDS = frozenset({"brain", "agents", "content", "tools"})
-"""Server ids that are reserved for built-in servers (D-31)."""
+"""Server ids that are reserved for built-in servers."""
 
 
 DEPRECATION_PERIOD = timedelta(days=184)
-"""Time for which a deprecated server keeps working: six months (D-08)."""
+"""Time for which a deprecated server keeps working: six months."""
 
 MAX_FEATURES_PER_KIND = 5000
 """Limit on the tools, resources, templates and prompts of one server, each. Every feature costs memory and an embedding."""
@@ -30,7 +30,7 @@ FEATURE_KINDS = ("tools", "resources", "templates", "prompts")
 
 
 class ServerStatus(StrEnum):
-    """The status that the operator gives a server (spec 3.1). Any status may follow any other (D-33)."""
+    """The status that the operator gives a server. Any status may follow any other."""
 
     AVAILABLE = "available"
     BETA = "beta"
@@ -38,7 +38,7 @@ class ServerStatus(StrEnum):
 
 
 class HealthStatus(StrEnum):
-    """The observed health of a server (D-33)."""
+    """The observed health of a server."""
 
     ONLINE = "online"
     OFFLINE = "offline"
@@ -52,7 +52,7 @@ ALL_WORKSPACES = 0
 
 
 class SessionIsolation(StrEnum):
-    """The scope within which callers share one upstream session (D-32)."""
+    """The scope within which callers share one upstream session."""
 
     PER_WORKSPACE = "per_workspace"
     SHARED = "shared"
@@ -147,7 +147,7 @@ ANNOUNCED_RESOURCE = "announced"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthConfig:
     """
-    The OAuth settings of a server that requires a login (D-31).
+    The OAuth settings of a server that requires a login.
 
     Attributes:
         client_id: The id of a client that was registered by hand. None: Rookery registers itself at the first login.
@@ -262,13 +262,13 @@ class ToolRules:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     """
-    One tool server, as its entry describes it (D-31).
+    One tool server, as its entry describes it.
 
     Attributes:
-        id: An id in the form of D-30. An id of the file in any other form is replaced by its slug.
+        id: Lower-case letters, digits and hyphens. An id of the file in any other form is replaced by its slug.
         use_when: Advice for agents on when to use this server.
-        private: Hidden from requests without a key (D-35). Keys see it.
-        sandbox: Test keys may call all its tools (D-25).
+        private: Hidden from requests without a key. Keys see it.
+        sandbox: Test keys may call all its tools.
         workspaces: The workspaces that see it. None: all.
         idle_s: Idle seconds after which a session is closed. None: never.
         timeout_s: Time-out of one call. Progress notifications reset it.
@@ -331,7 +331,7 @@ class Server:
         """
         The maximum of concurrent calls in one session that may change something.
 
-        One by default for a program that Rookery starts: most are made for one client, and some lose changes that overlap (D-34).
+        One by default for a program that Rookery starts: most are made for one client, and some lose changes that overlap.
         """
         return 1 if self.max_concurrency is None and isinstance(self.target, CommandTarget) else self.call_limit
 
@@ -360,7 +360,7 @@ class StoredServer:
     A server that a workspace added over HTTP, as stored.
 
     Attributes:
-        workspace_id: The owner. If a test key added the server, this is the sandbox workspace (D-25).
+        workspace_id: The owner. If a test key added the server, this is the sandbox workspace.
         entry: The entry as received, in the form of the file; `${NAME}` is not substituted.
         sealed: The encrypted values for `${NAME}`, as JSON. None: no secrets, or the encryption key was lost.
     """
@@ -382,7 +382,7 @@ class StoredServer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStop:
     """
-    An operator's stop of a tool, a server or all servers, for one workspace or for all (D-33).
+    An operator's stop of a tool, a server or all servers, for one workspace or for all.
 
     Attributes:
         workspace_id: 0 means every workspace.
@@ -417,7 +417,7 @@ class ServerFeatures:
     The features of a server, as the upstream returned them.
 
     Attributes:
-        required_scopes: The scope that each tool requires, by tool name. Only for built-in servers (D-92).
+        required_scopes: The scope that each tool requires, by tool name. Only for built-in servers.
         accepted_schemas: The schemas of all arguments that each tool accepts, by tool name. Only for built-in servers, which accept more
             arguments than they publish. Not stored.
         instructions: The upstream's own usage instructions.
@@ -473,13 +473,13 @@ class FeatureSnapshot:
 FailureCode: TypeAlias = Literal["tool_execution_error", "tool_timeout", "server_unavailable", "server_http_error", "result_too_large"]
 
 OutcomeCode: TypeAlias = FailureCode | Literal["input_required"]
-"""The reason why a call has no final result: it failed, or the tool needs input from its caller first (D-34)."""
+"""The reason why a call has no final result: it failed, or the tool needs input from its caller first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRecord:
     """
-    The record of one call (D-38). It holds the sizes of arguments and result in bytes, never the result.
+    The record of one call. It holds the sizes of arguments and result in bytes, never the result.
 
     Attributes:
         success: False for `input_required` too, although that is not a failure.
@@ -582,7 +582,7 @@ class UpstreamProtocolError:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOutcome:
     """
-    The outcome of a call that reached its tool. A failure of the tool is an outcome, not an exception (D-34).
+    The outcome of a call that reached its tool. A failure of the tool is an outcome, not an exception.
 
     Attributes:
         result: The protocol's complete tool result as JSON. A failed call has one if the tool returned one. For

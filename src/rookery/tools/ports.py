@@ -75,7 +75,7 @@ class BuiltinTool(Protocol):
         annotations: MCP's hints, {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True,
             "title": …}. readOnlyHint decides whether test keys may call the tool and whether a lost call is retried.
         required_scope: The scope of the equivalent REST route, for example "brain:write". Keys without it do not see the tool,
-            and their calls fail with 403 (D-92). Both checks run before `call`.
+            and their calls fail with 403. Both checks run before `call`.
         meta: The tool's `_meta`, for clients.
     """
 
@@ -239,7 +239,7 @@ class Connector(Protocol):
 
 
 class TokenProvider(Protocol):
-    """A provider of access tokens for logins at upstreams, which refreshes expired tokens (D-31)."""
+    """A provider of access tokens for logins at upstreams, which refreshes expired tokens."""
 
     async def get_token(self, server: Server, workspace_id: int | None, *, rejected_token: str | None = None) -> str:
         """
@@ -258,7 +258,7 @@ class TokenProvider(Protocol):
 
 class NegotiatedProtocols(Protocol):
     """
-    A store of the protocol revision that each server negotiated last, shared by all processes (D-32).
+    A store of the protocol revision that each server negotiated last, shared by all processes.
 
     Without it, each start would probe a server again, which some servers answer by exiting and others not at all.
     """
@@ -300,7 +300,7 @@ class AuthorizationServers(Protocol):
 
 
 class ToolCallLimiter(Protocol):
-    """Checks the caller's rate limits per tool (D-38). Implemented by the guard of the access domain."""
+    """Checks the caller's rate limits per tool. Implemented by the guard of the access domain."""
 
     async def spend_tool_limit(self, caller: Caller, server: str, tool: str) -> None:
         """
@@ -313,7 +313,7 @@ class ToolCallLimiter(Protocol):
 
 
 class AgentSessionChecker(Protocol):
-    """Checks whether an agent session exists (D-38). `wiring` passes the implementation of the agents domain."""
+    """Checks whether an agent session exists. `wiring` passes the implementation of the agents domain."""
 
     async def is_open(self, workspace_id: int, session_id: str) -> bool:
         """Return whether the workspace has an agent session with this id that has not ended."""

@@ -1,4 +1,4 @@
-"""The links that tool servers recently gave to each key, so that a key can read them back although no list has them (D-30)."""
+"""The links that tool servers recently gave to each key, so that a key can read them back although no list has them."""
 
 from __future__ import annotations
 

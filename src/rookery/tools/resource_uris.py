@@ -1,4 +1,4 @@
-"""Resolution of the URIs that callers use into servers and the servers' own URIs, and the reverse for links in results (D-30)."""
+"""Resolution of the URIs that callers use into servers and the servers' own URIs, and the reverse for links in results."""
 
 from __future__ import annotations
 

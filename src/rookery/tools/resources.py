@@ -1,4 +1,4 @@
-"""Resources, prompts and argument completion: the features of upstreams other than tools (D-30, D-36)."""
+"""Resources, prompts and argument completion: the features of upstreams other than tools."""
 
 from __future__ import annotations
 

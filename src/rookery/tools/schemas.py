@@ -1,4 +1,4 @@
-"""Request and response models of the tools API: the field names of spec 2.1, and additional ones (D-08)."""
+"""Request and response models of the tools API."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class ServerSummary(ResponseModel):
         status: The status that the operator gives it.
         health: The health that Rookery observes.
         use_when: The operator's advice on when to use it.
-        last_error: Why it does not work, in one line. Requires the scope servers:read (D-12).
+        last_error: Why it does not work, in one line. Requires the scope servers:read.
     """
 
     id: Annotated[str, Field(validation_alias=AliasPath("server", "id"))]
@@ -195,7 +195,7 @@ class HiddenTool(ResponseModel):
 
 class ServerResponse(ServerSummary):
     """
-    One server with its features. last_error, stderr, standing and hidden_tools require the scope servers:read (D-12).
+    One server with its features. last_error, stderr, standing and hidden_tools require the scope servers:read.
 
     Attributes:
         isolation: The callers that share a session with it.

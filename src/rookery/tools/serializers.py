@@ -1,4 +1,4 @@
-"""Serializers of servers and calls, for HTTP responses and webhook events (D-81)."""
+"""Serializers of servers and calls, for HTTP responses and webhook events."""
 
 from __future__ import annotations
 

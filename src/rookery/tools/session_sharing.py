@@ -1,5 +1,5 @@
 """
-Descriptions of what the callers of a server share: its sessions, and the state of known servers (D-32, D-34).
+Descriptions of what the callers of a server share: its sessions, and the state of known servers.
 
 The known servers were run, or their source was read, in the versions that the comments name. No I/O.
 """

@@ -97,7 +97,7 @@ class UsageReports:
 
 
 def _restrict_tools(tx: Tx, filters: LedgerFilter, caller: Caller | None) -> LedgerFilter:
-    """Return *filters* limited to the tools that the key of *caller* may use (D-23)."""
+    """Return *filters* limited to the tools that the key of *caller* may use."""
     if caller is None or (caller.servers is None and caller.tools is None):
         return filters
     return replace(filters, tools=frozenset(tool for tool in store.list_tools(tx, filters) if _is_allowed(caller, tool)))

@@ -1,4 +1,4 @@
-"""`/webhooks` and `/events`, under /api/v1 (D-80)."""
+"""`/webhooks` and `/events`, under /api/v1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The delivery log: reading it, test events, and resending (D-80)."""
+"""The delivery log: reading it, test events, and resending."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Deliveries:
         return count
 
     async def delete_old(self, *, before: datetime) -> int:
-        """Delete events before *before* with their deliveries and attempts (D-17), in batches; return the number of events. For a timer."""
+        """Delete events before *before* with their deliveries and attempts, in batches; return the number of events. For a timer."""
         count = 0
         while deleted_count := await self._db.write(lambda tx: events.delete_old(tx, before=before, limit=_BATCH_SIZE)):
             count += deleted_count

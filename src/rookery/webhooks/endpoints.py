@@ -1,4 +1,4 @@
-"""Webhook endpoints: creation, changes, secrets, disabling and enabling (D-80)."""
+"""Webhook endpoints: creation, changes, secrets, disabling and enabling."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class WebhookEndpoints:
         Create an endpoint. It receives events from then on.
 
         Raises:
-            ValidationFailed: A field is invalid, the URL's address is not allowed (D-82), or an event is unknown.
+            ValidationFailed: A field is invalid, the URL's address is not allowed, or an event is unknown.
             Conflict: The workspace has the maximum number of endpoints.
             ScopeMissing, PermissionDenied: The key may not read the resources of these events.
         """

@@ -15,7 +15,7 @@ from rookery.kernel.errors import RookeryError
 
 
 class DeliveriesFull(RookeryError):
-    """The workspace has the maximum number of open deliveries (D-17)."""
+    """The workspace has the maximum number of open deliveries."""
 
     status, code = 429, "deliveries_full"
 

@@ -1,4 +1,4 @@
-"""The data of the webhook events of webhooks themselves (D-81)."""
+"""The data of the webhook events of webhooks themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recording of events for webhooks: their types, recipients and data (D-80, D-81)."""
+"""The recording of events for webhooks: their types, recipients and data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalogue of the types of webhook events that all domains declare (D-80). No I/O."""
+"""The catalogue of the types of webhook events that all domains declare. No I/O."""
 
 from __future__ import annotations
 

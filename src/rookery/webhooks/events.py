@@ -1,4 +1,4 @@
-"""The events of webhooks themselves (D-81)."""
+"""The events of webhooks themselves."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TEST_EVENT = EventType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookDisabled(Event):
-    """A webhook was disabled and gets no more deliveries, for this *reason* (D-81)."""
+    """A webhook was disabled and gets no more deliveries, for this *reason*."""
 
     types = (DISABLED_EVENT, TEST_EVENT)
 

@@ -16,7 +16,7 @@ from rookery.kernel.secret import Secret
 
 _MEMORY_READ_SCOPE = "brain:read"
 _ALL_AGENTS_SCOPE = "brain:admin"
-"""The scope that a key bound to one agent needs: webhooks also receive events of other agents' private memories (D-43)."""
+"""The scope that a key bound to one agent needs: webhooks also receive events of other agents' private memories."""
 
 
 class DeliveryState(StrEnum):
@@ -84,7 +84,7 @@ class WebhookTenant(Tenant):
         Return the tenant of *caller*.
 
         Raises:
-            NotInAllowList: The key is limited to a part of the workspace (D-23), but webhooks receive events of all of it.
+            NotInAllowList: The key is limited to a part of the workspace, but webhooks receive events of all of it.
         """
         limits = {"servers": caller.servers, "tools": caller.tools, "orgs": caller.orgs, "projects": caller.projects}
         for name, allowed in limits.items():
@@ -128,7 +128,7 @@ class Subscription:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookEndpoint:
     """
-    A URL that receives events (spec 2.4).
+    A URL that receives events.
 
     Attributes:
         workspace_id: The tenant whose events it receives; the sandbox for an endpoint created with a test key.

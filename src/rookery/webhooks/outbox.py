@@ -21,7 +21,7 @@ from rookery.webhooks.models import Delivery, DeliveryKind, DeliveryState, Subsc
 from rookery.webhooks.store import deliveries, endpoints, events
 
 MAX_OPEN_DELIVERIES = 100_000
-"""Maximum open deliveries of a workspace. Further ones are stored as failed (D-17)."""
+"""Maximum open deliveries of a workspace. Further ones are stored as failed."""
 
 BACKLOG_FULL_MESSAGE = "the workspace had too many open deliveries; resend it later"
 HELD_MESSAGE = "the webhook is disabled; enable it, then resend the delivery"
@@ -106,7 +106,7 @@ class Outbox:
         return self.add_deliveries(tx, [self._build_delivery(event, subscription, kind)])[0]
 
     def redact_memory(self, tx: Tx, workspace_id: int, memory_id: str) -> None:
-        """Remove the content of a deleted memory from all stored events (D-41)."""
+        """Remove the content of a deleted memory from all stored events."""
         events.redact_memory(tx, workspace_id, memory_id)
 
     def build_resend(self, delivery: Delivery) -> Delivery:

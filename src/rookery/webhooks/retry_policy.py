@@ -1,5 +1,5 @@
 """
-The retry policy: the meaning of responses and the time of retries (spec 6.2, D-81). No I/O, clock or settings.
+The retry policy: the meaning of responses and the time of retries. No I/O, clock or settings.
 
 A retry starts 60 seconds after the start of the failed attempt, or later if the receiver sends Retry-After.
 """

@@ -1,4 +1,4 @@
-"""Request and response models of webhooks (spec 2.4, D-80)."""
+"""Request and response models of webhooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rookery agent-keys`, run as a command (D-04)."""
+"""`rookery agent-keys`, run as a command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def create(cli: CommandLine, *options: str) -> dict[str, object]:
 
 
 def test_an_agent_key_is_created_changed_and_revoked(cli: CommandLine) -> None:
-    """D-04, D-29: the key is shown only at creation; permissions, expiry and addresses can be changed."""
+    """The key is shown only at creation; permissions, expiry and addresses can be changed."""
     key = create(cli, "--preset", "reader", "--permission", "plans.write", "--rate-limit", "9", "--expires-at", "30d")
     key_id = str(key["id"])
     settings = key["agent_id"], key["permissions"], key["rate_limit"], key["status"]
@@ -41,7 +41,7 @@ def test_an_agent_key_is_created_changed_and_revoked(cli: CommandLine) -> None:
 
 @pytest.mark.parametrize("option", ["--add", "--file"])
 def test_addresses_set_by_the_command_line_are_enforced(cli: CommandLine, tmp_path: Path, option: str) -> None:
-    """Issue 14: `agent-keys ips --add` did not enforce; D-28. A line on standard error reports it, and --off stores without enforcing."""
+    """`agent-keys ips --add` did not enforce. A line on standard error reports it, and --off stores without enforcing."""
     key_id = str(create(cli)["id"])
     file = tmp_path / "ips"
     file.write_text("192.0.2.1\n", encoding="utf-8")
@@ -56,7 +56,7 @@ def test_addresses_set_by_the_command_line_are_enforced(cli: CommandLine, tmp_pa
 
 
 def test_each_setting_of_an_agent_key_can_be_changed_but_not_its_agent(cli: CommandLine) -> None:
-    """D-23, D-29: renaming does not change the agent_id."""
+    """Renaming does not change the agent_id."""
     key = create(cli, "--server", "git", "--tool-limit", "git/*=3")
     key_id = str(key["id"])
     settings = cli.run_object("agent-keys", "show", key_id)
@@ -75,7 +75,7 @@ def test_each_setting_of_an_agent_key_can_be_changed_but_not_its_agent(cli: Comm
 
 
 def test_an_agent_key_is_suspended_rotated_pruned_and_deleted(cli: CommandLine) -> None:
-    """D-21, D-26: agent keys rotate with a grace period as API keys do, and keep their agent."""
+    """Agent keys rotate with a grace period as API keys do, and keep their agent."""
     key = create(cli)
     key_id = str(key["id"])
     assert cli.run_object("agent-keys", "suspend", key_id)["status"] == "Revoked"
@@ -105,7 +105,7 @@ def test_an_agent_key_is_suspended_rotated_pruned_and_deleted(cli: CommandLine) 
     ],
 )
 def test_permissions_of_a_key_can_be_checked(cli: CommandLine, question: list[str], is_granted: bool) -> None:
-    """Spec 5.3: has one, any, all. The exit codes are 0 for yes and 1 for no; wildcards count."""
+    """Has one, any, all. The exit codes are 0 for yes and 1 for no; wildcards count."""
     key_id = str(create(cli, "--permission", "plans.read,brain:*")["id"])
     result = cli.run("agent-keys", "permissions", key_id, *question)
     as_json = cli.run("agent-keys", "permissions", key_id, *question, "--json")
@@ -115,7 +115,7 @@ def test_permissions_of_a_key_can_be_checked(cli: CommandLine, question: list[st
 
 
 def test_missing_permissions_are_named(cli: CommandLine) -> None:
-    """Spec 5.3: all missing ones, with the names of the spec."""
+    """All missing ones, with their canonical names."""
     key_id = str(create(cli)["id"])
     output = json.loads(cli.run("agent-keys", "permissions", key_id, "--all", "plans:read,notify.send", "--json").stdout)
 
@@ -123,7 +123,7 @@ def test_missing_permissions_are_named(cli: CommandLine) -> None:
 
 
 def test_addresses_are_read_from_a_file_or_standard_input(cli: CommandLine, tmp_path: Path) -> None:
-    """Spec 5.3, D-28: one per line, with # comments. With one invalid line nothing is stored."""
+    """One per line, with # comments. With one invalid line nothing is stored."""
     key_id = str(create(cli, "--ip", "192.0.2.9")["id"])
     path = tmp_path / "ips.txt"
     path.write_text("# office\n192.0.2.1\n", encoding="utf-8")
@@ -139,7 +139,7 @@ def test_addresses_are_read_from_a_file_or_standard_input(cli: CommandLine, tmp_
 
 
 def test_many_agent_keys_are_written_to_a_private_file(cli: CommandLine, tmp_path: Path) -> None:
-    """D-04: --count N --out FILE, mode 0600. An existing file is never overwritten, and then no key is created."""
+    """--count N --out FILE, mode 0600. An existing file is never overwritten, and then no key is created."""
     path = tmp_path / "keys.jsonl"
     command = ["agent-keys", "create", "--name", "rook", "--preset", "agent", "--count", "3", "--out", str(path)]
     result = cli.run(*command)
@@ -154,7 +154,7 @@ def test_many_agent_keys_are_written_to_a_private_file(cli: CommandLine, tmp_pat
 
 
 def test_no_file_is_left_if_no_key_was_created(cli: CommandLine, tmp_path: Path) -> None:
-    """D-04: an empty file would look like lost keys."""
+    """An empty file would look like lost keys."""
     path = tmp_path / "keys.jsonl"
     result = cli.run("agent-keys", "create", "--name", "rook", "--permission", "nonsense", "--out", str(path))
 
@@ -183,6 +183,6 @@ def test_no_file_is_left_if_no_key_was_created(cli: CommandLine, tmp_path: Path)
     ],
 )
 def test_invalid_options_of_agent_keys_are_exit_code_2(cli: CommandLine, arguments: list[str]) -> None:
-    """D-04: a usage error, and nothing is changed."""
+    """A usage error, and nothing is changed."""
     assert cli.run("agent-keys", *arguments).exit_code == 2
     assert cli.run_table("agent-keys", "list") == []

@@ -1,4 +1,4 @@
-"""`rookery audit verify|export|list`: a chain that can be verified independently (D-29)."""
+"""`rookery audit verify|export|list`: a chain that can be verified independently."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def chains_of(output: dict[str, object]) -> list[dict[str, object]]:
 
 
 def test_an_intact_log_shows_the_end_of_each_chain(cli: CommandLine, changed_key_ids: list[str]) -> None:
-    """D-29: length and last hash of each chain, to be stored elsewhere."""
+    """Length and last hash of each chain, to be stored elsewhere."""
     del changed_key_ids
     code, output = verify(cli)
     entries = [json.loads(line) for line in cli.run("audit", "export").stdout.splitlines()]
@@ -89,7 +89,7 @@ def test_an_intact_log_shows_the_end_of_each_chain(cli: CommandLine, changed_key
 )
 @pytest.mark.usefixtures("changed_key_ids")
 def test_an_altered_log_is_reported_with_the_entry(cli: CommandLine, statement: str, broken_at: int) -> None:
-    """D-29: altered, deleted, truncated, moved: exit code 1, the entry and the reason. The other chains are checked too."""
+    """Altered, deleted, truncated, moved: exit code 1, the entry and the reason. The other chains are checked too."""
     alter(cli, statement)
     code, output = verify(cli)
     chains = chains_of(output)
@@ -104,7 +104,7 @@ def test_an_altered_log_is_reported_with_the_entry(cli: CommandLine, statement: 
 
 @pytest.mark.usefixtures("changed_key_ids")
 def test_a_chain_deleted_with_its_end_is_reported(cli: CommandLine) -> None:
-    """D-29: the platform chain records the creation of the workspace, so its chain must exist."""
+    """The platform chain records the creation of the workspace, so its chain must exist."""
     alter(cli, "DELETE FROM access_audit WHERE workspace_id = 1")
     alter(cli, "DELETE FROM access_audit_ends WHERE workspace_id = 1")
 
@@ -114,7 +114,7 @@ def test_a_chain_deleted_with_its_end_is_reported(cli: CommandLine) -> None:
 
 @pytest.mark.usefixtures("changed_key_ids")
 def test_a_hash_stored_elsewhere_detects_a_rewritten_chain(cli: CommandLine, tmp_path: Path) -> None:
-    """D-29: a rewritten chain cannot contain the old hash."""
+    """A rewritten chain cannot contain the old hash."""
     lines = export(cli, tmp_path / "all.jsonl")
     stored_hash = str(json.loads(lines[-1])["hash"])
     unknown_hash = "0" * 64
@@ -130,7 +130,7 @@ def test_a_hash_stored_elsewhere_detects_a_rewritten_chain(cli: CommandLine, tmp
 
 @pytest.mark.usefixtures("changed_key_ids")
 def test_an_export_is_verified_without_a_store(cli: CommandLine, tmp_path: Path) -> None:
-    """D-29: one entry per line, in a private file; intact as exported, also from a pipe."""
+    """One entry per line, in a private file; intact as exported, also from a pipe."""
     path = tmp_path / "all.jsonl"
     lines = export(cli, path)
     elsewhere = CommandLine(tmp_path / "nothing")
@@ -187,7 +187,7 @@ def with_line(new: bytes) -> Callable[[bytes], bytes]:
 def test_an_altered_export_is_reported_with_the_line(
     cli: CommandLine, tmp_path: Path, change: Callable[[bytes], bytes], reason: str
 ) -> None:
-    """D-29: exit code 1, the file, the line and the reason."""
+    """Exit code 1, the file, the line and the reason."""
     path = tmp_path / "all.jsonl"
     lines = export(cli, path)
     changed = next(number for number, line in enumerate(lines) if json.loads(line)["action"] == "api_key.changed")
@@ -201,7 +201,7 @@ def test_an_altered_export_is_reported_with_the_line(
 
 @pytest.mark.usefixtures("changed_key_ids")
 def test_a_repeated_entry_is_reported(cli: CommandLine, tmp_path: Path) -> None:
-    """D-29: the second one is not the next entry."""
+    """The second one is not the next entry."""
     path = tmp_path / "all.jsonl"
     lines = export(cli, path)
     path.write_bytes(b"".join([*lines[:3], lines[2], *lines[3:]]))
@@ -211,7 +211,7 @@ def test_a_repeated_entry_is_reported(cli: CommandLine, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("changed_key_ids")
 def test_a_truncated_export_is_reported(cli: CommandLine, tmp_path: Path) -> None:
-    """D-29: in the middle of a line, before its end, or empty. After a complete entry, only a stored hash detects it."""
+    """In the middle of a line, before its end, or empty. After a complete entry, only a stored hash detects it."""
     path = tmp_path / "all.jsonl"
     content = b"".join(export(cli, path))
     for size in (len(content) - 1, len(content) // 2, 0):
@@ -221,7 +221,7 @@ def test_a_truncated_export_is_reported(cli: CommandLine, tmp_path: Path) -> Non
 
 @pytest.mark.usefixtures("changed_key_ids")
 def test_exports_of_parts_are_verified_together(cli: CommandLine, tmp_path: Path) -> None:
-    """D-29: an export until a time and one since it are the whole log, in this order only."""
+    """An export until a time and one since it are the whole log, in this order only."""
     first, second = tmp_path / "november.jsonl", tmp_path / "december.jsonl"
     parts = export(cli, first, "--until", "2026-12-01") + export(cli, second, "--since", "2026-12-01")
     complete = cli.run("audit", "export", "--workspace", "nest").stdout.encode().splitlines(keepends=True)
@@ -235,7 +235,7 @@ def test_exports_of_parts_are_verified_together(cli: CommandLine, tmp_path: Path
 
 @pytest.mark.usefixtures("changed_key_ids")
 def test_the_python_code_of_the_how_to_verifies_an_export(cli: CommandLine, tmp_path: Path) -> None:
-    """D-29: the documented code needs no part of Rookery. It accepts a complete export and rejects an altered one."""
+    """The documented code needs no part of Rookery. It accepts a complete export and rejects an altered one."""
     page = (ROOT / "docs" / "how-to" / "audit.md").read_text(encoding="utf-8")
     [program] = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     path = tmp_path / "audit.jsonl"
@@ -257,7 +257,7 @@ def test_the_python_code_of_the_how_to_verifies_an_export(cli: CommandLine, tmp_
 
 
 def test_the_list_has_actor_subject_and_changed_values(cli: CommandLine, changed_key_ids: list[str]) -> None:
-    """D-29: newest first; filtered by action, subject, actor and time; without secrets."""
+    """Newest first; filtered by action, subject, actor and time; without secrets."""
     [key_id] = changed_key_ids
     rows = cli.run_table("audit", "list")
     assert [row[2] for row in rows] == ["api_key.deleted", "agent_key.created", "api_key.changed", "api_key.created", "workspace.created"]
@@ -276,7 +276,7 @@ def test_the_list_has_actor_subject_and_changed_values(cli: CommandLine, changed
 
 @pytest.mark.usefixtures("changed_key_ids", "wide_terminal")
 def test_on_a_terminal_the_audit_log_is_a_table(cli: CommandLine) -> None:
-    """D-04: for people, with times to the second."""
+    """For people, with times to the second."""
     output = cli.run("audit", "list").stdout
     assert "2026-11-21 09:30:00" in output
     assert "name: ci — α → build" in output
@@ -299,5 +299,5 @@ def test_on_a_terminal_the_audit_log_is_a_table(cli: CommandLine) -> None:
     ],
 )
 def test_invalid_options_of_the_audit_log_are_exit_code_2(cli: CommandLine, arguments: list[str]) -> None:
-    """D-04: a usage error."""
+    """A usage error."""
     assert cli.run("audit", *arguments).exit_code == 2

@@ -1,4 +1,4 @@
-"""`rookery keys`, run as a command (D-04)."""
+"""`rookery keys`, run as a command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def create(cli: CommandLine, *options: str) -> dict[str, object]:
 
 
 def test_an_api_key_is_created_listed_shown_rotated_and_deleted(cli: CommandLine) -> None:
-    """D-04, D-29: the fields of D-29; plaintext_key only at creation and rotation."""
+    """The fields of a key; plaintext_key only at creation and rotation."""
     key = create(cli, "--scope", "brain:read,mcp:*", "--scope", "platform:metrics", "--tier", "free", "--org", "acme")
     settings = key["scopes"], key["rate_limit_tier"], key["environment"], key["orgs"]
     assert settings == (["brain:read", "mcp:*", "platform:metrics"], "free", "live", ["acme"])
@@ -42,7 +42,7 @@ def test_an_api_key_is_created_listed_shown_rotated_and_deleted(cli: CommandLine
 
 
 def test_each_setting_of_an_api_key_can_be_changed_alone(cli: CommandLine) -> None:
-    """D-29, D-23: only the settings of the options change, with effect on the next request."""
+    """Only the settings of the options change, with effect on the next request."""
     key = create(cli, "--server", "git", "--tool", "git/*", "--org", "acme", "--project", "site", "--tool-limit", "git/*=3")
     key_id = str(key["id"])
     settings = cli.run_object("keys", "show", key_id)
@@ -69,7 +69,7 @@ def test_each_setting_of_an_api_key_can_be_changed_alone(cli: CommandLine) -> No
 
 
 def test_an_api_key_is_suspended_and_resumed(cli: CommandLine) -> None:
-    """D-21: either kind can be; a suspended key is rejected."""
+    """Either kind can be; a suspended key is rejected."""
     key = create(cli)
     key_id = str(key["id"])
     assert cli.run_object("keys", "suspend", key_id)["suspended_at"] is not None
@@ -81,7 +81,7 @@ def test_an_api_key_is_suspended_and_resumed(cli: CommandLine) -> None:
 
 
 def test_the_expiry_of_an_api_key_is_replaced_and_removed(cli: CommandLine) -> None:
-    """Spec 3.2, D-21: a new expiry makes an expired key active again."""
+    """A new expiry makes an expired key active again."""
     key = create(cli, "--expires-at", "2026-11-22")
     key_id = str(key["id"])
     cli.platform.clock.advance(days=2)
@@ -92,7 +92,7 @@ def test_the_expiry_of_an_api_key_is_replaced_and_removed(cli: CommandLine) -> N
 
 
 def test_a_key_in_its_grace_period_works_and_cannot_be_rotated(cli: CommandLine) -> None:
-    """Spec 3.3, D-26: both keys authenticate in the grace period."""
+    """Both keys authenticate in the grace period."""
     key = create(cli)
     successor = cli.run_object("keys", "rotate", str(key["id"]), "--grace-period-hours", "48")
     assert cli.admission_error(key["plaintext_key"]) is None
@@ -102,7 +102,7 @@ def test_a_key_in_its_grace_period_works_and_cannot_be_rotated(cli: CommandLine)
 
 
 def test_many_api_keys_are_written_to_a_private_file(cli: CommandLine, tmp_path: Path) -> None:
-    """D-04: --count N --out FILE, mode 0600. No key is printed, and all are admitted."""
+    """--count N --out FILE, mode 0600. No key is printed, and all are admitted."""
     path = tmp_path / "keys.jsonl"
     command = ["keys", "create", "--name", "ci", "--preset", "planner", "--count", "20", "--out", str(path)]
     result = cli.run(*command)
@@ -117,7 +117,7 @@ def test_many_api_keys_are_written_to_a_private_file(cli: CommandLine, tmp_path:
 
 
 def test_several_api_keys_are_created_all_or_none(cli: CommandLine) -> None:
-    """D-04: if the second key cannot be created, the first is not stored either."""
+    """If the second key cannot be created, the first is not stored either."""
     result = cli.run("keys", "create", "--name", "x" * 98, "--scope", "*", "--count", "10")  # "… 10" is too long, "… 9" is not
 
     assert isinstance(result.exception, ValidationFailed)
@@ -125,7 +125,7 @@ def test_several_api_keys_are_created_all_or_none(cli: CommandLine) -> None:
 
 
 def test_a_successor_can_be_written_to_a_file(cli: CommandLine, tmp_path: Path) -> None:
-    """D-04: a secret need not be printed on a screen; `-` is the standard output."""
+    """A secret need not be printed on a screen; `-` is the standard output."""
     key_id, path = str(create(cli)["id"]), tmp_path / "next.json"
     assert cli.run("keys", "rotate", key_id, "--out", str(path)).stdout == ""
     successor = json.loads(path.read_text(encoding="utf-8"))
@@ -135,7 +135,7 @@ def test_a_successor_can_be_written_to_a_file(cli: CommandLine, tmp_path: Path) 
 
 
 def test_lists_filter_by_environment_and_read_all_pages(cli: CommandLine) -> None:
-    """D-25, D-29: live and test keys; more keys than a page, each once, newest first."""
+    """Live and test keys; more keys than a page, each once, newest first."""
     create(cli, "--environment", "test")
     cli.run("agent-keys", "create", "--name", "a", "--preset", "reader", "--count", "1000")
     cli.run("agent-keys", "create", "--name", "b", "--preset", "reader", "--count", "5")
@@ -149,7 +149,7 @@ def test_lists_filter_by_environment_and_read_all_pages(cli: CommandLine) -> Non
 
 
 def test_prune_shows_the_keys_to_delete(cli: CommandLine) -> None:
-    """Spec 5.2, rule 9; D-04: --dry-run, --yes, all workspaces or one."""
+    """--dry-run, --yes, all workspaces or one."""
     cli.run_object("keys", "rotate", str(create(cli)["id"]), "--grace-hours", "0")
 
     assert cli.run_object("keys", "prune", "--dry-run")["deleted"] == 0
@@ -184,14 +184,14 @@ def test_prune_shows_the_keys_to_delete(cli: CommandLine) -> None:
     ],
 )
 def test_invalid_options_of_api_keys_are_exit_code_2(cli: CommandLine, arguments: list[str]) -> None:
-    """D-04: a usage error, and nothing is changed."""
+    """A usage error, and nothing is changed."""
     assert cli.run("keys", *arguments).exit_code == 2
     assert cli.run_table("keys", "list") == []
 
 
 @pytest.mark.parametrize("group", ["keys", "agent-keys"])
 def test_an_unknown_key_is_exit_code_1(cli: CommandLine, group: str) -> None:
-    """D-04: the command line prints an error as one line, with exit code 1."""
+    """The command line prints an error as one line, with exit code 1."""
     commands = [["show"], ["rotate"], ["delete"], ["suspend"], ["resume"], ["extend", "--never"], ["change", "--name", "x"], ["usage"]]
     for name, *options in commands:
         result = cli.run(group, name, "no-such-key", *options)

@@ -1,4 +1,4 @@
-"""`rookery keys usage` and `rookery agent-keys usage` (D-29)."""
+"""`rookery keys usage` and `rookery agent-keys usage`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def keys(cli: CommandLine) -> tuple[str, str, str]:
 
 
 def test_the_calls_of_all_keys_of_a_kind_are_summed(cli: CommandLine, keys: tuple[str, str, str]) -> None:
-    """D-29: by default by day and status; without the calls of the other kind."""
+    """By default by day and status; without the calls of the other kind."""
     assert cli.run_table("keys", "usage", *SINCE) == [
         ["2026-11-21", "200", "3", "0", "2.0", "0"],
         ["2026-11-21", "404", "1", "1", "2.0", "0"],
@@ -52,7 +52,7 @@ def test_the_calls_of_all_keys_of_a_kind_are_summed(cli: CommandLine, keys: tupl
 
 
 def test_the_calls_of_one_key_are_summed_and_listed(cli: CommandLine, keys: tuple[str, str, str]) -> None:
-    """D-29: one row per call, newest first; filtered by status and route; also for a deleted key."""
+    """One row per call, newest first; filtered by status and route; also for a deleted key."""
     ci, web, agent = keys
     cli.run_object("keys", "delete", ci, "--yes")
     assert cli.run_table("keys", "usage", ci, *SINCE, "--by", "day") == [
@@ -78,7 +78,7 @@ def test_the_calls_of_one_key_are_summed_and_listed(cli: CommandLine, keys: tupl
 
 
 def test_many_calls_at_the_same_time_are_listed_once_each(cli: CommandLine) -> None:
-    """D-29: the next page continues within the same time."""
+    """The next page continues within the same time."""
     key = cli.run_object("agent-keys", "create", "--name", "rook", "--preset", "agent", "--rate-limit", "100000")
     cli.call(key["key"], route="/old", times=10)
     cli.platform.clock.advance(seconds=1)
@@ -90,7 +90,7 @@ def test_many_calls_at_the_same_time_are_listed_once_each(cli: CommandLine) -> N
 
 @pytest.mark.usefixtures("keys")
 def test_usage_as_csv_contains_no_formula(cli: CommandLine, tmp_path: Path) -> None:
-    """D-29, RFC 4180: a header, CRLF, doubled quotes; a name that begins with = is escaped."""
+    """RFC 4180: a header, CRLF, doubled quotes; a name that begins with = is escaped."""
     result = cli.run("keys", "usage", *SINCE, "--by", "key,day", "--csv")
     rows = list(csv.DictReader(io.StringIO(result.stdout, newline="")))
     assert result.stdout_bytes.count(b"\r\n") == len(rows) + 1 == 4
@@ -109,7 +109,7 @@ def test_usage_as_csv_contains_no_formula(cli: CommandLine, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", 'a"b', "a,b", "a\nb", "plain"])
 def test_a_csv_cell_is_read_as_text(text: str) -> None:
-    """D-29, RFC 4180: text that a spreadsheet would compute is escaped; other text is unchanged."""
+    """RFC 4180: text that a spreadsheet would compute is escaped; other text is unchanged."""
     [row] = csv.reader(io.StringIO(csv_export.csv_lines([{"name": text}], ["name"]), newline=""))
 
     assert row == [f"'{text}" if text[0] in "=+-@\t\r" else text]
@@ -117,7 +117,7 @@ def test_a_csv_cell_is_read_as_text(text: str) -> None:
 
 @pytest.mark.usefixtures("keys", "wide_terminal")
 def test_a_terminal_shows_a_bar_for_each_day(cli: CommandLine) -> None:
-    """D-04: with its number, and the number of errors."""
+    """With its number, and the number of errors."""
     output = cli.run("keys", "usage", *SINCE).stdout
     assert output.count("█") > 40
     assert "(1 error)" in output
@@ -142,5 +142,5 @@ def test_a_terminal_shows_a_bar_for_each_day(cli: CommandLine) -> None:
     ],
 )
 def test_invalid_options_of_usage_are_exit_code_2(cli: CommandLine, options: list[str]) -> None:
-    """D-04: a usage error."""
+    """A usage error."""
     assert cli.run("keys", "usage", *options).exit_code == 2

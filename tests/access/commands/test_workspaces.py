@@ -1,4 +1,4 @@
-"""`rookery workspace`, and what all commands have in common (D-04)."""
+"""`rookery workspace`, and what all commands have in common."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.access.commands.command_line import CommandLine
 
 
 def test_a_workspace_is_shown_renamed_and_deleted_with_its_keys(cli: CommandLine) -> None:
-    """D-04: --dry-run shows what would be deleted. Without a terminal --yes is required."""
+    """--dry-run shows what would be deleted. Without a terminal --yes is required."""
     key = cli.run_object("agent-keys", "create", "--name", "rook", "--preset", "planner")
     cli.call(key["key"], times=2)
     cli.run_object("workspace", "create", "other")
@@ -32,7 +32,7 @@ def test_a_workspace_is_shown_renamed_and_deleted_with_its_keys(cli: CommandLine
 
 
 def test_with_several_workspaces_a_command_must_name_one(cli: CommandLine) -> None:
-    """D-04: by name or number."""
+    """By name or number."""
     other = cli.run_object("workspace", "create", "other")
 
     assert cli.run("keys", "list").exit_code == 2
@@ -42,7 +42,7 @@ def test_with_several_workspaces_a_command_must_name_one(cli: CommandLine) -> No
 
 
 def test_a_name_that_is_the_number_of_another_workspace_is_rejected(cli: CommandLine) -> None:
-    """D-04: a destructive command never confuses the two."""
+    """A destructive command never confuses the two."""
     cli.run_object("workspace", "create", "1")
 
     assert cli.run("workspace", "delete", "1", "--yes").exit_code == 2
@@ -51,7 +51,7 @@ def test_a_name_that_is_the_number_of_another_workspace_is_rejected(cli: Command
 
 
 def test_without_a_workspace_the_error_names_init(data_dir: Path) -> None:
-    """D-04: the message says what to do."""
+    """The message says what to do."""
     result = CommandLine(data_dir).run("keys", "list")
 
     assert result.exit_code == 2
@@ -60,7 +60,7 @@ def test_without_a_workspace_the_error_names_init(data_dir: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [["delete", "nowhere", "--yes"], ["show", "9"], ["rename", "nowhere", "x"]])
 def test_an_unknown_workspace_is_exit_code_1(cli: CommandLine, arguments: list[str]) -> None:
-    """Issue 14: an object that is not found is exit code 1 everywhere; D-04."""
+    """An object that is not found is exit code 1 everywhere."""
     result = cli.run("workspace", *arguments)
 
     assert (result.exit_code, type(result.exception)) == (1, NotFound)
@@ -68,12 +68,12 @@ def test_an_unknown_workspace_is_exit_code_1(cli: CommandLine, arguments: list[s
 
 
 def test_a_missing_workspace_name_is_exit_code_2(cli: CommandLine) -> None:
-    """D-04: a usage error, and nothing is changed."""
+    """A usage error, and nothing is changed."""
     assert cli.run("workspace", "rename", "nest").exit_code == 2
 
 
 def test_plain_output_has_one_line_per_object(cli: CommandLine) -> None:
-    """D-04: a pipe gets no table; the plaintext is printed once."""
+    """A pipe gets no table; the plaintext is printed once."""
     assert "plaintext_key" in cli.run("keys", "create", "--name", "key", "--scope", "*", "--tool-limit", "web/*=3").stdout
     assert cli.run_table("keys", "list")[0][1] == "key"
     assert [row[1] for row in cli.run_table("agent-keys", "create", "--name", "rook", "--preset", "agent", "--count", "2")] == [
@@ -86,7 +86,7 @@ def test_plain_output_has_one_line_per_object(cli: CommandLine) -> None:
 
 @pytest.mark.usefixtures("wide_terminal")
 def test_a_terminal_shows_lists_as_tables(cli: CommandLine) -> None:
-    """D-04: names are printed as they are, even if they look like markup."""
+    """Names are printed as they are, even if they look like markup."""
     cli.run("workspace", "create", "[red]loud")
 
     output = cli.run("workspace", "list").stdout
@@ -95,7 +95,7 @@ def test_a_terminal_shows_lists_as_tables(cli: CommandLine) -> None:
 
 
 def test_a_narrow_terminal_shows_complete_ids(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """D-04: a truncated id is useless; columns without room are omitted."""
+    """A truncated id is useless; columns without room are omitted."""
     key_id = str(cli.run_object("keys", "create", "--name", "a name", "--preset", "agent")["id"])
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "70")
@@ -108,7 +108,7 @@ def test_a_narrow_terminal_shows_complete_ids(cli: CommandLine, monkeypatch: pyt
 
 @pytest.mark.usefixtures("wide_terminal")
 def test_a_long_table_is_truncated_with_a_notice(cli: CommandLine) -> None:
-    """D-04: a terminal shows at most a thousand rows; a pipe gets all."""
+    """A terminal shows at most a thousand rows; a pipe gets all."""
     for name in ("a", "b"):
         cli.run("agent-keys", "create", "--name", name, "--preset", "reader", "--count", "600")
     result = cli.run("agent-keys", "list")
@@ -118,7 +118,7 @@ def test_a_long_table_is_truncated_with_a_notice(cli: CommandLine) -> None:
 
 
 def test_every_command_has_readable_output(cli: CommandLine) -> None:
-    """D-04: without --json, one field per line."""
+    """Without --json, one field per line."""
     key = str(cli.run_object("keys", "create", "--name", "key", "--scope", "*")["id"])
     agent = str(cli.run_object("agent-keys", "create", "--name", "rook", "--preset", "agent")["id"])
     commands = [["keys", "show", key], ["agent-keys", "show", agent], ["keys", "delete", key, "--yes"], ["workspace", "show", "nest"]]
@@ -131,7 +131,7 @@ def test_every_command_has_readable_output(cli: CommandLine) -> None:
 
 
 def test_the_audit_log_names_the_operator(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """D-29: by the login name, without invalid Unicode, since entries are hashed as UTF-8."""
+    """By the login name, without invalid Unicode, since entries are hashed as UTF-8."""
     monkeypatch.setenv("LOGNAME", "ada\udcff")
     assert get_operator().name == "ada?"
     cli.run_object("keys", "create", "--name", "key", "--scope", "*")

@@ -1,4 +1,4 @@
-"""`rookery servers` (D-37)."""
+"""`rookery servers`."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def add_servers(cli: CommandLine, *arguments: str) -> dict[str, JsonObject]:
 
 
 def test_a_servers_json_of_the_registry_becomes_an_entry(cli: CommandLine, tmp_path: Path) -> None:
-    """D-37: user input becomes an environment variable; no secret is written into the file."""
+    """User input becomes an environment variable; no secret is written into the file."""
     output = cli.run_json("servers", "add", "--json", write_file(tmp_path / "server.json", REGISTRY))
 
     assert output == {
@@ -99,7 +99,7 @@ def test_a_servers_json_of_the_registry_becomes_an_entry(cli: CommandLine, tmp_p
 
 
 def test_a_remote_server_of_the_registry_becomes_an_address(cli: CommandLine, tmp_path: Path) -> None:
-    """D-37: the format of the registry's API, under `server`, is accepted too."""
+    """The format of the registry's API, under `server`, is accepted too."""
     assert add_servers(cli, write_file(tmp_path / "server.json", REMOTE))["search"] == {
         "url": "https://${TENANT}.acme.example/sse",
         "type": "sse",
@@ -119,7 +119,7 @@ def test_a_remote_server_of_the_registry_becomes_an_address(cli: CommandLine, tm
     ],
 )
 def test_a_clients_file_gives_all_its_servers(cli: CommandLine, tmp_path: Path, name: str, document: object) -> None:
-    """D-37: the formats of Claude, Cursor, VS Code and Codex are accepted."""
+    """The formats of Claude, Cursor, VS Code and Codex are accepted."""
     entries = add_servers(cli, write_file(tmp_path / name, document))
 
     assert (entries["a"]["command"], entries["b"]["url"]) == ("a", "https://b.example/mcp")
@@ -139,7 +139,7 @@ def test_a_clients_file_gives_all_its_servers(cli: CommandLine, tmp_path: Path, 
     ],
 )
 def test_an_unreadable_file_is_rejected_with_a_reason(cli: CommandLine, tmp_path: Path, name: str, text: str, message: str) -> None:
-    """D-37: the message contains no line of the file, which may contain a token."""
+    """The message contains no line of the file, which may contain a token."""
     (tmp_path / name).write_text(text, encoding="utf-8")
 
     result = cli.run("servers", "add", str(tmp_path / name))
@@ -157,7 +157,7 @@ def test_an_unreadable_file_is_rejected_with_a_reason(cli: CommandLine, tmp_path
     ],
 )
 def test_a_date_is_kept_as_text(cli: CommandLine, tmp_path: Path, name: str, text: str) -> None:
-    """D-37: YAML and TOML have dates; environment variables are texts."""
+    """YAML and TOML have dates; environment variables are texts."""
     (tmp_path / name).write_text(text, encoding="utf-8")
 
     assert add_servers(cli, str(tmp_path / name))["s"]["env"] == {"SINCE": "2026-11-22"}
@@ -262,12 +262,12 @@ FILES: list[tuple[str, str, JsonObject]] = [
 
 @pytest.mark.parametrize(("name", "text", "entry"), FILES)
 def test_the_own_fields_of_each_client_are_converted(cli: CommandLine, tmp_path: Path, name: str, text: str, entry: JsonObject) -> None:
-    """Files of Windsurf, Gemini CLI, opencode, VS Code, Codex, Zed, Continue and Cursor; tokens become variables (issue 14, D-37)."""
+    """Files of Windsurf, Gemini CLI, opencode, VS Code, Codex, Zed, Continue and Cursor; tokens become variables."""
     assert add_servers(cli, write_file(tmp_path / name, text)) == {"s": entry}
 
 
 def test_valid_entries_of_a_file_are_added_and_the_rest_reported(cli: CommandLine, tmp_path: Path) -> None:
-    """An unusable entry is reported with its reason and exit code 1; the others are added (issue 14, D-37, D-04)."""
+    """An unusable entry is reported with its reason and exit code 1; the others are added."""
     add_servers(cli, "--id", "old", "--", "one")
     entries: JsonObject = {
         "good": {"command": "x"},
@@ -296,7 +296,7 @@ def test_valid_entries_of_a_file_are_added_and_the_rest_reported(cli: CommandLin
 
 
 def test_servers_of_the_current_project_are_added(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue 14: `~/.claude.json` has servers of its user and of each project; those of other projects are reported (D-37)."""
+    """`~/.claude.json` has servers of its user and of each project; those of other projects are reported."""
     inside = tmp_path / "mine" / "src"
     inside.mkdir(parents=True)
     projects: JsonObject = {str(tmp_path / name): {"mcpServers": {"own": {"command": f"of-{name}"}}} for name in ("mine", "other")}
@@ -320,7 +320,7 @@ def test_servers_of_the_current_project_are_added(cli: CommandLine, tmp_path: Pa
 
 
 def test_variables_that_are_not_set_are_named(cli: CommandLine, tmp_path: Path) -> None:
-    """An entry without its token starts and fails later, so `add` names each unset variable (issue 14, D-37)."""
+    """An entry without its token starts and fails later, so `add` names each unset variable."""
     entry = {"url": "https://b.example/mcp", "headers": {"A": "${NOT_SET_HERE}", "B": "${ALSO_NOT_SET:-default}"}}
 
     output = cast("JsonObject", cli.run_json("servers", "add", "--json", write_file(tmp_path / "mcp.json", {"mcpServers": {"b": entry}})))
@@ -331,7 +331,7 @@ def test_variables_that_are_not_set_are_named(cli: CommandLine, tmp_path: Path) 
 
 
 def test_variables_of_other_clients_become_environment_variables(cli: CommandLine, tmp_path: Path) -> None:
-    """D-37: VS Code prompts its user, Cursor reads the environment; Rookery reads the environment."""
+    """VS Code prompts its user, Cursor reads the environment; Rookery reads the environment."""
     entry = {"url": "https://b.example/mcp", "headers": {"Authorization": "Bearer ${input:gh-token}", "X-Team": "${env:TEAM}"}}
 
     entries = add_servers(cli, write_file(tmp_path / "mcp.json", {"servers": {"b": entry}}))
@@ -356,12 +356,12 @@ def test_variables_of_other_clients_become_environment_variables(cli: CommandLin
     ],
 )
 def test_an_address_or_a_command_becomes_an_entry_with_a_name(cli: CommandLine, arguments: list[str], entries: object) -> None:
-    """D-37: named after its host, package or script, unless it is given an id."""
+    """Named after its host, package or script, unless it is given an id."""
     assert add_servers(cli, *arguments) == entries
 
 
 def test_the_rest_of_the_file_stays_unchanged(cli: CommandLine, tmp_path: Path) -> None:
-    """D-31: other entries, other fields, their order, the file mode and a symbolic link stay."""
+    """Other entries, other fields, their order, the file mode and a symbolic link stay."""
     real = tmp_path / "real.json"
     write_file(real, {"note": 1, "mcpServers": {"z": {"command": "z", "theirs": True}, "a": {"command": "a"}}, "last": [None]})
     real.chmod(0o640)
@@ -377,7 +377,7 @@ def test_the_rest_of_the_file_stays_unchanged(cli: CommandLine, tmp_path: Path) 
 
 
 def test_concurrent_edits_lose_nothing(tmp_path: Path) -> None:
-    """D-31: each edit applies to the result of the one before."""
+    """Each edit applies to the result of the one before."""
     path = tmp_path / "servers.json"
 
     def add(number: int) -> None:
@@ -394,7 +394,7 @@ def test_concurrent_edits_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_an_invalid_file_is_left_unchanged(cli: CommandLine) -> None:
-    """D-31: a command never overwrites a file that it cannot parse."""
+    """A command never overwrites a file that it cannot parse."""
     cli.file.write_text('{"mcpServers": {', encoding="utf-8")
 
     result = cli.run("servers", "add", "--id", "new", "--", "new")
@@ -421,7 +421,7 @@ def test_an_invalid_file_is_left_unchanged(cli: CommandLine) -> None:
     ],
 )
 def test_an_invalid_server_is_rejected_and_nothing_is_written(cli: CommandLine, arguments: list[str]) -> None:
-    """D-04: exit code 2 for wrong usage, 1 for an impossible entry."""
+    """Exit code 2 for wrong usage, 1 for an impossible entry."""
     result = cli.run("servers", "add", *arguments)
 
     assert result.exit_code in {1, 2}
@@ -429,7 +429,7 @@ def test_an_invalid_server_is_rejected_and_nothing_is_written(cli: CommandLine, 
 
 
 def test_an_entry_is_replaced_only_with_replace(cli: CommandLine) -> None:
-    """Destructive changes need an option (D-04)."""
+    """Destructive changes need an option."""
     add_servers(cli, "--id", "a", "--", "one")
     rejected = cli.run("servers", "add", "--id", "a", "--", "two")
     dry_run = cli.run("servers", "add", "--id", "a", "--replace", "--dry-run", "--", "two")
@@ -439,7 +439,7 @@ def test_an_entry_is_replaced_only_with_replace(cli: CommandLine) -> None:
 
 
 def test_the_list_shows_no_secret_and_reports_faults(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """D-37: entries are shown as written, with `${NAME}` not replaced; an unusable one has its fault."""
+    """Entries are shown as written, with `${NAME}` not replaced; an unusable one has its fault."""
     monkeypatch.setenv("TICKETS_KEY", "s3cret")
     add_servers(cli, "--id", "a", "--", "run", "--key", "${TICKETS_KEY}")
     add_servers(cli, "--id", "b", "--", "run", "${NOT_SET_ANYWHERE}")
@@ -460,7 +460,7 @@ def test_the_list_shows_no_secret_and_reports_faults(cli: CommandLine, monkeypat
 
 
 def test_a_check_starts_a_server_and_reports_its_error(cli: CommandLine) -> None:
-    """D-37: the check lists the tools; exit code 1 means that a server cannot be used."""
+    """The check lists the tools; exit code 1 means that a server cannot be used."""
     add_servers(cli, "--id", "good", "--", *ODD)
     add_servers(cli, "--id", "gone", "--", "no-such-program-anywhere")
     add_servers(cli, "--id", "dies", "--", sys.executable, "-c", "raise SystemExit('no licence found')")
@@ -480,7 +480,7 @@ def test_a_check_starts_a_server_and_reports_its_error(cli: CommandLine) -> None
 
 
 def test_a_removal_needs_confirmation(cli: CommandLine) -> None:
-    """D-04: a destructive command needs --yes without a terminal, and has --dry-run."""
+    """A destructive command needs --yes without a terminal, and has --dry-run."""
     add_servers(cli, "--id", "a", "--", "one")
 
     codes = [cli.run("servers", "remove", "a", *options).exit_code for options in ([], ["--dry-run"], ["--yes"], ["--yes"])]
@@ -489,7 +489,7 @@ def test_a_removal_needs_confirmation(cli: CommandLine) -> None:
 
 
 def test_leftover_files_of_a_killed_edit_are_ignored(cli: CommandLine) -> None:
-    """D-37: in a container a new process often has the pid of the one before."""
+    """In a container a new process often has the pid of the one before."""
     for suffix in (".new", f".{os.getpid()}"):
         cli.file.with_name(f".{cli.file.name}{suffix}").write_text("half of a fi", encoding="utf-8")
 
@@ -498,7 +498,7 @@ def test_leftover_files_of_a_killed_edit_are_ignored(cli: CommandLine) -> None:
 
 
 def test_a_server_whose_program_is_missing_is_listed_as_offline(cli: CommandLine) -> None:
-    """The list must not show an unusable server as available (issue 14, D-33)."""
+    """The list must not show an unusable server as available."""
     add_servers(cli, "--id", "here", "--", sys.executable, "-V")
     add_servers(cli, "--id", "gone", "--", "no-such-program-anywhere")
     add_servers(cli, "--id", "far", "https://a.b/mcp")
@@ -510,7 +510,7 @@ def test_a_server_whose_program_is_missing_is_listed_as_offline(cli: CommandLine
 
 
 def test_the_list_shows_the_health_of_a_running_rookery(cli: CommandLine, model_folder: Path) -> None:
-    """The list shows the health from a running Rookery, and `unknown` without one (issue 14, D-33)."""
+    """The list shows the health from a running Rookery, and `unknown` without one."""
     add_servers(cli, "--id", "used", "--", *ODD)
     add_servers(cli, "--id", "ends", "--", sys.executable, "-c", "raise SystemExit(3)")
     add_servers(cli, "--id", "partial", "--", *ODD, "--no-prompts")
@@ -550,7 +550,7 @@ def test_the_list_shows_the_health_of_a_running_rookery(cli: CommandLine, model_
 
 
 def test_a_check_names_the_error_and_shows_the_last_lines(cli: CommandLine, tmp_path: Path) -> None:
-    """Node.js prints its version last after an uncaught exception, so the error is found in earlier lines (issue 14, D-37)."""
+    """Node.js prints its version last after an uncaught exception, so the error is found in earlier lines."""
     script = tmp_path / "broken.mjs"
     script.write_text("console.error('line one'); throw new TypeError('no such directory: zod/v4');\n")
     add_servers(cli, "--id", "broken", "--", real_servers.node(), str(script))
@@ -585,7 +585,7 @@ def test_a_check_names_the_error_and_shows_the_last_lines(cli: CommandLine, tmp_
     ],
 )
 def test_adding_a_server_says_what_its_callers_share(cli: CommandLine, command: list[str], sharing: str, advice: str) -> None:
-    """D-31, D-34: nobody expects that one key reads the browser page of another."""
+    """Nobody expects that one key reads the browser page of another."""
     words = command if command[0].startswith("https:") else ["--", *command]
     added = cast("dict[str, dict[str, str]]", cli.run_json("servers", "add", "--id", "new", "--dry-run", "--json", *words))
     notice = next(line for line in cli.run("servers", "add", "--id", "new", *words).stderr.splitlines() if line.startswith("new: "))
@@ -596,7 +596,7 @@ def test_adding_a_server_says_what_its_callers_share(cli: CommandLine, command: 
 
 
 def test_a_check_says_what_callers_share_and_which_fields_lose_state(cli: CommandLine, tmp_path: Path) -> None:
-    """D-34: the memory server loses changes that overlap, and no session separates its callers."""
+    """The memory server loses changes that overlap, and no session separates its callers."""
     entry = real_servers.memory(tmp_path / "graph.json")
     other: JsonObject = {"command": entry["command"], "args": entry["args"], "isolation": "per_key"}
     write_file(cli.file, {"mcpServers": {"memory": entry, "opened": {**entry, "max_concurrency": 8}, "other": other}})
@@ -614,14 +614,14 @@ def test_a_check_says_what_callers_share_and_which_fields_lose_state(cli: Comman
 
 
 def test_variables_of_the_command_line_name_the_file_of_a_server(cli: CommandLine, tmp_path: Path) -> None:
-    """Issue 32: `env A=1 npx …` sets the same variable as the entry's `env`."""
+    """`env A=1 npx …` sets the same variable as the entry's `env`."""
     words = ["env", f"MEMORY_FILE_PATH={tmp_path / 'graph.json'}", "npx", "-y", "@modelcontextprotocol/server-memory"]
 
     assert "Warning" not in cli.run("servers", "add", "--id", "memory", "--", *words).stderr
 
 
 def test_several_server_processes_are_named_where_state_is_shared(cli: CommandLine) -> None:
-    """Issue 32: each process of `serve --workers` starts its own browser."""
+    """Each process of `serve --workers` starts its own browser."""
     write_file(cli.file, {"mcpServers": {"everything": real_servers.everything(), "git": {"command": "uvx", "args": ["mcp-server-git"]}}})
     words = ["--dry-run", "--id", "new", "--", "npx", "@modelcontextprotocol/server-puppeteer"]
 
@@ -635,7 +635,7 @@ def test_several_server_processes_are_named_where_state_is_shared(cli: CommandLi
 
 
 def test_a_missing_program_is_reported_when_it_is_added(cli: CommandLine) -> None:
-    """Issue 32: the server is added all the same, because the program may come later."""
+    """The server is added all the same, because the program may come later."""
     added = cli.run("servers", "add", "--id", "gone", "--", "no-such-program-anywhere", "${NOT_SET}")
     moved = cli.run("servers", "add", "--id", "moved", "--", "${NO_SUCH_FOLDER}/run")
 
@@ -665,7 +665,7 @@ TOKEN = "a8F3k29dLq02mZp1"
     ],
 )
 def test_secrets_in_plain_text_are_reported_without_their_value(cli: CommandLine, arguments: list[str], places: dict[str, str]) -> None:
-    """Issue 32: the warning names the place and the variable to write instead. Words, paths and variables are no secrets."""
+    """The warning names the place and the variable to write instead. Words, paths and variables are no secrets."""
     output = cast("dict[str, dict[str, list[str]]]", cli.run_json("servers", "add", "--json", "--id", "it", *arguments))
     warnings = [warning for warning in output["warnings"].get("it", []) if "looks like a secret" in warning]
 

@@ -1,4 +1,4 @@
-"""`rookery tools` (D-33)."""
+"""`rookery tools`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def list_stops(cli: CommandLine) -> list[tuple[object, object, object]]:
 
 
 def test_stops_and_starts_take_the_same_arguments(nest: CommandLine) -> None:
-    """D-33: a stop is of a workspace, a server or a tool, in one workspace or in all."""
+    """A stop is of a workspace, a server or a tool, in one workspace or in all."""
     nest.file.write_text('{"mcpServers": {"git": {"command": "git"}}}', encoding="utf-8")
     for arguments in (["stop"], ["stop", "git"], ["stop", "git/push"], ["stop", "--all-workspaces", "git"]):
         assert nest.run("tools", *arguments).exit_code == 0
@@ -39,7 +39,7 @@ def test_stops_and_starts_take_the_same_arguments(nest: CommandLine) -> None:
 
 
 def test_the_workspace_must_be_unambiguous(nest: CommandLine) -> None:
-    """D-04: with several workspaces it must be named (wrong usage is 2); an unknown or partial name is 1."""
+    """With several workspaces it must be named (wrong usage is 2); an unknown or partial name is 1."""
     AccessLine(nest.settings.data_dir).run_object("workspace", "create", "other")
 
     codes = [
@@ -51,7 +51,7 @@ def test_the_workspace_must_be_unambiguous(nest: CommandLine) -> None:
 
 
 def test_a_stop_of_an_unknown_server_fails(nest: CommandLine) -> None:
-    """D-33: a mistyped name must not look like a stopped server."""
+    """A mistyped name must not look like a stopped server."""
     nest.file.write_text('{"mcpServers": {"git": {"command": "git"}}}', encoding="utf-8")
 
     results = {name: nest.run("tools", "stop", name) for name in ("git", "brain", "gti", "nope/x", "all")}
@@ -63,7 +63,7 @@ def test_a_stop_of_an_unknown_server_fails(nest: CommandLine) -> None:
 
 
 def test_a_server_called_all_is_not_all_servers(nest: CommandLine) -> None:
-    """The list distinguishes a stop of everything from one of a server named "all" (issue 14, D-33)."""
+    """The list distinguishes a stop of everything from one of a server named "all"."""
     nest.file.write_text('{"mcpServers": {"all": {"command": "x"}}}', encoding="utf-8")
 
     for arguments in (["stop"], ["stop", "all"]):

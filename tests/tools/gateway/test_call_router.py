@@ -28,7 +28,7 @@ def _make_options(key: str, messages: list[str]) -> RequestOptions:
 
 
 async def test_a_server_request_never_reaches_another_key() -> None:
-    """D-36, D-32: it goes to the key being served; with two keys in the session it is rejected with the reason."""
+    """It goes to the key being served; with two keys in the session it is rejected with the reason."""
     router, messages = CallRouter("caller"), list[str]()
     context = ClientRequestContext(session=None, request_id=1)  # pyright: ignore[reportArgumentType] - unused
 
@@ -49,7 +49,7 @@ async def test_a_server_request_never_reaches_another_key() -> None:
 
 @pytest.mark.parametrize("end", [None, asyncio.CancelledError])
 async def test_late_messages_of_a_call_reach_no_other_key(end: type[BaseException] | None) -> None:
-    """Requests and logs that a server sends after its call has ended reach no other key (issue 14, D-36, D-32)."""
+    """Requests and logs that a server sends after its call has ended reach no other key."""
     router, messages = CallRouter("caller"), list[str]()
     context = ClientRequestContext(session=None, request_id=1)  # pyright: ignore[reportArgumentType] - unused
 
@@ -65,7 +65,7 @@ async def test_late_messages_of_a_call_reach_no_other_key(end: type[BaseExceptio
 
 
 async def test_pending_server_requests_are_limited() -> None:
-    """D-36: each pending request costs memory; beyond 32 the server gets an error."""
+    """Each pending request costs memory; beyond 32 the server gets an error."""
     router, gate = CallRouter("caller"), asyncio.Event()
     context = ClientRequestContext(session=None, request_id=1)  # pyright: ignore[reportArgumentType] - unused
 
@@ -83,7 +83,7 @@ async def test_pending_server_requests_are_limited() -> None:
 
 
 async def test_subscribers_are_notified_until_the_session_ends() -> None:
-    """D-36: all subscribers of a resource share one upstream subscription; its end is announced, so that they can subscribe again."""
+    """All subscribers of a resource share one upstream subscription; its end is announced, so that they can subscribe again."""
     router, messages = CallRouter(), list[str | None]()
 
     assert router.subscribe("memo://a", messages.append)

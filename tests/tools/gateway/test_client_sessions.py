@@ -1,4 +1,4 @@
-"""Sessions of MCP clients of the handshake era: they survive a restart, and unused ones give way at a limit (issue 32, D-36)."""
+"""Sessions of MCP clients of the handshake era: they survive a restart, and unused ones give way at a limit."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_the_overridden_parts_of_the_sdk_exist_in_the_locked_version() -> None:
 
 
 async def test_a_client_of_the_python_sdk_survives_a_restart(tmp_path: Path) -> None:
-    """G17: its session works again, the server may still request input, and its new event stream has the changes that it missed."""
+    """Its session works again, the server may still request input, and its new event stream has the changes that it missed."""
     announced = asyncio.Event()
 
     async def on_message(message: object) -> None:
@@ -148,7 +148,7 @@ async def test_a_client_of_the_python_sdk_survives_a_restart(tmp_path: Path) -> 
 
 
 async def test_a_client_of_the_typescript_sdk_survives_a_restart(tmp_path: Path) -> None:
-    """G17: as with the Python SDK; the client reconnects its stream by itself."""
+    """As with the Python SDK; the client reconnects its stream by itself."""
     real_servers.package("@modelcontextprotocol/sdk")
     (tmp_path / "node_modules").symlink_to(real_servers.INSTALLED / "node_modules")
     script = tmp_path / "client.mjs"
@@ -171,7 +171,7 @@ async def test_a_client_of_the_typescript_sdk_survives_a_restart(tmp_path: Path)
 
 
 async def test_only_the_issued_id_is_revived_and_only_for_its_key_and_path(tmp_path: Path) -> None:
-    """G17: other keys, other paths, altered and invented ids, ended sessions and revoked keys are rejected after a restart too."""
+    """Other keys, other paths, altered and invented ids, ended sessions and revoked keys are rejected after a restart too."""
     folder = make_folder(tmp_path / "home")
     with run_server(folder) as server:
         body = server.client.post("/api/v1/agent-keys", json={"name": "own", "permissions": ["mcp:read", "mcp:write"]}).json()
@@ -200,7 +200,7 @@ async def test_only_the_issued_id_is_revived_and_only_for_its_key_and_path(tmp_p
 
 
 async def test_simultaneous_requests_revive_one_session(tmp_path: Path) -> None:
-    """G17: requests, notifications and the event stream with one id meet in one session."""
+    """Requests, notifications and the event stream with one id meet in one session."""
     with run_server(make_folder(tmp_path / "home")) as server:
         headers = create_key(server, "many")
         async with connect(server, headers) as (sessions,):
@@ -219,7 +219,7 @@ async def test_simultaneous_requests_revive_one_session(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [1, 50, 1000])
 async def test_an_id_stays_short_whatever_the_client_declares(server: Server, size: int) -> None:
-    """G17: proxies limit headers, so an id holds less detail of large capabilities; it is visible ASCII."""
+    """Proxies limit headers, so an id holds less detail of large capabilities; it is visible ASCII."""
     extensions = {f"com.example/extension-{number}-{hash(str(number))}": {"number": number} for number in range(size)}
     async with connect(server, create_key(server, f"large-{size}")) as (sessions,):
         session_id = await sessions.open_id(elicitation={}, extensions=extensions)
@@ -231,7 +231,7 @@ async def test_an_id_stays_short_whatever_the_client_declares(server: Server, si
 
 
 async def test_unused_sessions_of_the_key_give_way(server: Server) -> None:
-    """G11: at the limit of a key its session that was unused for longest ends; its client does not notice, because it is revived."""
+    """At the limit of a key its session that was unused for longest ends; its client does not notice, because it is revived."""
     greedy, modest = create_key(server, "greedy"), create_key(server, "modest")
     async with connect(server, greedy, modest) as (sessions, others):
         other = await others.open_id()
@@ -253,7 +253,7 @@ async def test_unused_sessions_of_the_key_give_way(server: Server) -> None:
 
 
 async def test_a_session_works_again_once_its_key_is_resumed(server: Server) -> None:
-    """G17: the suspension ends it, and no client opens another one by itself. A client with an open stream is the worst case."""
+    """The suspension ends it, and no client opens another one by itself. A client with an open stream is the worst case."""
     body = server.client.post("/api/v1/agent-keys", json={"name": "paused", "permissions": ["mcp:read", "mcp:write"]}).json()
     key = f"/api/v1/agent-keys/{body['id']}"
     async with connect(server, {"Authorization": f"Bearer {body['key']}", **ACCEPT}) as (sessions,):
@@ -273,7 +273,7 @@ async def test_a_session_works_again_once_its_key_is_resumed(server: Server) -> 
 
 
 async def test_sessions_in_use_do_not_give_way(server: Server) -> None:
-    """G11: if all sessions of a key have an event stream, a new one is refused until a stream closes; `Retry-After` is short."""
+    """If all sessions of a key have an event stream, a new one is refused until a stream closes; `Retry-After` is short."""
     headers = create_key(server, "streaming")
     async with connect(server, headers) as (sessions,), contextlib.AsyncExitStack() as streams:
         for _ in range(MAX_SESSIONS_PER_KEY - 1):
@@ -296,7 +296,7 @@ async def _open_admitted(sessions: Sessions) -> bool:
 
 
 async def test_unused_sessions_of_the_workspace_give_way(tmp_path: Path) -> None:
-    """G11: beyond the limit of a workspace, no key is locked out, and no session is lost for its client."""
+    """Beyond the limit of a workspace, no key is locked out, and no session is lost for its client."""
     with run_server(tmp_path / "home") as server:
         keys = [create_key(server, f"key-{number}") for number in range(4)]
         async with connect(server, *keys) as clients:
@@ -310,7 +310,7 @@ async def test_unused_sessions_of_the_workspace_give_way(tmp_path: Path) -> None
 
 
 def test_the_oldest_gives_way_unless_it_is_young() -> None:
-    """G11: event streams and calls that wait for input give way after a minute; before, the error has the remaining time."""
+    """Event streams and calls that wait for input give way after a minute; before, the error has the remaining time."""
     started_at = {"first": 100.0, "second": 130.0}
 
     assert select_evicted(started_at, 100 + MIN_AGE_S) == "first"

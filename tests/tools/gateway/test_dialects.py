@@ -71,7 +71,7 @@ def by_name(tools: Sequence[Json]) -> dict[str, Json]:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_a_list_has_all_fields_of_the_server(gateway: Server, revision: str) -> None:
-    """D-30: at /mcp/{server} every item is what the server lists, in each revision: schemas of all drafts and fields of its vendor."""
+    """At /mcp/{server} every item is what the server lists, in each revision: schemas of all drafts and fields of its vendor."""
     for method, field, items in LISTS:
         result = await send_for_result(gateway, revision, "/mcp/dialects", method, {})
 
@@ -80,7 +80,7 @@ async def test_a_list_has_all_fields_of_the_server(gateway: Server, revision: st
 
 @pytest.mark.parametrize("revision", ["2025-06-18", LATER])
 async def test_the_list_of_all_servers_has_all_fields_of_a_tool(gateway: Server, revision: str) -> None:
-    """D-36: at /mcp only names differ."""
+    """At /mcp only names differ."""
     tools = cast("list[Json]", (await send_for_result(gateway, revision, "/mcp", "tools/list", {}))["tools"])
 
     assert by_name([tool for tool in tools if str(tool["name"]).startswith("dialects__")]) == by_name(dialects.TOOLS)
@@ -88,7 +88,7 @@ async def test_the_list_of_all_servers_has_all_fields_of_a_tool(gateway: Server,
 
 @pytest.mark.parametrize("revision", ["2025-06-18", LATER])
 async def test_find_tool_returns_the_schema_of_the_server(gateway: Server, revision: str) -> None:
-    """D-36: search mode returns the definition of a tool, also with integers beyond 64 bits; nulls count as not set."""
+    """Search mode returns the definition of a tool, also with integers beyond 64 bits; nulls count as not set."""
     arguments = {"query": "draft7", "server": "dialects", "limit": 20}
     result = await send_for_result(gateway, revision, "/mcp?mode=search", "tools/call", {"name": "find_tool", "arguments": arguments})
     unset = {"query": "draft7", "server": None, "limit": None}
@@ -103,7 +103,7 @@ async def test_find_tool_returns_the_schema_of_the_server(gateway: Server, revis
 
 
 def test_the_http_api_has_all_fields_of_the_server(gateway: Server) -> None:
-    """D-30: the routes of one server, too."""
+    """The routes of one server, too."""
     tools = gateway.client.get(f"{BASE}/servers/dialects/tools").json()["tools"]
     server = gateway.client.get(f"{BASE}/servers/dialects").json()
     prompts = gateway.client.get(f"{BASE}/servers/dialects/prompts").json()["prompts"]
@@ -114,7 +114,7 @@ def test_the_http_api_has_all_fields_of_the_server(gateway: Server) -> None:
 
 
 def test_the_openapi_document_of_a_server_with_old_drafts_is_valid(gateway: Server) -> None:
-    """D-37: its dialect is 2020-12, whatever the tools use."""
+    """Its dialect is 2020-12, whatever the tools use."""
     document = gateway.client.get(f"{BASE}/servers/dialects/openapi.json").json()
 
     validate(document)
@@ -123,7 +123,7 @@ def test_the_openapi_document_of_a_server_with_old_drafts_is_valid(gateway: Serv
 
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_a_result_has_all_fields_of_the_server(gateway: Server, revision: str) -> None:
-    """D-30: of a call, a prompt and a resource."""
+    """The argument of a call, of a prompt and of a resource."""
     call = await send_for_result(gateway, revision, "/mcp/dialects", "tools/call", {"name": "none", "arguments": {"数": None}})
     prompt = await send_for_result(gateway, revision, "/mcp/dialects", "prompts/get", {"name": "greet", "arguments": {"who": "you"}})
 
@@ -137,7 +137,7 @@ async def test_a_result_has_all_fields_of_the_server(gateway: Server, revision: 
 
 @pytest.mark.parametrize("name", list(dialects.DRAFTS))
 def test_a_format_only_describes_a_value(gateway: Server, name: str) -> None:
-    """G20: the server of the tool decides, whichever draft its schema names."""
+    """The server of the tool decides, whichever draft its schema names."""
     arguments = {"start": "2026-11-22T10:00:00", "link": "docs/readme.md", "to": "", "payload": "{"}
 
     response = gateway.client.post(f"{BASE}/servers/dialects/tools/{name}", json=arguments)
@@ -148,7 +148,7 @@ def test_a_format_only_describes_a_value(gateway: Server, name: str) -> None:
 
 @pytest.mark.parametrize("revision", ["2025-06-18", LATER])
 async def test_unset_arguments_may_be_null_over_mcp(gateway: Server, revision: str) -> None:
-    """G3: a null that the schema forbids is left out, one that it allows is sent, and a required argument gets its default."""
+    """A null that the schema forbids is left out, one that it allows is sent, and a required argument gets its default."""
     unset = {"path": "a", "glob": None, "limit": None, "after": None, "tone": None, "scale": None}
     call = await send_for_result(gateway, revision, "/mcp", "tools/call", {"name": "dialects__arguments", "arguments": unset})
     none = await send_for_result(gateway, revision, "/mcp", "tools/call", {"name": "dialects__none", "arguments": None})
@@ -165,7 +165,7 @@ async def test_unset_arguments_may_be_null_over_mcp(gateway: Server, revision: s
 
 @pytest.mark.parametrize("revision", ["2025-06-18", LATER])
 async def test_unset_arguments_of_a_prompt_may_be_null(gateway: Server, revision: str) -> None:
-    """G3: over MCP and over HTTP; also while another argument is completed."""
+    """Over MCP and over HTTP; also while another argument is completed."""
     request = {"name": "greet", "arguments": {"who": "you", "tone": None}}
     over_mcp = await send_for_result(gateway, revision, "/mcp/dialects", "prompts/get", request)
     over_http = gateway.client.post(f"{BASE}/servers/dialects/prompts/greet", json={"arguments": request["arguments"]}).json()
@@ -189,7 +189,7 @@ def _make_required_value(schema: Mapping[str, object]) -> object:
 
 @pytest.mark.parametrize("path", [f"{BASE}/servers", "/mcp"])
 async def test_no_built_in_tool_refuses_null_for_an_argument_that_is_not_required(gateway: Server, path: str) -> None:
-    """G3: the built-in tools answer as if the argument was left out, over HTTP and over MCP."""
+    """The built-in tools answer as if the argument was left out, over HTTP and over MCP."""
     servers = gateway.client.get(f"{BASE}/servers").json()["servers"]
     builtins = [server["id"] for server in servers if server["id"] != "dialects"]
     tools = [(server, tool) for server in builtins for tool in gateway.client.get(f"{BASE}/servers/{server}/tools").json()["tools"]]
@@ -209,7 +209,7 @@ async def test_no_built_in_tool_refuses_null_for_an_argument_that_is_not_require
 
 
 def test_nested_fields_of_built_in_tools_may_be_null(gateway: Server) -> None:
-    """G3: at any depth where the model has a default; a null in place of a required field is refused."""
+    """At any depth where the model has a default; a null in place of a required field is refused."""
     task = {"name": "Write", "description": None, "priority": None, "notes": None, "key": None, "depends_on": None}
     phase = {"name": "First", "description": None, "acceptance_criteria": None, "tasks": [task]}
     plan = {"title": "Plan", "phases": [phase, {"name": "Second", "tasks": None}]}
@@ -222,7 +222,7 @@ def test_nested_fields_of_built_in_tools_may_be_null(gateway: Server) -> None:
 
 
 def test_a_field_that_a_built_in_tool_does_not_know_is_refused_even_if_it_is_null(gateway: Server) -> None:
-    """D-10: as the routes refuse it, with the nearest known name."""
+    """As the routes refuse it, with the nearest known name."""
     response = gateway.client.post(f"{BASE}/servers/brain/tools/recall", json={"query": "deploy", "tagz": None})
 
     assert response.status_code == 500

@@ -1,4 +1,4 @@
-"""Requests that are running when their session ends (issue 33, D-36)."""
+"""Requests that are running when their session ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of the `_meta` of clients that tool servers get (issue 33, D-31)."""
+"""Keys of the `_meta` of clients that tool servers get."""
 
 from __future__ import annotations
 

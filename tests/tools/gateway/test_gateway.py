@@ -36,7 +36,7 @@ def _create_key(gateway: Server, *permissions: str, **fields: object) -> str:
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_features_of_all_servers_have_gateway_names(gateway: Server, mode: str) -> None:
-    """D-36, D-30: /mcp has tools, prompts and resources of every server, and embedded links can be read."""
+    """/mcp has tools, prompts and resources of every server, and embedded links can be read."""
     async with open_client(gateway, mode=mode) as mcp:
         await _wait_all_listed(mcp)
         tools = [tool.name for tool in (await mcp.list_tools()).tools]
@@ -58,7 +58,7 @@ async def test_features_of_all_servers_have_gateway_names(gateway: Server, mode:
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_one_server_is_served_under_its_own_names(gateway: Server, mode: str) -> None:
-    """D-36: /mcp/{server} serves one server with its own names and uris."""
+    """/mcp/{server} serves one server with its own names and uris."""
     async with open_client(gateway, "/mcp/odd", mode=mode) as mcp:
         tools = [tool.name for tool in (await mcp.list_tools()).tools]
         result = await mcp.call_tool("echo", {"text": "hello"})
@@ -74,7 +74,7 @@ async def test_one_server_is_served_under_its_own_names(gateway: Server, mode: s
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_search_mode_finds_and_calls(gateway: Server, mode: str) -> None:
-    """D-36: ?mode=search serves find_tool and call_tool instead of all tools."""
+    """?mode=search serves find_tool and call_tool instead of all tools."""
     async with open_client(gateway, "/mcp?mode=search", mode=mode) as mcp:
         await _wait_all_listed_over_http(gateway)
         tools = [tool.name for tool in (await mcp.list_tools()).tools]
@@ -101,7 +101,7 @@ async def test_search_mode_finds_and_calls(gateway: Server, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_failures_are_results_and_unknown_names_are_protocol_errors(gateway: Server, mode: str) -> None:
-    """D-36, D-34: a failed or rejected call is a result with the reason; an unknown name is a protocol error."""
+    """A failed or rejected call is a result with the reason; an unknown name is a protocol error."""
     reader = _create_key(gateway, "mcp:read")
     async with open_client(gateway, mode=mode) as mcp:
         await _wait_all_listed(mcp)
@@ -129,7 +129,7 @@ async def test_failures_are_results_and_unknown_names_are_protocol_errors(gatewa
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_instructions_name_the_servers_of_the_key_and_when_to_use_them(gateway: Server, mode: str) -> None:
-    """D-36; issue 21: clients that load tools on demand show the model the instructions alone."""
+    """Clients that load tools on demand show the model the instructions alone."""
     key = _create_key(gateway, "mcp:read", "mcp:write", "brain:read")
     async with open_client(gateway, mode=mode, key=key) as mcp:
         await _wait_all_listed(mcp)
@@ -143,7 +143,7 @@ async def test_instructions_name_the_servers_of_the_key_and_when_to_use_them(gat
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_a_key_without_tools_gets_an_error(gateway: Server, mode: str) -> None:
-    """D-36: an empty list would look like servers without tools."""
+    """An empty list would look like servers without tools."""
     no_servers = _create_key(gateway, "mcp:read", "mcp:write", servers=["nothing-like-it"])
     scopeless = _create_key(gateway, "mcp:read", servers=["brain"])
     async with open_client(gateway, mode=mode) as mcp:  # until then, the instructions say that servers are starting
@@ -158,7 +158,7 @@ async def test_a_key_without_tools_gets_an_error(gateway: Server, mode: str) -> 
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_progress_is_forwarded_and_leaving_cancels(gateway: Server, tmp_path: Path, mode: str) -> None:
-    """D-36: progress has the client's own token; a call that the client cancels is cancelled upstream."""
+    """Progress has the client's own token; a call that the client cancels is cancelled upstream."""
     received: list[float] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
@@ -184,7 +184,7 @@ async def test_progress_is_forwarded_and_leaving_cancels(gateway: Server, tmp_pa
 @pytest.mark.parametrize("server", ["older", "later"])
 @pytest.mark.parametrize("mode", ERAS)
 async def test_server_requests_reach_the_client_across_eras(gateway: Server, mode: str, server: str) -> None:
-    """D-36: elicitation and sampling work between clients and servers of both eras."""
+    """Elicitation and sampling work between clients and servers of both eras."""
     messages: list[str] = []
 
     async def elicit(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
@@ -207,7 +207,7 @@ async def test_server_requests_reach_the_client_across_eras(gateway: Server, mod
 
 
 async def test_a_waiting_call_continues_for_its_own_key_only(gateway: Server) -> None:
-    """D-36: a call that waits for input is found by its requestState and its key; a forged or used state is rejected."""
+    """A call that waits for input is found by its requestState and its key; a forged or used state is rejected."""
     call: Json = {"name": "test_elicitation", "arguments": {"message": "Who?"}}
     first = await post_later(gateway, "tools/call", call, "/mcp/older", elicitation={})
     result = cast("Json", first["result"])
@@ -229,7 +229,7 @@ async def test_a_waiting_call_continues_for_its_own_key_only(gateway: Server) ->
 
 
 async def test_a_changed_list_is_announced_in_both_eras(gateway: Server) -> None:
-    """D-36: list_changed on a session's stream, and on a stream of the later era that subscribed to it."""
+    """list_changed on a session's stream, and on a stream of the later era that subscribed to it."""
     announced = asyncio.Event()
 
     async def on_message(message: object) -> None:
@@ -251,7 +251,7 @@ async def test_a_changed_list_is_announced_in_both_eras(gateway: Server) -> None
 
 @pytest.mark.parametrize("server", ["older", "later"])
 async def test_a_changed_resource_is_announced_to_subscribers(gateway: Server, server: str) -> None:
-    """D-36: subscriptions are forwarded for sessions and for streams, at servers of both eras."""
+    """Subscriptions are forwarded for sessions and for streams, at servers of both eras."""
     updates: list[str] = []
     was_updated = asyncio.Event()
     uri = f"{server}://test/watched-resource"
@@ -288,7 +288,7 @@ async def test_a_changed_resource_is_announced_to_subscribers(gateway: Server, s
 
 
 async def test_log_notices_respect_the_level_of_the_session(gateway: Server) -> None:
-    """D-36: logs are forwarded, in the older era by the session's level."""
+    """Logs are forwarded, in the older era by the session's level."""
     messages: list[str] = []
 
     async def log(params: types.LoggingMessageNotificationParams) -> None:
@@ -304,7 +304,7 @@ async def test_log_notices_respect_the_level_of_the_session(gateway: Server) -> 
 
 
 async def test_a_session_belongs_to_its_key(gateway: Server) -> None:
-    """D-36: another key or another path cannot use the session; DELETE ends it."""
+    """Another key or another path cannot use the session; DELETE ends it."""
     other = _create_key(gateway, "mcp:read", "mcp:write")
     accept = {"Accept": "application/json, text/event-stream"}
     own_headers = {"Authorization": f"Bearer {gateway.keys['agent_key']}", **accept}
@@ -322,7 +322,7 @@ async def test_a_session_belongs_to_its_key(gateway: Server) -> None:
 
 
 async def test_an_invalid_message_is_rejected_with_an_error_body(gateway: Server) -> None:
-    """D-36, D-10, D-16: invalid bodies, foreign pages and unknown servers are rejected before the MCP server runs."""
+    """Invalid bodies, foreign pages and unknown servers are rejected before the MCP server runs."""
     key = {"Authorization": f"Bearer {gateway.keys['agent_key']}"}
     message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     async with httpx2.AsyncClient(base_url=gateway.url, headers=key, timeout=HANG_S) as http:

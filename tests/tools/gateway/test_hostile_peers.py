@@ -1,4 +1,4 @@
-"""The gateway with hostile clients and servers, and with clients that do not read (D-36)."""
+"""The gateway with hostile clients and servers, and with clients that do not read."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def make_later_message(method: str, headers: dict[str, str], **params: object) -
 
 
 async def test_rejected_first_messages_take_no_session(gateway: Server) -> None:
-    """D-36: a client that only sends invalid first messages uses up its own limit, gives way to itself, and locks no one out."""
+    """A client that only sends invalid first messages uses up its own limit, gives way to itself, and locks no one out."""
     _, greedy = create_key(gateway, "greedy")
     _, modest = create_key(gateway, "modest")
     invalid = {**OPENING, "params": {**HELLO, "clientInfo": 1}}
@@ -67,7 +67,7 @@ async def test_rejected_first_messages_take_no_session(gateway: Server) -> None:
 
 
 async def test_a_client_that_does_not_read_costs_little(gateway: Server) -> None:
-    """D-36: few notifications are buffered for a slow client, and the server does not wait for it."""
+    """Few notifications are buffered for a slow client, and the server does not wait for it."""
     _, headers = create_key(gateway, "idle")
     process = psutil.Process(gateway.process.pid)
     before = process.memory_info().rss
@@ -87,7 +87,7 @@ async def test_a_client_that_does_not_read_costs_little(gateway: Server) -> None
 
 
 async def test_pending_server_requests_per_client_are_limited(gateway: Server) -> None:
-    """D-36: each pending request costs memory; beyond 32 the server gets an error."""
+    """Each pending request costs memory; beyond 32 the server gets an error."""
     _, headers = create_key(gateway, "asked")
     request_count = 0
     async with httpx2.AsyncClient(base_url=gateway.url, timeout=HANG_S) as http:
@@ -110,7 +110,7 @@ async def test_pending_server_requests_per_client_are_limited(gateway: Server) -
 
 @pytest.mark.parametrize("action", ["revoke", "suspend"])
 async def test_the_streams_of_a_revoked_or_suspended_key_end(gateway: Server, action: str) -> None:
-    """D-36, D-21: open streams end within seconds of a revocation or suspension."""
+    """Open streams end within seconds of a revocation or suspension."""
     key_id, headers = create_key(gateway, f"watcher-{action}")
     body, request_headers = make_later_message("subscriptions/listen", headers, notifications={"toolsListChanged": True})
     async with httpx2.AsyncClient(base_url=gateway.url, timeout=HANG_S) as http:

@@ -1,4 +1,4 @@
-"""Links in results stay as they are, and can be read back as they were given: at /mcp, at /mcp/{server} and over HTTP (D-30)."""
+"""Links in results stay as they are, and can be read back as they were given: at /mcp, at /mcp/{server} and over HTTP."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ async def test_a_link_to_what_the_server_has_names_the_server(linked: Server, ur
     ],
 )
 async def test_the_response_has_the_uri_that_was_read(linked: Server, sent: str, read: str) -> None:
-    """Issue 36: some proxies remove a slash, so the URI that arrives is not always one that exists."""
+    """Some proxies remove a slash, so the URI that arrives is not always one that exists."""
     response = linked.client.get(f"/api/v1/mcp/resources/{sent}").json()
 
     assert (response["uri"], response["content"]["contents"][0]["uri"]) == (read, read)
@@ -315,7 +315,7 @@ async def test_an_app_calls_the_tools_of_its_server_by_their_own_names(linked: S
 
 
 async def test_names_leave_room_for_the_prefix_of_the_client_and_longer_ones_are_accepted(linked: Server) -> None:
-    """D-30: at most 50 characters; a client that stored a name of 64 characters, or the full one, can still use it."""
+    """At most 50 characters; a client that stored a name of 64 characters, or the full one, can still use it."""
     names = [
         str(item["name"]) for kind in ("tools", "prompts") for item in cast("list[Json]", (await _request(linked, f"{kind}/list"))[kind])
     ]

@@ -15,7 +15,7 @@ NAMES = st.lists(st.one_of(st.text(min_size=1, max_size=128), st.from_regex(r"[a
 
 
 def test_a_gateway_name_joins_the_server_and_the_tool() -> None:
-    """D-30: other characters become `_`; over 50 are cut to 43, `_` and 6 of the digest."""
+    """Other characters become `_`; over 50 are cut to 43, `_` and 6 of the digest."""
     long = to_gateway_name("time", "x" * 100)
 
     assert to_gateway_name("time", "get_current_time") == "time__get_current_time"
@@ -27,7 +27,7 @@ def test_a_gateway_name_joins_the_server_and_the_tool() -> None:
 @given(SERVERS, NAMES, LIMITS)
 @example("a", ["a.b", "a_b", "a/b"], 50)
 def test_gateway_names_fit_their_limit_and_are_unique(server: str, names: list[str], limit: int) -> None:
-    """D-30: only [A-Za-z0-9_-], and each maps to one tool."""
+    """Only [A-Za-z0-9_-], and each maps to one tool."""
     mapping = map_gateway_names(server, names, limit)
 
     assert list(mapping.values()) == list(dict.fromkeys(names))
@@ -57,7 +57,7 @@ def test_a_name_of_another_limit_still_resolves(server: str, names: list[str], l
 
 @given(SERVERS, st.from_regex(r"[A-Za-z0-9_-]{1,32}", fullmatch=True))
 def test_a_plain_name_can_be_split_without_a_list(server: str, name: str) -> None:
-    """D-30: ids have no `_`, so the first `__` ends them, unless the name was cut."""
+    """Ids have no `_`, so the first `__` ends them, unless the name was cut."""
     gateway_name = to_gateway_name(server, name)
     if gateway_name == f"{server}__{name}":
         assert split_gateway_name(gateway_name) == (server, name)

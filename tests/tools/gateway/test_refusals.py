@@ -47,7 +47,7 @@ async def open_error(gateway: Server, path: str, *, key: str, mode: str) -> str:
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_the_official_client_shows_why_it_was_rejected(gateway: Server, mode: str) -> None:
-    """The exception has the reason: an unknown key, a missing permission, an unknown server, or a used-up limit (issue 14, D-36)."""
+    """The exception has the reason: an unknown key, a missing permission, an unknown server, or a used-up limit."""
     without_permission = gateway.client.post("/api/v1/agent-keys", json={"name": f"none-{mode}", "permissions": ["plans.read"]}).json()[
         "key"
     ]
@@ -70,7 +70,7 @@ async def test_the_official_client_shows_why_it_was_rejected(gateway: Server, mo
 @pytest.mark.parametrize("path", ["/mcp/", "/mcp/odd/"])
 @pytest.mark.parametrize("mode", ERAS)
 async def test_a_trailing_slash_changes_nothing(gateway: Server, mode: str, path: str) -> None:
-    """The documentation of other clients writes the address with a slash (issue 14, D-36)."""
+    """The documentation of other clients writes the address with a slash."""
     name = "odd__echo" if path == "/mcp/" else "echo"
     async with open_client(gateway, path, mode=mode) as mcp:
 
@@ -96,7 +96,7 @@ async def test_a_trailing_slash_changes_nothing(gateway: Server, mode: str, path
 def test_every_error_body_is_wrapped_in_a_json_rpc_error(
     gateway: Server, status: int, code: str, number: int, options: Mapping[str, str]
 ) -> None:
-    """Status and headers stay, `error.data` is the error body, and `error.message` its message (issue 14, D-36, D-10)."""
+    """Status and headers stay, `error.data` is the error body, and `error.message` its message."""
     response = post(gateway, **options)  # pyright: ignore[reportArgumentType] - options by name
     body = cast("Json", response.json())
     error = cast("Json", body["error"])
@@ -111,7 +111,7 @@ def test_every_error_body_is_wrapped_in_a_json_rpc_error(
 
 
 def test_errors_without_a_json_rpc_message_are_plain_error_bodies(gateway: Server) -> None:
-    """D-10: GET and DELETE carry no JSON-RPC message, so their errors have the body of every other route."""
+    """GET and DELETE carry no JSON-RPC message, so their errors have the body of every other route."""
     headers = {"Authorization": f"Bearer {UNKNOWN_KEY}"}
     get_response = httpx2.get(gateway.url + "/mcp", headers=headers, timeout=HANG_S)
     delete_response = httpx2.delete(gateway.url + "/mcp/odd/", headers=headers, timeout=HANG_S)
@@ -121,7 +121,7 @@ def test_errors_without_a_json_rpc_message_are_plain_error_bodies(gateway: Serve
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_the_gateway_has_the_version_of_the_package(gateway: Server, mode: str) -> None:
-    """MCP clients, the registry, the cards and backups get the same version (issue 14, D-35, D-36)."""
+    """MCP clients, the registry, the cards and backups get the same version."""
     versions = {entry["server"]["version"] for entry in gateway.client.get("/v0.1/servers").json()["servers"]}
     async with open_client(gateway, mode=mode) as mcp:
         info = mcp.server_info

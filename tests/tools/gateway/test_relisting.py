@@ -60,7 +60,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewaySetup]:
 
 
 async def test_a_server_that_failed_is_retried_without_a_call(gateway: GatewaySetup) -> None:
-    """A server whose first listing failed becomes visible to MCP clients later (issue 14, D-32)."""
+    """A server whose first listing failed becomes visible to MCP clients later."""
     announced = asyncio.Event()
 
     async def on_message(message: object) -> None:
@@ -76,7 +76,7 @@ async def test_a_server_that_failed_is_retried_without_a_call(gateway: GatewaySe
 
 
 async def test_listing_tools_retries_a_missing_server_at_once(gateway: GatewaySetup) -> None:
-    """tools/list does not wait; list_changed announces the tools (issue 14, D-32, D-36)."""
+    """tools/list does not wait; list_changed announces the tools."""
     announced = asyncio.Event()
 
     async def on_message(message: object) -> None:
@@ -97,7 +97,7 @@ async def test_listing_tools_retries_a_missing_server_at_once(gateway: GatewaySe
 
 
 async def test_a_successful_check_brings_a_server_online(gateway: GatewaySetup) -> None:
-    """After a successful `rookery servers check` the server is online (issue 14, D-32)."""
+    """After a successful `rookery servers check` the server is online."""
     await eventually(lambda: gateway.count_failures("checked") >= 2)
     gateway.allow_start("checked")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")}
@@ -115,7 +115,7 @@ async def test_a_successful_check_brings_a_server_online(gateway: GatewaySetup) 
 
 
 async def test_instructions_list_offline_servers_as_unusable(gateway: GatewaySetup) -> None:
-    """The instructions of /mcp separate servers that are offline (issue 14, D-36)."""
+    """The instructions of /mcp separate servers that are offline."""
     await eventually(lambda: gateway.count_failures("dead") > 0)
     async with open_client(gateway.server, mode="legacy") as mcp:
         instructions = mcp.instructions or ""

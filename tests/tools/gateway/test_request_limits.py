@@ -1,4 +1,4 @@
-"""Rate limits of keys at /mcp, as real clients bear them (issue 33; D-27, D-36)."""
+"""Rate limits of keys at /mcp, as real clients bear them."""
 
 from __future__ import annotations
 

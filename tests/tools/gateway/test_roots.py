@@ -95,7 +95,7 @@ def _over_http(gateway: GatewaySetup, key: str, server: str, tool: str, **argume
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_a_callers_roots_do_not_change_a_shared_session(gateway: GatewaySetup, mode: str) -> None:
-    """No key can change the allowed folders of server-filesystem, for itself or for others (issue 14, D-32)."""
+    """No key can change the allowed folders of server-filesystem, for itself or for others."""
     secret = str(gateway.outside / "secret.txt")
 
     directories = await _call(gateway, gateway.attacker, f"files-{mode}", "list_allowed_directories", {}, roots=gateway.outside, mode=mode)
@@ -114,7 +114,7 @@ async def test_a_callers_roots_do_not_change_a_shared_session(gateway: GatewaySe
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_the_operators_roots_apply_whatever_a_caller_announces(gateway: GatewaySetup, mode: str) -> None:
-    """Roots in the entry replace those of callers (issue 14, D-31)."""
+    """Roots in the entry replace those of callers."""
     folders = await eventually(lambda: _load_folders(gateway, f"operator-{mode}"))
 
     announced = await _call(gateway, gateway.attacker, f"operator-{mode}", "list_allowed_directories", {}, roots=gateway.allowed, mode=mode)
@@ -126,7 +126,7 @@ async def test_the_operators_roots_apply_whatever_a_caller_announces(gateway: Ga
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_roots_of_callers_reach_only_their_own_session(gateway: GatewaySetup, mode: str) -> None:
-    """Issue 14: "roots": "caller" opens a session per key; D-31, D-32."""
+    """The setting `"roots": "caller"` opens a session per key."""
     secret = str(gateway.outside / "secret.txt")
 
     own = await _call(gateway, gateway.attacker, f"own-{mode}", "list_allowed_directories", {}, roots=gateway.outside, mode=mode)
@@ -141,7 +141,7 @@ async def test_roots_of_callers_reach_only_their_own_session(gateway: GatewaySet
 
 
 def test_roots_of_callers_in_a_shared_session_are_rejected(gateway: GatewaySetup) -> None:
-    """The error of the entry has the reason and the allowed setting (issue 14, D-31)."""
+    """The error of the entry has the reason and the allowed setting."""
     server = gateway.server.client.get("/api/v1/mcp/servers/refused").json()
     response = _over_http(gateway, gateway.victim, "refused", "list_allowed_directories")
 
@@ -151,7 +151,7 @@ def test_roots_of_callers_in_a_shared_session_are_rejected(gateway: GatewaySetup
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_a_server_of_the_later_era_gets_the_roots_of_its_entry(gateway: GatewaySetup, mode: str) -> None:
-    """Issue 14: in 2026-07-28 a server requests roots by a result, which only the servers entry answers; D-36."""
+    """In 2026-07-28 a server requests roots by a result, which only the servers entry answers."""
     tool = "test_input_required_result_list_roots"
 
     operator = await _call(gateway, gateway.attacker, "later-operator", tool, {}, roots=gateway.allowed, mode=mode)
@@ -165,7 +165,7 @@ async def test_a_server_of_the_later_era_gets_the_roots_of_its_entry(gateway: Ga
 
 
 def test_unrequested_roots_sent_over_http_are_dropped(gateway: GatewaySetup) -> None:
-    """Unrequested input responses about roots reach no server (issue 14, D-34, D-36)."""
+    """Unrequested input responses about roots reach no server."""
     forged = {"roots": [{"uri": gateway.allowed.as_uri()}]}
     responses = {
         server: gateway.server.client.post(
@@ -187,7 +187,7 @@ def test_unrequested_roots_sent_over_http_are_dropped(gateway: GatewaySetup) -> 
 
 
 def test_a_forged_state_is_rejected(gateway: GatewaySetup) -> None:
-    """The state passes through the caller, who may change it; a forged state is an error of the tool (issue 14, D-10)."""
+    """The state passes through the caller, who may change it; a forged state is an error of the tool."""
     for forged in ("[" * 100_000, "5", '[["client_roots"]]', '["client_roots", 1]', '[{"a": 1}, null]', ""):
         call: Json = {"server": "later-operator", "tool": "test_input_required_result_list_roots", "arguments": {}}
         rejected = gateway.server.client.post("/api/v1/mcp/tools/call", json={**call, "request_state": f"rookery-roots:{forged}"}).json()
@@ -197,7 +197,7 @@ def test_a_forged_state_is_rejected(gateway: GatewaySetup) -> None:
 
 
 async def test_roots_requested_with_other_input_come_from_the_entry(gateway: GatewaySetup) -> None:
-    """The caller answers the other requests, and the roots of the entry are added (issue 14, D-36)."""
+    """The caller answers the other requests, and the roots of the entry are added."""
 
     async def elicit(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
         del context, params

@@ -79,7 +79,7 @@ class _RecordingUser:
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_requests_of_an_older_server_reach_no_key_of_a_shared_session(gateway: GatewaySetup, mode: str) -> None:
-    """Sampling and elicitation never go to another key (issue 14, D-32, D-36)."""
+    """Sampling and elicitation never go to another key."""
     ada, bob = _RecordingUser("ada"), _RecordingUser("bob")
     shared: list[str] = []
     async with _open_as(gateway, gateway.ada, "older", ada, mode) as first, _open_as(gateway, gateway.bob, "older", bob, mode) as second:
@@ -102,7 +102,7 @@ async def test_requests_of_an_older_server_reach_no_key_of_a_shared_session(gate
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_requests_of_a_later_server_reach_the_caller_of_their_call(gateway: GatewaySetup, mode: str) -> None:
-    """In 2026-07-28 each server request belongs to a call, so concurrent keys get their own requests (issue 14, D-36)."""
+    """In 2026-07-28 each server request belongs to a call, so concurrent keys get their own requests."""
     ada, bob = _RecordingUser("ada"), _RecordingUser("bob")
     async with _open_as(gateway, gateway.ada, "later", ada, mode) as first, _open_as(gateway, gateway.bob, "later", bob, mode) as second:
         results = await asyncio.gather(
@@ -120,7 +120,7 @@ async def test_requests_of_a_later_server_reach_the_caller_of_their_call(gateway
 
 
 async def test_the_capabilities_of_a_client_apply_to_its_own_calls(gateway: GatewaySetup) -> None:
-    """The capabilities of one client are never announced for another (issue 14, D-36)."""
+    """The capabilities of one client are never announced for another."""
     with_sampling, without_sampling = await asyncio.gather(
         post_later(
             gateway.server, "tools/call", {"name": "test_missing_capability", "arguments": {}}, "/mcp/later", key=gateway.ada, sampling={}
@@ -133,7 +133,7 @@ async def test_the_capabilities_of_a_client_apply_to_its_own_calls(gateway: Gate
 
 
 async def test_the_log_level_of_one_key_changes_nothing_for_another(gateway: GatewaySetup) -> None:
-    """logging/setLevel applies to the client's own session and is not forwarded (issue 14, D-36)."""
+    """logging/setLevel applies to the client's own session and is not forwarded."""
     notices: dict[str, list[str]] = {"ada": [], "bob": []}
 
     def record_log(name: str) -> object:
@@ -154,7 +154,7 @@ async def test_the_log_level_of_one_key_changes_nothing_for_another(gateway: Gat
 
 
 async def test_log_notices_reach_no_key_of_a_shared_session(gateway: GatewaySetup) -> None:
-    """A log does not name its call, so in a shared session it could reach the wrong key (issue 14, D-36)."""
+    """A log does not name its call, so in a shared session it could reach the wrong key."""
     notices: list[str] = []
 
     async def log(params: types.LoggingMessageNotificationParams) -> None:
@@ -173,7 +173,7 @@ async def test_log_notices_reach_no_key_of_a_shared_session(gateway: GatewaySetu
 
 
 async def test_progress_reaches_the_call_that_requested_it(gateway: GatewaySetup) -> None:
-    """Two keys may choose the same progress token; each gets the progress of its own call (issue 14, D-36)."""
+    """Two keys may choose the same progress token; each gets the progress of its own call."""
     steps = {gateway.ada: 3, gateway.bob: 7}
 
     async def load_totals(key: str) -> set[int]:
@@ -196,7 +196,7 @@ async def test_progress_reaches_the_call_that_requested_it(gateway: GatewaySetup
 
 
 async def test_no_key_cancels_the_call_of_another(gateway: GatewaySetup, tmp_path: Path) -> None:
-    """notifications/cancelled applies within the client's own session only (issue 14, D-36)."""
+    """notifications/cancelled applies within the client's own session only."""
     own_headers = {"Authorization": f"Bearer {gateway.ada}", **ACCEPT}
     other_headers = {"Authorization": f"Bearer {gateway.bob}", **ACCEPT}
     opening: Json = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
@@ -227,7 +227,7 @@ async def test_no_key_cancels_the_call_of_another(gateway: GatewaySetup, tmp_pat
 
 @pytest.mark.parametrize("server", ["older", "later"])
 async def test_no_key_ends_the_subscription_of_another(gateway: GatewaySetup, server: str) -> None:
-    """Two keys share one upstream subscription, which ends with the last of them (issue 14, D-36)."""
+    """Two keys share one upstream subscription, which ends with the last of them."""
     updates: list[str] = []
     uri = "test://watched-resource"
 
@@ -255,7 +255,7 @@ async def test_no_key_ends_the_subscription_of_another(gateway: GatewaySetup, se
 
 
 async def test_a_key_that_leaves_while_subscribing_does_not_end_the_subscription_of_another(tmp_path: Path) -> None:
-    """The second key subscribes while the request of the first, which then leaves, is still pending (issue 14, D-36)."""
+    """The second key subscribes while the request of the first, which then leaves, is still pending."""
     gate, updates = tmp_path / "gate", list[str | None]()
     command = CommandTarget(command=sys.executable, args=("-I", "-S", "-u", str(SERVERS / "subscribing.py"), str(gate)))
     connector = upstreams.open([])["stdio"]
@@ -279,7 +279,7 @@ async def test_a_key_that_leaves_while_subscribing_does_not_end_the_subscription
 
 
 async def test_no_key_continues_the_call_of_another(gateway: GatewaySetup) -> None:
-    """A call that waits for input is found by its own key only (issue 14, D-36)."""
+    """A call that waits for input is found by its own key only."""
     call: Json = {"name": "test_elicitation", "arguments": {"message": "Who?"}}
     first = await post_later(gateway.server, "tools/call", call, "/mcp/older-own", key=gateway.ada, elicitation={})
     result = cast("Json", first["result"])

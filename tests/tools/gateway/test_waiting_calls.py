@@ -27,7 +27,7 @@ async def _ask(server: Server, key: str) -> str:
 
 
 async def test_waiting_calls_of_a_workspace_lock_out_no_other_and_no_key_of_it(tmp_path: Path) -> None:
-    """A key that has none gets a place at once at the limit of its workspace; one that has the most is refused (D-36)."""
+    """A key that has none gets a place at once at the limit of its workspace; one that has the most is refused."""
     entry = {"command": sys.executable, "args": ["-m", "tests.conformance.everything", "--older-era"], "cwd": str(ROOT)}
     (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": {"older": {**entry, "isolation": "per_key"}}}))
     with run_server(tmp_path) as server:

@@ -1,4 +1,4 @@
-"""The operations of access (D-27, D-29): keys of both kinds, workspaces, the audit log and the calling key."""
+"""The operations of access: keys of both kinds, workspaces, the audit log and the calling key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/agent-keys` (D-29; spec 5.3)."""
+"""`/agent-keys`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/api-keys` (D-29)."""
+"""`/api-keys`."""
 
 from __future__ import annotations
 

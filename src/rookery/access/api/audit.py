@@ -1,4 +1,4 @@
-"""`/audit` (D-29): the audit log, newest entry first."""
+"""`/audit`: the audit log, newest entry first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Information about the calling key: its fields and its rate limit (D-27)."""
+"""Information about the calling key: its fields and its rate limit."""
 
 from __future__ import annotations
 

@@ -175,5 +175,5 @@ def _present_call(caller: Caller, call: KeyCall) -> Mapping[str, object]:
 
 
 def visible_environment(caller: Caller) -> Environment | None:
-    """Return the environment whose keys the caller can see: test for a test key, None (all) for a live key (D-25)."""
+    """Return the environment whose keys the caller can see: test for a test key, None (all) for a live key."""
     return TEST if caller.environment == TEST else None

@@ -1,4 +1,4 @@
-"""`/workspaces` (D-29): the key's own workspace, or all workspaces with the scope platform:workspaces."""
+"""`/workspaces`: the key's own workspace, or all workspaces with the scope platform:workspaces."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _present_workspace(_: Caller, workspace: Workspace) -> Output:
 
 
 def _require_live_key(caller: Caller) -> None:
-    """Raise an error for a test key, which may change nothing outside its sandbox (D-25)."""
+    """Raise an error for a test key, which may change nothing outside its sandbox."""
     if caller.environment == TEST:
         raise DelegationDenied("environment", "A test key acts only in its sandbox. Use a live key to change workspaces.")
 

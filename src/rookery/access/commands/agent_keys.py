@@ -273,7 +273,7 @@ def ips(
 
 
 def _parse_check(has: str | None, any_of: Sequence[str] | None, all_of: Sequence[str] | None) -> tuple[str, tuple[str, ...]] | None:
-    """Return the check (`has`, `any` or `all`) with its permissions in the spec's spelling; None if no option is given."""
+    """Return the check (`has`, `any` or `all`) with its permissions in canonical spelling; None if no option is given."""
     names_by_check = {"has": has and [has], "any": any_of, "all": all_of}
     requested_checks = [(name, names) for name, names in names_by_check.items() if names is not None and names != ""]
     if has == "" or len(requested_checks) > 1:

@@ -1,4 +1,4 @@
-"""`rookery audit verify|export|list`: read, export and verify the audit log (D-29)."""
+"""`rookery audit verify|export|list`: read, export and verify the audit log."""
 
 from __future__ import annotations
 

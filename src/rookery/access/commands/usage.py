@@ -1,4 +1,4 @@
-"""`usage`: calls of keys as totals or single calls, with a chart, as lines, JSON or CSV (D-29)."""
+"""`usage`: calls of keys as totals or single calls, with a chart, as lines, JSON or CSV."""
 
 from __future__ import annotations
 

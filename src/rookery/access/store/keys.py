@@ -68,7 +68,7 @@ former_keys = Table(
 Index("ix_access_former_keys_workspace_id", former_keys.c.workspace_id)
 
 # `lookup` is the SHA-256 of an agent key, or the first 8 random characters of an API key. `key_hash` is an API key's bcrypt hash.
-# `expiry_due` is the expiry whose event is still to be sent (D-80), else null.
+# `expiry_due` is the expiry whose event is still to be sent, else null.
 # The usage columns are not part of the settings: the guard compares whole rows, and these columns change with each request.
 _USAGE_COLUMNS = ("call_count", "last_used_at", "last_used_ip", "expiry_due")
 _SETTINGS = tuple(column for column in keys.c if column.name not in _USAGE_COLUMNS)

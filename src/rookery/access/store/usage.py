@@ -67,7 +67,7 @@ daily_usage = Table(
     Column("total_ms", Double, nullable=False),
     PrimaryKeyConstraint("workspace_id", "key_id", "day", "method", "route", "status"),
 )
-"""Totals of calls by day (UTC), route and status. They are kept after the calls are deleted (D-17)."""
+"""Totals of calls by day (UTC), route and status. They are kept after the calls are deleted."""
 
 _FIELDS: tuple[UsageField, ...] = ("day", "key", "method", "route", "status")
 """The fields in sort order."""

@@ -1,7 +1,7 @@
 """
-The operations of agent work (D-65).
+The operations of agent work.
 
-They are the HTTP API, with the same routes under /api/agent and under /v1, and the tools of the MCP server `agents` (D-92).
+They are the HTTP API, with the same routes under /api/agent and under /v1, and the tools of the MCP server `agents`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class AgentsApi:
 
 def require_if_match(operations: Sequence[Operation]) -> list[Operation]:
     """
-    Return *operations* after the check that each route that writes supports If-Match (D-64).
+    Return *operations* after the check that each route that writes supports If-Match.
 
     Raises:
         ValueError: A route that writes does not document If-Match.

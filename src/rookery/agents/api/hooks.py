@@ -1,4 +1,4 @@
-"""The operation that serves the hooks of coding agents (D-93)."""
+"""The operation that serves the hooks of coding agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations on phases, their checkpoints and their tasks (D-65)."""
+"""Operations on phases, their checkpoints and their tasks."""
 
 from __future__ import annotations
 

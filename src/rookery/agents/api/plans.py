@@ -1,4 +1,4 @@
-"""Operations on plans (D-65)."""
+"""Operations on plans."""
 
 from __future__ import annotations
 

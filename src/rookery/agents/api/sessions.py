@@ -1,4 +1,4 @@
-"""Operations on agent sessions (D-62, D-65)."""
+"""Operations on agent sessions."""
 
 from __future__ import annotations
 

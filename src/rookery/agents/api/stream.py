@@ -1,4 +1,4 @@
-"""The operation that streams a session as server-sent events (D-62)."""
+"""The operation that streams a session as server-sent events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations on tasks and their leases (D-61, D-65)."""
+"""Operations on tasks and their leases."""
 
 from __future__ import annotations
 

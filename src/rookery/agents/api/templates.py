@@ -1,4 +1,4 @@
-"""Operations on plan templates (D-63, D-65)."""
+"""Operations on plan templates."""
 
 from __future__ import annotations
 

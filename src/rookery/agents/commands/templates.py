@@ -1,4 +1,4 @@
-"""The command `rookery templates`: list, show, check, preview and add plan templates (D-63)."""
+"""The command `rookery templates`: list, show, check, preview and add plan templates."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The hooks of connected coding agents (D-93)."""
+"""The hooks of connected coding agents."""

@@ -1,4 +1,4 @@
-"""The events of coding agents: the start and the end of their sessions, prompts, and the end of turns (D-93)."""
+"""The events of coding agents: the start and the end of their sessions, prompts, and the end of turns."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from rookery.kernel.questions import extract_question
 MAX_MEMORIES = 5
 MIN_RELEVANCE = 0.06
 """
-The lowest relevance of a memory in a text: what the best memory of nine in ten answerable questions reaches in hybrid recall (D-44).
+The lowest relevance of a memory in a text: what the best memory of nine in ten answerable questions reaches in hybrid recall.
 
 `python -m benchmarks.coding_agent_hooks` shows the effect of other values. With 0.3, only 1 in 12 of its questions got an answer.
 """

@@ -1,4 +1,4 @@
-"""The agent sessions of the sessions of coding agents: found, started, continued and recorded (D-93)."""
+"""The agent sessions of the sessions of coding agents: found, started, continued and recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Doubles of events: one event that several sets of hooks report, because a client also runs the hooks of another one (D-93)."""
+"""Doubles of events: one event that several sets of hooks report, because a client also runs the hooks of another one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The earlier work in a project, for the text at the start of a session (D-93)."""
+"""The earlier work in a project, for the text at the start of a session."""
 
 from __future__ import annotations
 

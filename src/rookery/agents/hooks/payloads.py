@@ -1,5 +1,5 @@
 """
-The payloads and answers of each client of `HOOKS` (D-93). Pure functions.
+The payloads and answers of each client of `HOOKS`. Pure functions.
 
 The names of the fields of all clients are read for each of them, because VS Code and Cursor also run the hooks of Claude Code, with their
 own field names.

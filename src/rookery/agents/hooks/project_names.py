@@ -1,5 +1,5 @@
 """
-The project of a repository (D-93).
+The project of a repository.
 
 The first repository of a name has that name as its project; another one has its full name, or the name with a part of its id. So nothing
 that is stored for one reaches the other, and what was stored under the plain name stays with one repository.

@@ -1,5 +1,5 @@
 """
-The texts that a coding agent gets: a record of the project, within the tag `<rookery_memory>` (D-93). Pure functions.
+The texts that a coding agent gets: a record of the project, within the tag `<rookery_memory>`. Pure functions.
 
 Stored content is data of others. It is shown in one line, and every character that could begin a tag is escaped, so no content can end the
 tag, begin another one, or look like a new turn of the conversation.

@@ -1,4 +1,4 @@
-"""The hooks of connected coding agents: what a client reports, and what a text for it consists of (D-93). No I/O."""
+"""The hooks of connected coding agents: what a client reports, and what a text for it consists of. No I/O."""
 
 from __future__ import annotations
 

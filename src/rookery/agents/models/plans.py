@@ -1,4 +1,4 @@
-"""Plans, phases and tasks (D-60), task claims (D-61) and plan events (D-64)."""
+"""Plans, phases and tasks, task claims and plan events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_TASKS_PER_PLAN = 10_000
 """Maximum number of tasks in a plan, over all its phases."""
 
 MAX_TASK_ATTEMPTS = 5
-"""Attempts after which a task fails when its lease expires once more: the task itself probably stops its workers (D-61)."""
+"""Attempts after which a task fails when its lease expires once more: the task itself probably stops its workers."""
 
 JsonObject = Mapping[str, object]
 """A JSON object with content of the caller's choice."""
@@ -89,7 +89,7 @@ class Plan:
         created_by: The id of the key that created the plan.
         archived_from: The status before archiving, which restoring brings back.
         event_seq: The seq of the newest event.
-        version: The ETag of the plan (D-64). It grows with changes of the plan's own fields and status, not with work in the plan.
+        version: The ETag of the plan. It grows with changes of the plan's own fields and status, not with work in the plan.
     """
 
     id: str
@@ -246,7 +246,7 @@ SYSTEM_ACTOR = EventActor(key_id="", agent_id=None)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanEvent:
     """
-    One change of a plan, a phase or a task. It is written in the transaction of the change and never updated (D-64).
+    One change of a plan, a phase or a task. It is written in the transaction of the change and never updated.
 
     Attributes:
         seq: The number of the event in the plan, from 1, without gaps.
@@ -271,7 +271,7 @@ class PlanEvent:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanAccessFilter:
     """
-    The plans that a caller has access to: those of its workspace, in the orgs and projects of its key (D-23).
+    The plans that a caller has access to: those of its workspace, in the orgs and projects of its key.
 
     Attributes:
         orgs: The allowed orgs. None allows all plans, including those without an org.
@@ -297,7 +297,7 @@ class PlanAccessFilter:
 
 
 def with_expired_lease(task: Task, now: datetime) -> Task:
-    """Return *task* after its lease expired: pending, or failed after more than `MAX_TASK_ATTEMPTS` attempts (D-61)."""
+    """Return *task* after its lease expired: pending, or failed after more than `MAX_TASK_ATTEMPTS` attempts."""
     attempts = task.attempts + 1
     if attempts > MAX_TASK_ATTEMPTS:
         return replace(

@@ -1,4 +1,4 @@
-"""Agent sessions, their events and their hand-offs (D-62). No I/O."""
+"""Agent sessions, their events and their hand-offs. No I/O."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class AgentSession:
         end_reason: The reason why another session ended this one, or None.
         last_seq: The seq of the last event, and so the number of events.
         size: The size of the events in bytes.
-        memories_due: The time to archive the session memories (D-53). None if the session is open or they are archived.
+        memories_due: The time to archive the session memories. None if the session is open or they are archived.
         version: The ETag of the session. PATCH and end increase it; events and heartbeats do not.
     """
 
@@ -245,7 +245,7 @@ class SessionEndRequest:
     A request to end a session.
 
     Attributes:
-        promote: The session memories to move to the project: True for all, False for none, or their ids (D-53).
+        promote: The session memories to move to the project: True for all, False for none, or their ids.
         keeps_memories: Keep the memories for a successor, whatever the status.
     """
 

@@ -1,4 +1,4 @@
-"""Plan templates and their versions (D-63). No I/O."""
+"""Plan templates and their versions. No I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Task leases: claiming a task, renewing the lease and ending it. A task has at most one lease at a time (D-61)."""
+"""Task leases: claiming a task, renewing the lease and ending it. A task has at most one lease at a time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from rookery.kernel.ids import IdFactory, random_text
 from rookery.kernel.preconditions import ExpectedETags, require_match
 
 DEFAULT_TTL_S = 900
-"""Default duration of a lease in seconds (D-61)."""
+"""Default duration of a lease in seconds."""
 
 _POLL_INTERVAL_S = 1.0
 """Seconds between two polls of a waiting claim for changes by other processes. Changes of this process wake it at once."""
@@ -307,7 +307,7 @@ class Claims:
     def release_session_tasks(
         self, tx: Tx, workspace_id: int, session_id: str, *, actor: EventActor, reason: str, now: datetime
     ) -> list[Task]:
-        """Release every task that the session has a lease on, within the transaction *tx*. Return the released tasks (D-62)."""
+        """Release every task that the session has a lease on, within the transaction *tx*. Return the released tasks."""
         freed, access_filter = list[Task](), PlanAccessFilter(workspace_id=workspace_id)
         for task_id, plan_id in claims.list_by_session(tx, workspace_id, session_id):
             plan, task = plans.find(tx, access_filter, plan_id, lock=True), tasks.find(tx, workspace_id, task_id, lock=True)

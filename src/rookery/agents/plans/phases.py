@@ -1,4 +1,4 @@
-"""Phases of a plan: create, read, update, move and delete them, change their status, add checkpoints (D-60)."""
+"""Phases of a plan: create, read, update, move and delete them, change their status, add checkpoints."""
 
 from __future__ import annotations
 

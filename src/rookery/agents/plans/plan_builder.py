@@ -1,5 +1,5 @@
 """
-Creation of a plan with its phases and tasks from a draft (D-60, D-65): slugs, references, dependencies, and the checks of a draft.
+Creation of a plan with its phases and tasks from a draft: slugs, references, dependencies, and the checks of a draft.
 
 The graph of dependencies has a start and an end for each phase. A task lies between the start and the end of its phase, and a phase starts
 after the ends of the phases that it depends on. This also finds cycles across both kinds of dependencies: a task that depends on a task of

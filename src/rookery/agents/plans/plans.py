@@ -1,4 +1,4 @@
-"""Plans: create, read, update, archive and restore them (D-60)."""
+"""Plans: create, read, update, archive and restore them."""
 
 from __future__ import annotations
 

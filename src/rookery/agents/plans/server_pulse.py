@@ -1,4 +1,4 @@
-"""Gaps of the server: times in which no process ran, such as the sleep of a laptop. No agent could keep a lease then (D-61)."""
+"""Gaps of the server: times in which no process ran, such as the sleep of a laptop. No agent could keep a lease then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks of a plan: create, read, update, move and delete them (D-60, D-65). The module `claims` handles leases."""
+"""Tasks of a plan: create, read, update, move and delete them. The module `claims` handles leases."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Tasks:
         """
         Update the fields of a task that *change* sets. Values that are already stored write nothing.
 
-        A task set to in_progress here gets no lease (D-61).
+        A task set to in_progress here gets no lease.
 
         Raises:
             NotFound: The task does not exist.

@@ -1,5 +1,5 @@
 """
-The changes that plans, phases and tasks allow (D-60): look-ups with row locks, and status transitions.
+The changes that plans, phases and tasks allow: look-ups with row locks, and status transitions.
 
 The row of a plan is the lock of everything in the plan. Setting the current status again is not a transition and changes nothing. The only
 way out of an archived plan is to restore it, which brings its previous status back.
@@ -59,7 +59,7 @@ TASK_TRANSITIONS: Mapping[TaskStatus, frozenset[TaskStatus]] = MappingProxyType(
 
 
 class LeaseAction(StrEnum):
-    """An operation on the lease of a task (D-61)."""
+    """An operation on the lease of a task."""
 
     CLAIM = "claim"
     HEARTBEAT = "heartbeat"
@@ -178,7 +178,7 @@ def lock_writable_task(
 
 
 def expire_lease(tx: Tx, task: Task, recorder: PlanEventRecorder, now: datetime) -> Task:
-    """Return *task* as of *now*. Store the change and its events if the lease has expired (D-61). The plan must be locked."""
+    """Return *task* as of *now*. Store the change and its events if the lease has expired. The plan must be locked."""
     current = task.as_of(now)
     if current is not task and task.claim is not None:
         current = replace(current, version=task.version + 1)

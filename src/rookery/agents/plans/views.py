@@ -1,4 +1,4 @@
-"""Views of plans, phases and tasks: built from the store, and rendered as Markdown and as a Mermaid flowchart (D-65)."""
+"""Views of plans, phases and tasks: built from the store, and rendered as Markdown and as a Mermaid flowchart."""
 
 from __future__ import annotations
 

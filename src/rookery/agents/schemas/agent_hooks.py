@@ -1,4 +1,4 @@
-"""Request and response models of the hooks of coding agents (D-93)."""
+"""Request and response models of the hooks of coding agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request models of task leases: claim, heartbeat, release, complete and fail (D-61)."""
+"""Request models of task leases: claim, heartbeat, release, complete and fail."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Response models of plans, phases and tasks (D-60, D-61).
+Response models of plans, phases and tasks.
 
 They read the views of `models.views`. A field without an alias of its own is a field of the view's plan, phase or task.
 """
@@ -186,7 +186,7 @@ class PlanResponse(ResponseModel):
 
 
 class PlansResponse(ResponseModel):
-    """A page of plans (D-12)."""
+    """A page of plans."""
 
     data: list[PlanResponse]
     links: Links
@@ -194,7 +194,7 @@ class PlansResponse(ResponseModel):
 
 
 class PhasesResponse(ResponseModel):
-    """A page of the phases of a plan, ordered by position (D-12)."""
+    """A page of the phases of a plan, ordered by position."""
 
     data: list[PhaseResponse]
     links: Links
@@ -202,7 +202,7 @@ class PhasesResponse(ResponseModel):
 
 
 class TasksResponse(ResponseModel):
-    """A page of tasks (D-12)."""
+    """A page of tasks."""
 
     data: list[TaskResponse]
     links: Links
@@ -224,7 +224,7 @@ class EventResponse(ResponseModel):
 
 
 class EventsResponse(ResponseModel):
-    """A page of a plan's events (D-12)."""
+    """A page of a plan's events."""
 
     data: list[EventResponse]
     links: Links

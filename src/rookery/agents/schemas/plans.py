@@ -1,5 +1,5 @@
 """
-Request models of plans, phases and tasks (D-60, D-61, D-65).
+Request models of plans, phases and tasks.
 
 In a PATCH, null clears a field. In other requests, null means the default.
 """

@@ -1,4 +1,4 @@
-"""Query parameters of plans, phases and tasks: filters of lists and the parts to include (D-65, spec 4.6)."""
+"""Query parameters of plans, phases and tasks: filters of lists and the parts to include."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request and response models of session events and hand-offs (D-62)."""
+"""Request and response models of session events and hand-offs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rookery.kernel.money import from_amount, to_amount
 from rookery.kernel.schema import OMITTED_IF_NONE, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
 
 MAX_STATE_BYTES = 256 * 1024
-"""Maximum size of the state of a checkpoint as JSON, in bytes (D-62)."""
+"""Maximum size of the state of a checkpoint as JSON, in bytes."""
 
 MAX_OBJECT_BYTES = 64 * 1024
 """Maximum size of a session context, the data of an event and the refs of a hand-off as JSON, in bytes."""

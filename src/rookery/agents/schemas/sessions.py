@@ -1,4 +1,4 @@
-"""Request and response models of sessions and their start (D-62)."""
+"""Request and response models of sessions and their start."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Request and response models of templates (D-63). `TemplateBody` also validates template files.
+Request and response models of templates. `TemplateBody` also validates template files.
 
 Filling in placeholders changes the length of texts, so the limits here are wide. The limits of a new plan are checked on the
 rendered plan: with sample values when a template is stored, with the real values when it is used.
@@ -350,7 +350,7 @@ class AgentsVersionResponse(ResponseModel):
 
 
 class VersionsResponse(ResponseModel):
-    """A page of the stored versions, the current one first (D-12)."""
+    """A page of the stored versions, the current one first."""
 
     data: list[AgentsVersionResponse]
     links: Links

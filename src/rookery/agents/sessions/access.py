@@ -1,4 +1,4 @@
-"""Access to sessions: of keys, also as other agents (D-23, D-43), and of calls in a session, which must be open (D-38, D-53)."""
+"""Access to sessions: of keys, also as other agents, and of calls in a session, which must be open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The context of a new session, loaded at once, so that an agent needs no further requests to start (D-62)."""
+"""The context of a new session, loaded at once, so that an agent needs no further requests to start."""
 
 from __future__ import annotations
 

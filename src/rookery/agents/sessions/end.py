@@ -1,4 +1,4 @@
-"""The end of sessions: by their agent, by a take-over, or by abandonment (D-53, D-62)."""
+"""The end of sessions: by their agent, by a take-over, or by abandonment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rookery.kernel.events import EventBus
 from rookery.kernel.preconditions import ExpectedETags, require_match
 
 MEMORY_GRACE_PERIOD = timedelta(days=7)
-"""Time that the memories of a handed-off or abandoned session are kept for a successor (D-53)."""
+"""Time that the memories of a handed-off or abandoned session are kept for a successor."""
 
 MEMORY_BATCH_SIZE = 200
 """Memories archived in one transaction, so that it takes a few milliseconds. The sweeper archives the rest."""
@@ -222,7 +222,7 @@ def touch_session(tx: Tx, caller: Caller, session_id: str, *, at: datetime) -> A
 
 
 def write_handoff(tx: Tx, session: AgentSession, notes: SessionNotes, *, at: datetime) -> None:
-    """Store the hand-off of *session*, replacing an earlier one. This also takes the hand-off offered to the session (D-62)."""
+    """Store the hand-off of *session*, replacing an earlier one. This also takes the hand-off offered to the session."""
     handoffs.save(
         tx,
         Handoff(
@@ -242,7 +242,7 @@ ACTIVE_TIMEOUT = timedelta(hours=24)
 """Time without activity after which an active session is abandoned."""
 
 PAUSED_TIMEOUT = timedelta(days=7)
-"""Time without activity after which a paused session is abandoned. Its memories would be archived then, too (D-53)."""
+"""Time without activity after which a paused session is abandoned. Its memories would be archived then, too."""
 
 _SESSION_BATCH_SIZE = 20
 _MAX_BATCHES = 1_000

@@ -1,5 +1,5 @@
 """
-Errors of sessions, in addition to those of `agents.errors` (D-62).
+Errors of sessions, in addition to those of `agents.errors`.
 
     RookeryError
     ├── TooManyStreams          429  too_many_streams

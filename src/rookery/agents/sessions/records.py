@@ -1,4 +1,4 @@
-"""Operations on existing sessions: read, list, update, heartbeat and events (D-62)."""
+"""Operations on existing sessions: read, list, update, heartbeat and events."""
 
 from __future__ import annotations
 

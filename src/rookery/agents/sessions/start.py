@@ -1,4 +1,4 @@
-"""The start of sessions: new ones, take-overs of open ones, and successors of ended ones (D-62)."""
+"""The start of sessions: new ones, take-overs of open ones, and successors of ended ones."""
 
 from __future__ import annotations
 

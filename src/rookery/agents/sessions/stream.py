@@ -1,5 +1,5 @@
 """
-Streams of session events, in order and as soon as they are stored (D-62).
+Streams of session events, in order and as soon as they are stored.
 
 A write by this process wakes its subscribers at once, and so does one by another process if the record store has a channel for wake-ups.
 One poll a second over all followed sessions finds the others. Each event is read once for all subscribers of a session. A subscriber that

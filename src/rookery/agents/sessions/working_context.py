@@ -1,5 +1,5 @@
 """
-The project in which an agent works: that of its session, for calls that name none (D-92, D-93).
+The project in which an agent works: that of its session, for calls that name none.
 
 Hooks open the sessions, and the tools of the built-in servers store under their projects.
 """

@@ -223,7 +223,7 @@ def _params(access_filter: PlanAccessFilter, plan_id: str | None) -> Mapping[str
 
 
 def claim(tx: Tx, task_id: str, claim: TaskClaim) -> bool:
-    """Store *claim* if the task is pending, and return True on success. One atomic statement, so one of several clients wins (D-61)."""
+    """Store *claim* if the task is pending, and return True on success. One atomic statement, so one of several clients wins."""
     params: dict[str, Value] = {
         "task": task_id,
         "token": claim.token,

@@ -19,7 +19,7 @@ _other_phases = phases.alias("other")
 
 
 def is_unfinished(phase: ColumnElement[str], status: ColumnElement[str]) -> ColumnElement[bool]:
-    """Return the SQL condition that a phase blocks its dependents: it is open, and has an open task or no tasks (D-60)."""
+    """Return the SQL condition that a phase blocks its dependents: it is open, and has an open task or no tasks."""
     any_task = exists().where(tasks.c.phase_id == phase)
     open_task = exists().where(tasks.c.phase_id == phase, tasks.c.status.in_(OPEN_TASK_STATUS_VALUES))
     return status.not_in(CLOSED_PHASE_STATUS_VALUES) & or_(~any_task, open_task)

@@ -1,5 +1,5 @@
 """
-The sessions of coding agents by the ids of their clients, and what hooks have already done in them (D-93).
+The sessions of coding agents by the ids of their clients, and what hooks have already done in them.
 
 `migrations/versions/0031_agent_hooks.py` and `0037_repositories.py` create the same tables.
 """

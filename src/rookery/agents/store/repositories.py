@@ -1,5 +1,5 @@
 """
-The projects of repositories: the project of each repository, and the repository that first used the name of a project (D-93).
+The projects of repositories: the project of each repository, and the repository that first used the name of a project.
 
 `migrations/versions/0037_repositories.py` creates the same tables.
 """

@@ -42,7 +42,7 @@ Index("ix_agent_sessions_newest", sessions.c.workspace_id, sessions.c.started_at
 Index("ix_agent_sessions_plan", sessions.c.plan_id)
 Index("ix_agent_sessions_project", sessions.c.workspace_id, sessions.c.project, sessions.c.started_at, sessions.c.id)
 _is_open = sessions.c.ended_at.is_(None)
-# At most one open session for each agent and plan, even if two start at the same moment (D-62).
+# At most one open session for each agent and plan, even if two start at the same moment.
 Index(
     "uq_agent_sessions_open",
     sessions.c.workspace_id,

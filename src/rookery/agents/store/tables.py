@@ -106,7 +106,7 @@ tasks = Table(
     Column("started_at", BigInteger),
     Column("completed_at", BigInteger),
 )
-"""The `claim_…` columns and `claimed_at` hold a lease, or are all null (D-61)."""
+"""The `claim_…` columns and `claimed_at` hold a lease, or are all null."""
 
 _CLAIM_COLUMNS = {
     "token": "claim_token",

@@ -1,4 +1,4 @@
-"""Queries for the templates of workspaces and their versions (D-63)."""
+"""Queries for the templates of workspaces and their versions."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Plan templates (D-63): parsing, rendering and storage."""
+"""Plan templates: parsing, rendering and storage."""

@@ -1,4 +1,4 @@
-"""The templates of a workspace and those shipped with Rookery (D-63)."""
+"""The templates of a workspace and those shipped with Rookery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rendering of a template with values to the fields of a new plan (D-63). Pure: no I/O, no settings."""
+"""Rendering of a template with values to the fields of a new plan. Pure: no I/O, no settings."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Parser and writer of template files in YAML or JSON (D-63). Pure: it works on text, not on files.
+Parser and writer of template files in YAML or JSON. Pure: it works on text, not on files.
 
 YAML is restricted: no anchors (a file of a kilobyte could expand to gigabytes), no tags, no duplicate keys (the last would win
 silently). Dates, times and `no` stay text. Files must also meet the limits of an HTTP body, since they do not pass through HTTP.

@@ -57,7 +57,7 @@ class FormNode:
         others: The keys of an object that the form does not show.
         item: The schema of the rows of a list.
         is_row: It is a row of a list, and cannot be absent.
-        is_filled_in: It is an argument with a default. A call that requires it fills in the default (D-34).
+        is_filled_in: It is an argument with a default. A call that requires it fills in the default.
     """
 
     pointer: str

@@ -1,5 +1,5 @@
 """
-The operations of content generation (D-71).
+The operations of content generation.
 
 They are the HTTP API, with the same routes under /api/agent and under /v1, and the tools of the MCP server `content`.
 """

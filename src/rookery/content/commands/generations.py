@@ -1,4 +1,4 @@
-"""`rookery content`: generate content, and show generations, usage and budgets (D-71)."""
+"""`rookery content`: generate content, and show generations, usage and budgets."""
 
 from __future__ import annotations
 

@@ -33,10 +33,10 @@ ADDRESSES = ("embedded:", "embedded:f32", "embedded:e5-small")
 FOLDER_FORM = "embedded:/FOLDER"
 
 DEFAULT_DIMENSION = 768
-"""Default dimension of a service's vectors (spec 8, D-54)."""
+"""Default dimension of a service's vectors."""
 
 VERSION = 1
-"""Version of the vectors of local models. Raise it when chunks or arithmetic change: stored vectors then count as stale (D-54)."""
+"""Version of the vectors of local models. Raise it when chunks or arithmetic change: stored vectors then count as stale."""
 
 MINILM_FULL_SIMILARITY = 0.7
 """`Embedder.full_similarity` of all-MiniLM-L6-v2, measured on the development half of LoCoMo and on SciFact."""
@@ -71,7 +71,7 @@ _PACKAGED = {
 }
 
 _REMOTE_VERSION = 1
-"""Version of the texts that are sent for a passage. Raise it when chunks or context change: stored vectors then count as stale (D-54)."""
+"""Version of the texts that are sent for a passage. Raise it when chunks or context change: stored vectors then count as stale."""
 
 _MAX_DIMENSION = 16_384
 
@@ -109,7 +109,7 @@ class RemoteModel:
     @property
     def model(self) -> str:
         """
-        The model identifier that is stored with each vector (D-54).
+        The model identifier that is stored with each vector.
 
         It does not contain the host: a service that moves returns the same vectors.
         """

@@ -56,7 +56,7 @@ class EmbeddedEmbedder:
         Store the arguments. *load* runs later in a thread, and again after it raised `EngineUnavailable`.
 
         Args:
-            model: Name and version of the model that *load* returns; stored with each vector (D-54).
+            model: Name and version of the model that *load* returns; stored with each vector.
             description: See `EmbedderEngine`.
             full_similarity: See `memory.ports.Embedder`.
             check_prefix: `check` loads the model, and raises `WrongSettings` with this text before the reason if its files are not usable.

@@ -1,4 +1,4 @@
-"""The inputs of an embedder: overlapping chunks of long texts (D-55), batches of chunks, and a cache of queries."""
+"""The inputs of an embedder: overlapping chunks of long texts, batches of chunks, and a cache of queries."""
 
 from __future__ import annotations
 

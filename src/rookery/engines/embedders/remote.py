@@ -298,7 +298,7 @@ class _WrongModelError(Exception):
 
 
 def _normalize_rows(rows: Rows, *, dimension: int) -> list[Vector]:
-    """Return *rows* scaled to length 1 and padded with zeros to *dimension*. Cosines do not change (D-54)."""
+    """Return *rows* scaled to length 1 and padded with zeros to *dimension*. Cosines do not change."""
     wide = rows.astype(np.float64)
     lengths = np.linalg.norm(wide, axis=1, keepdims=True)
     if not (np.isfinite(lengths).all() and (lengths > 0).all()):

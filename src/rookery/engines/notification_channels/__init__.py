@@ -93,7 +93,7 @@ def open(  # noqa: A001 - each engine folder has an `open`
     Return the channels. Nothing is connected before a message is sent. The addresses of the operator are checked at once.
 
     Args:
-        egress: Allows the addresses of subscribers. Each new connection is checked again (D-82). It does not apply to the SMTP server,
+        egress: Allows the addresses of subscribers. Each new connection is checked again. It does not apply to the SMTP server,
             which the operator chooses.
 
     Raises:

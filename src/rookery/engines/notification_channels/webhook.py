@@ -1,4 +1,4 @@
-"""The webhook channel: a JSON message, signed like the events of webhooks (D-81)."""
+"""The webhook channel: a JSON message, signed like the events of webhooks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Compare the memories of a workspace exactly, with one matrix product per block of a space (D-52).
+Compare the memories of a workspace exactly, with one matrix product per block of a space.
 
 A matrix product scores many times more pairs per second than single queries, and numpy releases the GIL meanwhile. It rounds differently
 from a product of two vectors, so similarities near the threshold are computed again in float64. The vectors are read once, space by space,

@@ -1,4 +1,4 @@
-"""The generator of test keys: it calls no model, and its answers say so (D-25)."""
+"""The generator of test keys: it calls no model, and its answers say so."""
 
 from __future__ import annotations
 

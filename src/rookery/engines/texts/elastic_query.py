@@ -1,7 +1,7 @@
 """
 Documents and queries of memories as JSON of Elasticsearch and OpenSearch. No I/O.
 
-The field `content` has the analysis of the specification, `english`. Queries use `words`: the stems from `kernel.tokenization`, so that the
+The field `content` is analysed as `english`. Queries use `words`: the stems from `kernel.tokenization`, so that the
 same words are found as in the embedded engine, in every script. `rookery.memory.visibility` defines who may read a document, and tests
 compare both.
 """
@@ -52,7 +52,7 @@ MAPPINGS: Json = {
         "expires_at_us": _MICROS,
     },
 }
-"""The fields of the specification (2.6), and those that queries need besides. Dates have no microseconds there."""
+"""The fields of a memory, and those that queries need besides. Dates have no microseconds there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

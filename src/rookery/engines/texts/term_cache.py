@@ -94,7 +94,7 @@ class TermCacheLimits:
         update_delay_s: Seconds after the first new document after which the cache is updated.
         poll_interval_s: Seconds between checks for new documents.
         retry_delay_s: Delay of the next attempt after a failure or with a nearly full disk.
-        min_free_bytes: Free disk space that the cache never uses. Writes are rejected below half of it (D-17).
+        min_free_bytes: Free disk space that the cache never uses. Writes are rejected below half of it.
     """
 
     min_documents: int = 20_000

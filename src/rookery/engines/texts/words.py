@@ -24,7 +24,7 @@ _STOP_WORDS = frozenset(
     "a an and are as at be but by for if in into is it no not of on or such "
     "that the their then there these they this to was will with".split()
 )
-"""English stop words (spec 2.6), as in Lucene and Elasticsearch. A word in half of all documents is slow to score and has no effect."""
+"""English stop words, as in Lucene and Elasticsearch. A word in half of all documents is slow to score and has no effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,7 @@ def open(  # noqa: A001 - each engine folder has an `open`
 
     Args:
         builtins: Servers that run in this process.
-        egress: Checks the addresses of servers that workspaces added (D-82).
+        egress: Checks the addresses of servers that workspaces added.
         tokens: Access tokens of logins. Without it, servers that require a login cannot be reached.
         protocols: The protocol revision of each server. Without it, every start probes the server.
     """

@@ -24,7 +24,7 @@ from rookery.tools.ports import NegotiatedProtocols, RequestOptions, TokenProvid
 
 _CONNECT_TIMEOUT_S = 10.0
 _READ_TIMEOUT_S = 660.0
-"""Longer than the longest call (600 s, D-34), which has its own timeout."""
+"""Longer than the longest call (600 s), which has its own timeout."""
 
 _USER_AGENT = "rookery"
 _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=60.0)
@@ -103,7 +103,7 @@ class HttpConnector:
 
 
 def build_transport(server: Server, guard: EgressGuard | None) -> httpx2.AsyncBaseTransport:
-    """Return the transport to *server*. For a server of a workspace, it rejects addresses that *guard* does not allow (D-82)."""
+    """Return the transport to *server*. For a server of a workspace, it rejects addresses that *guard* does not allow."""
     if server.owner is None:
         return httpx2.AsyncHTTPTransport(verify=get_tls_context(), limits=_LIMITS)
     if guard is None:

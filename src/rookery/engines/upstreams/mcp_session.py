@@ -85,7 +85,7 @@ _SESSION_LOST_MESSAGES = ("Session not found", "Session terminated")
 """Messages with which HTTP servers of older protocol versions reject an unknown session (code -32600) without processing the request."""
 
 _CAPABILITIES: JsonObject = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
-"""Capabilities of callers over HTTP. They receive requests of newer servers as a result, which they can answer in a second call (D-34)."""
+"""Capabilities of callers over HTTP. They receive requests of newer servers as a result, which they can answer in a second call."""
 
 _CLIENT_INFO = types.Implementation(name="rookery", version=metadata.version("rookery"))
 _CHANGE_NOTIFICATIONS = (types.ToolListChangedNotification, types.ResourceListChangedNotification, types.PromptListChangedNotification)

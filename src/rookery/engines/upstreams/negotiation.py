@@ -1,5 +1,5 @@
 """
-The negotiation of the protocol revision with a server (D-32).
+The negotiation of the protocol revision with a server.
 
 Revision 2026-07-28 begins with `server/discover`, all earlier ones with `initialize`. The SDK's own negotiation always sends
 `server/discover` first and waits 10 s for its answer. Some servers exit on an unknown first message, and others ignore it. Here the first

@@ -1,5 +1,5 @@
 """
-Logins at tool servers: OAuth 2.1 authorisation code flow with PKCE, from a server's 401 to tokens (D-31).
+Logins at tool servers: OAuth 2.1 authorisation code flow with PKCE, from a server's 401 to tokens.
 
 The tool server publishes its authorisation server (RFC 9728), which publishes its metadata (RFC 8414). The SDK parses and checks both. The
 flow itself is not the SDK's, which blocks all other requests of a session while a person reads a consent page, and cannot begin in one

@@ -22,7 +22,7 @@ MAX_PENDING_REQUESTS = 128
 @contextlib.asynccontextmanager
 async def limit_requests(transport: Transport, state: HttpConnectionState, host: str) -> AsyncGenerator[TransportStreams]:
     """
-    Yield the streams of *transport*. They end, and *state* with them, when too many requests of *host* are unanswered (D-32).
+    Yield the streams of *transport*. They end, and *state* with them, when too many requests of *host* are unanswered.
 
     The SDK creates a task for each incoming request, and over HTTP writes one result after another. A server that sends requests without
     reading the results would accumulate them (20,000 tasks within seconds, measured), and any workspace can add a server.

@@ -30,7 +30,7 @@ __all__ = ["ReadStream", "TransportStreams", "WriteStream"]
 Transport: TypeAlias = AbstractAsyncContextManager[TransportStreams]
 
 MAX_MESSAGE_BYTES = 10 * 1024 * 1024 + 64 * 1024
-"""A result of 10 MiB (D-34) with its envelope."""
+"""A result of 10 MiB with its envelope."""
 
 TOO_LARGE_CODE = -32097
 """JSON-RPC code of a transport error: the result is too large."""

@@ -1,5 +1,5 @@
 """
-Memory of failed starts, which decides how often a program is started that fails again (D-32).
+Memory of failed starts, which decides how often a program is started that fails again.
 
 Some servers exit on a first message of another protocol era, so a program that exits at its start may have to be started again with the
 other message. A program that lacks a credential or a module exits too, and a second start would only repeat that:

@@ -21,7 +21,7 @@ def open(url: str, *, data_dir: Path, model: str, dimension: int, verify_ssl: bo
 
     Args:
         data_dir: Folder of the embedded engine's file.
-        model: Model of the embedder. Queries use only its vectors (D-54).
+        model: Model of the embedder. Queries use only its vectors.
         dimension: Dimension of the embedder's vectors.
         verify_ssl: Verify the certificate of a server of Qdrant.
 

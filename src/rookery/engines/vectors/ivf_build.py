@@ -35,7 +35,7 @@ _EXIT_BUSY = 3
 
 _NICE_INCREMENT = 5
 _MIN_FREE_BYTES = 1024**3
-"""Disk space that builds leave free. Writes are rejected below half of it (D-17)."""
+"""Disk space that builds leave free. Writes are rejected below half of it."""
 
 _RETRAIN_FACTOR = 2**0.5
 """Change of the number of lists after which centroids are computed again: the row count has doubled or halved."""

@@ -206,7 +206,7 @@ def _match_any(field: str, values: Sequence[str]) -> Json:
 
 
 def _make_points(item: EmbeddedDocument) -> Iterator[Json]:
-    """Return the points of a document: the payload of the specification (2.6), and the other fields that filters name."""
+    """Return the points of a document: its fields, and the others that filters name."""
     document = item.document
     payload: dict[str, object] = {
         "workspace_id": document.workspace_id,

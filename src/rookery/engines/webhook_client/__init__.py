@@ -35,7 +35,7 @@ class LazyWebhookClient:
 
 
 def open(egress: EgressGuard) -> WebhookClient:  # noqa: A001 - each engine folder has an `open`
-    """Return a client that posts to addresses that *egress* allows. Each new connection is checked again (D-82)."""
+    """Return a client that posts to addresses that *egress* allows. Each new connection is checked again."""
 
     def load() -> WebhookClient:
         from rookery.engines.webhook_client.http import HttpWebhookClient

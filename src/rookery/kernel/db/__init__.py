@@ -1,5 +1,5 @@
 """
-The record store: SQLAlchemy Core statements in transactions, on SQLite or PostgreSQL (D-02).
+The record store: SQLAlchemy Core statements in transactions, on SQLite or PostgreSQL.
 
 A transaction is a plain function of a `Tx` that runs to its end: no await happens while it holds a lock, and on SQLite many
 transactions share a commit. Columns hold primitive values (text, integers, floats, bytes), so that rows are the same in both

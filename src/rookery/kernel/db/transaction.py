@@ -99,7 +99,7 @@ TransactionHook = Callable[[Tx, object], None]
 """
 A function that a write transaction calls last, with the result of its work. An exception in it rolls the transaction back.
 
-The response to a request with an Idempotency-Key is stored this way (D-14).
+The response to a request with an Idempotency-Key is stored this way.
 """
 
 TRANSACTION_HOOKS: ContextVar[Callable[[], TransactionHook | None] | None] = ContextVar("rookery_transaction_hooks", default=None)

@@ -1,5 +1,5 @@
 """
-The guard of requests to users' URLs (D-82): webhooks, push, ntfy, tool servers that workspaces add.
+The guard of requests to users' URLs: webhooks, push, ntfy, tool servers that workspaces add.
 
 `EgressGuard` checks an address when a user sets it and again at each connection. The connection goes to the checked address, so a
 later change of the DNS record has no effect. `transport` makes the connection. It is a separate module because it imports an HTTP

@@ -22,7 +22,7 @@ from rookery.kernel.egress.guard import EgressGuard
 from rookery.kernel.egress.transport import EgressNotAllowed, GuardedBackend, get_tls_context
 
 REQUEST_TIMEOUT_S = 10.0
-"""Total time of a request, from the DNS lookup to the last byte that is read (D-81)."""
+"""Total time of a request, from the DNS lookup to the last byte that is read."""
 
 IDLE_TIMEOUT_S = 2.0
 """Idle time after which a connection is closed, before usual servers do so (Node after 5 s, gunicorn after 2)."""
@@ -64,7 +64,7 @@ class PostFailed(Exception):
 
     Attributes:
         may_have_arrived: The whole request may have been received. False: certainly not.
-        is_forbidden: The URL is invalid or its address is not allowed (D-82), so a repetition fails in the same way.
+        is_forbidden: The URL is invalid or its address is not allowed, so a repetition fails in the same way.
     """
 
     def __init__(self, message: str, *, may_have_arrived: bool = False, is_forbidden: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The HTTP layer of every route: a table of routes, one format of errors, one format of pages (D-09 to D-16)."""
+"""The HTTP layer of every route: a table of routes, one format of errors, one format of pages."""
 
 from rookery.kernel.http.edge import EdgeMiddleware
 from rookery.kernel.http.event_stream import EventStream, accepts_events, encode_event

@@ -17,7 +17,7 @@ _DISCONNECT_CHECK_DELAY_S = 0.1
 @contextlib.asynccontextmanager
 async def cancel_on_disconnect(request: Request) -> AsyncGenerator[None]:
     """
-    Run the body while the client is connected, and cancel it when the client disconnects (D-34).
+    Run the body while the client is connected, and cancel it when the client disconnects.
 
     Raises:
         ClientDisconnected: In place of the cancellation.

@@ -10,7 +10,7 @@ A connection costs memory before the client has shown a key, so without limits a
     pipeline    `MAX_PIPELINED_REQUESTS`; later requests are not answered
     queue       clients with a valid key are served before others (`UnauthenticatedQueue`)
 
-Only this module extends classes of uvicorn whose attributes may change in any release, so uvicorn is pinned to a minor version (D-16).
+Only this module extends classes of uvicorn whose attributes may change in any release, so uvicorn is pinned to a minor version.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class _ParseState(Enum):
 
 class HttpConnection(HttpToolsProtocol):
     """
-    uvicorn's connection, with limits, and with the error body of D-10 for requests that it rejects itself.
+    uvicorn's connection, with limits, and with the error body of every route for requests that it rejects itself.
 
     Args:
         limiter: The limiter of open connections; by default one of its own.

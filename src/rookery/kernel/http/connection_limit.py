@@ -1,5 +1,5 @@
 """
-The limit on open connections, and the eviction of idle ones when it is reached (D-16).
+The limit on open connections, and the eviction of idle ones when it is reached.
 
 A connection takes a slot before the client has shown a key. When all slots are taken, a new connection gets the slot of the one that
 has been idle longest. A connection with a request in progress is never evicted. One client has at most half of the slots.
@@ -211,7 +211,7 @@ class ConnectionLimiter:
 
     Args:
         limits: The limits; by default those that Rookery ships.
-        get_owner: Returns the client that an address belongs to; each client may have half of the slots (D-20, network prefix).
+        get_owner: Returns the client that an address belongs to; each client may have half of the slots (network prefix).
             None for an address that serves many clients, such as a proxy.
     """
 

@@ -1,4 +1,4 @@
-"""Cross-origin requests from the origins of ROOKERY_CORS_ORIGINS (D-09)."""
+"""Cross-origin requests from the origins of ROOKERY_CORS_ORIGINS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The outermost middleware: request ids, hosts, origins, and the headers of each response (D-09, D-11)."""
+"""The outermost middleware: request ids, hosts, origins, and the headers of each response."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rookery.kernel.metrics import Metrics
 from rookery.kernel.request_context import CURRENT_REQUEST, RequestContext
 
 _REQUEST_ID = re.compile(rb"(?!.*(?:(?:sk_(?:live|test)|whsec)_|ak_[A-Za-z0-9]{32}))[A-Za-z0-9._-]{1,128}")
-"""The form of a request id (D-11). A value that contains a key is rejected, because the id is returned, logged and stored."""
+"""The form of a request id. A value that contains a key is rejected, because the id is returned, logged and stored."""
 
 _FIXED_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 _RATE_LIMIT_PREFIX = b"x-ratelimit-"
@@ -83,8 +83,8 @@ class EdgeMiddleware:
         router: Serves all other paths.
         hosts: Host names of this server, lower case, without ports.
         origins: Origins of this server (scheme://host[:port]).
-        public_url: Returns the public scheme and host of a path (D-01), for links.
-        error_format: Returns the error format of the route of a request. None: the format of D-10.
+        public_url: Returns the public scheme and host of a path, for links.
+        error_format: Returns the error format of the route of a request. None: the common format.
         request_metrics: Counts each request. None: metrics that are not exposed.
         tracer: Receives spans. None: no tracing.
     """
@@ -158,7 +158,7 @@ class EdgeMiddleware:
             CURRENT_REQUEST.reset(token)
 
     async def _rate_limit_headers(self, scope: Scope) -> Iterable[tuple[bytes, bytes]]:
-        """Return the rate limit headers for the key of a request that matches no route: every response to a valid key has them (D-27)."""
+        """Return the rate limit headers for the key of a request that matches no route: every response to a valid key has them."""
         if self._guard is None:
             return ()
         try:
@@ -240,7 +240,7 @@ class _RequestSpan:
 
 
 def choose_request_id(header_value: str | None) -> str:
-    """Return the id of a request: the caller's own if its form is valid, otherwise a new one (D-11)."""
+    """Return the id of a request: the caller's own if its form is valid, otherwise a new one."""
     return header_value if header_value is not None and _REQUEST_ID.fullmatch(header_value.encode("utf-8")) else new_request_id()
 
 

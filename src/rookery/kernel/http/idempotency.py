@@ -1,4 +1,4 @@
-"""The Idempotency-Key header: a request with a key is executed once, and a repeated request gets the same response (D-14)."""
+"""The Idempotency-Key header: a request with a key is executed once, and a repeated request gets the same response."""
 
 from __future__ import annotations
 

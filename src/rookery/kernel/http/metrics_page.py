@@ -1,4 +1,4 @@
-"""`GET /metrics`: with a key on the server's own port, or without a key on a port of the loopback interface (D-05)."""
+"""`GET /metrics`: with a key on the server's own port, or without a key on a port of the loopback interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MCP tools of operations: a built-in server whose tools run the handlers of the REST API with the same validation (D-92)."""
+"""MCP tools of operations: a built-in server whose tools run the handlers of the REST API with the same validation."""
 
 from __future__ import annotations
 

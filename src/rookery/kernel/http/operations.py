@@ -162,13 +162,13 @@ class Operation:
         committed: The type of the result that the handler's transaction returns. With an Idempotency-Key, that transaction stores
             the response too.
         is_large: Returns whether converting a result takes so long that it runs in a thread.
-        required_scope: The scope that the key needs. None: any valid key (status routes, D-27). It has no default, so that each
+        required_scope: The scope that the key needs. None: any valid key (status routes). It has no default, so that each
             operation declares it.
         public: The route needs no key and ignores one, unless *optional_auth* is set.
         optional_auth: Check a key that is sent to a public route, and show what the key may see.
         rate_limited: Calls count against the rate limit of the key.
         counted_by_handler: The handler decides which calls count, and counts them itself.
-        idempotent: The route accepts an Idempotency-Key (D-14), as each POST that creates or sends does. Other routes ignore the header.
+        idempotent: The route accepts an Idempotency-Key, as each POST that creates or sends does. Other routes ignore the header.
         repeatable: A POST without Idempotency-Key that clients may send again after a lost answer, because it only reads or
             computes, or sets again what is set. Other methods than POST and PATCH are repeatable without it.
         secret_fields: Response fields that are shown only once. A response with such a field is stored without its body.
@@ -190,9 +190,9 @@ class Operation:
         body_optional: A missing body counts as an empty object. This also holds for a POST or DELETE whose body has no required field.
         map_error: Converts an error raised before or in the handler into the one to send. It also gets the body, as far as it
             was read, and the path parameters.
-        error_format: The error format of this route, if it is not that of D-10.
+        error_format: The error format of this route, if it is not the common one.
         allows_slash: The path with a slash at its end is served too.
-        allowed_on_full_disk: A nearly full disk does not block the route, because it only reads, or removes rights or memories (D-17).
+        allowed_on_full_disk: A nearly full disk does not block the route, because it only reads, or removes rights or memories.
         ignores_query: Any query is accepted and ignored, for URLs that monitors request.
         outage_body: The body of a 200 that the route sends in place of a failure of the server (a status of 500 and above), for clients
             that must not be disturbed by it. The failure is logged. None: the error is sent.

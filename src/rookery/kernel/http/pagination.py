@@ -1,4 +1,4 @@
-"""Responses that are one page of a list (spec 4.6, D-12)."""
+"""Responses that are one page of a list."""
 
 from __future__ import annotations
 

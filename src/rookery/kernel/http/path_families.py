@@ -1,4 +1,4 @@
-"""The families of paths of the API (spec 4), and the resources in each."""
+"""The families of paths of the API, and the resources in each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request bodies: limited in size and time while they arrive, and parsed strictly (D-16)."""
+"""Request bodies: limited in size and time while they arrive, and parsed strictly."""
 
 from __future__ import annotations
 

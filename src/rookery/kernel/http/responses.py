@@ -1,4 +1,4 @@
-"""Responses: JSON by pydantic's serialiser or orjson, and the error body (D-10)."""
+"""Responses: JSON by pydantic's serialiser or orjson, and the error body."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ class MethodNotAllowed(RookeryError):
 
 
 class HostNotAllowed(RookeryError):
-    """The Host header is not a host of this server (D-09)."""
+    """The Host header is not a host of this server."""
 
     status, code = 400, "host_not_allowed"
 
 
 class CrossSiteCredentials(RookeryError):
-    """A browser sent Basic credentials from a page of another site (D-09)."""
+    """A browser sent Basic credentials from a page of another site."""
 
     status, code = 403, "cross_site"
 
@@ -89,7 +89,7 @@ def json_response(
 
 
 def error_response(error: RookeryError) -> Response:
-    """Return the response for *error*, in the format of D-10 or of the request's `ErrorFormat`."""
+    """Return the response for *error*, in the common format or in that of the request's `ErrorFormat`."""
     return _ErrorResponse(error)
 
 

@@ -2,7 +2,7 @@
 The rows of the route tables, and the ASGI endpoint for each row.
 
 Starlette's routes match paths with parameters. This module reads the request itself: FastAPI's dependency solving costs more than the rest
-of a small request (measured in notes on the platform, section 4.1).
+of a small request.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class AdmissionResult(Protocol):
 
     def record(self, *, method: str, route: str, status: int, duration_ms: float, is_upstream_error: bool = False) -> None:
         """
-        Record the call (spec 5.3, step 7). Fast; never raises.
+        Record the call (step 7). Fast; never raises.
 
         Args:
             is_upstream_error: The status is that of an error of a tool, its server or a language model.
@@ -97,7 +97,7 @@ class RequestGuard(Protocol):
     """The interface of the access check. `access.guard` implements it."""
 
     async def admit(self, scope: MutableMapping[str, object], *, required_scope: str | None, rate_limited: bool = True) -> AdmissionResult:
-        """Return the admission, or raise the first reason to reject (spec 5.3). Without *required_scope*, any valid key is admitted."""
+        """Return the admission, or raise the first reason to reject. Without *required_scope*, any valid key is admitted."""
         ...
 
 
@@ -309,7 +309,7 @@ class RouteEndpoint:
         arguments[name] = parse_model(model, body)
 
     async def _add_session_context(self, add_context: AddContext, body: dict[str, object], scope: Scope) -> dict[str, object]:
-        """Return *body* with the org and project of the session that the request names, as far as it names none (D-92)."""
+        """Return *body* with the org and project of the session that the request names, as far as it names none."""
         session_id = body.get("session_id") or Headers(scope=scope).get(SESSION_HEADER)
         if not isinstance(session_id, str) or self._contexts is None:
             return body
@@ -402,7 +402,7 @@ class RouteTable:
         return scope["path"] in self.endpoints_by_path or any(True for _ in self.router.match(scope))
 
     def find_error_format(self, scope: Scope) -> ErrorFormat | None:
-        """Return the error format of a request that is rejected before it reaches its route. None: the format of D-10."""
+        """Return the error format of a request that is rejected before it reaches its route. None: the common format."""
         endpoint = self.endpoints_by_path.get(scope["path"], {}).get(scope["method"])
         if endpoint is None:
             matches = (route for match, _, route in self.router.match(scope) if match is Match.FULL)
@@ -500,7 +500,7 @@ def _require_no_content(scope: Scope, raw: bytes) -> object:
 
 def _require_unconditional(scope: Scope) -> None:
     """
-    Check that the request has no If-Match except `*`, for writes to resources without versions (D-64).
+    Check that the request has no If-Match except `*`, for writes to resources without versions.
 
     Raises:
         NotVersioned: If-Match contains ETags, which would be ignored.

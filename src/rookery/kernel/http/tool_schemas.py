@@ -39,7 +39,7 @@ _ANY_VALUE: JsonSchema = {"anyOf": [*_SIMPLE_TYPES, {"type": "array", "items": {
 The schema of any JSON value.
 
 Some providers reject a schema without a type, so it lists the types. Calls may send more, such as null and lists of lists:
-`tools.catalogue_tool` does not restrict them (D-08).
+`tools.catalogue_tool` does not restrict them.
 """
 
 

@@ -1,4 +1,4 @@
-"""Requests to unknown paths: redirected to the intended path, or answered with the nearest paths (D-10)."""
+"""Requests to unknown paths: redirected to the intended path, or answered with the nearest paths."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Encryption at rest of confidential values, so that a copy of the record store alone does not reveal them (D-07).
+Encryption at rest of confidential values, so that a copy of the record store alone does not reveal them.
 
 An encrypted value names its key and is bound to its row and workspace, so it cannot be decrypted anywhere else. The record store
 itself holds the current key's id, so that all processes switch keys at the same moment.

@@ -1,4 +1,4 @@
-"""The sources of secret keys: two settings, and secret.key in the data folder (D-07)."""
+"""The sources of secret keys: two settings, and secret.key in the data folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of `rookery brain` that repair, clean and forget the memories of a workspace (spec 4.4, D-52)."""
+"""The commands of `rookery brain` that repair, clean and forget the memories of a workspace."""
 
 from __future__ import annotations
 

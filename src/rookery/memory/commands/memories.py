@@ -1,4 +1,4 @@
-"""`rookery remember`, `recall` and `search`: memory on the command line, on the same data as the server (D-04)."""
+"""`rookery remember`, `recall` and `search`: memory on the command line, on the same data as the server."""
 
 from __future__ import annotations
 

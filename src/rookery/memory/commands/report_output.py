@@ -1,4 +1,4 @@
-"""The output of the memory commands: a progress bar, the action per memory, and the final report (D-04)."""
+"""The output of the memory commands: a progress bar, the action per memory, and the final report."""
 
 from __future__ import annotations
 

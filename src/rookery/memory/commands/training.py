@@ -1,4 +1,4 @@
-"""`brain training` and `brain export-training`: training examples from recalls and feedback (D-57)."""
+"""`brain training` and `brain export-training`: training examples from recalls and feedback."""
 
 from __future__ import annotations
 

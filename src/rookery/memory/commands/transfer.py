@@ -1,4 +1,4 @@
-"""`rookery export` and `rookery import`: memories out of the store and into it (D-04)."""
+"""`rookery export` and `rookery import`: memories out of the store and into it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Maintenance of all memories (spec 4.4)."""
+"""Maintenance of all memories."""

@@ -1,4 +1,4 @@
-"""Backfill of the org of memories that have a project but no org (spec 4.4, brain:backfill-org, D-52)."""
+"""Backfill of the org of memories that have a project but no org (brain:backfill-org)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Backfill:
     runner: BatchRunner
 
     async def run(self, request: BackfillRequest, *, observer: RunObserver = SILENT) -> RunReport:
-        """Set missing orgs, or report them in a dry run. Changed memories are stale until `brain:reindex --stale` (D-45)."""
+        """Set missing orgs, or report them in a dry run. Changed memories are stale until `brain:reindex --stale`."""
         counts: Counter[str] = Counter({"changed": 0, "unknown": 0})
         orgs: OrderedDict[str, str | None] = OrderedDict()
 

@@ -1,4 +1,4 @@
-"""Processing of a workspace's memories in batches, so that memory use does not depend on their number (spec 4.4)."""
+"""Processing of a workspace's memories in batches, so that memory use does not depend on their number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Detection of clusters of similar memories for one consolidation run, by stored vectors. Each memory is in one cluster at most (D-52)."""
+"""Detection of clusters of similar memories for one consolidation run, by stored vectors. Each memory is in one cluster at most."""
 
 from __future__ import annotations
 

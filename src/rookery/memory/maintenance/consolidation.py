@@ -1,4 +1,4 @@
-"""Consolidation: similar memories are merged, indexed and verified; only then the merged ones are archived (spec 4.4, D-52)."""
+"""Consolidation: similar memories are merged, indexed and verified; only then the merged ones are archived."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Erasure of deleted data from all files: free pages, logs, index segments and caches (D-41).
+Erasure of deleted data from all files: free pages, logs, index segments and caches.
 
 It rewrites whole indexes, so it does not run at each deletion but once, at the end of a command that must leave no trace. A pending
 erasure is stored in the transaction of the deletion, so a killed command leaves it to the next one.

@@ -1,4 +1,4 @@
-"""Permanent deletion of memories in any state: by id, or all of an agent, a session, an org or a project (D-04, D-41)."""
+"""Permanent deletion of memories in any state: by id, or all of an agent, a session, an org or a project."""
 
 from __future__ import annotations
 

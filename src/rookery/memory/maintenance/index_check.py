@@ -1,4 +1,4 @@
-"""Comparison of the number of memories in each index with the number that the records mark as indexed (D-46)."""
+"""Comparison of the number of memories in each index with the number that the records mark as indexed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """
 Texts in the full-text index that belong to no memory.
 
-A request that stores a memory writes its words while the record is being stored (D-51). If the process is killed before the record is
+A request that stores a memory writes its words while the record is being stored. If the process is killed before the record is
 committed, the words stay without a memory. No search returns them, but they are content.
 """
 

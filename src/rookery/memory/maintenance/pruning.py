@@ -1,4 +1,4 @@
-"""Pruning of memories of low value: they are archived, or deleted on request (spec 4.4, D-47, D-52)."""
+"""Pruning of memories of low value: they are archived, or deleted on request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from rookery.memory.store.maintenance import DuplicateRow, MemorySelection, Prun
 
 UNUSED_MIN_AGE = timedelta(days=180)
 UNUSED_MAX_CONFIDENCE = 0.3
-"""The criteria of an unused memory: never recalled for that time, and at most this effective confidence (D-47)."""
+"""The criteria of an unused memory: never recalled for that time, and at most this effective confidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Re-indexing of memories and set-up of the full-text index (spec 4.4, D-52)."""
+"""Re-indexing of memories and set-up of the full-text index."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Reindexer:
         Embed and index the memories of *request*, in batches in the order of ids.
 
         A memory that fails is counted and left as it was. An engine that goes down ends the run. Memories stored meanwhile have jobs of
-        their own, so the run ends even if others keep writing. A new model serves a workspace once all of its vectors exist (D-54).
+        their own, so the run ends even if others keep writing. A new model serves a workspace once all of its vectors exist.
 
         Args:
             on_progress: Called after each batch with the number processed and the total.
@@ -162,7 +162,7 @@ class Reindexer:
 
     async def setup_text_index(self) -> None:
         """
-        Create the full-text index if it is missing (spec 4.4, brain:elastic-setup).
+        Create the full-text index if it is missing (brain:elastic-setup).
 
         Raises:
             EngineUnavailable: The engine is down.

@@ -1,4 +1,4 @@
-"""Cleaning of stored texts: redaction of personal data, and normalisation (spec 4.4, D-45, D-52)."""
+"""Cleaning of stored texts: redaction of personal data, and normalisation."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Scrubbing:
     """
     The cleaning of memories in place, archived ones too. Idempotent: a second run changes nothing.
 
-    Keyword search finds a changed memory by its new text at once. Its vectors are stale until `brain:reindex --stale` (D-45). Redacted
+    Keyword search finds a changed memory by its new text at once. Its vectors are stale until `brain:reindex --stale`. Redacted
     data is erased from files.
     """
 

@@ -1,4 +1,4 @@
-"""The request models of memory: field names of the spec with the limits of D-10, D-40 and D-42. Numbers out of range are rejected."""
+"""The request models of memory. Numbers out of range are rejected."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ class DraftBody(RequestModel):
     dedupe: Annotated[bool, Field(description="Return an identical memory of the same space instead of storing another.")] | None = None
 
     def to_draft(self) -> Draft:
-        """Return the draft, with the defaults of D-40."""
+        """Return the draft, with the defaults of what was left out."""
         values = {name: value for name, value in self if value is not None and name not in {"expires_in", "wait_ms"}}
         values |= {"tags": tuple(self.tags or ()), "expires_in_h": self.expires_in}
         if self.memory_scope is not None:
@@ -342,7 +342,7 @@ class RecallBody(RequestModel):
     ) = None
 
     def to_request(self, default_mode: RecallMode) -> RecallRequest:
-        """Return the recall request, with the defaults of D-42 and D-44."""
+        """Return the recall request, with the defaults of what was left out."""
         scopes = frozenset(MemoryScope(name) for name in self.include_scopes or ())
         return RecallRequest(
             query=self.query,

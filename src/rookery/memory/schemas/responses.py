@@ -1,4 +1,4 @@
-"""The response models of memory: field names of the spec, and the additions of D-40, D-42, D-49 and D-50."""
+"""The response models of memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from rookery.memory.models import (
 from rookery.memory.ranking import HALF_LIVES_DAYS, memory_decay_factor
 
 TEXT_FIELDS = frozenset({"content", "metadata"})
-"""Fields that must not remain anywhere once a memory is deleted (D-41). Stored responses omit them; webhooks have them only on request."""
+"""Fields that must not remain anywhere once a memory is deleted. Stored responses omit them; webhooks have them only on request."""
 
 
 def round_score(number: float) -> float:
@@ -96,14 +96,14 @@ class MemoryBaseResponse(ResponseModel):
 
 
 class MemoryResponse(MemoryBaseResponse):
-    """A memory (spec 2.5, D-50)."""
+    """A memory."""
 
     content: str
     metadata: dict[str, object]
 
 
 class MemoriesResponse(ResponseModel):
-    """A page of memories (D-12)."""
+    """A page of memories."""
 
     data: list[MemoryResponse]
     links: Links
@@ -111,7 +111,7 @@ class MemoriesResponse(ResponseModel):
 
 
 class MemoryVersionResponse(ResponseModel):
-    """One version in a lineage (D-41). *memory* is null once the memory was replaced or deleted, because its content is erased."""
+    """One version in a lineage. *memory* is null once the memory was replaced or deleted, because its content is erased."""
 
     id: str
     supersedes_id: str | None
@@ -123,7 +123,7 @@ class MemoryVersionResponse(ResponseModel):
 
 
 class HistoryResponse(ResponseModel):
-    """A page of a lineage, oldest first (D-12, D-41)."""
+    """A page of a lineage, oldest first."""
 
     data: list[MemoryVersionResponse]
     links: Links
@@ -146,10 +146,10 @@ class ForgetResponse(ResponseModel):
 
 class RememberResponse(MemoryBaseResponse):
     """
-    The stored memory (spec 4.3, D-40), and the ids of others with the same content in the same space.
+    The stored memory, and the ids of others with the same content in the same space.
 
     It has neither content nor metadata, which the caller has. Responses are stored for repeated Idempotency-Keys, and deleted content
-    must not remain there (D-14, D-41).
+    must not remain there.
     """
 
     duplicate: bool
@@ -195,7 +195,7 @@ class ScorePartsResponse(ResponseModel):
 
 class ExplanationResponse(ResponseModel):
     """
-    The explanation of a memory's rank (D-42).
+    The explanation of a memory's rank.
 
     Attributes:
         is_repeated: True if a better memory differs from it by numbers and dates only, which costs it rank.
@@ -237,7 +237,7 @@ class ContextResponse(ResponseModel):
 
 class RecalledMemory(ResponseModel):
     """
-    A recalled memory (spec 4.3, D-42).
+    A recalled memory.
 
     Attributes:
         score: The value that ranks the memories; comparable within one answer.
@@ -317,7 +317,7 @@ class RecallResponse(ResponseModel):
 
     Attributes:
         is_confident: True if the best memory is as relevant as answers usually are. If false, the workspace may have no answer.
-        notice: The reason of a fallback to another mode (D-54), or of an incomplete explanation.
+        notice: The reason of a fallback to another mode, or of an incomplete explanation.
         explain: The number of candidates and what was dropped, if the request has *explain*. Each memory then has its own.
     """
 
@@ -331,7 +331,7 @@ class RecallResponse(ResponseModel):
 
 class SearchHitResponse(MemoryResponse):
     """
-    A memory found by its words (D-49).
+    A memory found by its words.
 
     Attributes:
         score: The value that ranks the memories; comparable within one answer. It is nearly 0 if most memories have the words.
@@ -342,7 +342,7 @@ class SearchHitResponse(MemoryResponse):
 
 
 class SearchResponse(ResponseModel):
-    """The result of a search (spec 4.3). *notice* says that new memories are missing, if the index accepts only reads."""
+    """The result of a search. *notice* says that new memories are missing, if the index accepts only reads."""
 
     hits: list[SearchHitResponse]
     total: int
@@ -359,7 +359,7 @@ class CountResponse(ResponseModel):
 
 
 class TagsResponse(ResponseModel):
-    """Tags, most frequent first (spec 4.3)."""
+    """Tags, most frequent first."""
 
     tags: list[CountResponse]
 
@@ -407,7 +407,7 @@ class OrgResponse(ResponseModel):
 
 
 class ScopesResponse(ResponseModel):
-    """Orgs and projects, most memories first (spec 4.3)."""
+    """Orgs and projects, most memories first."""
 
     scopes: list[OrgResponse]
 
@@ -420,7 +420,7 @@ class ConfidenceResponse(ResponseModel):
 
 
 class FeedbackResponse(ResponseModel):
-    """The result of feedback: the ids whose confidence changed, and the confidence of every named memory (D-47)."""
+    """The result of feedback: the ids whose confidence changed, and the confidence of every named memory."""
 
     recall_id: str
     used: list[str]
@@ -429,7 +429,7 @@ class FeedbackResponse(ResponseModel):
 
 
 class MemoryBootResponse(ResponseModel):
-    """The memories that an agent starts with (D-48)."""
+    """The memories that an agent starts with."""
 
     agent: list[MemoryResponse]
     shared: list[MemoryResponse]
@@ -451,7 +451,7 @@ class MemorySerializer:
     A serializer of the results of the memory services.
 
     Args:
-        model: The embedder's model. Memories indexed with another model are stale (D-54).
+        model: The embedder's model. Memories indexed with another model are stale.
         half_lives_days: Half-lives by type; they override `ranking.HALF_LIVES_DAYS`.
     """
 

@@ -1,4 +1,4 @@
-"""Feedback on recalled memories, by key and day; kept as long as recalls are (D-47)."""
+"""Feedback on recalled memories, by key and day; kept as long as recalls are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lineage of memories: replacements and merges (D-41, D-52)."""
+"""The lineage of memories: replacements and merges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries of the maintenance commands, in batches in the order of ids or fingerprints (spec 4.4, D-52)."""
+"""Queries of the maintenance commands, in batches in the order of ids or fingerprints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The merges of memories (D-52)."""
+"""The merges of memories."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """
 Queries on many memories: lists, tags, scopes.
 
-`visibility_condition` is the rule of D-43 in SQL. Tests compare it with `visibility.is_visible`.
+`visibility_condition` is the rule of `visibility` in SQL. Tests compare it with `visibility.is_visible`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Recalls, kept for feedback (D-17, D-47) and for the log of recalls."""
+"""Recalls, kept for feedback and for the log of recalls."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def add(tx: Tx, recalls_to_add: Sequence[RecallRecord]) -> None:
     """
     Store *recalls_to_add*, and the time of recall of their memories. Idempotent.
 
-    The query is stored only if the workspace records training examples (D-57), and the request only if it keeps a log of recalls.
+    The query is stored only if the workspace records training examples, and the request only if it keeps a log of recalls.
     """
     enabled = training.filter_enabled(tx, {recall.workspace_id for recall in recalls_to_add})
     excluded = recall_log.filter_excluded(tx, {recall.workspace_id for recall in recalls_to_add})

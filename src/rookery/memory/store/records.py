@@ -155,7 +155,7 @@ def update_memory(tx: Tx, old: Memory, new: Memory) -> None:
 
 def delete_memory(tx: Tx, memory: Memory, *, at: datetime, superseded_by: str | None = None) -> bool:
     """
-    Delete *memory* and its training examples (D-57). A memory in a lineage leaves a tombstone (D-41).
+    Delete *memory* and its training examples. A memory in a lineage leaves a tombstone.
 
     Return False, without any change, if it was already deleted.
     """

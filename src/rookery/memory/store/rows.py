@@ -118,7 +118,7 @@ TRAINING_EXAMPLES = Mapper(
 
 
 def fingerprint(memory: Memory) -> str:
-    """Return a digest that two memories share if they have the same content in the same space (spec 2.7, D-40)."""
+    """Return a digest that two memories share if they have the same content in the same space."""
     match memory.memory_scope:
         case MemoryScope.AGENT:
             owner = memory.agent_id

@@ -38,7 +38,7 @@ memories = Table(
     Column("created_by", Text),
     Column("updated_by", Text),
 )
-"""The memories. `fingerprint` covers content, space and workspace: equal values are duplicates. `recalled_at` is exact to a day (D-47)."""
+"""The memories. `fingerprint` covers content, space and workspace: equal values are duplicates. `recalled_at` is exact to a day."""
 
 Index("ix_memories_newest", memories.c.workspace_id, memories.c.created_at, memories.c.id)
 IS_LIVE = and_(memories.c.archived_at.is_(None), memories.c.memory_scope != literal_column("''"))
@@ -125,7 +125,7 @@ recalls = Table(
     Column("session_id", Text),
 )
 """
-Recalls. `asked` holds a `RecallQueryRecord`; it is null unless the workspace records training examples (D-57).
+Recalls. `asked` holds a `RecallQueryRecord`; it is null unless the workspace records training examples.
 
 `request` holds a `LoggedRequest`. It and the columns after it are null if the workspace keeps no log of recalls.
 """
@@ -188,7 +188,7 @@ training_workspaces = Table(
     Column("workspace_id", BigInteger, primary_key=True, autoincrement=False),
     Column("since", BigInteger, nullable=False),
 )
-"""Workspaces that record training examples (D-57)."""
+"""Workspaces that record training examples."""
 
 training_rows = Table(
     "training_rows",
@@ -215,7 +215,7 @@ active_models = Table(
     Column("model", Text, nullable=False),
     Column("dimension", BigInteger, nullable=False),
 )
-"""The model version whose vectors recall searches, by workspace (D-54)."""
+"""The model version whose vectors recall searches, by workspace."""
 
 vector_sets = Table(
     "memory_vector_sets",

@@ -1,4 +1,4 @@
-"""Training examples, and the workspaces that record them (D-57). `records.delete_memory` deletes the examples of a memory."""
+"""Training examples, and the workspaces that record them. `records.delete_memory` deletes the examples of a memory."""
 
 from __future__ import annotations
 

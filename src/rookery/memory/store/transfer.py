@@ -1,4 +1,4 @@
-"""Queries of export and import: memories with internal fields, tombstones and merges (D-41, D-52)."""
+"""Queries of export and import: memories with internal fields, tombstones and merges."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ADD, _ADD_TAG = insert(memories), insert(memory_tags)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferRecord:
-    """A memory, and the time of its last recall (D-47)."""
+    """A memory, and the time of its last recall."""
 
     memory: Memory
     recalled_at: datetime | None = None

@@ -1,4 +1,4 @@
-"""The embedding model that serves each workspace, the models that have vectors in it, and the progress of a change (D-54)."""
+"""The embedding model that serves each workspace, the models that have vectors in it, and the progress of a change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One file of memories as bodies of `remember`, for a caller whose rights are checked memory by memory (issue 21)."""
+"""One file of memories as bodies of `remember`, for a caller whose rights are checked memory by memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Export of all or some memories of a workspace. Memory use does not depend on their number (D-04)."""
+"""Export of all or some memories of a workspace. Memory use does not depend on their number."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Import of memories in batches (D-04, D-51).
+Import of memories in batches.
 
 Each item is mapped to the workspace and checked on its own: ids, overrides, redaction, limits. Repeated imports change nothing.
 """
@@ -109,7 +109,7 @@ class _BatchResult:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryImport:
     """
-    The import of memories, with or without a running server. It publishes the same events as `remember` (spec 6.1).
+    The import of memories, with or without a running server. It publishes the same events as `remember`.
 
     Keyword search finds the memories at once, semantic recall when their jobs are done. These jobs run after those of agents.
     """
@@ -196,7 +196,7 @@ class MemoryImport:
             memories = [*new, *batch_result.batch.changed_memories.values()]
             await self.indexer.index([memory for memory in memories if memory.archived_at is None], words_only=True)
         except OUTAGES:
-            return batch_result  # the record is stored, and its job writes the full-text index too (D-51)
+            return batch_result  # the record is stored, and its job writes the full-text index too
         return batch_result
 
     async def _write_with_retries(self, request: ImportRequest, batch: Sequence[ImportItem], *, room: int, done: int) -> _BatchResult:

@@ -1,4 +1,4 @@
-"""The items that import readers return: their fields with the limits of D-40, their ids, and the options of an import."""
+"""The items that import readers return: their fields and limits, their ids, and the options of an import."""
 
 from __future__ import annotations
 
@@ -345,7 +345,7 @@ def new_memory(*, content: str, confidence: float, at: datetime, **fields: Any) 
 
 def validate_memory(memory: Memory) -> None:
     """
-    Check that *memory* is one that `remember` could have stored (D-40).
+    Check that *memory* is one that `remember` could have stored.
 
     Raises:
         ValidationFailed: A field is invalid.

@@ -1,4 +1,4 @@
-"""Training examples: recalls and the feedback on them (D-57)."""
+"""Training examples: recalls and the feedback on them."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Webhook endpoints, events and deliveries (D-80, D-81)."""
+"""Webhook endpoints, events and deliveries."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Keys whose expiry has not been published yet (D-80: key.expired)."""
+"""Keys whose expiry has not been published yet, as `key.expired`."""
 
 import sqlalchemy as sa
 from alembic import op

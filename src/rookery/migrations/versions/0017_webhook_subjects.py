@@ -1,4 +1,4 @@
-"""The memory whose content a webhook event contains, so that the content is deleted with the memory (D-41)."""
+"""The memory whose content a webhook event contains, so that the content is deleted with the memory."""
 
 import sqlalchemy as sa
 from alembic import op

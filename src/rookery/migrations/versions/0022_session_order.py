@@ -1,4 +1,4 @@
-"""An index of memories in the order of their sessions, for recall's look at neighbours (D-44)."""
+"""An index of memories in the order of their sessions, for recall's look at neighbours."""
 
 import sqlalchemy as sa
 from alembic import op

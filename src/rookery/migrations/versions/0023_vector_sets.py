@@ -1,4 +1,4 @@
-"""The embedding model that serves each workspace, and the models that have vectors in it (D-54)."""
+"""The embedding model that serves each workspace, and the models that have vectors in it."""
 
 import sqlalchemy as sa
 from alembic import op

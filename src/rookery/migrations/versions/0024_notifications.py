@@ -1,4 +1,4 @@
-"""Subscribers, campaigns and deliveries of notifications (D-70)."""
+"""Subscribers, campaigns and deliveries of notifications."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Keys of the whole installation, such as the one of Web Push (D-07)."""
+"""Keys of the whole installation, such as the one of Web Push."""
 
 import sqlalchemy as sa
 from alembic import op

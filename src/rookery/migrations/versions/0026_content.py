@@ -1,4 +1,4 @@
-"""Generations, their batches, prompt templates, daily budgets and usage (D-71)."""
+"""Generations, their batches, prompt templates, daily budgets and usage."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""The hosts of notifications whose rate is limited (D-70)."""
+"""The hosts of notifications whose rate is limited."""
 
 import sqlalchemy as sa
 from alembic import op

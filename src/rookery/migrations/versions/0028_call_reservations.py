@@ -1,4 +1,4 @@
-"""The reserved cost of calls that are no stored generations, such as those of the judge (D-71, D-72)."""
+"""The reserved cost of calls that are no stored generations, such as those of the judge."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""The scores of generations whose request asked for them (D-72)."""
+"""The scores of generations whose request asked for them."""
 
 import sqlalchemy as sa
 from alembic import op

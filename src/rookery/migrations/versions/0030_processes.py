@@ -1,4 +1,4 @@
-"""The processes that share a record store, with their engines (D-01)."""
+"""The processes that share a record store, with their engines."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""The sessions of coding agents by the ids of their clients, and what hooks have done in them (D-93)."""
+"""The sessions of coding agents by the ids of their clients, and what hooks have done in them."""
 
 import sqlalchemy as sa
 from alembic import op

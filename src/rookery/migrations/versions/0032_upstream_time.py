@@ -1,4 +1,4 @@
-"""The part of a call that its tool server took (D-38)."""
+"""The part of a call that its tool server took."""
 
 import sqlalchemy as sa
 from alembic import op

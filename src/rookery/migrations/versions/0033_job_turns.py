@@ -1,4 +1,4 @@
-"""The index by which workspaces take turns in the queue of jobs (D-51)."""
+"""The index by which workspaces take turns in the queue of jobs."""
 
 from alembic import op
 

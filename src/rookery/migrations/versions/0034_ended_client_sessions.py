@@ -1,4 +1,4 @@
-"""The MCP client sessions that their clients have ended, so that they are not revived (D-36)."""
+"""The MCP client sessions that their clients have ended, so that they are not revived."""
 
 import sqlalchemy as sa
 from alembic import op

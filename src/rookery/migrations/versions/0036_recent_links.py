@@ -1,4 +1,4 @@
-"""The links that tool servers recently gave to each key, so that every process can read them back (D-30)."""
+"""The links that tool servers recently gave to each key, so that every process can read them back."""
 
 import sqlalchemy as sa
 from alembic import op

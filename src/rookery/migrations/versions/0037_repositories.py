@@ -1,4 +1,4 @@
-"""The projects of repositories, and the last events of the sessions of coding agents (D-93)."""
+"""The projects of repositories, and the last events of the sessions of coding agents."""
 
 import sqlalchemy as sa
 from alembic import op

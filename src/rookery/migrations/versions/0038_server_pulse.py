@@ -1,4 +1,4 @@
-"""The last time at which a process of the server was alive, so that leases that ended while none was get more time (D-61)."""
+"""The last time at which a process of the server was alive, so that leases that ended while none was get more time."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""The reasoning of generations, and its tokens and those of the provider's cache in their usage (D-71)."""
+"""The reasoning of generations, and its tokens and those of the provider's cache in their usage."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""The hosts that take no notifications for now, and the time at which a paused campaign tries again (D-70)."""
+"""The hosts that take no notifications for now, and the time at which a paused campaign tries again."""
 
 import sqlalchemy as sa
 from alembic import op

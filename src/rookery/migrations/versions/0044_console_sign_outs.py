@@ -1,4 +1,4 @@
-"""The sign-ins to the console that have ended, so that a copy of a cookie is refused (D-90)."""
+"""The sign-ins to the console that have ended, so that a copy of a cookie is refused."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""The excess of the costs of calls over their estimates, by model, for later reservations (D-71)."""
+"""The excess of the costs of calls over their estimates, by model, for later reservations."""
 
 import sqlalchemy as sa
 from alembic import op

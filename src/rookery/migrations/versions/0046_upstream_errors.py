@@ -1,4 +1,4 @@
-"""The calls that ended with an error of a tool, its server or a language model, in the usage of keys (D-29)."""
+"""The calls that ended with an error of a tool, its server or a language model, in the usage of keys."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""The operations of notifications: /notify under /api/agent and under /v1, and the tools of the MCP server `notify` (D-70)."""
+"""The operations of notifications: /notify under /api/agent and under /v1, and the tools of the MCP server `notify`."""
 
 from __future__ import annotations
 

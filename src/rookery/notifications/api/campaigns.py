@@ -1,4 +1,4 @@
-"""Operations on campaigns (D-70)."""
+"""Operations on campaigns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations on deliveries, the outbox of test keys, and the signing secret (D-70)."""
+"""Operations on deliveries, the outbox of test keys, and the signing secret."""
 
 from __future__ import annotations
 

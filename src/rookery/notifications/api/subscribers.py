@@ -1,4 +1,4 @@
-"""Operations on subscribers (D-70)."""
+"""Operations on subscribers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rookery notify`: campaigns, their deliveries, and tests (D-70)."""
+"""`rookery notify`: campaigns, their deliveries, and tests."""
 
 from __future__ import annotations
 

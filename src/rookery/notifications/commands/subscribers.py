@@ -1,4 +1,4 @@
-"""`rookery notify subscribers`: list, import and export (D-70)."""
+"""`rookery notify subscribers`: list, import and export."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Request and response models of notifications, and the formats of imports and exports (D-70)."""
+"""Request and response models of notifications, and the formats of imports and exports."""

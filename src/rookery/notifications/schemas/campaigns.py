@@ -1,4 +1,4 @@
-"""Request and response models of campaigns and deliveries (D-70)."""
+"""Request and response models of campaigns and deliveries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscribers as CSV: the lines of imports, and the cells of exports (D-70)."""
+"""Subscribers as CSV: the lines of imports, and the cells of exports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The formats of imports and exports of subscribers: JSON Lines and CSV (D-70)."""
+"""The formats of imports and exports of subscribers: JSON Lines and CSV."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request and response models of subscribers (D-70)."""
+"""Request and response models of subscribers."""
 
 from __future__ import annotations
 

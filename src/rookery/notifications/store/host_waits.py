@@ -1,5 +1,5 @@
 """
-The hosts that get no messages for now (D-70).
+The hosts that get no messages for now.
 
 A message to such a host is pending until the wait ends. Then one message is tried, and the others follow when it is accepted.
 """

@@ -1,4 +1,4 @@
-"""The operations of the tools domain: spec 4.1 under /api/v1/mcp, and additional ones."""
+"""The operations of the tools domain, under /api/v1/mcp."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOOLS_PREFIX = "/api/v1/mcp"
 
 
 def list_operations(services: ToolServices, settings: Settings, clock: Clock) -> list[tuple[str, Sequence[Operation]]]:
-    """Return all operations under their prefixes. The second path of a call, at the root, is that of the spec."""
+    """Return all operations under their prefixes. A call also has a path at the root."""
     catalogue, sessions = services.catalogue, services.sessions
     calls = ToolCallApi(catalogue, services.calls, services.resources).operations()
     logins = LoginApi(services.logins, catalogue, clock, settings.public_url_of(CALLBACK_PATH))

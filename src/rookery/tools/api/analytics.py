@@ -1,4 +1,4 @@
-"""Operations on call statistics and call records (D-38), under /api/agent."""
+"""Operations on call statistics and call records, under /api/agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations that call tools and read resources: the executing half of spec 4.1, and the additions of D-34."""
+"""Operations that call tools and read resources."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def _prefers_200(request: Request) -> bool:
 
 
 async def _iter_events(running: RunningCall, call_fields: Mapping[str, object]) -> AsyncGenerator[bytes]:
-    """Yield the events of D-34: `progress` and `log` as they arrive, then `result`, or `error` for a late rejection."""
+    """Yield `progress` and `log` as they arrive, then `result`, or `error` for a late rejection."""
     try:
         async for notice in running.iter_notices():
             if notice.dropped_count:
@@ -218,7 +218,7 @@ def _to_json(outcome: CallOutcome) -> JsonObject:
 
 def _map_call_error(error: RookeryError, body: object, path: Mapping[str, str]) -> RookeryError:
     """
-    Return *error* in the form of D-34: 400 for an invalid body; `success`, `server` and `tool` in every error.
+    Return *error* in the form of tool calls: 400 for an invalid body; `success`, `server` and `tool` in every error.
 
     The server and the tool are null if the body was not read (401, 403, 429) or does not name them.
     """

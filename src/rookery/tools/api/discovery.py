@@ -1,4 +1,4 @@
-"""Operations of discovery: published documents (D-35), tool search and OpenAPI documents (D-37)."""
+"""Operations of discovery: published documents, tool search and OpenAPI documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations that list tool servers and their features: the reading half of spec 4.1, under /api/v1/mcp."""
+"""Operations that list tool servers and their features."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class ListingApi:
 
 
 def build_deprecation_headers(catalogue: Catalogue, server: Server) -> Mapping[str, str]:
-    """Return the headers of a deprecated server: its date of deprecation (RFC 9745) and of removal (RFC 8594, D-08)."""
+    """Return the headers of a deprecated server: its date of deprecation (RFC 9745) and of removal (RFC 8594)."""
     if server.status is not ServerStatus.DEPRECATED:
         return {}
     since = catalogue.deprecated_at(server)
@@ -158,7 +158,7 @@ def build_deprecation_headers(catalogue: Catalogue, server: Server) -> Mapping[s
 
 
 def to_call_options(request: Request) -> CallOptions:
-    """Return the options in the headers of a request: the agent session (D-38), headers to forward (D-31), and use of the cache."""
+    """Return the options in the headers of a request: the agent session, headers to forward, and use of the cache."""
     headers = request.headers
     return CallOptions(
         session_id=headers.get("x-session-id") or None,

@@ -1,5 +1,5 @@
 """
-Logins at upstreams without a terminal (D-31): `POST /servers/{id}/login` returns a URL; its redirect opens a page of Rookery.
+Logins at upstreams without a terminal: `POST /servers/{id}/login` returns a URL; its redirect opens a page of Rookery.
 
 The page asks for confirmation first. The user who opens the URL gives a workspace the right to act in their name, and the link
 may come from an attacker.
@@ -87,7 +87,7 @@ class LoginApi:
     Starts logins and receives their responses.
 
     Attributes:
-        address: The public scheme and host of Rookery (D-01).
+        address: The public scheme and host of Rookery.
     """
 
     logins: Logins

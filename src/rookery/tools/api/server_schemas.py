@@ -1,4 +1,4 @@
-"""Models of workspace servers (D-31): the fields of a file's entry, with secrets in a separate field."""
+"""Models of workspace servers: the fields of a file's entry, with secrets in a separate field."""
 
 from __future__ import annotations
 

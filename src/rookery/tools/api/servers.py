@@ -1,4 +1,4 @@
-"""Operations on `/servers`: the servers that a workspace added (D-31), under /api/v1."""
+"""Operations on `/servers`: the servers that a workspace added, under /api/v1."""
 
 from __future__ import annotations
 

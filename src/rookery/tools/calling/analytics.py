@@ -1,4 +1,4 @@
-"""Figures over call records: numbers of calls, durations and error rates (D-38)."""
+"""Figures over call records: numbers of calls, durations and error rates."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class CallAnalytics:
 
 
 def _restrict_to_caller(tx: Tx, caller: Caller, filters: ToolCallFilter) -> ToolCallFilter:
-    """Return *filters* restricted to the key's allow-lists (D-23)."""
+    """Return *filters* restricted to the key's allow-lists."""
     filters = replace(filters, servers=caller.servers)
     if caller.tools is None:
         return filters

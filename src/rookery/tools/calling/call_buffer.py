@@ -1,5 +1,5 @@
 """
-A buffer of call records, written in batches right after the responses (D-38).
+A buffer of call records, written in batches right after the responses.
 
 A commit per call would cost more than the call. At 16 callers, the records of one moment share a transaction. A record is on
 disk about 20 ms after its response. Records are lost only if the process is killed within that time.

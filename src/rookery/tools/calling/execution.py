@@ -1,4 +1,4 @@
-"""Execution of one call: queue slot, session, time-out, and one retry if that is safe (D-32, D-34)."""
+"""Execution of one call: queue slot, session, time-out, and one retry if that is safe."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def execute(session: UpstreamSession, call: ToolCall, *, is_read_only: boo
 
 
 async def _call_with_retry(session: UpstreamSession, slot: CallSlot, call: ToolCall, limit_s: float, *, is_read_only: bool) -> JsonObject:
-    """Return the tool's result. Retry once if the call was certainly not executed or is read-only (D-32)."""
+    """Return the tool's result. Retry once if the call was certainly not executed or is read-only."""
     is_last = False
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Redaction of texts for call records: no secrets, limited length, and only characters that every store accepts (D-38)."""
+"""Redaction of texts for call records: no secrets, limited length, and only characters that every store accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time-out of one request to a tool server: a call, a resource, a prompt or a completion (D-34)."""
+"""The time-out of one request to a tool server: a call, a resource, a prompt or a completion."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rookery.tools.ports import RequestOptions, UpstreamConnection, UpstreamMeth
 from rookery.tools.supervision.call_queue import CallSlot
 
 MAX_REQUEST_S = 600.0
-"""Maximum duration of a request in seconds, with or without progress (D-34)."""
+"""Maximum duration of a request in seconds, with or without progress."""
 
 
 async def send_with_timeout(

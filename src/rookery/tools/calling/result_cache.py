@@ -1,4 +1,4 @@
-"""Cached results of read-only tools, with the time to live that the operator sets (`cache_s`, D-34)."""
+"""Cached results of read-only tools, with the time to live that the operator sets (`cache_s`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversion of an upstream's result into the API's result or failure (D-34). No I/O."""
+"""Conversion of an upstream's result into the API's result or failure. No I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import orjson
 from rookery.tools.models import CallOutcome, FailureCode, JsonObject
 
 MAX_RESULT_BYTES = 10 * 1024 * 1024
-"""Limit on the size of a result in bytes (D-34)."""
+"""Limit on the size of a result in bytes."""
 
 _PROTOCOL_FIELDS = frozenset({"resultType", "ttlMs", "cacheScope"})
 """Fields of the protocol, not of the tool."""

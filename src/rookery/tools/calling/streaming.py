@@ -1,4 +1,4 @@
-"""Streamed calls: progress and log notifications during the call, then its outcome (D-34)."""
+"""Streamed calls: progress and log notifications during the call, then its outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pipeline of one call: access checks, validation, cache, execution and record (D-34, D-38)."""
+"""The pipeline of one call: access checks, validation, cache, execution and record."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from rookery.tools.supervision.session_pool import SessionPool
 
 _MAX_ERROR_LENGTH = 4000
 _MAX_TOOL_NAME_LENGTH = 128
-"""Limit on a tool's name (D-30). Longer unlisted names are rejected without an upstream request."""
+"""Limit on a tool's name. Longer unlisted names are rejected without an upstream request."""
 _MAX_SESSION_ID_LENGTH = 100
 
 
@@ -71,7 +71,7 @@ class ToolRunner:
             links: Remembers the links of results, which `ResourceReader` reads.
             agent_sessions: None: every session id is accepted and recorded.
             keep_arguments: Store redacted arguments in call records.
-            disk_space: Rejects built-in tools that write while the disk is nearly full (D-17).
+            disk_space: Rejects built-in tools that write while the disk is nearly full.
             shares: The shares of workspaces in the cores.
         """
         self._catalogue = catalogue
@@ -285,7 +285,7 @@ def _require_allowed(call: ToolCall) -> None:
 
 
 def _require_callable(call: ToolCall, tool: CatalogueTool) -> None:
-    """Raise the first reason why this key may not call *tool* (D-23, D-25, D-33, D-92)."""
+    """Raise the first reason why this key may not call *tool*."""
     _require_allowed(call)
     server = call.server
     if is_tool_disabled(server, tool.name):

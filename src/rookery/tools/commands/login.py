@@ -1,4 +1,4 @@
-"""`rookery servers login` and `logout`: OAuth logins at servers, with consent in a browser (D-31)."""
+"""`rookery servers login` and `logout`: OAuth logins at servers, with consent in a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rookery servers`: the servers of the file, and those that workspaces added (D-37)."""
+"""`rookery servers`: the servers of the file, and those that workspaces added."""
 
 from __future__ import annotations
 

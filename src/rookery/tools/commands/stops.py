@@ -1,4 +1,4 @@
-"""`rookery tools`: the kill switch (D-33)."""
+"""`rookery tools`: the kill switch."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Discovery of servers and tools: search, published documents and client set-ups (D-35, D-37)."""
+"""Discovery of servers and tools: search, published documents and client set-ups."""

@@ -1,4 +1,4 @@
-"""Set-up instructions for each client, ready to paste. They name the key's variable and never contain a key (D-35). No I/O."""
+"""Set-up instructions for each client, ready to paste. They name the key's variable and never contain a key. No I/O."""
 
 from __future__ import annotations
 

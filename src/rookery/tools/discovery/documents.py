@@ -1,4 +1,4 @@
-"""Published discovery documents: registries, catalogues and server cards, with Rookery's own URLs only (D-35)."""
+"""Published discovery documents: registries, catalogues and server cards, with Rookery's own URLs only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CARD_SCHEMA_URL = "https://static.modelcontextprotocol.io/schemas/v2/server-car
 _ENTRY_SCHEMA_URL = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 _REGISTRY_META = "io.modelcontextprotocol.registry/official"
 _REASON_SCOPE = "servers:read"
-"""The scope to read why a server does not work (D-12)."""
+"""The scope to read why a server does not work."""
 _NO_WORKSPACE = 0
 """No workspace has this number. It selects the health that is not specific to a workspace."""
 _MAX_SHORT_LENGTH = 100

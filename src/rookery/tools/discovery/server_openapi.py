@@ -1,4 +1,4 @@
-"""An OpenAPI 3.1 document of one server's tools, for clients that use HTTP and not MCP (D-37). No I/O."""
+"""An OpenAPI 3.1 document of one server's tools, for clients that use HTTP and not MCP. No I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search for tools by meaning and by words, among those that the caller may see (D-37)."""
+"""Search for tools by meaning and by words, among those that the caller may see."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The MCP server of Rookery: /mcp, /mcp/{server} and ?mode=search, in both protocol eras (D-36)."""
+"""The MCP server of Rookery: /mcp, /mcp/{server} and ?mode=search, in both protocol eras."""

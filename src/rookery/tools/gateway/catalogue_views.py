@@ -83,7 +83,7 @@ class CatalogueViews:
                 await self._catalogue.wait_listed(server, caller, get_options())
 
     async def wait_all_listed(self, caller: Caller, view: GatewayView, options: CallOptions) -> None:
-        """Wait at most 5 seconds in all for servers that are being listed for the first time. Many clients list once (D-32)."""
+        """Wait at most 5 seconds in all for servers that are being listed for the first time. Many clients list once."""
         if view.server_id is None:
             await self._catalogue.wait_all_listed(caller, options)
 
@@ -260,7 +260,7 @@ class CatalogueViews:
     # Explanations.
 
     def explain_empty(self, caller: Caller, view: GatewayView) -> str | None:
-        """Return an explanation if the key sees no tool although servers have some, else None (D-36)."""
+        """Return an explanation if the key sees no tool although servers have some, else None."""
         servers = self.list_servers(caller, view)
         if not servers:
             return (
@@ -313,7 +313,7 @@ class CatalogueViews:
         return "\n".join([usage, *lines])
 
     def _describe_offline(self, caller: Caller, server_ids: list[str]) -> str:
-        """Return which servers are offline, with the reasons if the key may see them (D-12)."""
+        """Return which servers are offline, with the reasons if the key may see them."""
         described = [f"{server_id}{self._describe_last_error(caller, server_id)}" for server_id in server_ids]
         return f"Offline now, not usable: {', '.join(described)}."
 

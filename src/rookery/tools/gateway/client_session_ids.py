@@ -1,4 +1,4 @@
-"""The ids that MCP clients send of their own sessions, which hooks report too (D-93)."""
+"""The ids that MCP clients send of their own sessions, which hooks report too."""
 
 from __future__ import annotations
 

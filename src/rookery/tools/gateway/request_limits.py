@@ -1,5 +1,5 @@
 """
-The count of an MCP client's messages against the rate limit of its key, and the answers to those over the limit (D-27, D-36).
+The count of an MCP client's messages against the rate limit of its key, and the answers to those over the limit.
 
 The messages that the protocol itself needs are free: notifications, pings and answers to requests of the server. An event stream and the
 end of a session are free too. A client that may not end its session would keep it.

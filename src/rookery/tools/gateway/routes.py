@@ -1,4 +1,4 @@
-"""The gateway's operations: the checks before the MCP server receives a request (D-36)."""
+"""The gateway's operations: the checks before the MCP server receives a request."""
 
 from __future__ import annotations
 

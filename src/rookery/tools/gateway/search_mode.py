@@ -1,5 +1,5 @@
 """
-Search mode: three tools in place of all, for catalogues too large for a context window (D-36).
+Search mode: three tools in place of all, for catalogues too large for a context window.
 
 call_tool may call any tool, so clients that ask before each call ask for it, and those that never ask refuse it. call_read_only_tool is
 marked as read-only and calls only tools that are.

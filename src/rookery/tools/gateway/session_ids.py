@@ -1,5 +1,5 @@
 """
-The ids of MCP client sessions. An id contains, encrypted, what a process needs to revive its session (D-36).
+The ids of MCP client sessions. An id contains, encrypted, what a process needs to revive its session.
 
 The encryption binds an id to its key and path, so for other keys and paths it does not exist. Only the sessions that their clients have
 ended are stored, because their ids would otherwise still be valid.

@@ -1,1 +1,1 @@
-"""Servers and their entries: the file, workspace servers, logins, forwarded headers and the kill switch (D-31, D-33)."""
+"""Servers and their entries: the file, workspace servers, logins, forwarded headers and the kill switch."""

@@ -1,5 +1,5 @@
 """
-Conversion of server entries in other MCP clients' files (D-37).
+Conversion of server entries in other MCP clients' files.
 
 Supported are Claude Desktop and Code, Cursor, VS Code, Windsurf, Gemini CLI, Codex, opencode, Zed, Continue, and clients that use
 the same formats. An entry that would lose information, a token for example, is rejected with the reason.

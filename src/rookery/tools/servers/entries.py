@@ -1,5 +1,5 @@
 """
-Validation of one server entry (D-31), from a client's file or an HTTP request, field by field.
+Validation of one server entry, from a client's file or an HTTP request, field by field.
 
 No I/O: `${NAME}` is substituted from the passed variables. Fields of other clients' files are reported and ignored.
 """
@@ -34,7 +34,7 @@ from rookery.tools.models import (
 from rookery.tools.servers.header_forwarding import HEADER_NAME, find_forwarding_fault
 
 SERVER_ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
-"""A valid server id (D-30)."""
+"""A valid server id."""
 
 RESERVED_IDS = BUILTIN_IDS | {"server-card"}
 """Ids that no entry may have: those of built-in servers, and one that would make a gateway path ambiguous."""
@@ -46,7 +46,7 @@ _VARIABLE_WITH_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):-([^}]*)\}")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]?|[\x21-\x7e][\t\x20-\x7e]*[\x21-\x7e]")
 
 _MAX_TIMEOUT_S = 600.0
-"""Maximum duration of a call in seconds (D-34)."""
+"""Maximum duration of a call in seconds."""
 
 _MAX_ROOTS = 64
 

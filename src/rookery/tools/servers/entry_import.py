@@ -1,5 +1,5 @@
 """
-Server entries made from a registry's server.json, another client's file, a command line or a URL (D-37). No I/O.
+Server entries made from a registry's server.json, another client's file, a command line or a URL. No I/O.
 
 Values that a server.json requires from the user become `${NAME}`, to be set in the environment. No secret is written to a file.
 """

@@ -1,4 +1,4 @@
-"""The audit entries of servers.json: who added, changed or removed its servers, by a command or in an editor (D-29)."""
+"""The audit entries of servers.json: who added, changed or removed its servers, by a command or in an editor."""
 
 from __future__ import annotations
 

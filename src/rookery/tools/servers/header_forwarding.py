@@ -1,5 +1,5 @@
 """
-Forwarding of a caller's headers to an HTTP upstream: selected and renamed by the server's entry (D-31). No I/O.
+Forwarding of a caller's headers to an HTTP upstream: selected and renamed by the server's entry. No I/O.
 
 An item of `forward_headers` is "X-Tenant", or "X-Upstream-Authorization as Authorization" if the upstream expects another name.
 The caller's own Authorization and X-API-Key carry a Rookery key on every authenticated request, so they are never forwarded.

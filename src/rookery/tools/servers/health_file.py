@@ -1,4 +1,4 @@
-"""The file in the data folder with the health of tool servers and its reason, which commands on this host read (D-33)."""
+"""The file in the data folder with the health of tool servers and its reason, which commands on this host read."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-The kill switch (D-33): an operator stops a tool, a server or all servers, for one workspace or for all.
+The kill switch: an operator stops a tool, a server or all servers, for one workspace or for all.
 
 A stop applies to every process from its next call on. Each call compares the revision of stops by one read of one row (some
 microseconds on SQLite, one round trip on PostgreSQL), and reads the stops again if it changed.

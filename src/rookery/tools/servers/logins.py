@@ -1,5 +1,5 @@
 """
-Logins at upstreams and their renewal (D-31).
+Logins at upstreams and their renewal.
 
 A user starts a login and consents at the server's authorisation server. The response may arrive in another process. From then
 on, tokens are renewed automatically, by one process at a time, because refresh tokens often work only once. A login belongs to

@@ -1,5 +1,5 @@
 """
-Forwarding of the `_meta` of a client's message to a tool server (D-31). No I/O.
+Forwarding of the `_meta` of a client's message to a tool server. No I/O.
 
 Clients put what they know about their user into it, such as the path of a working tree, its remote repository and the ids of a session.
 A tool server gets the keys that its entry names in `forward_meta`, and the trace context, which the protocol defines.

@@ -1,4 +1,4 @@
-"""The protocol revision that each server negotiated last, in the record store (D-32)."""
+"""The protocol revision that each server negotiated last, in the record store."""
 
 from __future__ import annotations
 

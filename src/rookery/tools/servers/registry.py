@@ -1,4 +1,4 @@
-"""The registry of servers: built in, from the watched file, and added by workspaces over HTTP (D-31)."""
+"""The registry of servers: built in, from the watched file, and added by workspaces over HTTP."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def is_visible_to(caller: Caller, server: Server) -> bool:
 
 def require_server_allowed(caller: Caller, server_id: str) -> None:
     """
-    Check the key's allow-lists for a server id (D-23).
+    Check the key's allow-lists for a server id.
 
     Raises:
         NotInAllowList: The list of servers has not this one, or that of tools has none of its tools.
@@ -162,7 +162,7 @@ def require_server_allowed(caller: Caller, server_id: str) -> None:
 
 
 def is_server_allowed(caller: Caller, server_id: str) -> bool:
-    """Return whether the key's allow-lists of servers and tools permit this server id (D-23)."""
+    """Return whether the key's allow-lists of servers and tools permit this server id."""
     if caller.servers is not None and server_id not in caller.servers:
         return False
     return caller.tools is None or any(globs.matches(server_id, glob.partition("/")[0]) for glob in caller.tools)

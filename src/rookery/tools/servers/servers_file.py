@@ -1,5 +1,5 @@
 """
-The servers file (D-31): the format of all MCP clients, with optional fields of Rookery.
+The servers file: the format of all MCP clients, with optional fields of Rookery.
 
 An invalid entry does not affect the others. The only I/O is reading the file.
 """

@@ -1,5 +1,5 @@
 """
-Servers that workspaces add over HTTP (D-31): create, change and remove. The registry lists them.
+Servers that workspaces add over HTTP: create, change and remove. The registry lists them.
 
 An entry has the form of the file. Its `${NAME}` refer to the server's own secrets, which are encrypted and never shown again.
 """
@@ -139,7 +139,7 @@ class WorkspaceServers:
         Add a server to the caller's workspace. It can be called from the next request on. *entry* has the form of the file.
 
         Raises:
-            ValidationFailed: The id or a field is invalid, or the URL is not allowed (D-82).
+            ValidationFailed: The id or a field is invalid, or the URL is not allowed.
             Conflict: The workspace sees another server with this id, or has reached its limit.
             NotInAllowList: The key's allow-list excludes the id.
         """

@@ -1,4 +1,4 @@
-"""Figures over call records: counts, exact percentiles and the latest failures (D-38)."""
+"""Figures over call records: counts, exact percentiles and the latest failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of call records, one row per call (D-38)."""
+"""The table of call records, one row per call."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ _DELETE_BEFORE = delete(tool_calls).where(tool_calls.c.called_at < bindparam("be
 
 
 def delete_calls(tx: Tx, *, called_before: datetime) -> int:
-    """Delete the records of calls made before *called_before* (D-17); return the number."""
+    """Delete the records of calls made before *called_before*; return the number."""
     return tx.execute(_DELETE_BEFORE, {"before": to_micros(called_before)})
 
 

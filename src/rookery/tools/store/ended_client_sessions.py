@@ -1,4 +1,4 @@
-"""The MCP client sessions that their clients have ended, until their ids expire (D-36)."""
+"""The MCP client sessions that their clients have ended, until their ids expire."""
 
 from __future__ import annotations
 

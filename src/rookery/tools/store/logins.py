@@ -1,5 +1,5 @@
 """
-Logins at upstreams and started logins (D-31), all encrypted.
+Logins at upstreams and started logins, all encrypted.
 
 The prefix of a row's id distinguishes the two, and the id is part of the encryption context. There is one login per server and
 workspace; `ALL_WORKSPACES` stands for all workspaces. `busy_until` is the lease of the process that renews the login.

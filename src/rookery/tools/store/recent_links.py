@@ -1,5 +1,5 @@
 """
-The links that tool servers recently gave to each key, with the servers that gave them (D-30).
+The links that tool servers recently gave to each key, with the servers that gave them.
 
 A link is stored as a digest, because an address may contain a secret. The caller who reads a link sends the link itself.
 """

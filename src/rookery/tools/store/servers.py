@@ -1,4 +1,4 @@
-"""The servers that workspaces added, and the stops of servers and tools (D-31, D-33)."""
+"""The servers that workspaces added, and the stops of servers and tools."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Supervision of upstream sessions: open, monitor, reopen and close (D-32)."""
+"""Supervision of upstream sessions: open, monitor, reopen and close."""

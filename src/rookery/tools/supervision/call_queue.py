@@ -1,4 +1,4 @@
-"""The queue of calls to one session: at most a number of calls at once, and a fair order among those that wait (D-34)."""
+"""The queue of calls to one session: at most a number of calls at once, and a fair order among those that wait."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rookery.tools.ports import OnRequest
 from rookery.tools.supervision.state_lock import StateLock
 
 _MAX_QUEUED_PER_SLOT = 4
-"""Waiting calls per slot. Further calls are rejected (D-34, server_busy)."""
+"""Waiting calls per slot. Further calls are rejected (server_busy)."""
 _MIN_QUEUE_LENGTH = 256
 """Calls that may wait even if only one runs at a time."""
 _SETTLE_S = 1.0

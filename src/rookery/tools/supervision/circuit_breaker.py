@@ -1,4 +1,4 @@
-"""Back-off and circuit breaker for sessions that fail repeatedly (D-32)."""
+"""Back-off and circuit breaker for sessions that fail repeatedly."""
 
 from __future__ import annotations
 

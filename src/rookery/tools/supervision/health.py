@@ -1,4 +1,4 @@
-"""Health of servers and sessions, per workspace (D-12, D-33)."""
+"""Health of servers and sessions, per workspace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pool of upstream sessions: assigns sessions to callers and tracks the health of servers (D-32, D-33)."""
+"""The pool of upstream sessions: assigns sessions to callers and tracks the health of servers."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class SessionPool:
         self._start_timeouts.pop(server_key, None)
 
     def close_agent_session(self, workspace_id: int, session_id: str) -> None:
-        """Close the sessions of one agent session of a workspace (D-38)."""
+        """Close the sessions of one agent session of a workspace."""
         prefix = _session_holder(workspace_id, session_id, "")
         for by_holder in self._groups.values():
             for holder, group in by_holder.items():

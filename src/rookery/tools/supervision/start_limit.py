@@ -1,4 +1,4 @@
-"""A limit on the servers that start at the same time, so that a restart with many servers leaves the machine usable (issue 34)."""
+"""A limit on the servers that start at the same time, so that a restart with many servers leaves the machine usable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locks by which the Rookery processes of a machine take turns in calls that change the state of a tool server (D-34)."""
+"""Locks by which the Rookery processes of a machine take turns in calls that change the state of a tool server."""
 
 from __future__ import annotations
 

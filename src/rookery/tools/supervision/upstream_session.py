@@ -1,4 +1,4 @@
-"""One supervised upstream session: opened on demand, monitored, reopened after failures, closed when idle (D-32)."""
+"""One supervised upstream session: opened on demand, monitored, reopened after failures, closed when idle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rookery webhooks deliveries` and the commands that send deliveries again (D-80)."""
+"""`rookery webhooks deliveries` and the commands that send deliveries again."""
 
 from __future__ import annotations
 

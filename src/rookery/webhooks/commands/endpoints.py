@@ -1,4 +1,4 @@
-"""`rookery webhooks`: manage webhook endpoints (D-80)."""
+"""`rookery webhooks`: manage webhook endpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cleaning of texts: redaction of personal data and secrets, and normalisation (spec 4.4, D-52). Pure functions."""
+"""Cleaning of texts: redaction of personal data and secrets, and normalisation. Pure functions."""
 
 from __future__ import annotations
 

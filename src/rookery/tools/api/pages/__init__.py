@@ -1,4 +1,4 @@
-"""The HTML pages of discovery and logins, for all screen widths, light and dark, without external resources (D-35)."""
+"""The HTML pages of discovery and logins, for all screen widths, light and dark, without external resources."""
 
 from __future__ import annotations
 
