@@ -41,8 +41,6 @@ def generate_key() -> KeyMaterial:
 
 
 class AgentKeys(Keyring):
-    """The agent keys of all workspaces."""
-
     kind = "agent"
 
     def __init__(

@@ -36,8 +36,6 @@ async def generate_key(bcrypt: Bcrypt, environment: Environment) -> KeyMaterial:
 
 
 class ApiKeys(Keyring):
-    """The API keys of all workspaces."""
-
     kind = "api"
 
     def __init__(

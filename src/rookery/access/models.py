@@ -191,7 +191,6 @@ class Tenant:
 
     @classmethod
     def from_caller(cls, caller: Caller) -> Self:
-        """Return the tenant of *caller*."""
         return cls(workspace_id=caller.workspace_id, public_workspace_id=caller.public_workspace_id, by=Actor.from_caller(caller))
 
     @classmethod

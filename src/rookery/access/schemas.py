@@ -59,7 +59,6 @@ class _RestrictionFields(RequestModel):
     tool_limits: ToolLimits = Field(default_factory=dict)
 
     def to_restrictions(self) -> KeyRestrictions:
-        """Return the restrictions of the key."""
         return KeyRestrictions(
             servers=_to_frozenset(self.servers),
             tools=None if self.tools is None else tuple(self.tools),
@@ -144,7 +143,6 @@ class ApiKeyChangeBody(_ChangeBody):
     agent_id: Annotated[str | None, Field(description="The agent that the key is bound to; null: none, so it may name any agent.")] = None
 
     def to_changes(self) -> KeyChanges:
-        """Return the changes."""
         return self._to_changes(scopes=tuple(self.scopes), rate_limit_tier=Tier(self.rate_limit_tier))
 
 
@@ -159,7 +157,6 @@ class AgentKeyChangeBody(_ChangeBody):
     ip_list: Addresses = Field(default_factory=list)
 
     def to_changes(self) -> KeyChanges:
-        """Return the changes."""
         return self._to_changes(permissions=tuple(self.permissions), ip_list=tuple(self.ip_list))
 
 
@@ -209,7 +206,6 @@ class AddressesBody(RequestModel):
 
     @property
     def entries(self) -> str | list[str]:
-        """The addresses of the body."""
         entries = self.ip_list if self.ips is None else self.ips
         return entries if entries is not None else self.text or ""
 
@@ -263,7 +259,6 @@ class KeyCallsQuery(PageQuery):
     ] = None
 
     def to_filter(self) -> CallFilter:
-        """Return the filter."""
         return CallFilter(since=self.since, until=self.until, status=self.status, route=self.route)
 
 
@@ -280,7 +275,6 @@ class UsageSumsQuery(QueryModel):
     format: Annotated[Literal["json", "csv"] | None, Field(description="By default json, or csv with `Accept: text/csv`.")] = None
 
     def to_filter(self, environment: Environment | None) -> UsageFilter:
-        """Return the filter."""
         return UsageFilter(environment=environment, since=self.since, until=self.until)
 
 
@@ -299,7 +293,6 @@ class AuditQuery(PageQuery):
     until: Annotated[Timestamp | None, Field(description="Only entries before this time.")] = None
 
     def to_filter(self, environment: Environment | None) -> AuditFilter:
-        """Return the filter."""
         return AuditFilter(
             environment=environment,
             action=self.action,

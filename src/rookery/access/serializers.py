@@ -108,7 +108,6 @@ def serialize_deletion(deletion: WorkspaceDeletion) -> Fields:
 
 
 def serialize_call(call: KeyCall, *, with_addresses: bool = True) -> Fields:
-    """Return the fields of one call."""
     fields: Fields = {
         "at": format_iso(call.at),
         "method": call.method,

@@ -121,8 +121,6 @@ class AgentSessionEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSessionStarted(AgentSessionEvent):
-    """An agent session started."""
-
     types = (_session_type("session.started", "A session started."),)
 
     agent_id: str

@@ -38,9 +38,7 @@ ProgressCallback = Callable[[int], None]
 class Sink(Protocol):
     """The target of the bytes of one file."""
 
-    def write(self, piece: bytes, /) -> object:
-        """Write a piece."""
-        ...
+    def write(self, piece: bytes, /) -> object: ...
 
 
 class _DigestWriter(io.RawIOBase):

@@ -51,9 +51,7 @@ class RecordSide(Protocol):
         """Return all rows in batches, in the order of the key."""
         ...
 
-    def write(self, table: RecordTable, batches: Iterable[Sequence[Row]]) -> None:
-        """Insert all rows of *batches*."""
-        ...
+    def write(self, table: RecordTable, batches: Iterable[Sequence[Row]]) -> None: ...
 
     def count(self, table: RecordTable) -> int:
         """Return the number of rows."""
@@ -91,7 +89,6 @@ class SqliteSide:
             yield rows
 
     def write(self, table: RecordTable, batches: Iterable[Sequence[Row]]) -> None:
-        """Insert all rows of *batches*."""
         marks = ", ".join("?" * len(table.columns))
         statement = f"INSERT INTO {_quote(table.name)} ({_quote_all(table.columns)}) VALUES ({marks})"  # noqa: S608 - names of the schema
         for rows in batches:
@@ -138,7 +135,6 @@ class PostgresSide:
                 yield rows
 
     def write(self, table: RecordTable, batches: Iterable[Sequence[Row]]) -> None:
-        """Insert all rows of *batches*."""
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(table.name), _identifiers(table.columns))
         try:
             with self._connection.cursor() as cursor, cursor.copy(statement) as copy:

@@ -63,7 +63,6 @@ class Places:
         return Path(value).expanduser() if value else default
 
     def locate(self, place: FilePlace) -> Path:
-        """Return the path of a file."""
         folder, path = place
         if folder in _MOVABLE_FOLDERS:
             variable, default, below = _MOVABLE_FOLDERS[folder]

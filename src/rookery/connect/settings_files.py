@@ -45,6 +45,5 @@ def get_object(value: object) -> dict[str, object]:
 
 
 def get_texts(settings: Mapping[str, object], name: str) -> list[str]:
-    """Return the texts in the list *name*."""
     value = settings.get(name)
     return [item for item in cast("list[object]", value) if isinstance(item, str)] if isinstance(value, list) else []

@@ -49,7 +49,6 @@ class SignIn:
         self._attempts: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def show(self, *, next_page: str = "", error: str = "", status: int = 200) -> Response:
-        """Return the sign-in page."""
         content: dict[str, object] = {"next_page": next_page, "error": error, "organization": self._ports.organization}
         return self._templates.render("sign_in.html", content, status=status)
 

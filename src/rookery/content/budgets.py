@@ -96,7 +96,6 @@ class Budgets:
 
     @property
     def prices(self) -> PriceList:
-        """The prices of the models."""
         return self._prices
 
     @property

@@ -450,5 +450,4 @@ def template_etag(template: PromptTemplate) -> str:
 
 
 def messages_to_json(messages: Sequence[ChatMessage]) -> list[dict[str, str]]:
-    """Return *messages* as JSON values."""
     return [{"role": message.role, "content": message.content} for message in messages]

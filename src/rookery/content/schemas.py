@@ -192,7 +192,6 @@ class GenerationsQuery(PageQuery):
     since: Annotated[Timestamp | None, Field(description="Only generations created at this time or later.")] = None
 
     def to_filter(self) -> GenerationFilter:
-        """Return the filter."""
         fields: dict[str, Any] = {name: getattr(self, name) for name in GenerationsQuery.model_fields if name not in PageQuery.model_fields}
         return GenerationFilter(**fields)
 
@@ -206,7 +205,6 @@ class ContentUsageQuery(PageQuery):
     until: Annotated[date | None, Field(description="Only this day or earlier, in UTC.")] = None
 
     def to_filter(self, tenant: ContentTenant) -> LedgerFilter:
-        """Return the filter for a tenant."""
         return LedgerFilter(
             tenants=[tenant.workspace_id],
             since=self.since or date.min,
@@ -240,7 +238,6 @@ class BudgetPeriodQuery(QueryModel):
     period: Annotated[BudgetPeriod | None, Field(description="day: the daily budget. month: the monthly one. By default both.")] = None
 
     def to_periods(self) -> Sequence[BudgetPeriod]:
-        """Return the periods."""
         return BUDGET_PERIODS if self.period is None else (self.period,)
 
 
@@ -389,7 +386,6 @@ class PromptVariableBody(RequestModel):
     ) = None
 
     def to_variable(self) -> TemplateVariable:
-        """Return the variable."""
         return TemplateVariable(
             description=self.description,
             type=self.type,
@@ -584,7 +580,6 @@ class ScoredGenerationResponse(ResponseModel):
 
 
 def serialize_generation(generation: Generation) -> GenerationResponse:
-    """Return a generation with its texts."""
     return GenerationResponse.from_parts(
         generation,
         **_common_fields(generation),
@@ -609,7 +604,6 @@ def serialize_batch(view: BatchView) -> GenerationBatchResponse:
 
 
 def serialize_template(template: PromptTemplate) -> PromptTemplateResponse:
-    """Return a template."""
     return PromptTemplateResponse.from_parts(template, schema_=template.response_schema, messages=messages_to_json(template.messages))
 
 

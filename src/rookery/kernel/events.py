@@ -105,7 +105,6 @@ class StateEvent(Event):
     __slots__ = ()
 
     def concerns(self, tenant: int) -> bool:
-        """Return whether the event concerns a tenant."""
         del tenant
         return True
 

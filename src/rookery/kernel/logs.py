@@ -151,7 +151,6 @@ class FailureLog:
         self._outages = LimitedWarning(log, event, monotonic=monotonic)
 
     def report(self, error: BaseException, **fields: object) -> None:
-        """Log *error* with *fields*."""
         if isinstance(error, RookeryError):
             self._outages.warn(**fields, reason=error.message)
         elif isinstance(error, OSError) and error.errno in _DISK_FULL_ERRNOS:

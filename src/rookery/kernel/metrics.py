@@ -172,7 +172,6 @@ class Metrics:
         return Histogram(prometheus_client.Histogram(name, help_text, labels, registry=self._registry, buckets=bounds))
 
     def add_source(self, source: MetricSource) -> None:
-        """Add a source."""
         self._sources.append(source)
 
     def list_descriptions(self) -> list[MetricDescription]:

@@ -70,7 +70,6 @@ def fill_placeholders(value: object, values: Mapping[str, TemplateValue | None],
 
 
 def to_text(value: TemplateValue | None) -> str:
-    """Return the text that a value is inserted as."""
     if value is None:
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)

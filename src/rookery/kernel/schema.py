@@ -185,7 +185,6 @@ class CursorQuery(QueryModel):
 
     @property
     def position(self) -> Position | None:
-        """The position that the cursor names."""
         return None if self._cursor is None else self._cursor.position
 
     @property

@@ -64,7 +64,6 @@ class WriteBuffer(Generic[T]):
         return len(self._rows)
 
     def add(self, row: T) -> None:
-        """Add a row."""
         self._rows.append(row)
         self._drop_surplus()
         self._schedule()

@@ -161,7 +161,6 @@ class ForegroundBackoff:
         self._active_count += 1
 
     def end_request(self) -> None:
-        """Record the end of a request."""
         self._active_count -= 1
         self._last_end_s = self._monotonic()
 

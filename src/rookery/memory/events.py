@@ -32,7 +32,6 @@ class MemoryStored(Event):
 
     @property
     def memory_id(self) -> str:
-        """The id of the memory."""
         return self.memory.id
 
     def get_content_id(self) -> str:

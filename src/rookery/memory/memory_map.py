@@ -87,7 +87,6 @@ class MapLayouts:
     _by_digest: OrderedDict[bytes, _Layout] = field(default_factory=OrderedDict[bytes, _Layout])
 
     def get(self, digest: bytes) -> _Layout | None:
-        """Return a stored layout."""
         if digest in self._by_digest:
             self._by_digest.move_to_end(digest)
         return self._by_digest.get(digest)

@@ -619,7 +619,6 @@ class BootMemories:
 
 
 def read_fields(item: object, names: Sequence[str]) -> dict[str, Any]:
-    """Return the fields *names* of *item* by name."""
     return {name: getattr(item, name) for name in names}
 
 

@@ -268,7 +268,6 @@ class Remember:
             self._bus.publish_on_commit(tx, MemoryStored(workspace_id=memory.workspace_id, memory=memory, at=memory.created_at))
 
     def _lock_superseded(self, tx: Tx, caller: Caller, memory_id: str, *, at: datetime) -> Memory:
-        """Lock and return the memory to supersede."""
         memory = records.lock_memory(tx, caller.workspace_id, memory_id)
         if memory is not None and can_read(caller, memory, at=at):
             return memory

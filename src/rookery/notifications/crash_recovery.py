@@ -45,7 +45,6 @@ class DeadWorkers:
 
     @property
     def ids(self) -> list[str]:
-        """The workers."""
         return list(self.journals)
 
 

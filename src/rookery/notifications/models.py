@@ -295,8 +295,6 @@ class Campaign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignDraft:
-    """The fields of a new campaign."""
-
     name: str
     title: str
     body: str
@@ -374,7 +372,6 @@ class HostWait:
 
     @property
     def key(self) -> HostKey:
-        """The host."""
         return HostKey(scope_id=self.scope_id, channel_type=self.channel_type, host=self.host)
 
 

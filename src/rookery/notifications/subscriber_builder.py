@@ -51,7 +51,6 @@ class SubscriberBuilder:
     ids: IdFactory
 
     def build(self, tenant: Tenant, external_id: str, draft: SubscriberDraft, now: datetime) -> SubscriberView:
-        """Return a new subscriber."""
         subscriber = Subscriber(
             id=self.ids(),
             workspace_id=tenant.workspace_id,

@@ -82,7 +82,6 @@ class Components:
             _relax_required(schema)
 
     def reference(self, model: type[BaseModel], mode: Mode) -> Schema:
-        """Return a reference to the schema of *model*."""
         return {"$ref": _REFERENCE_PREFIX + self.name(model, mode)}
 
     def name(self, model: type[BaseModel], mode: Mode) -> str:

@@ -150,7 +150,6 @@ class _Operation:
         self._public_url = public_url
 
     def build(self, responses: ResponseDocs) -> Schema:
-        """Return the operation object."""
         route = self._endpoint.route
         operation: Schema = {
             "operationId": self._route.operation_id,

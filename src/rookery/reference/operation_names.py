@@ -79,7 +79,6 @@ def list_path_parameters(path: str) -> list[str]:
 
 
 def document_parameter_name(name: str) -> str:
-    """Return the name of a parameter in the document."""
     return _SPEC_PARAMETER_NAMES.get(name, name)
 
 

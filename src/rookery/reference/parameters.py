@@ -73,7 +73,6 @@ _REQUIRED_HEADERS = frozenset({"Mcp-Session-Id"})
 
 
 def path_parameter(name: str) -> Schema:
-    """Return a path parameter."""
     description, schema = _PATH_PARAMETERS.get(name, ("", _TEXT_SCHEMA))
     return {
         "name": document_parameter_name(name),

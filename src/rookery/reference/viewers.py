@@ -100,7 +100,6 @@ class Viewers:
 
     @cached_property
     def pages(self) -> Mapping[str, bytes]:
-        """The page of each viewer by its name."""
         template = Template((resources.files("rookery.reference") / "static" / "page.html").read_text(encoding="utf-8"))
         return {viewer.name: template.substitute(self._template_values(viewer)).encode() for viewer in VIEWERS}
 

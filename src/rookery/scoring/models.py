@@ -152,8 +152,6 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentScore:
-    """The scores of a text."""
-
     detection: DetectionResult
     sycophancy: SycophancyResult
     judgement: Judgement | None = None

@@ -35,7 +35,6 @@ class PlatformOpener(Protocol):
 
 
 def get_settings(context: typer.Context) -> Settings:
-    """Return the settings."""
     return cast("PlatformOpener", context.obj).settings
 
 

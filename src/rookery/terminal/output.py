@@ -48,7 +48,6 @@ def print_fields(fields: Fields) -> None:
 
 
 def print_record(fields: Fields, *, as_json: bool) -> None:
-    """Print one record, as JSON or as text."""
     if as_json:
         print_json(fields)
     else:

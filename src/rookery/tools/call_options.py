@@ -56,7 +56,6 @@ class CallOptions:
     def to_request_options(
         self, server: Server, caller: Caller, *, on_progress: OnProgress | None, on_update: OnUpdate | None = None
     ) -> RequestOptions:
-        """Return the options of a request to *server*."""
         return RequestOptions(
             caller=caller,
             on_progress=on_progress,

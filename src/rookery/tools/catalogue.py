@@ -142,7 +142,6 @@ class Catalogue:
 
     @property
     def file_state(self) -> ServersFileState:
-        """The state of the servers file."""
         return self._registry.file_state
 
     # For operators.

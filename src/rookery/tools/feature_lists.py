@@ -40,7 +40,6 @@ class FeatureList:
 
     @property
     def features(self) -> ServerFeatures:
-        """The features."""
         return self.snapshot.features
 
 
@@ -78,11 +77,9 @@ class FeatureLists:
         return self._defaults.get(server_key) if own is None else own
 
     def find_default(self, server_key: str) -> FeatureList | None:
-        """Return the default list."""
         return self._defaults.get(server_key)
 
     def has_own(self, server_key: str, holder: str) -> bool:
-        """Return whether *holder* has a list of its own."""
         return (server_key, holder) in self._own
 
     def is_dropped(self, server_key: str, holder: str | None) -> bool:
@@ -166,7 +163,6 @@ class FeatureLists:
         return default.features
 
     def drop(self, server_key: str) -> None:
-        """Drop all lists of a server."""
         self._defaults.pop(server_key, None)
         for by_holder in (self._own, self._dropped):
             for key in [key for key in by_holder if key[0] == server_key]:

@@ -58,9 +58,7 @@ class ConnectorFactory(Protocol):
 
     def __call__(
         self, builtins: Sequence[BuiltinServer], *, egress: EgressGuard, tokens: TokenProvider, protocols: NegotiatedProtocols
-    ) -> Mapping[ServerKind, Connector]:
-        """Return a connector for each kind of server."""
-        ...
+    ) -> Mapping[ServerKind, Connector]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,6 @@ class UsageReports:
 
     @property
     def currency(self) -> str:
-        """The currency of the settings."""
         return self._ledger.currency
 
     async def load(

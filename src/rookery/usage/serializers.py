@@ -57,7 +57,6 @@ def to_csv_row(usage: NamedUsage, by: Collection[UsageDimension]) -> Fields:
 
 
 def serialize_sums(group: UsageGroup) -> Fields:
-    """Return the sums of a group."""
     sums = group.sums
     return {
         "calls": sums.calls,

@@ -228,7 +228,6 @@ class WebhookEvent:
     memory_id: str | None = None
 
     def get_body(self, delivery: Delivery) -> bytes:
-        """Return the body that *delivery* sends."""
         return self.full_body if delivery.with_content and self.full_body is not None else self.body
 
 

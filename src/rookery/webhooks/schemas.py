@@ -92,7 +92,6 @@ class WebhookChangeBody(RequestModel):
     enabled: Annotated[bool, Field(description="True also enables an endpoint that failures or a 410 disabled.")] = True
 
     def to_model(self) -> EndpointChange:
-        """Return the changes."""
         fields: dict[str, Any] = self.model_dump(exclude_unset=True, exclude={"events"})
         return EndpointChange(**fields, events=tuple(self.events) if "events" in self.model_fields_set else None)
 
@@ -128,7 +127,6 @@ class DeliveriesQuery(PageQuery):
     since: Annotated[Timestamp | None, Field(description="Only deliveries created at this time or later.")] = None
 
     def to_filter(self) -> DeliveryFilter:
-        """Return the filter."""
         return DeliveryFilter(state=resolve_alias("status", self.status, "state", self.state), type=self.type, since=self.since)
 
 
@@ -253,7 +251,6 @@ def serialize_endpoint_update(update: EndpointUpdate, now: datetime, *, shows_ur
 
 
 def serialize_endpoint_with_secret(endpoint_with_secret: EndpointWithSecret, now: datetime) -> NewWebhookResponse:
-    """Return an endpoint with its new secret."""
     until = endpoint_with_secret.endpoint.grace_until(now)
     return NewWebhookResponse.from_parts(
         endpoint_with_secret.endpoint,

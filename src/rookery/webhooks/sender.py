@@ -95,7 +95,6 @@ class DeliverySender:
 
 
 def evaluate_attempt(attempt: AttemptResult, endpoint: WebhookEndpoint | None) -> DeliveryResult:
-    """Return the result of an attempt for its delivery."""
     spent = attempt.claim.used_attempts + (attempt.outcome is not Outcome.INTERRUPTED)
     retry_at: datetime | None = None
     if attempt.outcome is Outcome.SUCCESS:

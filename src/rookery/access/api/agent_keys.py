@@ -30,8 +30,6 @@ from rookery.kernel.preconditions import ExpectedETags
 
 @dataclass(frozen=True, slots=True)
 class AgentKeyOperations(KeyOperations):
-    """The operations of agent keys."""
-
     def operations(self) -> list[Operation]:
         """Return the operations."""
         base, one = "/agent-keys", "/agent-keys/{key_id}"

@@ -15,8 +15,6 @@ from rookery.kernel.preconditions import ExpectedETags
 
 @dataclass(frozen=True, slots=True)
 class ApiKeyOperations(KeyOperations):
-    """The operations of API keys."""
-
     def operations(self) -> list[Operation]:
         """Return the operations."""
         return [

@@ -25,8 +25,6 @@ _operation = partial(Operation, method="GET", required_scope=None, rate_limited=
 
 @dataclass(frozen=True, slots=True)
 class CurrentKeyOperations:
-    """The operations of the calling key."""
-
     guard: Guard
     api_keys: ApiKeys
     agent_keys: AgentKeys

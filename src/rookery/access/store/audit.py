@@ -154,7 +154,6 @@ def add_entry(tx: Tx, entry: AuditEntry) -> None:
 
 
 def list_chain_ends(tx: Tx) -> list[ChainEnd]:
-    """Return the end of each chain of all workspaces."""
     return CHAIN_ENDS.fetch_all(tx, _SELECT_ENDS)
 
 

@@ -180,7 +180,6 @@ def list_rows_by_lookup(tx: Tx, kind: KeyKind, lookup: str) -> list[Row]:
 
 
 def add_key(tx: Tx, key: Key, *, lookup: str, key_hash: str | None) -> None:
-    """Store a new key."""
     row = KEYS.to_row(key)
     tx.execute(_ADD, {**row, "lookup": lookup, "key_hash": key_hash, "expiry_due": row["expires_at"]})
 

@@ -100,8 +100,6 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChange(FieldChange):
-    """A change of a plan."""
-
     title: str = ""
     description: str = ""
     org: str | None = None

@@ -24,8 +24,6 @@ JsonObject = Mapping[str, object]
 
 
 class PlanStatus(StrEnum):
-    """The status of a plan."""
-
     DRAFT = "draft"
     ACTIVE = "active"
     PAUSED = "paused"
@@ -284,7 +282,6 @@ class PlanAccessFilter:
 
     @classmethod
     def from_caller(cls, caller: Caller) -> PlanAccessFilter:
-        """Return the access filter of *caller*."""
         return cls(workspace_id=caller.workspace_id, orgs=caller.orgs, projects=caller.projects)
 
     def allows(self, plan: Plan) -> bool:

@@ -31,8 +31,6 @@ END_REASON_RESUMED = "resumed"
 
 
 class SessionEventType(StrEnum):
-    """The type of a session event."""
-
     NOTE = "note"
     ACTION = "action"
     DECISION = "decision"
@@ -229,8 +227,6 @@ class SessionResumeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionChange(FieldChange):
-    """A change of a session."""
-
     status: SessionStatus = SessionStatus.ACTIVE
     goal: str | None = None
     context: Mapping[str, object] = field(default_factory=dict[str, object])

@@ -43,7 +43,6 @@ class Template:
 
     @property
     def phase_names(self) -> list[str]:
-        """The names of the phases."""
         return [str(phase["name"]) for phase in self.phases]
 
     @property

@@ -22,8 +22,6 @@ _MAX_SHORT_LENGTH = 200
 
 @dataclass(frozen=True, slots=True)
 class PlanEventRecorder:
-    """Writes plan events."""
-
     bus: EventBus
 
     def record_plan(self, tx: Tx, plan: Plan, name: str, *, actor: EventActor, at: datetime, data: Mapping[str, object] = _NO_DATA) -> None:

@@ -31,7 +31,6 @@ _NO_COUNTS: StatusCounts = {}
 
 
 def load_plan_view(tx: Tx, plan: Plan, now: datetime, *, with_phases: bool, with_tasks: bool) -> PlanView:
-    """Return the view of *plan*."""
     plan_phases = phases.list_by_plan(tx, plan.id)
     counts = dependencies.count_tasks_by_status(tx, [plan.id]).get(plan.id, {})
     if not with_phases:
@@ -101,7 +100,6 @@ def load_plan_views(tx: Tx, plans: Sequence[Plan]) -> list[PlanView]:
 
 
 def load_phase_view(tx: Tx, phase: Phase, now: datetime, *, with_tasks: bool) -> PhaseView:
-    """Return the view of one phase."""
     depends = dependencies.list_by_items(tx, [phase.id]).get(phase.id, [])
     blocked_by = _filter_ids(depends, dependencies.filter_unfinished_phases(tx, depends))
     task_views = tuple(load_task_views(tx, tasks.list_by_phase(tx, phase.id), now)) if with_tasks else None
@@ -112,7 +110,6 @@ def load_phase_view(tx: Tx, phase: Phase, now: datetime, *, with_tasks: bool) ->
 
 
 def load_task_view(tx: Tx, task: Task, now: datetime) -> TaskView:
-    """Return the view of one task."""
     return load_task_views(tx, [task], now)[0]
 
 

@@ -34,7 +34,6 @@ class HookBody(RequestModel):
     last_assistant_message: Annotated[object, Field(description="The last message of the agent in the turn that ended.")] = None
 
     def to_payload(self) -> HookPayload:
-        """Return the payload."""
         return {
             **{name: getattr(self, name) for name in self.model_fields_set if name in type(self).model_fields},
             **(self.model_extra or {}),

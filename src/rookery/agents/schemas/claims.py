@@ -22,7 +22,6 @@ class ClaimBody(RequestModel):
     ttl_s: Ttl = DEFAULT_TTL_S
 
     def to_lease_request(self) -> LeaseRequest:
-        """Return the lease request."""
         return LeaseRequest(session_id=self.session_id, ttl_s=self.ttl_s)
 
 

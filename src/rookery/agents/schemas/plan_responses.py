@@ -266,18 +266,15 @@ class GraphResponse(ResponseModel):
 
 
 def to_plan_response(caller: Caller, view: PlanView) -> PlanResponse:
-    """Return the response for a plan."""
     response = PlanResponse.model_validate(view, from_attributes=True)
     return response.model_copy(update={"workspace_id": caller.public_workspace_id})
 
 
 def to_phase_response(view: PhaseView) -> PhaseResponse:
-    """Return the response for a phase."""
     return PhaseResponse.model_validate(view, from_attributes=True)
 
 
 def to_task_response(view: TaskView) -> TaskResponse:
-    """Return the response for a task."""
     return TaskResponse.model_validate(view, from_attributes=True)
 
 
@@ -287,7 +284,6 @@ def to_claimed_task_response(view: TaskView) -> ClaimedResponse:
 
 
 def to_completed_task_response(result: LeaseEndResult) -> EndedResponse:
-    """Return the response for a completed task."""
     next_task = None if result.next_task is None else to_claimed_task_response(result.next_task)
     reason = None if result.no_task is None else result.no_task.reason
     return EndedResponse.model_construct(None, **dict(to_task_response(result.task)), next=next_task, reason=reason)

@@ -249,7 +249,6 @@ class PlanPatch(RequestModel):
     metadata: Metadata | None = None
 
     def to_change(self) -> PlanChange:
-        """Return the change."""
         return PlanChange(fields_set=frozenset(self.model_fields_set), **read_fields(self))
 
 
@@ -261,7 +260,6 @@ class PlanStatusBody(RequestModel):
     force: Force = False
 
     def to_status(self) -> PlanStatus:
-        """Return the status."""
         return PlanStatus(self.status)
 
 
@@ -282,7 +280,6 @@ class PhasePatch(RequestModel):
     metadata: Metadata | None = None
 
     def to_change(self) -> PhaseChange:
-        """Return the change."""
         return PhaseChange(fields_set=frozenset(self.model_fields_set), **read_fields(self))
 
 
@@ -294,7 +291,6 @@ class PhaseStatusBody(RequestModel):
     force: Force = False
 
     def to_change(self) -> PhaseStatusChange:
-        """Return the change."""
         return PhaseStatusChange(status=PhaseStatus(self.status), reason=self.reason, force=self.force)
 
 
@@ -329,6 +325,5 @@ class TaskPatch(RequestModel):
     force: Force = False
 
     def to_change(self) -> TaskChange:
-        """Return the change."""
         fields: dict[str, Any] = {**read_fields(self), "status": TaskStatus(self.status or "pending"), "result": self.result}
         return TaskChange(fields_set=frozenset(self.model_fields_set), **fields)

@@ -29,7 +29,6 @@ class PlansQuery(PageQuery):
     q: Annotated[str, Field(min_length=1, max_length=200, description="Text to find in the title, slug or description.")] | None = None
 
     def to_filter(self) -> PlanFilter:
-        """Return the filter."""
         return PlanFilter(status=None if self.status is None else PlanStatus(self.status), org=self.org, project=self.project, q=self.q)
 
 
@@ -60,7 +59,6 @@ class TasksQuery(PageQuery):
     session_id: SessionId | None = None
 
     def to_filter(self) -> TaskFilter:
-        """Return the filter."""
         return TaskFilter(state=_parse_state(self.status, self.state), plan=self.plan, session_id=self.session_id)
 
 
@@ -74,7 +72,6 @@ class PhaseTasksQuery(PageQuery):
     ] = None
 
     def to_filter(self, plan: str, phase: str) -> TaskFilter:
-        """Return the filter."""
         return TaskFilter(state=_parse_state(self.status, self.state), plan=plan, phase=phase)
 
 

@@ -83,7 +83,6 @@ class TokensBody(RequestModel):
         return self
 
     def to_report(self) -> TokenReport:
-        """Return the report."""
         return TokenReport(
             input=self.input,
             output=self.output,
@@ -195,7 +194,6 @@ class LastCheckpointResponse(SessionEventResponse):
 
 
 def to_session_event_response(event: SessionEvent) -> SessionEventResponse:
-    """Return the response for an event."""
     return SessionEventResponse.model_validate(event, from_attributes=True)
 
 
@@ -256,7 +254,6 @@ class NotesBody(RequestModel):
         return self
 
     def to_notes(self) -> SessionNotes:
-        """Return the notes."""
         return SessionNotes(**read_fields(self))
 
 

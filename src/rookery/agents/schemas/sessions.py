@@ -71,7 +71,6 @@ class StartBody(RequestModel):
     takeover: Annotated[bool, Field(description="End the open session of the agent on the plan, and continue from it.")] = False
 
     def to_request(self) -> NewSession:
-        """Return the request."""
         return NewSession(**read_fields(self))
 
 
@@ -85,7 +84,6 @@ class ResumeBody(RequestModel):
     takeover: Annotated[bool, Field(description="Resume an active session. It ends.")] = False
 
     def to_request(self) -> SessionResumeRequest:
-        """Return the request."""
         return SessionResumeRequest(**read_fields(self))
 
 
@@ -105,7 +103,6 @@ class SessionPatch(RequestModel):
     ] = "loaded"
 
     def to_change(self) -> SessionChange:
-        """Return the change."""
         fields_set = set(self.model_fields_set)
         if "acknowledge_handoff" in fields_set:
             fields_set = (fields_set - {"acknowledge_handoff"}) | {"acknowledge"}
@@ -138,7 +135,6 @@ class EndBody(RequestModel):
     ] = False
 
     def to_request(self) -> SessionEndRequest:
-        """Return the request."""
         default = SessionStatus.COMPLETED if self.handoff is None else SessionStatus.HANDED_OFF
         return SessionEndRequest(
             status=default if self.status is None else SessionStatus(self.status),
@@ -213,7 +209,6 @@ class HeartbeatResponse(ResponseModel):
 
 
 def to_session_response(caller: Caller, view: SessionView) -> SessionResponse:
-    """Return the response for a session."""
     response = SessionResponse.model_validate(view, from_attributes=True)
     return response.model_copy(update={"workspace_id": caller.public_workspace_id})
 

@@ -369,7 +369,6 @@ class PreviewResponse(ResponseModel):
 
 
 def to_version_responses(stored_template: StoredTemplate, versions: Sequence[TemplateVersion]) -> list[AgentsVersionResponse]:
-    """Return the responses for the versions of a template."""
     return [
         AgentsVersionResponse.model_construct(
             version=version.version, created_at=version.created_at, in_use=version.version == stored_template.version

@@ -94,7 +94,6 @@ class SessionRecords:
         return await self._db.read(read)
 
     async def load_view(self, session: AgentSession) -> SessionView:
-        """Return the view of *session*."""
         return (await self._db.read(lambda tx: self._load_views(tx, [session])))[0]
 
     async def change(self, caller: Caller, session_id: str, change: SessionChange, *, expected: ExpectedETags = None) -> AgentSession:

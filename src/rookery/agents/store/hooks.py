@@ -132,7 +132,6 @@ def save_mark(tx: Tx, workspace_id: int, client_session: str, kind: str, mark: s
 
 
 def list_marks(tx: Tx, workspace_id: int, client_session: str, kind: str) -> set[str]:
-    """Return the marks of a kind."""
     rows = tx.fetch_all(_MARKS, {"workspace": workspace_id, "client": client_session, "of_kind": kind})
     return {row.text("mark") for row in rows}
 
@@ -144,7 +143,6 @@ def list_events(tx: Tx, workspace_id: int, client_session: str, *, after: dateti
 
 
 def delete_marks(tx: Tx, workspace_id: int, client_session: str, kind: str) -> None:
-    """Delete the marks of a kind."""
     tx.execute(_DELETE_MARKS, {"workspace": workspace_id, "client": client_session, "of_kind": kind})
 
 

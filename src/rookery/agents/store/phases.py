@@ -62,7 +62,6 @@ def list_by_plans(tx: Tx, plan_ids: Sequence[str]) -> dict[str, list[Phase]]:
 
 
 def find_by_ids(tx: Tx, ids: Sequence[str]) -> dict[str, Phase]:
-    """Return the phases with the given ids, by id."""
     return {phase.id: phase for phase in PHASES.fetch_all(tx, _BY_IDS, {"ids": ids})}
 
 
@@ -97,7 +96,6 @@ def remove(tx: Tx, phase: Phase) -> int:
 
 
 def add_checkpoint(tx: Tx, checkpoint: Checkpoint) -> None:
-    """Store *checkpoint*."""
     CHECKPOINTS.add(tx, checkpoint)
 
 

@@ -64,7 +64,6 @@ def find(tx: Tx, access_filter: PlanAccessFilter, ref: str, *, lock: bool = Fals
 
 
 def find_by_ids(tx: Tx, ids: Sequence[str]) -> dict[str, Plan]:
-    """Return the plans with the given ids, by id."""
     return {plan.id: plan for plan in PLANS.fetch_all(tx, _BY_IDS, {"ids": ids})}
 
 
@@ -120,7 +119,6 @@ def reserve_event_seq(tx: Tx, plan_id: str) -> int:
 
 
 def add_event(tx: Tx, event: PlanEvent) -> None:
-    """Store *event*."""
     PLAN_EVENTS.add(tx, event)
 
 

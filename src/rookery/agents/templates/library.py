@@ -49,7 +49,6 @@ class TemplateAuthor:
 
     @classmethod
     def from_caller(cls, caller: Caller) -> TemplateAuthor:
-        """Return the author for *caller*."""
         return cls(workspace_id=caller.workspace_id, shown_workspace_id=caller.public_workspace_id, actor=Actor.from_caller(caller))
 
 

@@ -34,7 +34,6 @@ MISSING: Final = Missing()
 
 
 def is_object(value: object) -> TypeGuard[JsonObject]:
-    """Return whether a JSON value is an object."""
     return isinstance(value, dict)
 
 

@@ -98,7 +98,6 @@ async def show_new_template(visit: Visit) -> Response:
 
 
 async def create_template(visit: Visit) -> Response:
-    """Create a template."""
     form = await visit.form()
     try:
         content = _read_content(form)

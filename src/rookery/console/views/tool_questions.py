@@ -103,7 +103,6 @@ class QuestionForm:
         return bool(self.requests) and all(question.method == _ELICITATION for question in self.list_questions())
 
     def list_questions(self) -> list[Question]:
-        """Return the questions."""
         return [_read_question(name, request) for name, request in self.requests.items()]
 
     def list_controls(self) -> list[tuple[Question, list[FormNode]]]:

@@ -27,12 +27,10 @@ _DELETE = delete(batches).where(batches.c.id.in_(bindparam("ids", expanding=True
 
 
 def insert_batch(tx: Tx, batch: GenerationBatch) -> None:
-    """Insert a new batch."""
     BATCHES.add(tx, batch)
 
 
 def find(tx: Tx, workspace_id: int, batch_id: str) -> GenerationBatch | None:
-    """Return a batch of a workspace."""
     return BATCHES.fetch_one(tx, _SELECT_ONE, {"of_id": batch_id, "of_workspace": workspace_id})
 
 

@@ -56,7 +56,6 @@ _DELETE_SPAN = delete(spending).where(*_IS_SPAN)
 
 
 def find_budgets(tx: Tx, workspace_id: int, holders: Sequence[str]) -> dict[tuple[str, BudgetPeriod], BudgetOverride]:
-    """Return the overrides of *holders*, by holder and period."""
     rows = BUDGETS.fetch_all(tx, _SELECT_BUDGETS, {"of_workspace": workspace_id, "holders": holders})
     return {(budget.holder, budget.period): budget for budget in rows}
 
@@ -67,7 +66,6 @@ def list_budgets(tx: Tx, workspace_id: int) -> list[BudgetOverride]:
 
 
 def set_budget(tx: Tx, budget: BudgetOverride) -> None:
-    """Store an override."""
     tx.execute(_SET_BUDGET, BUDGETS.to_row(budget))
 
 

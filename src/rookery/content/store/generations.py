@@ -101,7 +101,6 @@ _DELETE = delete(generations).where(generations.c.id.in_(bindparam("ids", expand
 
 
 def insert_generations(tx: Tx, *new: Generation) -> None:
-    """Insert new generations."""
     GENERATIONS.add(tx, *new)
 
 

@@ -25,7 +25,6 @@ _DELETE = delete(reservations).where(reservations.c.id == bindparam("of_id"), re
 
 
 def add(tx: Tx, reservation: CallReservation) -> None:
-    """Insert a reservation."""
     RESERVATIONS.add(tx, reservation)
 
 

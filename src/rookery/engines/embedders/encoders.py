@@ -63,7 +63,6 @@ class BuiltGraphEncoder:
     """The encoder of a graph that `bert` wrote."""
 
     def __init__(self, path: Path, *, padding_id: int) -> None:
-        """Load the graph."""
         self._session = _open_session(path)
         self._padding_id = padding_id
 

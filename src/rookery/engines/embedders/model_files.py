@@ -66,7 +66,6 @@ class Provenance:
     graph_sha256: str
 
     def to_json(self) -> str:
-        """Return the text of `provenance.json`."""
         return json.dumps(asdict(self), indent=2) + "\n"
 
 

@@ -28,7 +28,6 @@ class VectorMatrix:
         return len(self._row_numbers)
 
     def add(self, texts: Sequence[str], vectors: Sequence[Vector]) -> None:
-        """Add vectors of new texts."""
         for text, vector in zip(texts, vectors, strict=True):
             row = self._row_numbers.setdefault(text, len(self._row_numbers))
             if row >= len(self._matrix):

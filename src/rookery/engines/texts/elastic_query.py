@@ -72,12 +72,10 @@ class ElasticQuery:
 
 
 def document_key(workspace_id: int, memory_id: str) -> str:
-    """Return the `_id` of a memory."""
     return f"{workspace_id}:{memory_id}"
 
 
 def to_memory_id(key: str) -> str:
-    """Return the memory of a `_id`."""
     return key.partition(":")[2]
 
 

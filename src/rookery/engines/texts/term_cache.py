@@ -530,7 +530,6 @@ def _bm25_weight(count: float, length: float) -> float:
 
 
 def rows_to_json(rows: Iterable[int]) -> str:
-    """Return *rows* as JSON for json_each."""
     return orjson.dumps(list(rows)).decode()
 
 

@@ -198,7 +198,6 @@ class _BoundedClient:
         return await self._send(self._client.build_request("GET", url, headers={"accept": "application/json"}))
 
     async def post(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> httpx2.Response:
-        """Send a form."""
         return await self._send(self._client.build_request("POST", url, data=dict(form), headers={"accept": "application/json", **headers}))
 
     async def send(self, request: httpx2.Request) -> httpx2.Response:

@@ -81,7 +81,6 @@ class _LimitedWriteStream(MessageWriteStream):
         self._pending = pending
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Send one message."""
         await self._inner.send(item)
         if isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError) and item.message.id is not None:
             self._pending.discard(item.message.id)

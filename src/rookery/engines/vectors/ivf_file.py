@@ -150,7 +150,6 @@ class IvfFile(RowSource):
         return index
 
     def get_lists(self) -> Ints:
-        """Return the list of each row."""
         sizes = [self._index.invlists.list_size(number) for number in range(self.list_count)]
         return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
 

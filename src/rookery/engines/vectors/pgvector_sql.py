@@ -76,7 +76,6 @@ class VersionTable:
 
     @property
     def name(self) -> str:
-        """Its name."""
         return f"rookery_vectors_{self.version_id}"
 
     @property

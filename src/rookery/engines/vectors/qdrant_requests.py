@@ -55,7 +55,6 @@ INDEXES: Mapping[str, Json] = {
 
 
 def name_collection(base: str, version: ModelVersion) -> str:
-    """Return the name of the collection of *version*."""
     digest = blake2b(f"{version.dimension} {version.model}".encode(), digest_size=_SUFFIX_BYTES).hexdigest()
     return f"{base}-{digest}"
 
@@ -153,7 +152,6 @@ def render_filter(where: VectorFilter) -> Json | None:
 
 
 def to_vector(numbers: object) -> Vector:
-    """Return a vector of a response."""
     return np.asarray(numbers, "<f4").tobytes()
 
 

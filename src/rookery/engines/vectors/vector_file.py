@@ -272,7 +272,6 @@ class VectorFile(SqliteFile):
             return bool(connection.execute(_HAS_OVER, (workspace_id, self._model, self._dimension, count)).fetchone()[0])
 
     def has_any(self, workspace_id: int) -> bool:
-        """Return whether the workspace has vectors of any model."""
         with self.reader() as connection:
             return bool(connection.execute(_HAS_ANY, (workspace_id,)).fetchone()[0])
 

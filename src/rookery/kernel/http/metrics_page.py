@@ -30,7 +30,6 @@ class MetricsRoutes:
         self._metrics = metrics
 
     def operations(self) -> list[Operation]:
-        """Return the operation of the metrics page."""
         return [
             Operation(method="GET", path="/metrics", handler=self.get_metrics, required_scope="platform:metrics", ignores_query=True,
                       operation_id="get_metrics", summary="Show metrics for Prometheus", tags=("Operation",),

@@ -279,7 +279,6 @@ class Operation:
         return self._convert(result, self.response_model)
 
     def to_items(self, caller: object, items: Sequence[object]) -> list[BaseModel | Mapping[str, object]]:
-        """Return the items of a page."""
         if self.present is None:
             model = self.item_model
             return [cast("BaseModel | Mapping[str, object]", self._convert(item, model)) for item in items]

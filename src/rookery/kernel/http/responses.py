@@ -104,8 +104,6 @@ def set_error(state: MutableMapping[str, object], code: str, *, is_upstream: boo
 
 
 class _ErrorResponse(Response):
-    """The response for an error."""
-
     def __init__(self, error: RookeryError) -> None:
         super().__init__(b"", error.status)
         self._error = error

@@ -29,7 +29,6 @@ class RecallsQuery(PageQuery):
     until: Annotated[Timestamp | None, Field(description="Only recalls before this time.")] = None
 
     def to_filter(self) -> RecallLogFilter:
-        """Return the filter."""
         names = ("key_id", "agent_id", "session_id", "org", "project", "since", "until")
         memory_id = None if self.memory_id is None else self.memory_id.lower()
         return RecallLogFilter(memory_id=memory_id, **read_fields(self, names))

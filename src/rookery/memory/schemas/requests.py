@@ -283,7 +283,6 @@ class ChangeBody(RequestModel):
     expires_in: Hours | None = None
 
     def to_change(self) -> MemoryChange:
-        """Return the change."""
         values: dict[str, object] = {name: getattr(self, name) for name in self.model_fields_set}
         if "tags" in values:
             values["tags"] = tuple(self.tags or ())
@@ -382,7 +381,6 @@ class SpaceQuery(QueryModel):
     session_id: SessionId | None = None
 
     def to_filter(self) -> MemoryFilter:
-        """Return the filters."""
         return _build_filter(self)
 
 
@@ -420,7 +418,6 @@ class FilterQuery(SpaceQuery):
         return fields | {"metadata": pairs} if pairs else fields
 
     def to_filter(self) -> MemoryFilter:
-        """Return the filters."""
         return _build_filter(self, None if self.memory_scope is None else frozenset({MemoryScope(self.memory_scope)}))
 
 
@@ -465,7 +462,6 @@ class ContextQuery(PageQuery):
     type: Type | None = None
 
     def to_filter(self, agent_id: str) -> MemoryFilter:
-        """Return the filters."""
         return replace(_build_filter(self), agent_id=agent_id)
 
 
@@ -478,7 +474,6 @@ class BootQuery(QueryModel):
     max_memories: Annotated[int, Field(ge=1, le=500, description="Maximum number of memories of all scopes together.")] = 50
 
     def to_filter(self, agent_id: str | None) -> MemoryFilter:
-        """Return the filters."""
         return replace(_build_filter(self), agent_id=agent_id)
 
 
@@ -488,7 +483,6 @@ class MemoriesQuery(FilterQuery, PageQuery):
     state: Annotated[StateName | None, Field(description="Only memories in this state; by default all that are not archived.")] = None
 
     def to_state(self) -> MemoryState | None:
-        """Return the requested state."""
         return None if self.state is None else MemoryState(self.state)
 
 

@@ -470,7 +470,6 @@ class MemorySerializer:
         return MemoryVersionResponse.from_parts(version, ended_at=ended, state=state, memory=memory)
 
     def serialize_memory(self, caller: Caller, memory: Memory) -> MemoryResponse:
-        """Return a memory with all its fields."""
         return MemoryResponse.model_construct(None, **self._all_fields(caller, memory))
 
     def serialize_remembered(self, caller: Caller, result: RememberResult) -> RememberResponse:
@@ -480,7 +479,6 @@ class MemorySerializer:
         )
 
     def serialize_recall(self, result: RecallResult, *, explain: bool) -> RecallResponse:
-        """Return the result of a recall."""
         fields = {
             "recall_id": result.recall_id,
             "is_confident": result.is_confident,
@@ -502,7 +500,6 @@ class MemorySerializer:
         )
 
     def serialize_search(self, caller: Caller, result: SearchResult) -> SearchResponse:
-        """Return the result of a search."""
         hits = [
             SearchHitResponse.model_construct(
                 None, **self._all_fields(caller, hit.memory), score=float(f"{hit.score:.{SCORE_DECIMALS}g}"), highlight=hit.highlight
@@ -593,7 +590,6 @@ def _serialize_drops(result: RecallResult) -> RecallExplanationResponse | None:
 
 
 def serialize_map(result: MemoryMapResult) -> MemoryMapResponse:
-    """Return a map of memories."""
     return MemoryMapResponse.model_construct(
         None,
         total=result.total,

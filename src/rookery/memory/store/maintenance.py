@@ -65,8 +65,6 @@ DUPLICATE_ROWS = Mapper(DuplicateRow, memories, codecs={"metadata": METADATA})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryIdRow:
-    """The id of a memory."""
-
     id: str
 
 

@@ -58,7 +58,6 @@ def _remove_request(recall: RecallRecord) -> RecallRecord:
 
 
 def get_recall(tx: Tx, workspace_id: int, recall_id: str) -> RecallRecord | None:
-    """Return a recall of the workspace."""
     return RECALLS.fetch_one(tx, _BY_ID, {"workspace": workspace_id, "recall": recall_id})
 
 

@@ -76,7 +76,6 @@ def list_outdated(tx: Tx, version: ModelVersion) -> dict[int, ModelVersion]:
 
 
 def list_of_version(tx: Tx, version: ModelVersion, workspace_ids: Collection[int]) -> list[VectorSet]:
-    """Return the sets of *version* in *workspace_ids*."""
     rows = tx.fetch_all(_LIST_OF_VERSION, {"workspaces": sorted(workspace_ids), **_version_parameters(version)})
     return [_read_set(row) for row in rows]
 

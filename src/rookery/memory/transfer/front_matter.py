@@ -162,7 +162,6 @@ def _read_block(block: Sequence[str]) -> tuple[object, str | None]:
 
 
 def _value(text: str) -> object:
-    """Return the value of a text with one field."""
     value = _load(text)
     if not isinstance(value, dict):
         msg = "no field"

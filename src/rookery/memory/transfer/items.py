@@ -385,7 +385,6 @@ def validate_run(text: str) -> str:
 
 
 def field_error(field: str, message: str) -> ValidationFailed:
-    """Return the validation error of a field."""
     return ValidationFailed({field: [message]})
 
 

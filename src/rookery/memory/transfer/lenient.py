@@ -139,7 +139,6 @@ class LenientReader(FieldReader):
         return self._attempt(name, self.number) if self.has(name) else None
 
     def maybe_scope(self, name: str) -> MemoryScope | None:
-        """Return a scope."""
         return self._attempt(name, self.scope) if self.has(name) else None
 
     def maybe_object(self, name: str) -> dict[str, object]:

@@ -71,7 +71,6 @@ class AudienceBody(RequestModel):
     )
 
     def to_model(self) -> Audience:
-        """Return the audience."""
         return Audience(all=self.all is True, tags=tuple(dict.fromkeys(self.tags)), subscribers=tuple(dict.fromkeys(self.subscribers)))
 
 
@@ -211,7 +210,6 @@ class NotificationsQuery(PageQuery):
     subscriber: Annotated[str | None, Field(max_length=200, description="The id or external id of a subscriber.")] = None
 
     def to_filter(self) -> NotificationFilter:
-        """Return the filter."""
         return NotificationFilter(state=self.status, channel=self.channel, subscriber=self.subscriber)
 
 
@@ -412,7 +410,6 @@ def serialize_campaign(view: CampaignView) -> CampaignResponse:
 
 
 def serialize_preview(preview: CampaignPreview) -> CampaignPreviewResponse:
-    """Return a preview."""
     return CampaignPreviewResponse.from_parts(preview)
 
 
@@ -422,7 +419,6 @@ def serialize_notification(details: NotificationDetails) -> NotificationDetailRe
 
 
 def serialize_secret(secret: NewSigningSecret) -> SigningSecretResponse:
-    """Return a new secret."""
     return SigningSecretResponse(
         id=secret.id, secret=secret.secret.reveal(), previous_secret_until=secret.previous_until, created_at=secret.created_at
     )

@@ -134,7 +134,6 @@ def format_csv(rows: Iterable[Sequence[str]]) -> bytes:
 
 
 def to_attribute_column(name: str) -> str:
-    """Return the column of the attribute *name*."""
     return f"{_ATTRIBUTE_PREFIX}{name}" if name in OWN_COLUMNS or name in _IGNORED_COLUMNS else name
 
 

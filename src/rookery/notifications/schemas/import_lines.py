@@ -89,5 +89,4 @@ async def export_lines(
 
 
 def list_attribute_names(batch: Iterable[SubscriberView]) -> set[str]:
-    """Return the names of all attributes of subscribers."""
     return {name for view in batch for name in view.subscriber.attributes}

@@ -218,7 +218,6 @@ class SubscriberChangeBody(RequestModel):
         return channels
 
     def to_model(self) -> SubscriberDraft:
-        """Return the changes."""
         return _to_draft(self)
 
 
@@ -258,7 +257,6 @@ class SubscribersQuery(PageQuery):
     q: Annotated[str | None, Field(min_length=1, max_length=200, description="A part of the external id or of an address.")] = None
 
     def to_filter(self) -> SubscriberFilter:
-        """Return the filter."""
         return SubscriberFilter(tag=self.tag, channel=self.channel, status=self.status, text=self.q)
 
 

@@ -89,7 +89,6 @@ _NEW_ID: Mapping[Dialect, ColumnElement[str]] = {
 
 
 def insert_campaign(tx: Tx, campaign: Campaign) -> None:
-    """Insert a new campaign."""
     CAMPAIGNS.add(tx, campaign)
 
 

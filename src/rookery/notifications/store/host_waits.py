@@ -137,7 +137,6 @@ def load(tx: Tx, keys: Collection[HostKey]) -> dict[HostKey, HostWait]:
 
 
 def list_shared(tx: Tx) -> list[HostWait]:
-    """Return the waits that all workspaces share."""
     return WAITS.fetch_all(tx, _SELECT_OF_SCOPE, {"scopes": [ALL_WORKSPACES]})
 
 

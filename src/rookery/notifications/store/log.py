@@ -35,7 +35,6 @@ _DELETE_OUTBOX = delete(outbox).where(outbox.c.id.in_(bindparam("ids", expanding
 
 
 def find(tx: Tx, workspace_id: int, campaign_id: str, delivery_id: str) -> NotificationDelivery | None:
-    """Return a delivery of a campaign."""
     params = {"of_id": delivery_id, "of_campaign": campaign_id, "of_workspace": workspace_id}
     return DELIVERIES.fetch_one(tx, _SELECT_ONE, params)
 

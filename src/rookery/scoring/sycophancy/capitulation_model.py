@@ -85,7 +85,6 @@ class CapitulationModel:
 
 
 def measure_features(reply: Reply, challenge: Sequence[Sentence]) -> tuple[float, ...]:
-    """Return the `FEATURES` of *reply* to *challenge*."""
     contents = [split_content(sentence) for sentence in reply.sentences[:MAX_SENTENCES]]
     others = [split_content(sentence) for sentence in challenge[:MAX_SENTENCES]]
     words = frozenset[str]().union(*(content.words for content in contents))

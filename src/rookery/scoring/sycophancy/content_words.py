@@ -26,7 +26,6 @@ class Content(NamedTuple):
 
 
 def split_content(sentence: Sentence) -> Content:
-    """Return the content of a sentence."""
     negations = sum(word in _NEGATIONS for word in sentence.words)
     words = frozenset(_stem(word) for word in sentence.words if len(word) > 2 and word not in _COMMON and word not in _NEGATIONS)
     return Content(words, bool(negations % 2))

@@ -284,7 +284,6 @@ class CatalogueViews:
         return f"This key may not see any tool of {servers_text}.{missing} Ask the operator to extend the key, then list the tools again."
 
     def build_instructions(self, caller: Caller, view: GatewayView) -> str:
-        """Return the instructions of this view for a model."""
         servers = self.list_servers(caller, view)
         explanation = self.explain_empty(caller, view)
         if explanation is not None:

@@ -165,7 +165,6 @@ class _EventStream:
         self._listeners: list[Callable[[ServerEvent], None]] = []
 
     async def publish(self, event: ServerEvent) -> None:
-        """Send an event to the stream."""
         self.send(event)
 
     def send(self, event: ServerEvent) -> None:

@@ -29,8 +29,6 @@ CALLING_TOOLS = frozenset({CALL_TOOL, CALL_READ_ONLY_TOOL})
 
 
 class FindToolArguments(RequestModel):
-    """The arguments of find_tool."""
-
     query: str = Field(min_length=1, max_length=2000)
     limit: int = Field(default=5, ge=1, le=20)
     server: str = Field(default="", min_length=1, max_length=64)

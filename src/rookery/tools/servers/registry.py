@@ -59,7 +59,6 @@ class ServerRegistry:
 
     @property
     def file_state(self) -> ServersFileState:
-        """The state of the servers file."""
         return self._state
 
     @property

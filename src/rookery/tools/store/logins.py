@@ -137,7 +137,6 @@ def save_renewed(tx: Tx, claimed_login: StoredLogin, sealed: bytes, *, lease_exp
 
 
 def release_renewal(tx: Tx, place: SealContext, *, lease_expires_at: int) -> None:
-    """Release the renewal lease."""
     tx.execute(_RELEASE, {"of_id": place.id, "lease": lease_expires_at})
 
 

@@ -110,7 +110,6 @@ def list_change_times(tx: Tx) -> dict[str, int]:
 
 
 def find_by_ids(tx: Tx, ids: Sequence[str]) -> list[StoredServer]:
-    """Return the servers with these row ids."""
     stored_servers: list[StoredServer] = []
     for start in range(0, len(ids), _MAX_IDS_PER_STATEMENT):
         stored_servers += SERVERS.fetch_all(tx, _BY_IDS, {"ids": ids[start : start + _MAX_IDS_PER_STATEMENT]})
@@ -139,7 +138,6 @@ def remove(tx: Tx, workspace_id: int, server_id: str) -> bool:
 
 
 def list_stops(tx: Tx) -> list[ToolStop]:
-    """Return all stops of all workspaces."""
     return STOPS.fetch_all(tx, _STOPS)
 
 

@@ -193,7 +193,6 @@ class SessionPool:
         return ServerHealth(sessions=tuple(session.get_health() for session in visible))
 
     def list_sessions(self, server_key: str) -> list[UpstreamSession]:
-        """Return all sessions with a server."""
         return [session for group in self._groups.get(server_key, {}).values() for session in group.replicas]
 
     def count_open_breakers(self, server_key: str) -> int:

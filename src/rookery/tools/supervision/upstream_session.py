@@ -153,7 +153,6 @@ class UpstreamSession:
         return self.in_flight + self.queued
 
     def get_health(self) -> SessionHealth:
-        """Return the health of the session."""
         now = time.monotonic()
         connection, info = self._connection, None if self._connection is None else self._connection.info
         remaining_s = self.breaker.not_before - now if self.last_error else 0.0

@@ -73,12 +73,10 @@ _ATTEMPTS = (
 
 
 def insert_deliveries(tx: Tx, new: Sequence[Delivery]) -> None:
-    """Insert new deliveries."""
     DELIVERIES.add(tx, *new)
 
 
 def find(tx: Tx, workspace_id: int, endpoint_id: str, delivery_id: str) -> Delivery | None:
-    """Return a delivery of an endpoint."""
     return DELIVERIES.fetch_one(tx, _SELECT_ONE, {"of_workspace": workspace_id, "of_endpoint": endpoint_id, "of_id": delivery_id})
 
 

@@ -44,7 +44,6 @@ _DELETE_EXPIRED_SECRETS = (
 
 
 def insert_endpoint(tx: Tx, endpoint: WebhookEndpoint) -> None:
-    """Insert a new endpoint."""
     ENDPOINTS.add(tx, endpoint)
 
 

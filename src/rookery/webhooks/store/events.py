@@ -30,12 +30,10 @@ _DELETE_RESPONSES = update(attempts).where(attempts.c.delivery_id.in_(_DELIVERY_
 
 
 def insert_events(tx: Tx, new: Sequence[WebhookEvent]) -> None:
-    """Insert new events."""
     EVENTS.add(tx, *new)
 
 
 def find(tx: Tx, workspace_id: int, event_id: str) -> WebhookEvent | None:
-    """Return an event of a workspace."""
     return EVENTS.fetch_one(tx, _SELECT_ONE, {"of_id": event_id, "of_workspace": workspace_id})
 
 

@@ -57,7 +57,6 @@ class RedactedText:
 
 
 def redaction_mark(kind: PiiKind) -> str:
-    """Return the mark of *kind*."""
     return f"[{kind.value}]"
 
 
