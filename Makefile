@@ -120,7 +120,7 @@ notification-services: $(DEV) ## Record the answers of a real Postfix, which the
 	@exec $(BIN)/python -m tests.notification_services $(ARGS)
 
 # The older version is installed into a temporary folder, or into one that ARGS="--folder FOLDER" keeps for the next run.
-upgrade-check: $(DEV) ## Fill a data folder with an older version, start this one on it, and compare; another commit by ARGS="c291f159"
+upgrade-check: $(DEV) ## Fill a data folder with an older version, start this one on it, and compare; a later commit by ARGS="COMMIT"
 	@exec $(BIN)/python -m tests.upgrade_check $(ARGS)
 
 test-clients: $(CLIENTS) $(TYPESCRIPT) ## Generate clients from the API description by ten generators, compile and use them; some by ARGS="ogen java"

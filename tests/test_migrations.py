@@ -24,7 +24,7 @@ from rookery.kernel.db import metadata
 from rookery.kernel.db.postgresql import ENGINE_URL
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.postgres_address import parse_postgres_address
-from rookery.migrations import HEAD_REVISION, migrate
+from rookery.migrations import FIRST_COMMIT, FIRST_REVISION, HEAD_REVISION, migrate
 from rookery.wiring import build_platform
 from tests.conftest import SECRET_KEY
 from tests.deadlines import HANG_S
@@ -104,7 +104,7 @@ def migrate_to(engine: Engine, revision: str) -> None:
         command.upgrade(config, revision)
 
 
-@pytest.mark.parametrize("old_revision", [None, "0020"])
+@pytest.mark.parametrize("old_revision", [None, FIRST_REVISION])
 def test_four_processes_migrate_once(store_address: str, tmp_path: Path, old_revision: str | None) -> None:
     """One process migrates an empty or an older store, and the others wait and go on."""
     if old_revision is not None:
@@ -122,9 +122,9 @@ def test_four_processes_migrate_once(store_address: str, tmp_path: Path, old_rev
 def test_a_failed_migration_leaves_the_old_schema_and_reports_it(store_address: str, tmp_path: Path) -> None:
     """DDL is transactional in both dialects. Here the second revision fails: somebody has created its table."""
     engine = _open_engine(store_address, tmp_path)
-    migrate_to(engine, "0024")
+    migrate_to(engine, FIRST_REVISION)
     with engine.begin() as connection:
-        connection.execute(text("CREATE TABLE generations (id TEXT)"))
+        connection.execute(text("CREATE TABLE tool_negotiated_protocols (id TEXT)"))
     environment = get_environment() | {"ROOKERY_DATABASE_URL": store_address, "ROOKERY_SECRET_KEY": SECRET_KEY}
 
     failed = run_rookery("migrate", data_dir=tmp_path, environment=environment)
@@ -132,13 +132,13 @@ def test_a_failed_migration_leaves_the_old_schema_and_reports_it(store_address: 
     [line] = failed.stderr.splitlines()
     assert failed.returncode == 1
     assert "already exists" in line
-    assert "the schema is still of revision 0024" in line
+    assert f"the schema is still of revision {FIRST_REVISION}" in line
     tables = set(inspect(engine).get_table_names())
-    assert "generations" in tables
-    assert "installation_keys" not in tables, "a table of revision 0025, which ran before the failure"
+    assert "tool_negotiated_protocols" in tables
+    assert "tool_ended_client_sessions" not in tables, "a table of the first revision, which ran before the failure"
     with engine.begin() as connection:
-        assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == "0024"
-        connection.execute(text("DROP TABLE generations"))
+        assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == FIRST_REVISION
+        connection.execute(text("DROP TABLE tool_negotiated_protocols"))
     assert migrate(store_address, data_dir=tmp_path)
     assert not migrate(store_address, data_dir=tmp_path)
 
@@ -157,16 +157,19 @@ def test_the_wait_for_another_migration_is_bounded(postgres_empty: str, postgres
         assert migrate(address, data_dir=tmp_path)
 
 
-def test_a_store_of_a_newer_version_is_rejected(database_url: str, data_dir: Path) -> None:
-    """Migrations go forward only."""
+@pytest.mark.parametrize(
+    ("revision", "advice"), [("9999", "Use a newer version"), ("0032", f"Run `rookery migrate` of commit {FIRST_COMMIT}")]
+)
+def test_a_store_of_an_unsupported_revision_is_rejected_with_advice(database_url: str, data_dir: Path, revision: str, advice: str) -> None:
+    """Migrations go forward only, and begin at the first revision. The store stays as it is."""
     if database_url == "embedded:":
         with closing(sqlite3.connect(data_dir / "records.db")) as connection, connection:
-            connection.execute("UPDATE alembic_version SET version_num = '9999'")
+            connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
     else:
         engine = _open_engine(database_url, data_dir)
         with engine.begin() as connection:
-            connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(WrongSettings, match="9999"):
+            connection.execute(text("UPDATE alembic_version SET version_num = :revision"), {"revision": revision})
+    with pytest.raises(WrongSettings, match=f"revision {revision}.*{advice}"):
         migrate(database_url, data_dir=data_dir)
 
 

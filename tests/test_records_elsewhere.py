@@ -25,7 +25,7 @@ from rookery.cli import add_commands
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.secret import Secret
-from rookery.migrations import migrate
+from rookery.migrations import FIRST_REVISION, migrate
 from rookery.wiring import build_platform
 from tests.conftest import SECRET_KEY, eventually
 from tests.deadlines import HANG_S
@@ -277,7 +277,7 @@ def test_a_database_without_records_is_an_error(tmp_path: Path, postgres_empty: 
 def test_an_old_backup_is_migrated_before_it_is_copied(tmp_path: Path, postgres_empty: str, data_dir: Path) -> None:
     """PostgreSQL gets the newest schema, also from a backup of an older revision."""
     (data_dir / "records.db").unlink()
-    migrate_to(create_engine(f"sqlite:///{data_dir}/records.db", poolclass=NullPool), "0025")
+    migrate_to(create_engine(f"sqlite:///{data_dir}/records.db", poolclass=NullPool), FIRST_REVISION)
     with closing(sqlite3.connect(data_dir / "records.db")) as connection:
         connection.execute("INSERT INTO workspaces (name, created_at) VALUES ('old', 0)")
         connection.commit()

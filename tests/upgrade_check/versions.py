@@ -18,6 +18,7 @@ from typing import cast
 
 import httpx2
 
+from rookery.migrations import FIRST_COMMIT, FIRST_REVISION
 from tests.deadlines import HANG_S
 from tests.processes import get_environment
 from tests.upgrade_check.receiver import LOOPBACK
@@ -153,17 +154,23 @@ def resolve_commit(name: str) -> str:
     Return the full id of a commit of this repository.
 
     Raises:
-        ValueError: The repository has no such commit.
+        ValueError: The repository has no such commit, or it is too old to be upgraded.
     """
     command = ["git", "-C", str(REPOSITORY), "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         msg = f"'{name}' is no commit of this repository. Name an older one, such as {DEFAULT_COMMIT}; a shallow clone has too few."
         raise ValueError(msg)
-    return result.stdout.strip()
+    commit = result.stdout.strip()
+    command = ["git", "-C", str(REPOSITORY), "ls-tree", "--name-only", f"{commit}:src/rookery/migrations/versions"]
+    files = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    if (revision := max(file[:4] for file in files if file[:4].isdigit())) < FIRST_REVISION:
+        msg = f"The stores of {name} have revision {revision}. {FIRST_COMMIT} is the oldest commit whose stores are upgraded."
+        raise ValueError(msg)
+    return commit
 
 
-DEFAULT_COMMIT = "7bcf9942"
+DEFAULT_COMMIT = FIRST_COMMIT
 
 
 def install_commit(commit: str, folder: Path) -> Version:

@@ -33,7 +33,7 @@ from rookery.backup.postgres_records import import_records, read_mark
 from rookery.kernel.data_folder import RESTORE_FOLDER
 from rookery.kernel.errors import EngineUnavailable, RookeryError, StorageFull
 from rookery.kernel.secret import Secret
-from rookery.migrations import HEAD_REVISION, migrate
+from rookery.migrations import FIRST_COMMIT, FIRST_REVISION, HEAD_REVISION, migrate
 
 _MIB = 1024 * 1024
 _CHUNK_BYTES = 1024 * 1024
@@ -187,6 +187,11 @@ def _require_supported_revision(archive: Path, manifest: Manifest) -> None:
         raise InvalidArchive(
             f"The records in {archive} have revision {manifest.revision}, but this Rookery supports revisions up to {HEAD_REVISION}. "
             f"Use version {manifest.version} or a newer one."
+        )
+    if manifest.revision is not None and manifest.revision < FIRST_REVISION:
+        raise InvalidArchive(
+            f"The records in {archive} have revision {manifest.revision}, but this Rookery restores revisions from {FIRST_REVISION} on. "
+            f"Restore it with commit {FIRST_COMMIT}, run `rookery migrate` of that commit, then use this version."
         )
 
 

@@ -17,6 +17,12 @@ if TYPE_CHECKING:  # the driver is loaded only with a store in PostgreSQL
 HEAD_REVISION = max(path.name[:4] for path in Path(__file__).with_name("versions").glob("[0-9]*.py"))
 """The newest revision."""
 
+FIRST_REVISION = min(path.name[:4] for path in Path(__file__).with_name("versions").glob("[0-9]*.py"))
+"""The oldest revision from which stores are upgraded."""
+
+FIRST_COMMIT = "7bcf9942"
+"""A commit that upgrades every older store to `FIRST_REVISION`."""
+
 _LOCK_TIMEOUT_S = 600.0
 
 
@@ -42,9 +48,16 @@ def migrate(url: str, *, data_dir: Path, lock_timeout_s: float = _LOCK_TIMEOUT_S
 
 
 def create_sqlite_store(path: Path, revision: str) -> None:
-    """Create a record store of *revision* without records in the new file *path*. Raises `EngineUnavailable` if it cannot be written."""
+    """
+    Create a record store of *revision* without records in the new file *path*.
+
+    Raises:
+        EngineUnavailable: The file cannot be written.
+        WrongSettings: `require_supported` rejects the revision.
+    """
     from rookery.migrations.upgrade import create_sqlite
 
+    require_supported(revision)
     try:
         create_sqlite(connect(path), revision)
     except (sqlite3.Error, OSError) as error:
@@ -68,16 +81,32 @@ def begin_on_current_postgres(url: str) -> Generator[psycopg.Connection[tuple[ob
 
 def is_current(version: str | None) -> bool:
     """
-    Return whether a store with this revision needs no migration.
+    Return whether a store with this revision needs no migration. None: it has no tables.
 
     Raises:
-        WrongSettings: A newer Rookery created the store. Downgrades are not supported.
+        WrongSettings: `require_supported` rejects the revision.
     """
-    if version is not None and version > HEAD_REVISION:
+    if version is not None:
+        require_supported(version)
+    return version == HEAD_REVISION
+
+
+def require_supported(version: str) -> None:
+    """
+    Reject a revision that cannot be read.
+
+    Raises:
+        WrongSettings: A newer Rookery created the store, or one before `FIRST_REVISION`. Downgrades are not supported.
+    """
+    if version > HEAD_REVISION:
         raise WrongSettings(
             f"The record store has revision {version}, but this Rookery supports revisions up to {HEAD_REVISION}. Use a newer version."
         )
-    return version == HEAD_REVISION
+    if version < FIRST_REVISION:
+        raise WrongSettings(
+            f"The record store has revision {version}, but this Rookery upgrades stores from revision {FIRST_REVISION} on. "
+            f"Run `rookery migrate` of commit {FIRST_COMMIT} on it once, then use this version."
+        )
 
 
 def _migrate_sqlite(path: Path, lock_timeout_s: float) -> bool:
