@@ -9,8 +9,6 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Index,
-    PrimaryKeyConstraint,
-    Table,
     Text,
     bindparam,
     column,
@@ -24,31 +22,8 @@ from sqlalchemy import (
 
 from rookery.access.models import AuditEntry, AuditFilter, ChainEnd
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import KeysetList, Mapper, Row, Tx, Value, codec_for, metadata, upsert
+from rookery.kernel.db import KeysetList, Row, Tx, Value, codec_for, map_table, upsert
 from rookery.kernel.pages import ListPage, PageSlice
-
-entries = Table(
-    "access_audit",
-    metadata,
-    Column("workspace_id", BigInteger, nullable=False),
-    Column("seq", BigInteger, nullable=False),
-    Column("at", BigInteger, nullable=False),
-    Column("actor_kind", Text, nullable=False),
-    Column("actor_id", Text),
-    Column("actor_name", Text, nullable=False),
-    Column("address", Text),
-    Column("request_id", Text),
-    Column("action", Text, nullable=False),
-    Column("subject_kind", Text, nullable=False),
-    Column("subject_id", Text, nullable=False),
-    Column("subject_name", Text, nullable=False),
-    Column("environment", Text, nullable=False),
-    Column("before", Text),
-    Column("after", Text),
-    Column("previous", Text, nullable=False),
-    Column("hash", Text, nullable=False),
-    PrimaryKeyConstraint("workspace_id", "seq"),
-)
 
 
 def _encode_sorted(value: Mapping[str, object]) -> str:
@@ -56,19 +31,14 @@ def _encode_sorted(value: Mapping[str, object]) -> str:
 
 
 _SORTED_JSON = codec_for(Mapping[str, object])._replace(encode=_encode_sorted)
-ENTRIES = Mapper(AuditEntry, entries, codecs={"before": _SORTED_JSON, "after": _SORTED_JSON})
+entries, ENTRIES = map_table(
+    "access_audit", AuditEntry, key=("workspace_id", "seq"), codecs={"before": _SORTED_JSON, "after": _SORTED_JSON}
+)
 Index("ix_access_audit_workspace_id_subject_id", entries.c.workspace_id, entries.c.subject_id)
 
-chain_end_rows = Table(
-    "access_audit_ends",
-    metadata,
-    Column("workspace_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("seq", BigInteger, nullable=False),
-    Column("hash", Text, nullable=False),
-)
+chain_end_rows, CHAIN_ENDS = map_table("access_audit_ends", ChainEnd, key=("workspace_id",))
 """The last entry of each chain. Writers lock its row, and it reveals a truncated chain."""
 
-CHAIN_ENDS = Mapper(ChainEnd, chain_end_rows)
 
 _INSERT_END = upsert(chain_end_rows, index_elements=["workspace_id"])
 _SELECT_END = select(chain_end_rows).where(chain_end_rows.c.workspace_id == bindparam("workspace_id"))

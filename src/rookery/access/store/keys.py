@@ -7,51 +7,29 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, case, delete, func, insert, select, union_all, update
 
 from rookery.access.models import Environment, Key, KeyKind, KeyRestrictions, KeyStatus, KeyUsage, KeyWithUsage
-from rookery.kernel.db import KeysetList, Mapper, Row, Statement, Tx, Value, fetch_count, match_part, metadata, upsert
+from rookery.kernel.db import KeysetList, Mapper, Nested, Row, Statement, Tx, Value, fetch_count, map_table, match_part, metadata, upsert
 from rookery.kernel.pages import ListPage, PageSlice
 
 MAX_CANDIDATES = 4
 """Maximum keys with the same lookup that are verified. Each costs one bcrypt run."""
 
-keys = Table(
+keys, KEYS = map_table(
     "access_keys",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("kind", Text, nullable=False),
+    Key,
     Column("lookup", Text, nullable=False),
     Column("key_hash", Text),
-    Column("workspace_id", BigInteger, nullable=False),
-    Column("acts_in", BigInteger, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("hint", Text, nullable=False),
-    Column("environment", Text, nullable=False),
-    Column("scopes", Text, nullable=False),
-    Column("tier", Text),
-    Column("rate_limit", BigInteger),
-    Column("agent_id", Text),
-    Column("servers", Text),
-    Column("tools", Text),
-    Column("orgs", Text),
-    Column("projects", Text),
-    Column("tool_limits", Text, nullable=False),
-    Column("ip_restriction", BigInteger, nullable=False),
-    Column("ip_list", Text, nullable=False),
-    Column("created_at", BigInteger, nullable=False),
-    Column("expires_at", BigInteger),
-    Column("suspended_at", BigInteger),
-    Column("revoked_at", BigInteger),
-    Column("delete_after", BigInteger),
     Column("call_count", BigInteger, nullable=False, server_default="0"),
     Column("last_used_at", BigInteger),
     Column("last_used_ip", Text),
     Column("expiry_due", BigInteger),
+    columns={"tenant_id": "acts_in"},
+    nested={"restrictions": Nested(KeyRestrictions)},
 )
 Index("ix_access_keys_lookup", keys.c.lookup)
 Index("ix_access_keys_workspace_id_kind_id", keys.c.workspace_id, keys.c.kind, keys.c.id)
 Index("ix_access_keys_delete_after", keys.c.delete_after)
 Index("ix_access_keys_expiry_due", keys.c.expiry_due)
 
-KEYS = Mapper(Key, keys, columns={"tenant_id": "acts_in"}, nested={"restrictions": Mapper(KeyRestrictions, keys)})
 _USAGE = Mapper(KeyUsage, keys)
 
 former_keys = Table(

@@ -31,25 +31,14 @@ from rookery.access.models import AddressStats, CallFilter, KeyCall, KeyKind, Us
 from rookery.access.store.keys import former_keys, keys
 from rookery.access.store.workspaces import SERIAL_TYPE, list_tenants
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import KeysetList, Mapper, Row, Tx, Value, fetch_count, metadata, upsert
+from rookery.kernel.db import KeysetList, Row, Tx, Value, fetch_count, map_table, metadata, upsert
 from rookery.kernel.pages import ListPage, PageSlice
 
-calls = Table(
+calls, CALLS = map_table(
     "access_calls",
-    metadata,
+    KeyCall,
     Column("id", SERIAL_TYPE, primary_key=True, autoincrement=True),
-    Column("key_id", Text, nullable=False),
-    Column("workspace_id", BigInteger, nullable=False),
-    Column("at", BigInteger, nullable=False),
-    Column("method", Text, nullable=False),
-    Column("route", Text, nullable=False),
-    Column("status", BigInteger, nullable=False),
-    Column("duration_ms", Double, nullable=False),
-    Column("is_upstream_error", BigInteger, nullable=False, server_default="0"),
-    Column("address", Text, nullable=False),
-    Column("request_id", Text, nullable=False),
 )
-CALLS = Mapper(KeyCall, calls)
 Index("ix_access_calls_workspace_id_key_id_at", calls.c.workspace_id, calls.c.key_id, calls.c.at)
 Index("ix_access_calls_at", calls.c.at)
 

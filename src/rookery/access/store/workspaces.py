@@ -22,24 +22,15 @@ from sqlalchemy import (
 )
 
 from rookery.access.models import Workspace
-from rookery.kernel.db import Mapper, Tx, metadata, upsert
+from rookery.kernel.db import Tx, map_table, metadata, upsert
 
 SERIAL_TYPE = BigInteger().with_variant(Integer(), "sqlite")
 """SQLite auto-increments only an INTEGER. AUTOINCREMENT never reuses a number, so no tenant inherits another's rows."""
 
-workspaces = Table(
-    "workspaces",
-    metadata,
-    Column("id", SERIAL_TYPE, primary_key=True, autoincrement=True),
-    Column("name", Text, nullable=False),
-    Column("parent_id", BigInteger),
-    Column("created_at", BigInteger, nullable=False),
-    UniqueConstraint("name"),
-    UniqueConstraint("parent_id"),
-    sqlite_autoincrement=True,
+workspaces, WORKSPACES = map_table(
+    "workspaces", Workspace, UniqueConstraint("name"), UniqueConstraint("parent_id"), sqlite_autoincrement=True
 )
 
-WORKSPACES = Mapper(Workspace, workspaces)
 
 one_time_tasks = Table("access_once", metadata, Column("name", Text, primary_key=True), Column("at", BigInteger, nullable=False))
 """Tasks that run once per installation, and when they ran."""

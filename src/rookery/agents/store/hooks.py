@@ -1,8 +1,4 @@
-"""
-The sessions of coding agents by the ids of their clients, and what hooks have already done in them.
-
-`migrations/versions/0031_agent_hooks.py` and `0037_repositories.py` create the same tables.
-"""
+"""The sessions of coding agents by the ids of their clients, and what hooks have already done in them."""
 
 from __future__ import annotations
 

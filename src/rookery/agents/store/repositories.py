@@ -1,8 +1,4 @@
-"""
-The projects of repositories: the project of each repository, and the repository that first used the name of a project.
-
-`migrations/versions/0037_repositories.py` creates the same tables.
-"""
+"""The projects of repositories: the project of each repository, and the repository that first used the name of a project."""
 
 from __future__ import annotations
 

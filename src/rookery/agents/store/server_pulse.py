@@ -1,8 +1,4 @@
-"""
-Queries for the gaps of the server: the time at which a process was alive last, and leases that ended in a gap.
-
-`migrations/versions/0038_server_pulse.py` creates the same table.
-"""
+"""Queries for the gaps of the server: the time at which a process was alive last, and leases that ended in a gap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of plans, and the mappers of their rows. `migrations/versions/0011_plans.py` creates the same tables."""
+"""The tables of plans, and the mappers of their rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import orjson
 from sqlalchemy import BigInteger, Column, Index, Table, Text
 
 from rookery.agents.models.plans import Checkpoint, Criterion, Phase, Plan, PlanEvent, Task, TaskClaim
-from rookery.kernel.db import Codec, Mapper, encode_json, metadata
+from rookery.kernel.db import Codec, Nested, encode_json, map_table, metadata
 
 
 def _decode_criteria(json_text: str) -> tuple[Criterion, ...]:
@@ -22,91 +22,13 @@ def _encode_criteria(criteria: Iterable[Criterion]) -> str:
 
 _CRITERIA = Codec((str,), _decode_criteria, _encode_criteria)
 
-plans = Table(
-    "plans",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("workspace_id", BigInteger, nullable=False),
-    Column("slug", Text, nullable=False),
-    Column("title", Text, nullable=False),
-    Column("description", Text, nullable=False),
-    Column("status", Text, nullable=False),
-    Column("org", Text),
-    Column("project", Text),
-    Column("template", Text),
-    Column("template_version", Text),
-    Column("variables", Text),
-    Column("metadata", Text, nullable=False),
-    Column("created_by", Text, nullable=False),
-    Column("archived_from", Text),
-    Column("archive_reason", Text),
-    Column("event_seq", BigInteger, nullable=False),
-    Column("version", BigInteger, nullable=False),
-    Column("created_at", BigInteger, nullable=False),
-    Column("updated_at", BigInteger, nullable=False),
-    Column("started_at", BigInteger),
-    Column("completed_at", BigInteger),
-    Column("archived_at", BigInteger),
-)
-PLANS = Mapper(Plan, plans)
+plans, PLANS = map_table("plans", Plan)
 Index("ix_plans_slug", plans.c.workspace_id, plans.c.slug, unique=True)
 Index("ix_plans_newest", plans.c.workspace_id, plans.c.created_at, plans.c.id)
 Index("ix_plans_status", plans.c.workspace_id, plans.c.status, plans.c.id)
 
-phases = Table(
-    "plan_phases",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("workspace_id", BigInteger, nullable=False),
-    Column("plan_id", Text, nullable=False),
-    Column("position", BigInteger, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("description", Text, nullable=False),
-    Column("status", Text, nullable=False),
-    Column("hold_reason", Text),
-    Column("acceptance_criteria", Text, nullable=False),
-    Column("metadata", Text, nullable=False),
-    Column("version", BigInteger, nullable=False),
-    Column("created_at", BigInteger, nullable=False),
-    Column("updated_at", BigInteger, nullable=False),
-    Column("started_at", BigInteger),
-    Column("completed_at", BigInteger),
-)
-PHASES = Mapper(Phase, phases, codecs={"acceptance_criteria": _CRITERIA})
+phases, PHASES = map_table("plan_phases", Phase, codecs={"acceptance_criteria": _CRITERIA})
 Index("ix_plan_phases_position", phases.c.plan_id, phases.c.position)
-
-tasks = Table(
-    "plan_tasks",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("workspace_id", BigInteger, nullable=False),
-    Column("plan_id", Text, nullable=False),
-    Column("phase_id", Text, nullable=False),
-    Column("position", BigInteger, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("description", Text, nullable=False),
-    Column("status", Text, nullable=False),
-    Column("hold_reason", Text),
-    Column("priority", BigInteger, nullable=False),
-    Column("notes", Text, nullable=False),
-    Column("result", Text),
-    Column("error", Text),
-    Column("acceptance_criteria", Text, nullable=False),
-    Column("metadata", Text, nullable=False),
-    Column("attempts", BigInteger, nullable=False),
-    Column("claim_token", Text),
-    Column("claim_key_id", Text),
-    Column("claim_agent_id", Text),
-    Column("claim_session_id", Text),
-    Column("claimed_at", BigInteger),
-    Column("claim_expires_at", BigInteger),
-    Column("version", BigInteger, nullable=False),
-    Column("created_at", BigInteger, nullable=False),
-    Column("updated_at", BigInteger, nullable=False),
-    Column("started_at", BigInteger),
-    Column("completed_at", BigInteger),
-)
-"""The `claim_…` columns and `claimed_at` hold a lease, or are all null."""
 
 _CLAIM_COLUMNS = {
     "token": "claim_token",
@@ -115,7 +37,8 @@ _CLAIM_COLUMNS = {
     "session_id": "claim_session_id",
     "expires_at": "claim_expires_at",
 }
-TASKS = Mapper(Task, tasks, codecs={"acceptance_criteria": _CRITERIA}, nested={"claim": Mapper(TaskClaim, tasks, columns=_CLAIM_COLUMNS)})
+tasks, TASKS = map_table("plan_tasks", Task, codecs={"acceptance_criteria": _CRITERIA}, nested={"claim": Nested(TaskClaim, _CLAIM_COLUMNS)})
+"""The `claim_…` columns and `claimed_at` hold a lease, or are all null."""
 
 # For the next task and the open tasks of a phase: each is the first row of an index range.
 Index("ix_plan_tasks_next", tasks.c.phase_id, tasks.c.status, tasks.c.priority, tasks.c.position)
@@ -141,38 +64,9 @@ dependencies = Table(
 Index("ix_plan_needs_plan_id", dependencies.c.plan_id)
 Index("ix_plan_needs_needs_id", dependencies.c.needs_id)
 
-checkpoints = Table(
-    "phase_checkpoints",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("workspace_id", BigInteger, nullable=False),
-    Column("plan_id", Text, nullable=False),
-    Column("phase_id", Text, nullable=False),
-    Column("note", Text, nullable=False),
-    Column("context", Text, nullable=False),
-    Column("key_id", Text, nullable=False),
-    Column("agent_id", Text),
-    Column("created_at", BigInteger, nullable=False),
-)
-CHECKPOINTS = Mapper(Checkpoint, checkpoints)
+checkpoints, CHECKPOINTS = map_table("phase_checkpoints", Checkpoint)
 Index("ix_phase_checkpoints_plan", checkpoints.c.plan_id, checkpoints.c.phase_id, checkpoints.c.id)
 
-plan_events = Table(
-    "plan_events",
-    metadata,
-    Column("plan_id", Text, primary_key=True),
-    Column("seq", BigInteger, primary_key=True, autoincrement=False),
-    Column("workspace_id", BigInteger, nullable=False),
-    Column("type", Text, nullable=False),
-    Column("at", BigInteger, nullable=False),
-    Column("key_id", Text, nullable=False),
-    Column("agent_id", Text),
-    Column("session_id", Text),
-    Column("phase_id", Text),
-    Column("task_id", Text),
-    Column("data", Text, nullable=False),
-    sqlite_with_rowid=False,
-)
-PLAN_EVENTS = Mapper(PlanEvent, plan_events)
+plan_events, PLAN_EVENTS = map_table("plan_events", PlanEvent, key=("plan_id", "seq"), sqlite_with_rowid=False)
 _in_session = plan_events.c.session_id.is_not(None)
 Index("ix_plan_events_session_id", plan_events.c.session_id, sqlite_where=_in_session)

@@ -12,7 +12,7 @@ SQLAlchemy's dialect of PostgreSQL at each start (25 ms).
 from rookery.kernel.db.channel import MessageChannel
 from rookery.kernel.db.database import Database, describe_pooler, open_channel, open_database
 from rookery.kernel.db.keyset import KeysetList
-from rookery.kernel.db.mapper import Codec, Mapper, codec_for, encode_json
+from rookery.kernel.db.mapper import Codec, Mapper, Nested, codec_for, encode_json, map_table
 from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.statements import Statement, Upsert, match_part, metadata, upsert
 from rookery.kernel.db.transaction import TRANSACTION_HOOKS, Dialect, TransactionHook, Tx, fetch_count, get_transaction_hook, purge_tables
@@ -25,6 +25,7 @@ __all__ = [
     "KeysetList",
     "Mapper",
     "MessageChannel",
+    "Nested",
     "Row",
     "Statement",
     "TransactionHook",
@@ -36,6 +37,7 @@ __all__ = [
     "encode_json",
     "fetch_count",
     "get_transaction_hook",
+    "map_table",
     "match_part",
     "metadata",
     "open_channel",

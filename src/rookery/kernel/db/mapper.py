@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from functools import partial
@@ -17,13 +17,14 @@ from operator import attrgetter, itemgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import orjson
-from sqlalchemy import Table, insert
+from sqlalchemy import BigInteger, Column, Double, Index, LargeBinary, Table, Text, insert
 from sqlalchemy.sql import ColumnElement
+from sqlalchemy.types import TypeEngine
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db.keyset import KeysetList, Params
 from rookery.kernel.db.rows import Row, Value
-from rookery.kernel.db.statements import Statement
+from rookery.kernel.db.statements import Statement, metadata
 from rookery.kernel.db.transaction import Tx
 from rookery.kernel.pages import ListPage, PageSlice
 
@@ -172,6 +173,64 @@ class Mapper(Generic[T]):
         tx.execute_many(self._insert, [self.to_row(item) for item in items])
 
 
+class Nested(NamedTuple):
+    """A dataclass in columns of the row of another one. *columns*: the columns of fields with another name than their column."""
+
+    model: type
+    columns: Mapping[str, str] | None = None
+
+
+def map_table(
+    name: str,
+    model: type[T],
+    *items: Column[Any] | Index,
+    key: Sequence[str] = ("id",),
+    columns: Mapping[str, str] | None = None,
+    codecs: Mapping[str, Codec] | None = None,
+    nested: Mapping[str, Nested] | None = None,
+    **options: object,
+) -> tuple[Table, Mapper[T]]:
+    """
+    Return the table of *model*, whose columns follow from the types of its fields, and the mapper of its rows.
+
+    Args:
+        items: Columns that are no field of the model or differ from its type, and indexes.
+        key: The columns of the primary key.
+        columns: As of `Mapper`.
+        codecs: As of `Mapper`.
+        nested: The fields that are dataclasses in columns of the same row.
+        options: Options of the table, by the names of SQLAlchemy.
+
+    Raises:
+        TypeError: As `Mapper`.
+    """
+    nested = nested or {}
+    own = {item.name for item in items if isinstance(item, Column)}
+    derived = _derive_columns(model, key, columns or {}, codecs or {}, nested)
+    table = Table(name, metadata, *(column for column in derived if column.name not in own), *items, **options)
+    mappers = {field: Mapper(part.model, table, columns=part.columns) for field, part in nested.items()}
+    return table, Mapper(model, table, columns=columns, codecs=codecs, nested=mappers)
+
+
+def _derive_columns(
+    model: type, key: Sequence[str], names: Mapping[str, str], codecs: Mapping[str, Codec], nested: Mapping[str, Nested]
+) -> Iterator[Column[Any]]:
+    hints = get_type_hints(model)
+    for field in dataclasses.fields(model):
+        hint = hints[field.name]
+        if field.name in nested:
+            part = nested[field.name]
+            for column in _derive_columns(part.model, (), part.columns or {}, {}, {}):
+                column.nullable = column.nullable or _may_be_none(hint)
+                yield column
+            continue
+        column_name, codec = names.get(field.name, field.name), codecs.get(field.name) or codec_for(hint)
+        stored_type = next(stored for stored in codec.stored_types if stored is not types.NoneType)
+        is_nullable = _may_be_none(hint) or types.NoneType in codec.stored_types
+        is_key = column_name in key
+        yield Column(column_name, _COLUMN_TYPES[stored_type], primary_key=is_key, nullable=is_nullable and not is_key, autoincrement=False)
+
+
 def _build_selection(places: Sequence[int]) -> Callable[[Sequence[object]], tuple[object, ...]]:
     """Return a function that returns the values at *places* of a row."""
     if len(places) > 1:
@@ -258,6 +317,7 @@ _CODECS: Mapping[Any, Codec] = {
     datetime: Codec((int,), from_micros, to_micros),
     object: Codec((str,), orjson.loads, encode_json),
 }
+_COLUMN_TYPES: Mapping[type, type[TypeEngine[Any]]] = {str: Text, int: BigInteger, float: Double, bytes: LargeBinary}
 _JSON_TYPES: Mapping[object, tuple[Callable[[Any], object] | None, type]] = {
     dict: (None, dict),
     Mapping: (None, dict),

@@ -1,4 +1,4 @@
-"""The tables of memory; `migrations/versions/0003_memory.py` creates the same ones."""
+"""The tables of memory."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""
-The table of keys that the whole installation has, and its queries.
-
-`migrations/versions/0025_installation_keys.py` creates the same table.
-"""
+"""The table of keys that the whole installation has, and its queries."""
 
 from __future__ import annotations
 

@@ -5,39 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import BigInteger, Column, Double, Index, Table, Text, bindparam, delete, func, select
+from sqlalchemy import Index, bindparam, delete, func, select
 
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Mapper, Tx, metadata, purge_tables, upsert
+from rookery.kernel.db import Tx, map_table, purge_tables, upsert
 from rookery.tools.models import CallRecord
 
-tool_calls = Table(
+tool_calls, CALLS = map_table(
     "tool_calls",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("workspace_id", BigInteger, nullable=False),
-    Column("server_id", Text, nullable=False),
-    Column("tool", Text, nullable=False),
-    Column("key_id", Text, nullable=False),
-    Column("key_kind", Text, nullable=False),
-    Column("agent_id", Text),
-    Column("session_id", Text),
-    Column("success", BigInteger, nullable=False),
-    Column("code", Text),
-    Column("duration_ms", Double, nullable=False),
-    Column("arguments_bytes", BigInteger, nullable=False),
-    Column("result_bytes", BigInteger, nullable=False),
-    Column("request_id", Text, nullable=False),
-    Column("called_at", BigInteger, nullable=False),
-    Column("cached", BigInteger, nullable=False, server_default="0"),
-    Column("error", Text),
-    Column("arguments", Text),
-    Column("upstream_ms", Double),
+    CallRecord,
     Index("ix_tool_calls_workspace_id_called_at", "workspace_id", "called_at"),
     Index("ix_tool_calls_workspace_id_server_id_tool_called_at", "workspace_id", "server_id", "tool", "called_at"),
     Index("ix_tool_calls_called_at", "called_at"),
 )
-CALLS = Mapper(CallRecord, tool_calls)
 _in_session = tool_calls.c.session_id.is_not(None)
 Index("ix_tool_calls_session_id", tool_calls.c.session_id, sqlite_where=_in_session)
 

@@ -4,37 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import BigInteger, Column, Index, LargeBinary, Table, Text, bindparam, delete, func, select, update
+from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, delete, func, select, update
 
-from rookery.kernel.db import Mapper, Tx, fetch_count, metadata, purge_tables, upsert
+from rookery.kernel.db import Tx, fetch_count, map_table, metadata, purge_tables, upsert
 from rookery.kernel.sealing import SealedColumn
 from rookery.tools.models import StoredServer, ToolStop
 
-tool_servers = Table(
+tool_servers, SERVERS = map_table(
     "tool_servers",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("workspace_id", BigInteger, nullable=False),
-    Column("server_id", Text, nullable=False),
-    Column("entry", Text, nullable=False),
-    Column("secrets", LargeBinary),
-    Column("created_at", BigInteger, nullable=False),
-    Column("updated_at", BigInteger, nullable=False),
+    StoredServer,
     Index("uq_tool_servers_workspace_id_server_id", "workspace_id", "server_id", unique=True),
+    columns={"row_id": "id", "sealed": "secrets"},
 )
 SEALED_PURPOSE = "tool server's secrets"
 SEALED_COLUMN = SealedColumn(tool_servers, "secrets", purpose=SEALED_PURPOSE)
 """The encrypted column. If it is cleared because the encryption key was lost, the server stays and reports missing secrets."""
 
-tool_stops = Table(
-    "tool_stops",
-    metadata,
-    Column("workspace_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("server_id", Text, primary_key=True),
-    Column("tool", Text, primary_key=True),
-    Column("reason", Text, nullable=False),
-    Column("stopped_at", BigInteger, nullable=False),
-)
+tool_stops, STOPS = map_table("tool_stops", ToolStop, key=("workspace_id", "server_id", "tool"))
 
 tool_revisions = Table(
     "tool_revisions",
@@ -43,8 +29,6 @@ tool_revisions = Table(
     Column("revision", BigInteger, nullable=False),
 )
 
-SERVERS = Mapper(StoredServer, tool_servers, columns={"row_id": "id", "sealed": "secrets"})
-STOPS = Mapper(ToolStop, tool_stops)
 
 SERVERS_REVISION = "servers"
 STOPS_REVISION = "stops"
