@@ -9,35 +9,14 @@ from enum import StrEnum
 from typing import Literal
 
 import pytest
-from sqlalchemy import BigInteger, Column, Double, LargeBinary, MetaData, Table, Text, bindparam, delete, insert, select, text, update
+from sqlalchemy import MetaData, bindparam, delete, insert, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateTable
 
-from rookery.kernel.db import Codec, Database, KeysetList, Mapper, fetch_count
+from rookery.kernel.db import Codec, Database, KeysetList, Mapper, Nested, fetch_count, map_table
 from rookery.kernel.pages import PageSlice
 
 _NOW = datetime(2026, 11, 21, 9, 30, 0, 123, UTC)
-
-notes = Table(
-    "notes",
-    MetaData(),
-    Column("id", Text, primary_key=True),
-    Column("colour", Text),
-    Column("kind", Text, nullable=False),
-    Column("done", BigInteger, nullable=False),
-    Column("weight", Double, nullable=False),
-    Column("image", LargeBinary),
-    Column("tags", Text, nullable=False),
-    Column("names", Text),
-    Column("extra", Text, nullable=False),
-    Column("result", Text),
-    Column("page", Text),
-    Column("words", Text, nullable=False),
-    Column("written", BigInteger, nullable=False),
-    Column("read_at", BigInteger),
-    Column("lease_owner", Text),
-    Column("lease_until", BigInteger),
-)
 
 
 class Colour(StrEnum):
@@ -88,12 +67,13 @@ def _split(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-_MAPPER = Mapper(
+notes, _MAPPER = map_table(
+    "notes",
     Note,
-    notes,
     columns={"written_at": "written"},
     codecs={"words": Codec((str,), _split, " ".join)},
-    nested={"lease": Mapper(NoteLease, notes, columns={"owner": "lease_owner", "until": "lease_until"})},
+    nested={"lease": Nested(NoteLease, {"owner": "lease_owner", "until": "lease_until"})},
+    into=MetaData(),
 )
 _BY_ID = select(notes).where(notes.c.id == bindparam("of_id"))
 _CHANGE = update(notes).where(notes.c.id == bindparam("of_id"))

@@ -19,7 +19,7 @@ from rookery.kernel.sqlite import connect
 from rookery.memory.metadata import build_label
 from rookery.memory.models import AccessFilter, Memory, MemoryScope, MemoryState, NameCount, OrgCount, get_state
 from rookery.memory.store import indexing, queries, records
-from rookery.memory.store.rows import fingerprint
+from rookery.memory.store.codecs import fingerprint
 from rookery.memory.visibility import is_visible
 from tests.conftest import FakeClock
 from tests.memory.makers import MODEL, make_memory

@@ -28,7 +28,12 @@ SERIAL_TYPE = BigInteger().with_variant(Integer(), "sqlite")
 """SQLite auto-increments only an INTEGER. AUTOINCREMENT never reuses a number, so no tenant inherits another's rows."""
 
 workspaces, WORKSPACES = map_table(
-    "workspaces", Workspace, UniqueConstraint("name"), UniqueConstraint("parent_id"), sqlite_autoincrement=True
+    "workspaces",
+    Workspace,
+    Column("id", SERIAL_TYPE, primary_key=True, autoincrement=True),
+    UniqueConstraint("name"),
+    UniqueConstraint("parent_id"),
+    sqlite_autoincrement=True,
 )
 
 

@@ -17,7 +17,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import orjson
-from sqlalchemy import BigInteger, Column, Double, Index, LargeBinary, Table, Text, insert
+from sqlalchemy import BigInteger, Column, Constraint, Double, Index, LargeBinary, MetaData, Table, Text, insert
 from sqlalchemy.sql import ColumnElement
 from sqlalchemy.types import TypeEngine
 
@@ -176,30 +176,34 @@ class Mapper(Generic[T]):
 class Nested(NamedTuple):
     """A dataclass in columns of the row of another one. *columns*: the columns of fields with another name than their column."""
 
-    model: type
+    model: type[Any]
     columns: Mapping[str, str] | None = None
 
 
 def map_table(
     name: str,
     model: type[T],
-    *items: Column[Any] | Index,
+    *items: Column[Any] | Index | Constraint,
     key: Sequence[str] = ("id",),
     columns: Mapping[str, str] | None = None,
     codecs: Mapping[str, Codec] | None = None,
     nested: Mapping[str, Nested] | None = None,
-    **options: object,
+    sqlite_with_rowid: bool = True,
+    sqlite_autoincrement: bool = False,
+    into: MetaData = metadata,
 ) -> tuple[Table, Mapper[T]]:
     """
     Return the table of *model*, whose columns follow from the types of its fields, and the mapper of its rows.
 
     Args:
-        items: Columns that are no field of the model or differ from its type, and indexes.
+        items: Columns that are no field of the model or differ from its type, constraints, and indexes.
         key: The columns of the primary key.
         columns: As of `Mapper`.
         codecs: As of `Mapper`.
         nested: The fields that are dataclasses in columns of the same row.
-        options: Options of the table, by the names of SQLAlchemy.
+        sqlite_with_rowid: Keep the rows in the order of an own number, and not in that of the key.
+        sqlite_autoincrement: Never use a number of a deleted row again.
+        into: The tables to which it is added.
 
     Raises:
         TypeError: As `Mapper`.
@@ -207,13 +211,20 @@ def map_table(
     nested = nested or {}
     own = {item.name for item in items if isinstance(item, Column)}
     derived = _derive_columns(model, key, columns or {}, codecs or {}, nested)
-    table = Table(name, metadata, *(column for column in derived if column.name not in own), *items, **options)
+    table = Table(
+        name,
+        into,
+        *(column for column in derived if column.name not in own),
+        *items,
+        sqlite_with_rowid=sqlite_with_rowid,
+        sqlite_autoincrement=sqlite_autoincrement,
+    )
     mappers = {field: Mapper(part.model, table, columns=part.columns) for field, part in nested.items()}
     return table, Mapper(model, table, columns=columns, codecs=codecs, nested=mappers)
 
 
 def _derive_columns(
-    model: type, key: Sequence[str], names: Mapping[str, str], codecs: Mapping[str, Codec], nested: Mapping[str, Nested]
+    model: type[Any], key: Sequence[str], names: Mapping[str, str], codecs: Mapping[str, Codec], nested: Mapping[str, Nested]
 ) -> Iterator[Column[Any]]:
     hints = get_type_hints(model)
     for field in dataclasses.fields(model):

@@ -10,8 +10,7 @@ from sqlalchemy import BigInteger, bindparam, case, or_, select, update
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Tx, Value
 from rookery.memory.models import Memory
-from rookery.memory.store.rows import MEMORIES
-from rookery.memory.store.tables import IS_IN_WORKSPACE, memories
+from rookery.memory.store.tables import IS_IN_WORKSPACE, MEMORIES, memories
 
 _IS_MEMORY = (memories.c.workspace_id == bindparam("workspace"), memories.c.id == bindparam("memory"))
 _IS_LIVE = (memories.c.archived_at.is_(None), or_(memories.c.expires_at.is_(None), memories.c.expires_at > bindparam("at")))

@@ -12,8 +12,8 @@ from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Mapper, Tx, fetch_count
 from rookery.memory.metadata import Metadata
 from rookery.memory.models import Memory
-from rookery.memory.store.rows import MEMORIES, METADATA
-from rookery.memory.store.tables import memories
+from rookery.memory.store.codecs import METADATA
+from rookery.memory.store.tables import MEMORIES, memories
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,7 @@ from sqlalchemy import bindparam, delete, select, update
 
 from rookery.kernel.db import Tx, upsert
 from rookery.memory.merging import Merge
-from rookery.memory.store.rows import MERGES
-from rookery.memory.store.tables import merges
+from rookery.memory.store.tables import MERGES, merges
 
 _IS_MEMORY = (merges.c.workspace_id == bindparam("workspace"), merges.c.memory_id == bindparam("memory"))
 # A memory can be merged again after a restore by other means than `restore`; the newer merge counts.

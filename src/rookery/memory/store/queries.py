@@ -16,8 +16,7 @@ from rookery.kernel.clock import to_micros
 from rookery.kernel.db import KeysetList, Mapper, Tx, fetch_count
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.memory.models import AccessFilter, ConfidenceRow, Memory, MemoryScope, MemoryState, NameCount, OrgCount
-from rookery.memory.store.rows import MEMORIES
-from rookery.memory.store.tables import IS_LIVE, LIVE_INDEX, memories, memory_labels, memory_tags
+from rookery.memory.store.tables import IS_LIVE, LIVE_INDEX, MEMORIES, memories, memory_labels, memory_tags
 
 Columns = TypeVarTuple("Columns")
 

@@ -12,8 +12,7 @@ from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Tx, upsert
 from rookery.memory.recall_records import RecallRecord
 from rookery.memory.store import recall_log, training
-from rookery.memory.store.rows import RECALLS
-from rookery.memory.store.tables import memories, recalls
+from rookery.memory.store.tables import RECALLS, memories, recalls
 
 _RECALLED_AT_INTERVAL = timedelta(days=1)
 """Minimum interval between two updates of a memory's `recalled_at`."""

@@ -11,8 +11,17 @@ from sqlalchemy import BigInteger, bindparam, delete, func, insert, or_, select,
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Tx, Value, fetch_count
 from rookery.memory.models import Memory, Tombstone
-from rookery.memory.store.rows import MEMORIES, TOMBSTONES, memory_to_row
-from rookery.memory.store.tables import IS_IN_WORKSPACE, memories, memory_labels, memory_tags, tombstones, training_rows
+from rookery.memory.store.tables import (
+    IS_IN_WORKSPACE,
+    MEMORIES,
+    TOMBSTONES,
+    memories,
+    memory_labels,
+    memory_tags,
+    memory_to_row,
+    tombstones,
+    training_rows,
+)
 
 MAX_DUPLICATES = 10
 

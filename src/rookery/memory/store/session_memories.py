@@ -8,8 +8,7 @@ from sqlalchemy import bindparam, select, update
 
 from rookery.kernel.db import Tx
 from rookery.memory.models import Memory
-from rookery.memory.store.rows import MEMORIES, memory_to_row
-from rookery.memory.store.tables import IS_IN_WORKSPACE, IS_SESSION_SCOPE, memories
+from rookery.memory.store.tables import IS_IN_WORKSPACE, IS_SESSION_SCOPE, MEMORIES, memories, memory_to_row
 
 _IS_LIVE = (IS_IN_WORKSPACE, IS_SESSION_SCOPE, memories.c.session_id == bindparam("session"), memories.c.archived_at.is_(None))
 _LOCK_LIVE = select(*MEMORIES.columns).where(*_IS_LIVE).order_by(memories.c.id).limit(bindparam("most")).with_for_update()

@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Double, Index, Table, Text, and_, bindparam, literal_column
+from sqlalchemy import BigInteger, Column, Index, Table, Text, and_, bindparam, literal_column
 
-from rookery.kernel.db import metadata
+from rookery.kernel.db import Value, map_table, metadata
+from rookery.memory.merging import Merge
+from rookery.memory.models import Memory, Tombstone
+from rookery.memory.recall_records import RecallRecord, TrainingExample
+from rookery.memory.store.codecs import AUTHOR, LOGGED_REQUEST, METADATA, QUERY_RECORD, RECALL_ID, fingerprint
 
-memories = Table(
+memories, MEMORIES = map_table(
     "memories",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("workspace_id", BigInteger, nullable=False),
-    Column("org", Text),
-    Column("project", Text),
-    Column("agent_id", Text),
-    Column("session_id", Text),
-    Column("memory_scope", Text, nullable=False),
-    Column("type", Text, nullable=False),
-    Column("tags", Text, nullable=False),
-    Column("confidence", Double, nullable=False),
-    Column("base_confidence", Double, nullable=False),
-    Column("source", Text, nullable=False),
-    Column("content", Text, nullable=False),
-    Column("metadata", Text),
+    Memory,
     Column("fingerprint", Text, nullable=False),
-    Column("supersedes_id", Text),
-    Column("expires_at", BigInteger),
-    Column("archived_at", BigInteger),
-    Column("index_failed_at", BigInteger),
-    Column("indexed_at", BigInteger),
-    Column("indexed_model", Text),
-    Column("superseded_by", Text),
     Column("recalled_at", BigInteger),
-    Column("content_at", BigInteger, nullable=False),
-    Column("created_at", BigInteger, nullable=False),
-    Column("updated_at", BigInteger, nullable=False),
-    Column("created_by", Text),
-    Column("updated_by", Text),
+    codecs={"metadata": METADATA, "created_by": AUTHOR, "updated_by": AUTHOR},
 )
 """The memories. `fingerprint` covers content, space and workspace: equal values are duplicates. `recalled_at` is exact to a day."""
 
@@ -98,31 +77,10 @@ memory_labels = Table(
 )
 """The labels of memories: digests of metadata pairs (`metadata.build_label`)."""
 
-tombstones = Table(
-    "memory_tombstones",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("workspace_id", BigInteger, nullable=False),
-    Column("supersedes_id", Text),
-    Column("superseded_by", Text),
-    Column("created_at", BigInteger, nullable=False),
-    Column("ended_at", BigInteger, nullable=False),
-)
+tombstones, TOMBSTONES = map_table("memory_tombstones", Tombstone)
 
-recalls = Table(
-    "recalls",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("workspace_id", BigInteger, nullable=False),
-    Column("key_id", Text, nullable=False),
-    Column("memory_ids", Text, nullable=False),
-    Column("created_at", BigInteger, nullable=False),
-    Column("asked", Text),
-    Column("request", Text),
-    Column("org", Text),
-    Column("project", Text),
-    Column("agent_id", Text),
-    Column("session_id", Text),
+recalls, RECALLS = map_table(
+    "recalls", RecallRecord, columns={"query_record": "asked"}, codecs={"query_record": QUERY_RECORD, "request": LOGGED_REQUEST}
 )
 """
 Recalls. `asked` holds a `RecallQueryRecord`; it is null unless the workspace records training examples.
@@ -154,19 +112,7 @@ recall_feedback = Table(
 Index("ix_recall_feedback_memory_id", recall_feedback.c.memory_id)
 Index("ix_recall_feedback_day", recall_feedback.c.day)
 
-merges = Table(
-    "memory_merges",
-    metadata,
-    Column("memory_id", Text, primary_key=True),
-    Column("workspace_id", BigInteger, nullable=False),
-    Column("primary_id", Text, nullable=False),
-    Column("run", Text, nullable=False),
-    Column("seen_at", BigInteger, nullable=False),
-    Column("length", BigInteger, nullable=False),
-    Column("digest", Text, nullable=False),
-    Column("tags", Text, nullable=False),
-    Column("is_done", BigInteger, nullable=False),
-)
+merges, MERGES = map_table("memory_merges", Merge, key=("memory_id",))
 """Rows of `merging.Merge`. They contain no text of a memory, so that cleaned and deleted text does not remain here."""
 
 Index("ix_memory_merges_primary_id", merges.c.primary_id)
@@ -190,19 +136,12 @@ training_workspaces = Table(
 )
 """Workspaces that record training examples."""
 
-training_rows = Table(
+training_rows, TRAINING_EXAMPLES = map_table(
     "training_rows",
-    metadata,
-    Column("memory_id", Text, primary_key=True),
-    Column("recall_id", Text, primary_key=True),
-    Column("workspace_id", BigInteger, nullable=False),
-    Column("verdict", Text, nullable=False),
-    Column("query", Text),
-    Column("mode", Text),
-    Column("place", BigInteger),
-    Column("semantic_rank", BigInteger),
-    Column("keyword_rank", BigInteger),
-    Column("at", BigInteger, nullable=False),
+    TrainingExample,
+    key=("memory_id", "recall_id"),
+    columns={"label": "verdict"},
+    codecs={"recall_id": RECALL_ID},
 )
 """Training examples, without any text of a memory. `recall_id` is empty for an example of a stored memory."""
 
@@ -227,3 +166,8 @@ vector_sets = Table(
     sqlite_with_rowid=False,
 )
 """The model versions that have vectors in a workspace. The vectors of a retired one are being deleted."""
+
+
+def memory_to_row(memory: Memory) -> dict[str, Value]:
+    """Return the columns of *memory*, with its fingerprint."""
+    return {**MEMORIES.to_row(memory), "fingerprint": fingerprint(memory)}

@@ -12,9 +12,9 @@ from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Mapper, Tx, fetch_count
 from rookery.memory.merging import Merge
 from rookery.memory.models import Memory, Tombstone
+from rookery.memory.store.codecs import fingerprint
 from rookery.memory.store.records import add_labels
-from rookery.memory.store.rows import MEMORIES, MERGES, TOMBSTONES, fingerprint
-from rookery.memory.store.tables import memories, memory_tags, merges, tombstones
+from rookery.memory.store.tables import MEMORIES, MERGES, TOMBSTONES, memories, memory_tags, merges, tombstones
 
 _GET_TOMBSTONES = select(tombstones).where(tombstones.c.id.in_(bindparam("ids", expanding=True)))
 _GET_MERGES = select(merges).where(merges.c.memory_id.in_(bindparam("ids", expanding=True)))

@@ -15,7 +15,7 @@ from rookery.memory.batch_runs import RunAction, RunItem
 from rookery.memory.merging import Merge
 from rookery.memory.models import EXPORTED_FIELDS, Memory, Tombstone
 from rookery.memory.store import records, transfer
-from rookery.memory.store.rows import fingerprint
+from rookery.memory.store.codecs import fingerprint
 from rookery.memory.store.transfer import TransferRecord
 from rookery.memory.transfer.items import ImportedMemory, ImportItem, RejectedItem, truncate
 

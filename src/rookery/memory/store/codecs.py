@@ -1,4 +1,4 @@
-"""The mappers of memories and the records about them, and the fingerprint of a memory."""
+"""The stored forms of fields of memories and of the records about them, and the fingerprint of a memory."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from typing import Any, cast
 import orjson
 
 from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db import Codec, Mapper, Value, encode_json
+from rookery.kernel.db import Codec, encode_json
 from rookery.memory.authorship import decode_author, encode_author
-from rookery.memory.merging import Merge
 from rookery.memory.metadata import to_json
-from rookery.memory.models import Memory, MemoryFilter, MemoryScope, Metadata, RecallMode, RecallRequest, Tombstone
-from rookery.memory.recall_records import LoggedRequest, RecallQueryRecord, RecallRecord, TrainingExample
-from rookery.memory.store.tables import memories, merges, recalls, tombstones, training_rows
+from rookery.memory.models import Memory, MemoryFilter, MemoryScope, Metadata, RecallMode, RecallRequest
+from rookery.memory.recall_records import LoggedRequest, RecallQueryRecord
 
 
 def _decode_metadata(text: str | None) -> Metadata:
@@ -92,29 +90,10 @@ def _encode_recall_id(recall_id: str | None) -> str:
 
 
 METADATA = Codec((str, NoneType), _decode_metadata, _encode_metadata)
-_AUTHOR = Codec((str,), decode_author, encode_author)
-MEMORIES = Mapper(
-    Memory,
-    memories,
-    codecs={"metadata": METADATA, "created_by": _AUTHOR, "updated_by": _AUTHOR},
-)
-TOMBSTONES = Mapper(Tombstone, tombstones)
-MERGES = Mapper(Merge, merges)
-RECALLS = Mapper(
-    RecallRecord,
-    recalls,
-    columns={"query_record": "asked"},
-    codecs={
-        "query_record": Codec((str,), _decode_query_record, _encode_query_record),
-        "request": Codec((str,), _decode_logged_request, _encode_logged_request),
-    },
-)
-TRAINING_EXAMPLES = Mapper(
-    TrainingExample,
-    training_rows,
-    columns={"label": "verdict"},
-    codecs={"recall_id": Codec((str, NoneType), _decode_recall_id, _encode_recall_id)},
-)
+AUTHOR = Codec((str,), decode_author, encode_author)
+QUERY_RECORD = Codec((str,), _decode_query_record, _encode_query_record)
+LOGGED_REQUEST = Codec((str,), _decode_logged_request, _encode_logged_request)
+RECALL_ID = Codec((str, NoneType), _decode_recall_id, _encode_recall_id)
 
 
 def fingerprint(memory: Memory) -> str:
@@ -128,8 +107,3 @@ def fingerprint(memory: Memory) -> str:
             owner = None
     space = (memory.workspace_id, memory.memory_scope.value, memory.org, memory.project, owner, memory.content)
     return blake2b(orjson.dumps(space), digest_size=16).hexdigest()
-
-
-def memory_to_row(memory: Memory) -> dict[str, Value]:
-    """Return the columns of *memory*, with its fingerprint."""
-    return {**MEMORIES.to_row(memory), "fingerprint": fingerprint(memory)}
