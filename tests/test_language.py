@@ -35,7 +35,7 @@ PHRASES = re.compile(
 )
 """Phrases that need a second reading."""
 
-CITATIONS = re.compile(r"\bD-\d\d\b|\b(?:[Ss]pec|[Ii]ssue|[Hh]ouse) \d|\bnotes on (?:the platform|engines|MCP)\b")
+CITATIONS = re.compile(r"\bD-\d\d\b|\b(?:[Ss]pec|[Ii]ssue|[Hh]ouse) \d|\bnotes (?:on (?:the platform|engines|MCP)|[A-Z]\d)")
 """Numbers of decisions, sections and issues that are not in the repository."""
 
 RIDDLES = {

@@ -26,9 +26,8 @@ from numpy.typing import NDArray
 from rookery.scoring.models import Message, ScoredText, SycophancyResult
 from rookery.scoring.sycophancy.assessment import assess_sycophancy, measure_reply
 from rookery.scoring.sycophancy.capitulation_model import FEATURES, CapitulationModel
-from rookery.scoring.sycophancy.hashing import BUCKETS, hash_words
 from rookery.scoring.sycophancy.lexicon import PRAISE, PUSHBACK, tone_cues
-from rookery.scoring.sycophancy.sentence_models import MIN_FEATURES, SentenceModel, SentenceModels
+from rookery.scoring.sycophancy.sentence_models import BUCKETS, MIN_FEATURES, SentenceModel, SentenceModels, hash_words
 from rookery.scoring.sycophancy.tokens import Sentence, fold, split_sentences
 
 FOLDER = Path(__file__).resolve().parent.parent / "src" / "rookery" / "scoring" / "sycophancy"

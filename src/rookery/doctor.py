@@ -18,13 +18,13 @@ from rookery.access.scopes import ALL_SCOPES
 from rookery.engines.embedders import model_files
 from rookery.kernel.clock import format_iso
 from rookery.kernel.config import Settings
-from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.db import describe_pooler
 from rookery.kernel.engine_writes import READS_ONLY
 from rookery.kernel.errors import EngineReadOnly, EngineUnavailable, RookeryError, StorageFull
 from rookery.kernel.http.connection_limit import RESERVED_FILE_DESCRIPTORS, max_open_connections
 from rookery.kernel.http.proxy_check import CLAIMED_ADDRESS, fetch_arrival
 from rookery.kernel.running_server import fetch_engine_states, find_server
+from rookery.kernel.sentences import format_count
 from rookery.kernel.sqlite import find_damage
 from rookery.memory.indexing import DELETE_JOB, EMBED_IMPORTED_JOB, EMBED_JOB, WORDS_JOB
 from rookery.memory.maintenance.reindexing import ReindexRequest

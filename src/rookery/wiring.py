@@ -34,9 +34,9 @@ from rookery.kernel import idempotency_store
 from rookery.kernel.available_cores import count_available_cores
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.config import Settings
+from rookery.kernel.data_folder import DiskSpace
 from rookery.kernel.db import Database, Tx, open_channel, open_database
 from rookery.kernel.db.instrumented import InstrumentedDatabase
-from rookery.kernel.disk_space import DiskSpace
 from rookery.kernel.domain import Domain, Probe
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.engine_breakers import EngineBreakers

@@ -273,7 +273,7 @@ async def test_the_double_of_an_event_changes_nothing(instance: Instance) -> Non
 
 
 async def test_the_payload_of_another_client_is_read(instance: Instance) -> None:
-    """Field notes B3: Cursor and VS Code run Claude Code's hooks with their own field names. Nothing fails."""
+    """Cursor and VS Code run Claude Code's hooks with their own field names. Nothing fails."""
     kim = instance.agent
     body = {"conversation_id": "c1", "generation_id": "g1", "workspace_roots": ["/w"], "is_background_agent": False}
     assert "Project in Rookery: web." in text_of(parse_body(await kim.post(f"{CODE}/session-start?project=web", body)))

@@ -239,12 +239,12 @@ def test_code_stays_readable_when_it_is_quoted() -> None:
     ],
 )  # fmt: skip
 def test_each_clients_payload_is_read(client: str, event: HookEvent, payload: dict[str, object], expected: HookCall | None) -> None:
-    """Field notes B1: each client's own field names; unknown fields are ignored, wrong types do not fail."""
+    """Each client's own field names; unknown fields are ignored, wrong types do not fail."""
     assert read_call(client, event, payload) == expected
 
 
 def test_each_client_is_answered_in_its_own_schema() -> None:
-    """Field notes B1: hookSpecificOutput for most, snake case for Cursor, and for Copilot CLI a text at the top too."""
+    """HookSpecificOutput for most, snake case for Cursor, and for Copilot CLI a text at the top too."""
     for client in ("claude-code", "codex", "vscode", "gemini", "qwen-code"):
         output = {"hookEventName": "SessionStart", "additionalContext": "text"}
         top = {"additionalContext": "text"} if client == "vscode" else {}

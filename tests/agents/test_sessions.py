@@ -6,7 +6,7 @@ from sqlalchemy import func, select
 
 from rookery.access.models import KeyRestrictions
 from rookery.agents.events import AgentSessionEnded, AgentSessionStarted
-from rookery.agents.store.session_tables import handoffs, session_events, sessions
+from rookery.agents.store.tables import handoffs, session_events, sessions
 from rookery.kernel.clock import format_iso
 from tests.agents.session_makers import (
     SESSIONS,

@@ -1,4 +1,4 @@
-"""The declared hooks of each coding agent (field notes B1 and B4)."""
+"""The declared hooks of each coding agent."""
 
 from __future__ import annotations
 

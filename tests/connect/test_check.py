@@ -1,4 +1,4 @@
-"""`rookery connect --check` against a running server: what keeps a client from working is found and named (field notes B4.6)."""
+"""`rookery connect --check` against a running server: what keeps a client from working is found and named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of clients: mode, owner, links, line ends and byte order mark stay; a write is whole or does not happen (field notes B4.6)."""
+"""Files of clients: mode, owner, links, line ends and byte order mark stay; a write is whole or does not happen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hooks of each client: their form, and edits that leave the hooks of others alone (field notes B4.2)."""
+"""The hooks of each client: their form, and edits that leave the hooks of others alone."""
 
 from __future__ import annotations
 

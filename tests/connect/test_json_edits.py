@@ -1,4 +1,4 @@
-"""Edits of JSON with comments: everything but the edited entry keeps every byte (field notes B4.6)."""
+"""Edits of JSON with comments: everything but the edited entry keeps every byte."""
 
 from __future__ import annotations
 

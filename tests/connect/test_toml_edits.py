@@ -1,4 +1,4 @@
-"""Edits of Codex's file: everything but the table of the server keeps every byte (field notes B4.6)."""
+"""Edits of Codex's file: everything but the table of the server keeps every byte."""
 
 from __future__ import annotations
 

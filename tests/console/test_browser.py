@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from rookery.console.sections import SECTIONS
+from rookery.console.visit import SECTIONS
 from tests.console.browsing import BrowserUser
 from tests.processes import Server
 

@@ -11,8 +11,8 @@ import pytest
 
 import rookery.console
 from rookery.console.rendering import MAX_PAGE_BYTES, StaticFiles
-from rookery.console.sections import SECTIONS
 from rookery.console.views import VIEWS
+from rookery.console.visit import SECTIONS
 from tests.conftest import Instance
 from tests.console.browsing import ConsoleUser
 

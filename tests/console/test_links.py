@@ -12,8 +12,8 @@ from urllib.parse import urljoin, urlsplit
 from starlette.routing import compile_path
 
 from rookery.console.rendering import MAX_PAGE_BYTES
-from rookery.console.sections import SECTIONS
 from rookery.console.views import VIEWS
+from rookery.console.visit import SECTIONS
 from rookery.kernel.secret import Secret
 from tests.chat_service import ChatService, run_chat_service
 from tests.conftest import SECRET_KEY, run_instance

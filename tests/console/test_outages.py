@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from rookery.console.sections import SECTIONS
+from rookery.console.visit import SECTIONS
 from rookery.kernel.config import Settings
 from rookery.kernel.secret import Secret
 from tests.conftest import SECRET_KEY, Instance, eventually, lend_model, run_instance

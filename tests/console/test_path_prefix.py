@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from rookery.console.sections import SECTIONS
+from rookery.console.visit import SECTIONS
 from tests.console.browsing import BrowserUser
 from tests.console.prefix_proxy import PrefixProxy, run_prefix_proxy
 from tests.processes import Server

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from rookery.engines import similarity
-from rookery.engines.similarity.cache import SimilarityCache
-from rookery.engines.similarity.vector_matrix import VectorMatrix
+from rookery.engines.similarity.cache import SimilarityCache, VectorMatrix
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.models import Passage, Vector
 from tests.conftest import eventually

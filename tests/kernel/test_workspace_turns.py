@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rookery.kernel.workspace_turns import WorkspaceTurns
+from rookery.kernel.workspace_shares import WorkspaceTurns
 
 
 async def test_many_requests_of_one_workspace_delay_another_by_one_piece() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from rookery.kernel.config import Settings
 from rookery.memory.models import Memory
-from rookery.memory.store import maintenance, records, runs
+from rookery.memory.store import maintenance, records
 from rookery.memory.store.maintenance import MemorySelection
 from rookery.wiring import build_platform as build_rookery
 from tests.conftest import OPERATOR, FakeClock
@@ -177,7 +177,7 @@ async def _wait_for_checkpoint(platform: Platform, process: subprocess.Popen[byt
     deadline = time.monotonic() + HANG_S
     async with platform.rig() as rig:
         while time.monotonic() < deadline and process.poll() is None:
-            checkpoint = await rig.db.read(lambda tx: runs.get_checkpoint(tx, "clean 1 strip-pii"))
+            checkpoint = await rig.db.read(lambda tx: maintenance.get_checkpoint(tx, "clean 1 strip-pii"))
             if checkpoint is not None:
                 return checkpoint.done
             await asyncio.sleep(0.005)

@@ -10,8 +10,8 @@ import pytest
 
 from rookery.access.models import Caller
 from rookery.tools.call_options import CallOptions
-from rookery.tools.change_pacing import MAX_INTERVAL_S, ChangePacer
 from rookery.tools.errors import ToolNotFound
+from rookery.tools.list_refresher import MAX_INTERVAL_S, ChangePacer
 from rookery.tools.models import HealthStatus, Server, ServerFeatures, SessionIsolation
 from rookery.tools.ports import RequestOptions
 from rookery.tools.servers.server_check import ServerChecker

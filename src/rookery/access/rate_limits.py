@@ -14,10 +14,10 @@ from rookery.access.models import TEST, Caller, Key, Tier
 from rookery.access.ports import RateLimitCounter, WindowCount
 from rookery.kernel import globs
 from rookery.kernel.clock import Clock, to_micros
-from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.engine_breakers import OPEN_DURATION_S, EngineBreaker
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.process_share import ProcessShare
+from rookery.kernel.sentences import format_count
 
 TIER_LIMITS_PER_HOUR = MappingProxyType({Tier.FREE: 1_000, Tier.PRO: 10_000, Tier.BUSINESS: 50_000, Tier.ENTERPRISE: None})
 """Requests per hour; None: unlimited."""

@@ -26,8 +26,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from rookery.kernel.clock import format_iso
-from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.errors import Conflict, NotFound, RookeryError
+from rookery.kernel.sentences import format_count
 
 
 class UnknownHook(NotFound):

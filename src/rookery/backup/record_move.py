@@ -16,10 +16,10 @@ from rookery.backup.errors import DatabaseNotEmpty, RecordsInUse
 from rookery.backup.postgres_records import RecordSnapshot, fill_postgres, open_record_snapshot, require_empty
 from rookery.backup.record_copy import SqliteSide, TableCopy
 from rookery.backup.snapshot import read_sealing_key_id
-from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.running_server import find_server
 from rookery.kernel.secret import Secret
+from rookery.kernel.sentences import format_count
 from rookery.migrations import HEAD_REVISION
 
 EMBEDDED = "embedded:"

@@ -8,8 +8,8 @@ import typer
 
 from rookery.access.audit_log import PLATFORM_CHAIN, AuditSubject
 from rookery.access.operator import get_operator
-from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.sealing import RotationResult, SealingReport
+from rookery.kernel.sentences import format_count
 from rookery.terminal.context import run
 from rookery.terminal.options import DryRunOption, JsonOption, YesOption, confirm
 from rookery.terminal.output import print_json, print_record

@@ -1,4 +1,4 @@
-"""Reading and replacing the files of clients: byte-exact, atomic, with a backup. No other module here writes files (notes B4.6)."""
+"""Reading and replacing the files of clients: byte-exact, atomic, with a backup. No other module here writes files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clients that `rookery connect` writes to: where their files are, and from where they read the key (field notes B1). Pure."""
+"""The clients that `rookery connect` writes to: where their files are, and from where they read the key. Pure."""
 
 from __future__ import annotations
 

@@ -18,19 +18,18 @@ from rookery.connect.client_files import is_readable_by_others, render_diff, wri
 from rookery.connect.clients import CONFIGS, Places, Scope
 from rookery.connect.errors import ClientFileBroken, ServerUnusable
 from rookery.connect.findings import Report
-from rookery.connect.git_ignores import describe_exposed, list_exposed
 from rookery.connect.hook_entries import HookTarget
-from rookery.connect.key_files import read_key
+from rookery.connect.key_files import describe_exposed, list_exposed, read_key
 from rookery.connect.list_modes import choose_mode, find_key, follow_entry
 from rookery.connect.mcp_entries import get_file_key
 from rookery.connect.own_keys import KeyRequest, create_locally, create_over_http, describe_key
 from rookery.connect.server_client import ServerClient
 from rookery.connect.setups import Changes, Setup, is_in_repository, prepare_removal, prepare_write, read_entries
 from rookery.kernel.config import Settings
-from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.running_server import find_server
 from rookery.kernel.secret import Secret
+from rookery.kernel.sentences import format_count
 from rookery.kernel.suggestions import find_nearest
 from rookery.terminal.context import get_settings, run
 from rookery.terminal.options import JsonOption, WorkspaceOption, raise_usage_error

@@ -1,4 +1,4 @@
-"""The hooks of Rookery in a client's file: its text before and after a change (field notes B4.2). No I/O."""
+"""The hooks of Rookery in a client's file: its text before and after a change. No I/O."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Edits of JSON with comments in place: what is not part of an edit keeps every byte (field notes B4.6). No I/O.
+Edits of JSON with comments in place: what is not part of an edit keeps every byte. No I/O.
 
 A path is a sequence of names of members and indexes of items.
 """

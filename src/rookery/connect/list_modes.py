@@ -9,8 +9,8 @@ from rookery.connect.errors import ClientFileBroken, ServerUnusable
 from rookery.connect.mcp_entries import get_file_key, get_url
 from rookery.connect.server_client import ServerClient
 from rookery.connect.setups import Setup, find_entries
-from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.secret import Secret
+from rookery.kernel.sentences import format_count
 from rookery.tools.discovery.catalogue_size import SEARCH_QUERY, CatalogueSize, needs_search_mode
 from rookery.tools.discovery.client_guides import KEY_VARIABLE
 

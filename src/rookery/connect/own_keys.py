@@ -1,4 +1,4 @@
-"""The key of one client on one machine, or under one name, with no more permissions than a coding agent needs (field notes B4.5)."""
+"""The key of one client on one machine, or under one name, with no more permissions than a coding agent needs."""
 
 from __future__ import annotations
 

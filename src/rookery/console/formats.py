@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from markupsafe import Markup, escape
 
 from rookery.kernel.clock import Clock
-from rookery.kernel.counted_nouns import choose_noun
 from rookery.kernel.money import format_money
+from rookery.kernel.sentences import choose_noun
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 _WEEK_S = 7 * _DAY_S

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, cast, get_args
+from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,13 +14,61 @@ from rookery.access.scopes import grants
 from rookery.console.arguments import parse_integer, parse_json_object, parse_number
 from rookery.console.audit_entries import record_action
 from rookery.console.cookies import ConsoleSession
-from rookery.console.form_body import parse_form
 from rookery.console.ports import ConsolePorts
 from rookery.console.rendering import ConsoleTemplates
-from rookery.console.sections import SECTIONS
+from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.http.request_body import read_body
 from rookery_client import ApiError, AsyncRookery
 from rookery_client.generated import models
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSection:
+    """
+    A section of the console.
+
+    Attributes:
+        path: The path of its first page below `/console/`.
+        other_paths: Paths of its other pages that do not begin with *path*.
+        scope: The scope without which the section is not shown; None: every key.
+    """
+
+    path: str
+    title: str
+    icon: str
+    scope: str | None
+    other_paths: tuple[str, ...] = ()
+
+
+SECTIONS = (
+    ConsoleSection("", "Overview", "overview", None),
+    ConsoleSection("memories", "Memories", "memories", "brain:read"),
+    ConsoleSection("tools", "Tools", "tools", "mcp:read"),
+    ConsoleSection("plans", "Plans", "plans", "plans.read"),
+    ConsoleSection("sessions", "Sessions", "sessions", "sessions.read"),
+    ConsoleSection("campaigns", "Campaigns", "campaigns", "notify:read", other_paths=("subscribers",)),
+    ConsoleSection("content", "Content", "content", "content.read"),
+    ConsoleSection("usage", "Usage", "usage", "usage:read"),
+    ConsoleSection("scoring", "Scoring", "scoring", "score:read"),
+    ConsoleSection("webhooks", "Webhooks", "webhooks", "webhooks:read"),
+    ConsoleSection("keys", "Keys", "keys", "keys:read"),
+    ConsoleSection("audit", "Audit", "audit", "audit:read"),
+    ConsoleSection("settings", "Settings", "settings", None),
+)
+
+
+def parse_form(body: bytes, *, max_fields: int) -> list[tuple[str, str]]:
+    """
+    Return the fields of a form in their order. Bytes that are not UTF-8 become U+FFFD.
+
+    Raises:
+        ValidationFailed: The form has more than *max_fields* fields.
+    """
+    try:
+        return parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=max_fields)
+    except ValueError as error:
+        raise ValidationFailed({"form": [f"has more than {max_fields:,} fields"]}) from error
+
 
 MAX_FORM_BYTES = 12 * 1024 * 1024
 _MAX_FORM_FIELDS = 2_000

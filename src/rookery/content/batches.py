@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rookery.access.workspaces import require_workspace
-from rookery.content.generation_services import GenerationServices
-from rookery.content.generations import cancel_in
+from rookery.content.generations import GenerationServices, cancel_in
 from rookery.content.models import (
     BatchStatus,
     BatchView,

@@ -25,9 +25,9 @@ from __future__ import annotations
 from typing import Literal
 
 from rookery.content.chat import NO_USAGE, TokenUsage
-from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.errors import Conflict, RookeryError
 from rookery.kernel.money import format_money
+from rookery.kernel.sentences import format_count
 
 DEFAULT_RETRY_AFTER_S = 5
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rookery.access.workspaces import require_workspace
+from rookery.content.active_calls import ActiveCalls
+from rookery.content.budgets import Budgets
 from rookery.content.chat import Delta
 from rookery.content.errors import GenerationCancelled
 from rookery.content.execution import CANCELLED, INTERRUPTED, GenerationRunner
-from rookery.content.generation_services import GenerationServices
 from rookery.content.models import (
     ContentTenant,
     Generation,
@@ -22,14 +23,32 @@ from rookery.content.models import (
     GenerationSummary,
 )
 from rookery.content.queued_work import enqueue, require_room
-from rookery.content.requests import resolve_draft
+from rookery.content.requests import Generators, resolve_draft
 from rookery.content.store import batches
 from rookery.content.store import budgets as budget_store
 from rookery.content.store import generations as store
-from rookery.kernel.db import Tx
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import Conflict, NotFound
+from rookery.kernel.ids import IdFactory
+from rookery.kernel.jobs import JobQueue
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.usage.models import day_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationServices:
+    """The parts that create, run and cancel generations."""
+
+    db: Database
+    runner: GenerationRunner
+    calls: ActiveCalls
+    budgets: Budgets
+    generators: Generators
+    jobs: JobQueue
+    clock: Clock
+    ids: IdFactory
+
 
 _CANCELLED_MESSAGE = "The generation was cancelled on request."
 _INTERRUPTED_MESSAGE = "The process that waited for the answer stopped before it was complete."

@@ -10,8 +10,7 @@ from rookery.content.batches import GenerationBatches
 from rookery.content.budgets import Budgets, DefaultBudgets
 from rookery.content.execution import GenerationRunner
 from rookery.content.generation_metrics import GenerationMetrics
-from rookery.content.generation_services import GenerationServices
-from rookery.content.generations import Generations
+from rookery.content.generations import Generations, GenerationServices
 from rookery.content.metered_calls import MeteredCalls
 from rookery.content.ports import ContentPorts, OutputScorer
 from rookery.content.prices import PriceList

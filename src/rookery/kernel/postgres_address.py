@@ -8,6 +8,7 @@ errors, which are logged.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from urllib.parse import unquote
 
 import psycopg
@@ -118,3 +119,17 @@ def describe_connection_error(error: psycopg.Error) -> str:
     """
     text = str(error)
     return next((reason for pattern, reason in _REASONS if pattern.search(text)), type(error).__name__)
+
+
+TCP_OPTIONS: Mapping[str, int] = {
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+"""
+A connection fails 20 to 25 s after the last answer of the host, even in the middle of a statement. By default it takes hours.
+
+In seconds, but `tcp_user_timeout` is in milliseconds. Connections by a Unix socket ignore them.
+"""

@@ -12,9 +12,8 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from rookery.kernel.db.tcp_options import TCP_OPTIONS
 from rookery.kernel.errors import EngineReadOnly, EngineUnavailable, StorageFull
-from rookery.kernel.postgres_address import describe_connection_error, parse_postgres_address
+from rookery.kernel.postgres_address import TCP_OPTIONS, describe_connection_error, parse_postgres_address
 from rookery.kernel.postgres_pooler import LOST_STATEMENT, PoolerDetector, is_pooler_symptom
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ import random
 import struct
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -235,3 +235,27 @@ class WorkspaceShares:
                     os.truncate(self._file, self._size)
                 self._table = mmap.mmap(self._file, self._size)
         return self._table
+
+
+class WorkspaceTurns:
+    """
+    Admits one piece of work of each workspace at a time.
+
+    A thread or a limit that all workspaces share is a queue in the order of arrival: a hundred requests of one workspace would delay the
+    next one of another by a hundred pieces. With turns, each workspace has at most one piece in that queue.
+    """
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def take(self, workspace_id: int, resource: AbstractAsyncContextManager[object] | None = None) -> AsyncGenerator[None]:
+        """
+        Wait for the turn of *workspace_id*, then for *resource*, and hold both in the block.
+
+        Args:
+            resource: A lock or a semaphore that all workspaces share. None: the block has a queue of its own, such as that of a thread.
+        """
+        lock = self._locks.setdefault(workspace_id, asyncio.Lock())
+        async with lock, resource or nullcontext():
+            yield

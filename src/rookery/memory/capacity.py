@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rookery.kernel.data_folder import DiskSpace
 from rookery.kernel.db import Database
-from rookery.kernel.disk_space import DiskSpace
 from rookery.kernel.jobs import JobQueue
 from rookery.memory.errors import BacklogFull, MemoriesFull
 from rookery.memory.indexing import EMBED_JOB

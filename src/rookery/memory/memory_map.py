@@ -16,7 +16,7 @@ from rookery.kernel.db import Database
 from rookery.kernel.engine_breakers import EngineBreaker
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.tokenization import STOP_WORDS, split_words
-from rookery.kernel.workspace_turns import WorkspaceTurns
+from rookery.kernel.workspace_shares import WorkspaceTurns
 from rookery.memory.access_filter import build_access_filter
 from rookery.memory.continued_sessions import add_continued_sessions
 from rookery.memory.embedding_migration import EmbeddingMigration

@@ -20,7 +20,7 @@ from rookery.memory.indexing import DELETE_JOB, EMBED_JOB, Indexer
 from rookery.memory.memory_audit import MemoryAudit
 from rookery.memory.merging import Merge, contains_merge, merge_memories, remove_merged_text
 from rookery.memory.models import Memory, MemoryChange, MemoryScope, Tombstone
-from rookery.memory.store import lineage, merges, records
+from rookery.memory.store import merges, records
 
 _MIN_TIME_STEP = timedelta(microseconds=1)
 
@@ -59,7 +59,7 @@ class Records:
             NotFound: The memory never existed, was deleted without a lineage, or is not visible to *caller*.
         """
         now = self.clock()
-        chain = await self.db.read(lambda tx: lineage.get_lineage(tx, caller.workspace_id, memory_id))
+        chain = await self.db.read(lambda tx: records.get_lineage(tx, caller.workspace_id, memory_id))
         live_memories = [memory for memory in chain if isinstance(memory, Memory)]
         is_visible = (
             all(can_read(caller, memory, at=now) for memory in live_memories)

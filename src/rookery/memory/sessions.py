@@ -18,7 +18,7 @@ from rookery.memory.memory_audit import MemoryAudit
 from rookery.memory.models import MemoryFilter, MemoryScope
 from rookery.memory.records import archive_memory, next_version
 from rookery.memory.schemas.responses import MemorySerializer
-from rookery.memory.store import session_memories
+from rookery.memory.store import records
 
 READ_SCOPE = "brain:read"
 
@@ -50,7 +50,7 @@ class SessionMemories:
 
     def find_unknown(self, tx: Tx, workspace_id: int, session_id: str, ids: Sequence[str]) -> list[str]:
         """Return those of *ids* that are not memories of the session."""
-        existing_ids = {memory.id for memory in session_memories.lock_by_ids(tx, workspace_id, session_id, ids)}
+        existing_ids = {memory.id for memory in records.lock_by_ids(tx, workspace_id, session_id, ids)}
         return [memory_id for memory_id in ids if memory_id not in existing_ids]
 
     def promote(
@@ -74,24 +74,24 @@ class SessionMemories:
         """
         workspace_id, author = caller.workspace_id, Author.from_caller(caller, session_id=session_id)
         if ids is None:
-            memories = session_memories.lock_live(tx, workspace_id, session_id, limit=MAX_PROMOTED + 1)
+            memories = records.lock_live(tx, workspace_id, session_id, limit=MAX_PROMOTED + 1)
             if len(memories) > MAX_PROMOTED:
                 raise ValidationFailed(
                     {"promote": [f"this session has more than {MAX_PROMOTED:,} memories; send the ids of the memories to promote"]}
                 )
         else:
-            memories = session_memories.lock_by_ids(tx, workspace_id, session_id, ids)
+            memories = records.lock_by_ids(tx, workspace_id, session_id, ids)
         if memories:
             fields = {"promoted": len(memories), "org": org, "project": project}
             self.audit.record_session(tx, caller, "memories.promoted", session_id, fields)
         for memory in memories:
             promoted = replace(memory, memory_scope=MemoryScope.PROJECT, org=memory.org or org, project=memory.project or project)
-            session_memories.update_space(tx, next_version(memory, promoted, by=author, at=at))
+            records.update_space(tx, next_version(memory, promoted, by=author, at=at))
             self.jobs.enqueue(tx, EMBED_JOB, workspace_id=workspace_id, payload={"memory_id": memory.id})
 
     def archive(self, tx: Tx, workspace_id: int, session_id: str, *, at: datetime, limit: int) -> bool:
         """Archive at most *limit* memories of a session. Return whether none is left."""
-        memories = session_memories.lock_live(tx, workspace_id, session_id, limit=limit)
+        memories = records.lock_live(tx, workspace_id, session_id, limit=limit)
         for memory in memories:
             archive_memory(tx, self.jobs, self.bus, memory, at=at)
         return len(memories) < limit

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from rookery.access.models import Tenant
 from rookery.kernel.db import Tx
 from rookery.kernel.errors import NotFound, ValidationFailed
-from rookery.notifications.message_limits import find_length_warnings
 from rookery.notifications.models import (
     Campaign,
     CampaignPreview,
@@ -18,6 +17,7 @@ from rookery.notifications.models import (
     RenderedMessage,
     SubscriberView,
 )
+from rookery.notifications.ports import find_length_warnings
 from rookery.notifications.rendering import list_subscriber_names, render, uses_attributes
 from rookery.notifications.store import campaigns as store
 from rookery.notifications.store import queue, subscribers

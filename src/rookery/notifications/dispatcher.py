@@ -27,11 +27,10 @@ from rookery.kernel.errors import OUTAGES
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.workspace_shares import MAX_WAITING_HOLD_S, WorkspaceShares
 from rookery.notifications.campaign_progress import CampaignProgress
-from rookery.notifications.common_failures import CommonFailure
+from rookery.notifications.common_failures import CommonFailure, FailureStreaks
 from rookery.notifications.crash_recovery import CrashRecovery, DeadWorkers
 from rookery.notifications.delivery_counters import DeliveryCounters
 from rookery.notifications.errors import ChannelNotReady
-from rookery.notifications.leased_campaigns import ClaimRelease, LeasedCampaign
 from rookery.notifications.messages import ChannelType, SendOutcome
 from rookery.notifications.models import ALL_WORKSPACES, Campaign, CampaignStatus, HostKey
 from rookery.notifications.pacing import Allowance, HostRate, SendSlots, TokenBucket
@@ -39,6 +38,36 @@ from rookery.notifications.send_journal import SendJournal
 from rookery.notifications.sending import NotificationSender, SendAttempt, evaluate_attempt_result
 from rookery.notifications.store import host_rates, host_waits, queue
 from rookery.notifications.store.queue import ClaimedNotification, LeaseRoom, NotificationResult
+
+ClaimRelease = tuple[ClaimedNotification, datetime]
+"""A claim of which nothing was sent, and the time when it is due again."""
+
+
+@dataclass(slots=True)
+class LeasedCampaign:
+    """
+    A campaign that this process sends.
+
+    Attributes:
+        campaign: The campaign when its row was last read.
+        waiting: Claims that are not sent yet, in order.
+        in_flight: Number of messages being sent.
+        stalled_until_s: No claim is tried until this monotonic time.
+        failures: The failures that may have one cause.
+    """
+
+    campaign: Campaign
+    bucket: TokenBucket
+    waiting: deque[ClaimedNotification] = field(default_factory=deque[ClaimedNotification])
+    in_flight: int = 0
+    stalled_until_s: float = 0.0
+    failures: FailureStreaks = field(default_factory=FailureStreaks)
+
+    @property
+    def held_count(self) -> int:
+        """Number of claims of this process."""
+        return self.in_flight + len(self.waiting)
+
 
 _log = structlog.stdlib.get_logger("rookery.notifications")
 

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 
-from rookery.kernel.workspace_shares import WorkspaceShares
-from rookery.kernel.workspace_turns import WorkspaceTurns
+from rookery.kernel.workspace_shares import WorkspaceShares, WorkspaceTurns
 from rookery.scoring.detection import DetectionModel
 from rookery.scoring.models import ContentScore, ScoredText
 from rookery.scoring.plain_text import extract_plain_text

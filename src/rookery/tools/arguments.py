@@ -96,3 +96,10 @@ def _to_json_pointer(path: list[str | int]) -> str:
 
 def _shorten(text: str) -> str:
     return text if len(text) <= _MAX_ERROR_LENGTH else text[: _MAX_ERROR_LENGTH - 1] + "…"
+
+
+def drop_nulls(arguments: object) -> object:
+    """Return arguments without nulls, which clients send for what is not set. Null itself becomes an empty object."""
+    if not isinstance(arguments, dict):
+        return {} if arguments is None else arguments
+    return {name: value for name, value in cast("dict[str, object]", arguments).items() if value is not None}

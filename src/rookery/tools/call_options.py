@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rookery.access.models import Caller
+from rookery.kernel import globs
 from rookery.kernel.working_context import CallSession
 from rookery.tools.models import JsonObject, Server
 from rookery.tools.ports import OnLog, OnProgress, OnRequest, OnUpdate, RequestOptions
-from rookery.tools.servers.header_forwarding import select_forwarded_headers
-from rookery.tools.servers.meta_forwarding import select_forwarded_meta
+from rookery.tools.servers.header_forwarding import has_rookery_key, select_forwarded_headers
+
+_TRACE_KEYS = frozenset({"traceparent", "tracestate", "baggage"})
+"""The keys of OpenTelemetry, which the protocol names (2026-07-28, `_meta`)."""
+_LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
+"""The level that Rookery itself requests for a client that receives log notifications."""
+
+
+def select_forwarded_meta(server: Server, meta: Mapping[str, object] | None) -> JsonObject:
+    """Return the keys of *meta* to forward to *server*. A value that contains a Rookery key is never forwarded."""
+    return {
+        name: value
+        for name, value in (meta or {}).items()
+        if (name in _TRACE_KEYS or name == _LOG_LEVEL_KEY or _is_named(server, name))
+        and not has_rookery_key(json.dumps(value, default=dict))
+    }
+
+
+def select_affecting_meta(server: Server, meta: Mapping[str, object] | None) -> JsonObject:
+    """Return the keys of *meta* that may affect a result of *server*: those that its entry names."""
+    return {name: value for name, value in select_forwarded_meta(server, meta).items() if _is_named(server, name)}
+
+
+def _is_named(server: Server, name: str) -> bool:
+    return any(globs.matches(name, glob) for glob in server.forward_meta)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

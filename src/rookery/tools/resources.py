@@ -8,7 +8,7 @@ from typing import TypedDict, cast
 from rookery.access.models import Caller
 from rookery.kernel.errors import NotFound
 from rookery.tools.call_options import DEFAULT_CALL_OPTIONS, CallOptions
-from rookery.tools.calling.request_timeout import send_with_timeout
+from rookery.tools.calling.execution import send_with_timeout
 from rookery.tools.calling.results import list_links, strip_protocol_meta
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.errors import (

@@ -20,8 +20,8 @@ from rookery.kernel.schema import (
     Timestamp,
     enum_schema,
 )
+from rookery.tools.arguments import drop_nulls
 from rookery.tools.models import HealthStatus, ServerStatus, SessionIsolation
-from rookery.tools.prompt_arguments import drop_nulls
 
 _ACTIONS = ("accept", "decline", "cancel")
 _SAMPLING_FIELDS = frozenset({"role", "content", "model"})

@@ -9,8 +9,7 @@ from functools import cached_property
 from typing import Protocol
 
 from rookery.access.wiring import AccessServices
-from rookery.kernel.data_folder import CALL_LOCKS_FOLDER
-from rookery.kernel.disk_space import DiskSpace
+from rookery.kernel.data_folder import CALL_LOCKS_FOLDER, DiskSpace
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.runtime import Runtime
 from rookery.kernel.sealing import Sealer

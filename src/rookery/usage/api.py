@@ -13,7 +13,7 @@ from rookery.access.scopes import ALL_WORKSPACES_SCOPE
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import NotFound
 from rookery.kernel.http import ItemPage, Operation
-from rookery.kernel.http.csv_responses import CSV_MEDIA_TYPE, stream_csv_response, wants_csv
+from rookery.kernel.http.responses import CSV_MEDIA_TYPE, stream_csv_response, wants_csv
 from rookery.usage.models import UsageDimension
 from rookery.usage.reports import UsageReports
 from rookery.usage.schemas import UsageReportQuery, UsageReportResponse

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rookery.kernel.domain import Domain
 from rookery.kernel.runtime import Runtime
 from rookery.usage.api import UsageApi
-from rookery.usage.store import tables
+from rookery.usage.store import ledger
 from rookery.usage.wiring import UsageServices
 
 PREFIXES = ("/api/agent", "/v1")
@@ -14,4 +14,4 @@ PREFIXES = ("/api/agent", "/v1")
 def build(runtime: Runtime) -> Domain:
     """Return the domain. Nothing is started."""
     api = UsageApi(runtime.use(UsageServices).reports, runtime.clock)
-    return Domain(operations=[(prefix, api.operations()) for prefix in PREFIXES], purgers=[tables.purge])
+    return Domain(operations=[(prefix, api.operations()) for prefix in PREFIXES], purgers=[ledger.purge])

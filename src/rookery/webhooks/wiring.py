@@ -12,8 +12,7 @@ from rookery.kernel.metrics import Metrics
 from rookery.kernel.runtime import Runtime
 from rookery.kernel.sealing import Sealer
 from rookery.webhooks.deliveries import Deliveries
-from rookery.webhooks.delivery_metrics import DeliveryMetrics
-from rookery.webhooks.dispatcher import Dispatcher
+from rookery.webhooks.dispatcher import DeliveryMetrics, Dispatcher
 from rookery.webhooks.endpoints import WebhookEndpoints
 from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.outbox import Outbox

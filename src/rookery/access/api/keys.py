@@ -23,7 +23,7 @@ from rookery.access.usage_log import UsageLog
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import Conflict, ValidationFailed
 from rookery.kernel.http import ItemPage, Operation, Output
-from rookery.kernel.http.csv_responses import CSV_MEDIA_TYPE, csv_response, stream_csv_response, wants_csv
+from rookery.kernel.http.responses import CSV_MEDIA_TYPE, csv_response, stream_csv_response, wants_csv
 from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import Page, ResponseModel, Timestamp
 

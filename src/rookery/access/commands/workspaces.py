@@ -12,7 +12,7 @@ from rookery.access.models import Workspace
 from rookery.access.operator import WorkspaceServices, get_operator, resolve_workspace
 from rookery.access.wiring import AccessServices
 from rookery.access.workspaces import WorkspaceDeletion
-from rookery.kernel.counted_nouns import format_count
+from rookery.kernel.sentences import format_count
 from rookery.terminal.context import run
 from rookery.terminal.options import DryRunOption, JsonOption, YesOption, confirm
 from rookery.terminal.output import print_json, print_list, print_notice, print_record

@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from hashlib import sha256
 
 import structlog
 
 from rookery.access.models import Caller
 from rookery.agents.hooks.client_sessions import ClientSessions, get_project
-from rookery.agents.hooks.doubles import is_double, save_event
-from rookery.agents.hooks.past_sessions import list_past_sessions
 from rookery.agents.hooks.payloads import is_injected
 from rookery.agents.hooks.project_names import ProjectNames
 from rookery.agents.hooks.texts import build_prompt_text, build_start_text, strip_own_text
@@ -28,17 +27,119 @@ from rookery.agents.models.agent_hooks import (
 )
 from rookery.agents.models.drafts import TaskState
 from rookery.agents.models.plans import PlanAccessFilter
-from rookery.agents.models.sessions import SessionEndRequest, SessionStatus
+from rookery.agents.models.sessions import AgentSession, Handoff, HandoffOutcome, SessionEndRequest, SessionEventType, SessionStatus
 from rookery.agents.ports import FreeSpace, MemoryFinder
 from rookery.agents.sessions.end import SessionEnder
-from rookery.agents.store import handoffs, plans, tasks
+from rookery.agents.store import handoffs, past_work, plans, session_events, tasks
 from rookery.agents.store import hooks as store
+from rookery.agents.store import sessions as session_store
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.logs import FailureLog
 from rookery.kernel.pages import PageSlice
 from rookery.kernel.questions import extract_question
+
+DOUBLE_WINDOW = timedelta(seconds=3)
+"""
+Time within which an event is the double of an equal one. `rookery hook` ends within a second.
+
+A person or a client may repeat an event later: each compaction, for example, is a new start with the same source.
+"""
+
+_KINDS = {"session-start": store.START, "prompt": store.PROMPT, "stop": store.STOP}
+
+
+def is_double(tx: Tx, workspace_id: int, call: HookCall, *, at: datetime) -> bool:
+    """
+    Return True if an equal event was saved within `DOUBLE_WINDOW` and the session has not gone on since.
+
+    The double of a start may arrive after the first prompt, but only from the hooks of another client.
+    """
+    kind, mark = _describe(call)
+    recent_events = store.list_events(tx, workspace_id, call.session_id, after=at - DOUBLE_WINDOW)
+    following_times = [event.at for event in recent_events if event.kind != kind]
+    for event in recent_events:
+        if event.kind != kind or (event.mark.partition(_SEPARATOR)[0] if kind == store.START else event.mark) != mark:
+            continue
+        is_of_other_client = kind == store.START and event.mark != _add_client(mark, call)
+        if is_of_other_client or not any(time > event.at for time in following_times):
+            return True
+    return False
+
+
+def save_event(tx: Tx, workspace_id: int, call: HookCall, *, at: datetime) -> None:
+    """Save an event that is no double, so that its doubles are found. The session must be locked."""
+    kind, mark = _describe(call)
+    store.save_mark(tx, workspace_id, call.session_id, kind, _add_client(mark, call) if kind == store.START else mark, at=at)
+
+
+_SEPARATOR = "\n"
+
+
+def _describe(call: HookCall) -> tuple[str, str]:
+    """Return the kind of an event and what its doubles have in common."""
+    kind = _KINDS[call.event]
+    if kind == store.START:
+        return kind, " ".join(call.source.split())
+    if kind == store.PROMPT:
+        return kind, call.turn or _digest(call.prompt)
+    return kind, f"{call.turn or ''}:{_digest(call.message)}"
+
+
+def _add_client(mark: str, call: HookCall) -> str:
+    return f"{mark}{_SEPARATOR}{call.client}"
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:32]
+
+
+_MAX_HANDOFFS = 50
+"""Hand-offs in parallel that are read. The text counts those that it has no room for."""
+
+
+def list_past_sessions(tx: Tx, caller: Caller, project: HookProject, *, present: AgentSession | None) -> list[PastSession]:
+    """
+    Return the newest session of *project* with a hand-off or a note, and the hand-offs that it could not know.
+
+    Those were written after its start and nobody took them. Hand-offs come first, the newest first; a note of the newest session is the
+    last.
+
+    Args:
+        present: The present session. It and those that it continues are left out.
+    """
+    access_filter = replace(PlanAccessFilter.from_caller(caller), projects=frozenset({project.project}))
+    if project.org is not None:
+        access_filter = replace(access_filter, orgs=frozenset({project.org}))
+    own_ids = [] if present is None else [present.id, *session_store.list_predecessor_ids(tx, present.workspace_id, present.id)]
+    newest = past_work.find_newest_session(tx, access_filter, without=own_ids)
+    if newest is None:
+        return []
+    own_handoff = handoffs.find_by_session(tx, newest.workspace_id, newest.id)
+    if own_handoff is not None and own_handoff.taken_how is HandoffOutcome.IGNORED_STALE:
+        own_handoff = None
+    parallel = past_work.list_pending_handoffs(
+        tx, access_filter, written_after=newest.started_at, without=[*own_ids, newest.id], limit=_MAX_HANDOFFS
+    )
+    note = list[PastSession]()
+    if own_handoff is None:
+        note = _list_note(tx, newest)
+    else:
+        parallel = sorted([own_handoff, *parallel], key=lambda handoff: handoff.written_at, reverse=True)
+    return [*map(_from_handoff, parallel), *note]
+
+
+def _from_handoff(handoff: Handoff) -> PastSession:
+    return PastSession(agent_id=handoff.agent_id, at=handoff.written_at, handoff=handoff)
+
+
+def _list_note(tx: Tx, session: AgentSession) -> list[PastSession]:
+    note = session_events.find_last_of_type(tx, session.workspace_id, session.id, SessionEventType.NOTE)
+    if note is None or not note.message:
+        return []
+    return [PastSession(agent_id=session.agent_id, at=note.created_at, handoff=None, message=note.message)]
+
 
 MAX_MEMORIES = 5
 MIN_RELEVANCE = 0.06

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from rookery.access.models import Caller
-from rookery.kernel.counted_nouns import format_count
+from rookery.kernel.sentences import format_count
 
 MAX_PHASES_PER_PLAN = 200
 """Maximum number of phases in a plan."""

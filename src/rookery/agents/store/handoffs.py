@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import bindparam, select, update
 
 from rookery.agents.models.sessions import Handoff, HandoffOutcome
-from rookery.agents.store.session_tables import HANDOFFS, handoffs
+from rookery.agents.store.tables import HANDOFFS, handoffs
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Tx, Value, upsert
 

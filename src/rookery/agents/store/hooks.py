@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 from sqlalchemy import BigInteger, Column, ColumnElement, Index, Table, Text, and_, bindparam, case, delete, select, update
 
 from rookery.agents.models.sessions import AgentSession
-from rookery.agents.store.session_tables import SESSIONS, sessions
+from rookery.agents.store.tables import SESSIONS, sessions
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Tx, metadata, upsert
 

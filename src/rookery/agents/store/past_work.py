@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, bindparam, exists, or_, select
 
 from rookery.agents.models.plans import PlanAccessFilter
 from rookery.agents.models.sessions import AgentSession, Handoff, HandoffOutcome, SessionEventType
-from rookery.agents.store.session_tables import HANDOFFS, SESSIONS, handoffs, session_events, sessions
+from rookery.agents.store.tables import HANDOFFS, SESSIONS, handoffs, session_events, sessions
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Statement, Tx, Value
 

@@ -6,8 +6,7 @@ from sqlalchemy import bindparam, delete, select
 
 from rookery.agents.store.hooks import client_sessions, hook_marks
 from rookery.agents.store.repositories import project_names, repositories
-from rookery.agents.store.session_tables import handoffs, session_events, sessions
-from rookery.agents.store.tables import checkpoints, dependencies, phases, plan_events, plans, tasks
+from rookery.agents.store.tables import checkpoints, dependencies, handoffs, phases, plan_events, plans, session_events, sessions, tasks
 from rookery.kernel.db import Tx
 
 _PLAN_IDS = select(plans.c.id).where(plans.c.workspace_id == bindparam("of_workspace"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import and_, bindparam, select
 
 from rookery.agents.models.sessions import SessionEvent, SessionEventType
-from rookery.agents.store.session_tables import SESSION_EVENTS, session_events, sessions
+from rookery.agents.store.tables import SESSION_EVENTS, session_events, sessions
 from rookery.kernel.db import KeysetList, Tx, Value
 from rookery.kernel.pages import ListPage, PageSlice
 

@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, ColumnElement, and_, bindparam, case, literal
 from sqlalchemy.sql.elements import KeyedColumnElement
 
 from rookery.agents.models.sessions import AgentSession, SessionFilter, SessionStatus
-from rookery.agents.store.session_tables import SESSIONS, sessions
+from rookery.agents.store.tables import SESSIONS, sessions
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import KeysetList, Tx, Value
 from rookery.kernel.pages import ListPage, PageSlice

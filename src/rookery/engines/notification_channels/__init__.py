@@ -111,12 +111,12 @@ def open(  # noqa: A001 - each engine folder has an `open`
         return NtfyChannel(egress, clock, max_concurrency=_NTFY_CONCURRENCY)
 
     if settings.vapid_private_key is not None:
-        from rookery.engines.notification_channels.vapid_keys import parse_configured_key
+        from rookery.engines.notification_channels.vapid import parse_configured_key
 
         parse_configured_key(settings.vapid_private_key)
 
     def load_web_push() -> NotificationChannel:
-        from rookery.engines.notification_channels.vapid_keys import VapidKeys
+        from rookery.engines.notification_channels.vapid import VapidKeys
         from rookery.engines.notification_channels.webpush import WebPushChannel
 
         return WebPushChannel(

@@ -13,10 +13,9 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.egress.http_client import REQUEST_TIMEOUT_S, GuardedHttpClient, PostFailed, PostResponse
 from rookery.kernel.redaction import redact
-from rookery.notifications.message_limits import NTFY_MAX_BODY_BYTES, NTFY_MAX_TEXT_BYTES, shorten
 from rookery.notifications.messages import NotificationMessage, SendOutcome, SendResult
 from rookery.notifications.ntfy_address import NtfyAddress, parse_ntfy_address
-from rookery.notifications.ports import BeginSend, begin_freely
+from rookery.notifications.ports import NTFY_MAX_BODY_BYTES, NTFY_MAX_TEXT_BYTES, BeginSend, begin_freely, shorten
 
 _MAX_DETAIL_CHARS = 200
 _DAILY_LIMITS = frozenset({42902, 42905, 42908})

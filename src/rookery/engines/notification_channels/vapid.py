@@ -13,7 +13,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_der_private_key, load_pem_private_key
 
 from rookery.engines.notification_channels.push_encryption import CURVE, decode_base64url, encode_base64url, encode_point
+from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.secret import Secret
+from rookery.notifications.ports import InstallationKeys
 
 TOKEN_LIFETIME_S = 12 * 3600
 """Push services accept at most 24 hours."""
@@ -78,3 +80,38 @@ def find_subject_warning(subject: str) -> str | None:
     if "." not in host or _UNROUTABLE.fullmatch(host):
         return f"{subject} is not an address on the Internet, and Apple's push service refuses it"
     return None
+
+
+class VapidKeys:
+    """Loads the key at first use."""
+
+    def __init__(self, configured: Secret | None, stored: InstallationKeys) -> None:
+        self._configured = configured
+        self._stored = stored
+        self._key: VapidKey | None = None
+
+    async def load(self) -> VapidKey:
+        """
+        Return the key.
+
+        Raises:
+            EngineUnavailable: The stored key cannot be decrypted.
+            WrongSettings: The configured key is invalid.
+        """
+        if self._key is None:
+            if self._configured is not None:
+                self._key = parse_configured_key(self._configured)
+            else:
+                try:
+                    self._key = VapidKey.parse(await self._stored.get_vapid_key())
+                except ValueError as error:
+                    raise EngineUnavailable("secrets", "the stored VAPID key is damaged") from error
+        return self._key
+
+
+def parse_configured_key(text: Secret) -> VapidKey:
+    """Return the key of the setting. Raises `WrongSettings`."""
+    try:
+        return VapidKey.parse(text)
+    except ValueError as error:
+        raise WrongSettings(f"ROOKERY_VAPID_PRIVATE_KEY: {error}") from None

@@ -20,9 +20,8 @@ from rookery.kernel.egress.http_client import REQUEST_TIMEOUT_S, GuardedHttpClie
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.redaction import redact
 from rookery.notifications.errors import ChannelNotReady
-from rookery.notifications.message_limits import shorten
 from rookery.notifications.messages import ChannelType, NotificationMessage, SendOutcome, SendResult
-from rookery.notifications.ports import BeginSend, begin_freely
+from rookery.notifications.ports import BeginSend, begin_freely, shorten
 
 LoadVapidKey = Callable[[], Awaitable[VapidKey]]
 

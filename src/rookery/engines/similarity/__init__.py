@@ -9,14 +9,14 @@ from rookery.engines.similarity.cache import SimilarityCache
 from rookery.memory.ports import Embedder
 
 if TYPE_CHECKING:
-    from rookery.engines.similarity.vector_matrix import VectorMatrix
+    from rookery.engines.similarity.cache import VectorMatrix
 
 
 def open(embedder: Embedder, *, is_loaded: Callable[[], bool] = lambda: True) -> SimilarityCache:  # noqa: A001 - each engine folder has one
     """Return a similarity cache over *embedder* (see `SimilarityCache`). Fast: nothing is embedded before the first text."""
 
     def load() -> VectorMatrix:
-        from rookery.engines.similarity.vector_matrix import VectorMatrix  # optional dependencies, imported in the thread that loads them
+        from rookery.engines.similarity.cache import VectorMatrix  # optional dependencies, imported in the thread that loads them
 
         return VectorMatrix(embedder.dimension)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, replace
 
+import orjson
 import structlog
 
-from rookery.content.chat import MAX_SCHEMA_ATTEMPTS, NO_USAGE, ChatRequest, Completion, Delta
+from rookery.content.chat import MAX_SCHEMA_ATTEMPTS, NO_USAGE, ChatMessage, ChatRequest, Completion, Delta, SchemaMode
 from rookery.content.errors import ProviderError, ProviderResponseInvalid, ProviderUnavailable
 from rookery.content.response_schema import AnswerMismatch, ResponseSchema
 from rookery.engines.text_generators.answers import AcceptedRequest, build_mismatch_error, is_cut
@@ -28,9 +29,63 @@ from rookery.engines.text_generators.http_client import (
 )
 from rookery.engines.text_generators.provider import Provider
 from rookery.engines.text_generators.replies import ChatReply, ErrorReplyError, InvalidReplyError, parse_completion
-from rookery.engines.text_generators.requests import add_schema, build_body, build_correction
 from rookery.engines.text_generators.streamed_answer import StreamedAnswer
 from rookery.kernel.errors import EngineUnavailable
+
+_SCHEMA_NAME = "answer"
+_INSTRUCTION = "Answer with one JSON value that matches this JSON schema, and with nothing else:\n"
+_MAX_MISMATCH_CHARS = 2000
+
+
+def build_body(
+    request: ChatRequest, messages: Sequence[ChatMessage], features: ModelFeatures, schema_mode: SchemaMode | None, *, streams: bool
+) -> bytes:
+    """Return the body of `/chat/completions`. Parameters that are None are left to the provider."""
+    body: dict[str, object] = {
+        "model": request.model,
+        "messages": [{"role": message.role, "content": message.content} for message in messages],
+    }
+    if request.max_tokens is not None:
+        body[features.max_tokens_name] = request.max_tokens
+    if request.temperature is not None and (features.accepts_temperature or not request.is_temperature_optional):
+        body["temperature"] = request.temperature
+    if request.seed is not None:
+        body["seed"] = request.seed
+    if schema_mode == "json_schema":
+        body["response_format"] = {
+            "type": "json_schema",
+            "json_schema": {"name": _SCHEMA_NAME, "strict": True, "schema": request.response_schema},
+        }
+    elif schema_mode == "json_object":
+        body["response_format"] = {"type": "json_object"}
+    if streams:
+        body["stream"] = True
+        if features.accepts_usage_option:
+            body["stream_options"] = {"include_usage": True}
+    return orjson.dumps(body)
+
+
+def add_schema(request: ChatRequest, schema_mode: SchemaMode | None) -> tuple[ChatMessage, ...]:
+    """
+    Return the messages of *request*, with the schema in the system message if the provider does not get it in `response_format`.
+
+    There is one system message, because some models accept no second one.
+    """
+    if schema_mode is None or schema_mode == "json_schema":
+        return request.messages
+    instruction = _INSTRUCTION + orjson.dumps(request.response_schema).decode()
+    first, *others = request.messages
+    if first.role == "system":
+        return (ChatMessage(role="system", content=f"{first.content}\n\n{instruction}"), *others)
+    return (ChatMessage(role="system", content=instruction), *request.messages)
+
+
+def build_correction(request: ChatRequest, answer: str, mismatch: str) -> tuple[ChatMessage, ...]:
+    """Return the messages that request another answer: the rejected one, and what is wrong with it."""
+    schema = orjson.dumps(request.response_schema).decode()
+    text = f"This answer is invalid: {mismatch[:_MAX_MISMATCH_CHARS]}\n\n{_INSTRUCTION}{schema}"
+    return (ChatMessage(role="assistant", content=answer), ChatMessage(role="user", content=text))
+
 
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
 """Maximum size of an answer. A model's answer of 100,000 tokens is about 0.5 MB."""

@@ -8,11 +8,10 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
-from rookery.engines.upstreams.connection_state import HttpConnectionState
 from rookery.engines.upstreams.http_errors import FORWARDED_HEADERS, ErrorMappingTransport
 from rookery.engines.upstreams.mcp_session import McpSession, find_extensions, open_session
 from rookery.engines.upstreams.negotiation import Negotiation, find_negotiated, save_negotiated
-from rookery.engines.upstreams.request_limit import limit_requests
+from rookery.engines.upstreams.request_limit import HttpConnectionState, limit_requests
 from rookery.engines.upstreams.response_bodies import ACCEPTED_ENCODINGS
 from rookery.engines.upstreams.sdk import MAX_MESSAGE_BYTES, Transport
 from rookery.engines.upstreams.sse import open_sse_streams

@@ -33,8 +33,8 @@ from mcp.client.auth.utils import (
 from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata, OAuthToken
 from pydantic import AnyUrl, ValidationError
 
-from rookery.engines.upstreams.connection_failures import describe_connection_failure
 from rookery.engines.upstreams.http import build_transport
+from rookery.engines.upstreams.http_errors import describe_connection_failure
 from rookery.engines.upstreams.oauth_discovery import (
     MAX_QUOTED_CHARS,
     SUCCESS_STATUSES,

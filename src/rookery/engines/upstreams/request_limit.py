@@ -1,7 +1,8 @@
-"""A limit on the unanswered requests of a remote server."""
+"""The state of a connection to a remote server, and a limit on its unanswered requests."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 from contextvars import Context
@@ -12,8 +13,44 @@ import mcp_types as types
 from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
 from mcp.shared.message import SessionMessage
 
-from rookery.engines.upstreams.connection_state import HttpConnectionState
 from rookery.engines.upstreams.sdk import MessageReadStream, MessageWriteStream, ReadStream, Transport, TransportStreams, WriteStream
+
+
+class HttpConnectionState:
+    """
+    The state of an HTTP connection. Implements `TransportState`.
+
+    Attributes:
+        last_error: The last error that concerned the session.
+        needs_login: The last error was a missing or rejected login of the server's entry.
+        is_callers_login: The last error status was a login of the caller that the server rejected, or missed.
+        retry_after_s: The seconds of Retry-After of the last error status; None if it had none.
+        is_throttled: The last error status allows no further request for now: it had Retry-After, or was 429.
+        ended: Set when the connection has ended.
+    """
+
+    pid = None
+
+    def __init__(self) -> None:
+        self.last_error = ""
+        self.needs_login = False
+        self.is_callers_login = False
+        self.retry_after_s: int | None = None
+        self.is_throttled = False
+        self.ended = asyncio.Event()
+
+    def get_end_reason(self) -> str:
+        """Return the last error."""
+        return self.last_error
+
+    def is_ended(self) -> bool:
+        """Return whether the connection has ended."""
+        return self.ended.is_set()
+
+    async def wait_ended(self) -> None:
+        """Wait for the end. The end of a Streamable HTTP session is only found by a request."""
+        await self.ended.wait()
+
 
 MAX_PENDING_REQUESTS = 128
 """Four times the number of requests that may wait for a person (`call_router`). Others are answered at once and never reach it."""

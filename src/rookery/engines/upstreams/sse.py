@@ -18,8 +18,8 @@ import orjson
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 
-from rookery.engines.upstreams.connection_failures import describe_connection_failure
-from rookery.engines.upstreams.connection_state import HttpConnectionState
+from rookery.engines.upstreams.http_errors import describe_connection_failure
+from rookery.engines.upstreams.request_limit import HttpConnectionState
 from rookery.engines.upstreams.sdk import (
     MAX_MESSAGE_BYTES,
     MAX_UNREAD_MESSAGES,

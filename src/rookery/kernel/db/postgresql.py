@@ -24,10 +24,9 @@ from sqlalchemy.util import await_only
 from rookery.kernel.db.driver_statements import DriverStatements
 from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.statements import Statement, Upsert
-from rookery.kernel.db.tcp_options import TCP_OPTIONS
 from rookery.kernel.db.transaction import TransactionHook, Tx, TxCallbacks, get_transaction_hook
 from rookery.kernel.errors import Conflict, EngineReadOnly, EngineUnavailable, StorageFull
-from rookery.kernel.postgres_address import add_options, describe_connection_error, parse_postgres_address
+from rookery.kernel.postgres_address import TCP_OPTIONS, add_options, describe_connection_error, parse_postgres_address
 from rookery.kernel.postgres_pooler import LOST_STATEMENT, PoolerDetector, is_pooler_symptom
 
 T = TypeVar("T")

@@ -1,17 +1,19 @@
-"""Responses: JSON by pydantic's serialiser or orjson, and the error body."""
+"""Responses: JSON by pydantic's serialiser or orjson, files of CSV, and the error body."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import orjson
 from pydantic import BaseModel
-from starlette.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from rookery.kernel.clock import format_iso
+from rookery.kernel.csv_lines import csv_header, csv_lines
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.redaction import redact
 
@@ -148,3 +150,69 @@ async def respond_not_found(scope: Scope, receive: Receive, send: Send) -> None:
     """Respond with 404 to a path that matches no route."""
     safe_path = redact(cast("str", scope["path"]))[:200]  # a key in the path must not end up in the caller's logs
     await error_response(RouteNotFound(f"The path {safe_path!r} does not exist."))(scope, receive, send)
+
+
+def prefers(accept: str | None, kind: str, *, over: str) -> bool:
+    """Return whether an Accept header gives the media type *kind* a higher quality than *over*. Without a header it does not."""
+    return _get_quality(accept or "*/*", kind) > _get_quality(accept or "*/*", over)
+
+
+def _get_quality(accept: str, kind: str) -> float:
+    """Return the quality of *kind*, 0 to 1, from the most specific media range that matches it."""
+    exactness = {"*/*": 1, f"{kind.partition('/')[0]}/*": 2, kind: 3}
+    best, quality = 0, 0.0
+    for part in accept.split(","):
+        name, _, parameters = part.partition(";")
+        rank = exactness.get(name.strip().lower(), 0)
+        if rank > best:
+            best, quality = rank, _parse_weight(parameters)
+    return quality
+
+
+def _parse_weight(parameters: str) -> float:
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0
+
+
+CSV_MEDIA_TYPE = "text/csv"
+
+_ROWS_PER_CHUNK = 2_000
+_CONTENT_TYPE = f"{CSV_MEDIA_TYPE}; charset=utf-8"
+
+
+def wants_csv(request: Request, parameter: str | None) -> bool:
+    """Return whether a request asks for CSV: by its parameter `format`, which is *parameter*, or else by its Accept header."""
+    if parameter is not None:
+        return parameter == "csv"
+    return prefers(request.headers.get("accept"), CSV_MEDIA_TYPE, over=JSON_MEDIA_TYPE.decode())
+
+
+def csv_response(rows: Iterable[Mapping[str, object]], columns: Sequence[str], *, file_name: str) -> Response:
+    """Return a CSV file for download."""
+    return Response(csv_header(columns) + csv_lines(rows, columns), headers=_build_headers(file_name), media_type=_CONTENT_TYPE)
+
+
+def stream_csv_response(rows: AsyncIterable[Mapping[str, object]], columns: Sequence[str], *, file_name: str) -> Response:
+    """Return a CSV file for download, written while its rows are read, so that memory stays bounded."""
+
+    async def chunks() -> AsyncGenerator[str]:
+        yield csv_header(columns)
+        buffered: list[Mapping[str, object]] = []
+        async for row in rows:
+            buffered.append(row)
+            if len(buffered) >= _ROWS_PER_CHUNK:
+                yield csv_lines(buffered, columns)
+                buffered = []
+        yield csv_lines(buffered, columns)
+
+    return StreamingResponse(chunks(), headers=_build_headers(file_name), media_type=_CONTENT_TYPE)
+
+
+def _build_headers(file_name: str) -> dict[str, str]:
+    return {"Content-Disposition": f'attachment; filename="{file_name}"'}

@@ -24,7 +24,7 @@ from starlette.routing import Match
 from starlette.routing import Route as BaseRoute
 from starlette.types import Message, Receive, Scope, Send
 
-from rookery.kernel.disk_space import DiskSpace
+from rookery.kernel.data_folder import DiskSpace
 from rookery.kernel.errors import EngineUnavailable, RookeryError, ValidationFailed
 from rookery.kernel.http.idempotency import IdempotencyHandler, RebuildResponse, build_request, read_idempotency_key, respond_with
 from rookery.kernel.http.operations import (

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rookery.kernel.clock import Clock, to_micros
-from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.sealing import store
@@ -22,6 +21,7 @@ from rookery.kernel.sealing.columns import SealedColumn, SealedText
 from rookery.kernel.sealing.key_source import KeySource, generate_key_text
 from rookery.kernel.sealing.keys import DecryptionFailed, SecretKey, parse_key_id
 from rookery.kernel.sealing.store import SealingState
+from rookery.kernel.sentences import format_count
 
 _BATCH_SIZE = 32
 """Values per transaction. The largest ones, stored responses, have up to 1 MiB."""

@@ -10,9 +10,9 @@ import typer
 
 from rookery.access.operator import get_operator, make_operator_caller
 from rookery.kernel.clock import format_iso
-from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.pages import iter_items
 from rookery.kernel.schema import parse_model, to_json
+from rookery.kernel.sentences import format_count
 from rookery.memory.commands.maintenance_services import run_in_workspace
 from rookery.memory.schemas.recall_log import LoggedRecallResponse, RecallsQuery, serialize_logged
 from rookery.terminal.options import JsonOption, WorkspaceOption, YesOption, confirm, raise_usage_error

@@ -11,7 +11,7 @@ import typer
 
 from rookery.access.operator import get_operator
 from rookery.kernel.clock import format_iso
-from rookery.kernel.counted_nouns import format_count
+from rookery.kernel.sentences import format_count
 from rookery.memory.commands.maintenance_services import run_in_workspace
 from rookery.memory.maintenance.cleaning import load_finders
 from rookery.memory.maintenance.cleaning.redaction import PiiFinder, redact

@@ -18,8 +18,8 @@ import typer
 from rookery.access.models import SYSTEM_ACTOR
 from rookery.access.operator import get_operator
 from rookery.kernel.clock import utc_now
-from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.errors import RookeryError, ValidationFailed
+from rookery.kernel.sentences import format_count
 from rookery.memory.batch_runs import RunReport
 from rookery.memory.commands.maintenance_services import DryRunOption, ResumeOption, run_in_workspace
 from rookery.memory.commands.report_output import RunReportPrinter

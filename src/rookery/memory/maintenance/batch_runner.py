@@ -12,7 +12,7 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import OUTAGES
 from rookery.memory.batch_runs import BATCH_SIZE, RunCheckpoint, RunObserver, RunReport
 from rookery.memory.models import Memory
-from rookery.memory.store import maintenance, runs
+from rookery.memory.store import maintenance
 from rookery.memory.store.maintenance import MemorySelection
 
 
@@ -75,7 +75,7 @@ class BatchRunner:
         stop_reason = None
         try:
             total = await self.db.read(lambda tx: maintenance.count_memories(tx, batch_run.selection))
-            checkpoint = await self.db.read(lambda tx: runs.get_checkpoint(tx, batch_run.name)) if batch_run.resume else None
+            checkpoint = await self.db.read(lambda tx: maintenance.get_checkpoint(tx, batch_run.name)) if batch_run.resume else None
             after, done = (checkpoint.cursor, checkpoint.done) if checkpoint else ("", 0)
             if before is not None:
                 await before()
@@ -87,7 +87,7 @@ class BatchRunner:
             if after_all is not None:
                 stop_reason = await after_all()
             if batch_run.is_resumable:
-                await self.db.write(lambda tx: runs.delete_checkpoint(tx, batch_run.name))
+                await self.db.write(lambda tx: maintenance.delete_checkpoint(tx, batch_run.name))
         except OUTAGES as error:
             stop_reason = error.message
         return RunReport(
@@ -104,7 +104,7 @@ class BatchRunner:
             checkpoint = RunCheckpoint(
                 name=batch_run.name, workspace_id=batch_run.selection.workspace_id, cursor=after, done=done, at=self.clock()
             )
-            await self.db.write(lambda tx: runs.save_checkpoint(tx, checkpoint))
+            await self.db.write(lambda tx: maintenance.save_checkpoint(tx, checkpoint))
 
 
 def batch_reader(selection: MemorySelection) -> Callable[[Tx, str], Sequence[Memory]]:

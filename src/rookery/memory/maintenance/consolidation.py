@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from rookery.access.models import SYSTEM_ACTOR, Actor
 from rookery.kernel.clock import Clock
-from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.jobs import JobQueue
+from rookery.kernel.sentences import format_count
 from rookery.memory.authorship import Author
 from rookery.memory.batch_runs import BATCH_SIZE, SILENT, RunItem, RunObserver, RunReport
 from rookery.memory.indexing import EMBED_JOB, Indexer

@@ -16,7 +16,7 @@ from rookery.kernel.errors import OUTAGES
 from rookery.memory.batch_runs import RunCheckpoint
 from rookery.memory.maintenance.orphaned_texts import OrphanedTexts
 from rookery.memory.ports import ErasableStore
-from rookery.memory.store import runs
+from rookery.memory.store import maintenance
 
 ErasureKind = Literal["traces of what was deleted", "traces of what was cleaned"]
 """The kind of pending erasure. Cleaned texts are erased only after the indexes were updated with the clean texts."""
@@ -47,7 +47,9 @@ class Erasure:
     async def list_pending(self) -> list[RunCheckpoint]:
         """Return the pending erasures, with the time since when they are pending."""
         return await self._db.read(
-            lambda tx: [checkpoint for kind in (DELETED_TEXT, CLEANED_TEXT) if (checkpoint := runs.get_checkpoint(tx, kind)) is not None]
+            lambda tx: [
+                checkpoint for kind in (DELETED_TEXT, CLEANED_TEXT) if (checkpoint := maintenance.get_checkpoint(tx, kind)) is not None
+            ]
         )
 
     async def run(self, *, is_reindexed: bool = False) -> str | None:
@@ -80,11 +82,11 @@ class Erasure:
 
 def add_pending_erasure(tx: Tx, kind: ErasureKind, *, clock: Clock) -> None:
     """Record a pending erasure, in the transaction that deletes or replaces data, without an `Erasure`."""
-    runs.save_checkpoint(tx, RunCheckpoint(name=kind, workspace_id=None, cursor="", done=0, at=clock()))
+    maintenance.save_checkpoint(tx, RunCheckpoint(name=kind, workspace_id=None, cursor="", done=0, at=clock()))
 
 
 def _delete_pending(tx: Tx, checkpoints: Sequence[RunCheckpoint]) -> None:
     for checkpoint in checkpoints:
-        current = runs.get_checkpoint(tx, checkpoint.name)
+        current = maintenance.get_checkpoint(tx, checkpoint.name)
         if current is not None and current.at == checkpoint.at:  # otherwise more was deleted meanwhile
-            runs.delete_checkpoint(tx, checkpoint.name)
+            maintenance.delete_checkpoint(tx, checkpoint.name)

@@ -11,11 +11,11 @@ from itertools import groupby
 
 from rookery.access.models import SYSTEM_ACTOR, Actor
 from rookery.kernel.clock import Clock
-from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.events import EventBus
 from rookery.kernel.jobs import JobQueue
+from rookery.kernel.sentences import format_count
 from rookery.memory.batch_runs import BATCH_SIZE, SILENT, RunItem, RunObserver, RunReport
 from rookery.memory.events import MemoryDeleted
 from rookery.memory.indexing import Indexer

@@ -20,7 +20,7 @@ from rookery.memory.maintenance.erasure import Erasure
 from rookery.memory.maintenance.orphaned_texts import OrphanedTexts
 from rookery.memory.models import Memory, read_fields
 from rookery.memory.ports import TextIndex
-from rookery.memory.store import queries, runs
+from rookery.memory.store import maintenance, queries
 
 _BATCH_SIZE = 64
 
@@ -90,7 +90,9 @@ class Reindexer:
         failed = set[str]()
         indexed = Counter[int]()
         checkpoint = (
-            await self.db.read(lambda tx: runs.get_checkpoint(tx, request.run_name)) if request.resume and not request.is_stale else None
+            await self.db.read(lambda tx: maintenance.get_checkpoint(tx, request.run_name))
+            if request.resume and not request.is_stale
+            else None
         )
         after, stop_reason = checkpoint.cursor if checkpoint else "", None
         done = earlier = checkpoint.done if checkpoint else 0
@@ -107,13 +109,13 @@ class Reindexer:
             done += len(batch)
             after = batch[-1].id
             at = RunCheckpoint(name=request.run_name, workspace_id=request.workspace_id, cursor=after, done=done, at=self.clock())
-            await self.db.write(lambda tx, checkpoint=at: runs.save_checkpoint(tx, checkpoint))
+            await self.db.write(lambda tx, checkpoint=at: maintenance.save_checkpoint(tx, checkpoint))
             if on_progress is not None:
                 on_progress(done, total)
         if stop_reason is None:
             stop_reason = await self._remove_orphans()
         if stop_reason is None:
-            await self.db.write(lambda tx: runs.delete_checkpoint(tx, request.run_name))
+            await self.db.write(lambda tx: maintenance.delete_checkpoint(tx, request.run_name))
             if not request.words_only:
                 await self.migration.activate_complete(ignored_ids=failed)
                 stop_reason = await self._run_erasure()

@@ -1,4 +1,4 @@
-"""Queries of the maintenance commands, in batches in the order of ids or fingerprints."""
+"""Queries of the maintenance commands, in batches in the order of ids or fingerprints, and the checkpoints of their runs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, true
+from sqlalchemy import ColumnElement, and_, bindparam, delete, func, or_, select, true
 
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Mapper, Tx, fetch_count
+from rookery.kernel.db import Mapper, Tx, fetch_count, upsert
+from rookery.memory.batch_runs import RunCheckpoint
 from rookery.memory.metadata import Metadata
 from rookery.memory.models import Memory
 from rookery.memory.store.codecs import METADATA
-from rookery.memory.store.tables import MEMORIES, memories
+from rookery.memory.store.tables import MEMORIES, memories, runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,3 +148,24 @@ def _condition(selection: MemorySelection) -> ColumnElement[bool]:
         true() if selection.ids is None else c.id.in_(selection.ids),
     ]
     return and_(*conditions)
+
+
+RUNS = Mapper(RunCheckpoint, runs)
+_SAVE = upsert(runs, index_elements=["name"], set_=lambda new: {"cursor": new["cursor"], "done": new["done"], "at": new["at"]})
+_GET = select(runs).where(runs.c.name == bindparam("of_name"))
+_DELETE = delete(runs).where(runs.c.name == bindparam("of_name"))
+
+
+def save_checkpoint(tx: Tx, checkpoint: RunCheckpoint) -> None:
+    """Insert or replace the checkpoint of a run."""
+    tx.execute(_SAVE, RUNS.to_row(checkpoint))
+
+
+def get_checkpoint(tx: Tx, name: str) -> RunCheckpoint | None:
+    """Return the checkpoint of the run. None if it completed or never started."""
+    return RUNS.fetch_one(tx, _GET, {"of_name": name})
+
+
+def delete_checkpoint(tx: Tx, name: str) -> None:
+    """Delete the checkpoint of a completed run."""
+    tx.execute(_DELETE, {"of_name": name})

@@ -11,8 +11,10 @@ from sqlalchemy import BigInteger, bindparam, delete, func, insert, or_, select,
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Tx, Value, fetch_count
 from rookery.memory.models import Memory, Tombstone
+from rookery.memory.store import merges
 from rookery.memory.store.tables import (
     IS_IN_WORKSPACE,
+    IS_SESSION_SCOPE,
     MEMORIES,
     TOMBSTONES,
     memories,
@@ -251,3 +253,84 @@ def _delete_labels(tx: Tx, memory: Memory) -> None:
     rows = [{"workspace": memory.workspace_id, "name": name, "memory": memory.id} for name in sorted(memory.labels)]
     if rows:
         tx.execute_many(_DELETE_LABEL, rows)
+
+
+_MAX_STEPS = 1_000
+"""Maximum steps in each direction, as a guard against cycles."""
+
+
+def get_lineage(tx: Tx, workspace_id: int, memory_id: str) -> list[Memory | Tombstone]:
+    """Return the lineage of the memory, oldest first: the memories that it replaced or absorbed, itself, and those that replaced it."""
+    current = _get_version(tx, workspace_id, memory_id)
+    if current is None:
+        return []
+    chain: list[Memory | Tombstone] = [current]
+    while len(chain) < _MAX_STEPS and (before := chain[0].supersedes_id) is not None:
+        previous = _get_version(tx, workspace_id, before)  # an imported version keeps its text, archived
+        if previous is None or any(memory.id == previous.id for memory in chain):
+            break
+        chain.insert(0, previous)
+    known_ids = {memory.id for memory in chain}
+    while len(known_ids) < _MAX_STEPS and (after := chain[-1].superseded_by) is not None and after not in known_ids:
+        following = _get_version(tx, workspace_id, after)
+        if following is None:
+            break
+        known_ids.add(after)
+        chain.append(following)
+    return _insert_merged(tx, workspace_id, chain)
+
+
+def _insert_merged(tx: Tx, workspace_id: int, chain: list[Memory | Tombstone]) -> list[Memory | Tombstone]:
+    """Return *chain* with the merged memories, each before the one that it was merged into."""
+    known_ids = {memory.id for memory in chain}
+    position = len(chain) - 1
+    while position >= 0 and len(chain) < _MAX_STEPS:
+        sources = [merge.memory_id for merge in merges.list_merged_into(tx, workspace_id, chain[position].id) if merge.is_done]
+        merged_versions = [
+            version
+            for memory_id in sources
+            if memory_id not in known_ids and (version := _get_version(tx, workspace_id, memory_id)) is not None
+        ]
+        known_ids |= {memory.id for memory in merged_versions}
+        chain[position:position] = merged_versions
+        # The inserted memories are processed next, from the end, because others may have been merged into them.
+        position += len(merged_versions) - 1
+    return chain
+
+
+def _get_version(tx: Tx, workspace_id: int, memory_id: str) -> Memory | Tombstone | None:
+    return get_memory(tx, workspace_id, memory_id) or get_tombstone(tx, workspace_id, memory_id)
+
+
+_IS_LIVE = (IS_IN_WORKSPACE, IS_SESSION_SCOPE, memories.c.session_id == bindparam("session"), memories.c.archived_at.is_(None))
+_LOCK_LIVE = select(*MEMORIES.columns).where(*_IS_LIVE).order_by(memories.c.id).limit(bindparam("most")).with_for_update()
+_LOCK_BY_ID = (
+    select(*MEMORIES.columns)
+    .where(*_IS_LIVE, memories.c.id.in_(bindparam("ids", expanding=True)))
+    .order_by(memories.c.id)
+    .with_for_update()
+)
+_MOVED_COLUMNS = ("org", "project", "memory_scope", "fingerprint", "updated_at", "updated_by")
+_MOVE = (
+    update(memories)
+    .where(memories.c.workspace_id == bindparam("workspace"), memories.c.id == bindparam("memory"))
+    .values({name: bindparam(f"new_{name}") for name in _MOVED_COLUMNS})
+)
+
+
+def lock_live(tx: Tx, workspace_id: int, session_id: str, *, limit: int) -> list[Memory]:
+    """Return and lock at most *limit* memories of a session that are not archived."""
+    return MEMORIES.fetch_all(tx, _LOCK_LIVE, {"workspace": workspace_id, "session": session_id, "most": limit})
+
+
+def lock_by_ids(tx: Tx, workspace_id: int, session_id: str, ids: Sequence[str]) -> list[Memory]:
+    """Return and lock those of *ids* that belong to the session and are not archived."""
+    if not ids:
+        return []
+    return MEMORIES.fetch_all(tx, _LOCK_BY_ID, {"workspace": workspace_id, "session": session_id, "ids": ids})
+
+
+def update_space(tx: Tx, memory: Memory) -> None:
+    """Write the space and update time of *memory*, which this transaction has locked."""
+    row = memory_to_row(memory)
+    tx.execute(_MOVE, {**{f"new_{name}": row[name] for name in _MOVED_COLUMNS}, "workspace": memory.workspace_id, "memory": memory.id})

@@ -9,8 +9,8 @@ from hashlib import blake2b
 from typing import Any
 
 from rookery.kernel.clock import format_iso
-from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.db import Tx
+from rookery.kernel.sentences import format_count
 from rookery.memory.batch_runs import RunAction, RunItem
 from rookery.memory.merging import Merge
 from rookery.memory.models import EXPORTED_FIELDS, Memory, Tombstone

@@ -16,11 +16,11 @@ from typing import TypeVar
 
 from rookery.access.models import SYSTEM_ACTOR, Actor
 from rookery.kernel.clock import Clock, format_iso
-from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import OUTAGES, Conflict, EngineUnavailable, RookeryError, StorageFull
 from rookery.kernel.events import EventBus
 from rookery.kernel.jobs import JobQueue
+from rookery.kernel.sentences import format_count
 from rookery.memory.authorship import Author
 from rookery.memory.batch_runs import SILENT, RunCheckpoint, RunObserver, RunReport
 from rookery.memory.capacity import Capacity
@@ -33,7 +33,7 @@ from rookery.memory.maintenance.scrubbing import clean_memory
 from rookery.memory.merging import Merge
 from rookery.memory.models import Memory, Tombstone
 from rookery.memory.records import normalize_tags
-from rookery.memory.store import merges, records, runs, transfer
+from rookery.memory.store import maintenance, merges, records, transfer
 from rookery.memory.transfer.conflicts import ConflictResolver, DryRunState, ImportBatch, ImportDecision
 from rookery.memory.transfer.exporting import MemoryExport
 from rookery.memory.transfer.items import (
@@ -171,13 +171,13 @@ class MemoryImport:
     async def _get_progress(self, request: ImportRequest) -> int:
         """Return the number of items that the interrupted run processed, if this run continues it."""
         name = request.run
-        checkpoint = await self.db.read(lambda tx: runs.get_checkpoint(tx, name)) if request.resume and name is not None else None
+        checkpoint = await self.db.read(lambda tx: maintenance.get_checkpoint(tx, name)) if request.resume and name is not None else None
         return checkpoint.done if checkpoint else 0
 
     async def _delete_checkpoint(self, request: ImportRequest) -> None:
         name = request.run
         if name is not None and not request.dry_run:
-            await self.db.write(lambda tx: runs.delete_checkpoint(tx, name))
+            await self.db.write(lambda tx: maintenance.delete_checkpoint(tx, name))
 
     async def _store_batch(
         self, request: ImportRequest, batch: Sequence[ImportItem], dry_run_state: DryRunState, done: int
@@ -250,7 +250,7 @@ class MemoryImport:
                 self._announce(tx, request, _end_event(tombstone))
         if request.run is not None:
             name, processed = request.run, done + batch_result.processed
-            runs.save_checkpoint(tx, RunCheckpoint(name=name, workspace_id=request.workspace_id, cursor="", done=processed, at=now))
+            maintenance.save_checkpoint(tx, RunCheckpoint(name=name, workspace_id=request.workspace_id, cursor="", done=processed, at=now))
         return batch_result
 
     def _change(self, tx: Tx, request: ImportRequest, memory_id: str, new: Memory) -> None:

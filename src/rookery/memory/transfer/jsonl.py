@@ -16,8 +16,8 @@ from typing import BinaryIO, cast
 import orjson
 
 from rookery.kernel.clock import Clock, format_iso
-from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.errors import RookeryError
+from rookery.kernel.sentences import format_count
 from rookery.memory.merging import Merge
 from rookery.memory.models import EXPORTED_FIELDS, Tombstone, read_fields
 from rookery.memory.store.transfer import TransferRecord

@@ -13,8 +13,8 @@ import typer
 from rookery.access.models import Tenant
 from rookery.kernel import schema
 from rookery.kernel.clock import utc_now
-from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.pages import collect_items
+from rookery.kernel.sentences import format_count
 from rookery.notifications.campaigns import Campaigns
 from rookery.notifications.commands import subscribers
 from rookery.notifications.commands.notification_services import NotificationCommandServices, run_with_notifications

@@ -13,8 +13,8 @@ import typer
 
 from rookery.access.models import Tenant
 from rookery.kernel import schema
-from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.pages import collect_items
+from rookery.kernel.sentences import format_count
 from rookery.notifications.commands.notification_services import NotificationCommandServices, run_with_notifications
 from rookery.notifications.messages import ChannelType
 from rookery.notifications.models import (

@@ -12,10 +12,10 @@ from typing import cast
 
 import orjson
 
-from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.placeholders import NAME_PATTERN, to_text
 from rookery.kernel.schema import parse_model
+from rookery.kernel.sentences import format_count
 from rookery.notifications.addresses import ADDRESS_FIELDS
 from rookery.notifications.messages import ChannelType
 from rookery.notifications.models import ChannelStatus, ImportLine, SubscriberChannel, SubscriberView

@@ -10,10 +10,32 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TypedDict, cast
+from zlib import crc32
 
 from rookery.scoring.sycophancy.capitulation_model import CapitulationModel
-from rookery.scoring.sycophancy.hashing import BUCKETS, hash_words
 from rookery.scoring.sycophancy.tokens import Sentence
+
+BUCKETS = 1 << 15
+"""Number of features. Several runs of words may share one."""
+
+MAX_WORDS = 60
+"""Words of a sentence that count. Longer sentences are mostly lists or text without punctuation."""
+
+_MASK = BUCKETS - 1
+_START = crc32(b"^")
+
+
+def hash_words(words: Sequence[str]) -> list[int]:
+    """Return the features of a sentence. The first words have features of their own besides."""
+    features = list[int]()
+    before = one = _START
+    for word in words[:MAX_WORDS]:
+        raw = word.encode("utf-8", "replace")
+        padded = b" " + raw
+        features += (crc32(raw) & _MASK, crc32(padded, one) & _MASK, crc32(padded, before) & _MASK)
+        before, one = crc32(padded, one), crc32(raw)
+    return features
+
 
 MIN_FEATURES = 6
 """Features that a sentence counts as having at least. It keeps a single word from deciding."""

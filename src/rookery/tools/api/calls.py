@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
@@ -12,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.access.models import Caller
-from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.errors import PermissionDenied, RookeryError, ValidationFailed
 from rookery.kernel.http import (
     DocumentedResponse,
@@ -24,10 +23,10 @@ from rookery.kernel.http import (
 )
 from rookery.kernel.http.client_disconnect import cancel_on_disconnect
 from rookery.kernel.http.event_stream import CALL_KEEP_ALIVE_INTERVAL_S
-from rookery.kernel.http.prefer_header import PREFER_HEADER, PREFERENCE_APPLIED_HEADER, find_preference
 from rookery.kernel.http.request_body import InvalidJson
 from rookery.kernel.http.responses import set_error
 from rookery.kernel.http.routes import NO_QUERY_MESSAGE
+from rookery.kernel.sentences import format_count
 from rookery.tools.api.listing import READ_SCOPE, SERVER_ERRORS, build_deprecation_headers, to_call_options
 from rookery.tools.call_options import CallOptions
 from rookery.tools.calling.results import describe_failure
@@ -51,6 +50,24 @@ from rookery.tools.models import CallOutcome, JsonObject
 from rookery.tools.ports import OnLog, OnProgress
 from rookery.tools.resources import ResourceReader
 from rookery.tools.schemas import ResourceResponse, ToolArguments, ToolCallFailure, ToolCallRequest, ToolCallResponse
+
+PREFER_HEADER, PREFERENCE_APPLIED_HEADER = "prefer", "Preference-Applied"
+
+
+def find_preference(headers: Iterable[str], name: str) -> str | None:
+    """
+    Return the value of the first preference *name*: empty if it has no value, None if it is missing.
+
+    Args:
+        headers: The values of every `Prefer` header of a request.
+        name: The preference, in lower case.
+    """
+    for token in ",".join(headers).split(","):
+        preference, _, value = token.partition(";")[0].partition("=")
+        if preference.strip().lower() == name:
+            return value.strip().strip('"')
+    return None
+
 
 WRITE_SCOPE = "mcp:write"
 _TOOL_ERRORS_PREFERENCE = "tool-errors"

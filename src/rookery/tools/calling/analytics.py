@@ -9,7 +9,7 @@ from rookery.access.models import Caller
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound
 from rookery.kernel.pages import ListPage, PageSlice
-from rookery.kernel.workspace_turns import WorkspaceTurns
+from rookery.kernel.workspace_shares import WorkspaceTurns
 from rookery.tools.calling.call_buffer import CallBuffer
 from rookery.tools.catalogue_tool import is_tool_allowed
 from rookery.tools.models import CallRecord, CallStats, ToolCallFilter

@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 
 from rookery.kernel import globs
+from rookery.tools.call_options import select_affecting_meta
 from rookery.tools.calling.results import ToolCallFailed, ToolResult
 from rookery.tools.calling.tool_call import ToolCall
 from rookery.tools.catalogue_tool import CatalogueTool
 from rookery.tools.models import BuiltinTarget, Server, SessionIsolation
 from rookery.tools.servers.header_forwarding import select_forwarded_headers
-from rookery.tools.servers.meta_forwarding import select_affecting_meta
 
 _MAX_CACHE_BYTES = 64 * 1024 * 1024
 """Limit on the size of all cached results together."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from rookery.access.models import TEST, Caller
 from rookery.kernel.clock import Clock, utc_now
-from rookery.kernel.disk_space import DiskSpace
+from rookery.kernel.data_folder import DiskSpace
 from rookery.kernel.errors import NotInAllowList, RookeryError
 from rookery.kernel.ids import IdFactory, uuid7
 from rookery.kernel.workspace_shares import MAX_WAITING_HOLD_S, WorkspaceShares

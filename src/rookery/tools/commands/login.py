@@ -18,8 +18,8 @@ from urllib.parse import parse_qs, urlsplit
 import typer
 
 from rookery.access.operator import get_operator, resolve_workspace
-from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.errors import NotFound
+from rookery.kernel.sentences import format_count
 from rookery.terminal.context import get_settings
 from rookery.terminal.options import JsonOption
 from rookery.terminal.output import print_notice, print_record

@@ -25,6 +25,7 @@ from rookery.kernel.errors import RookeryError
 from rookery.kernel.http.event_stream import CALL_KEEP_ALIVE_INTERVAL_S, KEEP_ALIVE_INTERVAL_S, send_comments
 from rookery.kernel.request_context import CURRENT_REQUEST
 from rookery.kernel.server_group import ServerGroup
+from rookery.tools.arguments import drop_nulls
 from rookery.tools.call_options import CallOptions
 from rookery.tools.calling.tool_runner import ToolRunner
 from rookery.tools.gateway.catalogue_views import VIEW_STATE_KEY, CatalogueViews, GatewayView
@@ -53,11 +54,25 @@ from rookery.tools.gateway.search_mode import (
 )
 from rookery.tools.gateway.session_ids import ClientSessionIds
 from rookery.tools.gateway.unknown_fields import keep_unknown_fields, record_result
-from rookery.tools.gateway.unset_arguments import drop_unset_arguments
 from rookery.tools.models import JsonObject
 from rookery.tools.models import Server as ToolServer
 from rookery.tools.resources import ResourceReader
 from rookery.tools.server_info import INSTRUCTIONS_TEMPLATE
+
+
+async def drop_unset_arguments(ctx: HandlerContext, call_next: CallNext) -> HandlerResult:
+    """Remove the nulls before the SDK validates the request. It is a middleware of the SDK's server."""
+    if ctx.params is not None:
+        if ctx.method == "prompts/get":
+            ctx = replace(ctx, params=_without_nulls(ctx.params))
+        elif ctx.method == "completion/complete" and isinstance(context := ctx.params.get("context"), dict):
+            ctx = replace(ctx, params={**ctx.params, "context": _without_nulls(cast("JsonObject", context))})
+    return await call_next(ctx)
+
+
+def _without_nulls(holder: Mapping[str, object]) -> JsonObject:
+    return {**holder, "arguments": drop_nulls(holder["arguments"])} if isinstance(holder.get("arguments"), dict) else dict(holder)
+
 
 P = TypeVar("P", bound=BaseModel)
 _ListItems = Callable[[Caller, GatewayView], Iterable[JsonObject]]

@@ -18,8 +18,16 @@ from starlette.responses import Response
 from rookery.access.errors import RateLimited
 from rookery.access.guard import count_request
 from rookery.kernel.http.responses import json_response, set_error
-from rookery.tools.gateway.failure_results import build_failure_result
 from rookery.tools.models import JsonObject
+
+_ERROR_META_KEY = "rookery/error"
+"""The `_meta` key that holds the HTTP API's error body of a rejected call, for programs."""
+
+
+def build_failure_result(text: str, detail: JsonObject) -> JsonObject:
+    """Return an error result with *text*, for the model."""
+    return {"content": [{"type": "text", "text": text}], "isError": True, "_meta": {_ERROR_META_KEY: detail}}
+
 
 _INVALID_REQUEST = -32600
 _REVISION_META_KEY = "io.modelcontextprotocol/protocolVersion"

@@ -1,15 +1,47 @@
-"""A limit on the servers that start at the same time, so that a restart with many servers leaves the machine usable."""
+"""A limit on the servers that start at the same time, and the CPU that processes want, so that a restart leaves the machine usable."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 from rookery.kernel.available_cores import count_available_cores
-from rookery.kernel.process_demand import read_demand_s
+
+_PROC = Path("/proc")
+
+
+def read_demand_s(pid: int, *, proc: Path = _PROC) -> float | None:
+    """Return the seconds that a process and its descendants wanted a CPU so far. None if the system does not tell."""
+    total_ns, is_known = 0, False
+    for member in _list_tree(pid, proc):
+        with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
+            for task in os.scandir(proc / str(member) / "task"):
+                used_ns, queued_ns = (Path(task.path) / "schedstat").read_text().split()[:2]
+                total_ns += int(used_ns) + int(queued_ns)
+                is_known = True
+    return total_ns / 1e9 if is_known else None
+
+
+def _list_tree(pid: int, proc: Path) -> list[int]:
+    children: dict[int, list[int]] = {}
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(proc):
+            if entry.name.isdecimal():
+                with contextlib.suppress(OSError, ValueError, IndexError):
+                    fields = (Path(entry.path) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                    children.setdefault(int(fields[1]), []).append(int(entry.name))
+    tree, unvisited = [pid], [pid]
+    while unvisited:
+        own = children.get(unvisited.pop(), [])
+        tree += own
+        unvisited += own
+    return tree
+
 
 _MAX_HELD_S = 15.0
 """Time after which a start no longer counts. A server that hangs, or downloads itself, does not keep the others waiting."""

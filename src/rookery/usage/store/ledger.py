@@ -1,13 +1,33 @@
-"""Statements that add to the ledger."""
+"""The table of usage, and statements that add to it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
 
-from rookery.kernel.db import Tx, Value, upsert
+from sqlalchemy import Column, Index, Text
+
+from rookery.kernel.db import Mapper, Tx, Value, map_table, purge_tables, upsert
 from rookery.usage.models import UsageEntry, UsageSums
-from rookery.usage.store.tables import ENTRIES, usage_days
+
+usage_days, ENTRIES = map_table(
+    "usage_days",
+    UsageEntry,
+    Column("currency", Text, primary_key=True),
+    Index("ix_usage_days_day", "day"),
+    key=("workspace_id", "day", "kind", "key_id", "agent_id", "model", "tool", "currency"),
+    sqlite_with_rowid=False,
+)
+"""
+Sums by day. They are kept for ever.
+
+An empty currency is that of the settings: rows from before currencies were recorded have it.
+"""
+
+SUMS = Mapper(UsageSums, usage_days)
+
+purge = purge_tables(usage_days)
+
 
 _SUM_NAMES = tuple(column.name for column in fields(UsageSums))
 _KEY_NAMES = tuple(column.name for column in usage_days.primary_key)

@@ -12,7 +12,7 @@ from sqlalchemy import cast as as_type
 from rookery.kernel.db import KeysetList, Row, Tx, fetch_count
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.usage.models import DIMENSIONS, LedgerFilter, UsageDimension, UsageGroup, UsageKind, UsageSums
-from rookery.usage.store.tables import SUMS, usage_days
+from rookery.usage.store.ledger import SUMS, usage_days
 
 _c = usage_days.c
 _MONTH_CHARS = 7

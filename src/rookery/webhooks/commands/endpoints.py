@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rookery.kernel.clock import utc_now
-from rookery.kernel.counted_nouns import format_count
 from rookery.kernel.imports import import_lazily
 from rookery.kernel.pages import collect_items
 from rookery.kernel.secret import Secret
+from rookery.kernel.sentences import format_count
 from rookery.kernel.urls import hide_secrets
 from rookery.terminal.options import (
     DryRunOption,

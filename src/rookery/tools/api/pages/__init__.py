@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.http.accept_header import prefers
+from rookery.kernel.http.responses import prefers
 
 _HERE = Path(__file__).parent
 _NOT_FOUND = 404
