@@ -316,7 +316,7 @@ _TITLES = {
 
 
 def render_markdown(result: Mapping[str, Any]) -> str:
-    """Return the tables of benchmarks/README.md for the JSON that this benchmark prints."""
+    """Return the tables for the JSON that this benchmark prints."""
     sets: Mapping[str, Mapping[str, Any]] = result["sets"]
     header = ["", *(_TITLES[name] for name in sets)]
     routes: list[str] = list(next(iter(sets.values())))
@@ -365,7 +365,7 @@ def main() -> None:
     parser.add_argument("--memories", type=int, default=3000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sets", nargs="+", choices=list(_WORKERS), default=list(_DEFAULT_SETS))
-    parser.add_argument("--markdown", action="store_true", help="print the tables of benchmarks/README.md after the JSON")
+    parser.add_argument("--markdown", action="store_true", help="print the JSON as tables after it, in Markdown")
     parser.add_argument(
         "--render", type=Path, metavar="FILE", help="measure nothing, and print these tables for the JSON of an earlier run"
     )

@@ -14,6 +14,7 @@ from typing import cast
 
 import pytest
 
+from benchmarks.table import load_results
 from distribution.docs_site.build import ROOT, BuildFailed, build_site
 from distribution.docs_site.links import list_broken_links, list_site_faults
 from distribution.docs_site.recording import PICTURE, SESSION, draw, record
@@ -119,17 +120,23 @@ def test_the_recorded_terminal_shows_what_its_commands_print(tmp_path: Path) -> 
 
 
 def test_the_comparison_of_the_readme_is_the_measured_one() -> None:
-    """Each figure of the README's comparison is in the row of the same product in the published figures."""
-    measured = [line for line in (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
-    rows = [
-        *table(ROOT / "README.md", "Memory: `python -m benchmarks.peers`"),
-        *table(ROOT / "README.md", "Tools: `python -m benchmarks.tools`"),
-    ]
+    """The figures of the README's comparison are those of the newest results."""
+    results = load_results()
+    memory, tools = (results[name]["runs"][-1]["values"] for name in ("peers", "tools"))
+    by_session, by_turn = memory["38 sessions"], memory["788 turns"]
+    gateways = {
+        "Rookery, mcp-server-time": tools["figures"]["Rookery, time"],
+        "mcpo 0.0.20": tools["figures"]["mcpo, time"],
+        "ContextForge 1.0.7": tools["figures"]["ContextForge, time"],
+    }
 
-    assert len(rows) == 8
-    for product, *figures in rows:
-        cells = {cell.strip() for line in measured if product in re.split(r"[|;] ?", line.replace(" |", "|")) for cell in line.split("|")}
-        assert {figure for figure in figures if not {figure, re.sub(r" (%|ms)$", "", figure)} & cells} == set(), product
+    assert table(ROOT / "README.md", "Memory: `python -m benchmarks.peers`") == [
+        [name, f"{by_session[name]['frac@10']} %", f"{by_turn[name]['frac@10']} %", f"{by_session[name]['recall_p50_ms']} ms"]
+        for name in ("Rookery, hybrid", "mcp-memory-service, hybrid", "Hindsight", "mem0", "LangGraph on SQLite")
+    ]
+    assert table(ROOT / "README.md", "Tools: `python -m benchmarks.tools`") == [
+        [name, f"{figures['p50_ms']} ms", f"{figures['per_s_at_16']} a second"] for name, figures in gateways.items()
+    ]
 
 
 def test_broken_links_are_reported_with_their_line(tmp_path: Path) -> None:
