@@ -24,8 +24,14 @@ from rookery.kernel.http.operation_tools import RenderedOutput
 from rookery.kernel.working_context import CallSession
 from rookery.migrations import migrate
 from rookery.tools.catalogue import Catalogue
-from rookery.tools.discovery.lexical_scoring import ToolDocument, build_tool_document, score_by_words
-from rookery.tools.discovery.tool_search import SEMANTIC_WEIGHT, ToolSearch, combine_scores
+from rookery.tools.discovery.tool_search import (
+    SEMANTIC_WEIGHT,
+    ToolDocument,
+    ToolSearch,
+    build_tool_document,
+    combine_scores,
+    score_by_words,
+)
 from rookery.tools.models import BuiltinTarget, JsonObject, Server
 from rookery.tools.servers.registry import ServerRegistry
 from rookery.tools.supervision.session_pool import SessionPool

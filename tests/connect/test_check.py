@@ -14,7 +14,7 @@ from typing import cast
 import httpx2
 import pytest
 
-from rookery.connect.codex_trust import hash_hook
+from rookery.connect.codex_checks import hash_hook
 from rookery.connect.hook_entries import find_hooks
 from tests.connect.command_line import ConnectCommand, get_error
 from tests.deadlines import HANG_S

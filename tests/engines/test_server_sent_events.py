@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.engines.text_generators.sse import EventTooLargeError, ServerSentEvent, ServerSentEventParser
+from rookery.engines.text_generators.streamed_answer import EventTooLargeError, ServerSentEvent, ServerSentEventParser
 
 LIMIT = 1000
 

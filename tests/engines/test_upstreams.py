@@ -18,10 +18,10 @@ import pytest
 from rookery.engines import upstreams
 from rookery.engines.upstreams.input_pipe import InputPipe
 from rookery.engines.upstreams.process import ServerProcess
-from rookery.tools.error_lines import find_error_line
 from rookery.tools.errors import ConnectFailed, ConnectionLost, InvalidResult, ResultTooLarge, UpstreamErrorResponse
 from rookery.tools.models import CommandTarget, Server
 from rookery.tools.ports import RequestOptions, UpstreamConnection
+from rookery.tools.process_output import find_error_line
 from tests.conftest import eventually
 from tests.deadlines import HANG_S
 from tests.postgres import free_port

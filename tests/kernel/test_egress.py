@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.kernel.egress import AddressRefused, EgressGuard, HostNotResolved
-from rookery.kernel.egress.dns import DnsResolver
+from rookery.kernel.egress.guard import DnsResolver
 from rookery.kernel.egress.transport import GuardedTransport
 from rookery.kernel.errors import WrongSettings
 from tests.conftest import eventually

@@ -8,10 +8,9 @@ import sys
 import pytest
 
 from rookery.engines import upstreams
-from rookery.tools.error_lines import find_error_line
 from rookery.tools.errors import ConnectFailed
 from rookery.tools.models import CommandTarget, Server
-from rookery.tools.process_output import ProcessOutput
+from rookery.tools.process_output import ProcessOutput, find_error_line
 from rookery.tools.servers.server_check import ServerChecker
 from rookery.tools.servers.start_advice import advise_on_start
 from rookery.tools.supervision.circuit_breaker import SupervisionTimeouts

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from rookery.tools.calling.streaming import RunningCall
+from rookery.tools.api.calls import RunningCall
 from rookery.tools.models import CallOutcome
 from rookery.tools.ports import OnLog, OnProgress
 from tests.conftest import eventually

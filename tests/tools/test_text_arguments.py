@@ -9,7 +9,7 @@ import pytest
 
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.http.object_texts import parse_object_texts
-from rookery.tools.text_arguments import UNREADABLE, read_text
+from rookery.tools.argument_completion import UNREADABLE, read_text
 from tests.conftest import Caller, Instance
 
 Json = dict[str, object]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rookery.access.models import KeyRestrictions
 from rookery.kernel.config import Settings
 from rookery.tools.catalogue_tool import index_by_name
-from rookery.tools.discovery.lexical_scoring import ToolDocument, build_tool_document, score_by_words
+from rookery.tools.discovery.tool_search import ToolDocument, build_tool_document, score_by_words
 from rookery.tools.models import BuiltinTarget, Server, ServerFeatures
 from tests.conftest import Caller, Instance, eventually, run_instance
 from tests.tools.makers import make_odd_entry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -10,11 +11,10 @@ from pathlib import Path
 from rookery.coding_agents.hook_declarations import HOOKS, SWITCH_VARIABLE, hook_path, is_switched_off
 from rookery.connect import key_files
 from rookery.connect.client_files import BACKUP_SUFFIX
-from rookery.connect.clients import locate_file, locate_hooks
+from rookery.connect.clients import FolderTrust, locate_file, locate_hooks
 from rookery.connect.codex_checks import check_background_server, check_hook_trust, check_project_trust
 from rookery.connect.errors import ClientFileBroken, ServerUnusable
 from rookery.connect.findings import Finding, Report
-from rookery.connect.folder_checks import check_copilot_trust, check_folder_trust, check_qwen_approval, check_settings
 from rookery.connect.hook_entries import FoundHook, find_client, get_address, get_key_file, get_program
 from rookery.connect.key_files import describe_exposed, list_exposed
 from rookery.connect.mcp_entries import get_authorization, get_file_key, get_url, is_own_entry, needs_variable
@@ -24,6 +24,75 @@ from rookery.connect.setups import FoundEntry, Setup, find_entries, is_in_reposi
 from rookery.kernel.secret import Secret
 from rookery.tools.discovery.catalogue_size import CatalogueSize, needs_search_mode
 from rookery.tools.discovery.client_guides import KEY_VARIABLE
+
+
+def check_folder_trust(setup: Setup, own: FoundEntry) -> Iterator[Finding]:
+    """Yield a finding if the client switches all MCP servers off in this folder, also those of its user."""
+    trust = setup.client.folder_trust
+    if trust is None or not _asks_for_trust(setup, trust) or setup.places.environ.get(trust.variable) == "true":
+        return
+    file = setup.places.locate(trust.file)
+    if not _is_trusted(setup.places.project, read_json(file)):
+        message = (
+            f"{setup.client.name} does not trust {setup.places.project}, so it starts no MCP servers and no hooks of the project there. "
+            "Trust the folder when it asks at its start, or with /permissions."
+        )
+        yield Finding("untrusted", message, file=own.file)
+
+
+def check_settings(setup: Setup, own: FoundEntry) -> Iterator[Finding]:
+    """Yield a finding if a setting disables the server."""
+    if setup.client.settings_file is None:
+        return
+    name, file = setup.target.name, setup.places.locate(setup.client.settings_file)
+    settings = read_json(file)
+    rules = get_object(settings.get("mcp"))
+    is_excluded = any(fnmatchcase(name, pattern) for pattern in get_texts(rules, "excluded"))
+    is_missing = "allowed" in rules and not any(fnmatchcase(name, pattern) for pattern in get_texts(rules, "allowed"))
+    if is_excluded or is_missing or name in get_texts(settings, "disabledMcpServers"):
+        yield Finding("disabled", f"{file} disables the server {name} of {own.file}.", file=file)
+    if get_object(settings.get("hooksConfig")).get("enabled") is False or settings.get("disableAllHooks") is True:
+        yield Finding("hooks_blocked", f"{file} disables all hooks.", is_problem=setup.hooks is True, file=file)
+
+
+def check_copilot_trust(setup: Setup, own: FoundEntry) -> Iterator[Finding]:
+    """Yield a finding if Copilot CLI ignores the file of a project that its user does not trust."""
+    if own.scope != "project":
+        return
+    file = setup.places.locate(("copilot", "config.json"))
+    folder = setup.places.project.resolve()
+    if not any(folder.is_relative_to(os.path.realpath(path)) for path in get_texts(read_json(file), "trustedFolders")):
+        message = f"Copilot CLI does not trust {setup.places.project}, so it ignores {own.file}. It asks when it starts in this folder."
+        yield Finding("untrusted", message, file=own.file)
+
+
+def check_qwen_approval(setup: Setup, own: FoundEntry) -> Iterator[Finding]:
+    """Yield a finding if Qwen Code has not approved a server of a project; it starts none before its user has."""
+    if own.scope != "project":
+        return
+    name, approvals = setup.target.name, read_json(setup.places.locate(("qwen", "mcpApprovals.json")))
+    status = get_object(get_object(approvals.get(str(setup.places.project))).get(name)).get("status")
+    if status == "rejected":
+        yield Finding("disabled", f"Qwen Code rejects the server {name} of this project. Run: qwen mcp approve {name}", file=own.file)
+    elif status != "approved":
+        message = f"Qwen Code has not approved {name} of {own.file} yet. Run in this folder: qwen mcp approve {name}"
+        yield Finding("untrusted", message, file=own.file)
+
+
+def _asks_for_trust(setup: Setup, trust: FolderTrust) -> bool:
+    settings = {} if setup.client.settings_file is None else read_json(setup.places.locate(setup.client.settings_file))
+    is_enabled = get_object(get_object(settings.get("security")).get("folderTrust")).get("enabled")
+    return is_enabled if isinstance(is_enabled, bool) else trust.is_default
+
+
+def _is_trusted(folder: Path, rules: Mapping[str, object]) -> bool:
+    """Return what the longest path among *rules* that covers *folder* says."""
+    real, longest, level = Path(os.path.realpath(folder)), -1, ""
+    for path, value in rules.items():
+        root = Path(os.path.realpath(Path(path).parent if value == "TRUST_PARENT" else path))
+        if real.is_relative_to(root) and len(path) > longest:
+            longest, level = len(path), str(value)
+    return level in {"TRUST_FOLDER", "TRUST_PARENT"}
 
 
 def check_approval(setup: Setup, own: FoundEntry) -> Iterator[Finding]:

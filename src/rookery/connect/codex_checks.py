@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import cast
 
@@ -12,12 +14,64 @@ from rookery.coding_agents.hook_declarations import SWITCH_VARIABLE, is_switched
 from rookery.coding_agents.terminals import read_arguments, read_environment
 from rookery.connect.client_files import read_file
 from rookery.connect.clients import Places, locate_file
-from rookery.connect.codex_trust import CodexTrust, read_trust
 from rookery.connect.findings import Finding
 from rookery.connect.hook_entries import FoundHook
 from rookery.connect.settings_files import get_object, read_toml
 from rookery.connect.setups import FoundEntry, Setup
+from rookery.connect.toml_edits import get_tables
 from rookery.tools.discovery.client_guides import KEY_VARIABLE
+
+_HASHED_FIELDS = frozenset({"type", "command", "timeout", "statusMessage", "async"})
+
+
+class CodexTrust(StrEnum):
+    """The state of a hook in Codex. It runs only trusted ones."""
+
+    TRUSTED = "trusted"
+    UNTRUSTED = "untrusted"
+    CHANGED = "changed"
+    DISABLED = "disabled"
+
+
+def read_trust(config: Mapping[str, object], file: Path, hooks: Sequence[FoundHook]) -> dict[CodexTrust, list[str]]:
+    """
+    Return the events of *hooks* by their state.
+
+    Args:
+        config: The content of Codex's `config.toml` of the user.
+        file: The `hooks.json` that has the hooks.
+    """
+    states = get_tables(get_tables({"sections": dict(config)}, "sections").get("hooks", {}), "state")
+    events = dict[CodexTrust, list[str]]()
+    for hook in hooks:
+        label = "".join(f"_{character.lower()}" if character.isupper() else character for character in hook.event).lstrip("_")
+        state = states.get(f"{file}:{label}:{hook.place[2]}:{hook.place[-1]}", {})
+        events.setdefault(_judge(state, hash_hook(label, hook.handler)), []).append(hook.event)
+    return events
+
+
+def hash_hook(label: str, handler: Mapping[str, object]) -> str | None:
+    """
+    Return the hash of a hook without a matcher as Codex computes it, or None for one with fields whose form is unknown here.
+
+    Args:
+        label: Codex's name of the event in a position, such as session_start.
+    """
+    if not handler.keys() <= _HASHED_FIELDS:
+        return None
+    form = {"event_name": label, "hooks": [{"async": False, **handler}]}
+    content = json.dumps(form, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return f"sha256:{hashlib.sha256(content.encode()).hexdigest()}"
+
+
+def _judge(state: Mapping[str, object], current_hash: str | None) -> CodexTrust:
+    trusted_hash = state.get("trusted_hash")
+    if state.get("enabled") is False:
+        return CodexTrust.DISABLED
+    if not trusted_hash:
+        return CodexTrust.UNTRUSTED
+    return CodexTrust.TRUSTED if current_hash in {None, trusted_hash} else CodexTrust.CHANGED
+
 
 _RESTART = "codex app-server daemon restart"
 

@@ -9,12 +9,15 @@ it, because most clients do not open another one. `ClientSessionManager` overrid
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import cast
 
+import anyio
 import mcp_types as types
 import structlog
 from anyio.abc import TaskGroup
@@ -41,8 +44,61 @@ from rookery.kernel.logs import FailureLog
 from rookery.kernel.server_group import ServerGroup
 from rookery.tools.errors import TooManySessions
 from rookery.tools.gateway.catalogue_views import GatewayView
-from rookery.tools.gateway.ended_sessions import drop_tracebacks, serve_while_open
 from rookery.tools.gateway.session_ids import SESSION_ENDED_BODY, ClientHandshake, ClientSessionIds, SessionOwner
+
+_SESSION_CLOSED = (anyio.ClosedResourceError, anyio.BrokenResourceError)
+"""The errors of a message for a session that no longer reads any."""
+
+
+async def serve_while_open(serve: Callable[[Send], Awaitable[None]], send: Send, *, has_ended: Callable[[], bool]) -> bool:
+    """
+    Run *serve* with a `send` that sends nothing more once the session has ended, except the rest of an answer that has begun.
+
+    Returns:
+        False if the session ended before the answer began.
+    """
+    has_begun, is_complete = False, False
+
+    async def send_answer(message: Message) -> None:
+        nonlocal has_begun, is_complete
+        if message["type"] == "http.response.start":
+            if has_begun or (message["status"] == HTTPStatus.INTERNAL_SERVER_ERROR and has_ended()):
+                return
+            has_begun = True
+        elif is_complete or not has_begun:
+            return
+        else:
+            is_complete = not message.get("more_body", False)
+        await send(message)
+
+    try:
+        await serve(send_answer)
+    except Exception as error:
+        if not is_session_closed(error) or not has_ended():
+            raise
+    return has_begun or not has_ended()
+
+
+def is_session_closed(error: BaseException | None) -> bool:
+    """Return whether *error*, or each error of a group, is only due to the end of a session."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(is_session_closed(inner) for inner in cast("BaseExceptionGroup[BaseException]", error).exceptions)
+    return isinstance(error, _SESSION_CLOSED)
+
+
+class _EndedSessionFilter(logging.Filter):
+    """Drops the tracebacks of messages for sessions that have ended."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not record.exc_info or not is_session_closed(record.exc_info[1])
+
+
+def drop_tracebacks() -> None:
+    """Keep tracebacks of ended sessions out of the log."""
+    logger = logging.getLogger("mcp.server.streamable_http")
+    if not any(isinstance(item, _EndedSessionFilter) for item in logger.filters):
+        logger.addFilter(_EndedSessionFilter())
+
 
 _log = structlog.stdlib.get_logger("rookery.tools")
 
