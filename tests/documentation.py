@@ -90,7 +90,11 @@ RUN = [
 ]
 """Pages whose blocks are run, in this order: a page may use what an earlier one stored."""
 
-PAGES = [*RUN, *(ROOT / "docs" / f"{name}.md" for name in ("index", "how-to/README", "reference/README", "architecture", "decisions"))]
+PAGES = [
+    *RUN,
+    *(ROOT / "docs" / f"{name}.md" for name in ("index", "how-to/README", "reference/README", "architecture")),
+    *sorted((ROOT / "docs" / "design").glob("*.md")),
+]
 
 RUN_ELSEWHERE = {
     "how-to/python-client": "tests/client/test_documentation.py runs its program",

@@ -295,18 +295,6 @@ def test_the_engines_of_the_readme_are_supported(tmp_path: Path) -> None:
             build_platform(Settings(data_dir=tmp_path, **{field: Secret(f"{scheme}://127.0.0.1/x")}))  # pyright: ignore[reportArgumentType] - as above
 
 
-def test_every_decision_that_the_code_names_is_documented() -> None:
-    """decisions.md has each number once, decided or not built yet, the latter in order."""
-    text = text_of(ROOT / "docs" / "decisions.md")
-    decided = re.findall(r"^### (D-\d\d)", text, re.MULTILINE)
-    not_built = re.findall(r"D-\d\d", text.rpartition("## Not built yet")[2])
-    cited = {number for path in _list_modules() for number in re.findall(r"\bD-\d\d\b", text_of(path))}
-
-    assert len({*decided, *not_built}) == len(decided) + len(not_built)
-    assert not_built == sorted(not_built)
-    assert cited - {*decided, *not_built} == set()
-
-
 def _format_default(setting: dataclasses.Field[object]) -> str:
     """Return a setting's default as the reference shows it."""
     value = setting.default

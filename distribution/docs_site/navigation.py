@@ -1,4 +1,4 @@
-"""The navigation of the site. The overview pages of guides and reference declare it: their headings are groups, their links are pages."""
+"""The navigation of the site. The overview pages of the folders declare it: their headings are groups, their links are pages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def list_navigation(docs: Path) -> list[Entry]:
         {"Tutorial": "tutorial.md"},
         {"Guides": [{"Guides": "how-to/README.md"}, *list_groups(docs / "how-to" / "README.md")]},
         {"Reference": [{"Reference": "reference/README.md"}, *list_groups(docs / "reference" / "README.md")]},
-        {"Architecture": [{"Architecture": "architecture.md"}, {"Decisions": "decisions.md"}]},
+        {"Architecture": "architecture.md"},
+        {"Design": [{"Design notes": "design/README.md"}, *list_groups(docs / "design" / "README.md")]},
         {"Project": [{title: path} for path, title in PROJECT_PAGES.values()]},
     ]
 

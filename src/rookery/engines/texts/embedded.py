@@ -2,7 +2,7 @@
 A full-text index in a SQLite file, `texts.db`, with FTS5: Porter stemmer, Unicode word boundaries, bm25 ranking.
 
 FTS5 alone answers in workspaces of up to 20,000 memories; above that, `term_cache` answers questions. Why there are two:
-`docs/decisions.md`. Each workspace has tables of its own (`fts_tables`), so no score depends on the memories of another. Within a
+`docs/design/indexes.md`. Each workspace has tables of its own (`fts_tables`), so no score depends on the memories of another. Within a
 workspace, bm25 counts all memories; `TextHit.coverage` counts readable ones only, unless the workspace has a cache.
 
 Chinese, Japanese and Thai have no spaces. `kernel.tokenization.to_index_text` therefore indexes each pair of adjacent characters, and
