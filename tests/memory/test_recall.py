@@ -246,7 +246,7 @@ async def test_a_recall_sends_an_event_and_is_stored_for_feedback(rig: MemoryRig
     assert event.duration_ms > 0
     assert recall is not None
     assert (recall.memory_ids, foreign_recall) == ((memory.id,), None)
-    assert await buffer.find(1, result.recall_id) == replace(recall, query_record=None), "queries are stored only for training (D-57)"
+    assert await buffer.find(1, result.recall_id) == replace(recall, query_record=None), "queries are stored only for training"
 
 
 async def test_recall_in_an_empty_workspace_returns_no_hits(rig: MemoryRig) -> None:

@@ -66,6 +66,6 @@ def require_if_match(operations: Sequence[Operation]) -> list[Operation]:
     """
     for operation in operations:
         if operation.method not in {"", "GET"} and "If-Match" not in operation.all_request_headers:
-            msg = f"{operation.method} {operation.path} writes, so it must support If-Match: its handler takes `expected` (D-64)"
+            msg = f"{operation.method} {operation.path} writes, so it must support If-Match: its handler takes `expected`"
             raise ValueError(msg)
     return list(operations)
