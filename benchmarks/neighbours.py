@@ -160,11 +160,11 @@ async def _load(name: str, url: str, key: str, receiver_url: str, stop: Event) -
 async def _send_campaigns(connection: Connection, receiver_url: str) -> None:
     for number in range(_SUBSCRIBERS):
         subscriber = {"external_id": f"u{number}", "channels": [{"type": "webhook", "url": f"{receiver_url}/{number}"}]}
-        await connection.send("POST", "/v1/notify/subscribers", subscriber)
+        await connection.send("POST", "/api/agent/notify/subscribers", subscriber)
     for number in range(_CAMPAIGNS):
         body = {"name": f"c{number}", "title": "Hello", "body": "Text", "audience": {"all": True}}
-        _, response = await connection.send("POST", "/v1/notify/campaigns", body)
-        await connection.send("POST", f"/v1/notify/campaigns/{json.loads(response)['id']}/send")
+        _, response = await connection.send("POST", "/api/agent/notify/campaigns", body)
+        await connection.send("POST", f"/api/agent/notify/campaigns/{json.loads(response)['id']}/send")
 
 
 @contextmanager

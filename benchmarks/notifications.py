@@ -69,7 +69,7 @@ def _measure_throughput(running: Running, receiver: ReceiverProcess | MailReceiv
     campaign = _create(running)
     receiver.read()
     started = time.perf_counter()
-    _call(running, "POST", f"/v1/notify/campaigns/{campaign}/send")
+    _call(running, "POST", f"/api/agent/notify/campaigns/{campaign}/send")
     view = _wait(running, campaign)
     took_s = time.perf_counter() - started
     arrivals = receiver.read()
@@ -99,12 +99,12 @@ def _measure_kills(folder: Path, receiver: ReceiverProcess, count: int, kills: i
             if not campaign:
                 _import(running, _lines(receiver, count))
                 campaign = _create(running, rate_per_second=count / 12)
-                _call(running, "POST", f"/v1/notify/campaigns/{campaign}/send")
+                _call(running, "POST", f"/api/agent/notify/campaigns/{campaign}/send")
             if number == kills:
                 view = _wait(running, campaign)
                 break
             time.sleep(pause.uniform(*_KILL_INTERVAL_S))
-            done_kills += _call(running, "GET", f"/v1/notify/campaigns/{campaign}")["status"] == "sending"
+            done_kills += _call(running, "GET", f"/api/agent/notify/campaigns/{campaign}")["status"] == "sending"
             os.kill(running.pid, 9)
     arrivals, states = receiver.read(), _states(view)
     return {
@@ -153,7 +153,7 @@ def _encode(data: bytes) -> str:
 
 def _import(running: Running, lines: list[str]) -> dict[str, Any]:
     headers = {"Authorization": f"Bearer {running.api_key}", "Content-Type": "application/x-ndjson"}
-    url = f"{running.url}/v1/notify/subscribers/import"
+    url = f"{running.url}/api/agent/notify/subscribers/import"
     response = httpx2.post(url, content="\n".join(lines).encode(), headers=headers, timeout=_WITHIN_S)
     response.raise_for_status()
     return dict(response.json())
@@ -161,7 +161,7 @@ def _import(running: Running, lines: list[str]) -> dict[str, Any]:
 
 def _create(running: Running, **fields: object) -> str:
     body = {"name": "a", "title": "Hello {{ external_id }}", "body": "Text", "audience": {"all": True}, **fields}
-    return str(_call(running, "POST", "/v1/notify/campaigns", body)["id"])
+    return str(_call(running, "POST", "/api/agent/notify/campaigns", body)["id"])
 
 
 def _call(running: Running, method: str, path: str, body: object = None) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def _call(running: Running, method: str, path: str, body: object = None) -> dict
 
 def _wait(running: Running, campaign: str) -> dict[str, Any]:
     deadline = time.monotonic() + _WITHIN_S
-    while (view := _call(running, "GET", f"/v1/notify/campaigns/{campaign}"))["status"] == "sending":
+    while (view := _call(running, "GET", f"/api/agent/notify/campaigns/{campaign}"))["status"] == "sending":
         if time.monotonic() > deadline:
             raise RuntimeError(f"not finished: {view['statistics']}")
         time.sleep(0.05)

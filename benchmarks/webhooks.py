@@ -103,7 +103,7 @@ async def _all_delivered(admin: Connection, hook: str, count: int) -> None:
     """Wait until the delivery log has all as delivered at the first attempt."""
     deadline = time.monotonic() + _WITHIN_S
     while True:
-        page = json.loads(await _ok(admin, "GET", f"/api/v1/webhooks/{hook}/deliveries?state=delivered&per_page=1"))
+        page = json.loads(await _ok(admin, "GET", f"/api/v1/webhooks/{hook}/deliveries?status=delivered&per_page=1"))
         if page["meta"]["total"] >= count:
             return
         if time.monotonic() > deadline:

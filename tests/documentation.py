@@ -197,6 +197,12 @@ def all_commands() -> Iterator[tuple[str, frozenset[str]]]:
         )
 
 
+def option_names() -> Iterator[tuple[str, list[str]]]:
+    """Yield the names of each option of every command, without those that switch it off, with the words of the command."""
+    for name, command in _commands():
+        yield from ((name, list(parameter.opts)) for parameter in command.params if parameter.param_type_name == "option")
+
+
 def command_summaries() -> dict[str, str]:
     """Return the first paragraph of the help of every command, by its words and arguments."""
     return {name: " ".join((command.help or "").split("\n\n")[0].split()) for name, command in _commands()}

@@ -68,15 +68,14 @@ def run_command(settings: Settings, *arguments: str) -> tuple[int, str]:
 
 
 def test_a_backup_is_named_as_an_argument(data_dir: Path, tmp_path: Path) -> None:
-    """A name without a known ending gets .tar.zst; FILE and --out exclude each other."""
+    """A name without a known ending gets .tar.zst."""
     settings = Settings(data_dir=data_dir)
     build_prepared(settings)
     bare, other = tmp_path / "saved", tmp_path / "other.tar"
 
     assert run_command(settings, "backup", str(bare))[0] == 0
-    assert run_command(settings, "backup", "--out", str(other))[0] == 0
+    assert run_command(settings, "backup", str(other))[0] == 0
     assert {file.name for file in tmp_path.iterdir() if file.is_file()} == {"saved.tar.zst", "other.tar"}
-    assert run_command(settings, "backup", str(bare), "--out", str(other))[0] == 2
     assert run_command(settings, "restore", str(tmp_path / "nope.tar"))[0] == 2
     assert "The file" in run_command(settings, "restore", str(tmp_path / "nope.tar"))[1]
 
@@ -162,10 +161,8 @@ def test_a_backup_excludes_keys(data_dir: Path, tmp_path: Path) -> None:
         connection.commit()
     settings, archive = Settings(data_dir=data_dir), tmp_path / "x.tar"
 
-    code, output = run_command(settings, "backup", "--out", str(archive))
-    manifest = json.loads(
-        run_command(settings, "backup", "--out", str(tmp_path / "y.tar"), "--with-secret-key", "--json")[1].splitlines()[0]
-    )
+    code, output = run_command(settings, "backup", str(archive))
+    manifest = json.loads(run_command(settings, "backup", str(tmp_path / "y.tar"), "--with-secret-key", "--json")[1].splitlines()[0])
     restored = run_command(settings, "restore", str(archive), "--data-dir", str(tmp_path / "new"), "--json")
 
     assert (code, "0123456789abcdef" in output, archive.stat().st_mode & 0o777) == (0, True, 0o600)
@@ -263,7 +260,7 @@ async def test_a_killed_restore_leaves_a_folder_that_cannot_be_used(large: Path,
 
     with pytest.raises(WrongSettings, match="is incomplete"):
         build_prepared(Settings(data_dir=new))
-    assert run_command(Settings(data_dir=new), "backup", "--out", str(tmp_path))[0] == 1
+    assert run_command(Settings(data_dir=new), "backup", str(tmp_path))[0] == 1
     second = await asyncio.to_thread(run_command, Settings(data_dir=new), "restore", str(archive))
 
     assert second[0] == 0, second
@@ -279,7 +276,7 @@ def test_only_the_newest_backups_of_a_folder_are_kept(data_dir: Path, tmp_path: 
     for name in ("rookery-20250101T000000Z.tar.zst", "rookery-20260101T000000Z.tar", "rookery-notes.tar", "other.tar"):
         (out / name).write_bytes(b"")
 
-    code, output = run_command(Settings(data_dir=data_dir), "backup", "--out", str(out), "--keep", "2", "--json")
+    code, output = run_command(Settings(data_dir=data_dir), "backup", str(out), "--keep", "2", "--json")
 
     report = json.loads(output.splitlines()[0])
     assert (code, [Path(path).name for path in report["dropped"]]) == (0, ["rookery-20250101T000000Z.tar.zst"])
@@ -296,19 +293,19 @@ def test_a_failed_backup_is_reported_in_one_line(data_dir: Path, tmp_path: Path)
     settings, existing = Settings(data_dir=data_dir), tmp_path / "there.tar"
     existing.write_bytes(b"mine")
 
-    assert run_command(settings, "backup", "--out", str(existing)) == (1, f"{existing} exists already. A backup never overwrites a file.")
+    assert run_command(settings, "backup", str(existing)) == (1, f"{existing} exists already. A backup never overwrites a file.")
     assert existing.read_bytes() == b"mine"
-    assert run_command(settings, "backup", "--out", str(tmp_path / "no" / "x.tar"))[0] == 2
-    assert run_command(settings, "backup", "--out", str(tmp_path / "x.tar"), "--keep", "3")[0] == 2
-    assert run_command(settings, "backup", "--out", str(tmp_path / "x.tar"), "--without-records")[0] == 2
+    assert run_command(settings, "backup", str(tmp_path / "no" / "x.tar"))[0] == 2
+    assert run_command(settings, "backup", str(tmp_path / "x.tar"), "--keep", "3")[0] == 2
+    assert run_command(settings, "backup", str(tmp_path / "x.tar"), "--without-records")[0] == 2
     assert run_command(settings, "restore", str(existing), "--sha256", "7")[0] == 2
-    assert run_command(Settings(data_dir=tmp_path / "nowhere"), "backup", "--out", str(tmp_path / "x.tar"))[0] == 1
+    assert run_command(Settings(data_dir=tmp_path / "nowhere"), "backup", str(tmp_path / "x.tar"))[0] == 1
     with closing(sqlite3.connect(data_dir / "texts.db")) as connection:
         connection.execute("CREATE TABLE n (n)")
     with (data_dir / "texts.db").open("r+b") as file:
         file.seek(4096)
         file.write(b"\x00\x01" * 1024)
-    code, output = run_command(settings, "backup", "--out", str(tmp_path / "x.tar"))
+    code, output = run_command(settings, "backup", str(tmp_path / "x.tar"))
     assert (code, "texts.db" in output) == (1, True)
     assert {entry.name for entry in tmp_path.iterdir()} == {"data", "there.tar"}
 
@@ -322,8 +319,8 @@ def test_a_backup_without_its_database_is_an_error_or_saves_the_rest(data_dir: P
     with closing(sqlite3.connect(data_dir / "texts.db")) as connection:
         connection.execute("CREATE TABLE n (n)")
 
-    rejected = run_command(settings, "backup", "--out", str(archive))
-    saved = run_command(settings, "backup", "--out", str(archive), "--without-records", "--json")
+    rejected = run_command(settings, "backup", str(archive))
+    saved = run_command(settings, "backup", str(archive), "--without-records", "--json")
     restored = run_command(settings, "restore", str(archive), "--data-dir", str(new))
 
     assert (rejected[0], "database engine is unavailable" in rejected[1], "hush" in rejected[1]) == (1, True, False)

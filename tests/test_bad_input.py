@@ -314,7 +314,7 @@ def _bytes(text: str | bytes) -> bytes:
         ("/v1/brain/recall", {"query": "x"}, ["query", "org", "project", "agent_id", "session_id"]),
         ("/v1/plans", {"title": "x"}, ["title", "org", "project"]),
         ("/v1/sessions", {"agent_type": "x"}, ["agent_type", "agent_id", "org", "project"]),
-        ("/v1/content/templates", {"slug": "x", "messages": [{"role": "user", "content": "x"}]}, ["name"]),
+        ("/api/agent/content/templates", {"slug": "x", "messages": [{"role": "user", "content": "x"}]}, ["name"]),
         ("/api/v1/api-keys", {"name": "x", "scopes": ["brain:read"]}, ["name"]),
         ("/api/v1/agent-keys", {"name": "x", "permissions": ["brain:read"]}, ["name"]),
         ("/api/v1/workspaces", {"name": "x"}, ["name"]),

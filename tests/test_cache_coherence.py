@@ -71,7 +71,7 @@ def test_changes_of_keys_limits_and_workspaces_are_seen_at_once(servers: tuple[S
     created = _post(first, _KEYS, name="key", scopes=["brain:read", "brain:write"], rate_limit_tier="pro")
     agent = _post(first, _AGENT_KEYS, name="agent", permissions=["brain:read"], rate_limit=600)
     workspace = _post(first, "/api/v1/workspaces", name="other")
-    tenant = _post(first, f"/api/v1/workspaces/{workspace['id']}/api-keys", name="tenant", scopes=["brain:read"])
+    tenant = _post(first, f"/api/v1/workspaces/{workspace['workspace_id']}/api-keys", name="tenant", scopes=["brain:read"])
     one, agent_one = f"{_KEYS}/{created['id']}", f"{_AGENT_KEYS}/{agent['id']}"
     with (
         _connect(second, str(created["plaintext_key"])) as key,
@@ -109,7 +109,7 @@ def test_changes_of_keys_limits_and_workspaces_are_seen_at_once(servers: tuple[S
         assert get(key) == (401, "unauthorised")
 
         assert get(tenant_key) == (200, None)
-        first.client.delete(f"/api/v1/workspaces/{workspace['id']}").raise_for_status()
+        first.client.delete(f"/api/v1/workspaces/{workspace['workspace_id']}").raise_for_status()
         assert get(tenant_key) == (401, "unauthorised")
 
 

@@ -54,7 +54,7 @@ KINDS = {
     "agent key": Kind(base="/api/v1/agent-keys", new={"name": "first", "permissions": ["brain:read"]}, field="name"),
     "webhook": Kind(base="/api/v1/webhooks", new={"url": "http://127.0.0.1:9/hook", "events": ["plan.completed"]}, field="description"),
     "server": Kind(base="/api/v1/servers", new={"id": "tickets", "url": "http://127.0.0.1:9/mcp", "enabled": False}, field="tagline"),
-    "workspace": Kind(base="/api/v1/workspaces", new={"name": "first"}, field="name"),
+    "workspace": Kind(base="/api/v1/workspaces", new={"name": "first"}, field="name", identifier="workspace_id"),
 }
 
 each_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())

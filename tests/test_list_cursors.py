@@ -245,25 +245,25 @@ async def _generations(instance: Instance) -> Listed:
     sandbox = await instance.api_key(environment="test")
 
     async def add(number: int) -> object:
-        return await _create(sandbox, "/v1/content/generations", {"prompt": f"Describe rook {number}."})
+        return await _create(sandbox, "/api/agent/content/generations", {"prompt": f"Describe rook {number}."})
 
-    return await _fill(Listed(caller=sandbox, path="/v1/content/generations", add=add))
+    return await _fill(Listed(caller=sandbox, path="/api/agent/content/generations", add=add))
 
 
 async def _batches(instance: Instance) -> Listed:
     sandbox = await instance.api_key(environment="test")
 
     async def add(number: int) -> object:
-        return await _create(sandbox, "/v1/content/batches", {"requests": [{"prompt": f"Describe rook {number}."}]})
+        return await _create(sandbox, "/api/agent/content/batches", {"requests": [{"prompt": f"Describe rook {number}."}]})
 
-    return await _fill(Listed(caller=sandbox, path="/v1/content/batches", add=add))
+    return await _fill(Listed(caller=sandbox, path="/api/agent/content/batches", add=add))
 
 
 async def _batch_generations(instance: Instance) -> Listed:
     sandbox = await instance.api_key(environment="test")
     requests = [{"prompt": f"Describe rook {number}."} for number in range(_COUNT)]
-    batch = (await _create(sandbox, "/v1/content/batches", {"requests": requests}))["id"]
-    return Listed(caller=sandbox, path=f"/v1/content/batches/{batch}/generations")
+    batch = (await _create(sandbox, "/api/agent/content/batches", {"requests": requests}))["id"]
+    return Listed(caller=sandbox, path=f"/api/agent/content/batches/{batch}/generations")
 
 
 def _prompt(number: int) -> Json:
@@ -271,7 +271,7 @@ def _prompt(number: int) -> Json:
 
 
 async def _prompt_templates(instance: Instance) -> Listed:
-    path = "/v1/content/templates"
+    path = "/api/agent/content/templates"
 
     async def add(number: int) -> object:
         return await _create(instance.admin, path, {"slug": f"walk-{number * 7 % 100:02}", **_prompt(number)})
@@ -280,7 +280,7 @@ async def _prompt_templates(instance: Instance) -> Listed:
 
 
 async def _prompt_versions(instance: Instance) -> Listed:
-    path = "/v1/content/templates"
+    path = "/api/agent/content/templates"
     await _create(instance.admin, path, {"slug": "versioned", **_prompt(99)})
 
     async def add(number: int) -> object:
@@ -290,7 +290,7 @@ async def _prompt_versions(instance: Instance) -> Listed:
 
 
 async def _budgets(instance: Instance) -> Listed:
-    path = "/v1/content/budgets"
+    path = "/api/agent/content/budgets"
 
     async def add(_: int) -> object:
         key = await instance.api_key("content.read")
@@ -316,14 +316,14 @@ async def _usage(instance: Instance) -> Listed:
     async def add(number: int) -> None:
         await instance.rookery.db.write(lambda tx: instance.rookery.usage.ledger.add(tx, _make_usage_entry(instance, number)))
 
-    return await _fill(Listed(caller=instance.admin, path="/v1/content/usage", add=add, fields=("day", "key_id", "model")))
+    return await _fill(Listed(caller=instance.admin, path="/api/agent/content/usage", add=add, fields=("day", "key_id", "model")))
 
 
 async def _usage_report(instance: Instance) -> Listed:
     async def add(number: int) -> None:
         await instance.rookery.db.write(lambda tx: instance.rookery.usage.ledger.add(tx, _make_usage_entry(instance, number)))
 
-    path = "/v1/usage?by=day,key,model&since=2026-11-01&until=2026-11-30"
+    path = "/api/agent/usage?by=day,key,model&since=2026-11-01&until=2026-11-30"
     return await _fill(Listed(caller=instance.admin, path=path, add=add, fields=("day", "key_id", "model")))
 
 
@@ -407,7 +407,7 @@ def _subscriber(number: int) -> Json:
 
 
 async def _make_subscribers(caller: Caller) -> Listed:
-    path = "/v1/notify/subscribers"
+    path = "/api/agent/notify/subscribers"
 
     async def add(number: int) -> object:
         return await _create(caller, path, _subscriber(number))
@@ -423,7 +423,7 @@ _CAMPAIGN: Json = {"name": "walked", "title": "News", "body": "It is out.", "aud
 
 
 async def _campaigns(instance: Instance) -> Listed:
-    path = "/v1/notify/campaigns"
+    path = "/api/agent/notify/campaigns"
 
     async def add(_: int) -> object:
         return await _create(instance.admin, path, _CAMPAIGN)
@@ -433,9 +433,9 @@ async def _campaigns(instance: Instance) -> Listed:
 
 async def _send_campaign(instance: Instance) -> tuple[Caller, str]:
     sandbox = await instance.api_key(environment="test")
-    if not (await sandbox.get("/v1/notify/subscribers")).json()["data"]:
+    if not (await sandbox.get("/api/agent/notify/subscribers")).json()["data"]:
         await _make_subscribers(sandbox)
-    path = f"/v1/notify/campaigns/{(await _create(sandbox, '/v1/notify/campaigns', _CAMPAIGN))['id']}"
+    path = f"/api/agent/notify/campaigns/{(await _create(sandbox, '/api/agent/notify/campaigns', _CAMPAIGN))['id']}"
     await _create(sandbox, f"{path}/send")
 
     async def is_sent() -> bool:
@@ -452,7 +452,7 @@ async def _notifications(instance: Instance) -> Listed:
 
 async def _outbox(instance: Instance) -> Listed:
     sandbox, _ = await _send_campaign(instance)
-    return Listed(caller=sandbox, path="/v1/notify/outbox")
+    return Listed(caller=sandbox, path="/api/agent/notify/outbox")
 
 
 GROUPS: Mapping[str, Mapping[str, Callable[[Instance], Awaitable[Listed]]]] = {
@@ -580,7 +580,7 @@ def test_each_tool_that_is_a_list_is_walked_here() -> None:
 
 @pytest.mark.parametrize("group", [group for group, lists in GROUPS.items() if lists.keys() & TOOLS.keys()])
 async def test_a_walk_of_a_tool_returns_each_entry_once(instance: Instance, group: str) -> None:
-    """The same over MCP, by `next_cursor` of the results; a page by number is still accepted."""
+    """The same over MCP, by `next_cursor` of the results; a page by number is accepted too."""
     for name in GROUPS[group].keys() & TOOLS.keys():
         listed, (server, tool, arguments, items_field) = await GROUPS[group][name](instance), TOOLS[name]
         if name == "list_session_events":

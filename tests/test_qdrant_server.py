@@ -137,7 +137,7 @@ async def test_a_server_keeps_its_vectors_in_qdrant(tmp_path: Path, model_folder
             healthy = _find_finding(folder, "indexes", "--deep", address=address)
             log = server.log()
         archive = tmp_path / "saved.tar"
-        backup = _run(folder, "backup", "--out", str(archive), "--json", address=address)
+        backup = _run(folder, "backup", str(archive), "--json", address=address)
         _run(tmp_path / "new", "restore", str(archive), address=address)
         lend_model(model_folder, tmp_path / "new")
         for name in list(qdrant.collections):

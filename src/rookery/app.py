@@ -55,7 +55,7 @@ _PROBE_TIMEOUT_S = 2.0
 _EXAMINATION_TIMEOUT_S = 20.0
 _STATUS_UNAVAILABLE = "unavailable"
 
-_PATH_ALIASES = {
+_DOCUMENTATION_REDIRECTS = {
     "/docs": "/api/docs",
     "/redoc": "/api/docs/redoc",
     "/api/openapi.json": "/docs/openapi.json",
@@ -316,7 +316,7 @@ def build_edge(
     hosts = {"localhost", "127.0.0.1", "::1", settings.host, *settings.allowed_hosts}
     hosts.update(name for url in list_public_urls(settings) if (name := urlsplit(url).hostname))
     pages = HtmlPages(has_docs=settings.has_api_docs)
-    table.router.default = UnknownPathHandler(table, _PATH_ALIASES, guard=guard, render_page=pages.render_error)
+    table.router.default = UnknownPathHandler(table, _DOCUMENTATION_REDIRECTS, guard=guard, render_page=pages.render_error)
     edge: ASGIApp = EdgeMiddleware(
         endpoints_by_path=table.endpoints_by_path,
         router=table.router,

@@ -112,7 +112,6 @@ def provide_memory_ports(runtime: Runtime) -> None:
         return MemoryPorts(
             embedder=engines.embedder,
             vectors=engines.vectors,
-            vector_set_history=vectors.open_history(settings.vectors.reveal(), data_dir=settings.data_dir),
             project_vectors=project_vectors,
             open_comparison=partial(open_comparison, folder=settings.data_dir),
             texts=engines.texts,

@@ -10,14 +10,8 @@ from pydantic import BaseModel
 
 T = TypeVar("T")
 
-Following = Mapping[str, str | int]
-"""The parameters of a page: its cursor, or its number if the server has no cursors."""
-
-
-class Links(BaseModel):
-    """The neighbours of a page."""
-
-    next: str | None = None
+Following = Mapping[str, str]
+"""The parameters of a page: its cursor."""
 
 
 class Meta(BaseModel):
@@ -28,25 +22,17 @@ class Meta(BaseModel):
     total: int
     next_cursor: str | None = None
 
-    @property
-    def has_cursors(self) -> bool:
-        """True if the server has cursors, which older servers do not have."""
-        return "next_cursor" in self.model_fields_set
-
 
 class PageBody(BaseModel, Generic[T]):
     """The body of a list response."""
 
     data: list[T]
-    links: Links
     meta: Meta
 
     @property
     def following(self) -> Following | None:
         """The parameters of the page after this one, or None after the last page."""
-        if self.meta.has_cursors:
-            return None if self.meta.next_cursor is None else {"cursor": self.meta.next_cursor}
-        return None if self.links.next is None else {"page": self.meta.current_page + 1}
+        return None if self.meta.next_cursor is None else {"cursor": self.meta.next_cursor}
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,6 @@ class WebhookEvent:
         id: Identifier that stays the same in every attempt, resend and endpoint. Use it to skip events that you have handled.
         type: Name of the event, such as `memory.stored`. `GET /api/v1/events` lists all.
         created_at: Time of the change. Attempts may arrive much later and in a different order.
-        workspace_id: The workspace. 0: a notification of a server that did not send it yet.
         data: The resource, as its GET route returns it. Of a notification: `title`, `body`, `url`, `campaign_id` and others.
     """
 
@@ -69,7 +68,7 @@ class WebhookEvent:
 
         Args:
             body: The body.
-            sent_at: The time of a message without one of its own, as notifications of older servers are. Default: the current time.
+            sent_at: The time of a message without one of its own, such as the test of a campaign that was not sent. Default: now.
 
         Raises:
             WebhookRejected: The body is not an event.
@@ -93,7 +92,7 @@ def _wrap_notification(message: Mapping[str, object], sent_at: datetime | None) 
     """Return a notification in the form of an event: what it says is its data."""
     own = {"id": message["id"], "type": NOTIFICATION}
     own["created_at"] = message.get("created_at") or (sent_at or datetime.now(UTC)).isoformat()
-    own["workspace_id"] = message.get("workspace_id") or 0
+    own["workspace_id"] = message["workspace_id"]
     return {**own, "data": {name: value for name, value in message.items() if name not in own}}
 
 

@@ -129,7 +129,7 @@ async def test_put_accepts_the_template_from_get(instance: Instance) -> None:
 
 
 async def test_versions_of_a_template_are_a_page(instance: Instance) -> None:
-    """The list of versions is a page like every list, with its former fields too."""
+    """The list of versions is a page like every list."""
     body: Json = {"name": "Hotfix 0", "phases": [{"name": "a"}]}
     parse_body(await instance.admin.post(TEMPLATES, {**body, "slug": "hotfix"}), 201)
     for number in (1, 2):
@@ -138,8 +138,7 @@ async def test_versions_of_a_template_are_a_page(instance: Instance) -> None:
     all_versions = parse_body(await instance.admin.get(f"{TEMPLATES}/hotfix/versions"))
     assert second["meta"] == {"current_page": 2, "per_page": 1, "total": 3, "next_cursor": IsStr()}
     assert second["data"] == cast("list[Json]", all_versions["data"])[1:2]
-    assert all_versions["versions"] == all_versions["data"] == second["versions"]
-    assert all_versions["count"] == 3
+    assert all_versions.keys() == {"data", "links", "meta"}
     assert str(get_nested(second, "links")["next"]).endswith("page=3")
 
 
@@ -149,4 +148,5 @@ async def test_a_template_has_the_same_fields_in_a_list_and_alone(instance: Inst
     for template in listed:
         fetched = parse_body(await instance.admin.get(f"{TEMPLATES}/{template['slug']}"))
         assert {name: fetched[name] for name in ("phase_names", "tasks")} == {name: template[name] for name in ("phase_names", "tasks")}
-        assert template["phases"] == template["phase_names"] == [phase_["name"] for phase_ in cast("list[Json]", fetched["phases"])]
+        assert "phases" not in template
+        assert template["phase_names"] == [phase_["name"] for phase_ in cast("list[Json]", fetched["phases"])]

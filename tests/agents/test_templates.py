@@ -72,7 +72,7 @@ async def test_templates_are_included(instance: Instance, prefix: str) -> None:
     assert listing["meta"]["total"] == 8
     assert {template_["source"] for template_ in listing["data"]} == {"shipped"}
     assert listing["data"][0]["variables"]["summary"]["required"] is True
-    assert [phase["name"] for phase in template["phases"]] == listing["data"][0]["phases"]
+    assert [phase["name"] for phase in template["phases"]] == listing["data"][0]["phase_names"]
     assert template["version"] == listing["data"][0]["version"]
 
 
@@ -100,7 +100,7 @@ async def test_a_workspace_has_templates_of_its_own(instance: Instance) -> None:
     assert (replacement.status_code, replacement.json()["name"]) == (200, "Quick fix")
     assert replacement.json()["version"] == repeated.json()["version"] != first
     assert replacement.json()["updated_at"] == repeated.json()["updated_at"]
-    versions = (await instance.agent.get("/v1/templates/hotfix/versions")).json()["versions"]
+    versions = (await instance.agent.get("/v1/templates/hotfix/versions")).json()["data"]
     assert [(version["version"], version["in_use"]) for version in versions] == [(replacement.json()["version"], True), (first, False)]
     assert (await instance.agent.get(f"/v1/templates/hotfix?version={first}")).json()["name"] == "Hotfix"
     assert (await instance.agent.get("/v1/templates/hotfix?version=0123456789abcdef")).status_code == 404
@@ -118,7 +118,7 @@ async def test_the_same_content_has_the_same_version(instance: Instance) -> None
     replacement = await instance.admin.send("PUT", "/v1/templates/hotfix", dict(reversed(document.items())))
 
     assert replacement.json()["version"] == first
-    assert (await instance.agent.get("/v1/templates/hotfix/versions")).json()["count"] == 2
+    assert (await instance.agent.get("/v1/templates/hotfix/versions")).json()["meta"]["total"] == 2
 
 
 async def test_a_change_of_an_older_version_is_rejected(instance: Instance) -> None:
@@ -310,8 +310,8 @@ async def test_the_number_of_templates_and_versions_is_limited(instance: Instanc
     for number in range(MAX_VERSIONS_PER_TEMPLATE):
         assert (await instance.admin.send("PUT", "/v1/templates/hotfix", {**document, "name": f"n{number}"})).status_code == 200
     versions = (await instance.admin.get("/v1/templates/hotfix/versions")).json()
-    assert versions["count"] == MAX_VERSIONS_PER_TEMPLATE
-    assert versions["versions"][0]["in_use"] is True
+    assert versions["meta"]["total"] == MAX_VERSIONS_PER_TEMPLATE
+    assert versions["data"][0]["in_use"] is True
 
     small: dict[str, object] = {"name": "a", "phases": [{"name": "a"}]}
     for number in range(MAX_TEMPLATES_PER_WORKSPACE - 1):

@@ -173,16 +173,16 @@ NOTIFICATION = {"id": "n1", "type": "notification", "campaign_id": "c1", "title"
 
 
 @pytest.mark.parametrize(
-    ("own", "created_at", "workspace_id"),
-    [({"created_at": "2026-11-22T02:00:00.000000Z", "workspace_id": 7}, datetime(2026, 11, 22, 2, tzinfo=UTC), 7), ({}, NOW, 0)],
+    ("stated_at", "created_at"),
+    [("2026-11-22T02:00:00.000000Z", datetime(2026, 11, 22, 2, tzinfo=UTC)), (None, NOW)],
 )
-def test_a_notification_is_an_event_whose_data_is_the_message(own: dict[str, object], created_at: datetime, workspace_id: int) -> None:
-    """One receiver takes what subscribers get too, also from a server that does not send the time and the workspace yet."""
-    body = json.dumps({**NOTIFICATION, **own}).encode()
+def test_a_notification_is_an_event_whose_data_is_the_message(stated_at: str | None, created_at: datetime) -> None:
+    """One receiver takes what subscribers get too, also the test of a campaign that was not sent and has no time."""
+    body = json.dumps({**NOTIFICATION, "created_at": stated_at, "workspace_id": 7}).encode()
 
     event = verify_webhook(body, standard_headers(body, key_of(SECRET)), SECRET, now=NOW)
 
-    assert (event.id, event.type, event.created_at, event.workspace_id) == ("n1", "notification", created_at, workspace_id)
+    assert (event.id, event.type, event.created_at, event.workspace_id) == ("n1", "notification", created_at, 7)
     assert event.data == {"campaign_id": "c1", "title": "Hello", "body": "Text", "url": None}
     assert rejection_reason(body.replace(b"Hello", b"Bye"), standard_headers(body, key_of(SECRET))) == "wrong_signature"
 

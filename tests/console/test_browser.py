@@ -32,8 +32,8 @@ def _store_something(server: Server) -> None:
         "/api/v1/mcp/tools/call": {"server": "brain", "tool": "recall", "arguments": {"query": "crane"}},
         "/v1/plans": {"title": "Unload the ship", "phases": [{"name": "Harbor", "tasks": ["Lift"]}]},
         "/api/agent/sessions": {"agent_type": "codex", "goal": "Unload the ship"},
-        "/v1/notify/subscribers": subscriber,
-        "/v1/notify/campaigns": {"name": "News", "title": "A ship", "body": "It is here.", "audience": {"all": True}},
+        "/api/agent/notify/subscribers": subscriber,
+        "/api/agent/notify/campaigns": {"name": "News", "title": "A ship", "body": "It is here.", "audience": {"all": True}},
         "/api/v1/webhooks": {"url": server.url, "events": ["memory.stored"]},
     }.items():
         response = server.client.post(path, json=body)

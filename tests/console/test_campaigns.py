@@ -124,14 +124,14 @@ async def test_a_campaign_is_sent_in_a_browser(person: BrowserUser, server: Serv
         await person.wait_for_text("1 created")
         assert await person.find_faults() == []
         fields = {"name": "News", "title": "Hello {{first_name}}", "body": "Herons.", "audience": {"all": True}}
-        campaign = server.client.post("/v1/notify/campaigns", json=fields).json()["id"]
+        campaign = server.client.post("/api/agent/notify/campaigns", json=fields).json()["id"]
         await person.page.resize(360, 740)
         await person.go(f"campaigns/{campaign}")
         assert await person.find_faults() == []
         await person.click("[commandfor=send]")
         await person.click("#send form[method=post] button")
         await person.wait_for("location.search === '?done=started'")
-        await eventually(lambda: server.client.get(f"/v1/notify/campaigns/{campaign}").json()["status"] == "sent")
+        await eventually(lambda: server.client.get(f"/api/agent/notify/campaigns/{campaign}").json()["status"] == "sent")
         await person.go(f"campaigns/{campaign}")
         assert await person.find_faults() == []
 

@@ -140,7 +140,7 @@ async def test_a_live_answer_is_shown_as_it_is_written(person: BrowserUser, serv
     assert provider.disconnects == 0
     await person.go("content")
     await eventually(lambda: provider.disconnects == 1)
-    await eventually(lambda: server.client.get("/v1/content/generations").json()["data"][0]["status"] == "cancelled")
+    await eventually(lambda: server.client.get("/api/agent/content/generations").json()["data"][0]["status"] == "cancelled")
 
     await person.go("content/new")
     await person.type("#prompt", "A heron")
@@ -243,7 +243,7 @@ async def test_a_batch_has_its_progress(settings: Settings, provider: ChatServic
     configured = replace(settings, generation=Secret(provider.url("ok", key=KEY)), generation_prices=PRICES)
     async with run_instance(configured) as instance, ConsoleUser(instance.rookery) as user:
         await user.sign_in(instance.admin.key or "")
-        created = await instance.admin.post("/v1/content/batches", {"requests": [{"prompt": "a"}, {"prompt": "b"}]})
+        created = await instance.admin.post("/api/agent/content/batches", {"requests": [{"prompt": "a"}, {"prompt": "b"}]})
         path = f"content/batches/{created.json()['id']}"
         await eventually(lambda: _is_ended(user, path))
         await eventually(lambda: _is_listed(user, created.json()["id"]))

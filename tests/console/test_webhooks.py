@@ -115,7 +115,7 @@ async def test_a_delivery_is_resent_in_a_browser(person: BrowserUser, server: Se
         await person.click("form[action$=test] button")
         await person.wait_for_text("Attempts")
         assert await person.find_faults() == []
-        deliveries = f"/api/v1/webhooks/{webhook}/deliveries?state=delivered"
+        deliveries = f"/api/v1/webhooks/{webhook}/deliveries?status=delivered"
         await eventually(lambda: server.client.get(deliveries).json()["meta"]["total"] == 1)
         await person.go(f"webhooks/{webhook}")
         await person.click("tbody a")

@@ -13,7 +13,7 @@ from rookery.kernel.secret import Secret
 from tests.chat_service import KEY, ChatService, run_chat_service
 from tests.conftest import Instance, run_instance
 
-GENERATIONS, BATCHES, TEMPLATES = "/v1/content/generations", "/v1/content/batches", "/v1/content/templates"
+GENERATIONS, BATCHES, TEMPLATES = "/api/agent/content/generations", "/api/agent/content/batches", "/api/agent/content/templates"
 
 PRICES = (("*", 1_000, 2_000),)
 """1 per million input tokens and 2 per million output tokens, for any model."""

@@ -62,7 +62,7 @@ async def test_a_cancelled_batch_ends_every_generation(content: Instance, provid
 
     assert (response.status_code, response.json()["status"], response.json()["counts"]["cancelled"]) == (200, "finished", 20)
     await eventually(lambda: provider.disconnects == 4)
-    assert (await content.admin.get("/v1/content/budgets")).json()["data"][0]["reserved"] == 0.0
+    assert (await content.admin.get("/api/agent/content/budgets")).json()["data"][0]["reserved"] == 0.0
     assert (await content.admin.post(f"{BATCHES}/{batch['id']}/cancel")).json()["counts"]["cancelled"] == 20
 
 
@@ -84,7 +84,7 @@ async def test_five_hundred_generations_are_queued_at_once(content: Instance) ->
     finished = await eventually(lambda: _is_finished(content.admin, batch["id"]))
 
     assert cast("Json", finished["counts"])["succeeded"] == 500
-    usage = (await content.admin.get("/v1/content/usage")).json()["data"]
+    usage = (await content.admin.get("/api/agent/content/usage")).json()["data"]
     assert [(row["requests"], row["succeeded"], row["input_tokens"]) for row in usage] == [(500, 500, 5_500)]
 
 

@@ -17,14 +17,14 @@ from tests.conftest import Caller, FakeClock, Instance, eventually, run_instance
 from tests.content.conftest import BATCHES, GENERATIONS
 
 Json = dict[str, Any]
-WORKSPACE_BUDGET = "/v1/content/budgets/workspace"
+WORKSPACE_BUDGET = "/api/agent/content/budgets/workspace"
 _ONE_CALL = {"prompt": "a", "max_tokens": 100}
 _ONE_CALL_COST = (5 * 1 + 100 * 2) / 1e6
 """5 tokens for the prompt and its role, and 100 of the answer, at the prices of the tests."""
 
 
 async def _read_budget(caller: Caller, position: int = 0) -> Json:
-    return cast("Json", (await caller.get("/v1/content/budgets")).json()["data"][position])
+    return cast("Json", (await caller.get("/api/agent/content/budgets")).json()["data"][position])
 
 
 async def test_fifty_calls_at_once_on_a_budget_for_one(content: Instance, provider: ChatService) -> None:
@@ -108,7 +108,7 @@ async def _read_reserved(caller: Caller) -> float:
 async def test_the_budget_of_a_key_is_its_own(content: Instance) -> None:
     """A key with a spent budget is refused, others of the workspace are not."""
     poor = await content.api_key("content.write", "content.read")
-    response = await content.admin.send("PUT", f"/v1/content/budgets/keys/{poor.key_id}", {"daily": 0.0001})
+    response = await content.admin.send("PUT", f"/api/agent/content/budgets/keys/{poor.key_id}", {"daily": 0.0001})
     assert (response.status_code, response.json()["left"]) == (200, 0.0001)
 
     refused = await poor.post(GENERATIONS, _ONE_CALL)
@@ -116,7 +116,7 @@ async def test_the_budget_of_a_key_is_its_own(content: Instance) -> None:
     assert "Lower max_tokens" in refused.json()["message"]
     assert (await poor.post(GENERATIONS, {**_ONE_CALL, "max_tokens": 20})).status_code == 200
     assert (await content.admin.post(GENERATIONS, _ONE_CALL)).status_code == 200
-    assert (await poor.send("PUT", f"/v1/content/budgets/keys/{poor.key_id}", {"daily": None})).status_code == 403
+    assert (await poor.send("PUT", f"/api/agent/content/budgets/keys/{poor.key_id}", {"daily": None})).status_code == 403
 
 
 async def test_a_reset_budget_is_that_of_the_settings(content_settings: Settings, noon_clock: Clock) -> None:
@@ -146,7 +146,7 @@ async def test_a_budget_needs_a_price(content_settings: Settings) -> None:
     (WORKSPACE_BUDGET, {"daily": -1}, 422),
     (WORKSPACE_BUDGET, {}, 422),
     (WORKSPACE_BUDGET, {"daily": "much"}, 422),
-    ("/v1/content/budgets/keys/missing", {"daily": 1}, 404),
+    ("/api/agent/content/budgets/keys/missing", {"daily": 1}, 404),
 ])  # fmt: skip
 async def test_an_invalid_budget_is_refused(content: Instance, path: str, body: Json, status: int) -> None:
     """Bad input is a clear error."""
@@ -156,7 +156,7 @@ async def test_an_invalid_budget_is_refused(content: Instance, path: str, body: 
 async def test_the_key_of_another_workspace_has_no_budget_here(content: Instance) -> None:
     """Walls: a budget can be set only for keys of the own workspace."""
     stranger = await content.api_key(workspace_id=await content.workspace("Other"))
-    response = await content.admin.send("PUT", f"/v1/content/budgets/keys/{stranger.key_id}", {"daily": 1})
+    response = await content.admin.send("PUT", f"/api/agent/content/budgets/keys/{stranger.key_id}", {"daily": 1})
     assert response.status_code == 404
 
 
@@ -179,7 +179,7 @@ async def test_a_budget_starts_again_at_midnight_in_utc(content_settings: Settin
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "61")
         clock.advance(minutes=2)
         assert (await content.admin.post(GENERATIONS, _ONE_CALL)).status_code == 200
-        usage = (await content.admin.get("/v1/content/usage?since=2026-11-23")).json()["data"]
+        usage = (await content.admin.get("/api/agent/content/usage?since=2026-11-23")).json()["data"]
         assert [(row["day"], row["requests"], row["output_tokens"]) for row in usage] == [("2026-11-24", 1, 17), ("2026-11-23", 1, 17)]
         assert {row["key_name"] for row in usage} == {"first key"}
 

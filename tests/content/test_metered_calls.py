@@ -26,20 +26,20 @@ _OPINION = json.dumps({"rationale": "It praises without a reason.", "score": 0.9
 
 
 async def _read_budget(caller: Caller) -> Json:
-    return cast("Json", (await caller.get("/v1/content/budgets")).json()["data"][0])
+    return cast("Json", (await caller.get("/api/agent/content/budgets")).json()["data"][0])
 
 
 async def _read_usage(caller: Caller) -> list[Json]:
-    return cast("list[Json]", (await caller.get("/v1/content/usage")).json()["data"])
+    return cast("list[Json]", (await caller.get("/api/agent/content/usage")).json()["data"])
 
 
 async def _limit_to_one_call(caller: Caller) -> float:
     """Set the budget of the workspace to the highest cost of one judgement, and return it."""
-    await caller.send("PUT", "/v1/content/budgets/workspace", {"daily": 0.000001})
+    await caller.send("PUT", "/api/agent/content/budgets/workspace", {"daily": 0.000001})
     refused = await caller.post(SCORE, _JUDGED)
     assert (refused.status_code, refused.json()["error"]) == (429, "budget_exhausted")
     needed = float(refused.json()["needed"])
-    await caller.send("PUT", "/v1/content/budgets/workspace", {"daily": needed})
+    await caller.send("PUT", "/api/agent/content/budgets/workspace", {"daily": needed})
     return needed
 
 

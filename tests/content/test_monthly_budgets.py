@@ -17,14 +17,14 @@ from tests.content.conftest import GENERATIONS
 
 Json = dict[str, Any]
 
-WORKSPACE_BUDGET = "/v1/content/budgets/workspace"
+WORKSPACE_BUDGET = "/api/agent/content/budgets/workspace"
 _ONE_CALL = {"prompt": "a", "max_tokens": 100}
 _ONE_CALL_COST = (5 * 1 + 100 * 2) / 1e6
 _SETTLED_COST = 45e-6
 
 
 async def _read_budget(caller: Caller) -> Json:
-    return cast("Json", (await caller.get("/v1/content/budgets")).json()["data"][0])
+    return cast("Json", (await caller.get("/api/agent/content/budgets")).json()["data"][0])
 
 
 async def test_a_month_is_limited_over_its_days(content_settings: Settings) -> None:
@@ -76,7 +76,7 @@ async def test_fifty_calls_at_once_on_a_month_for_one(content: Instance, provide
 async def test_periods_are_set_and_removed_apart(content: Instance) -> None:
     """A period that a request does not name stays; DELETE removes one period or both; the audit log has each change."""
     key = await content.api_key("content.write", "content.read")
-    path = f"/v1/content/budgets/keys/{key.key_id}"
+    path = f"/api/agent/content/budgets/keys/{key.key_id}"
     both = (await content.admin.send("PUT", path, {"daily": 1, "monthly": 10})).json()
     assert (both["daily"], both["monthly"], both["left"], both["month"]["left"], both["currency"]) == (1.0, 10.0, 1.0, 10.0, "USD")
     changed = (await content.admin.send("PUT", path, {"monthly": 20})).json()

@@ -87,7 +87,7 @@ async def test_old_generations_are_deleted_and_their_usage_stays(content_setting
         assert await generations.delete_old(before=clock() - timedelta(days=10)) == 2
         assert (await content.admin.get(f"{GENERATIONS}/{record['id']}")).status_code == 404
         assert (await content.admin.get(f"{BATCHES}/{batch['id']}")).status_code == 404
-        assert (await content.admin.get("/v1/content/usage")).json()["data"][0]["requests"] == 2
+        assert (await content.admin.get("/api/agent/content/usage")).json()["data"][0]["requests"] == 2
 
 
 async def test_a_client_that_leaves_before_the_first_event_cancels_the_generation(content: Instance, provider: ChatService) -> None:
@@ -111,5 +111,5 @@ async def test_a_client_that_leaves_before_the_first_event_cancels_the_generatio
 
     record = (await content.admin.get(GENERATIONS)).json()["data"][0]
     assert (record["status"], record["error"]["code"], record["usage"]) == ("cancelled", "client_disconnected", None)
-    assert (await content.admin.get("/v1/content/budgets")).json()["data"][0]["reserved"] == 0.0
+    assert (await content.admin.get("/api/agent/content/budgets")).json()["data"][0]["reserved"] == 0.0
     assert provider.requests == []

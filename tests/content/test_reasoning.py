@@ -68,7 +68,7 @@ async def test_the_reasoning_is_beside_the_answer(content: Instance, provider: C
     assert record["usage"] == TOKENS
     assert record["cost"] == pytest.approx((1100 * 1 + 603 * 2) / 1e6)
     assert (await content.admin.get(f"{GENERATIONS}/{record['id']}")).json() == record
-    (usage,) = (await content.admin.get("/v1/content/usage")).json()["data"]
+    (usage,) = (await content.admin.get("/api/agent/content/usage")).json()["data"]
     assert {name: usage[name] for name in TOKENS if name != "is_estimated"} == {
         name: TOKENS[name] for name in TOKENS if name != "is_estimated"
     }
@@ -134,7 +134,7 @@ async def test_cached_input_has_a_price_of_its_own(content_settings: Settings, p
             cast("float", (await content.admin.post(GENERATIONS, {"prompt": "a", "model": model})).json()["cost"])
             for model in ("ok", "plain")
         ]
-        spent = (await content.admin.get("/v1/content/budgets")).json()["data"][0]["spent"]
+        spent = (await content.admin.get("/api/agent/content/budgets")).json()["data"][0]["spent"]
 
     assert costs == pytest.approx([(100 * 1 + 1000 * 0.1 + 603 * 2) / 1e6, (1100 * 1 + 603 * 2) / 1e6])
     assert spent == pytest.approx(sum(costs))

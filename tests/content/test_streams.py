@@ -106,7 +106,7 @@ def test_a_client_that_leaves_a_stream_cancels_the_call(server: Server, provider
     assert record["error"]["code"] == "client_disconnected"
     assert ANSWER.startswith(str(record["output"]["text"]))
     assert record["usage"]["is_estimated"] is True
-    assert _get(server, "/v1/content/budgets")["data"][0]["reserved"] == 0.0
+    assert _get(server, "/api/agent/content/budgets")["data"][0]["reserved"] == 0.0
 
 
 def test_a_client_that_leaves_within_the_reasoning_is_charged_for_it(server: Server, provider: ChatService) -> None:
@@ -196,7 +196,7 @@ def test_a_killed_server_leaves_no_generation_open(provider: ChatService, tmp_pa
         assert finished["counts"] == {"queued": 0, "running": 0, "succeeded": 12, "failed": 0, "cancelled": 0}
         failed = _wait_for(lambda: cast("list[Json]", _get(second, f"{GENERATIONS}?model=hang&status=failed")["data"]))
         assert failed[0]["error"]["code"] == "interrupted"
-        budgets = cast("list[Json]", _get(second, "/v1/content/budgets")["data"])
+        budgets = cast("list[Json]", _get(second, "/api/agent/content/budgets")["data"])
         assert [budget["reserved"] for budget in budgets] == [0.0, 0.0]
 
 

@@ -84,12 +84,12 @@ class _ElasticContract(TextContract):
                 else:
                     assert await find_ids(index) == []
 
-    async def test_an_index_of_an_older_version_gets_the_missing_fields(self, index: TextEngine, node: SearchNode, tmp_path: Path) -> None:
+    async def test_an_index_without_some_fields_gets_them(self, index: TextEngine, node: SearchNode, tmp_path: Path) -> None:
         """An index that has all fields is used as it is, and one without some is extended before the first write."""
         properties = cast("dict[str, object]", MAPPINGS["properties"])
-        older = {name: field for name, field in properties.items() if name != "language_stems"}
+        fewer = {name: field for name, field in properties.items() if name != "language_stems"}
         no_filter: dict[str, object] = {}
-        body = {"mappings": {"dynamic": "strict", "properties": older}, "aliases": {_name_index(tmp_path): no_filter}}
+        body = {"mappings": {"dynamic": "strict", "properties": fewer}, "aliases": {_name_index(tmp_path): no_filter}}
         async with httpx2.AsyncClient(base_url=node.url, timeout=HANG_S) as client:
             (await client.put(f"/{_name_index(tmp_path)}-1", json=body)).raise_for_status()
 

@@ -151,7 +151,7 @@ class TestPostgres(TextContract):
 
 
 async def test_narrow_filters_are_answered_by_their_indexes(postgres_database: str, tmp_path: Path) -> None:
-    """Otherwise a search for a common word reads all rows with it. A table of an older version gets the indexes by setup."""
+    """Otherwise a search for a common word reads all rows with it. Setup creates dropped indexes again."""
     rare = make_document("", content="heron", memory_scope=MemoryScope.SHARED)
     searches = {
         "facets": (replace(rare, tags=("rare",)), make_filter(tags=frozenset({"rare"}))),

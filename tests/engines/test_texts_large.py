@@ -300,48 +300,6 @@ async def test_a_restored_store_does_not_use_a_newer_cache(open_index: OpenIndex
     assert third.question_counts.from_cache == 1
 
 
-def _downgrade(path: Path, version: int) -> None:
-    """Give a closed index the format of an earlier version: one full-text table for all workspaces, and in version 1 no cache."""
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        tables = [str(name) for (name,) in connection.execute("SELECT table_name FROM workspace").fetchall()]
-        connection.executescript(
-            f"""
-            {"".join(f"DROP TABLE {table};" for table in tables)}
-            DROP TABLE workspace; DROP TABLE gone; DROP TABLE counter; DROP INDEX document_rows;
-            CREATE VIRTUAL TABLE fts USING fts5 (
-                content, context, tokens, content = 'document', content_rowid = 'id', tokenize = 'porter unicode61'
-            );
-            INSERT INTO fts (rowid, content, context, tokens) SELECT id, content, context, tokens FROM document;
-            PRAGMA user_version = {version};
-            """  # noqa: S608 - own words
-        )
-        if version == 2:
-            connection.executescript(
-                """
-                CREATE TABLE counter (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-                INSERT INTO counter VALUES ('last_row', 100), ('covers', 7), ('identity', 'feed');
-                CREATE TABLE gone (row INTEGER PRIMARY KEY);
-                """
-            )
-
-
-@pytest.mark.parametrize("version", [1, 2])
-async def test_a_store_of_an_earlier_format_is_upgraded(open_index: OpenIndex, tmp_path: Path, version: int) -> None:
-    """Earlier formats had one full-text table for all workspaces. The upgrade keeps all documents and drops the old cache."""
-    first = open_index()
-    await first.put([*make_documents(5), make_document("theirs", workspace_id=2, content="heron in the reeds")])
-    await first.close()
-    _downgrade(tmp_path / "texts.db", version)
-    (tmp_path / "texts.cache" / "feed").mkdir(parents=True)
-    second = open_index()
-    await put_and_cache(second, make_document("new", content="heron", updated_at=NOW))
-
-    assert len(await find_ids(second, make_question("heron"), limit=6)) == 6
-    assert second.question_counts.from_cache == 1
-    assert await find_ids(second, TextQuery(any_of=("reeds",)), access_filter=make_filter(workspace_id=2), limit=6) == ["theirs"]
-    assert not (tmp_path / "texts.cache" / "feed").exists()
-
-
 @pytest.mark.parametrize("is_cached", [True, False])
 async def test_memories_of_other_workspaces_change_no_score(open_index: OpenIndex, is_cached: bool) -> None:
     """A score shows nothing of other workspaces, neither their number of memories nor how many of them have a word."""

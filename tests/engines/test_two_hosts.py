@@ -336,7 +336,7 @@ async def test_the_other_host_takes_over_after_a_kill(hosts: _Hosts, receiver: R
     states = Counter(str(state) for (state,) in await hosts.fetch("SELECT state FROM notify_deliveries"))
     assert states.keys() == {"sent", "unknown"}, "the result of messages that the killed host was sending is unknown"
     assert states.total() == _SUBSCRIBERS
-    assert (await hosts.send(survivor, "GET", f"/v1/notify/campaigns/{campaign}")).json()["status"] == "sent"
+    assert (await hosts.send(survivor, "GET", f"/api/agent/notify/campaigns/{campaign}")).json()["status"] == "sent"
     assert "Traceback" not in survivor.log()
 
 
@@ -349,10 +349,10 @@ async def _start_campaign(hosts: _Hosts, receiver: Receiver) -> str:
     ]
     headers = hosts.headers | {"Content-Type": "application/x-ndjson"}
     async with httpx2.AsyncClient(base_url=hosts.first.url, headers=headers, timeout=HANG_S) as http:
-        (await http.post("/v1/notify/subscribers/import", content="\n".join(lines).encode())).raise_for_status()
+        (await http.post("/api/agent/notify/subscribers/import", content="\n".join(lines).encode())).raise_for_status()
     body = {"name": "a", "title": "Hello {{ external_id }}", "body": "Text", "audience": {"all": True}}
-    created = await hosts.post(hosts.first, "/v1/notify/campaigns", body)
-    await hosts.post(hosts.first, f"/v1/notify/campaigns/{created['id']}/send", {})
+    created = await hosts.post(hosts.first, "/api/agent/notify/campaigns", body)
+    await hosts.post(hosts.first, f"/api/agent/notify/campaigns/{created['id']}/send", {})
     return str(created["id"])
 
 

@@ -107,14 +107,6 @@ def test_two_processes_with_one_pid_have_different_ids() -> None:
     assert first != second
 
 
-async def test_ids_of_older_versions_are_checked_by_what_they_have(database: Database) -> None:
-    """The store may have claims of previous versions, which had no start or no namespace."""
-    host, pid, start, unique = make_worker_id("x").split(":")
-    older = [f"{host}:{pid}:{unique}", f"{host}:{pid}:{start.partition('.')[0]}:{unique}"]
-
-    assert await find_dead(database, *older) == []
-
-
 async def test_a_worker_on_another_host_is_never_dead(database: Database) -> None:
     """Its claims end with their leases."""
     earlier = earlier_worker_id(make_worker_id("x"))

@@ -65,7 +65,7 @@ async def test_the_value_of_a_secret_field_is_not_in_the_error(instance: Instanc
 )
 async def test_an_error_states_its_rule_once(instance: Instance, field: str, value: str, rule: str) -> None:
     """The rule of a pattern is not followed by the description of the field, which says it again."""
-    response = await instance.admin.post("/v1/notify/subscribers", {"external_id": "user-1", field: value})
+    response = await instance.admin.post("/api/agent/notify/subscribers", {"external_id": "user-1", field: value})
 
     assert response.json()["errors"][field] == [rule]
 

@@ -326,7 +326,6 @@ def build_rig(
     ports = MemoryPorts(
         embedder=embedder,
         vectors=vectors,
-        vector_set_history=None,
         project_vectors=project_vectors,
         open_comparison=open_comparison,
         texts=texts,

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
@@ -15,19 +13,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import delete, select
 
 from rookery.doctor import DoctorFinding, examine
 from rookery.engines import vectors as vector_engines
 from rookery.engines.embedders import model_files
 from rookery.kernel.config import Settings
-from rookery.kernel.db import Tx
 from rookery.kernel.secret import Secret
 from rookery.memory.embedding_migration import IndexVersion
 from rookery.memory.maintenance.reindexing import ReindexRequest, RunReport
 from rookery.memory.models import MemoryChange, RecallMode, RecallRequest, RecallResult
 from rookery.memory.ports import ModelVersion
-from rookery.memory.store.tables import active_models, vector_sets
 from tests.conftest import Caller, FakeClock, Instance, eventually, run_instance
 from tests.embedding_service import KEY, EmbeddingService, run_embedding_service
 from tests.memory.makers import DIMENSION, MemoryRig, StemEmbedder, build_rig, make_caller
@@ -268,62 +263,6 @@ async def test_recall_works_during_the_change_from_one_service_to_another(
     assert "ROOKERY_EMBEDDER_PREVIOUS" in str(finding_without_previous.advice)
     assert "brain:reindex --stale" in str(finding_during.advice)
     assert KEY not in f"{finding_without_previous}{finding_during}{finding_after}"
-
-
-_EARLIER_TABLES = """
-CREATE TABLE serving (workspace_id INTEGER PRIMARY KEY, model TEXT NOT NULL, dimension INTEGER NOT NULL);
-CREATE TABLE retired (
-    workspace_id INTEGER NOT NULL, model TEXT NOT NULL, dimension INTEGER NOT NULL, change INTEGER NOT NULL,
-    PRIMARY KEY (workspace_id, model, dimension)
-) WITHOUT ROWID;
-PRAGMA user_version = 2;
-"""
-
-
-async def _restore_earlier_format(instance: Instance) -> None:
-    """Move the active models to `vectors.db`, where earlier versions stored them."""
-
-    def take_active(tx: Tx) -> list[tuple[int, str, int]]:
-        rows = [(row.integer("workspace_id"), row.text("model"), row.integer("dimension")) for row in tx.fetch_all(select(active_models))]
-        tx.execute(delete(active_models))
-        tx.execute(delete(vector_sets))
-        return rows
-
-    rows = await instance.rookery.db.write(take_active)
-    with contextlib.closing(sqlite3.connect(instance.rookery.settings.data_dir / "vectors.db")) as connection:
-        connection.executescript(_EARLIER_TABLES)
-        connection.executemany("INSERT INTO serving VALUES (?, ?, ?)", rows)
-        connection.commit()
-
-
-async def test_a_change_that_an_earlier_version_began_is_continued(
-    settings: Settings, services: tuple[EmbeddingService, EmbeddingService]
-) -> None:
-    """The old vectors serve, the finished part of the new ones is not computed again, and the rest is."""
-    one, two = services
-    first, second = Secret(one.openai_url()), Secret(two.openai_url())
-    contents = ["heron on the roof", "heron by the boat", "swallow under the bridge"]
-    async with _open_instance(settings, embedder=first, vector_dimension=24) as first_instance:
-        for content, org in zip(contents, ["acme", "zoo", "zoo"], strict=True):
-            body = {"content": content, "type": "fact", "wait_ms": 5000, "org": org}
-            await first_instance.admin.post("/v1/brain/remember", body)
-    new_settings = {"embedder": second, "vector_dimension": 40, "embedder_previous": first}
-    async with _open_instance(settings, first_instance, **new_settings) as instance:
-        await instance.rookery.memory.reindexer.reindex(ReindexRequest(is_stale=True, org="zoo"))
-        await _restore_earlier_format(instance)
-    earlier_texts = len(two.texts)
-
-    async with _open_instance(settings, first_instance, **new_settings) as instance:
-        assert await _recall(instance, "roof of the heron") == (["heron on the roof"], False)
-        (finding_during,) = await _memory_findings(instance)
-        report = await instance.rookery.memory.reindexer.reindex(ReindexRequest(is_stale=True))
-        one.key = "replaced"
-        assert await _recall(instance, "boat of the heron") == (["heron by the boat"], False)
-
-    assert "2 of 3 memories have vectors of openai/two/40-1" in finding_during.says
-    assert (report.total, [text for text in two.texts[earlier_texts:] if text in contents]) == (1, ["heron on the roof"])
-    with contextlib.closing(sqlite3.connect(settings.data_dir / "vectors.db")) as connection:
-        assert connection.execute("SELECT name FROM sqlite_master WHERE name IN ('serving', 'retired')").fetchall() == []
 
 
 async def test_recall_works_during_the_change_to_a_model_in_a_folder_and_back(settings: Settings) -> None:

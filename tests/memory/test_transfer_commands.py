@@ -198,8 +198,8 @@ def test_impossible_options_are_wrong_usage(platform: Platform, tmp_path: Path) 
     invalid_commands = [
         ["export", "--out", str(existing_file)], ["export", "--json"], ["export", "--format", "markdown"],
         ["export", "--format", "markdown", "--out", str(notes_folder)], ["export", "--out", str(tmp_path / "none" / "out.jsonl")],
-        ["import", str(tmp_path / "none")], ["import", str(existing_file), "--type", "No Type"], ["import", "-", "--format", "markdown"],
-        ["import", str(notes_folder), "--format", "mem0"], ["import", str(existing_file), "--scope", "all"], ["import"],
+        ["import", str(tmp_path / "none")], ["import", str(existing_file), "--type", "No Type"], ["import", "-", "--from", "markdown"],
+        ["import", str(notes_folder), "--from", "mem0"], ["import", str(existing_file), "--scope", "all"], ["import"],
         ["import", "-", "--resume"], ["import", str(notes_folder), "--resume"], ["import", str(existing_file), "--timezone", "Mars/Base"],
         ["import", str(existing_file), "--map", "user"], ["import", str(existing_file), "--on-conflict", "older"],
         ["import", str(notes_folder), "--from", "mempalace"], ["import", str(notes_folder), "--with", str(existing_file)],

@@ -431,7 +431,7 @@ async def test_imported_files_cannot_select_a_workspace(rig: MemoryRig) -> None:
 
 
 def test_import_formats_are_detected(tmp_path: Path) -> None:
-    """An explicit --format has precedence over the detection."""
+    """An explicit --from has precedence over the detection."""
     folder = _write(tmp_path, {"AGENTS.md": "- be kind\n- be brief"})
 
     assert _contents(read_memories(folder / "AGENTS.md", import_format="markdown")) == ["# AGENTS\n\n- be kind\n- be brief"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rookery.engines import vectors as vector_engines
 from rookery.engines.vectors import VectorEngine
 from rookery.kernel.db import Database
-from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion, MigrationProgress
+from rookery.memory.embedding_migration import IndexVersion, MigrationProgress
 from rookery.memory.models import Memory
 from rookery.memory.ports import ModelVersion, VectorSet
 from rookery.memory.store import vector_sets as store
@@ -274,51 +274,6 @@ async def test_a_deleted_workspace_leaves_no_rows(fleet: Fleet, database: Databa
 
     assert [await old.get_active(workspace_id) for workspace_id in (1, 2)] == [None, OLD]
     assert [vector_set.workspace_id for vector_set in await database.read(lambda tx: store.list_of_version(tx, OLD, [1, 2]))] == [2]
-
-
-class RecordedHistory:
-    """The sets that an earlier version recorded. *fails* lets `clear` fail once, as a crash would."""
-
-    def __init__(self, sets: list[VectorSet], *, fails: bool = False) -> None:
-        self.sets = sets
-        self._fails = fails
-
-    async def read(self) -> list[VectorSet]:
-        """Return the sets."""
-        return self.sets
-
-    async def clear(self) -> None:
-        """Delete the sets."""
-        if self._fails:
-            self._fails = False
-            raise KeyboardInterrupt
-        self.sets = []
-
-
-async def test_the_sets_of_an_earlier_version_are_copied_once(fleet: Fleet, database: Database, clock: FakeClock) -> None:
-    """The first process takes them over. After a crash they are copied again, and what changed since then stays."""
-    new = fleet.start(NEW)
-    sets = [
-        VectorSet(workspace_id=1, version=OLD, is_active=True),
-        VectorSet(workspace_id=1, version=NEW),
-        VectorSet(workspace_id=2, version=NEW, is_active=True),
-        VectorSet(workspace_id=2, version=OTHER, is_retired=True),
-    ]
-    history = RecordedHistory(sets, fails=True)
-
-    def open_migration() -> EmbeddingMigration:
-        current = IndexVersion(embedder=new.rig.embedder, vectors=new.rig.vectors)
-        return EmbeddingMigration(db=database, clock=clock, current=current, history=history)
-
-    with pytest.raises(KeyboardInterrupt):
-        await open_migration().get_active_version(1)
-    switched = await new.migration.activate_complete()
-    second = open_migration()
-
-    assert (switched, [await second.get_active_version(workspace_id) for workspace_id in (1, 2, 3)]) == (1, [NEW, NEW, None])
-    assert history.sets == []
-    retired = [(item.workspace_id, item.version) for item in await database.read(store.list_retired)]
-    assert retired == [(1, OLD), (2, OTHER)]
 
 
 class ExpectedSets:

@@ -29,14 +29,14 @@ class NotificationRig:
     caller: Caller
 
     async def post(self, path: str, body: object = None, status: int = 0) -> Json:
-        """POST below /v1/notify and return the body; the response must have *status*, or be a success."""
-        response = await self.caller.post(f"/v1/notify{path}", body)
+        """POST below /api/agent/notify and return the body; the response must have *status*, or be a success."""
+        response = await self.caller.post(f"/api/agent/notify{path}", body)
         assert response.status_code == status if status else response.is_success, response.text
         return cast("Json", response.json())
 
     async def get(self, path: str) -> Json:
-        """GET below /v1/notify."""
-        response = await self.caller.get(f"/v1/notify{path}")
+        """GET below /api/agent/notify."""
+        response = await self.caller.get(f"/api/agent/notify{path}")
         assert response.status_code == 200, response.text
         return cast("Json", response.json())
 
@@ -50,7 +50,7 @@ class NotificationRig:
         url = f"http://127.0.0.1:{self.receiver.port}"
         lines = "\n".join(f"s{number},{url}/s{number}" for number in range(count))
         response = await self.caller.http.post(
-            "/v1/notify/subscribers/import", content=f"external_id,webhook\n{lines}\n", headers={"Content-Type": "text/csv"}
+            "/api/agent/notify/subscribers/import", content=f"external_id,webhook\n{lines}\n", headers={"Content-Type": "text/csv"}
         )
         assert response.json()["created"] == count, response.text
 

@@ -55,8 +55,8 @@ async def test_the_audience_is_fixed_when_the_campaign_is_sent(settings: Setting
         campaign = await rig.send_campaign(title="{{ name }}", rate_per_second=0.01)
         await rig.post(f"/campaigns/{campaign}/pause")
         await rig.add_subscriber("carl", attributes={"name": "Carl"})
-        await rig.caller.send("PATCH", "/v1/notify/subscribers/anna", {"attributes": {}})
-        await rig.caller.send("DELETE", "/v1/notify/subscribers/bert")
+        await rig.caller.send("PATCH", "/api/agent/notify/subscribers/anna", {"attributes": {}})
+        await rig.caller.send("DELETE", "/api/agent/notify/subscribers/bert")
         states = {delivery["external_id"]: delivery["state"] for delivery in await rig.list_deliveries(campaign)}
 
         assert states == {"anna": "pending", None: "skipped"}
@@ -79,7 +79,7 @@ async def test_a_missing_variable_is_found_before_the_first_message(rig: Notific
     campaign = await rig.create_campaign(title="{{ name }}", body="{{ city }}", variables={"city": "Graz"})
     preview = await rig.post(f"/campaigns/{campaign}/preview", {"subscriber": "anna"})
     for verb, body in (("send", None), ("schedule", {"at": "2031-01-01T00:00"}), ("test", {"subscribers": ["no-name-1"]})):
-        response = await rig.caller.post(f"/v1/notify/campaigns/{campaign}/{verb}", body)
+        response = await rig.caller.post(f"/api/agent/notify/campaigns/{campaign}/{verb}", body)
         assert (response.status_code, list(response.json()["errors"])) == (422, ["variables.name"]), response.text
         assert "no-name-1" in response.text
 
@@ -87,7 +87,7 @@ async def test_a_missing_variable_is_found_before_the_first_message(rig: Notific
     assert cast("Json", preview["message"])["title"] == "Anna"
     assert ((await rig.get(f"/campaigns/{campaign}"))["status"], rig.receiver.received) == ("draft", [])
     missing = await rig.create_campaign(body="{{ city }}")
-    assert (await rig.caller.post(f"/v1/notify/campaigns/{missing}/send")).status_code == 422
+    assert (await rig.caller.post(f"/api/agent/notify/campaigns/{missing}/send")).status_code == 422
 
 
 async def test_the_preview_of_a_large_audience_is_fast(rig: NotificationRig) -> None:
@@ -134,7 +134,7 @@ async def test_the_preview_of_a_large_audience_is_fast(rig: NotificationRig) -> 
 async def test_bad_input_is_rejected_with_its_field(rig: NotificationRig, fields: Json, field: str) -> None:
     """Unknown channel, time in the past or that does not exist, unknown time zone, malformed placeholder."""
     body = {"name": "a", "title": "a", "body": "a", "audience": {"all": True}, **fields}
-    response = await rig.caller.post("/v1/notify/campaigns", body)
+    response = await rig.caller.post("/api/agent/notify/campaigns", body)
 
     assert response.status_code == 422, response.text
     assert any(name.startswith(field) for name in response.json()["errors"]), response.text
@@ -167,7 +167,7 @@ async def test_each_status_allows_its_verbs(rig: NotificationRig) -> None:
         for verb in _VERBS:
             campaign = await _bring_to(rig, status)
             body = {"at": "2031-01-01T00:00"} if verb == "schedule" else None
-            response = await rig.caller.post(f"/v1/notify/campaigns/{campaign}/{verb}", body)
+            response = await rig.caller.post(f"/api/agent/notify/campaigns/{campaign}/{verb}", body)
             if verb in allowed and (status, verb) != ("sent", "retry"):
                 assert response.is_success, (status, verb, response.text)
             else:
@@ -175,12 +175,12 @@ async def test_each_status_allows_its_verbs(rig: NotificationRig) -> None:
             if verb == "send" and status in {"sending", "paused", "sent", "cancelled"}:
                 assert response.json()["error"] == "campaign_already_sent", (status, response.text)
         campaign = await _bring_to(rig, status)
-        changed = await rig.caller.send("PATCH", f"/v1/notify/campaigns/{campaign}", {"name": "new"})
+        changed = await rig.caller.send("PATCH", f"/api/agent/notify/campaigns/{campaign}", {"name": "new"})
         if status in {"draft", "scheduled"}:
             assert (changed.status_code, changed.json()["status"]) == (200, "draft"), changed.text
         else:
             assert (changed.status_code, changed.json()["error"]) == (409, "campaign_not_editable")
-        deleted = await rig.caller.send("DELETE", f"/v1/notify/campaigns/{await _bring_to(rig, status)}")
+        deleted = await rig.caller.send("DELETE", f"/api/agent/notify/campaigns/{await _bring_to(rig, status)}")
         assert deleted.status_code == (409 if status in {"scheduled", "sending", "paused"} else 204)
     copy = await rig.post(f"/campaigns/{await _bring_to(rig, 'sent')}/duplicate", status=201)
     assert (copy["status"], copy["started_at"]) == ("draft", None)
@@ -189,9 +189,9 @@ async def test_each_status_allows_its_verbs(rig: NotificationRig) -> None:
 async def test_a_campaign_changes_only_with_its_etag(rig: NotificationRig) -> None:
     """If-Match protects changes and verbs."""
     campaign = await rig.create_campaign(audience={})
-    etag = (await rig.caller.get(f"/v1/notify/campaigns/{campaign}")).headers["etag"]
-    changed = await rig.caller.send("PATCH", f"/v1/notify/campaigns/{campaign}", {"name": "new"}, **{"If-Match": etag})
-    stale = await rig.caller.post(f"/v1/notify/campaigns/{campaign}/send", None, **{"If-Match": etag})
+    etag = (await rig.caller.get(f"/api/agent/notify/campaigns/{campaign}")).headers["etag"]
+    changed = await rig.caller.send("PATCH", f"/api/agent/notify/campaigns/{campaign}", {"name": "new"}, **{"If-Match": etag})
+    stale = await rig.caller.post(f"/api/agent/notify/campaigns/{campaign}/send", None, **{"If-Match": etag})
 
     assert (changed.status_code, stale.status_code, stale.json()["etag"]) == (200, 412, changed.headers["etag"])
 
@@ -200,7 +200,7 @@ async def test_a_second_send_with_the_same_idempotency_key_is_answered(rig: Noti
     """The stored response is returned, and each subscriber gets one message."""
     await rig.add_subscriber("anna")
     campaign = await rig.create_campaign()
-    path = f"/v1/notify/campaigns/{campaign}/send"
+    path = f"/api/agent/notify/campaigns/{campaign}/send"
     first, second = [await rig.caller.post(path, None, **{"Idempotency-Key": "k"}) for _ in range(2)]
     await rig.wait_for_status(campaign, "sent")
 
@@ -235,7 +235,7 @@ print(TZPATH, parse_schedule("2031-07-01T09:00", "Europe/Vienna", datetime(2031,
 )
 async def test_errors_of_a_schedule_name_the_fields_of_the_body(rig: NotificationRig, body: Json, field: str, reason: str) -> None:
     """A time zone without a time was once ignored, and an error named `schedule.at`, which the body does not have."""
-    response = await rig.caller.post(f"/v1/notify/campaigns/{await rig.create_campaign()}/schedule", body)
+    response = await rig.caller.post(f"/api/agent/notify/campaigns/{await rig.create_campaign()}/schedule", body)
 
     assert (response.status_code, list(response.json()["errors"])) == (422, [field]), response.text
     assert reason in response.text
@@ -289,7 +289,7 @@ async def test_a_campaign_whose_time_passed_long_ago_is_missed(settings: Setting
         assert "no server was running" in str(view["status_reason"])
         assert rig.receiver.received == []
         channel = {"type": "webhook", "url": rig.receiver.url}
-        await rig.caller.send("PATCH", "/v1/notify/subscribers/anna", {"channels": [channel]})
+        await rig.caller.send("PATCH", "/api/agent/notify/subscribers/anna", {"channels": [channel]})
         await rig.post(f"/campaigns/{late}/schedule", {"at": (clock() + timedelta(minutes=10)).isoformat()})
         clock.advance(minutes=60)
         rig.instance.rookery.notifications.dispatcher.wake()
@@ -320,7 +320,7 @@ async def test_a_test_is_a_campaign_of_its_own(rig: NotificationRig) -> None:
     campaign = await rig.create_campaign()
     test = await rig.post(f"/campaigns/{campaign}/test", {"subscribers": ["anna"]}, 202)
     await rig.wait_for_status(str(test["id"]), "sent")
-    unknown = await rig.caller.post(f"/v1/notify/campaigns/{campaign}/test", {"subscribers": ["zoe"]})
+    unknown = await rig.caller.post(f"/api/agent/notify/campaigns/{campaign}/test", {"subscribers": ["zoe"]})
 
     assert [request.path for request in rig.receiver.received] == ["/anna"]
     assert (test["test_of"], count_states(await rig.get(f"/campaigns/{campaign}"))) == (campaign, {})
@@ -340,7 +340,7 @@ async def test_a_test_key_sends_nothing(rig: NotificationRig) -> None:
     assert (count_states(view), rig.receiver.received) == ({"sent": 1}, [])
     assert [(message["external_id"], message["title"]) for message in outbox] == [("anna", "Hi Anna")]
     assert (await rig.get("/outbox"))["data"] == []
-    assert (await tester.caller.send("DELETE", "/v1/notify/outbox")).status_code == 204
+    assert (await tester.caller.send("DELETE", "/api/agent/notify/outbox")).status_code == 204
     assert (await tester.get("/outbox"))["data"] == []
 
 
@@ -355,7 +355,7 @@ async def test_the_outbox_hides_tokens_and_forgets_deleted_subscribers(rig: Noti
 
     assert [message["address"] for message in outbox if message["channel"] == "ntfy"] == ["http://***@127.0.0.1:1/topic"] * 2
     assert (len(outbox), "secrettoken" in str(outbox)) == (4, False)
-    assert (await tester.caller.send("DELETE", "/v1/notify/subscribers/anna")).status_code == 204
+    assert (await tester.caller.send("DELETE", "/api/agent/notify/subscribers/anna")).status_code == 204
     assert {message["external_id"] for message in cast("list[Json]", (await tester.get("/outbox"))["data"])} == {"bert"}
 
 

@@ -180,11 +180,11 @@ async def test_a_campaign_is_scheduled_and_unscheduled(rig: NotificationRig, cli
     """A local time in a time zone; a wrong time or zone is an error."""
     campaign = await rig.create_campaign()
 
-    scheduled = await cli.run_campaign("schedule", campaign, "2031-07-01T09:00", "--time-zone", "Europe/Vienna")
+    scheduled = await cli.run_campaign("schedule", campaign, "2031-07-01T09:00", "--timezone", "Europe/Vienna")
     assert (scheduled["status"], str(cast("Json", scheduled["schedule"])["at_utc"])[:19]) == ("scheduled", "2031-07-01T07:00:00")
     assert (await cli.run_campaign("unschedule", campaign))["status"] == "draft"
     for time, zone in (("2001-07-01T09:00", "UTC"), ("tomorrow", "UTC"), ("2031-07-01T09:00", "Europe/Wien")):
-        result = await cli.run("campaigns", "schedule", campaign, time, "--time-zone", zone)
+        result = await cli.run("campaigns", "schedule", campaign, time, "--timezone", zone)
         assert isinstance(result.exception, ValidationFailed), (time, zone)
 
 

@@ -45,13 +45,13 @@ class _KilledServer:
     async def send_campaign(self, receiver: Receiver, count: int) -> str:
         """Create subscribers and send a campaign to them; return its path."""
         lines = "\n".join(f"s{number},http://127.0.0.1:{receiver.port}/s{number}" for number in range(count))
-        await self.request("POST", "/v1/notify/subscribers/import", content=f"external_id,webhook\n{lines}")
+        await self.request("POST", "/api/agent/notify/subscribers/import", content=f"external_id,webhook\n{lines}")
         return await self.start_campaign()
 
     async def start_campaign(self) -> str:
         """Send a campaign to all subscribers; return its path."""
         fields = {"name": "a", "title": "a", "body": "a", "audience": {"all": True}}
-        path = f"/v1/notify/campaigns/{(await self.request('POST', '/v1/notify/campaigns', fields))['id']}"
+        path = f"/api/agent/notify/campaigns/{(await self.request('POST', '/api/agent/notify/campaigns', fields))['id']}"
         await self.request("POST", f"{path}/send")
         return path
 
@@ -144,7 +144,7 @@ async def test_results_that_were_not_stored_survive_the_crash(tmp_path: Path, se
             killed.server.kill()
         await asyncio.to_thread(killed.start)
         states = await killed.wait_until_sent(path)
-        gone = await killed.request("GET", "/v1/notify/subscribers/s3")
+        gone = await killed.request("GET", "/api/agent/notify/subscribers/s3")
 
     assert states == {"sent": _AT_ONCE - 1, "failed": 1}
     assert cast("list[Json]", gone["channels"])[0]["status"] == "invalid"
@@ -157,7 +157,7 @@ async def test_a_failure_to_connect_that_was_not_stored_survives_the_crash(tmp_p
     folder = tmp_path / "killed"
     async with _run(folder, settings) as (killed, receiver):
         url = f"https://127.0.0.1:{receiver.port}/"  # the receiver waits for the end of a header
-        await killed.request("POST", "/v1/notify/subscribers", {"external_id": "a", "channels": [{"type": "webhook", "url": url}]})
+        await killed.request("POST", "/api/agent/notify/subscribers", {"external_id": "a", "channels": [{"type": "webhook", "url": url}]})
         path = await killed.start_campaign()
         await eventually(lambda: receiver.connections == 1)
         with closing(sqlite3.connect(folder / "records.db", timeout=HANG_S, isolation_level=None)) as lock:

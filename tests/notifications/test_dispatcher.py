@@ -168,7 +168,7 @@ async def test_pause_and_resume_send_each_message_once(settings: Settings) -> No
         campaign, sent = await rig.send_campaign(rate_per_second=400), 0
         for _ in range(3):
             await eventually(lambda sent=sent: len(rig.receiver.received) > sent)
-            if (await rig.caller.post(f"/v1/notify/campaigns/{campaign}/pause")).status_code != 200:
+            if (await rig.caller.post(f"/api/agent/notify/campaigns/{campaign}/pause")).status_code != 200:
                 break
 
             async def is_quiet() -> bool:
@@ -270,7 +270,7 @@ async def test_an_orderly_stop_leaves_no_unknown_delivery(settings: Settings) ->
         async with run_notifications(settings) as rig:
             lines = "\n".join(f"s{number},{receiver.url}{number}" for number in range(400))
             await rig.caller.http.post(
-                "/v1/notify/subscribers/import", content=f"external_id,webhook\n{lines}", headers={"Content-Type": "text/csv"}
+                "/api/agent/notify/subscribers/import", content=f"external_id,webhook\n{lines}", headers={"Content-Type": "text/csv"}
             )
             campaign = await rig.send_campaign()
             key = rig.caller.key

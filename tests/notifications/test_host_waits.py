@@ -68,7 +68,7 @@ async def run_mail(
         async with run_notifications(settings, clock=clock, smtp=smtp, verify_ssl=False) as rig:
             lines = "\n".join(f"u{number},u{number}@example.org" for number in range(count))
             response = await rig.caller.http.post(
-                "/v1/notify/subscribers/import", content=f"external_id,email\n{lines}\n", headers={"Content-Type": "text/csv"}
+                "/api/agent/notify/subscribers/import", content=f"external_id,email\n{lines}\n", headers={"Content-Type": "text/csv"}
             )
             assert response.json()["created"] == count, response.text
             yield rig, service

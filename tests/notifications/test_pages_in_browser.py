@@ -68,7 +68,7 @@ async def push() -> AsyncIterator[PushService]:
 
 def call(server: Server, method: str, path: str, body: object = None) -> dict[str, object]:
     """Send a request with the first key and return the body of its response."""
-    response = server.client.request(method, f"/v1/notify{path}", json=body)
+    response = server.client.request(method, f"/api/agent/notify{path}", json=body)
     assert response.status_code < 300, response.text
     return cast("dict[str, object]", response.json())
 

@@ -12,7 +12,7 @@ from rookery.notifications.links import LinkInvalid
 from rookery.notifications.models import SubscriberChannel
 from tests.conftest import FakeClock, Instance, run_instance
 
-NOTIFY = "/v1/notify"
+NOTIFY = "/api/agent/notify"
 ENDPOINT = "https://[2a00:ffff::1]/push/token"
 KEYS = {
     "p256dh": "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",

@@ -24,22 +24,22 @@ async def test_a_subscriber_is_found_by_both_ids_and_changed(rig: NotificationRi
     assert created["tags"] == ["a", "b"]
     assert await rig.get("/subscribers/user-1") == await rig.get(f"/subscribers/{created['id']}") == created
     body = {"channels": [{"type": "email", "address": "kim@example.org"}, {"type": "webhook", "url": channel["url"]}], "locale": None}
-    changed = (await rig.caller.send("PATCH", "/v1/notify/subscribers/user-1", body)).json()
+    changed = (await rig.caller.send("PATCH", "/api/agent/notify/subscribers/user-1", body)).json()
     assert [entry["type"] for entry in changed["channels"]] == ["email", "webhook"]
     assert changed["channels"][1] == channel
     assert (changed["tags"], changed["attributes"], changed["locale"]) == (["a", "b"], {"name": "Kim", "age": 4, "vip": True}, None)
-    assert (await rig.caller.send("DELETE", "/v1/notify/subscribers/user-1")).status_code == 204
-    assert (await rig.caller.get("/v1/notify/subscribers/user-1")).status_code == 404
+    assert (await rig.caller.send("DELETE", "/api/agent/notify/subscribers/user-1")).status_code == 204
+    assert (await rig.caller.get("/api/agent/notify/subscribers/user-1")).status_code == 404
 
 
 async def test_an_external_id_is_unique_in_the_workspace(rig: NotificationRig) -> None:
     """The second one is 409; another workspace may use it."""
     await rig.add_subscriber("user-1")
-    second = await rig.caller.post("/v1/notify/subscribers", {"external_id": "user-1"})
+    second = await rig.caller.post("/api/agent/notify/subscribers", {"external_id": "user-1"})
     other = await rig.instance.api_key(workspace_id=await rig.instance.workspace("other"))
 
     assert (second.status_code, second.json()["error"], second.json()["external_id"]) == (409, "conflict", "user-1")
-    assert (await other.post("/v1/notify/subscribers", {"external_id": "user-1"})).status_code == 201
+    assert (await other.post("/api/agent/notify/subscribers", {"external_id": "user-1"})).status_code == 201
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ async def test_an_external_id_is_unique_in_the_workspace(rig: NotificationRig) -
 )
 async def test_a_bad_channel_is_rejected_with_the_reason(rig: NotificationRig, channel: Json, reason: str) -> None:
     """The error names the channel, what is wrong, and what is allowed."""
-    response = await rig.caller.post("/v1/notify/subscribers", {"external_id": "a", "channels": [channel]})
+    response = await rig.caller.post("/api/agent/notify/subscribers", {"external_id": "a", "channels": [channel]})
 
     assert response.status_code == 422, response.text
     assert reason in json.dumps(response.json()["errors"]), response.text
@@ -85,7 +85,7 @@ async def test_a_bad_channel_is_rejected_with_the_reason(rig: NotificationRig, c
 )
 async def test_a_bad_field_is_rejected(rig: NotificationRig, fields: Json) -> None:
     """Nothing that a caller sends is stored in another form, or is a 500."""
-    response = await rig.caller.post("/v1/notify/subscribers", {"external_id": "a", **fields})
+    response = await rig.caller.post("/api/agent/notify/subscribers", {"external_id": "a", **fields})
 
     assert (response.status_code, response.json()["error"]) == (422, "validation_error")
 
@@ -97,12 +97,12 @@ async def test_tokens_of_webhooks_are_hidden_and_kept(rig: NotificationRig) -> N
     body = {"external_id": "a", "channels": [{"type": "webhook", "url": url} for url in urls]}
     shown = cast("list[Json]", (await rig.post("/subscribers", body, 201))["channels"])
     change = {"channels": [{"type": "webhook", "url": channel["url"]} for channel in reversed(shown)]}
-    changed = (await rig.caller.send("PATCH", "/v1/notify/subscribers/a", change)).json()["channels"]
+    changed = (await rig.caller.send("PATCH", "/api/agent/notify/subscribers/a", change)).json()["channels"]
 
     assert all(token not in json.dumps([shown, changed]) for token in tokens)
     assert str(shown[0]["url"]).startswith("http://127.0.0.1:1/services/T1/***-")
     assert [channel["id"] for channel in changed] == [channel["id"] for channel in reversed(shown)]
-    export = (await rig.caller.get("/v1/notify/subscribers/export")).text
+    export = (await rig.caller.get("/api/agent/notify/subscribers/export")).text
     assert all(url in export for url in urls)
 
 
@@ -112,11 +112,11 @@ async def test_tokens_of_addresses_are_hidden_and_kept(rig: NotificationRig) -> 
     created = await rig.post("/subscribers", {"external_id": "a", "channels": [{"type": "ntfy", "url": url}]}, 201)
     shown = cast("list[Json]", created["channels"])[0]
     body = {"channels": [{"type": "ntfy", "url": shown["url"]}]}
-    changed = (await rig.caller.send("PATCH", "/v1/notify/subscribers/a", body)).json()
+    changed = (await rig.caller.send("PATCH", "/api/agent/notify/subscribers/a", body)).json()
 
     assert shown["url"] == "http://***@127.0.0.1:1/topic"
     assert changed["channels"][0]["id"] == shown["id"]
-    assert url in (await rig.caller.get("/v1/notify/subscribers/export")).text
+    assert url in (await rig.caller.get("/api/agent/notify/subscribers/export")).text
     assert "secrettoken" not in json.dumps([created, changed, await rig.get("/subscribers")])
 
 
@@ -138,7 +138,7 @@ async def test_the_list_is_filtered(rig: NotificationRig) -> None:
 
 async def _import(rig: NotificationRig, text: str | bytes, kind: str = "application/x-ndjson") -> Json:
     content = text.encode() if isinstance(text, str) else text
-    response = await rig.caller.http.post("/v1/notify/subscribers/import", content=content, headers={"Content-Type": kind})
+    response = await rig.caller.http.post("/api/agent/notify/subscribers/import", content=content, headers={"Content-Type": kind})
     assert response.status_code == 200, response.text
     return cast("Json", response.json())
 
@@ -174,8 +174,10 @@ async def test_an_import_of_csv_with_bad_lines(rig: NotificationRig) -> None:
     """Cells that do not match the header, bytes that are not UTF-8 and broken quotes are errors of their line only."""
     text = b'external_id,email,tags,first_name\na,a@example.org,x;y,Kim\nb,b@example.org\nc,\xff,,\nd,nobody,,\n"e ""f",,,\n'
     report = await _import(rig, text, "text/csv")
-    header = await rig.caller.http.post("/v1/notify/subscribers/import", content="name,Bad Name\n", headers={"Content-Type": "text/csv"})
-    other = await rig.caller.http.post("/v1/notify/subscribers/import", content="x", headers={"Content-Type": "text/plain"})
+    header = await rig.caller.http.post(
+        "/api/agent/notify/subscribers/import", content="name,Bad Name\n", headers={"Content-Type": "text/csv"}
+    )
+    other = await rig.caller.http.post("/api/agent/notify/subscribers/import", content="x", headers={"Content-Type": "text/plain"})
 
     assert (report["created"], report["failed"]) == (1, 4)
     assert [error["line"] for error in cast("list[Json]", report["errors"])] == [3, 4, 5, 6]
@@ -251,7 +253,7 @@ async def test_an_exported_table_can_be_imported(rig: NotificationRig) -> None:
     ]
     body = {"external_id": "a", "channels": channels, "attributes": odd, "tags": ["-dash", "=eq", "two words"], "locale": "de-AT"}
     before = await rig.post("/subscribers", body, 201)
-    table = (await rig.caller.get("/v1/notify/subscribers/export?format=csv")).content
+    table = (await rig.caller.get("/api/agent/notify/subscribers/export?format=csv")).content
     again = await _import(rig, table, "text/csv")
     other = replace(rig, caller=await rig.instance.api_key(workspace_id=await rig.instance.workspace("other")))
     elsewhere = await _import(other, table, "text/csv")
@@ -285,7 +287,7 @@ async def test_an_exported_table_can_be_imported(rig: NotificationRig) -> None:
 async def test_a_bad_header_of_csv_is_rejected(rig: NotificationRig, header: str | bytes, reason: str) -> None:
     """The error says what is wrong with the first line; nothing is stored."""
     content = header if isinstance(header, bytes) else f"{header}\n".encode()
-    response = await rig.caller.http.post("/v1/notify/subscribers/import", content=content, headers={"Content-Type": "text/csv"})
+    response = await rig.caller.http.post("/api/agent/notify/subscribers/import", content=content, headers={"Content-Type": "text/csv"})
 
     assert (response.status_code, reason in response.text) == (422, True), response.text
 
@@ -303,15 +305,15 @@ async def test_an_import_does_not_undo_an_unsubscription(rig: NotificationRig) -
     """An export of JSON Lines restores statuses; CSV has only active channels, and formulas are escaped."""
     unsubscribed = {"type": "email", "address": "a@example.org", "status": "unsubscribed"}
     await rig.post("/subscribers", {"external_id": "a", "channels": [unsubscribed], "attributes": {"name": "=1+1"}}, 201)
-    exported = (await rig.caller.get("/v1/notify/subscribers/export")).text
-    table = (await rig.caller.get("/v1/notify/subscribers/export?format=csv")).text
+    exported = (await rig.caller.get("/api/agent/notify/subscribers/export")).text
+    table = (await rig.caller.get("/api/agent/notify/subscribers/export?format=csv")).text
     await _import(rig, '{"external_id": "a", "channels": [{"type": "email", "address": "a@example.org"}]}')
 
     channel = cast("list[Json]", (await rig.get("/subscribers/a"))["channels"])[0]
     assert channel["status"] == "unsubscribed"
     assert "a@example.org" not in table
     assert "'=1+1" in table
-    assert (await rig.caller.send("DELETE", "/v1/notify/subscribers/a")).status_code == 204
+    assert (await rig.caller.send("DELETE", "/api/agent/notify/subscribers/a")).status_code == 204
     assert (await _import(rig, exported))["created"] == 1
     channel = cast("list[Json]", (await rig.get("/subscribers/a"))["channels"])[0]
     assert channel["status"] == "unsubscribed"
@@ -332,7 +334,7 @@ async def test_an_import_of_many_lines(rig: NotificationRig) -> None:
 async def test_an_import_over_the_limit_is_413(rig: NotificationRig) -> None:
     """10 MiB."""
     response = await rig.caller.http.post(
-        "/v1/notify/subscribers/import", content=b"x" * (10 * 1024 * 1024 + 1), headers={"Content-Type": "application/x-ndjson"}
+        "/api/agent/notify/subscribers/import", content=b"x" * (10 * 1024 * 1024 + 1), headers={"Content-Type": "application/x-ndjson"}
     )
 
     assert (response.status_code, response.json()["error"]) == (413, "payload_too_large")
@@ -347,7 +349,7 @@ async def test_a_subscription_is_taken_as_the_browser_gives_it(rig: Notification
     line = json.dumps({"external_id": "jsonl", "channels": [channel]}).encode()
     cell = json.dumps(subscription).replace('"', '""')
     for content, kind in ((line, "application/x-ndjson"), (f'external_id,webpush\ncsv,"{cell}"\n'.encode(), "text/csv")):
-        response = await rig.caller.http.post("/v1/notify/subscribers/import", content=content, headers={"Content-Type": kind})
+        response = await rig.caller.http.post("/api/agent/notify/subscribers/import", content=content, headers={"Content-Type": kind})
         assert response.json()["created"] == 1, response.text
     rows = cast("list[Json]", (await rig.get("/subscribers"))["data"])
     channels = [cast("list[Json]", row["channels"])[0] for row in rows]

@@ -334,8 +334,8 @@ async def test_the_output_of_a_generation_can_be_scored(settings: Settings, prov
     provider.queue.append(answer("What a brilliant idea! You are a visionary."))
 
     async with run_instance(replace(settings, generation=Secret(provider.url()))) as instance:
-        generation = body_of_any(await instance.admin.post("/v1/content/generations", {"prompt": "Is my idea good?"}))
-        path = f"/v1/content/generations/{generation['id']}/score"
+        generation = body_of_any(await instance.admin.post("/api/agent/content/generations", {"prompt": "Is my idea good?"}))
+        path = f"/api/agent/content/generations/{generation['id']}/score"
         scored = body_of(await instance.admin.get(path))
         direct = {"prompt": "Is my idea good?", "text": "What a brilliant idea! You are a visionary."}
         expected = body_of(await instance.admin.post("/v1/score/content", direct))

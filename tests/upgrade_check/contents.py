@@ -192,9 +192,7 @@ class _Filling:
             body = {"ips": [network], "ip_restriction": True}
             self._client.put(f"/api/v1/agent-keys/{key_id}/ips", json=body).raise_for_status()
         workspace = self._post("/api/v1/workspaces", {"name": "neighbour"})
-        created = self._post(
-            f"/api/v1/workspaces/{workspace.get('id', workspace.get('workspace_id'))}/api-keys", {"name": "neighbour", "scopes": ["*"]}
-        )
+        created = self._post(f"/api/v1/workspaces/{workspace['workspace_id']}/api-keys", {"name": "neighbour", "scopes": ["*"]})
         keys["other workspace"] = str(created.get("plaintext_key") or created.get("key"))
         with httpx2.Client(
             base_url=self._client.base_url, headers={"Authorization": f"Bearer {keys['other workspace']}"}, trust_env=False
@@ -251,9 +249,9 @@ class _Filling:
         messages = [{"role": "user", "content": "Greet {{ name }}."}]
         prompt = {"slug": "greeting", "name": "Greeting", "variables": {"name": {"description": "Who."}}, "messages": messages}
         for kind, path, body in (
-            ("subscribers", "/v1/notify/subscribers", subscriber),
-            ("campaigns", "/v1/notify/campaigns", campaign),
-            ("prompt templates", "/v1/content/templates", prompt),
+            ("subscribers", "/api/agent/notify/subscribers", subscriber),
+            ("campaigns", "/api/agent/notify/campaigns", campaign),
+            ("prompt templates", "/api/agent/content/templates", prompt),
         ):
             answer = self._client.post(path, json=body)
             if answer.status_code == _NOT_FOUND:
@@ -282,7 +280,7 @@ class _Filling:
         self._post("/v1/brain/remember", {"content": "Held back for a receiver.", "type": "fact", "org": "held", "wait_ms": 5000})
         deadline = time.monotonic() + LIMIT_S
         while not self._contents.held_delivery and time.monotonic() < deadline:
-            listed = self._client.get(f"/api/v1/webhooks/{self._contents.held}/deliveries", params={"state": "held"})
+            listed = self._client.get(f"/api/v1/webhooks/{self._contents.held}/deliveries", params={"status": "held"})
             waiting = cast("list[Json]", cast("Json", _require_success(listed).json())["data"])
             self._contents.held_delivery = str(waiting[0]["id"]) if waiting else ""
             time.sleep(0.1)

@@ -96,7 +96,7 @@ def _list_readings(contents: Contents) -> dict[str, Callable[[httpx2.Client], ob
         "plans: as Markdown": lambda client: client.get(f"/v1/plans/{contents.plan}.md").raise_for_status().text,
         "plans: claimed task": lambda client: _read(client, f"/v1/tasks/{contents.task}"),
         "templates: of the workspace": lambda client: _read(client, "/v1/templates/hotfix"),
-        "templates: versions": lambda client: _read(client, "/v1/templates/hotfix/versions"),
+        "templates: versions": lambda client: _read_list(client, "/v1/templates/hotfix/versions"),
         "templates: copy of a built-in one": lambda client: _read(client, "/v1/templates/our-bug-fix"),
         "templates: preview": lambda client: _read_posted(client, "/v1/templates/hotfix/preview", {"variables": {"target": "tea"}}),
         "sessions: list": lambda client: _read_list(client, "/v1/sessions"),
@@ -109,12 +109,12 @@ def _list_readings(contents: Contents) -> dict[str, Callable[[httpx2.Client], ob
         "servers: switched off": lambda client: _describe(client.post("/api/v1/mcp/servers/resting/tools/authorization", json={})),
         "keys: API keys": lambda client: _read_list(client, "/api/v1/api-keys", per_page=_PAGE),
         "keys: agent keys": lambda client: _read_list(client, "/api/v1/agent-keys", per_page=_PAGE),
-        "workspaces": lambda client: _read_list(client, "/api/v1/workspaces"),
+        "workspaces": lambda client: _read_fields(client, "/api/v1/workspaces", "workspace_id", "name"),
         "webhooks: endpoints": lambda client: _read_list(client, "/api/v1/webhooks"),
         "webhooks: held delivery": lambda client: _read(client, f"/api/v1/webhooks/{contents.held}/deliveries/{contents.held_delivery}"),
-        "subscribers": lambda client: _read_list(client, "/v1/notify/subscribers"),
-        "campaigns": lambda client: _read_list(client, "/v1/notify/campaigns"),
-        "prompt templates": lambda client: _read_list(client, "/v1/content/templates"),
+        "subscribers": lambda client: _read_list(client, "/api/agent/notify/subscribers"),
+        "campaigns": lambda client: _read_list(client, "/api/agent/notify/campaigns"),
+        "prompt templates": lambda client: _read_list(client, "/api/agent/content/templates"),
     }
 
 
@@ -132,6 +132,11 @@ def _read_list(client: httpx2.Client, path: str, **query: str | int) -> object:
         return _strip(list_elements(client, path, **query))
     except LookupError:
         return None
+
+
+def _read_fields(client: httpx2.Client, path: str, *names: str) -> object:
+    """Return these fields of the elements of all pages, for a list whose elements have others in one version only."""
+    return [{name: element[name] for name in names} for element in list_elements(client, path)]
 
 
 def list_elements(client: httpx2.Client, path: str, **query: str | int) -> list[Json]:

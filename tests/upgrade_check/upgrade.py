@@ -91,7 +91,7 @@ class Upgrade:
                 msg = f"the older version does not answer: {'; '.join(failed)}"
                 raise RuntimeError(msg)
             chain = _export_audit(self.old, data)
-            saved = self.old.run(data, "backup", "--out", str(self.folder / "old.tar.gz"))
+            saved = self.old.run(data, "backup", str(self.folder / "old.tar.gz"))
             if saved.returncode:
                 msg = f"the older version could not back up: {saved.stderr or saved.stdout}"
                 raise RuntimeError(msg)

@@ -17,7 +17,7 @@ from tests.embedding_service import EmbeddingService, run_embedding_service
 
 Json = dict[str, Any]
 
-USAGE = "/v1/usage"
+USAGE = "/api/agent/usage"
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 
 

@@ -30,7 +30,7 @@ _RANGE = ("--since", "2026-11-01", "--until", "2026-11-30")
 async def _fill(settings: Settings) -> None:
     async with run_instance(settings) as instance:
         other_id = await instance.workspace("Other")
-        await instance.admin.send("PUT", "/v1/content/budgets/workspace", {"daily": 500, "monthly": 0})
+        await instance.admin.send("PUT", "/api/agent/content/budgets/workspace", {"daily": 500, "monthly": 0})
         entry = UsageEntry(
             workspace_id=instance.workspace_id,
             day="2026-11-20",

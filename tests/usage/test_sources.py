@@ -33,8 +33,8 @@ async def _report_tokens(server: Instance, session_id: str, tokens: Json) -> Jso
 async def test_generations_and_judge_calls_are_counted_with_their_key(server: Instance, provider: ChatService) -> None:
     """One report adds up generations and judge calls, by key and model, with the currency of the setting."""
     key = await server.api_key()
-    generated = (await key.post("/v1/content/generations", {"prompt": "a"})).json()
-    await key.post("/v1/content/generations", {"prompt": "a", "model": "413"})
+    generated = (await key.post("/api/agent/content/generations", {"prompt": "a"})).json()
+    await key.post("/api/agent/content/generations", {"prompt": "a", "model": "413"})
     provider.queue.append(answer(_OPINION))
     await key.post("/v1/score/content", {"prompt": "Is my idea good?", "response": "What a brilliant idea!", "judge": True})
 
@@ -102,7 +102,7 @@ async def test_tokens_that_a_service_does_not_report_are_estimated(
 async def test_texts_of_a_model_without_a_price_are_marked(usage_settings: Settings, clock: FakeClock) -> None:
     """A sum that lacks a price says so, instead of looking cheap."""
     async with run_instance(replace(usage_settings, embedding_prices=(), generation_prices=()), clock) as server:
-        await server.admin.post("/v1/content/generations", {"prompt": "a"})
+        await server.admin.post("/api/agent/content/generations", {"prompt": "a"})
         await server.admin.post("/v1/brain/recall", {"query": "one two"})
         total = (await read_report(server.admin))["totals"][0]
 

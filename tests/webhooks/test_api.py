@@ -111,14 +111,14 @@ async def test_the_log_is_listed_by_state_type_and_time(instance: Instance) -> N
         for delivery in deliveries:
             await wait_until_ended(instance.admin, hook, delivery)
         await instance.admin.remember()
-        await eventually(lambda: _total(instance.admin, f"{log}?state=failed"))
+        await eventually(lambda: _total(instance.admin, f"{log}?status=failed"))
 
         newest = (await instance.admin.get(f"{log}?per_page=1")).json()
         assert (newest["data"][0]["type"], newest["data"][0]["state"], newest["meta"]["total"]) == ("memory.stored", "failed", 4)
         assert newest["links"]["next"].endswith(f"{log}?per_page=1&page=2")
-        assert await _total(instance.admin, f"{log}?type=webhook.test&state=delivered") == 3
+        assert await _total(instance.admin, f"{log}?type=webhook.test&status=delivered") == 3
         assert await _total(instance.admin, f"{log}?since={deliveries[2]['created_at']}") == 2
-        assert await _total(instance.admin, f"{log}?state=held") == 0
+        assert await _total(instance.admin, f"{log}?status=held") == 0
 
 
 async def _total(caller: Caller, path: str) -> int:
@@ -140,7 +140,7 @@ async def test_failed_and_held_deliveries_can_be_resent_after_the_endpoint_is_en
         (warning,) = (check for check in await examine(instance.rookery) if check.about == "webhooks")
         assert (warning.grade, str(hook["id"]) in warning.says, "410" in warning.says) == ("warning", True, True)
         await instance.admin.remember("Second.")
-        assert await _total(instance.admin, f"{path}/deliveries?state=held") == 1, "and no event about its own disabling"
+        assert await _total(instance.admin, f"{path}/deliveries?status=held") == 1, "and no event about its own disabling"
         assert (await instance.admin.post(f"{path}/test")).json()["error"] == "conflict"
 
         is_gone = False

@@ -139,7 +139,7 @@ def test_a_test_delivery_without_a_server_stays_pending(cli: CommandLine) -> Non
     result = cli.run("webhooks", "test", str(added["id"]), "--wait", "0")
 
     assert (result.exit_code, "rookery serve" in result.stderr) == (1, True)
-    (delivery,) = cli.run_list("webhooks", "deliveries", str(added["id"]), "--state", "pending")
+    (delivery,) = cli.run_list("webhooks", "deliveries", str(added["id"]), "--status", "pending")
     assert (delivery["type"], delivery["kind"], delivery["attempt_count"]) == ("webhook.test", "test", 0)
 
 
@@ -164,7 +164,7 @@ async def test_with_a_server_a_test_reports_its_outcome_and_deliveries_can_be_re
         enabled = await asyncio.to_thread(cli.run_object, "webhooks", "enable", webhook_id)
         assert (enabled["enabled"], enabled["held"]) == (True, 0)
         assert await asyncio.to_thread(cli.run_object, "webhooks", "resend-failed", webhook_id, "--since", "1d") == {"resent": 1}
-        deliveries = await asyncio.to_thread(cli.run_list, "webhooks", "deliveries", webhook_id, "--type", "webhook.test", "--limit", "2")
+        deliveries = await asyncio.to_thread(cli.run_list, "webhooks", "deliveries", webhook_id, "--event", "webhook.test", "--limit", "2")
         assert [delivery["kind"] for delivery in deliveries] == ["test", "resend"]
         output = (await asyncio.to_thread(cli.run, "webhooks", "delivery", webhook_id, str(tested["id"]))).stdout
         assert '"type":"webhook.test"' in output.replace(": ", ":")

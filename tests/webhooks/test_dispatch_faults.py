@@ -277,9 +277,9 @@ def _remember(server: Server, count: int, acknowledged: list[str]) -> None:
             acknowledged.append(client.post("/v1/brain/remember", json=body).raise_for_status().json()["id"])
 
 
-def _list_deliveries(server: Server, hook: str, state: str | None = None) -> list[dict[str, object]]:
+def _list_deliveries(server: Server, hook: str, status: str | None = None) -> list[dict[str, object]]:
     """Return the deliveries of an endpoint, newest first."""
-    filters = {} if state is None else {"state": state}
+    filters = {} if status is None else {"status": status}
     response = server.client.get(f"/api/v1/webhooks/{hook}/deliveries", params={"per_page": 100, **filters}).raise_for_status()
     return cast("list[dict[str, object]]", response.json()["data"])
 

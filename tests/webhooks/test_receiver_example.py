@@ -113,14 +113,14 @@ async def test_the_receiver_handles_each_event_once_through_a_rotation_and_rejec
 async def test_the_receiver_takes_the_notifications_of_campaigns(settings: Settings, tmp_path: Path) -> None:
     """The docs send subscribers' receivers to the same function, with the secret of notifications."""
     async with run_instance(replace(settings, egress_allow=("127.0.0.1/32",))) as instance:
-        rotated = (await instance.admin.post("/v1/notify/webhook-secret/rotate", {"grace_period_hours": 0})).json()
+        rotated = (await instance.admin.post("/api/agent/notify/webhook-secret/rotate", {"grace_period_hours": 0})).json()
         key_leaks.DETECTOR.add_secret(rotated["secret"])
         async with run_example(tmp_path, rotated["secret"], free_port()) as (receiver, url):
             channel = {"type": "webhook", "url": url}
-            await instance.admin.post("/v1/notify/subscribers", {"external_id": "anna", "channels": [channel]})
+            await instance.admin.post("/api/agent/notify/subscribers", {"external_id": "anna", "channels": [channel]})
             body = {"name": "news", "title": "The beta is open", "body": "Text", "audience": {"all": True}}
-            campaign = (await instance.admin.post("/v1/notify/campaigns", body)).json()["id"]
-            await instance.admin.post(f"/v1/notify/campaigns/{campaign}/send")
+            campaign = (await instance.admin.post("/api/agent/notify/campaigns", body)).json()["id"]
+            await instance.admin.post(f"/api/agent/notify/campaigns/{campaign}/send")
             await receiver.wait_handled("notification The beta is open")
 
     assert not [line for line in receiver.read_lines() if line.startswith("rejected: ")]

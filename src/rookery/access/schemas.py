@@ -184,7 +184,6 @@ class AddressesBody(RequestModel):
     """The body to change an IP list, as a list or as a text."""
 
     ips: Addresses | None = None
-    ip_list: Annotated[Addresses | None, Field(description="Alias of `ips`, the field's name in a key.")] = None
     text: PastedList | None = None
     ip_restriction: Annotated[
         bool | None,
@@ -196,18 +195,14 @@ class AddressesBody(RequestModel):
 
     @model_validator(mode="after")
     def _has_one(self) -> AddressesBody:
-        if self.ips is not None and self.ip_list is not None and self.ips != self.ip_list:
-            msg = "ip_list is an alias of ips and has another value; send one of them"
-            raise ValueError(msg)
-        if (self.ips is None and self.ip_list is None) == (self.text is None):
-            msg = "send either ips (or its alias ip_list), a list, or text, with one entry per line"
+        if (self.ips is None) == (self.text is None):
+            msg = "send either ips, a list, or text, with one entry per line"
             raise ValueError(msg)
         return self
 
     @property
     def entries(self) -> str | list[str]:
-        entries = self.ip_list if self.ips is None else self.ips
-        return entries if entries is not None else self.text or ""
+        return self.ips if self.ips is not None else self.text or ""
 
 
 class NewWorkspaceBody(RequestModel):
@@ -383,13 +378,11 @@ class AddressesResponse(ResponseModel):
 
     ip_restriction: bool
     ips: list[str]
-    ip_list: Annotated[list[str], Field(description="Same as `ips`.")]
 
 
 class WorkspaceResponse(ResponseModel):
     """A workspace."""
 
-    id: Annotated[int, Field(description="Same as `workspace_id`.")]
     workspace_id: int
     name: str
     created_at: Timestamp

@@ -223,7 +223,7 @@ TASK_READY = ToolDeclaration(
     description="List tasks that can be claimed now, best first. To get work, call task_claim_next.",
     effect="reads",
     arguments={"plan": "", **_PAGE},
-    fixed={"status": "ready"},
+    fixed={"state": "ready"},
     schemas=_PAGE_SCHEMAS,
     items="tasks",
 )

@@ -48,7 +48,6 @@ def backup(
         ),
     ] = None,
     *,
-    out: Annotated[Path | None, typer.Option(help="The same as FILE.", show_default=False)] = None,
     keep: Annotated[
         int | None, typer.Option(min=1, help="Keep only this number of the newest backups in the folder.", show_default=False)
     ] = None,
@@ -61,9 +60,7 @@ def backup(
     as_json: JsonOption = False,
 ) -> None:
     """Save everything in one file, while the server runs."""
-    if file is not None and out is not None:
-        raise_usage_error("Name the file once: as FILE or with --out.")
-    target = file or out or Path()
+    target = file or Path()
     settings = get_settings(context)
     is_elsewhere = settings.database_url.reveal() != "embedded:"
     if without_records and not is_elsewhere:

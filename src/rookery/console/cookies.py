@@ -22,7 +22,7 @@ COOKIE = "rookery_console"
 MAX_KEYS = 8
 """Keys in one session. Browsers store at most 4,096 bytes of a cookie."""
 
-_CONTEXT = SealContext(purpose="console session", workspace_id=0, id="cookie")
+_CONTEXT = SealContext(purpose="console session", workspace_id=0, id="sign-ins")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,6 @@ class SessionCookies:
         except (DecryptionFailed, binascii.Error, ValueError):
             return None
         fields = cast("Mapping[str, object]", orjson.loads(content))
-        if "sign_ins" not in fields:  # a cookie of an earlier version, whose sign-ins have no ids
-            return None
         session = ConsoleSession(
             keys=tuple(SignedInKey(*values) for values in cast("list[tuple[str, str, str, str]]", fields["sign_ins"])),
             active=cast("int", fields["active"]),

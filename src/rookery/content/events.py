@@ -24,7 +24,7 @@ BATCH_FINISHED_EVENT = EventType(
     description="The last generation of a batch ended.",
     data="the batch with its counts",
     scope=READ_SCOPE,
-    resource="/v1/content/batches/{batch_id}",
+    resource="/api/agent/content/batches/{batch_id}",
 )
 
 EVENT_NAMES = {"succeeded": COMPLETED_EVENT.name, "failed": FAILED_EVENT.name, "cancelled": CANCELLED_EVENT.name}

@@ -384,18 +384,6 @@ def map_validation_error(error: ValidationError, model: type[BaseModel]) -> Vali
     return ValidationFailed(errors)
 
 
-def resolve_alias(name: str, value: T | None, old_name: str, old_value: T | None) -> T | None:
-    """
-    Return the value of a parameter that has two names.
-
-    Raises:
-        ValidationFailed: Both are given, with different values.
-    """
-    if value is not None and old_value is not None and value != old_value:
-        raise ValidationFailed({old_name: [f"is the old name of {name!r}, which has another value; send only one of them"]})
-    return old_value if value is None else value
-
-
 def _list_usual_values(error: ErrorDetails, model: type[BaseModel]) -> str:
     """Return the description of a field for words that users choose, which has the usual ones. Others would repeat the rule."""
     location = error["loc"]

@@ -24,7 +24,6 @@ from rookery.memory.ports import (
     SessionLookup,
     TextIndex,
     VectorIndex,
-    VectorSetHistory,
 )
 from rookery.memory.recall import Recall
 from rookery.memory.remember import Remember
@@ -42,7 +41,6 @@ class MemoryPorts:
     The implementations that memory gets from engines and other domains.
 
     Attributes:
-        vector_set_history: The sets that an earlier version of Rookery recorded in the engine's files, if it has any.
         erasable_stores: The stores with files on this host, whose deleted data is erased in this order. The record store is last,
             because it holds the list of pending erasures.
         find_previous: Returns the embedder and the vector index of a previous model; None if no known embedder has it.
@@ -51,7 +49,6 @@ class MemoryPorts:
 
     embedder: Embedder
     vectors: VectorIndex
-    vector_set_history: VectorSetHistory | None
     open_comparison: OpenComparison
     project_vectors: ProjectVectors
     texts: TextIndex
@@ -79,7 +76,6 @@ class MemoryCore:
             current=IndexVersion(embedder=ports.embedder, vectors=ports.vectors),
             find_previous=ports.find_previous,
             close_previous=ports.close_previous,
-            history=ports.vector_set_history,
         )
 
     @cached_property

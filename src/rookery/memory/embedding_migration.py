@@ -12,7 +12,6 @@ the new model in `indexed_model`.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.models import EmbeddedDocument, IndexDocument, Memory, Passage
 from rookery.memory.passages import embed_memories
-from rookery.memory.ports import Embedder, ModelVersion, VectorIndex, VectorSet, VectorSetHistory
+from rookery.memory.ports import Embedder, ModelVersion, VectorIndex
 from rookery.memory.store import vector_sets as store
 
 _WARMUP_TEXT = "the heron stands still"
@@ -66,7 +65,6 @@ class EmbeddingMigration:
     Args:
         find_previous: Returns the index of a previous model version, loaded on first use. None if its embedder is unknown.
         close_previous: Closes the indexes that *find_previous* loaded. They are loaded again on the next use.
-        history: The sets that an earlier version of Rookery recorded, which are copied at the first use.
     """
 
     def __init__(
@@ -77,7 +75,6 @@ class EmbeddingMigration:
         current: IndexVersion,
         find_previous: Callable[[ModelVersion], IndexVersion | None] = lambda _: None,
         close_previous: Callable[[], Awaitable[None]] | None = None,
-        history: VectorSetHistory | None = None,
     ) -> None:
         self._db = db
         self._clock = clock
@@ -85,8 +82,6 @@ class EmbeddingMigration:
         self._current_version = ModelVersion(model=current.embedder.model, dimension=current.embedder.dimension)
         self._find_previous = find_previous
         self._close_previous = close_previous
-        self._history = history
-        self._history_lock = asyncio.Lock()
         self._was_outdated = True
         self._logged_unknown = set[ModelVersion]()
         self._warmed_up = set[ModelVersion]()
@@ -98,8 +93,6 @@ class EmbeddingMigration:
         Raises:
             EngineUnavailable: The record store is down.
         """
-        if self._history is not None:
-            await self._copy_history()
         return await self._db.lookup(lambda tx: store.get_active(tx, workspace_id))
 
     async def get_active_index(self, workspace_id: int) -> IndexVersion | None:
@@ -124,8 +117,6 @@ class EmbeddingMigration:
             EngineUnavailable: The record store or the vector index is down.
         """
         version = self._current_version
-        if self._history is not None:
-            await self._copy_history()
         sets = await self._db.lookup(lambda tx: store.list_of_version(tx, version, workspace_ids))
         new_ids = set(workspace_ids) - {vector_set.workspace_id for vector_set in sets if not vector_set.is_retired}
         for vector_set in sets:
@@ -236,8 +227,6 @@ class EmbeddingMigration:
         return progress
 
     async def _list_outdated(self) -> dict[int, ModelVersion]:
-        if self._history is not None:
-            await self._copy_history()
         return await self._db.read(lambda tx: store.list_outdated(tx, self._current_version))
 
     async def _is_complete(self, workspace_id: int, ignored_ids: Collection[str]) -> bool:
@@ -252,18 +241,6 @@ class EmbeddingMigration:
             if vector_set in await self._db.lookup(store.list_retired):
                 await self._current.vectors.drop_version(vector_set.workspace_id, vector_set.version)
                 await self._db.write(lambda tx, vector_set=vector_set: store.delete_retired(tx, vector_set))
-
-    async def _copy_history(self) -> None:
-        """Copy the sets that an earlier version of Rookery recorded, once per process."""
-        async with self._history_lock:
-            if self._history is None:
-                return
-            sets: Sequence[VectorSet] = await self._history.read()
-            if sets:
-                await self._db.write(lambda tx: store.add(tx, sets))
-                _log.info("memory.vector_sets_copied", sets=len(sets))
-            await self._history.clear()  # after a crash before this, the sets are read again, and what is recorded stays
-            self._history = None
 
     def _find_index(self, version: ModelVersion) -> IndexVersion | None:
         index = self._find_previous(version)

@@ -114,13 +114,11 @@ class VectorSet:
     The vectors of a model version in a workspace.
 
     Attributes:
-        is_active: Recall searches this set.
         is_retired: The workspace has changed to another version, and the vectors are being deleted.
     """
 
     workspace_id: int
     version: ModelVersion
-    is_active: bool = False
     is_retired: bool = False
 
 
@@ -184,18 +182,6 @@ class VectorIndex(Protocol):
 
     async def count(self, workspace_id: int) -> int:
         """Return the number of indexed memories of the workspace."""
-        ...
-
-
-class VectorSetHistory(Protocol):
-    """The sets that earlier versions of Rookery recorded in the files of an engine. They are copied to the record store once."""
-
-    async def read(self) -> Sequence[VectorSet]:
-        """Return the recorded sets; nothing if the files are new or have been copied. Raises `EngineUnavailable("vectors", …)`."""
-        ...
-
-    async def clear(self) -> None:
-        """Delete the recorded sets, not their vectors. Raises `EngineUnavailable("vectors", …)`."""
         ...
 
 

@@ -9,8 +9,8 @@ from functools import partial
 from rookery.kernel.events import EventType, NamedEvent
 
 _SCOPE = "notify:read"
-_campaign_type = partial(EventType, data="the campaign", scope=_SCOPE, resource="/v1/notify/campaigns/{campaign}")
-_subscriber_type = partial(EventType, data="the subscriber", scope=_SCOPE, resource="/v1/notify/subscribers/{subscriber}")
+_campaign_type = partial(EventType, data="the campaign", scope=_SCOPE, resource="/api/agent/notify/campaigns/{campaign}")
+_subscriber_type = partial(EventType, data="the subscriber", scope=_SCOPE, resource="/api/agent/notify/subscribers/{subscriber}")
 
 CAMPAIGN_TYPES = (
     _campaign_type(name="campaign.scheduled", description="A campaign was scheduled."),

@@ -53,7 +53,7 @@ class UsageApi:
         report = await self.reports.load(filters, by, page=query.slice, caller=caller)
         page = report.groups.with_items([serialize_group(usage, by) for usage in report.groups.items])
         totals = [serialize_sums(total) for total in report.totals]
-        return ItemPage(*page, aliases={"since": days.since.isoformat(), "until": days.until.isoformat(), "totals": totals})
+        return ItemPage(*page, summary={"since": days.since.isoformat(), "until": days.until.isoformat(), "totals": totals})
 
     async def _select_tenants(self, caller: Caller, workspace: str | None) -> list[int] | None:
         """Return the tenants of the report; None: all. A key without platform:workspaces sees its own tenant."""

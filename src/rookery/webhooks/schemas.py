@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import orjson
 from pydantic import AfterValidator, Field
 
-from rookery.kernel.schema import PageQuery, RequestModel, ResponseModel, Timestamp, resolve_alias
+from rookery.kernel.schema import PageQuery, RequestModel, ResponseModel, Timestamp
 from rookery.kernel.secret import Secret
 from rookery.kernel.signing import to_library_secret
 from rookery.kernel.urls import MAX_URL_LENGTH, hide_secrets
@@ -119,15 +119,11 @@ class DeliveriesQuery(PageQuery):
     """Filters of the list of deliveries."""
 
     status: Annotated[DeliveryState | None, Field(description="Only deliveries in this state.")] = None
-    state: Annotated[
-        DeliveryState | None,
-        Field(description="The earlier name of `status`. Send only one of them.", json_schema_extra={"deprecated": True}),
-    ] = None
     type: Annotated[str | None, Field(max_length=_MAX_EVENT_NAME_LENGTH, description="Only deliveries of this event.")] = None
     since: Annotated[Timestamp | None, Field(description="Only deliveries created at this time or later.")] = None
 
     def to_filter(self) -> DeliveryFilter:
-        return DeliveryFilter(state=resolve_alias("status", self.status, "state", self.state), type=self.type, since=self.since)
+        return DeliveryFilter(state=self.status, type=self.type, since=self.since)
 
 
 def _round_duration(duration_ms: float | None) -> float | None:

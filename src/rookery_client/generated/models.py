@@ -70,8 +70,6 @@ class Addresses(Model):
 
     ip_restriction: bool
     ips: list[str]
-    ip_list: list[str]
-    """Same as `ips`."""
 
 
 class AgentsBoot(Model):
@@ -500,8 +498,6 @@ class CurrentPhase(Model):
 class Deletion(Model):
     """The result of deleting a workspace, or of a dry run."""
 
-    id: int
-    """Same as `workspace_id`."""
     workspace_id: int
     name: str
     created_at: datetime
@@ -1827,8 +1823,6 @@ class TemplateSummary(Model):
     """shipped: comes with Rookery and is read-only; workspace: belongs to the workspace."""
     version: str
     variables: dict[str, Variable]
-    phases: list[str]
-    """The same as phase_names."""
     phase_names: list[str]
     tasks: int
     """The number of tasks."""
@@ -2042,8 +2036,6 @@ class Who(Model):
 class Workspace(Model):
     """A workspace."""
 
-    id: int
-    """Same as `workspace_id`."""
     workspace_id: int
     name: str
     created_at: datetime

@@ -521,7 +521,7 @@ class KeysOperations:
 
     def replace_agent_key_ips(
         self, key_id: str, *, if_match: str | Unset = UNSET, ips: Sequence[str] | Unset | None = UNSET,
-        ip_list: Sequence[str] | Unset | None = UNSET, text: str | Unset | None = UNSET, ip_restriction: bool | Unset | None = UNSET,
+        text: str | Unset | None = UNSET, ip_restriction: bool | Unset | None = UNSET,
     ) -> models.AgentKey:
         """
         Replace the list of addresses and CIDR ranges that the key may be used from.
@@ -532,7 +532,6 @@ class KeysOperations:
             key_id: The id of a key. This is not the key itself, which never appears in a URL.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             ips: Addresses and CIDR ranges, IPv4 or IPv6.
-            ip_list: Alias of `ips`, the field's name in a key.
             text: One entry per line. Lines that start with # are ignored.
             ip_restriction: Enforce the list. If omitted, setting or adding an address enforces the list; false stores it without
                 enforcing it. An enforced empty list blocks every request.
@@ -540,12 +539,12 @@ class KeysOperations:
         return self._session.send(Call(
             operation="replace_agent_key_ips", method="PUT", path=fill_path("/api/v1/agent-keys/{key_id}/ips", key_id=key_id),
             result=models.AgentKey, headers=given(**{"If-Match": if_match}),
-            body=given(ips=ips, ip_list=ip_list, text=text, ip_restriction=ip_restriction),
+            body=given(ips=ips, text=text, ip_restriction=ip_restriction),
         ))
 
     def add_agent_key_ips(
         self, key_id: str, *, if_match: str | Unset = UNSET, ips: Sequence[str] | Unset | None = UNSET,
-        ip_list: Sequence[str] | Unset | None = UNSET, text: str | Unset | None = UNSET, ip_restriction: bool | Unset | None = UNSET,
+        text: str | Unset | None = UNSET, ip_restriction: bool | Unset | None = UNSET,
     ) -> models.AgentKey:
         """
         Add addresses and CIDR ranges to the list that the key may be used from.
@@ -556,7 +555,6 @@ class KeysOperations:
             key_id: The id of a key. This is not the key itself, which never appears in a URL.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             ips: Addresses and CIDR ranges, IPv4 or IPv6.
-            ip_list: Alias of `ips`, the field's name in a key.
             text: One entry per line. Lines that start with # are ignored.
             ip_restriction: Enforce the list. If omitted, setting or adding an address enforces the list; false stores it without
                 enforcing it. An enforced empty list blocks every request.
@@ -564,12 +562,12 @@ class KeysOperations:
         return self._session.send(Call(
             operation="add_agent_key_ips", method="POST", path=fill_path("/api/v1/agent-keys/{key_id}/ips", key_id=key_id),
             result=models.AgentKey, headers=given(**{"If-Match": if_match}),
-            body=given(ips=ips, ip_list=ip_list, text=text, ip_restriction=ip_restriction),
+            body=given(ips=ips, text=text, ip_restriction=ip_restriction),
         ))
 
     def remove_agent_key_ips(
         self, key_id: str, *, if_match: str | Unset = UNSET, ips: Sequence[str] | Unset | None = UNSET,
-        ip_list: Sequence[str] | Unset | None = UNSET, text: str | Unset | None = UNSET, ip_restriction: bool | Unset | None = UNSET,
+        text: str | Unset | None = UNSET, ip_restriction: bool | Unset | None = UNSET,
     ) -> models.AgentKey:
         """
         Remove addresses and CIDR ranges from the list. Entries that are not in the list are ignored.
@@ -580,7 +578,6 @@ class KeysOperations:
             key_id: The id of a key. This is not the key itself, which never appears in a URL.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             ips: Addresses and CIDR ranges, IPv4 or IPv6.
-            ip_list: Alias of `ips`, the field's name in a key.
             text: One entry per line. Lines that start with # are ignored.
             ip_restriction: Enforce the list. If omitted, setting or adding an address enforces the list; false stores it without
                 enforcing it. An enforced empty list blocks every request.
@@ -588,7 +585,7 @@ class KeysOperations:
         return self._session.send(Call(
             operation="remove_agent_key_ips", method="DELETE", path=fill_path("/api/v1/agent-keys/{key_id}/ips", key_id=key_id),
             result=models.AgentKey, headers=given(**{"If-Match": if_match}),
-            body=given(ips=ips, ip_list=ip_list, text=text, ip_restriction=ip_restriction),
+            body=given(ips=ips, text=text, ip_restriction=ip_restriction),
         ))
 
     def get_agent_key_totals(
@@ -1261,7 +1258,7 @@ class AsyncKeysOperations:
 
     async def replace_agent_key_ips(
         self, key_id: str, *, if_match: str | Unset = UNSET, ips: Sequence[str] | Unset | None = UNSET,
-        ip_list: Sequence[str] | Unset | None = UNSET, text: str | Unset | None = UNSET, ip_restriction: bool | Unset | None = UNSET,
+        text: str | Unset | None = UNSET, ip_restriction: bool | Unset | None = UNSET,
     ) -> models.AgentKey:
         """
         Replace the list of addresses and CIDR ranges that the key may be used from.
@@ -1272,7 +1269,6 @@ class AsyncKeysOperations:
             key_id: The id of a key. This is not the key itself, which never appears in a URL.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             ips: Addresses and CIDR ranges, IPv4 or IPv6.
-            ip_list: Alias of `ips`, the field's name in a key.
             text: One entry per line. Lines that start with # are ignored.
             ip_restriction: Enforce the list. If omitted, setting or adding an address enforces the list; false stores it without
                 enforcing it. An enforced empty list blocks every request.
@@ -1280,12 +1276,12 @@ class AsyncKeysOperations:
         return await self._session.send(Call(
             operation="replace_agent_key_ips", method="PUT", path=fill_path("/api/v1/agent-keys/{key_id}/ips", key_id=key_id),
             result=models.AgentKey, headers=given(**{"If-Match": if_match}),
-            body=given(ips=ips, ip_list=ip_list, text=text, ip_restriction=ip_restriction),
+            body=given(ips=ips, text=text, ip_restriction=ip_restriction),
         ))
 
     async def add_agent_key_ips(
         self, key_id: str, *, if_match: str | Unset = UNSET, ips: Sequence[str] | Unset | None = UNSET,
-        ip_list: Sequence[str] | Unset | None = UNSET, text: str | Unset | None = UNSET, ip_restriction: bool | Unset | None = UNSET,
+        text: str | Unset | None = UNSET, ip_restriction: bool | Unset | None = UNSET,
     ) -> models.AgentKey:
         """
         Add addresses and CIDR ranges to the list that the key may be used from.
@@ -1296,7 +1292,6 @@ class AsyncKeysOperations:
             key_id: The id of a key. This is not the key itself, which never appears in a URL.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             ips: Addresses and CIDR ranges, IPv4 or IPv6.
-            ip_list: Alias of `ips`, the field's name in a key.
             text: One entry per line. Lines that start with # are ignored.
             ip_restriction: Enforce the list. If omitted, setting or adding an address enforces the list; false stores it without
                 enforcing it. An enforced empty list blocks every request.
@@ -1304,12 +1299,12 @@ class AsyncKeysOperations:
         return await self._session.send(Call(
             operation="add_agent_key_ips", method="POST", path=fill_path("/api/v1/agent-keys/{key_id}/ips", key_id=key_id),
             result=models.AgentKey, headers=given(**{"If-Match": if_match}),
-            body=given(ips=ips, ip_list=ip_list, text=text, ip_restriction=ip_restriction),
+            body=given(ips=ips, text=text, ip_restriction=ip_restriction),
         ))
 
     async def remove_agent_key_ips(
         self, key_id: str, *, if_match: str | Unset = UNSET, ips: Sequence[str] | Unset | None = UNSET,
-        ip_list: Sequence[str] | Unset | None = UNSET, text: str | Unset | None = UNSET, ip_restriction: bool | Unset | None = UNSET,
+        text: str | Unset | None = UNSET, ip_restriction: bool | Unset | None = UNSET,
     ) -> models.AgentKey:
         """
         Remove addresses and CIDR ranges from the list. Entries that are not in the list are ignored.
@@ -1320,7 +1315,6 @@ class AsyncKeysOperations:
             key_id: The id of a key. This is not the key itself, which never appears in a URL.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             ips: Addresses and CIDR ranges, IPv4 or IPv6.
-            ip_list: Alias of `ips`, the field's name in a key.
             text: One entry per line. Lines that start with # are ignored.
             ip_restriction: Enforce the list. If omitted, setting or adding an address enforces the list; false stores it without
                 enforcing it. An enforced empty list blocks every request.
@@ -1328,7 +1322,7 @@ class AsyncKeysOperations:
         return await self._session.send(Call(
             operation="remove_agent_key_ips", method="DELETE", path=fill_path("/api/v1/agent-keys/{key_id}/ips", key_id=key_id),
             result=models.AgentKey, headers=given(**{"If-Match": if_match}),
-            body=given(ips=ips, ip_list=ip_list, text=text, ip_restriction=ip_restriction),
+            body=given(ips=ips, text=text, ip_restriction=ip_restriction),
         ))
 
     async def get_agent_key_totals(

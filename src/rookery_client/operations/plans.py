@@ -416,7 +416,6 @@ class PlansOperations:
 
     def list_phase_tasks(
         self, plan: str, phase: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
-        status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | Unset = UNSET,
         state: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | Unset = UNSET,
     ) -> Page[models.Task]:
         """
@@ -430,13 +429,12 @@ class PlansOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
-            status: Only tasks in this state.
-            state: The earlier name of `status`. Send only one of them.
+            state: Only tasks in this state.
         """
         return self._session.send_page(Call(
             operation="list_phase_tasks", method="GET",
             path=fill_path("/api/agent/plans/{plan}/phases/{phase}/tasks", plan=plan, phase=phase), result=PageBody[models.Task],
-            query=given(cursor=cursor, page=page, per_page=per_page, status=status, state=state),
+            query=given(cursor=cursor, page=page, per_page=per_page, state=state),
         ))
 
     def create_task(
@@ -481,12 +479,11 @@ class PlansOperations:
 
     def list_tasks(
         self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
-        status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | Unset = UNSET,
         state: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | Unset = UNSET,
         plan: str | Unset = UNSET, session_id: str | Unset = UNSET,
     ) -> Page[models.Task]:
         """
-        List tasks of all plans. `status=ready` lists tasks that can be claimed now, best first.
+        List tasks of all plans. `state=ready` lists tasks that can be claimed now, best first.
 
         Requires the scope `plans.read`.
 
@@ -494,14 +491,13 @@ class PlansOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
-            status: Only tasks in this state.
-            state: The earlier name of `status`. Send only one of them.
+            state: Only tasks in this state.
             plan: The slug or id of a plan.
             session_id: The session in which the work is done.
         """
         return self._session.send_page(Call(
             operation="list_tasks", method="GET", path="/api/agent/tasks", result=PageBody[models.Task],
-            query=given(cursor=cursor, page=page, per_page=per_page, status=status, state=state, plan=plan, session_id=session_id),
+            query=given(cursor=cursor, page=page, per_page=per_page, state=state, plan=plan, session_id=session_id),
         ))
 
     def claim_next_task(
@@ -1135,7 +1131,6 @@ class AsyncPlansOperations:
 
     async def list_phase_tasks(
         self, plan: str, phase: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
-        status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | Unset = UNSET,
         state: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | Unset = UNSET,
     ) -> AsyncPage[models.Task]:
         """
@@ -1149,13 +1144,12 @@ class AsyncPlansOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
-            status: Only tasks in this state.
-            state: The earlier name of `status`. Send only one of them.
+            state: Only tasks in this state.
         """
         return await self._session.send_page(Call(
             operation="list_phase_tasks", method="GET",
             path=fill_path("/api/agent/plans/{plan}/phases/{phase}/tasks", plan=plan, phase=phase), result=PageBody[models.Task],
-            query=given(cursor=cursor, page=page, per_page=per_page, status=status, state=state),
+            query=given(cursor=cursor, page=page, per_page=per_page, state=state),
         ))
 
     async def create_task(
@@ -1200,12 +1194,11 @@ class AsyncPlansOperations:
 
     async def list_tasks(
         self, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
-        status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | Unset = UNSET,
         state: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | Unset = UNSET,
         plan: str | Unset = UNSET, session_id: str | Unset = UNSET,
     ) -> AsyncPage[models.Task]:
         """
-        List tasks of all plans. `status=ready` lists tasks that can be claimed now, best first.
+        List tasks of all plans. `state=ready` lists tasks that can be claimed now, best first.
 
         Requires the scope `plans.read`.
 
@@ -1213,14 +1206,13 @@ class AsyncPlansOperations:
             cursor: `next_cursor` of the page before: the page after it, however the list changed meanwhile.
             page: The number of the page, from 1.
             per_page: The number of items on a page.
-            status: Only tasks in this state.
-            state: The earlier name of `status`. Send only one of them.
+            state: Only tasks in this state.
             plan: The slug or id of a plan.
             session_id: The session in which the work is done.
         """
         return await self._session.send_page(Call(
             operation="list_tasks", method="GET", path="/api/agent/tasks", result=PageBody[models.Task],
-            query=given(cursor=cursor, page=page, per_page=per_page, status=status, state=state, plan=plan, session_id=session_id),
+            query=given(cursor=cursor, page=page, per_page=per_page, state=state, plan=plan, session_id=session_id),
         ))
 
     async def claim_next_task(

@@ -180,8 +180,7 @@ class WebhooksOperations:
 
     def list_deliveries(
         self, webhook_id: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
-        status: Literal["pending", "sending", "held", "delivered", "failed", "cancelled"] | Unset = UNSET,
-        state: Literal["pending", "sending", "held", "delivered", "failed", "cancelled"] | Unset = UNSET, type: str | Unset = UNSET,
+        status: Literal["pending", "sending", "held", "delivered", "failed", "cancelled"] | Unset = UNSET, type: str | Unset = UNSET,
         since: datetime | str | Unset = UNSET,
     ) -> Page[models.Delivery]:
         """
@@ -195,14 +194,13 @@ class WebhooksOperations:
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             status: Only deliveries in this state.
-            state: The earlier name of `status`. Send only one of them.
             type: Only deliveries of this event.
             since: Only deliveries created at this time or later.
         """
         return self._session.send_page(Call(
             operation="list_deliveries", method="GET", path=fill_path("/api/v1/webhooks/{webhook_id}/deliveries", webhook_id=webhook_id),
             result=PageBody[models.Delivery],
-            query=given(cursor=cursor, page=page, per_page=per_page, status=status, state=state, type=type, since=since),
+            query=given(cursor=cursor, page=page, per_page=per_page, status=status, type=type, since=since),
         ))
 
     def get_delivery(self, webhook_id: str, delivery_id: str) -> models.DeliveryDetail:
@@ -439,8 +437,7 @@ class AsyncWebhooksOperations:
 
     async def list_deliveries(
         self, webhook_id: str, *, cursor: str | Unset = UNSET, page: int | Unset = UNSET, per_page: int | Unset = UNSET,
-        status: Literal["pending", "sending", "held", "delivered", "failed", "cancelled"] | Unset = UNSET,
-        state: Literal["pending", "sending", "held", "delivered", "failed", "cancelled"] | Unset = UNSET, type: str | Unset = UNSET,
+        status: Literal["pending", "sending", "held", "delivered", "failed", "cancelled"] | Unset = UNSET, type: str | Unset = UNSET,
         since: datetime | str | Unset = UNSET,
     ) -> AsyncPage[models.Delivery]:
         """
@@ -454,14 +451,13 @@ class AsyncWebhooksOperations:
             page: The number of the page, from 1.
             per_page: The number of items on a page.
             status: Only deliveries in this state.
-            state: The earlier name of `status`. Send only one of them.
             type: Only deliveries of this event.
             since: Only deliveries created at this time or later.
         """
         return await self._session.send_page(Call(
             operation="list_deliveries", method="GET", path=fill_path("/api/v1/webhooks/{webhook_id}/deliveries", webhook_id=webhook_id),
             result=PageBody[models.Delivery],
-            query=given(cursor=cursor, page=page, per_page=per_page, status=status, state=state, type=type, since=since),
+            query=given(cursor=cursor, page=page, per_page=per_page, status=status, type=type, since=since),
         ))
 
     async def get_delivery(self, webhook_id: str, delivery_id: str) -> models.DeliveryDetail:

@@ -32,7 +32,7 @@ def test_an_api_key_is_created_listed_shown_rotated_and_deleted(cli: CommandLine
     assert output == {**{name: key[name] for name in output}, **use}
     assert cli.run_list("keys", "list") == [output]
 
-    successor = cli.run_object("keys", "rotate", str(key["id"]), "--grace-hours", "0")
+    successor = cli.run_object("keys", "rotate", str(key["id"]), "--grace-period-hours", "0")
     assert cli.admission_error(key["plaintext_key"]) is Unauthorised
     assert cli.admission_error(successor["plaintext_key"]) is None
     assert cli.run_object("keys", "delete", str(successor["id"]), "--dry-run")["deleted"] is False
@@ -150,7 +150,7 @@ def test_lists_filter_by_environment_and_read_all_pages(cli: CommandLine) -> Non
 
 def test_prune_shows_the_keys_to_delete(cli: CommandLine) -> None:
     """--dry-run, --yes, all workspaces or one."""
-    cli.run_object("keys", "rotate", str(create(cli)["id"]), "--grace-hours", "0")
+    cli.run_object("keys", "rotate", str(create(cli)["id"]), "--grace-period-hours", "0")
 
     assert cli.run_object("keys", "prune", "--dry-run")["deleted"] == 0
     assert cli.run("keys", "prune").exit_code == 2

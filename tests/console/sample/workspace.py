@@ -192,7 +192,7 @@ class _Story:
             fails = self._random.random() < _FAILED_SHARE
             self._services.model.queue.append(fail(500, "the model is overloaded") if fails else answer(text))
             messages = [{"role": "system", "content": "Write plainly."}, {"role": "user", "content": prompt}]
-            await self._send("POST", "/v1/content/generations", {"messages": messages, "mode": "sync"}, may_fail=True)
+            await self._send("POST", "/api/agent/content/generations", {"messages": messages, "mode": "sync"}, may_fail=True)
 
     async def _work_on_plan(self, slug: str, goal: str) -> None:
         """Complete two tasks in a session, and hand off."""
@@ -247,15 +247,15 @@ class _Story:
             await self._send("POST", "/v1/plans", {"title": title, "status": status, "phases": phases})
         bug = {"summary": "Half sizes are missing", "component": "search", "severity": "high"}
         await self._send("POST", "/v1/templates/bug-fix/plans", {"variables": bug, "status": "active"})
-        await self._send("POST", "/v1/content/templates", _COMPANY["template"])
+        await self._send("POST", "/api/agent/content/templates", _COMPANY["template"])
         for product in ("Billing 4.2", "App 9.1", "Search 2.0"):
             self._services.model.queue.append(answer(f"{product} is out. It is faster, and its texts are shorter."))
             body = {"template": "release-note", "variables": {"product": product}, "mode": "sync"}
-            await self._send("POST", "/v1/content/generations", body)
+            await self._send("POST", "/api/agent/content/generations", body)
         self._services.model.queue.append(fail(401, "invalid key"))
-        await self._send("POST", "/v1/content/generations", {"prompt": "This fails.", "mode": "sync"}, may_fail=True)
+        await self._send("POST", "/api/agent/content/generations", {"prompt": "This fails.", "mode": "sync"}, may_fail=True)
         requests = [{"prompt": f"Write a subject line for mail {number}."} for number in range(6)]
-        await self._send("POST", "/v1/content/batches", {"requests": requests})
+        await self._send("POST", "/api/agent/content/batches", {"requests": requests})
 
     async def _send_campaigns(self) -> None:
         for number, name in enumerate(cast("list[str]", _COMPANY["subscribers"])):
@@ -266,14 +266,14 @@ class _Story:
                 "attributes": {"first_name": name},
                 "channels": [{"type": "webhook", "url": url}],
             }
-            await self._send("POST", "/v1/notify/subscribers", body)
+            await self._send("POST", "/api/agent/notify/subscribers", body)
         when = (self._clock.at + timedelta(days=3)).isoformat()
         for fields in _COMPANY["campaigns"]:
             action = fields["action"]
             campaign = {name: value for name, value in fields.items() if name != "action"} | {"url": "https://shop.example/sale"}
-            created = await self._send("POST", "/v1/notify/campaigns", campaign)
+            created = await self._send("POST", "/api/agent/notify/campaigns", campaign)
             if action:
-                path = f"/v1/notify/campaigns/{created['id']}/{action}"
+                path = f"/api/agent/notify/campaigns/{created['id']}/{action}"
                 await self._send("POST", path, {"at": when} if action == "schedule" else None)
 
     async def _begin_work(self) -> None:

@@ -26,10 +26,12 @@ _TEXTS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"https?://127\.0\.0\.1:\d+"), "https://tools.example.org"),
     (re.compile(r"\blocalhost/"), "org.example.rookery/"),
     (re.compile(r"\b127\.0\.0\.1\b"), "192.0.2.17"),
-    (re.compile(r"((?:state|code|code_challenge|client_id)=)[^&\"\s]+"), r"\1EXAMPLE"),
+    (re.compile(r"((?:code|code_challenge|client_id)=|state=(?=[\w.~-]{16}))[^&\"\s]+"), r"\1EXAMPLE"),
 )
 _SECRETS = frozenset({"claim_token", "prefix", "key_prefix", "fingerprint", "request_id", "request_state"})
-_SECRET_INPUTS = frozenset({"claim_token", "state", "code"})
+_SECRET_INPUTS = frozenset({"claim_token", "code"})
+_MIN_LOGIN_STATE_CHARS = 16
+"""A shorter `state` is not that of a login, but one of a task or a memory."""
 _RANDOM_FIELDS = {"hash": "5" * 64, "public_key": "EXAMPLE", "previous": "4" * 64, "seen_at": "2027-03-01T09:30:00.000000Z"}
 """Fields that depend on random values, or on the time of a listing."""
 
@@ -48,6 +50,10 @@ def shorten(value: object) -> object:
     return value
 
 
+def _is_secret_input(name: str, value: object) -> bool:
+    return name in _SECRET_INPUTS or (name == "state" and isinstance(value, str) and len(value) >= _MIN_LOGIN_STATE_CHARS)
+
+
 class Normalizer:
     """A normalizer that replaces values that differ between runs; ids are numbered in order of appearance."""
 
@@ -58,7 +64,7 @@ class Normalizer:
         """Return a request value as an example shows it; chosen numbers stay."""
         if isinstance(value, dict):
             return {
-                name: _EXAMPLE if name in _SECRET_INPUTS else self.normalize_request(field)
+                name: _EXAMPLE if _is_secret_input(name, field) else self.normalize_request(field)
                 for name, field in cast("Mapping[str, object]", value).items()
             }
         if isinstance(value, list):

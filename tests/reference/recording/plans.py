@@ -67,7 +67,7 @@ async def _phases(recorder: Recorder) -> None:
     await recorder.send(kim, f"POST {_PHASE}/checkpoints", checkpoint, plan=_SLUG, phase=1)
     task = {"name": "Translate the texts", "priority": 3, "notes": "German and French first."}
     await recorder.send(kim, f"POST {_PHASE}/tasks", task, plan=_SLUG, phase=1)
-    await recorder.send(kim, f"GET {_PHASE}/tasks", query={"status": "ready"}, plan=_SLUG, phase=1)
+    await recorder.send(kim, f"GET {_PHASE}/tasks", query={"state": "ready"}, plan=_SLUG, phase=1)
     await recorder.send(kim, f"PATCH {_PHASE}/status", {"status": "skipped", "reason": "We did so last week."}, plan=_SLUG, phase=3)
     await recorder.send(kim, f"DELETE {_PHASE}", plan=_SLUG, phase=3)
 
@@ -75,7 +75,7 @@ async def _phases(recorder: Recorder) -> None:
 async def _tasks(recorder: Recorder, tasks: list[Json]) -> None:
     kim = recorder.instance.admin
     draw, write, measure, ask = (task["id"] for task in tasks)
-    await recorder.send(kim, f"GET {_BASE}/tasks", query={"plan": _SLUG, "status": "ready"})
+    await recorder.send(kim, f"GET {_BASE}/tasks", query={"plan": _SLUG, "state": "ready"})
     await recorder.send(kim, f"GET {_TASK}", task=draw)
     await recorder.send(kim, f"PATCH {_TASK}", {"notes": "Begin with the telephone, then the large screen."}, task=write)
     claimed = await recorder.send(kim, f"POST {_TASK}/claim", {"ttl_s": 600}, task=draw)

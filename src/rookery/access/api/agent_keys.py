@@ -117,8 +117,7 @@ class AgentKeyOperations(KeyOperations):
         The ETag is the key's.
         """
         entry = await self.load_key(caller, key_id)
-        addresses = list(entry.key.ip_list)
-        response = AddressesResponse(ip_restriction=entry.key.ip_restriction, ips=addresses, ip_list=addresses)
+        response = AddressesResponse(ip_restriction=entry.key.ip_restriction, ips=list(entry.key.ip_list))
         return Output(body=response, version=entry.version)
 
     async def put_ips(self, caller: Caller, key_id: str, body: AddressesBody, expected: ExpectedETags) -> KeyWithUsage:

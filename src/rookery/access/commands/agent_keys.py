@@ -68,9 +68,7 @@ def create(
     expires: ExpiresOption = None,
     agent_id: Annotated[
         str | None,
-        typer.Option(
-            "--agent-id", "--agent", help="The agent that the key is bound to; by default a slug of the name.", show_default=False
-        ),
+        typer.Option("--agent-id", help="The agent that the key is bound to; by default a slug of the name.", show_default=False),
     ] = None,
     ip: Annotated[
         list[str] | None, typer.Option("--ip", help="Allow only these addresses or ranges; may be repeated.", show_default=False)

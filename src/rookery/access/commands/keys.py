@@ -39,7 +39,7 @@ ScopesOption = Annotated[
     list[str] | None,
     typer.Option("--scope", help="A scope such as brain:read, mcp:* or *; may be repeated.", show_default=False),
 ]
-AgentIdOption = Annotated[str | None, typer.Option("--agent-id", "--agent", help="The agent that the key is bound to.", show_default=False)]
+AgentIdOption = Annotated[str | None, typer.Option("--agent-id", help="The agent that the key is bound to.", show_default=False)]
 EnvironmentName = Literal["live", "test"]
 
 
@@ -112,7 +112,7 @@ def change(
     expires: ExpiresOption = None,
     never: NeverOption = False,
     agent_id: AgentIdOption = None,
-    no_agent_id: Annotated[bool, typer.Option("--no-agent-id", "--no-agent", help="Bind the key to no agent.")] = False,
+    no_agent_id: Annotated[bool, typer.Option("--no-agent-id", help="Bind the key to no agent.")] = False,
     server: ServersOption = None,
     all_servers: AllServersOption = False,
     tool: ToolsOption = None,

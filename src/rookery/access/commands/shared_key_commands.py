@@ -121,7 +121,7 @@ def rotate(
     *,
     key_id: KeyIdArgument,
     grace_hours: Annotated[
-        int, typer.Option("--grace-period-hours", "--grace-hours", help="Hours during which the old key still works: 0 to 720.")
+        int, typer.Option("--grace-period-hours", help="Hours during which the old key still works: 0 to 720.")
     ] = DEFAULT_GRACE_HOURS,
     out: OutputOption = None,
     workspace: WorkspaceOption = None,

@@ -101,7 +101,7 @@ _TIME_BOUNDS_US = (0, 2**62)
 
 
 def has_tables(tx: Tx) -> bool:
-    """Return whether the record store has an audit log. A store of another program, or of the first versions, has none."""
+    """Return whether the record store has an audit log. A store of another program has none."""
     return tx.fetch_one(_SQLITE_TABLE if tx.dialect == "sqlite" else _POSTGRES_TABLE) is not None
 
 

@@ -102,7 +102,7 @@ class TaskApi:
         ]  # fmt: skip
 
     async def get_tasks(self, caller: Caller, query: TasksQuery) -> ItemPage[TaskView]:
-        """List tasks of all plans. `status=ready` lists tasks that can be claimed now, best first."""
+        """List tasks of all plans. `state=ready` lists tasks that can be claimed now, best first."""
         return ItemPage(*await self.tasks.list_page(caller, query.to_filter(), page=query.slice))
 
     async def get_task(self, caller: Caller, task: str) -> TaskView:

@@ -106,8 +106,7 @@ class TemplateApi:
         """List the versions of a template, the current one first."""
         stored_template = await self.templates.get(caller.workspace_id, slug)
         versions = to_version_responses(stored_template, await self.templates.list_versions(caller.workspace_id, slug))
-        page = slice_anchored(versions, query.slice, lambda version: version.version)
-        return ItemPage(*page, aliases={"versions": versions, "count": len(versions)})
+        return ItemPage(*slice_anchored(versions, query.slice, lambda version: version.version))
 
     async def post_copy(self, caller: Caller, slug: str, body: CopyBody, expected: ExpectedETags) -> StoredTemplate:
         """Copy a template, for example one shipped with Rookery, to a new template of the workspace."""

@@ -9,7 +9,7 @@ from pydantic import Field
 from rookery.agents.models.drafts import PlanFilter, TaskFilter, TaskState
 from rookery.agents.models.plans import PlanStatus
 from rookery.agents.schemas.plans import Force, Org, PlanRef, Project, SessionId
-from rookery.kernel.schema import PageQuery, QueryModel, resolve_alias
+from rookery.kernel.schema import PageQuery, QueryModel
 
 TaskStateName: TypeAlias = Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"]
 
@@ -48,37 +48,28 @@ class PlanEventsQuery(PageQuery):
 
 
 class TasksQuery(PageQuery):
-    """Filters of the list of tasks. `status=ready` lists tasks that can be claimed now, in the order of claims."""
+    """Filters of the list of tasks. `state=ready` lists tasks that can be claimed now, in the order of claims."""
 
-    status: Annotated[TaskStateName | None, Field(description="Only tasks in this state.")] = None
-    state: Annotated[
-        TaskStateName | None,
-        Field(description="The earlier name of `status`. Send only one of them.", json_schema_extra={"deprecated": True}),
-    ] = None
+    state: Annotated[TaskStateName | None, Field(description="Only tasks in this state.")] = None
     plan: PlanRef | None = None
     session_id: SessionId | None = None
 
     def to_filter(self) -> TaskFilter:
-        return TaskFilter(state=_parse_state(self.status, self.state), plan=self.plan, session_id=self.session_id)
+        return TaskFilter(state=_parse_state(self.state), plan=self.plan, session_id=self.session_id)
 
 
 class PhaseTasksQuery(PageQuery):
     """Filters of the list of tasks of a phase."""
 
-    status: Annotated[TaskStateName | None, Field(description="Only tasks in this state.")] = None
-    state: Annotated[
-        TaskStateName | None,
-        Field(description="The earlier name of `status`. Send only one of them.", json_schema_extra={"deprecated": True}),
-    ] = None
+    state: Annotated[TaskStateName | None, Field(description="Only tasks in this state.")] = None
 
     def to_filter(self, plan: str, phase: str) -> TaskFilter:
-        return TaskFilter(state=_parse_state(self.status, self.state), plan=plan, phase=phase)
+        return TaskFilter(state=_parse_state(self.state), plan=plan, phase=phase)
 
 
-def _parse_state(status: str | None, state: str | None) -> TaskState | None:
-    """Return the state to filter by, from either of its parameters."""
-    value = resolve_alias("status", status, "state", state)
-    return None if value is None else TaskState(value)
+def _parse_state(state: str | None) -> TaskState | None:
+    """Return the state to filter by."""
+    return None if state is None else TaskState(state)
 
 
 class ForceQuery(QueryModel):

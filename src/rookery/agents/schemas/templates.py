@@ -315,7 +315,6 @@ class TemplateSummary(ResponseModel):
     source: Annotated[str, Field(description="shipped: comes with Rookery and is read-only; workspace: belongs to the workspace.")]
     version: str
     variables: Variables
-    phases: Annotated[PhaseNames, Field(description="The same as phase_names.", deprecated=True)]
     phase_names: PhaseNames
     tasks: TaskCount
     created_at: Timestamp | None
@@ -355,8 +354,6 @@ class VersionsResponse(ResponseModel):
     data: list[AgentsVersionResponse]
     links: Links
     meta: Meta
-    versions: Annotated[list[AgentsVersionResponse], Field(description="All versions, on every page. Use data.", deprecated=True)]
-    count: Annotated[int, Field(description="The same as meta.total.", deprecated=True)]
 
 
 class PreviewResponse(ResponseModel):

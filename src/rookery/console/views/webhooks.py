@@ -54,7 +54,7 @@ async def show_webhook(visit: Visit) -> Response:
         webhook_id,
         page=visit.page_number,
         per_page=PER_PAGE,
-        state=choose(state, STATES),
+        status=choose(state, STATES),
         type=visit.query("type") or UNSET,
     )
     return visit.render(

@@ -16,7 +16,7 @@ from rookery.notifications.ports import BeginSend, ChannelKeys, begin_freely
 MESSAGE_TYPE = "notification"
 """The `type` of the body. Events of webhooks have other types, so one receiver can take both."""
 
-_LOST_SECRET_MESSAGE = "The signing secret of notifications cannot be decrypted. Set a new one: POST /v1/notify/webhook-secret/rotate."  # noqa: S105
+_LOST_SECRET_MESSAGE = "The signing secret of notifications cannot be decrypted. Set one: POST /api/agent/notify/webhook-secret/rotate."  # noqa: S105
 
 
 class WebhookChannel:

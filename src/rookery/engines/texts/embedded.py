@@ -253,7 +253,7 @@ class _TextFile(SqliteFile):
     def __init__(self, path: Path, limits: TextIndexLimits) -> None:
         """Open the file. Create it and its tables if they are missing."""
         settings = (f"PRAGMA mmap_size={_MMAP_BYTES}",)
-        super().__init__(path, name="texts", create=partial(create_tables, max_tables=limits.max_tables), reader_settings=settings)
+        super().__init__(path, name="texts", create=create_tables, reader_settings=settings)
         with self.reader() as connection:
             (identity,) = connection.execute("SELECT value FROM counter WHERE name = 'identity'").fetchone()
         self._frequencies = _DocumentFrequencies(limits)

@@ -28,8 +28,8 @@ MAX_TABLES = 1_000
 """Maximum workspaces with a full-text table of their own."""
 
 _FORMAT = 3
-_UPGRADE_TIMEOUT_MS = 600_000
-"""Time that a process waits for another one that upgrades the file, which takes a minute or two with a million documents."""
+"""Version of the tables below, stored in `PRAGMA user_version`."""
+_NEW_FILE_FORMAT = 0
 
 _SHARED_TABLE = "fts_shared"
 
@@ -59,9 +59,6 @@ may have; `gone` has the deleted rows among these; `counter` has the last row nu
 of the file.
 """
 
-_DROP_OLD_STATE = ("DROP TABLE IF EXISTS gone", "DROP TABLE IF EXISTS counter")
-"""Formats 1 and 2 had one full-text table for all workspaces, and one cache, which the new identity makes void."""
-
 _COLUMNS = """
     id, content, context, tokens, workspace_id, memory_id, org, project, agent_id, session_id, memory_scope, type, tags, confidence, source,
     created_at, updated_at, expires_at
@@ -77,26 +74,23 @@ SELECT id, table_name FROM workspace WHERE NOT EXISTS (SELECT 1 FROM document WH
 """
 
 
-def create_tables(connection: sqlite3.Connection, *, max_tables: int = MAX_TABLES) -> None:
+def create_tables(connection: sqlite3.Connection) -> None:
     """
-    Create the tables of a new file, or those that an older format lacks. Documents are kept.
+    Create the tables of a new file.
 
     Raises:
-        sqlite3.DatabaseError: The format is newer.
+        sqlite3.DatabaseError: The file has another format.
     """
     version = _read_format(connection)
     if version == _FORMAT:
         return
-    if version > _FORMAT:
+    if version != _NEW_FILE_FORMAT:
         raise sqlite3.DatabaseError(f"its format is {version}, ours is {_FORMAT}")
-    connection.execute(f"PRAGMA busy_timeout = {_UPGRADE_TIMEOUT_MS}")
     connection.execute("BEGIN IMMEDIATE")
     try:
-        version = _read_format(connection)  # another process may have created them meanwhile
-        if version < _FORMAT:
-            for statement in (*_DROP_OLD_STATE, *_CREATE):
+        if _read_format(connection) != _FORMAT:  # another process may have created them meanwhile
+            for statement in _CREATE:
                 connection.execute(statement)
-            _split_old_table(connection, max_tables)
             connection.execute(f"PRAGMA user_version = {_FORMAT}")
         connection.execute("COMMIT")
     except BaseException:
@@ -194,19 +188,6 @@ def _add_workspace(connection: sqlite3.Connection, workspace_id: int, max_tables
         )
         connection.execute("INSERT INTO workspace VALUES (?, ?, 0, 0)", (workspace_id, table))
     return table
-
-
-def _split_old_table(connection: sqlite3.Connection, max_tables: int) -> None:
-    """Fill the full-text tables of all workspaces from the documents, and drop that of an older format."""
-    for workspace_id, count in connection.execute("SELECT workspace_id, count(*) FROM document GROUP BY workspace_id").fetchall():
-        table = _add_workspace(connection, workspace_id, max_tables)
-        connection.execute(
-            f"INSERT INTO {table} (rowid, content, context, tokens) "  # noqa: S608 - own words
-            "SELECT id, content, context, tokens FROM document WHERE workspace_id = ? ORDER BY id",
-            (workspace_id,),
-        )
-        connection.execute("UPDATE workspace SET written = ? WHERE id = ?", (count, workspace_id))
-    connection.execute("DROP TABLE IF EXISTS fts")
 
 
 def _delete_row(connection: sqlite3.Connection, table: str, workspace_id: int, row: tuple[int, str, str, str]) -> None:

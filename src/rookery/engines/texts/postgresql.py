@@ -69,7 +69,7 @@ class PostgresTextIndex:
         self._is_set_up = False
 
         async def create_filter_indexes(connection: PostgresConnection) -> None:
-            # A table of an older version lacks them. Its writes wait meanwhile, so no request does this.
+            # For a table whose indexes were dropped. Its writes wait meanwhile, so no request does this.
             async with connection.transaction():
                 await connection.execute(_SET_LOCAL, {"timeout": f"{_LONG_TIMEOUT_S}s", "commit": "on"})
                 await connection.execute("SELECT pg_advisory_xact_lock(%(lock)s)", {"lock": postgresql_sql.SETUP_LOCK})

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from rookery.engines.vectors.vector_file import VectorFileHistory
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.urls import show_scheme
-from rookery.memory.ports import ErasableStore, VectorIndex, VectorSetHistory
+from rookery.memory.ports import ErasableStore, VectorIndex
 
 
 class VectorEngine(VectorIndex, ErasableStore, Protocol):
@@ -44,10 +43,3 @@ def open(url: str, *, data_dir: Path, model: str, dimension: int, verify_ssl: bo
         return QdrantIndex(parse_address(url), model=model, dimension=dimension, verify_ssl=verify_ssl)
     addresses = "embedded:, postgresql://user:password@host/database or qdrant://:api-key@host:6333"
     raise WrongSettings(f"ROOKERY_VECTORS: unknown vector engine{show_scheme(url)}; use {addresses}")
-
-
-def open_history(url: str, *, data_dir: Path) -> VectorSetHistory | None:
-    """Return what earlier versions of Rookery recorded in the files of the engine at *url*; None for an engine without such files."""
-    if url.partition(":")[0] != "embedded":
-        return None
-    return VectorFileHistory(data_dir / "vectors.db")

@@ -334,11 +334,8 @@ class IvfFolder:
 
 
 def remove(path: Path) -> None:
-    """Delete an index, which earlier versions wrote as one file."""
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+    """Delete an index."""
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _compute_checksum(path: Path) -> int:

@@ -8,8 +8,6 @@ the number up to which. Each model reads and replaces its own rows only; a delet
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import itertools
 import sqlite3
 from array import array
@@ -21,16 +19,17 @@ from typing import NamedTuple
 import orjson
 
 from rookery.kernel.clock import to_micros
-from rookery.kernel.sqlite import SqliteFile, connect, map_file_error
+from rookery.kernel.sqlite import SqliteFile, connect
 from rookery.memory.models import EmbeddedDocument, Vector
-from rookery.memory.ports import ModelVersion, VectorSet
+from rookery.memory.ports import ModelVersion
 
 Space = tuple[str | None, ...]
 
 FORMAT_VERSION = 3
 """Version of the tables below, stored in `PRAGMA user_version`."""
+_NEW_FILE_VERSION = 0
 
-_ENTRY_TABLE = """
+_CREATE = """
 CREATE TABLE IF NOT EXISTS entry (
     change INTEGER PRIMARY KEY AUTOINCREMENT,
     workspace_id INTEGER NOT NULL,
@@ -50,8 +49,6 @@ CREATE TABLE IF NOT EXISTS entry (
     updated_at INTEGER,
     expires_at INTEGER
 );
-"""
-_OTHER_TABLES = """
 CREATE UNIQUE INDEX IF NOT EXISTS entry_of_memory ON entry (workspace_id, memory_id, model, dimension);
 CREATE INDEX IF NOT EXISTS entry_by_change ON entry (workspace_id, change, model, dimension);
 CREATE INDEX IF NOT EXISTS entry_dropped ON entry (change) WHERE model IS NULL;
@@ -65,31 +62,6 @@ CREATE TABLE IF NOT EXISTS floor (change INTEGER NOT NULL);
 INSERT INTO floor SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM floor);
 """
 
-# Format 2 stored which model serves each workspace, and up to which change the vectors of a retired model were to be deleted.
-_SERVING_TABLE = """
-CREATE TABLE IF NOT EXISTS serving (workspace_id INTEGER PRIMARY KEY, model TEXT NOT NULL, dimension INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS retired (workspace_id INTEGER, model TEXT, dimension INTEGER, change INTEGER);
-"""
-
-# Format 1 had a constraint that allowed vectors of one model per memory. SQLite can remove a constraint only together with its table.
-# Changes and chunks keep their numbers. The active model was not stored: it is the one with the most vectors.
-_MIGRATE_FROM_1 = f"""
-DROP INDEX IF EXISTS entry_by_change;
-DROP INDEX IF EXISTS entry_dropped;
-ALTER TABLE entry RENAME TO entry_1;
-{_ENTRY_TABLE}
-INSERT INTO entry SELECT * FROM entry_1 ORDER BY change;
-UPDATE sqlite_sequence SET seq = (SELECT max(seq) FROM sqlite_sequence) WHERE name = 'entry';
-DROP TABLE entry_1;
-{_OTHER_TABLES}
-{_SERVING_TABLE}
-INSERT OR IGNORE INTO serving (workspace_id, model, dimension)
-SELECT workspace_id, model, dimension FROM entry WHERE model IS NOT NULL
-GROUP BY workspace_id, model, dimension ORDER BY workspace_id, count(*) DESC, model;
-"""  # noqa: S608 - contains only constants
-_SCRIPTS = {0: _ENTRY_TABLE + _OTHER_TABLES, 1: _MIGRATE_FROM_1, 2: _SERVING_TABLE}
-"""The statements that change a file of each earlier format. `VectorFileHistory` removes the tables of format 2."""
-
 _WATCH_BUSY_TIMEOUT_S = 0.05
 _SET_SMALL_CACHE = "PRAGMA cache_size = -256"
 """KiB. Rows are read once, into the segment; SQLite's default of 2 MB per connection would cache rows that are not read again."""
@@ -100,21 +72,6 @@ _CHANGES_PER_READ = 512
 _NO_LIMIT = -1
 _DELETE_BATCH_ROWS = 256
 """Entries deleted per transaction; blocks other writers for a few milliseconds."""
-
-_HAS_HISTORY = "SELECT count(*) FROM sqlite_master WHERE name IN ('serving', 'retired')"
-# A retired model that has later vectors is in use again, and its older vectors do no harm: they are replaced before it serves.
-_LIST_SETS = """
-SELECT workspace_id, model, dimension, max(is_active), max(is_retired) > max(is_active)
-FROM (
-    SELECT workspace_id, model, dimension, 1 AS is_active, 0 AS is_retired FROM serving
-    UNION ALL
-    SELECT e.workspace_id, e.model, e.dimension, 0, max(e.change) <= coalesce(max(r.change), -1)
-    FROM entry AS e LEFT JOIN retired AS r ON r.workspace_id = e.workspace_id AND r.model = e.model AND r.dimension = e.dimension
-    WHERE e.model IS NOT NULL GROUP BY e.workspace_id, e.model, e.dimension
-)
-GROUP BY workspace_id, model, dimension ORDER BY workspace_id, model, dimension
-"""
-_DELETE_HISTORY = ("DROP TABLE IF EXISTS serving", "DROP TABLE IF EXISTS retired")
 
 _FIND_ALL = "SELECT change FROM entry WHERE workspace_id = ? AND memory_id = ?"
 _FIND_OWN = _FIND_ALL + " AND model = ? AND dimension = ?"
@@ -158,19 +115,19 @@ _COUNT = "SELECT count(*) FROM entry WHERE workspace_id = ? AND model = ? AND di
 
 def create_tables(connection: sqlite3.Connection) -> None:
     """
-    Create missing tables, and change a file of an earlier format. Blocks while another process does.
+    Create the tables of a new file. Blocks while another process does.
 
     Raises:
-        sqlite3.Error: The database failed, or its format is newer than `FORMAT_VERSION`.
+        sqlite3.Error: The database failed, or its format is not `FORMAT_VERSION`.
     """
     if _get_version(connection) == FORMAT_VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")  # if a statement fails, the caller closes the connection, which undoes the others
     version = _get_version(connection)
     if version != FORMAT_VERSION:
-        if version not in _SCRIPTS:
+        if version != _NEW_FILE_VERSION:
             raise sqlite3.DatabaseError(f"its format is {version}, ours is {FORMAT_VERSION}")
-        for statement in _SCRIPTS[version].split(";"):
+        for statement in _CREATE.split(";"):
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
     connection.execute("COMMIT")
@@ -339,32 +296,3 @@ def _delete_entries(connection: sqlite3.Connection, find: str, parameters: tuple
     connection.executemany(_DELETE_CHUNKS, rows)
     connection.executemany(_DELETE_ENTRY, rows)
     return rows
-
-
-class VectorFileHistory:
-    """The sets that earlier versions of Rookery recorded in `vectors.db` (a `VectorSetHistory`)."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    async def read(self) -> list[VectorSet]:
-        sets = list[VectorSet]()
-        for workspace_id, model, dimension, active, retired in await asyncio.to_thread(self._run, _LIST_SETS):
-            version = ModelVersion(model=model, dimension=dimension)
-            sets.append(VectorSet(workspace_id=workspace_id, version=version, is_active=active > 0, is_retired=retired > 0))
-        return sets
-
-    async def clear(self) -> None:
-        await asyncio.to_thread(self._run, *_DELETE_HISTORY)
-
-    def _run(self, *statements: str) -> list[tuple[int, str, int, int, int]]:
-        """Return the rows of *statements*. Without a record, execute none."""
-        if not self._path.exists():
-            return []
-        try:
-            with contextlib.closing(connect(self._path)) as connection:
-                create_tables(connection)
-                is_recorded = connection.execute(_HAS_HISTORY).fetchone()[0]
-                return [row for statement in statements for row in connection.execute(statement)] if is_recorded else []
-        except sqlite3.Error as error:
-            raise map_file_error("vectors", self._path, error) from error

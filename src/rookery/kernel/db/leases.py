@@ -122,23 +122,19 @@ def _is_visible(worker_id: str) -> bool:
 
 def is_from_this_boot(worker_id: str) -> bool:
     """Return whether the process of a worker of this host started since the last boot of the machine; False if that is unknown."""
-    _, _, *rest = worker_id.split(":")
-    return len(rest) > 1 and _read_boot() is not None and rest[0].partition(".")[0].rpartition("-")[0] == _read_boot()
+    start = worker_id.split(":")[2].partition(".")[0]
+    return _read_boot() is not None and start.rpartition("-")[0] == _read_boot()
 
 
 def _is_alive(worker_id: str) -> bool:
-    _, pid, *rest = worker_id.split(":")
-    start = rest[0].partition(".")[0] if len(rest) > 1 else None  # older versions stored no start, or no namespace
+    _, pid, process, _ = worker_id.split(":")
+    start = process.partition(".")[0]
     try:
         os.kill(int(pid), 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         pass
-    except ValueError:
-        return True
-    if start is None:
-        return True
     current = _get_own_start(int(pid)) if int(pid) == os.getpid() else _read_start(int(pid))
     return current is None or current == start
 

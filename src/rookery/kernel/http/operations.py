@@ -73,14 +73,14 @@ class ItemPage(Generic[T]):
     Attributes:
         positions: The positions of the items, for cursors.
         has_next: There are items after the last one.
-        aliases: Deprecated fields of lists that had no pages at first, sent beside the fields of the page.
+        summary: Fields of the whole list, such as the totals of a report, sent beside the fields of the page.
     """
 
     items: Sequence[T]
     total: int
     positions: Sequence[Position] = ()
     has_next: bool = False
-    aliases: Mapping[str, object] = field(default_factory=dict[str, object])
+    summary: Mapping[str, object] = field(default_factory=dict[str, object])
 
     @property
     def end(self) -> Position | None:

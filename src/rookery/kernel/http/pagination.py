@@ -22,7 +22,7 @@ def page_response(
     query: PageQuery,
     total: int,
     end: Position | None = None,
-    aliases: Mapping[str, object] | None = None,
+    summary: Mapping[str, object] | None = None,
 ) -> Response:
     """
     Return *items* as one page of *total* items. The links keep the other query parameters of the request.
@@ -31,7 +31,7 @@ def page_response(
 
     Args:
         end: The position of the last item, if there is a next page.
-        aliases: Deprecated fields of lists that had no pages at first, sent beside the fields of the page.
+        summary: Fields of the whole list, sent beside the fields of the page.
     """
     last = max(1, -(-total // query.per_page))
     base = cast("str", request.scope["state"]["address"]) + request.url.path
@@ -53,4 +53,4 @@ def page_response(
         next=following,
     )
     meta = Meta(current_page=query.number, per_page=query.per_page, total=total, next_cursor=next_cursor)
-    return json_response({"data": list(items), "links": links, "meta": meta, **(aliases or {})})
+    return json_response({"data": list(items), "links": links, "meta": meta, **(summary or {})})

@@ -280,7 +280,7 @@ class RouteEndpoint:
             page = cast("ItemPage[object]", result)
             query = cast("PageQuery", arguments[cast("tuple[str, object]", self._signature.query)[0]])
             items = operation.to_items(caller, page.items)
-            return page_response(request, items, query=query, total=page.total, end=page.end, aliases=page.aliases)
+            return page_response(request, items, query=query, total=page.total, end=page.end, summary=page.summary)
         output = operation.to_body(caller, result)
         if not isinstance(output, Output):
             return json_response(output, status=operation.status)

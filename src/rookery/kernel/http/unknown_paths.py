@@ -52,7 +52,7 @@ class UnknownPathHandler:
 
     Args:
         table: The routes of the server.
-        aliases: Paths of this server by the common path that redirects to them, such as `/docs`.
+        redirects: Paths of this server by the common path that redirects to them, such as `/docs`.
         guard: Finds out why the key of a request to a path of OAuth is refused.
         render_page: Returns the error as a page for a request of a browser; None: any other request, which gets the JSON body.
     """
@@ -60,7 +60,7 @@ class UnknownPathHandler:
     def __init__(
         self,
         table: RouteTable,
-        aliases: Mapping[str, str],
+        redirects: Mapping[str, str],
         *,
         guard: RequestGuard | None = None,
         render_page: RenderErrorPage = _render_no_page,
@@ -68,7 +68,7 @@ class UnknownPathHandler:
         self._table = table
         self._guard = guard
         self._render_page = render_page
-        self._aliases = {alias: path for alias, path in aliases.items() if path in table.methods_by_path}
+        self._redirects = {path: target for path, target in redirects.items() if target in table.methods_by_path}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Redirect the request, or respond with 404."""
@@ -78,10 +78,10 @@ class UnknownPathHandler:
         await response(scope, receive, send)
 
     def _redirect_target(self, scope: Scope, path: str) -> str | None:
-        """Return the path to redirect to: the same path without its final slash, or the target of an alias."""
+        """Return the path to redirect to: the same path without its final slash, or that of a common path."""
         bare = path.rstrip("/")
-        if bare in self._aliases:
-            return self._aliases[bare]
+        if bare in self._redirects:
+            return self._redirects[bare]
         if bare == path or not bare or path.startswith("//"):
             return None
         is_known = self._table.has_path({**scope, "path": bare})

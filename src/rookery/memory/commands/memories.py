@@ -104,7 +104,7 @@ def recall(
     context: typer.Context,
     query: Query,
     *,
-    top_k: Annotated[int, typer.Option("--limit", "--top-k", help="Maximum number of memories.", min=1, max=100)] = 5,
+    top_k: Annotated[int, typer.Option("--limit", help="Maximum number of memories.", min=1, max=100)] = 5,
     org: Org = None,
     project: Project = None,
     agent: Annotated[str | None, typer.Option(help="Also this agent's own memories.", show_default=False)] = None,

@@ -119,7 +119,7 @@ def import_(
         ),
     ] = None,
     form: Annotated[
-        ImportFormat, typer.Option("--from", "--format", help="The program or format that wrote the source; detected by default.")
+        ImportFormat, typer.Option("--from", help="The program or format that wrote the source; detected by default.")
     ] = "auto",
     companion: Annotated[
         Path | None,

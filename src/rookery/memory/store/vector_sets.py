@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, and_, bindparam, case, delete, exists, func, not_, or_, select, update
@@ -110,15 +110,6 @@ def activate(tx: Tx, workspace_id: int, *, old: ModelVersion, new: ModelVersion)
 def delete_retired(tx: Tx, vector_set: VectorSet) -> None:
     """Forget a retired set, whose vectors are deleted. One that is in use again stays."""
     tx.execute(_DELETE_RETIRED, {"workspace": vector_set.workspace_id, **_version_parameters(vector_set.version)})
-
-
-def add(tx: Tx, sets: Sequence[VectorSet]) -> None:
-    """Insert *sets*, and activate those that are active. What is recorded already stays."""
-    for vector_set in sets:
-        row = _to_row(vector_set)
-        tx.execute(_ADD_SET, row)
-        if vector_set.is_active:
-            tx.execute(_ACTIVATE_FIRST, {name: row[name] for name in _KEY})
 
 
 def list_pending_ids(tx: Tx, workspace_id: int, *, model: str, at: datetime, limit: int) -> list[str]:

@@ -159,9 +159,7 @@ def schedule(
     *,
     time_zone: Annotated[
         str | None,
-        typer.Option(
-            "--timezone", "--time-zone", help="The zone of a local time, such as Europe/Vienna; by default UTC.", show_default=False
-        ),
+        typer.Option("--timezone", help="The zone of a local time, such as Europe/Vienna; by default UTC.", show_default=False),
     ] = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,

@@ -104,7 +104,7 @@ def import_(
 def export(
     context: typer.Context,
     *,
-    output: Annotated[Path, typer.Option("--out", "--output", help=OUTPUT_HELP, show_default=False)] = Path("-"),
+    output: Annotated[Path, typer.Option("--out", help=OUTPUT_HELP, show_default=False)] = Path("-"),
     format: FormatOption = None,
     workspace: WorkspaceOption = None,
 ) -> None:

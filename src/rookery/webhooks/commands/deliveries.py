@@ -69,10 +69,8 @@ def deliveries(
     context: typer.Context,
     webhook_id: WebhookIdArgument,
     *,
-    state: Annotated[
-        DeliveryState | None, typer.Option("--status", "--state", help="Only deliveries with this status.", show_default=False)
-    ] = None,
-    type: Annotated[str | None, typer.Option("--event", "--type", help="Only deliveries of this event.", show_default=False)] = None,
+    state: Annotated[DeliveryState | None, typer.Option("--status", help="Only deliveries with this status.", show_default=False)] = None,
+    type: Annotated[str | None, typer.Option("--event", help="Only deliveries of this event.", show_default=False)] = None,
     since: SinceOption = None,
     limit: Annotated[int, typer.Option(help="Maximum number of deliveries.", min=1, max=10_000)] = 50,
     workspace: WorkspaceOption = None,

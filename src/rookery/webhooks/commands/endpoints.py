@@ -167,7 +167,7 @@ def rotate_secret(
     *,
     grace_hours: Annotated[
         int,
-        typer.Option("--grace-period-hours", "--grace-hours", help="Hours during which the old secret signs too.", min=0, max=720),
+        typer.Option("--grace-period-hours", help="Hours during which the old secret signs too.", min=0, max=720),
     ] = 24,
     secret_file: SecretFileOption = None,
     workspace: WorkspaceOption = None,
