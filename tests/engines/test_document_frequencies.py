@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rookery.engines.texts.document_frequencies import CountCache
+from rookery.engines.texts.postgresql import CountCache
 
 
 class Counter:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import cache, cached_property
+from http import HTTPStatus
 from typing import NamedTuple, cast
 
 from starlette.requests import Request
@@ -11,12 +13,56 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.http.oauth_paths import find_oauth_error
-from rookery.kernel.http.path_families import FAMILIES
 from rookery.kernel.http.responses import RouteNotFound, error_response, set_error
 from rookery.kernel.http.routes import RequestGuard, RouteTable
 from rookery.kernel.redaction import redact
 from rookery.kernel.suggestions import find_nearest
+
+_PATH = re.compile(
+    r"(?:/mcp(?:/[^/]+)?)?/(?:register|authorize|token"
+    r"|\.well-known/(?:oauth-protected-resource|oauth-authorization-server|openid-configuration)(?:/.*)?)/?"
+)
+_NO_SIGN_IN = "Rookery has no OAuth sign-in. Clients send a key as `Authorization: Bearer KEY` or as `X-API-Key: KEY`."
+
+
+class NoOAuth(RouteNotFound):
+    """No OAuth sign-in exists. `error_description` is the message, which OAuth clients show (RFC 6749, section 5.2)."""
+
+    def __init__(self, refusal: RookeryError | None) -> None:
+        message = _NO_SIGN_IN if refusal is None else f"{_NO_SIGN_IN} The key of this request was refused: {refusal.message}"
+        super().__init__(message, error_description=message)
+
+
+async def find_oauth_error(scope: Scope, path: str, guard: RequestGuard | None) -> NoOAuth | None:
+    """Return the error of a request to a path of OAuth, with the reason why its key is refused; None for other paths."""
+    if not _PATH.fullmatch(path):
+        return None
+    return NoOAuth(None if guard is None else await _find_refusal(scope, guard))
+
+
+async def _find_refusal(scope: Scope, guard: RequestGuard) -> RookeryError | None:
+    if not {name for name, _ in scope["headers"]} & {b"authorization", b"x-api-key"}:
+        return None
+    try:
+        await guard.admit(cast("MutableMapping[str, object]", scope), required_scope=None, rate_limited=False)
+    except RookeryError as error:
+        return error if error.status < HTTPStatus.INTERNAL_SERVER_ERROR else None
+    return None
+
+
+FAMILIES: Mapping[str, str] = {
+    "/api/v1": "Running the server: tool servers and their tools, keys, workspaces, webhooks, events and the audit log.",
+    "/api/agent": "What an agent works with: plans, tasks, sessions, templates, tools, notifications and content.",
+    "/v1": "Memory and scoring, and the paths of /api/agent once more, in short.",
+}
+"""The prefix of each family, and what is in it."""
+
+
+def list_resources(family: str, paths: Iterable[str]) -> Sequence[str]:
+    """Return the first segments that follow the prefix of *family* in *paths*, sorted."""
+    segments = {path.removeprefix(f"{family}/").partition("/")[0] for path in paths if path.startswith(f"{family}/")}
+    return sorted(segment for segment in segments if not segment.startswith("{"))
+
 
 _PERMANENT_REDIRECT = 308
 _MAX_PATH_LENGTH = 200

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from rookery.access.models import Caller
 from rookery.kernel.http import DocumentedResponse, Operation, Output
-from rookery.kernel.http.path_families import FAMILIES, list_resources
+from rookery.kernel.http.unknown_paths import FAMILIES, list_resources
 from rookery.kernel.schema import ResponseModel
 from rookery.tools.api.pages import HtmlPages, wants_html
 
