@@ -24,7 +24,11 @@ class Unset(Enum):
 
 
 UNSET: Final = Unset.UNSET
-"""The default of optional arguments. Such an argument is not sent. None is sent as null, which clears a field."""
+"""
+The default of optional arguments. Such an argument is not sent, so that a change keeps the value of the field.
+
+None is sent as null, which clears a field.
+"""
 
 Reader = Literal["json", "text", "bytes", "nothing"]
 """The form in which the body of a response is returned."""

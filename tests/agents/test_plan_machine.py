@@ -193,7 +193,7 @@ class PlanMachine(RuleBasedStateMachine):
     @rule(task=st.sampled_from(TASKS), requested=st.sampled_from(TaskStatus))
     def set_task(self, task: str, requested: TaskStatus) -> None:
         """Set a task's status without a lease."""
-        result = self.run(self.work.change(self.caller, self.ids[task], TaskChange(fields_set=frozenset({"status"}), status=requested)))
+        result = self.run(self.work.change(self.caller, self.ids[task], TaskChange(status=requested)))
         self.model.expire_leases()
         old = TaskStatus(self.model.tasks[task])
         if old is requested:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import cast
 
 import pytest
 
@@ -16,11 +15,6 @@ from rookery.memory.store import records
 from tests.memory.makers import MODEL, MemoryRig, make_agent, make_caller
 
 
-def make_change(**fields: object) -> MemoryChange:
-    """Return a change of exactly these fields."""
-    return cast("MemoryChange", fields)
-
-
 async def _recall(rig: MemoryRig, query: str, caller: Caller | None = None, **filters: object) -> list[str]:
     request = RecallRequest(query=query, filters=replace(MemoryFilter(), **filters), mode="hybrid")
     return [hit.memory.content for hit in (await rig.services.recall.find(caller or make_caller(), request)).hits]
@@ -32,7 +26,7 @@ async def test_changing_the_content_updates_content_at_and_reindexes(rig: Memory
     await rig.run_jobs()
     rig.clock.advance(days=1)
 
-    changed_memory = await rig.services.records.change(make_caller(), memory.id, make_change(content="We deploy on Tuesdays."))
+    changed_memory = await rig.services.records.change(make_caller(), memory.id, MemoryChange(content="We deploy on Tuesdays."))
     state = get_state(await rig.reload(memory), model=MODEL)
     await rig.run_jobs()
 
@@ -51,7 +45,7 @@ async def test_changing_other_fields_leaves_content_at(rig: MemoryRig) -> None:
     await rig.run_jobs()
     rig.clock.advance(days=1)
 
-    change = make_change(type="decision", tags=("B", "c"), confidence=0.3, source="chat", org="zoo", project=None, expires_in_h=2.0)
+    change = MemoryChange(type="decision", tags=("B", "c"), confidence=0.3, source="chat", org="zoo", project=None, expires_in_h=2.0)
     changed_memory = await rig.services.records.change(make_caller(), memory.id, change)
     await rig.run_jobs()
 
@@ -81,7 +75,7 @@ async def test_a_change_without_effect_writes_nothing(rig: MemoryRig) -> None:
     unchanged = await rig.reload(memory)
     rig.clock.advance(days=1)
 
-    assert await rig.services.records.change(make_caller(), memory.id, make_change(content=memory.content, type=memory.type)) == unchanged
+    assert await rig.services.records.change(make_caller(), memory.id, MemoryChange(content=memory.content, type=memory.type)) == unchanged
     assert await rig.jobs.count_pending(EMBED_JOB, 1) == 0
 
 
@@ -89,8 +83,8 @@ async def test_two_changes_in_the_same_microsecond_have_different_times(rig: Mem
     """The indexer marks a record only if updated_at is that of the embedded one."""
     memory = await rig.remember("one")
 
-    second = await rig.services.records.change(make_caller(), memory.id, make_change(content="two"))
-    third = await rig.services.records.change(make_caller(), memory.id, make_change(content="three"))
+    second = await rig.services.records.change(make_caller(), memory.id, MemoryChange(content="two"))
+    third = await rig.services.records.change(make_caller(), memory.id, MemoryChange(content="three"))
 
     assert memory.updated_at < second.updated_at < third.updated_at
 
@@ -99,9 +93,9 @@ async def test_a_change_must_result_in_a_valid_memory(rig: MemoryRig) -> None:
     """The rules of `remember` apply to changes too."""
     memory = await rig.remember(memory_scope=MemoryScope.SHARED)
     with pytest.raises(ValidationFailed):
-        await rig.services.records.change(make_caller(), memory.id, make_change(org=None))
+        await rig.services.records.change(make_caller(), memory.id, MemoryChange(org=None))
     with pytest.raises(PermissionDenied):
-        await rig.services.records.change(make_caller(orgs=frozenset({"acme"})), memory.id, make_change(org="zoo"))
+        await rig.services.records.change(make_caller(orgs=frozenset({"acme"})), memory.id, MemoryChange(org="zoo"))
 
     assert await rig.reload(memory) == memory
 
@@ -152,7 +146,7 @@ async def test_a_changed_archived_memory_stays_archived(rig: MemoryRig) -> None:
     """Recall does not return it."""
     memory = await rig.remember()
     await rig.services.records.archive(make_caller(), memory.id)
-    await rig.services.records.change(make_caller(), memory.id, make_change(content="A crane nests here."))
+    await rig.services.records.change(make_caller(), memory.id, MemoryChange(content="A crane nests here."))
     await rig.run_jobs()
 
     assert await _recall(rig, "crane") == []
@@ -218,7 +212,7 @@ async def test_a_memory_without_access_is_not_found(rig: MemoryRig) -> None:
             with pytest.raises(NotFound):
                 await action(caller, memory.id)
         with pytest.raises(NotFound):
-            await records_service.change(caller, memory.id, make_change(content="stolen"))
+            await records_service.change(caller, memory.id, MemoryChange(content="stolen"))
         assert await rig.reload(memory) == memory
     assert await records_service.get(make_agent("lee"), private.id) == private
     assert await records_service.get(make_agent("kim", scopes=frozenset({"brain:admin"})), private.id) == private

@@ -6,13 +6,12 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from enum import Enum
-from typing import Final, TypeVar
 
 from rookery.access import networks, scopes
 from rookery.access.models import Environment, Key, KeyRestrictions, Tier
 from rookery.kernel import globs
 from rookery.kernel.errors import ValidationFailed
+from rookery.kernel.unset import UNSET, value_or
 
 MAX_NAME_LENGTH = 100
 MAX_RATE_PER_MINUTE = 1_000_000
@@ -53,15 +52,6 @@ class NewAgentKey:
     restrictions: KeyRestrictions = field(default_factory=KeyRestrictions)
 
 
-class Unset(Enum):
-    """Marks a field that a change does not set; None may be a value of its own."""
-
-    UNSET = "unset"
-
-
-UNSET: Final = Unset.UNSET
-
-
 _IMMUTABLE_FIELDS = {"api": ("rate_limit", "ip_restriction", "ip_list"), "agent": ("tier", "agent_id")}
 """Fields that keys of this kind do not have, or that never change."""
 
@@ -80,19 +70,19 @@ class KeyChanges:
         servers: None removes the restriction; *tools*, *orgs*, *projects* likewise.
     """
 
-    name: str | Unset = UNSET
-    grants: tuple[str, ...] | Unset = UNSET
-    tier: Tier | Unset = UNSET
-    rate_limit: int | Unset = UNSET
-    expires_at: datetime | Unset | None = UNSET
-    agent_id: str | Unset | None = UNSET
-    ip_restriction: bool | Unset = UNSET
-    ip_list: tuple[str, ...] | Unset = UNSET
-    servers: frozenset[str] | Unset | None = UNSET
-    tools: tuple[str, ...] | Unset | None = UNSET
-    orgs: frozenset[str] | Unset | None = UNSET
-    projects: frozenset[str] | Unset | None = UNSET
-    tool_limits: Mapping[str, int] | Unset = UNSET
+    name: str | UNSET = UNSET
+    grants: tuple[str, ...] | UNSET = UNSET
+    tier: Tier | UNSET = UNSET
+    rate_limit: int | UNSET = UNSET
+    expires_at: datetime | UNSET | None = UNSET
+    agent_id: str | UNSET | None = UNSET
+    ip_restriction: bool | UNSET = UNSET
+    ip_list: tuple[str, ...] | UNSET = UNSET
+    servers: frozenset[str] | UNSET | None = UNSET
+    tools: tuple[str, ...] | UNSET | None = UNSET
+    orgs: frozenset[str] | UNSET | None = UNSET
+    projects: frozenset[str] | UNSET | None = UNSET
+    tool_limits: Mapping[str, int] | UNSET = UNSET
 
     def apply(self, key: Key, now: datetime, *, allow_platform_scopes: bool) -> Key:
         """
@@ -110,11 +100,11 @@ class KeyChanges:
         check, current = FieldValidator(), key.restrictions
         restrictions = replace(
             current,
-            servers=_or_current(self.servers, current.servers),
-            tools=_or_current(self.tools, current.tools),
-            orgs=_or_current(self.orgs, current.orgs),
-            projects=_or_current(self.projects, current.projects),
-            tool_limits=_or_current(self.tool_limits, current.tool_limits),
+            servers=value_or(self.servers, current.servers),
+            tools=value_or(self.tools, current.tools),
+            orgs=value_or(self.orgs, current.orgs),
+            projects=value_or(self.projects, current.projects),
+            tool_limits=value_or(self.tool_limits, current.tool_limits),
         )
         field_name = "scopes" if key.kind == "api" else "permissions"
         changed_key = replace(
@@ -125,7 +115,7 @@ class KeyChanges:
             else check.validate_grants(
                 self.grants, field_name=field_name, allow_platform_scopes=allow_platform_scopes, existing=key.scopes
             ),
-            tier=_or_current(self.tier, key.tier),
+            tier=value_or(self.tier, key.tier),
             rate_limit=key.rate_limit if self.rate_limit is UNSET else check.validate_rate_limit(self.rate_limit),
             expires_at=key.expires_at if self.expires_at is UNSET else check.validate_expiry(self.expires_at, now),
             agent_id=key.agent_id if self.agent_id is UNSET else check.validate_agent_id(self.agent_id),
@@ -138,8 +128,7 @@ class KeyChanges:
 
     def _is_enforced(self, key: Key) -> bool:
         """Return whether the key's IP list is enforced after the change."""
-        explicit = None if isinstance(self.ip_restriction, Unset) else self.ip_restriction
-        is_enforced = resolve_enforcement(() if isinstance(self.ip_list, Unset) else self.ip_list, explicit)
+        is_enforced = resolve_enforcement(value_or(self.ip_list, ()), None if self.ip_restriction is UNSET else self.ip_restriction)
         return key.ip_restriction if is_enforced is None else is_enforced
 
 
@@ -155,13 +144,6 @@ def resolve_enforcement(entries: Collection[str], explicit: bool | None) -> bool
         None to keep the current setting: the request has no address and does not set the enforcement.
     """
     return True if explicit is None and entries else explicit
-
-
-T = TypeVar("T")
-
-
-def _or_current(new: T | Unset, current: T) -> T:
-    return current if isinstance(new, Unset) else new
 
 
 class FieldValidator:

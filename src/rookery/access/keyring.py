@@ -13,7 +13,7 @@ from rookery.access.audit_log import AuditLog, AuditSubject
 from rookery.access.delegation import can_see, require_delegable
 from rookery.access.errors import KeyInGrace
 from rookery.access.events import KeyChanged
-from rookery.access.key_fields import KeyChanges, Unset
+from rookery.access.key_fields import KeyChanges
 from rookery.access.models import SYSTEM_ACTOR, Actor, Environment, Key, KeyKind, KeyStatus, KeyUsage, KeyWithSecret, KeyWithUsage
 from rookery.access.store import keys as store
 from rookery.access.usage_log import UsageLog
@@ -25,6 +25,7 @@ from rookery.kernel.ids import uuid7
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.kernel.secret import Secret
+from rookery.kernel.unset import UNSET
 
 DEFAULT_GRACE_HOURS = 24
 MAX_GRACE_HOURS = 720
@@ -146,7 +147,7 @@ class Keyring(ABC):
         now = self._clock()
 
         def apply(key: Key) -> Key:
-            if not isinstance(changes.expires_at, Unset):
+            if changes.expires_at is not UNSET:
                 _require_not_revoked(key)
             return changes.apply(key, now, allow_platform_scopes=by.kind == "operator")
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -20,7 +19,8 @@ from rookery.access.key_fields import (
 from rookery.access.keyring import DEFAULT_GRACE_HOURS, MAX_GRACE_HOURS
 from rookery.access.models import AuditFilter, CallFilter, Environment, KeyRestrictions, KeyStatus, Tier, UsageField, UsageFilter
 from rookery.access.scopes import PRESETS
-from rookery.kernel.schema import NotBlank, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp, split_names
+from rookery.kernel.schema import NotBlank, PageQuery, PatchModel, QueryModel, RequestModel, ResponseModel, Timestamp, split_names
+from rookery.kernel.unset import UNSET
 
 _CHANGE_NAMES = {"scopes": "grants", "permissions": "grants", "rate_limit_tier": "tier"}
 """The names of fields in `KeyChanges`, where they differ from those of a body."""
@@ -39,7 +39,11 @@ Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH, descriptio
 Grants = Annotated[
     list[str], Field(max_length=MAX_LIST_ITEMS, description="For example brain:read, mcp:*, *:read or *.", examples=[["brain:read"]])
 ]
-Names = Annotated[list[Annotated[str, NotBlank]], Field(max_length=MAX_LIST_ITEMS)]
+Names = list[Annotated[str, NotBlank]]
+Servers = Annotated[Names, Field(max_length=MAX_LIST_ITEMS, description="Ids of tool servers; null: all.")]
+ToolPatterns = Annotated[Names, Field(max_length=MAX_LIST_ITEMS, description="server/tool patterns; null: all.", examples=[["web/*"]])]
+Orgs = Annotated[Names, Field(max_length=MAX_LIST_ITEMS, description="Orgs whose memories the key can access; null: all.")]
+Projects = Annotated[Names, Field(max_length=MAX_LIST_ITEMS, description="Projects whose memories the key can access; null: all.")]
 ToolLimits = Annotated[dict[str, int], Field(max_length=MAX_LIST_ITEMS, description="Calls per minute, by server/tool pattern.")]
 RateLimit = Annotated[int, Field(ge=1, le=MAX_RATE_PER_MINUTE, description="Requests per minute.")]
 Expiry = Annotated[Timestamp | None, Field(description="Null: the key never expires.")]
@@ -52,10 +56,10 @@ PastedList = Annotated[str, Field(max_length=200_000, description="One entry per
 class _RestrictionFields(RequestModel):
     """The allow-lists; null: no restriction; empty: nothing is allowed."""
 
-    servers: Annotated[Names | None, Field(description="Ids of tool servers; null: all.")] = None
-    tools: Annotated[Names | None, Field(description="server/tool patterns; null: all.", examples=[["web/*"]])] = None
-    orgs: Annotated[Names | None, Field(description="Orgs whose memories the key can access; null: all.")] = None
-    projects: Annotated[Names | None, Field(description="Projects whose memories the key can access; null: all.")] = None
+    servers: Servers | None = None
+    tools: ToolPatterns | None = None
+    orgs: Orgs | None = None
+    projects: Projects | None = None
     tool_limits: ToolLimits = Field(default_factory=dict)
 
     def to_restrictions(self) -> KeyRestrictions:
@@ -123,41 +127,42 @@ class NewAgentKeyBody(_RestrictionFields):
         )
 
 
-class _ChangeBody(_RestrictionFields):
+class _ChangeBody(PatchModel):
     """The fields that both kinds of key can change. Omitted fields keep their value; null removes an optional value."""
 
-    name: Name = "unchanged"
-    expires_at: Expiry = None
+    name: Name | UNSET = UNSET
+    expires_at: Expiry | UNSET = UNSET
+    servers: Servers | UNSET | None = UNSET
+    tools: ToolPatterns | UNSET | None = UNSET
+    orgs: Orgs | UNSET | None = UNSET
+    projects: Projects | UNSET | None = UNSET
+    tool_limits: ToolLimits | UNSET = UNSET
 
-    def _to_changes(self, **converted: object) -> KeyChanges:
-        """Return the change with the fields that were sent; *converted*: values in place of those of the body."""
-        values: dict[str, Any] = {**dict(self), **asdict(self.to_restrictions()), **converted}
-        return KeyChanges(**{_CHANGE_NAMES.get(name, name): values[name] for name in self.model_fields_set})
+    def to_changes(self) -> KeyChanges:
+        """Return the changes."""
+        values = {name: _to_change_value(name, value) for name, value in self.get_set_fields().items()}
+        return KeyChanges(**{_CHANGE_NAMES.get(name, name): value for name, value in values.items()})
 
 
 class ApiKeyChangeBody(_ChangeBody):
     """The body to change an API key. Its environment and its secret never change."""
 
-    scopes: Grants = Field(default_factory=list)
-    rate_limit_tier: TierName = "pro"
-    agent_id: Annotated[str | None, Field(description="The agent that the key is bound to; null: none, so it may name any agent.")] = None
-
-    def to_changes(self) -> KeyChanges:
-        return self._to_changes(scopes=tuple(self.scopes), rate_limit_tier=Tier(self.rate_limit_tier))
+    scopes: Grants | UNSET = UNSET
+    rate_limit_tier: TierName | UNSET = UNSET
+    agent_id: Annotated[
+        str | UNSET | None, Field(description="The agent that the key is bound to; null: none, so it may name any agent.")
+    ] = UNSET
 
 
 class AgentKeyChangeBody(_ChangeBody):
     """The body to change an agent key. Its agent_id never changes."""
 
-    permissions: Grants = Field(default_factory=list)
-    rate_limit: RateLimit = 600
+    permissions: Grants | UNSET = UNSET
+    rate_limit: RateLimit | UNSET = UNSET
     ip_restriction: Annotated[
-        bool, Field(description="Enforce the IP list. If omitted, setting a list with at least one entry enforces it.")
-    ] = False
-    ip_list: Addresses = Field(default_factory=list)
-
-    def to_changes(self) -> KeyChanges:
-        return self._to_changes(permissions=tuple(self.permissions), ip_list=tuple(self.ip_list))
+        bool | UNSET, Field(description="Enforce the IP list. If omitted, setting a list with at least one entry enforces it.")
+    ] = UNSET
+    ip_list: Addresses | UNSET = UNSET
 
 
 class RotateBody(RequestModel):
@@ -205,12 +210,21 @@ class AddressesBody(RequestModel):
         return self.ips if self.ips is not None else self.text or ""
 
 
-class NewWorkspaceBody(RequestModel):
-    """The body to create or rename a workspace."""
+WorkspaceName = Annotated[
+    str, Field(min_length=1, max_length=MAX_NAME_LENGTH, description="A unique name without a slash.", examples=["acme"]), NotBlank
+]
 
-    name: Annotated[
-        str, Field(min_length=1, max_length=MAX_NAME_LENGTH, description="A unique name without a slash.", examples=["acme"]), NotBlank
-    ]
+
+class NewWorkspaceBody(RequestModel):
+    """The body to create a workspace."""
+
+    name: WorkspaceName
+
+
+class WorkspaceChangeBody(PatchModel):
+    """The body to change a workspace."""
+
+    name: WorkspaceName | UNSET = UNSET
 
 
 class KeysQuery(PageQuery):
@@ -445,6 +459,15 @@ class WhoResponse(_KeyResponse):
 
 def _combine_grants(preset: PresetName | None, names: list[str]) -> tuple[str, ...]:
     return (*(PRESETS[preset] if preset else ()), *names)
+
+
+def _to_change_value(name: str, value: Any) -> Any:  # noqa: ANN401 - the value of any field
+    """Return the value of a field of a body as `KeyChanges` has it."""
+    if name in {"servers", "orgs", "projects"}:
+        return _to_frozenset(value)
+    if name == "rate_limit_tier":
+        return Tier(value)
+    return tuple(cast("list[str]", value)) if isinstance(value, list) else value
 
 
 def _to_frozenset(names: list[str] | None) -> frozenset[str] | None:

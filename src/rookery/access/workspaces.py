@@ -19,6 +19,7 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound, ValidationFailed
 from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.kernel.runtime import Purger
+from rookery.kernel.unset import UNSET
 
 
 class Workspaces:
@@ -49,9 +50,9 @@ class Workspaces:
 
         return await self._db.write(work)
 
-    async def rename(self, workspace_id: int, name: str, *, by: Actor, expected: ExpectedETags = None) -> Workspace:
+    async def rename(self, workspace_id: int, name: str | UNSET, *, by: Actor, expected: ExpectedETags = None) -> Workspace:
         """
-        Rename a workspace.
+        Rename a workspace. An unset name changes nothing.
 
         Raises:
             ValidationFailed: As for `create`.
@@ -59,19 +60,19 @@ class Workspaces:
             NotFound: The workspace does not exist.
             PreconditionFailed: The workspace has another version than *expected*.
         """
-        name = _validate_name(name)
+        new_name = UNSET if name is UNSET else _validate_name(name)
 
         def work(tx: Tx) -> Workspace:
             before = require_workspace(tx, workspace_id)
             require_acting_scope(tx, by, ALL_WORKSPACES_SCOPE, self._clock())
             require_match("workspace", before.version, expected)
-            if name == before.name:
+            if new_name is UNSET or new_name == before.name:
                 return before
-            existing = store.find_workspace_by_name(tx, name)
+            existing = store.find_workspace_by_name(tx, new_name)
             if existing is not None:
-                raise NameTaken("workspace", name)
-            store.rename_workspace(tx, workspace_id, name)
-            after = replace(before, name=name)
+                raise NameTaken("workspace", new_name)
+            store.rename_workspace(tx, workspace_id, new_name)
+            after = replace(before, name=new_name)
             audit_workspace_change(tx, self._audit, by, before, after)
             return after
 

@@ -32,8 +32,9 @@ from rookery.content.models import (
 from rookery.content.requests import MAX_MESSAGES, MAX_PROMPT_CHARS
 from rookery.kernel.money import from_amount, to_amount
 from rookery.kernel.placeholders import NAME_PATTERN
-from rookery.kernel.schema import OMITTED_IF_NONE, NotBlank, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.schema import OMITTED_IF_NONE, NotBlank, PageQuery, PatchModel, QueryModel, RequestModel, ResponseModel, Timestamp
 from rookery.kernel.template_variables import TemplateValue, TemplateVariable, VariableType
+from rookery.kernel.unset import UNSET
 from rookery.kernel.variables import MAX_PATTERN_LENGTH
 from rookery.usage.models import LedgerFilter, NamedUsage
 
@@ -491,25 +492,27 @@ class RenderedPromptResponse(ResponseModel):
     estimated_input_tokens: int
 
 
-class BudgetBody(RequestModel):
+DailyLimit = Annotated[float, Field(ge=0, le=_MAX_DAILY, description="The limit per day in `currency`; null: no limit.")]
+MonthlyLimit = Annotated[float, Field(ge=0, le=_MAX_MONTHLY, description="The limit per calendar month in `currency`; null: no limit.")]
+
+
+class BudgetBody(PatchModel):
     """The budgets to set, one or both. The other one stays as it is."""
 
-    daily: Annotated[float | None, Field(ge=0, le=_MAX_DAILY, description="The limit per day in `currency`; null: no limit.")] = None
-    monthly: Annotated[
-        float | None, Field(ge=0, le=_MAX_MONTHLY, description="The limit per calendar month in `currency`; null: no limit.")
-    ] = None
+    daily: DailyLimit | UNSET | None = UNSET
+    monthly: MonthlyLimit | UNSET | None = UNSET
 
     @model_validator(mode="after")
     def _require_one(self) -> Self:
-        if not self.model_fields_set:
+        if self.daily is UNSET and self.monthly is UNSET:
             msg = "must have daily, monthly or both"
             raise ValueError(msg)
         return self
 
     def to_limits(self) -> dict[BudgetPeriod, int | None]:
         """Return the limits that the body has, in billionths."""
-        periods: tuple[tuple[BudgetPeriod, str, float | None], ...] = (("day", "daily", self.daily), ("month", "monthly", self.monthly))
-        return {period: None if limit is None else from_amount(limit) for period, name, limit in periods if name in self.model_fields_set}
+        limits: dict[BudgetPeriod, float | UNSET | None] = {"day": self.daily, "month": self.monthly}
+        return {period: None if limit is None else from_amount(limit) for period, limit in limits.items() if limit is not UNSET}
 
 
 BudgetSource = Annotated[Literal["setting", "override"], Field(description="setting: the operator's default. override: set for this one.")]

@@ -12,7 +12,7 @@ from copy import deepcopy
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, ClassVar, Generic, Self, TypeGuard, TypeVar, cast, get_args
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeGuard, TypeVar, cast, get_args
 from unicodedata import category
 
 import orjson
@@ -26,7 +26,9 @@ from pydantic import (
     GetJsonSchemaHandler,
     PlainSerializer,
     ValidationError,
+    ValidatorFunctionWrapHandler,
     WithJsonSchema,
+    field_validator,
 )
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -36,6 +38,7 @@ from rookery.kernel.clock import format_iso, parse_iso
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.pages import CURSOR_FIELD, MAX_CURSOR_CHARS, Cursor, PageSlice, Position, decode_cursor, digest_list, encode_cursor
 from rookery.kernel.suggestions import suggest
+from rookery.kernel.unset import UNSET
 from rookery.kernel.validation_messages import WORD_PATTERN, describe_error
 
 T = TypeVar("T")
@@ -98,6 +101,31 @@ class RequestModel(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
+
+
+class PatchModel(RequestModel):
+    """
+    A partial update. A field that is left out is UNSET and keeps its value, so the model documents no default.
+
+    A field without `None` in its type rejects null. In the others, null clears the value.
+    """
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _explain_null(cls, value: object, validate: ValidatorFunctionWrapHandler) -> object:
+        try:
+            return validate(value)
+        except ValidationError as error:
+            if value is not None:
+                raise
+            details = error.errors(include_url=False)
+            problem = describe_error(details[0]) if len(details) == 1 else "must not be null"
+            msg = f"{problem}; omit it to keep the current value"
+            raise ValueError(msg) from None
+
+    def get_set_fields(self) -> dict[str, Any]:
+        """Return the fields that were sent, by name."""
+        return {name: value for name, value in self if value is not UNSET}
 
 
 class QueryModel(BaseModel):

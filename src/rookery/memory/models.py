@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple
 
 from rookery.kernel.clock import to_micros
 from rookery.kernel.pages import Position
 from rookery.kernel.preconditions import compute_version
+from rookery.kernel.unset import UNSET
 from rookery.memory.authorship import Author
 from rookery.memory.metadata import Metadata, build_labels
 
@@ -346,18 +347,24 @@ class RememberResult:
     is_duplicate: bool = False
 
 
-class MemoryChange(TypedDict, total=False):
-    """A partial update of a memory. `expires_in_h` counts the hours from now; None removes the expiry."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryChange:
+    """
+    A change of a memory. Fields that are not set keep their value.
 
-    content: str
-    type: str
-    org: str | None
-    project: str | None
-    tags: tuple[str, ...]
-    metadata: Metadata
-    confidence: float
-    source: str
-    expires_in_h: float | None
+    Attributes:
+        expires_in_h: The hours from now; None removes the expiry.
+    """
+
+    content: str | UNSET = UNSET
+    type: str | UNSET = UNSET
+    org: str | UNSET | None = UNSET
+    project: str | UNSET | None = UNSET
+    tags: tuple[str, ...] | UNSET = UNSET
+    metadata: Metadata | UNSET = UNSET
+    confidence: float | UNSET = UNSET
+    source: str | UNSET = UNSET
+    expires_in_h: float | UNSET | None = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from rookery.kernel.errors import NotFound, ValidationFailed
 from rookery.kernel.events import EventBus
 from rookery.kernel.jobs import JobQueue
 from rookery.kernel.preconditions import ExpectedETags, require_match
+from rookery.kernel.unset import UNSET, apply_changes, value_or
 from rookery.memory.access_filter import can_read, require_can_write
 from rookery.memory.authorship import Author
 from rookery.memory.events import MemoryArchived, MemoryDeleted
@@ -305,13 +306,8 @@ def require_owner(memory: Memory) -> None:
 
 
 def _apply_change(memory: Memory, change: MemoryChange, *, at: datetime) -> Memory:
-    values: dict[str, object] = {**change}
-    lifetime_h = change.get("expires_in_h")
-    if "expires_in_h" in values:
-        del values["expires_in_h"]
-        values["expires_at"] = None if lifetime_h is None else at + hours_delta(lifetime_h)
-    if "tags" in change:
-        values["tags"] = normalize_tags(change["tags"])
-    if "confidence" in change:
-        values["base_confidence"] = change["confidence"]
-    return replace(memory, **values)
+    lifetime_h, tags = change.expires_in_h, change.tags
+    changed_memory = apply_changes(memory, replace(change, expires_in_h=UNSET, tags=UNSET if tags is UNSET else normalize_tags(tags)))
+    if lifetime_h is not UNSET:
+        changed_memory = replace(changed_memory, expires_at=None if lifetime_h is None else at + hours_delta(lifetime_h))
+    return replace(changed_memory, base_confidence=value_or(change.confidence, memory.base_confidence))

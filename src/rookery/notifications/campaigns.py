@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from rookery.access.audit_log import AuditLog, AuditSubject
 from rookery.access.models import Tenant
@@ -17,6 +16,7 @@ from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
+from rookery.kernel.unset import apply_changes
 from rookery.notifications import audiences
 from rookery.notifications.campaign_states import CampaignAction, next_status, require_deletable, require_editable
 from rookery.notifications.events import CampaignEvent
@@ -24,6 +24,7 @@ from rookery.notifications.models import (
     ALL_WORKSPACES,
     Audience,
     Campaign,
+    CampaignChange,
     CampaignDraft,
     CampaignPreview,
     CampaignSchedule,
@@ -94,14 +95,14 @@ class Campaigns:
 
         return await self._db.write(work)
 
-    async def update(self, tenant: Tenant, campaign_id: str, changes: Mapping[str, Any], *, expected: ExpectedETags = None) -> CampaignView:
+    async def update(self, tenant: Tenant, campaign_id: str, change: CampaignChange, *, expected: ExpectedETags = None) -> CampaignView:
         """
         Change a draft, or a scheduled campaign, which returns to draft.
 
         Args:
             tenant: The owner of the campaign.
             campaign_id: The campaign.
-            changes: The new values by the names of `CampaignDraft`.
+            change: The fields to change.
             expected: The ETags of If-Match; None: any version.
 
         Raises:
@@ -117,7 +118,7 @@ class Campaigns:
             old = require_campaign(tx, tenant, campaign_id, lock=True)
             require_match("campaign", old.version, expected)
             require_editable(old)
-            draft = replace(_to_draft(old), **changes)
+            draft = apply_changes(_to_draft(old), change)
             _require_valid(draft)
             new = _apply_draft(replace(old, status=CampaignStatus.DRAFT), draft)
             if new == old:

@@ -10,6 +10,7 @@ from typing import Self
 
 from rookery.kernel.clock import format_iso, to_micros
 from rookery.kernel.preconditions import compute_version
+from rookery.kernel.unset import UNSET
 from rookery.kernel.variables import TemplateValue
 from rookery.notifications.addresses import mask_address
 from rookery.notifications.messages import ChannelTarget, ChannelType, SendOutcome
@@ -149,19 +150,18 @@ class ChannelDraft:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriberDraft:
     """
-    The fields of a new or changed subscriber. None: keep the value; *clears_locale*: remove the locale.
+    The fields of a new or changed subscriber. Fields that are not set keep their value.
 
     Attributes:
         channel_types: The types whose active channels *channels* replaces; None: all channels.
         attribute_names: The attributes that *attributes* sets, or removes if it lacks them; None: all attributes.
     """
 
-    external_id: str | None = None
-    channels: tuple[ChannelDraft, ...] | None = None
-    tags: tuple[str, ...] | None = None
-    attributes: Mapping[str, TemplateValue] | None = None
-    locale: str | None = None
-    clears_locale: bool = False
+    external_id: str | UNSET = UNSET
+    channels: tuple[ChannelDraft, ...] | UNSET = UNSET
+    tags: tuple[str, ...] | UNSET = UNSET
+    attributes: Mapping[str, TemplateValue] | UNSET = UNSET
+    locale: str | UNSET | None = UNSET
     channel_types: frozenset[ChannelType] | None = None
     attribute_names: frozenset[str] | None = None
 
@@ -305,6 +305,22 @@ class CampaignDraft:
     rate_per_second: float | None = None
     ttl_s: int = 86_400
     schedule: CampaignSchedule | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignChange:
+    """A change of a campaign. Fields that are not set keep their value."""
+
+    name: str | UNSET = UNSET
+    title: str | UNSET = UNSET
+    body: str | UNSET = UNSET
+    url: str | UNSET | None = UNSET
+    channels: tuple[str, ...] | UNSET | None = UNSET
+    audience: Audience | UNSET = UNSET
+    variables: Mapping[str, TemplateValue] | UNSET = UNSET
+    rate_per_second: float | UNSET | None = UNSET
+    ttl_s: int | UNSET = UNSET
+    schedule: CampaignSchedule | UNSET | None = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.placeholders import to_text
 from rookery.kernel.template_variables import TemplateValue
+from rookery.kernel.unset import UNSET, value_or
 from rookery.kernel.urls import MASK
 from rookery.notifications.addresses import get_host, mask_address
 from rookery.notifications.messages import ChannelType
@@ -55,13 +56,13 @@ class SubscriberBuilder:
             id=self.ids(),
             workspace_id=tenant.workspace_id,
             external_id=external_id,
-            locale=draft.locale,
-            tags=draft.tags or (),
-            attributes=draft.attributes or {},
+            locale=value_or(draft.locale, None),
+            tags=value_or(draft.tags, ()),
+            attributes=value_or(draft.attributes, {}),
             created_at=now,
             updated_at=now,
         )
-        return SubscriberView(subscriber=subscriber, channels=self._merge_channels(subscriber, (), draft.channels or (), now))
+        return SubscriberView(subscriber=subscriber, channels=self._merge_channels(subscriber, (), value_or(draft.channels, ()), now))
 
     def change(self, old: SubscriberView, draft: SubscriberDraft, now: datetime) -> SubscriberView:
         """
@@ -74,13 +75,13 @@ class SubscriberBuilder:
         """
         subscriber = replace(
             old.subscriber,
-            external_id=old.subscriber.external_id if draft.external_id is None else draft.external_id,
-            locale=None if draft.clears_locale else old.subscriber.locale if draft.locale is None else draft.locale,
-            tags=old.subscriber.tags if draft.tags is None else draft.tags,
+            external_id=value_or(draft.external_id, old.subscriber.external_id),
+            locale=value_or(draft.locale, old.subscriber.locale),
+            tags=value_or(draft.tags, old.subscriber.tags),
             attributes=_merge_attributes(old.subscriber.attributes, draft),
         )
         listed = _list_channels(old.channels, draft)
-        channels = old.channels if listed is None else self._merge_channels(subscriber, old.channels, listed, now)
+        channels = old.channels if listed is UNSET else self._merge_channels(subscriber, old.channels, listed, now)
         new = SubscriberView(subscriber=subscriber, channels=channels)
         if new == old:
             return old
@@ -126,13 +127,13 @@ def _index_channels(channels: Sequence[SubscriberChannel]) -> dict[tuple[Channel
     return masked | {(channel.type, channel.address): channel for channel in channels}
 
 
-def _list_channels(old: Sequence[SubscriberChannel], draft: SubscriberDraft) -> tuple[ChannelDraft, ...] | None:
+def _list_channels(old: Sequence[SubscriberChannel], draft: SubscriberDraft) -> tuple[ChannelDraft, ...] | UNSET:
     """
-    Return all channels after the change; None: they stay as they are.
+    Return all channels after the change; UNSET: they stay as they are.
 
     A draft for some types replaces only active channels of these types. The others keep their place.
     """
-    if draft.channels is None or draft.channel_types is None:
+    if draft.channels is UNSET or draft.channel_types is None:
         return draft.channels
     by_address = _index_channels(old)
     drafts = {_get_channel_id(by_address, channel): channel for channel in draft.channels}
@@ -156,8 +157,8 @@ def _get_channel_id(by_address: Mapping[tuple[ChannelType, str], SubscriberChann
 
 def _merge_attributes(old: Mapping[str, TemplateValue], draft: SubscriberDraft) -> Mapping[str, TemplateValue]:
     """Return the attributes after the change. A text that is how a stored number is written keeps the number."""
-    if draft.attributes is None or draft.attribute_names is None:
-        return old if draft.attributes is None else draft.attributes
+    if draft.attributes is UNSET or draft.attribute_names is None:
+        return value_or(draft.attributes, old)
     others = {
         name: value for name, value in old.items() if name not in draft.attribute_names or (value == "" and name not in draft.attributes)
     }

@@ -14,6 +14,7 @@ from rookery.kernel.egress import EgressGuard
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
+from rookery.kernel.unset import value_or
 from rookery.notifications.events import SubscriberEvent
 from rookery.notifications.models import ImportLine, ImportReport, SubscriberDraft, SubscriberView
 from rookery.notifications.store import subscribers as store
@@ -80,7 +81,7 @@ class SubscriberImport:
 
     async def _store_batch(self, tenant: Tenant, batch: Sequence[ImportLine], report: ImportReport) -> None:
         drafts = [(line.number, line.draft) for line in batch if line.draft is not None]
-        channels = [(number, index, draft) for number, line in drafts for index, draft in enumerate(line.channels or ())]
+        channels = [(number, index, draft) for number, line in drafts for index, draft in enumerate(value_or(line.channels, ()))]
         refused = await find_refused(self._egress, [draft for _, _, draft in channels], resolves_names=False)
         errors: dict[int, Mapping[str, tuple[str, ...]]] = {line.number: line.errors for line in batch if line.errors is not None}
         for position, error in refused.items():
@@ -100,12 +101,12 @@ class SubscriberImport:
         """Store the drafts of *lines*. One that does not fit its subscriber is an error of its line."""
         require_workspace(tx, tenant.public_workspace_id)
         now = self._clock()
-        names = sorted({draft.external_id or "" for _, draft in lines})
+        names = sorted({value_or(draft.external_id, "") for _, draft in lines})
         existing = store.find_by_external_ids(tx, tenant.workspace_id, names)
         current, created, changed = dict(existing), dict[str, SubscriberView](), dict[str, SubscriberView]()
         result = _BatchResult()
         for number, draft in lines:
-            name = draft.external_id or ""
+            name = value_or(draft.external_id, "")
             old = current.get(name)
             try:
                 new = self._builder.build(tenant, name, draft, now) if old is None else self._builder.change(old, draft, now)

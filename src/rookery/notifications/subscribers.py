@@ -19,6 +19,7 @@ from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
+from rookery.kernel.unset import UNSET, value_or
 from rookery.notifications.addresses import WEB_TYPES, get_host, mask_address
 from rookery.notifications.events import ChannelChanged, SubscriberEvent
 from rookery.notifications.messages import ChannelType
@@ -64,8 +65,8 @@ class Subscribers:
             Conflict: A subscriber has this external id.
             ValidationFailed: An address is not allowed.
         """
-        external_id = draft.external_id or ""
-        await self._require_allowed(draft.channels or ())
+        external_id = value_or(draft.external_id, "")
+        await self._require_allowed(value_or(draft.channels, ()))
         now = self._clock()
 
         def work(tx: Tx) -> SubscriberView:
@@ -89,7 +90,7 @@ class Subscribers:
             PreconditionFailed: The subscriber has another version than *expected*.
             ValidationFailed: A new address is not allowed.
         """
-        if draft.channels:
+        if draft.channels is not UNSET and draft.channels:
             # A channel that the subscriber has already may stay, even if its host is down or no longer allowed; deliveries check it.
             old_channels = (await self.get(tenant, ref)).channels
             stored_addresses = {(channel.type, channel.address) for channel in old_channels}
@@ -101,8 +102,8 @@ class Subscribers:
             require_workspace(tx, tenant.public_workspace_id)
             old = require_subscriber(tx, tenant, ref, lock=True)
             require_match("subscriber", old.version, expected)
-            if draft.external_id not in {None, old.subscriber.external_id}:
-                _require_free(tx, tenant, draft.external_id or "")
+            if draft.external_id is not UNSET and draft.external_id != old.subscriber.external_id:
+                _require_free(tx, tenant, draft.external_id)
             new = self._builder.change(old, draft, now)
             if new is old:
                 return old

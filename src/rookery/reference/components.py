@@ -43,20 +43,14 @@ _GENERATOR_NAMES: Mapping[str, Schema] = {"Server": {"x-ogen-name": "ToolServer"
 
 
 class Components:
-    """
-    The schemas of *models*, generated together so that they refer to each other.
+    """The schemas of *models*, generated together so that they refer to each other."""
 
-    Args:
-        partial_models: Models of partial updates. A field that is left out does not change, so its default is not documented.
-    """
-
-    def __init__(self, models: Iterable[tuple[type[BaseModel], Mode]], partial_models: Collection[type[BaseModel]] = ()) -> None:
+    def __init__(self, models: Iterable[tuple[type[BaseModel], Mode]]) -> None:
         pairs = list(dict.fromkeys(models))
         references, whole = models_json_schema(pairs, ref_template=_REFERENCE_PREFIX + "{model}", schema_generator=SchemaGenerator)
         raw = _lift_nested_models(cast("Mapping[str, object]", whole.get("$defs", {})))
         self._names = _public_names(raw)
         self._refs = {pair: cast("str", schema["$ref"]).removeprefix(_REFERENCE_PREFIX) for pair, schema in references.items()}
-        partial_names = {self._refs[pair] for pair in pairs if pair[0] in partial_models}
         self.schemas: dict[str, Schema] = {}
         self._with_defaults: dict[str, Schema] = {}
         for name, schema in raw.items():
@@ -69,7 +63,7 @@ class Components:
                 }
             )
             self._with_defaults[public_name] = whole
-            self.schemas[public_name] = cast("Schema", _move_defaults(_drop_defaults(whole) if name in partial_names else whole))
+            self.schemas[public_name] = cast("Schema", _move_defaults(whole))
         types = {name: schema.get("type", "object") for name, schema in self.schemas.items()}
         for schema in (*self.schemas.values(), *self._with_defaults.values()):
             _add_types(schema, types)
@@ -240,12 +234,6 @@ def _name_values(schema: Schema) -> Schema:
     prefix = _WORD_START.sub("_", str(schema["title"])).upper()
     names = [f"{prefix}_{_NOT_IN_NAME.sub('_', str(value)).upper()}" for value in cast("list[object]", values)]
     return {**schema, "x-enum-varnames": names}
-
-
-def _drop_defaults(schema: Schema) -> Schema:
-    """Return the schema of an object whose fields have no default."""
-    fields = cast("dict[str, Schema]", schema.get("properties", {}))
-    return {**schema, "properties": {name: {k: v for k, v in field.items() if k != "default"} for name, field in fields.items()}}
 
 
 def _move_defaults(value: object) -> object:

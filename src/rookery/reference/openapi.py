@@ -81,8 +81,7 @@ def build_document(
         ValueError: Two different operations have the same operation id.
     """
     documented = documented_routes(endpoints)
-    changes = [one.endpoint.body for one in documented if one.endpoint.route.method == "PATCH" and one.endpoint.body is not None]
-    components = Components(_list_models(documented), changes)
+    components = Components(_list_models(documented))
     responses = ResponseDocs(components)
     home = public_url("/api/v1")
     paths: dict[str, Schema] = {}

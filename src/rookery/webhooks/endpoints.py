@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 from urllib.parse import urlsplit
 
 from rookery.access.audit_log import AuditLog, AuditSubject
@@ -22,6 +21,7 @@ from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.kernel.sealing import SealContext, Sealer
 from rookery.kernel.secret import Secret
 from rookery.kernel.signing import generate_signing_secret
+from rookery.kernel.unset import UNSET, apply_changes
 from rookery.kernel.urls import hide_secrets
 from rookery.webhooks import validation
 from rookery.webhooks.event_types import EventCatalogue
@@ -151,7 +151,7 @@ class WebhookEndpoints:
         """
         catalogue = self._catalogue()
         change = validation.validate_endpoint(change, catalogue)
-        if change.url is not None:
+        if change.url is not UNSET:
             await self._require_reachable(change.url)
         now = self._clock()
 
@@ -335,9 +335,8 @@ def _later(old: WebhookEndpoint, now: datetime) -> datetime:
 
 
 def _apply_change(old: WebhookEndpoint, change: EndpointChange, now: datetime) -> WebhookEndpoint:
-    changed_values: dict[str, Any] = {name: value for name, value in asdict(change).items() if name != "enabled" and value is not None}
-    new = replace(old, **changed_values)
-    if change.enabled is None or change.enabled is old.enabled:
+    new = apply_changes(old, replace(change, enabled=UNSET))
+    if change.enabled is UNSET or change.enabled is old.enabled:
         return new
     if change.enabled:
         return replace(new, enabled=True, enabled_at=now, disabled_at=None, disabled_reason=None, failures=0)

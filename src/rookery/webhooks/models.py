@@ -13,6 +13,7 @@ from rookery.kernel.clock import to_micros
 from rookery.kernel.errors import NotInAllowList
 from rookery.kernel.preconditions import compute_version
 from rookery.kernel.secret import Secret
+from rookery.kernel.unset import UNSET
 
 _MEMORY_READ_SCOPE = "brain:read"
 _ALL_AGENTS_SCOPE = "brain:admin"
@@ -318,15 +319,15 @@ class NewEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointChange:
-    """A change of an endpoint; None: keep the value."""
+    """A change of an endpoint. Fields that are not set keep their value."""
 
-    url: str | None = None
-    events: tuple[str, ...] | None = None
-    description: str | None = None
-    include_content: bool | None = None
-    strict_order: bool | None = None
-    concurrency: int | None = None
-    enabled: bool | None = None
+    url: str | UNSET = UNSET
+    events: tuple[str, ...] | UNSET = UNSET
+    description: str | UNSET = UNSET
+    include_content: bool | UNSET = UNSET
+    strict_order: bool | UNSET = UNSET
+    concurrency: int | UNSET = UNSET
+    enabled: bool | UNSET = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import orjson
 from pydantic import AfterValidator, Field
 
-from rookery.kernel.schema import PageQuery, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.schema import PageQuery, PatchModel, RequestModel, ResponseModel, Timestamp
 from rookery.kernel.secret import Secret
 from rookery.kernel.signing import to_library_secret
+from rookery.kernel.unset import UNSET
 from rookery.kernel.urls import MAX_URL_LENGTH, hide_secrets
 from rookery.webhooks.models import (
     DeliveryDetails,
@@ -80,20 +81,20 @@ class NewWebhookBody(RequestModel):
         return NewEndpoint(**fields, events=tuple(self.events), secret=None if self.secret is None else Secret(self.secret))
 
 
-class WebhookChangeBody(RequestModel):
+class WebhookChangeBody(PatchModel):
     """The body to change an endpoint. Omitted fields keep their value."""
 
-    url: Url = "unchanged"
-    events: Events = Field(default_factory=list)
-    description: Description = ""
-    include_content: IncludeContent = False
-    strict_order: StrictOrder = False
-    concurrency: Concurrency = 4
-    enabled: Annotated[bool, Field(description="True also enables an endpoint that failures or a 410 disabled.")] = True
+    url: Url | UNSET = UNSET
+    events: Events | UNSET = UNSET
+    description: Description | UNSET = UNSET
+    include_content: IncludeContent | UNSET = UNSET
+    strict_order: StrictOrder | UNSET = UNSET
+    concurrency: Concurrency | UNSET = UNSET
+    enabled: Annotated[bool | UNSET, Field(description="True also enables an endpoint that failures or a 410 disabled.")] = UNSET
 
     def to_model(self) -> EndpointChange:
-        fields: dict[str, Any] = self.model_dump(exclude_unset=True, exclude={"events"})
-        return EndpointChange(**fields, events=tuple(self.events) if "events" in self.model_fields_set else None)
+        fields: dict[str, Any] = {**self.get_set_fields(), "events": UNSET if self.events is UNSET else tuple(self.events)}
+        return EndpointChange(**fields)
 
 
 class RotateSecretBody(RequestModel):

@@ -10,6 +10,7 @@ from typing import TypeVar
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.secret import Secret
 from rookery.kernel.signing import find_secret_error
+from rookery.kernel.unset import UNSET
 from rookery.kernel.urls import find_url_error
 from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.models import EndpointChange, NewEndpoint
@@ -38,20 +39,20 @@ def validate_endpoint(endpoint: _EndpointInput, catalogue: EventCatalogue) -> _E
         if error is not None:
             errors.setdefault(field, []).append(error)
 
-    if endpoint.url is not None:
+    if endpoint.url is not UNSET:
         add_error("url", find_url_error(endpoint.url))
-    if endpoint.events is not None:
+    if endpoint.events is not UNSET:
         for error in _find_event_errors(endpoint.events, catalogue):
             add_error("events", error)
-    if endpoint.description is not None and (len(endpoint.description) > MAX_DESCRIPTION_LENGTH or "\x00" in endpoint.description):
+    if endpoint.description is not UNSET and (len(endpoint.description) > MAX_DESCRIPTION_LENGTH or "\x00" in endpoint.description):
         add_error("description", f"must be at most {MAX_DESCRIPTION_LENGTH} characters without NUL")
-    if endpoint.concurrency is not None and not 1 <= endpoint.concurrency <= MAX_CONCURRENCY:
+    if endpoint.concurrency is not UNSET and not 1 <= endpoint.concurrency <= MAX_CONCURRENCY:
         add_error("concurrency", f"must be 1 to {MAX_CONCURRENCY}")
     if isinstance(endpoint, NewEndpoint) and endpoint.secret is not None:
         add_error("secret", _find_secret_error(endpoint.secret))
     if errors:
         raise ValidationFailed(errors)
-    return endpoint if endpoint.events is None else replace(endpoint, events=tuple(dict.fromkeys(endpoint.events)))
+    return endpoint if endpoint.events is UNSET else replace(endpoint, events=tuple(dict.fromkeys(endpoint.events)))
 
 
 def validate_secret(secret: Secret) -> Secret:

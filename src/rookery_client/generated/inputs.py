@@ -112,7 +112,6 @@ class OAuthBody(TypedDict, total=False):
     """OAuth settings: a client that was registered by hand, and what to request."""
 
     type: Literal["oauth"]
-    """Default: `"oauth"`."""
     client_id: str | None
     client_secret: str | None
     """Refers to one of `secrets` as ${NAME}."""

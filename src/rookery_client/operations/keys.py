@@ -90,11 +90,12 @@ class KeysOperations:
         ))
 
     def update_api_key(
-        self, key_id: str, *, if_match: str | Unset = UNSET, servers: Sequence[str] | Unset | None = UNSET,
+        self, key_id: str, *, if_match: str | Unset = UNSET, name: str | Unset = UNSET,
+        expires_at: datetime | str | Unset | None = UNSET, servers: Sequence[str] | Unset | None = UNSET,
         tools: Sequence[str] | Unset | None = UNSET, orgs: Sequence[str] | Unset | None = UNSET,
-        projects: Sequence[str] | Unset | None = UNSET, tool_limits: Mapping[str, int] | Unset = UNSET, name: str | Unset = UNSET,
-        expires_at: datetime | str | Unset | None = UNSET, scopes: Sequence[str] | Unset = UNSET,
-        rate_limit_tier: Literal["free", "pro", "business", "enterprise"] | Unset = UNSET, agent_id: str | Unset | None = UNSET,
+        projects: Sequence[str] | Unset | None = UNSET, tool_limits: Mapping[str, int] | Unset = UNSET,
+        scopes: Sequence[str] | Unset = UNSET, rate_limit_tier: Literal["free", "pro", "business", "enterprise"] | Unset = UNSET,
+        agent_id: str | Unset | None = UNSET,
     ) -> models.ApiKey:
         """
         Change the name, scopes, limits or expiry of an API key. The change applies from the next request on.
@@ -104,13 +105,13 @@ class KeysOperations:
         Args:
             key_id: The id of a key. This is not the key itself, which never appears in a URL.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
+            name: The purpose of the key.
+            expires_at: Null: the key never expires.
             servers: Ids of tool servers; null: all.
             tools: server/tool patterns; null: all.
             orgs: Orgs whose memories the key can access; null: all.
             projects: Projects whose memories the key can access; null: all.
             tool_limits: Calls per minute, by server/tool pattern.
-            name: The purpose of the key.
-            expires_at: Null: the key never expires.
             scopes: For example brain:read, mcp:*, *:read or *.
             agent_id: The agent that the key is bound to; null: none, so it may name any agent.
         """
@@ -118,7 +119,7 @@ class KeysOperations:
             operation="update_api_key", method="PATCH", path=fill_path("/api/v1/api-keys/{key_id}", key_id=key_id), result=models.ApiKey,
             headers=given(**{"If-Match": if_match}),
             body=given(
-                servers=servers, tools=tools, orgs=orgs, projects=projects, tool_limits=tool_limits, name=name, expires_at=expires_at,
+                name=name, expires_at=expires_at, servers=servers, tools=tools, orgs=orgs, projects=projects, tool_limits=tool_limits,
                 scopes=scopes, rate_limit_tier=rate_limit_tier, agent_id=agent_id,
             ),
         ))
@@ -367,11 +368,12 @@ class KeysOperations:
         ))
 
     def update_agent_key(
-        self, key_id: str, *, if_match: str | Unset = UNSET, servers: Sequence[str] | Unset | None = UNSET,
+        self, key_id: str, *, if_match: str | Unset = UNSET, name: str | Unset = UNSET,
+        expires_at: datetime | str | Unset | None = UNSET, servers: Sequence[str] | Unset | None = UNSET,
         tools: Sequence[str] | Unset | None = UNSET, orgs: Sequence[str] | Unset | None = UNSET,
-        projects: Sequence[str] | Unset | None = UNSET, tool_limits: Mapping[str, int] | Unset = UNSET, name: str | Unset = UNSET,
-        expires_at: datetime | str | Unset | None = UNSET, permissions: Sequence[str] | Unset = UNSET,
-        rate_limit: int | Unset = UNSET, ip_restriction: bool | Unset = UNSET, ip_list: Sequence[str] | Unset = UNSET,
+        projects: Sequence[str] | Unset | None = UNSET, tool_limits: Mapping[str, int] | Unset = UNSET,
+        permissions: Sequence[str] | Unset = UNSET, rate_limit: int | Unset = UNSET, ip_restriction: bool | Unset = UNSET,
+        ip_list: Sequence[str] | Unset = UNSET,
     ) -> models.AgentKey:
         """
         Change the name, limits or lists of an agent key. The change applies from the next request on; `agent_id` cannot change.
@@ -381,13 +383,13 @@ class KeysOperations:
         Args:
             key_id: The id of a key. This is not the key itself, which never appears in a URL.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
+            name: The purpose of the key.
+            expires_at: Null: the key never expires.
             servers: Ids of tool servers; null: all.
             tools: server/tool patterns; null: all.
             orgs: Orgs whose memories the key can access; null: all.
             projects: Projects whose memories the key can access; null: all.
             tool_limits: Calls per minute, by server/tool pattern.
-            name: The purpose of the key.
-            expires_at: Null: the key never expires.
             permissions: For example brain:read, mcp:*, *:read or *.
             rate_limit: Requests per minute.
             ip_restriction: Enforce the IP list. If omitted, setting a list with at least one entry enforces it.
@@ -397,7 +399,7 @@ class KeysOperations:
             operation="update_agent_key", method="PATCH", path=fill_path("/api/v1/agent-keys/{key_id}", key_id=key_id),
             result=models.AgentKey, headers=given(**{"If-Match": if_match}),
             body=given(
-                servers=servers, tools=tools, orgs=orgs, projects=projects, tool_limits=tool_limits, name=name, expires_at=expires_at,
+                name=name, expires_at=expires_at, servers=servers, tools=tools, orgs=orgs, projects=projects, tool_limits=tool_limits,
                 permissions=permissions, rate_limit=rate_limit, ip_restriction=ip_restriction, ip_list=ip_list,
             ),
         ))
@@ -825,11 +827,12 @@ class AsyncKeysOperations:
         ))
 
     async def update_api_key(
-        self, key_id: str, *, if_match: str | Unset = UNSET, servers: Sequence[str] | Unset | None = UNSET,
+        self, key_id: str, *, if_match: str | Unset = UNSET, name: str | Unset = UNSET,
+        expires_at: datetime | str | Unset | None = UNSET, servers: Sequence[str] | Unset | None = UNSET,
         tools: Sequence[str] | Unset | None = UNSET, orgs: Sequence[str] | Unset | None = UNSET,
-        projects: Sequence[str] | Unset | None = UNSET, tool_limits: Mapping[str, int] | Unset = UNSET, name: str | Unset = UNSET,
-        expires_at: datetime | str | Unset | None = UNSET, scopes: Sequence[str] | Unset = UNSET,
-        rate_limit_tier: Literal["free", "pro", "business", "enterprise"] | Unset = UNSET, agent_id: str | Unset | None = UNSET,
+        projects: Sequence[str] | Unset | None = UNSET, tool_limits: Mapping[str, int] | Unset = UNSET,
+        scopes: Sequence[str] | Unset = UNSET, rate_limit_tier: Literal["free", "pro", "business", "enterprise"] | Unset = UNSET,
+        agent_id: str | Unset | None = UNSET,
     ) -> models.ApiKey:
         """
         Change the name, scopes, limits or expiry of an API key. The change applies from the next request on.
@@ -839,13 +842,13 @@ class AsyncKeysOperations:
         Args:
             key_id: The id of a key. This is not the key itself, which never appears in a URL.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
+            name: The purpose of the key.
+            expires_at: Null: the key never expires.
             servers: Ids of tool servers; null: all.
             tools: server/tool patterns; null: all.
             orgs: Orgs whose memories the key can access; null: all.
             projects: Projects whose memories the key can access; null: all.
             tool_limits: Calls per minute, by server/tool pattern.
-            name: The purpose of the key.
-            expires_at: Null: the key never expires.
             scopes: For example brain:read, mcp:*, *:read or *.
             agent_id: The agent that the key is bound to; null: none, so it may name any agent.
         """
@@ -853,7 +856,7 @@ class AsyncKeysOperations:
             operation="update_api_key", method="PATCH", path=fill_path("/api/v1/api-keys/{key_id}", key_id=key_id), result=models.ApiKey,
             headers=given(**{"If-Match": if_match}),
             body=given(
-                servers=servers, tools=tools, orgs=orgs, projects=projects, tool_limits=tool_limits, name=name, expires_at=expires_at,
+                name=name, expires_at=expires_at, servers=servers, tools=tools, orgs=orgs, projects=projects, tool_limits=tool_limits,
                 scopes=scopes, rate_limit_tier=rate_limit_tier, agent_id=agent_id,
             ),
         ))
@@ -1102,11 +1105,12 @@ class AsyncKeysOperations:
         ))
 
     async def update_agent_key(
-        self, key_id: str, *, if_match: str | Unset = UNSET, servers: Sequence[str] | Unset | None = UNSET,
+        self, key_id: str, *, if_match: str | Unset = UNSET, name: str | Unset = UNSET,
+        expires_at: datetime | str | Unset | None = UNSET, servers: Sequence[str] | Unset | None = UNSET,
         tools: Sequence[str] | Unset | None = UNSET, orgs: Sequence[str] | Unset | None = UNSET,
-        projects: Sequence[str] | Unset | None = UNSET, tool_limits: Mapping[str, int] | Unset = UNSET, name: str | Unset = UNSET,
-        expires_at: datetime | str | Unset | None = UNSET, permissions: Sequence[str] | Unset = UNSET,
-        rate_limit: int | Unset = UNSET, ip_restriction: bool | Unset = UNSET, ip_list: Sequence[str] | Unset = UNSET,
+        projects: Sequence[str] | Unset | None = UNSET, tool_limits: Mapping[str, int] | Unset = UNSET,
+        permissions: Sequence[str] | Unset = UNSET, rate_limit: int | Unset = UNSET, ip_restriction: bool | Unset = UNSET,
+        ip_list: Sequence[str] | Unset = UNSET,
     ) -> models.AgentKey:
         """
         Change the name, limits or lists of an agent key. The change applies from the next request on; `agent_id` cannot change.
@@ -1116,13 +1120,13 @@ class AsyncKeysOperations:
         Args:
             key_id: The id of a key. This is not the key itself, which never appears in a URL.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
+            name: The purpose of the key.
+            expires_at: Null: the key never expires.
             servers: Ids of tool servers; null: all.
             tools: server/tool patterns; null: all.
             orgs: Orgs whose memories the key can access; null: all.
             projects: Projects whose memories the key can access; null: all.
             tool_limits: Calls per minute, by server/tool pattern.
-            name: The purpose of the key.
-            expires_at: Null: the key never expires.
             permissions: For example brain:read, mcp:*, *:read or *.
             rate_limit: Requests per minute.
             ip_restriction: Enforce the IP list. If omitted, setting a list with at least one entry enforces it.
@@ -1132,7 +1136,7 @@ class AsyncKeysOperations:
             operation="update_agent_key", method="PATCH", path=fill_path("/api/v1/agent-keys/{key_id}", key_id=key_id),
             result=models.AgentKey, headers=given(**{"If-Match": if_match}),
             body=given(
-                servers=servers, tools=tools, orgs=orgs, projects=projects, tool_limits=tool_limits, name=name, expires_at=expires_at,
+                name=name, expires_at=expires_at, servers=servers, tools=tools, orgs=orgs, projects=projects, tool_limits=tool_limits,
                 permissions=permissions, rate_limit=rate_limit, ip_restriction=ip_restriction, ip_list=ip_list,
             ),
         ))

@@ -73,7 +73,7 @@ class WorkspacesOperations:
             result=models.Workspace,
         ))
 
-    def update_workspace(self, workspace_id: int, *, name: str, if_match: str | Unset = UNSET) -> models.Workspace:
+    def update_workspace(self, workspace_id: int, *, if_match: str | Unset = UNSET, name: str | Unset = UNSET) -> models.Workspace:
         """
         Change the name of a workspace.
 
@@ -81,8 +81,8 @@ class WorkspacesOperations:
 
         Args:
             workspace_id: The number of a workspace.
-            name: A unique name without a slash.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
+            name: A unique name without a slash.
         """
         return self._session.send(Call(
             operation="update_workspace", method="PATCH", path=fill_path("/api/v1/workspaces/{workspace_id}", workspace_id=workspace_id),
@@ -203,7 +203,9 @@ class AsyncWorkspacesOperations:
             result=models.Workspace,
         ))
 
-    async def update_workspace(self, workspace_id: int, *, name: str, if_match: str | Unset = UNSET) -> models.Workspace:
+    async def update_workspace(
+        self, workspace_id: int, *, if_match: str | Unset = UNSET, name: str | Unset = UNSET,
+    ) -> models.Workspace:
         """
         Change the name of a workspace.
 
@@ -211,8 +213,8 @@ class AsyncWorkspacesOperations:
 
         Args:
             workspace_id: The number of a workspace.
-            name: A unique name without a slash.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
+            name: A unique name without a slash.
         """
         return await self._session.send(Call(
             operation="update_workspace", method="PATCH", path=fill_path("/api/v1/workspaces/{workspace_id}", workspace_id=workspace_id),

@@ -17,6 +17,7 @@ from rookery.access.schemas import (
     NewApiKeyBody,
     NewApiKeyResponse,
     NewWorkspaceBody,
+    WorkspaceChangeBody,
     WorkspaceResponse,
 )
 from rookery.access.scopes import ALL_WORKSPACES_SCOPE
@@ -85,7 +86,7 @@ class WorkspaceOperations:
             raise NotFound("workspace", workspace_id[:64])
         return await self.workspaces.get(number)
 
-    async def patch_workspace(self, caller: Caller, workspace_id: str, body: NewWorkspaceBody, expected: ExpectedETags) -> Workspace:
+    async def patch_workspace(self, caller: Caller, workspace_id: str, body: WorkspaceChangeBody, expected: ExpectedETags) -> Workspace:
         """Change the name of a workspace."""
         _require_live_key(caller)
         number = _parse_workspace_id(workspace_id)

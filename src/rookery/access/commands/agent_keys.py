@@ -30,10 +30,11 @@ from rookery.access.commands.key_options import (
     parse_new_expiry,
 )
 from rookery.access.commands.key_services import read, run_with_access
-from rookery.access.key_fields import UNSET, KeyChanges, NewAgentKey
+from rookery.access.key_fields import KeyChanges, NewAgentKey
 from rookery.access.models import KeyWithSecret, KeyWithUsage
 from rookery.access.operator import get_operator, resolve_workspace
 from rookery.access.wiring import AccessServices
+from rookery.kernel.unset import UNSET, or_unset
 from rookery.terminal.options import (
     DryRunOption,
     JsonOption,
@@ -147,9 +148,9 @@ def change(
 ) -> None:
     """Change an agent key. Options that are omitted keep their value."""
     changes = KeyChanges(
-        name=UNSET if name is None else name,
+        name=or_unset(name),
         grants=parse_grants(preset, permission, option="--permission") if preset or permission else UNSET,
-        rate_limit=UNSET if rate_limit is None else rate_limit,
+        rate_limit=or_unset(rate_limit),
         expires_at=parse_new_expiry(expires, never=never),
     )
     lists = AllowListOptions(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit)

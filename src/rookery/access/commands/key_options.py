@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
-from rookery.access.key_fields import UNSET, KeyChanges, Unset
+from rookery.access.key_fields import KeyChanges
 from rookery.access.models import KeyRestrictions
 from rookery.access.scopes import PRESETS
+from rookery.kernel.unset import UNSET
 from rookery.terminal.options import parse_expiry, raise_usage_error, split_names
 
 KeyIdArgument = Annotated[str, typer.Argument(help="The key's id.")]
@@ -43,7 +44,7 @@ AllProjectsOption = Annotated[bool, typer.Option("--all-projects", help="Remove 
 NoToolLimitsOption = Annotated[bool, typer.Option("--no-tool-limits", help="Remove the limits on tools.")]
 
 
-def parse_new_expiry(text: str | None, *, never: bool) -> datetime | Unset | None:
+def parse_new_expiry(text: str | None, *, never: bool) -> datetime | UNSET | None:
     """Parse a change of an expiry; UNSET if neither a time nor *never* is given."""
     if text is not None and never:
         raise_usage_error("Use either --expires-at or --never.")

@@ -27,10 +27,11 @@ from rookery.access.commands.key_options import (
     parse_grants,
     parse_new_expiry,
 )
-from rookery.access.key_fields import UNSET, KeyChanges, NewApiKey
+from rookery.access.key_fields import KeyChanges, NewApiKey
 from rookery.access.models import KeyWithSecret, Tier
 from rookery.access.operator import get_operator, resolve_workspace
 from rookery.access.wiring import AccessServices
+from rookery.kernel.unset import UNSET, or_unset
 from rookery.terminal.options import JsonOption, OutputOption, WorkspaceOption, parse_expiry, raise_usage_error
 
 app = typer.Typer(no_args_is_help=True)
@@ -130,11 +131,11 @@ def change(
     if agent_id is not None and no_agent_id:
         raise_usage_error("Use either --agent-id or --no-agent-id.")
     changes = KeyChanges(
-        name=UNSET if name is None else name,
+        name=or_unset(name),
         grants=parse_grants(preset, scope, option="--scope") if preset or scope else UNSET,
-        tier=tier or UNSET,
+        tier=or_unset(tier),
         expires_at=parse_new_expiry(expires, never=never),
-        agent_id=None if no_agent_id else UNSET if agent_id is None else agent_id,
+        agent_id=None if no_agent_id else or_unset(agent_id),
     )
     lists = AllowListOptions(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit)
     removed_lists = {"servers": all_servers, "tools": all_tools, "orgs": all_orgs, "projects": all_projects, "limits": no_tool_limits}

@@ -26,6 +26,7 @@ from rookery.agents.schemas.plans import ArchiveBody, PlanBody, PlanPatch, PlanS
 from rookery.agents.schemas.queries import GraphQuery, IncludeQuery, PlanEventsQuery, PlansQuery
 from rookery.kernel.http import ItemPage, Operation
 from rookery.kernel.preconditions import ExpectedETags
+from rookery.kernel.unset import value_or
 
 _operation = partial(Operation, tags=("Plans",))
 _plan = partial(_operation, present=present_plan, is_large=is_large, response_model=PlanResponse, etag=True)
@@ -97,7 +98,9 @@ class PlanApi:
 
     async def patch_status(self, caller: Caller, plan: str, body: PlanStatusBody, expected: ExpectedETags) -> PlanView:
         """Change the status of a plan. If the current status does not allow the change, the response is 409 with the allowed values."""
-        return await self.plans.set_status(caller, plan, body.to_status(), force=body.force, reason=body.reason, expected=expected)
+        return await self.plans.set_status(
+            caller, plan, body.to_status(), force=value_or(body.force, False), reason=value_or(body.reason, None), expected=expected
+        )
 
     async def post_archive(self, caller: Caller, plan: str, body: ArchiveBody, expected: ExpectedETags) -> PlanView:
         """Archive a plan and record the reason. It becomes read-only and can be restored."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from rookery.agents.models.plans import Criterion, JsonObject, PhaseStatus, PlanStatus, TaskStatus
 from rookery.agents.models.templates import StoredTemplate
+from rookery.kernel.unset import UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,41 +88,32 @@ class TaskState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FieldChange:
-    """The base of changes. Only the fields named in *fields_set* are applied."""
+class PlanChange:
+    """A change of a plan. Fields that are not set keep their value."""
 
-    fields_set: frozenset[str]
-
-    def read(self, *names: str) -> dict[str, Any]:
-        """Return the new values of those *names* that change."""
-        return {name: getattr(self, name) for name in names if name in self.fields_set}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanChange(FieldChange):
-    title: str = ""
-    description: str = ""
-    org: str | None = None
-    project: str | None = None
-    metadata: JsonObject = field(default_factory=dict[str, object])
+    title: str | UNSET = UNSET
+    description: str | UNSET = UNSET
+    org: str | UNSET | None = UNSET
+    project: str | UNSET | None = UNSET
+    metadata: JsonObject | UNSET = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseChange(FieldChange):
-    """A change of a phase. A new *position* shifts the phases in between."""
+class PhaseChange:
+    """A change of a phase. Fields that are not set keep their value. A new *position* shifts the phases in between."""
 
-    name: str = ""
-    description: str = ""
-    position: int = 1
-    depends_on: tuple[str | int, ...] = ()
-    acceptance_criteria: tuple[Criterion, ...] = ()
-    metadata: JsonObject = field(default_factory=dict[str, object])
+    name: str | UNSET = UNSET
+    description: str | UNSET = UNSET
+    position: int | UNSET = UNSET
+    depends_on: tuple[str | int, ...] | UNSET = UNSET
+    acceptance_criteria: tuple[Criterion, ...] | UNSET = UNSET
+    metadata: JsonObject | UNSET = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskChange(FieldChange):
+class TaskChange:
     """
-    A change of a task.
+    A change of a task. Fields that are not set keep their value.
 
     Attributes:
         reason: The reason for the status on_hold or failed.
@@ -130,16 +121,16 @@ class TaskChange(FieldChange):
         force: Change the status although the task is claimed or blocked. The event records it.
     """
 
-    name: str = ""
-    description: str = ""
-    notes: str = ""
-    priority: int = 2
-    position: int = 1
-    depends_on: tuple[str | int, ...] = ()
-    acceptance_criteria: tuple[Criterion, ...] = ()
-    metadata: JsonObject = field(default_factory=dict[str, object])
-    status: TaskStatus = TaskStatus.PENDING
-    result: object = None
+    name: str | UNSET = UNSET
+    description: str | UNSET = UNSET
+    notes: str | UNSET = UNSET
+    priority: int | UNSET = UNSET
+    position: int | UNSET = UNSET
+    depends_on: tuple[str | int, ...] | UNSET = UNSET
+    acceptance_criteria: tuple[Criterion, ...] | UNSET = UNSET
+    metadata: JsonObject | UNSET = UNSET
+    status: TaskStatus | UNSET = UNSET
+    result: object = UNSET
     reason: str | None = None
     claim_token: str | None = None
     force: bool = False

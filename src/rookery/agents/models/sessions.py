@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from rookery.agents.models.drafts import FieldChange
+from rookery.kernel.unset import UNSET
 
 
 class SessionStatus(StrEnum):
@@ -226,13 +226,21 @@ class SessionResumeRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionChange(FieldChange):
-    status: SessionStatus = SessionStatus.ACTIVE
-    goal: str | None = None
-    context: Mapping[str, object] = field(default_factory=dict[str, object])
-    summary: str | None = None
-    handoff: SessionNotes | None = None
-    acknowledge: HandoffOutcome = HandoffOutcome.LOADED
+class SessionChange:
+    """
+    A change of a session. Fields that are not set keep their value.
+
+    Attributes:
+        handoff: The hand-off of the session, new or replaced.
+        acknowledge: Take the hand-off that was offered at the start.
+    """
+
+    status: SessionStatus | UNSET = UNSET
+    goal: str | UNSET | None = UNSET
+    context: Mapping[str, object] | UNSET = UNSET
+    summary: str | UNSET | None = UNSET
+    handoff: SessionNotes | UNSET = UNSET
+    acknowledge: HandoffOutcome | UNSET = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

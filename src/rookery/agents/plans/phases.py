@@ -43,6 +43,7 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.preconditions import ExpectedETags, require_match
+from rookery.kernel.unset import UNSET, apply_changes
 
 MAX_CHECKPOINTS_PER_PHASE = 100
 """Checkpoints of one phase. A phase is always returned with all of them."""
@@ -150,14 +151,11 @@ class Phases:
             plan = lock_writable_plan(tx, PlanAccessFilter.from_caller(caller), plan_ref)
             phase = get_phase(tx, plan, ref)
             require_match("phase", phase.version, expected)
-            changed_phase = replace(
-                phase,
-                **change.read("name", "description", "acceptance_criteria", "metadata"),
-            )
-            if "position" in change.fields_set:
+            changed_phase = apply_changes(phase, replace(change, position=UNSET, depends_on=UNSET))
+            if change.position is not UNSET:
                 changed_phase = _move(tx, changed_phase, change.position)
             fields = dict(diff_fields(phase, changed_phase, "name", "description", "position", "acceptance_criteria", "metadata"))
-            if "depends_on" in change.fields_set and self._replace_dependencies(tx, plan, changed_phase, change.depends_on):
+            if change.depends_on is not UNSET and self._replace_dependencies(tx, plan, changed_phase, change.depends_on):
                 fields["depends_on"] = True
             if fields:
                 changed_phase = replace(changed_phase, updated_at=now, version=phase.version + 1)

@@ -28,6 +28,7 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
+from rookery.kernel.unset import apply_changes
 
 _MAX_LISTED_PHASES = 100
 """Open phases listed in the error when a plan cannot be completed."""
@@ -111,10 +112,7 @@ class Plans:
         def write(tx: Tx) -> PlanView:
             plan = lock_writable_plan(tx, PlanAccessFilter.from_caller(caller), ref)
             require_match("plan", plan.version, expected)
-            changed_plan = replace(
-                plan,
-                **change.read("title", "description", "org", "project", "metadata"),
-            )
+            changed_plan = apply_changes(plan, change)
             fields = diff_fields(plan, changed_plan, "title", "description", "org", "project", "metadata")
             if fields:
                 require_plan_access(caller, changed_plan)

@@ -34,6 +34,7 @@ from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
+from rookery.kernel.unset import UNSET, get_set_fields
 
 _EVENT_NAMES = {
     TaskStatus.PENDING: "reset",
@@ -43,6 +44,9 @@ _EVENT_NAMES = {
     TaskStatus.FAILED: "failed",
     TaskStatus.ON_HOLD: "held",
 }
+_PLAIN_FIELDS = ("name", "description", "notes", "priority", "acceptance_criteria", "metadata", "result")
+"""Fields whose new value is stored without any further effect."""
+
 _DIFF_FIELDS = ("name", "description", "notes", "priority", "position", "acceptance_criteria", "metadata", "result", "hold_reason", "error")
 
 
@@ -149,13 +153,13 @@ class Tasks:
             plan, task = lock_writable_task(tx, PlanAccessFilter.from_caller(caller), task_id, self._recorder, now)
             require_match("task", task.version, expected)
             changed_task = _apply_reason(_apply_change(task, change), change)
-            if "position" in change.fields_set:
+            if change.position is not UNSET:
                 changed_task = _move(tx, changed_task, change.position)
             fields = dict(diff_fields(task, changed_task, *_DIFF_FIELDS))
-            if "depends_on" in change.fields_set and self._replace_dependencies(tx, plan, changed_task, change.depends_on):
+            if change.depends_on is not UNSET and self._replace_dependencies(tx, plan, changed_task, change.depends_on):
                 fields["depends_on"] = True
-            if "status" in change.fields_set and change.status is not task.status:
-                changed_task, forced_data = self._change_status(tx, plan, changed_task, change, actor=by, now=now)
+            if change.status is not UNSET and change.status is not task.status:
+                changed_task, forced_data = self._change_status(tx, plan, changed_task, change.status, change, actor=by, now=now)
                 changed_task = replace(changed_task, version=task.version + 1, updated_at=now)
                 tasks.change(tx, changed_task)
                 data = {**forced_data, **({"reason": change.reason} if change.reason else {}), **({"changed": fields} if fields else {})}
@@ -193,10 +197,10 @@ class Tasks:
         await self._db.write(write)
 
     def _change_status(
-        self, tx: Tx, plan: Plan, task: Task, change: TaskChange, *, actor: EventActor, now: datetime
+        self, tx: Tx, plan: Plan, task: Task, new_status: TaskStatus, change: TaskChange, *, actor: EventActor, now: datetime
     ) -> tuple[Task, Mapping[str, object]]:
         """Return *task* with the new status, and the event data about the use of force."""
-        new_status, forced_data = change.status, dict[str, object]()
+        forced_data = dict[str, object]()
         require_transition("task", task.name, task.status, new_status, TASK_TRANSITIONS[task.status])
         if task.claim is not None and change.claim_token != task.claim.token:
             if not change.force:
@@ -233,12 +237,13 @@ class Tasks:
 
 
 def _apply_change(task: Task, change: TaskChange) -> Task:
-    return replace(task, **change.read("name", "description", "notes", "priority", "acceptance_criteria", "metadata", "result"))
+    values = get_set_fields(change)
+    return replace(task, **{name: values[name] for name in _PLAIN_FIELDS if name in values})
 
 
 def _apply_reason(task: Task, change: TaskChange) -> Task:
     """Return *task* with the reason of *change*, if the task already has the status on_hold or failed that the reason explains."""
-    if change.reason is None or ("status" in change.fields_set and change.status is not task.status):
+    if change.reason is None or change.status not in {UNSET, task.status}:
         return task
     match task.status:
         case TaskStatus.ON_HOLD:

@@ -12,6 +12,7 @@ from rookery.agents.models.agent_hooks import HookPayload, HookProject
 from rookery.agents.schemas.sessions import require_printable
 from rookery.coding_agents.hook_declarations import MAX_PROJECT_CHARS
 from rookery.kernel.schema import OMITTED_IF_NONE, OmittedIfNone, QueryModel, RequestModel, ResponseModel
+from rookery.kernel.unset import UNSET
 
 _Name = Annotated[str, Field(min_length=1), AfterValidator(require_printable)]
 _ID = "[0-9a-f]{32}"
@@ -27,17 +28,14 @@ class HookBody(RequestModel):
 
     model_config = ConfigDict(extra="allow")
 
-    session_id: Annotated[object, Field(description="The client's id of the session. Without it, nothing happens.")] = None
-    turn_id: Annotated[object, Field(description="The client's id of the turn, if it has one.")] = None
-    source: Annotated[object, Field(description="The reason of a start, such as startup, resume or compact.")] = None
-    prompt: Annotated[object, Field(description="The prompt of the user.")] = None
-    last_assistant_message: Annotated[object, Field(description="The last message of the agent in the turn that ended.")] = None
+    session_id: Annotated[object, Field(description="The client's id of the session. Without it, nothing happens.")] | UNSET = UNSET
+    turn_id: Annotated[object, Field(description="The client's id of the turn, if it has one.")] | UNSET = UNSET
+    source: Annotated[object, Field(description="The reason of a start, such as startup, resume or compact.")] | UNSET = UNSET
+    prompt: Annotated[object, Field(description="The prompt of the user.")] | UNSET = UNSET
+    last_assistant_message: Annotated[object, Field(description="The last message of the agent in the turn that ended.")] | UNSET = UNSET
 
     def to_payload(self) -> HookPayload:
-        return {
-            **{name: getattr(self, name) for name in self.model_fields_set if name in type(self).model_fields},
-            **(self.model_extra or {}),
-        }
+        return {name: value for name, value in self if value is not UNSET}
 
 
 class HookQuery(QueryModel):

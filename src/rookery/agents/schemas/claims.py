@@ -11,6 +11,7 @@ from rookery.agents.plans.plan_builder import ANY_PLAN
 from rookery.agents.schemas.plan_responses import ClaimedResponse
 from rookery.agents.schemas.plans import ErrorText, Force, PlanRef, Reason, Result, SessionId, Text, Token, Ttl
 from rookery.kernel.schema import RequestModel, ResponseModel
+from rookery.kernel.unset import UNSET
 
 MAX_WAIT_S = 30
 
@@ -42,19 +43,20 @@ class ClaimNextBody(ClaimBody):
                 "active plans without one."
             ),
         ]
+        | UNSET
         | None
-    ) = None
+    ) = UNSET
     wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S, description="Seconds to wait for a task to become ready.")] = 0
 
     @property
     def plan_ref(self) -> str | None:
         """The slug or id of the plan, or None."""
-        return None if self.plan == ANY_PLAN else self.plan
+        return None if self.plan is UNSET or self.plan == ANY_PLAN else self.plan
 
     @property
     def any_plan(self) -> bool:
         """True to search all active plans, even in a session that has a plan."""
-        return self.plan == ANY_PLAN or (self.plan is None and "plan" in self.model_fields_set)
+        return self.plan is None or self.plan == ANY_PLAN
 
 
 class HeartbeatBody(RequestModel):

@@ -22,7 +22,8 @@ from rookery.agents.models.drafts import (
 )
 from rookery.agents.models.plans import MAX_PHASES_PER_PLAN, MAX_TASKS_PER_PLAN, Criterion, PhaseStatus, PlanStatus, TaskStatus
 from rookery.agents.plans.plan_builder import MAX_SLUG_LENGTH
-from rookery.kernel.schema import NotBlank, RequestModel
+from rookery.kernel.schema import NotBlank, PatchModel, RequestModel
+from rookery.kernel.unset import UNSET
 
 MAX_TEXT_LENGTH = 20_000
 MAX_METADATA_BYTES = 16 * 1024
@@ -223,41 +224,31 @@ class PlanBody(RequestModel):
         return PlanDraft(**fields, is_flat=bool(tasks))
 
 
-def _require_not_null(value: object) -> object:
-    if value is None:
-        msg = "must not be null; omit it to keep the current value"
-        raise ValueError(msg)
-    return value
+def read_changes(body: PatchModel) -> dict[str, Any]:
+    """Return the fields that were sent for the change of *body*. A null becomes the empty value of its field."""
+    empty: dict[str, object] = {"description": "", "notes": "", "depends_on": (), "acceptance_criteria": (), "metadata": {}}
+    return {name: empty.get(name) if value is None else _to_model(value) for name, value in body.get_set_fields().items()}
 
 
-NotNull = BeforeValidator(_require_not_null)
-"""A validator for fields of a PATCH that a resource always has: an omitted field stays unchanged, null is rejected."""
-
-
-def optional_field() -> Any:  # noqa: ANN401 - the default of a field of any type
-    """Return the default of such a field. It is never read: `model_fields_set` contains the fields that were sent."""
-    return Field(default_factory=lambda: None)
-
-
-class PlanPatch(RequestModel):
+class PlanPatch(PatchModel):
     """A change of a plan. Omitted fields stay unchanged; null clears optional fields."""
 
-    title: Annotated[Title, NotNull] = optional_field()
-    description: Text | None = None
-    org: Org | None = None
-    project: Project | None = None
-    metadata: Metadata | None = None
+    title: Title | UNSET = UNSET
+    description: Text | UNSET | None = UNSET
+    org: Org | UNSET | None = UNSET
+    project: Project | UNSET | None = UNSET
+    metadata: Metadata | UNSET | None = UNSET
 
     def to_change(self) -> PlanChange:
-        return PlanChange(fields_set=frozenset(self.model_fields_set), **read_fields(self))
+        return PlanChange(**read_changes(self))
 
 
-class PlanStatusBody(RequestModel):
+class PlanStatusBody(PatchModel):
     """The new status of a plan."""
 
     status: Annotated[Literal["draft", "active", "paused", "completed", "archived"], Field(description="The new status.")]
-    reason: Reason | None = None
-    force: Force = False
+    reason: Reason | UNSET | None = UNSET
+    force: Force | UNSET = UNSET
 
     def to_status(self) -> PlanStatus:
         return PlanStatus(self.status)
@@ -269,29 +260,30 @@ class ArchiveBody(RequestModel):
     reason: Reason | None = None
 
 
-class PhasePatch(RequestModel):
+class PhasePatch(PatchModel):
     """A change of a phase. Omitted fields stay unchanged; null clears optional fields."""
 
-    name: Annotated[Title, NotNull] = optional_field()
-    description: Text | None = None
-    position: Annotated[Position, NotNull] = optional_field()
-    depends_on: PhaseRefs | None = None
-    acceptance_criteria: Criteria | None = None
-    metadata: Metadata | None = None
+    name: Title | UNSET = UNSET
+    description: Text | UNSET | None = UNSET
+    position: Position | UNSET = UNSET
+    depends_on: PhaseRefs | UNSET | None = UNSET
+    acceptance_criteria: Criteria | UNSET | None = UNSET
+    metadata: Metadata | UNSET | None = UNSET
 
     def to_change(self) -> PhaseChange:
-        return PhaseChange(fields_set=frozenset(self.model_fields_set), **read_fields(self))
+        return PhaseChange(**read_changes(self))
 
 
-class PhaseStatusBody(RequestModel):
+class PhaseStatusBody(PatchModel):
     """The new status of a phase."""
 
     status: Annotated[Literal["pending", "in_progress", "completed", "skipped", "on_hold"], Field(description="The new status.")]
-    reason: Reason | None = None
-    force: Force = False
+    reason: Reason | UNSET | None = UNSET
+    force: Force | UNSET = UNSET
 
     def to_change(self) -> PhaseStatusChange:
-        return PhaseStatusChange(status=PhaseStatus(self.status), reason=self.reason, force=self.force)
+        fields: dict[str, Any] = {**self.get_set_fields(), "status": PhaseStatus(self.status)}
+        return PhaseStatusChange(**fields)
 
 
 class CheckpointBody(RequestModel):
@@ -301,29 +293,30 @@ class CheckpointBody(RequestModel):
     context: Metadata | None = None
 
 
-class TaskPatch(RequestModel):
+class TaskPatch(PatchModel):
     """
     A change of a task. Omitted fields stay unchanged; null clears optional fields.
 
     To change the status of a claimed task, send its claim_token or force.
     """
 
-    name: Annotated[Title, NotNull] = optional_field()
-    description: Text | None = None
-    notes: Text | None = None
-    priority: Annotated[Priority, NotNull] = optional_field()
-    position: Annotated[Position, NotNull] = optional_field()
-    depends_on: TaskRefs | None = None
-    acceptance_criteria: Criteria | None = None
-    metadata: Metadata | None = None
+    name: Title | UNSET = UNSET
+    description: Text | UNSET | None = UNSET
+    notes: Text | UNSET | None = UNSET
+    priority: Priority | UNSET = UNSET
+    position: Position | UNSET = UNSET
+    depends_on: TaskRefs | UNSET | None = UNSET
+    acceptance_criteria: Criteria | UNSET | None = UNSET
+    metadata: Metadata | UNSET | None = UNSET
     status: Annotated[
-        Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold"], Field(description="The new status."), NotNull
-    ] = optional_field()
-    result: Result = None
-    reason: Reason | None = None
-    claim_token: Token | None = None
-    force: Force = False
+        Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold"] | UNSET, Field(description="The new status.")
+    ] = UNSET
+    result: Result | UNSET = UNSET
+    reason: Reason | UNSET | None = UNSET
+    claim_token: Token | UNSET | None = UNSET
+    force: Force | UNSET = UNSET
 
     def to_change(self) -> TaskChange:
-        fields: dict[str, Any] = {**read_fields(self), "status": TaskStatus(self.status or "pending"), "result": self.result}
-        return TaskChange(fields_set=frozenset(self.model_fields_set), **fields)
+        status = UNSET if self.status is UNSET else TaskStatus(self.status)
+        fields: dict[str, Any] = {**read_changes(self), "result": self.result, "status": status}
+        return TaskChange(**fields)

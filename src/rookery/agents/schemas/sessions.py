@@ -26,7 +26,7 @@ from rookery.agents.schemas.plan_responses import (
     to_plan_response,
     to_task_response,
 )
-from rookery.agents.schemas.plans import NotNull, Org, Project, optional_field, read_fields
+from rookery.agents.schemas.plans import Org, Project, read_fields
 from rookery.agents.schemas.session_events import (
     HandoffNotesInput,
     HandoffResponse,
@@ -37,7 +37,8 @@ from rookery.agents.schemas.session_events import (
     to_session_checkpoint_response,
 )
 from rookery.agents.sessions.boot import SessionBoot
-from rookery.kernel.schema import PageQuery, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.schema import PageQuery, PatchModel, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.unset import UNSET
 
 SessionStatusName = Literal["active", "paused", "completed", "failed", "handed_off", "abandoned"]
 
@@ -87,33 +88,29 @@ class ResumeBody(RequestModel):
         return SessionResumeRequest(**read_fields(self))
 
 
-class SessionPatch(RequestModel):
+class SessionPatch(PatchModel):
     """A change of an open session. Omitted fields stay unchanged; null clears a field."""
 
-    status: Annotated[Literal["active", "paused"], Field(description="Pause the session, or continue it.")] = "active"
-    goal: Goal | None = None
-    context: Object | None = None
-    summary: Summary | None = None
+    status: Annotated[Literal["active", "paused"] | UNSET, Field(description="Pause the session, or continue it.")] = UNSET
+    goal: Goal | UNSET | None = UNSET
+    context: Object | UNSET | None = UNSET
+    summary: Summary | UNSET | None = UNSET
     handoff: Annotated[
-        HandoffNotesInput, NotNull, Field(description="The hand-off of this session, new or replaced. A string is its summary.")
-    ] = optional_field()
+        HandoffNotesInput | UNSET, Field(description="The hand-off of this session, new or replaced. A string is its summary.")
+    ] = UNSET
     acknowledge_handoff: Annotated[
-        Literal["loaded", "ignored_stale"],
+        Literal["loaded", "ignored_stale"] | UNSET,
         Field(description="Take the hand-off that was offered at the start. It is then no longer offered."),
-    ] = "loaded"
+    ] = UNSET
 
     def to_change(self) -> SessionChange:
-        fields_set = set(self.model_fields_set)
-        if "acknowledge_handoff" in fields_set:
-            fields_set = (fields_set - {"acknowledge_handoff"}) | {"acknowledge"}
         return SessionChange(
-            fields_set=frozenset(fields_set),
-            status=SessionStatus(self.status),
+            status=UNSET if self.status is UNSET else SessionStatus(self.status),
             goal=self.goal,
-            context=self.context or {},
+            context=UNSET if self.context is UNSET else self.context or {},
             summary=self.summary,
-            handoff=self.handoff.to_notes() if "handoff" in fields_set else None,
-            acknowledge=HandoffOutcome(self.acknowledge_handoff),
+            handoff=UNSET if self.handoff is UNSET else self.handoff.to_notes(),
+            acknowledge=UNSET if self.acknowledge_handoff is UNSET else HandoffOutcome(self.acknowledge_handoff),
         )
 
 

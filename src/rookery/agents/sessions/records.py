@@ -36,6 +36,7 @@ from rookery.kernel.errors import NotFound
 from rookery.kernel.events import EventBus
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
+from rookery.kernel.unset import UNSET, apply_changes
 
 MAX_EVENTS_PER_SESSION = 100_000
 """Maximum number of events in one session."""
@@ -118,9 +119,9 @@ class SessionRecords:
             if not session.is_open:
                 raise SessionEnded(session)
             changed_session = _apply_change(session, change)
-            if "handoff" in change.fields_set and change.handoff is not None:
+            if change.handoff is not UNSET:
                 write_handoff(tx, session, change.handoff, at=now)
-            if "acknowledge" in change.fields_set:
+            if change.acknowledge is not UNSET:
                 if session.offered_id is None:
                     raise NoHandoffOffered(session.id)
                 handoffs.mark_taken(tx, session.workspace_id, session.offered_id, taken_by=session.id, outcome=change.acknowledge, at=now)
@@ -253,6 +254,6 @@ class SessionRecords:
 
 
 def _apply_change(session: AgentSession, change: SessionChange) -> AgentSession:
-    if "status" in change.fields_set and change.status not in (SessionStatus.ACTIVE, SessionStatus.PAUSED):
+    if change.status is not UNSET and change.status not in (SessionStatus.ACTIVE, SessionStatus.PAUSED):
         raise WrongTransition("session", session.id, session.status.value, change.status.value, allowed=["active", "paused"])
-    return replace(session, **change.read("status", "goal", "context", "summary"))
+    return apply_changes(session, replace(change, handoff=UNSET, acknowledge=UNSET))

@@ -11,7 +11,8 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from rookery.kernel.ids import is_uuid
 from rookery.kernel.pages import PageSlice
-from rookery.kernel.schema import CursorQuery, ItemsOf, NotBlank, PageQuery, QueryModel, RequestModel, Timestamp
+from rookery.kernel.schema import CursorQuery, ItemsOf, NotBlank, PageQuery, PatchModel, QueryModel, RequestModel, Timestamp
+from rookery.kernel.unset import UNSET
 from rookery.memory.access_filter import ALL_AGENTS
 from rookery.memory.memory_map import MAX_POINTS
 from rookery.memory.metadata import (
@@ -267,30 +268,33 @@ class BatchBody(RequestModel):
         return (self.wait_ms or 0) / 1000
 
 
-class ChangeBody(RequestModel):
+class ChangeBody(PatchModel):
     """The fields to change. Missing fields keep their value. org, project, tags, metadata and expires_in accept null, which clears them."""
 
     hints: ClassVar[Mapping[str, str]] = _FIELD_HINTS
 
-    content: Content = Field(default_factory=str)
-    type: Type = Field(default_factory=str)
-    org: Org | None = None
-    project: Project | None = None
-    tags: Tags | None = None
-    metadata: Annotated[Metadata, Field(description="Replaces the old object; null removes it.")] | None = None
-    confidence: Confidence = Field(default_factory=float)
-    source: Source = Field(default_factory=str)
-    expires_in: Hours | None = None
+    content: Content | UNSET = UNSET
+    type: Type | UNSET = UNSET
+    org: Org | UNSET | None = UNSET
+    project: Project | UNSET | None = UNSET
+    tags: Tags | UNSET | None = UNSET
+    metadata: Annotated[Metadata, Field(description="Replaces the old object; null removes it.")] | UNSET | None = UNSET
+    confidence: Confidence | UNSET = UNSET
+    source: Source | UNSET = UNSET
+    expires_in: Hours | UNSET | None = UNSET
 
     def to_change(self) -> MemoryChange:
-        values: dict[str, object] = {name: getattr(self, name) for name in self.model_fields_set}
-        if "tags" in values:
-            values["tags"] = tuple(self.tags or ())
-        if "metadata" in values:
-            values["metadata"] = self.metadata or {}
-        if "expires_in" in values:
-            values["expires_in_h"] = values.pop("expires_in")
-        return cast("MemoryChange", values)
+        return MemoryChange(
+            content=self.content,
+            type=self.type,
+            org=self.org,
+            project=self.project,
+            tags=UNSET if self.tags is UNSET else tuple(self.tags or ()),
+            metadata=UNSET if self.metadata is UNSET else self.metadata or {},
+            confidence=self.confidence,
+            source=self.source,
+            expires_in_h=self.expires_in,
+        )
 
 
 class RecallBody(RequestModel):

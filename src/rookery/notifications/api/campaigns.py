@@ -102,8 +102,8 @@ class CampaignApi:
 
     async def patch_campaign(self, caller: Caller, campaign: str, body: CampaignChangeBody, expected: ExpectedETags) -> CampaignView:
         """Change a campaign. Fields that are left out keep their value. A scheduled campaign returns to draft."""
-        changes = body.to_changes(self.clock())
-        return await self.campaigns.update(Tenant.from_caller(caller), campaign, changes, expected=expected)
+        change = body.to_change(self.clock())
+        return await self.campaigns.update(Tenant.from_caller(caller), campaign, change, expected=expected)
 
     async def delete_campaign(self, caller: Caller, campaign: str, expected: ExpectedETags) -> None:
         """Delete a campaign with its deliveries. One that is scheduled, sending or paused must be cancelled first."""

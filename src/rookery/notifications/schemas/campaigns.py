@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.placeholders import NAME_PATTERN
-from rookery.kernel.schema import PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.schema import PageQuery, PatchModel, QueryModel, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.unset import UNSET
 from rookery.kernel.variables import MAX_VALUE_LENGTH, TemplateValue
 from rookery.notifications.channel_secrets import NewSigningSecret
 from rookery.notifications.messages import ChannelType, SendOutcome
 from rookery.notifications.models import (
     Audience,
+    CampaignChange,
     CampaignDraft,
     CampaignPreview,
     CampaignSchedule,
@@ -126,30 +128,34 @@ class CampaignBody(RequestModel):
         )
 
 
-class CampaignChangeBody(RequestModel):
+class CampaignChangeBody(PatchModel):
     """The body to change a campaign. Omitted fields keep their value."""
 
-    name: Name = "unchanged"
-    title: Title = "unchanged"
-    body: Body = "unchanged"
-    url: Url | None = None
-    channels: Channels | None = None
-    audience: AudienceBody = Field(default_factory=AudienceBody)
-    variables: Variables = Field(default_factory=dict)
-    rate_per_second: Rate | None = None
-    ttl_s: TimeToLive = 86_400
-    schedule: Annotated[ScheduleBody | None, Field(description="The time for the verb `schedule`; null removes it.")] = None
+    name: Name | UNSET = UNSET
+    title: Title | UNSET = UNSET
+    body: Body | UNSET = UNSET
+    url: Url | UNSET | None = UNSET
+    channels: Channels | UNSET | None = UNSET
+    audience: AudienceBody | UNSET = UNSET
+    variables: Variables | UNSET = UNSET
+    rate_per_second: Rate | UNSET | None = UNSET
+    ttl_s: TimeToLive | UNSET = UNSET
+    schedule: Annotated[ScheduleBody | UNSET | None, Field(description="The time for the verb `schedule`; null removes it.")] = UNSET
 
-    def to_changes(self, now: datetime) -> dict[str, Any]:
-        """Return the new values by the names of `CampaignDraft`."""
-        values: dict[str, Any] = {name: getattr(self, name) for name in self.model_fields_set}
-        if "channels" in values:
-            values["channels"] = _to_names(self.channels)
-        if "audience" in values:
-            values["audience"] = self.audience.to_model()
-        if self.schedule is not None:
-            values["schedule"] = self.schedule.to_model(now)
-        return values
+    def to_change(self, now: datetime) -> CampaignChange:
+        """Return the change."""
+        return CampaignChange(
+            name=self.name,
+            title=self.title,
+            body=self.body,
+            url=self.url,
+            channels=UNSET if self.channels is UNSET else _to_names(self.channels),
+            audience=UNSET if self.audience is UNSET else self.audience.to_model(),
+            variables=self.variables,
+            rate_per_second=self.rate_per_second,
+            ttl_s=self.ttl_s,
+            schedule=self.schedule.to_model(now) if isinstance(self.schedule, ScheduleBody) else self.schedule,
+        )
 
 
 class ScheduleCampaignBody(RequestModel):

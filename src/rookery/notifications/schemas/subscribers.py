@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from rookery.kernel.placeholders import NAME_PATTERN
-from rookery.kernel.schema import PageQuery, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.schema import PageQuery, PatchModel, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.unset import UNSET
 from rookery.kernel.urls import MASK
 from rookery.kernel.variables import TemplateValue
 from rookery.notifications.addresses import ADDRESS_FIELDS, find_address_error, find_push_key_errors, mask_address
@@ -166,29 +167,30 @@ class ImportedChannelBody(ChannelBody):
         return replace(super().to_model(), status_reason=self.status_reason)
 
 
-def _reject_duplicates(channels: Sequence[ChannelBody]) -> None:
+_SomeChannel = TypeVar("_SomeChannel", bound=ChannelBody)
+
+
+def _reject_duplicates(channels: list[_SomeChannel]) -> list[_SomeChannel]:
+    """Return *channels*. Raise ValueError if one is listed twice."""
     addresses = [(channel.type, channel.get_address()) for channel in channels]
     for index, address in enumerate(addresses):
         if address in addresses[:index]:
             msg = f"{index}: the same channel is listed twice"
             raise ValueError(msg)
+    return channels
+
+
+Channels = Annotated[list[ChannelBody], Field(max_length=MAX_CHANNELS), AfterValidator(_reject_duplicates)]
 
 
 class NewSubscriberBody(RequestModel):
     """The body to create a subscriber."""
 
     external_id: ExternalId
-    channels: Annotated[list[ChannelBody], Field(max_length=MAX_CHANNELS)] = Field(default_factory=list[ChannelBody])
+    channels: Channels = Field(default_factory=list[ChannelBody])
     tags: Tags = Field(default_factory=list)
     attributes: AttributesInput = Field(default_factory=dict)
     locale: Locale | None = None
-
-    @field_validator("channels")
-    @classmethod
-    def check_channels(cls, channels: list[ChannelBody]) -> list[ChannelBody]:
-        """Reject a channel that is listed twice."""
-        _reject_duplicates(channels)
-        return channels
 
     def to_model(self) -> SubscriberDraft:
         """Return the input for the subscriber."""
@@ -201,48 +203,35 @@ class NewSubscriberBody(RequestModel):
         )
 
 
-class SubscriberChangeBody(RequestModel):
+class SubscriberChangeBody(PatchModel):
     """The body to change a subscriber. Omitted fields keep their value; a given list or object replaces the old one."""
 
-    external_id: ExternalId = "unchanged"
-    channels: Annotated[list[ChannelBody], Field(max_length=MAX_CHANNELS)] = Field(default_factory=list[ChannelBody])
-    tags: Tags = Field(default_factory=list)
-    attributes: AttributesInput = Field(default_factory=dict)
-    locale: Locale | None = None
-
-    @field_validator("channels")
-    @classmethod
-    def check_channels(cls, channels: list[ChannelBody]) -> list[ChannelBody]:
-        """Reject a channel that is listed twice."""
-        _reject_duplicates(channels)
-        return channels
+    external_id: ExternalId | UNSET = UNSET
+    channels: Channels | UNSET = UNSET
+    tags: Tags | UNSET = UNSET
+    attributes: AttributesInput | UNSET = UNSET
+    locale: Locale | UNSET | None = UNSET
 
     def to_model(self) -> SubscriberDraft:
-        return _to_draft(self)
+        return SubscriberDraft(
+            external_id=self.external_id,
+            channels=UNSET if self.channels is UNSET else tuple(channel.to_model() for channel in self.channels),
+            tags=UNSET if self.tags is UNSET else tuple(self.tags),
+            attributes=self.attributes,
+            locale=self.locale,
+        )
 
 
 class ImportedSubscriberBody(SubscriberChangeBody):
     """A line of an import: the fields to set, and those that an export has."""
 
-    external_id: ExternalId = Field(default=...)
-    channels: Annotated[list[ImportedChannelBody], Field(max_length=MAX_CHANNELS)] = Field(  # pyright: ignore[reportIncompatibleVariableOverride] - narrower
-        default_factory=list[ImportedChannelBody]
-    )
+    external_id: ExternalId = Field(default=...)  # pyright: ignore[reportIncompatibleVariableOverride] - required
+    channels: (  # pyright: ignore[reportIncompatibleVariableOverride] - narrower
+        Annotated[list[ImportedChannelBody], Field(max_length=MAX_CHANNELS), AfterValidator(_reject_duplicates)] | UNSET
+    ) = UNSET
     id: Annotated[str | None, Field(max_length=100)] = None
     created_at: Timestamp | None = None
     updated_at: Timestamp | None = None
-
-
-def _to_draft(body: SubscriberChangeBody) -> SubscriberDraft:
-    fields = body.model_fields_set
-    return SubscriberDraft(
-        external_id=body.external_id if "external_id" in fields else None,
-        channels=tuple(channel.to_model() for channel in body.channels) if "channels" in fields else None,
-        tags=tuple(body.tags) if "tags" in fields else None,
-        attributes=body.attributes if "attributes" in fields else None,
-        locale=body.locale,
-        clears_locale="locale" in fields and body.locale is None,
-    )
 
 
 class SubscribersQuery(PageQuery):

@@ -7,7 +7,8 @@ from typing import Annotated, Literal, cast
 
 from pydantic import AliasPath, BeforeValidator, Field
 
-from rookery.kernel.schema import RequestModel, ResponseModel, Timestamp, enum_schema
+from rookery.kernel.schema import PatchModel, RequestModel, ResponseModel, Timestamp, enum_schema
+from rookery.kernel.unset import UNSET
 from rookery.tools.models import HealthStatus, JsonObject, ServerProtocol, ServerStatus
 from rookery.tools.schemas import TextOrNull
 
@@ -35,114 +36,129 @@ _SECRETS_HINT = "may refer to each of `secrets` as ${NAME}"
 class ToolRulesBody(RequestModel):
     """Rules for the server's tools. Patterns are globs of tool names."""
 
-    allow: Annotated[Lines | None, Field(description="Allowed tools; null: all.")] = None
-    deny: Lines = Field(default_factory=list)
-    timeouts: Annotated[Seconds, Field(description="Time-outs in seconds, by pattern.")] = Field(default_factory=dict)
-    cache_s: Annotated[Seconds, Field(description="Seconds for which results of read-only tools are cached, by pattern.")] = Field(
-        default_factory=dict
-    )
+    allow: Annotated[Lines | UNSET | None, Field(description="Allowed tools; null: all.")] = UNSET
+    deny: Lines | UNSET = UNSET
+    timeouts: Annotated[Seconds | UNSET, Field(description="Time-outs in seconds, by pattern.")] = UNSET
+    cache_s: Annotated[Seconds | UNSET, Field(description="Seconds for which results of read-only tools are cached, by pattern.")] = UNSET
 
 
 class OAuthBody(RequestModel):
     """OAuth settings: a client that was registered by hand, and what to request."""
 
-    type: Literal["oauth"] = "oauth"
-    client_id: Line | None = None
-    client_secret: Annotated[Line | None, Field(description="Refers to one of `secrets` as ${NAME}.")] = None
-    scope: Annotated[Line | Lines | None, Field(description="The scopes to request; by default those that the server announces.")] = None
+    type: Literal["oauth"] | UNSET = UNSET
+    client_id: Line | UNSET | None = UNSET
+    client_secret: Annotated[Line | UNSET | None, Field(description="Refers to one of `secrets` as ${NAME}.")] = UNSET
+    scope: Annotated[
+        Line | Lines | UNSET | None, Field(description="The scopes to request; by default those that the server announces.")
+    ] = UNSET
     resource: Annotated[
-        Line | None,
+        Line | UNSET | None,
         Field(
             description="The resource to request tokens for (RFC 8707): an absolute URI without a fragment. "
             "null: none is sent, as Entra ID requires. Omitted: the one that the server announces."
         ),
-    ] = None
+    ] = UNSET
 
 
 class RootBody(RequestModel):
     """A folder that the server may work in."""
 
     uri: Annotated[Line, Field(description=f"A file URI; {_SECRETS_HINT}.", examples=["file:///srv/files"])]
-    name: Line | None = None
+    name: Line | UNSET | None = UNSET
 
 
 class _ServerFields(RequestModel):
-    """The fields of an entry. null means absent, except for idle_s."""
+    """The fields of an entry. One that is left out is absent from it. null means absent too, except for idle_s."""
 
-    url: Annotated[Line | None, Field(description=f"The server's URL; {_SECRETS_HINT}.", examples=["https://mcp.example.com/mcp"])] = None
-    type: Annotated[Literal["http", "sse"] | None, Field(description="http: Streamable HTTP (default); sse: the older HTTP with SSE.")] = (
-        None
-    )
+    url: Annotated[
+        Line | UNSET | None, Field(description=f"The server's URL; {_SECRETS_HINT}.", examples=["https://mcp.example.com/mcp"])
+    ] = UNSET
+    type: Annotated[
+        Literal["http", "sse"] | UNSET | None, Field(description="http: Streamable HTTP (default); sse: the older HTTP with SSE.")
+    ] = UNSET
     headers: Annotated[
-        Texts | None,
+        Texts | UNSET | None,
         Field(description=f"Headers of each request; a value {_SECRETS_HINT}.", examples=[{"Authorization": "Bearer ${TOKEN}"}]),
-    ] = None
-    command: Annotated[Line | None, Field(description="A program on Rookery's host. Allowed only with ROOKERY_SERVER_COMMANDS.")] = None
-    args: Annotated[Lines | None, Field(description="The arguments of the program.")] = None
-    env: Annotated[Texts | None, Field(description="Environment variables of the program, in addition to PATH, HOME and a few others.")] = (
-        None
-    )
-    cwd: Annotated[Line | None, Field(description="The working directory of the program.")] = None
-    name: Annotated[Line | None, Field(description="The displayed name; the id by default.")] = None
-    tagline: Annotated[Line | None, Field(description="One sentence on the server.")] = None
-    description: Annotated[Text | None, Field(description="A description for people.")] = None
-    icon: Annotated[Line | None, Field(description="The address of an image.")] = None
+    ] = UNSET
+    command: Annotated[
+        Line | UNSET | None, Field(description="A program on Rookery's host. Allowed only with ROOKERY_SERVER_COMMANDS.")
+    ] = UNSET
+    args: Annotated[Lines | UNSET | None, Field(description="The arguments of the program.")] = UNSET
+    env: Annotated[
+        Texts | UNSET | None, Field(description="Environment variables of the program, in addition to PATH, HOME and a few others.")
+    ] = UNSET
+    cwd: Annotated[Line | UNSET | None, Field(description="The working directory of the program.")] = UNSET
+    name: Annotated[Line | UNSET | None, Field(description="The displayed name; the id by default.")] = UNSET
+    tagline: Annotated[Line | UNSET | None, Field(description="One sentence on the server.")] = UNSET
+    description: Annotated[Text | UNSET | None, Field(description="A description for people.")] = UNSET
+    icon: Annotated[Line | UNSET | None, Field(description="The address of an image.")] = UNSET
     status: Annotated[
-        Literal["available", "beta", "deprecated"] | None,
+        Literal["available", "beta", "deprecated"] | UNSET | None,
         Field(description="Set by you; available by default. A deprecated server works, and its answers say so."),
-    ] = None
-    use_when: Annotated[Text | None, Field(description="Shown to agents: when to use this server.")] = None
-    related_servers: Annotated[Lines | None, Field(description="The ids of servers that fit to this one.")] = None
-    enabled: Annotated[bool | None, Field(description="false: the server is not listed, and calls fail with 403 disabled.")] = None
-    sandbox: Annotated[bool | None, Field(description="Whether test keys may call all its tools.")] = None
+    ] = UNSET
+    use_when: Annotated[Text | UNSET | None, Field(description="Shown to agents: when to use this server.")] = UNSET
+    related_servers: Annotated[Lines | UNSET | None, Field(description="The ids of servers that fit to this one.")] = UNSET
+    enabled: Annotated[bool | UNSET | None, Field(description="false: the server is not listed, and calls fail with 403 disabled.")] = UNSET
+    sandbox: Annotated[bool | UNSET | None, Field(description="Whether test keys may call all its tools.")] = UNSET
     isolation: Annotated[
-        Literal["per_workspace", "shared", "per_key", "per_session"] | None,
+        Literal["per_workspace", "shared", "per_key", "per_session"] | UNSET | None,
         Field(description="Which callers share a session with the server; per_workspace by default."),
-    ] = None
-    replicas: Annotated[int | None, Field(ge=1, le=64, description="The number of parallel sessions; 1 by default.")] = None
+    ] = UNSET
+    replicas: Annotated[int, Field(ge=1, le=64, description="The number of parallel sessions; 1 by default.")] | UNSET | None = UNSET
     lifecycle: Annotated[
-        Literal["lazy", "eager"] | None, Field(description="lazy: the session opens with the first call (default); eager: at the start.")
-    ] = None
-    idle_s: Annotated[float | None, Field(ge=0.1, description="Idle seconds after which a session is closed; null: never.")] = None
-    timeout_s: Annotated[float | None, Field(ge=0.1, le=600, description="Time-out of a call in seconds; 60 by default.")] = None
-    max_concurrency: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            le=10_000,
-            description="Concurrent calls of any kind in a session. By default 64; those of a command that may change something run one "
-            "at a time.",
-        ),
-    ] = None
-    forward_headers: Annotated[Lines | None, Field(description="Names of headers of the caller that are sent on with a call.")] = None
+        Literal["lazy", "eager"] | UNSET | None,
+        Field(description="lazy: the session opens with the first call (default); eager: at the start."),
+    ] = UNSET
+    idle_s: Annotated[float, Field(ge=0.1, description="Idle seconds after which a session is closed; null: never.")] | UNSET | None = UNSET
+    timeout_s: Annotated[float, Field(ge=0.1, le=600, description="Time-out of a call in seconds; 60 by default.")] | UNSET | None = UNSET
+    max_concurrency: (
+        Annotated[
+            int,
+            Field(
+                ge=1,
+                le=10_000,
+                description="Concurrent calls of any kind in a session. By default 64; those of a command that may change something run "
+                "one at a time.",
+            ),
+        ]
+        | UNSET
+        | None
+    ) = UNSET
+    forward_headers: Annotated[Lines | UNSET | None, Field(description="Names of headers of the caller that are sent on with a call.")] = (
+        UNSET
+    )
     forward_meta: Annotated[
-        Lines | None,
+        Lines | UNSET | None,
         Field(
             description="Keys of `_meta` in a message of an MCP client that are sent on with it, such as `claudecode/*`; none by default."
         ),
-    ] = None
-    tools: Annotated[ToolRulesBody | None, Field(description="Which tools are offered, with their time-outs and caches.")] = None
+    ] = UNSET
+    tools: Annotated[ToolRulesBody | UNSET | None, Field(description="Which tools are offered, with their time-outs and caches.")] = UNSET
     auth: Annotated[
-        Literal["oauth"] | OAuthBody | None, Field(description="oauth, or its settings, if the server requires a login by OAuth.")
-    ] = None
+        Literal["oauth"] | OAuthBody | UNSET | None, Field(description="oauth, or its settings, if the server requires a login by OAuth.")
+    ] = UNSET
     roots: Annotated[
-        Literal["caller"] | Annotated[list[Line | RootBody], Field(max_length=_MAX_ITEMS)] | None,
+        Literal["caller"] | Annotated[list[Line | RootBody], Field(max_length=_MAX_ITEMS)] | UNSET | None,
         Field(description="Folders announced to the server: file URIs, or `caller`, which requires a session per key; null: none."),
-    ] = None
-    deprecated_at: Annotated[Line | None, Field(description="Date of deprecation; null: the date on which the status changed.")] = None
-    sunset_at: Annotated[Line | None, Field(description="Planned date of removal, at least six months after deprecated_at.")] = None
-    start_timeout_s: Annotated[float | None, Field(ge=1, le=600, description="Time-out of a start in seconds.")] = None
+    ] = UNSET
+    deprecated_at: Annotated[Line | UNSET | None, Field(description="Date of deprecation; null: the date on which the status changed.")] = (
+        UNSET
+    )
+    sunset_at: Annotated[Line | UNSET | None, Field(description="Planned date of removal, at least six months after deprecated_at.")] = (
+        UNSET
+    )
+    start_timeout_s: Annotated[float, Field(ge=1, le=600, description="Time-out of a start in seconds.")] | UNSET | None = UNSET
     protocol: Annotated[
-        Literal["auto", "handshake", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"] | None,
+        Literal["auto", "handshake", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"] | UNSET | None,
         Field(
             description="The protocol revision in which the server is addressed; auto: negotiated and remembered (default); handshake: "
             "the newest one that begins with `initialize`."
         ),
-    ] = None
+    ] = UNSET
 
     def to_entry(self) -> JsonObject:
         """Return the given fields, in the form of a file's entry."""
-        fields = self.model_dump(exclude_unset=True, exclude={"id", "secrets"})
+        fields = self.model_dump(exclude={"id", "secrets"})
         return cast("JsonObject", fields)
 
 
@@ -156,13 +172,16 @@ class NewServerBody(_ServerFields):
     ] = Field(default_factory=dict)
 
 
-class ServerChangeBody(_ServerFields):
+class ServerChangeBody(_ServerFields, PatchModel):
     """Changes of a server. Omitted fields keep their value; null removes a field."""
 
-    secrets: Annotated[
-        dict[SecretName, SecretText | None],
-        Field(max_length=_MAX_ITEMS, description="Each value replaces the old one; null removes the secret."),
-    ] = Field(default_factory=dict)
+    secrets: (
+        Annotated[
+            dict[SecretName, SecretText | None],
+            Field(max_length=_MAX_ITEMS, description="Each value replaces the old one; null removes the secret."),
+        ]
+        | UNSET
+    ) = UNSET
 
 
 class AddedServerResponse(ResponseModel):

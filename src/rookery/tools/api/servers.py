@@ -17,6 +17,7 @@ from rookery.kernel.http import ItemPage, Operation, Output, store_created_id
 from rookery.kernel.pages import slice_sorted
 from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import Page, PageQuery
+from rookery.kernel.unset import value_or
 from rookery.tools.api import server_schemas as schemas
 from rookery.tools.api.listing import to_call_options
 from rookery.tools.catalogue import Catalogue
@@ -89,7 +90,9 @@ class WorkspaceServerApi:
     async def patch_server(self, caller: Caller, id: str, body: schemas.ServerChangeBody, expected: ExpectedETags) -> WorkspaceServer:
         """Change settings of a tool server. Fields that are left out keep their value; the next call uses the new settings."""
         with self._explain_missing(caller, id):
-            return self._refresh(await self.workspace_servers.change(caller, id, body.to_entry(), body.secrets, expected=expected))
+            return self._refresh(
+                await self.workspace_servers.change(caller, id, body.to_entry(), value_or(body.secrets, {}), expected=expected)
+            )
 
     async def delete_server(self, caller: Caller, id: str, expected: ExpectedETags) -> None:
         """Remove a tool server and its secrets. Its calls stay in the log."""

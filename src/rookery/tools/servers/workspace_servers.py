@@ -190,6 +190,7 @@ class WorkspaceServers:
         """
         Change a server. The next call uses the new settings. Each field and secret replaces the old value; None removes it.
 
+        A change without an effect writes nothing.
         A key that may write but not read secrets could send them elsewhere. Therefore a URL at another host, or another command,
         requires that all kept secrets are given again.
 
@@ -221,6 +222,8 @@ class WorkspaceServers:
                 raise Conflict("The server was changed by another request meanwhile. Read it again and retry.")
             now = max(self._clock(), old.updated_at + timedelta(microseconds=1))  # always a new time, so that all processes see the change
             new = replace(old, entry=_with_deprecation_date(entry, old.entry, now), updated_at=now)
+            if new.entry == old.entry and new_secrets == secrets:
+                return old
             new = replace(new, sealed=self._seal_secrets(tx, new, new_secrets))
             store.change(tx, new)
             if has_moved or old.entry.get("auth") != entry.get("auth"):

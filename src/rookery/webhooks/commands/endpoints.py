@@ -14,6 +14,7 @@ from rookery.kernel.imports import import_lazily
 from rookery.kernel.pages import collect_items
 from rookery.kernel.secret import Secret
 from rookery.kernel.sentences import format_count
+from rookery.kernel.unset import UNSET, or_unset
 from rookery.kernel.urls import hide_secrets
 from rookery.terminal.options import (
     DryRunOption,
@@ -128,12 +129,12 @@ def change(
 ) -> None:
     """Change an endpoint. Options that are omitted keep their value."""
     changes = EndpointChange(
-        url=url,
-        events=split_names(event) or None,
-        description=description,
-        include_content=include_content,
-        strict_order=strict_order,
-        concurrency=concurrency,
+        url=or_unset(url),
+        events=split_names(event) or UNSET,
+        description=or_unset(description),
+        include_content=or_unset(include_content),
+        strict_order=or_unset(strict_order),
+        concurrency=or_unset(concurrency),
     )
     if changes == EndpointChange():
         raise_usage_error("Use at least one option that changes the endpoint; --help lists them.")
