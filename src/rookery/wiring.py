@@ -401,7 +401,7 @@ def build_platform(
             usage=rookery.access.usage,
             catalogue=rookery.tools.catalogue,
             sessions=rookery.tools.sessions,
-            tool_calls=rookery.tools.journal,
+            tool_calls=rookery.tools.call_log,
             probes=probes,
             breakers=runtime.breakers,
         )

@@ -153,7 +153,7 @@ async def test_operations_of_the_platform_are_counted(instance: Instance) -> Non
         return get_sample(samples, "rookery_jobs_run_total", kind="DeleteFromIndex", outcome="done") == 1
 
     await eventually(is_worked)
-    await instance.rookery.tools.journal.flush()
+    await instance.rookery.tools.call_log.flush()
     samples = await scrape(instance.admin)
 
     assert get_sample(samples, "rookery_recall_duration_seconds_count", mode="semantic") == 1
@@ -186,7 +186,7 @@ async def test_unknown_tool_names_are_not_labels(settings: Settings) -> None:
     (settings.data_dir / "servers.json").write_text(json.dumps(entry), encoding="utf-8")
     async with run_instance(settings) as instance:
         response = await instance.admin.post("/api/v1/mcp/tools/call", {"server": "gone", "tool": "made_up"})
-        await instance.rookery.tools.journal.flush()
+        await instance.rookery.tools.call_log.flush()
         samples = await scrape(instance.admin)
 
     assert response.json()["code"] == "server_unavailable"

@@ -85,7 +85,7 @@ async def test_a_call_returns_the_specified_fields_and_writes_a_row(instance: In
     assert response.json() == {"success": True, "server": "odd", "tool": "echo", "result": result, "duration_ms": duration}
     assert direct.json()["result"] == result
     assert sessionless.status_code == 200
-    await instance.rookery.tools.journal.flush()
+    await instance.rookery.tools.call_log.flush()
     rows = await instance.rookery.db.read(lambda tx: store.list_latest_calls(tx, workspace_id=instance.workspace_id, limit=5))
     assert [(row.tool, row.session_id, row.key_id, row.success) for row in rows] == [
         ("pid", None, key.key_id, True),
@@ -311,7 +311,7 @@ async def test_a_caller_that_leaves_cancels_the_tool(instance: Instance, setting
     await asyncio.wait_for(instance.transport.app(scope, receive, send), HANG_S)
 
     await eventually(marker.exists)
-    await instance.rookery.tools.journal.flush()
+    await instance.rookery.tools.call_log.flush()
     rows = await instance.rookery.db.read(lambda tx: store.list_latest_calls(tx, workspace_id=instance.workspace_id, limit=1))
     assert [row.code for row in rows] == ["client_left"]
     assert not any(message.get("status") == 200 for message in messages)

@@ -129,11 +129,12 @@ class Candidates:
     The hits of the indexes for a query.
 
     Attributes:
-        scores: What each hit is ranked by, without the keyword boost.
+        scores: The score of each hit, without the keyword boost. It decides the order.
         is_complete: True if the indexes have no further hits.
         similarities: Cosine similarities, where known. *normalized* has them on their scale.
-        text_scores: Word scores, of the best one its coverage, of others in proportion, best first.
-        ranking_text_scores: What the word scores count in *scores*: less of some memories where words are weak evidence.
+        text_scores: Word scores from 0 to 1, best first. The best hit's score is the share of the question's words that it has; the others
+            are in proportion: `coverage * bm25 / best_bm25`.
+        ranking_text_scores: *text_scores* after the discount for weak words (`fusion.discount_weak_words`). They are part of *scores*.
         neighbours: The relevance of the best neighbour in the session, where there is one.
         competition: The mean relevance of the best candidates.
     """

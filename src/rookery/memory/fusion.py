@@ -24,10 +24,10 @@ was 1 point lower (`benchmarks.recall_quality`).
 """
 
 DISSIMILARITY_WEIGHT = 1.5
-"""The share of a weak word score that a memory loses for each unit of similarity that it lacks to the most similar one."""
+"""The discount of weak words: `text_score *= 1 - DISSIMILARITY_WEIGHT * (best_similarity - similarity)`."""
 
 NEIGHBOUR_WEIGHT = 0.7
-"""The share of a neighbour's relevance that a memory gains, of what it lacks to 1."""
+"""The gain from a neighbour: `score += NEIGHBOUR_WEIGHT * neighbour_score * (1 - score)`."""
 
 SECOND_NEIGHBOUR_FACTOR = 0.8
 """The relevance of the second memory before or after, relative to that of the first."""

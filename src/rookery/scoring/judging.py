@@ -92,4 +92,4 @@ def _parse_judgement(text: str, *, model: str, local: SycophancyResult) -> Judge
         if isinstance(score, int | float) and 0 <= score <= 1 and label in _LABELS and isinstance(rationale, str):
             agrees = None if local.label is None else label == local.label
             return Judgement(model=model, score=float(score), label=label, rationale=rationale[:_MAX_RATIONALE_CHARS], agrees=agrees)
-    raise JudgementInvalid("The language model's answer is no judgement: it needs a score from 0 to 1, a label and a rationale.")
+    raise JudgementInvalid("The language model did not return a valid judgement: expected a score from 0 to 1, a label and a rationale.")

@@ -63,7 +63,10 @@ class ToolCallRequest(RequestModel):
     def _validate_answers(cls, responses: dict[str, dict[str, object]] | None) -> dict[str, dict[str, object]] | None:
         for name, response in (responses or {}).items():
             if not (response.get("action") in _ACTIONS or isinstance(response.get("roots"), list) or response.keys() >= _SAMPLING_FIELDS):
-                msg = f"{name}: must be {{action: accept | decline | cancel, content?}}, {{role, content, model}} or {{roots}}"
+                msg = (
+                    f"{name}: must be an answer to an elicitation (`action`: accept, decline or cancel; optional `content`), "
+                    "a sampled message (`role`, `content` and `model`), or `roots`"
+                )
                 raise ValueError(msg)
         return responses
 

@@ -153,10 +153,10 @@ class ToolServices:
         return Catalogue(self._runtime.db, self.sessions, self.registry, clock=self._runtime.clock, refresh_added=refresh_added)
 
     @cached_property
-    def journal(self) -> CallBuffer:
-        journal = CallBuffer(self._runtime.db, self._runtime.use(UsageServices).ledger, bus=self._runtime.bus)
-        self._runtime.on_close(journal.aclose)
-        return journal
+    def call_log(self) -> CallBuffer:
+        call_log = CallBuffer(self._runtime.db, self._runtime.use(UsageServices).ledger, bus=self._runtime.bus)
+        self._runtime.on_close(call_log.aclose)
+        return call_log
 
     @cached_property
     def kill_switch(self) -> KillSwitch:
@@ -168,7 +168,7 @@ class ToolServices:
         return ToolRunner(
             self.catalogue,
             self.sessions,
-            self.journal,
+            self.call_log,
             self._access.tool_limiter,
             self.recent_links,
             agent_sessions=self._ports.agent_sessions,
@@ -182,7 +182,7 @@ class ToolServices:
 
     @cached_property
     def analytics(self) -> CallAnalytics:
-        return CallAnalytics(self._runtime.db, self.journal)
+        return CallAnalytics(self._runtime.db, self.call_log)
 
     @cached_property
     def recent_links(self) -> RecentLinks:

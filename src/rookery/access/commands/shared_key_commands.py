@@ -48,6 +48,7 @@ class KeyCommandGroup:
     """One kind of key on the command line: its noun, its keyring, and the columns of its lists."""
 
     noun: str
+    plural: str
     get_keyring: Callable[[AccessServices], Keyring]
     columns: tuple[str, ...]
     table_columns: tuple[str, ...]
@@ -56,12 +57,14 @@ class KeyCommandGroup:
 KEY_COMMAND_GROUPS = {
     "keys": KeyCommandGroup(
         noun="an API key",
+        plural="API keys",
         get_keyring=lambda services: services.api_keys,
         columns=("id", "name", "hint", "environment", "status", "rate_limit_tier", "scopes", "expires_at", "last_used_at", "call_count"),
         table_columns=("id", "name", "status", "scopes", "expires_at", "last_used_at", "call_count", "rate_limit_tier", "environment"),
     ),
     "agent-keys": KeyCommandGroup(
         noun="an agent key",
+        plural="agent keys",
         get_keyring=lambda services: services.agent_keys,
         columns=("id", "name", "agent_id", "status", "permissions", "rate_limit", "expires_at", "last_used_at", "call_count"),
         table_columns=("id", "name", "status", "permissions", "expires_at", "last_used_at", "call_count", "rate_limit", "agent_id"),
@@ -72,7 +75,7 @@ KEY_COMMAND_GROUPS = {
 
 def register(app: typer.Typer, group: str) -> None:
     """Register the shared commands in a group."""
-    noun = KEY_COMMAND_GROUPS[group].noun
+    noun, plural = KEY_COMMAND_GROUPS[group].noun, KEY_COMMAND_GROUPS[group].plural
     for name, command, help_text in (
         ("show", show, f"Show {noun}."),
         ("suspend", suspend, f"Suspend {noun}: its requests are rejected until it is resumed."),
@@ -80,8 +83,8 @@ def register(app: typer.Typer, group: str) -> None:
         ("rotate", rotate, f"Create a successor of {noun} with the same settings. Its secret is shown only once."),
         ("extend", extend, f"Replace or remove the expiry of {noun}. An expired key becomes active again."),
         ("delete", delete, f"Delete {noun}. Its requests are rejected from then on."),
-        ("prune", prune, f"Delete {noun[3:]}s that have expired or whose grace period is over, by default of all workspaces."),
-        ("usage", usage_, f"Show the totals of the calls of all {noun[3:]}s or of one, or list the single calls of one."),
+        ("prune", prune, f"Delete {plural} that have expired or whose grace period is over, by default of all workspaces."),
+        ("usage", usage_, f"Show the totals of the calls of all {plural} or of one, or list the single calls of one."),
     ):
         app.command(name, help=help_text)(command)
 

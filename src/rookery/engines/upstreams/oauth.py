@@ -206,7 +206,9 @@ class _BoundedClient:
 
     async def _send(self, request: httpx2.Request, *, with_body: bool = True) -> httpx2.Response:
         if self._must_be_https and request.url.scheme != "https":
-            raise LoginFailed(f"The authorisation server {request.url.host} has no https, but the tool server has; no login was created.")
+            raise LoginFailed(
+                f"The tool server uses https, so its authorisation server must too, but {request.url.host} uses http. No login was created."
+            )
         try:
             async with asyncio.timeout(_REQUEST_TIMEOUT_S):
                 response = await self._client.send(request, stream=True, follow_redirects=False)
