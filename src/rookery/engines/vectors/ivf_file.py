@@ -334,8 +334,11 @@ class IvfFolder:
 
 
 def remove(path: Path) -> None:
-    """Delete an index."""
-    shutil.rmtree(path, ignore_errors=True)
+    """Delete an index, or whatever else has its name."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _compute_checksum(path: Path) -> int:
