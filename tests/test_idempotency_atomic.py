@@ -51,23 +51,23 @@ BODIES: dict[str, object] = {
     "POST /v1/sessions/{done}/end": {},
     "POST /v1/plans/{plan}/archive": {},
     "POST /v1/plans/{plan}/restore": {},
-    "POST /api/agent/notify/subscribers": {"external_id": "made"},
-    "POST /api/agent/notify/campaigns": {"name": "made", "title": "a", "body": "a", "audience": {}},
-    "POST /api/agent/notify/campaigns/{draft}/duplicate": {},
-    "POST /api/agent/notify/campaigns/{draft}/test": {"subscribers": ["given"]},
-    "POST /api/agent/notify/campaigns/{draft}/send": None,
-    "POST /api/agent/notify/campaigns/{scheduled}/schedule": {"at": "2031-02-01T00:00"},
-    "POST /api/agent/notify/campaigns/{scheduled}/unschedule": None,
-    "POST /api/agent/notify/campaigns/{sending}/pause": None,
-    "POST /api/agent/notify/campaigns/{paused}/resume": None,
-    "POST /api/agent/notify/campaigns/{cancellable}/cancel": None,
-    "POST /api/agent/notify/webhook-secret/rotate": {},
-    "POST /api/agent/content/generations": {"prompt": "made", "model": "hang", "mode": "queued"},
-    "POST /api/agent/content/generations/{generation}/retry": None,
-    "POST /api/agent/content/batches": {"requests": [{"prompt": "made", "model": "hang"}]},
-    "POST /api/agent/content/templates": {"slug": "made", "name": "made", "prompt": "made"},
+    "POST /v1/notify/subscribers": {"external_id": "made"},
+    "POST /v1/notify/campaigns": {"name": "made", "title": "a", "body": "a", "audience": {}},
+    "POST /v1/notify/campaigns/{draft}/duplicate": {},
+    "POST /v1/notify/campaigns/{draft}/test": {"subscribers": ["given"]},
+    "POST /v1/notify/campaigns/{draft}/send": None,
+    "POST /v1/notify/campaigns/{scheduled}/schedule": {"at": "2031-02-01T00:00"},
+    "POST /v1/notify/campaigns/{scheduled}/unschedule": None,
+    "POST /v1/notify/campaigns/{sending}/pause": None,
+    "POST /v1/notify/campaigns/{paused}/resume": None,
+    "POST /v1/notify/campaigns/{cancellable}/cancel": None,
+    "POST /v1/notify/webhook-secret/rotate": {},
+    "POST /v1/content/generations": {"prompt": "made", "model": "hang", "mode": "queued"},
+    "POST /v1/content/generations/{generation}/retry": None,
+    "POST /v1/content/batches": {"requests": [{"prompt": "made", "model": "hang"}]},
+    "POST /v1/content/templates": {"slug": "made", "name": "made", "prompt": "made"},
     # The last one: the campaign fails again at some time after it, which is audited.
-    "POST /api/agent/notify/campaigns/{failed}/retry": None,
+    "POST /v1/notify/campaigns/{failed}/retry": None,
 }
 """One request for each route that accepts the header; /api/agent has the same handlers as /v1."""
 
@@ -151,24 +151,24 @@ async def _is_held(caller: Caller, webhook: str, delivery: str) -> bool:
 async def _create_campaigns(admin: Caller) -> dict[str, str]:
     """Create a campaign in each status that a path needs."""
     person = {"external_id": "given", "channels": [{"type": "webhook", "url": _HOOK}], "attributes": {"link": "no URL"}}
-    assert (await admin.post("/api/agent/notify/subscribers", person)).status_code == 201
+    assert (await admin.post("/v1/notify/subscribers", person)).status_code == 201
     slow: dict[str, object] = {"name": "a", "title": "a", "body": "a", "audience": {"all": True}, "rate_per_second": 0.01}
     fields: dict[str, dict[str, object]] = {
         "draft": {**slow, "audience": {}},
         "failed": {**slow, "url": "{{ link }}", "rate_per_second": None},
         **dict.fromkeys(("scheduled", "sending", "paused", "cancellable"), slow),
     }
-    ids = {name: (await admin.post("/api/agent/notify/campaigns", body)).json()["id"] for name, body in fields.items()}
-    await admin.post(f"/api/agent/notify/campaigns/{ids['scheduled']}/schedule", {"at": "2031-01-01T00:00"})
+    ids = {name: (await admin.post("/v1/notify/campaigns", body)).json()["id"] for name, body in fields.items()}
+    await admin.post(f"/v1/notify/campaigns/{ids['scheduled']}/schedule", {"at": "2031-01-01T00:00"})
     for name in ("sending", "paused", "cancellable", "failed"):
-        assert (await admin.post(f"/api/agent/notify/campaigns/{ids[name]}/send")).status_code == 202
-    await admin.post(f"/api/agent/notify/campaigns/{ids['paused']}/pause")
+        assert (await admin.post(f"/v1/notify/campaigns/{ids[name]}/send")).status_code == 202
+    await admin.post(f"/v1/notify/campaigns/{ids['paused']}/pause")
     await eventually(lambda: _is_failed(admin, ids["failed"]))
     return ids
 
 
 async def _is_failed(caller: Caller, campaign: str) -> bool:
-    return (await caller.get(f"/api/agent/notify/campaigns/{campaign}")).json()["status"] == "failed"
+    return (await caller.get(f"/v1/notify/campaigns/{campaign}")).json()["status"] == "failed"
 
 
 async def _create_resources(instance: Instance) -> dict[str, str]:
@@ -182,7 +182,7 @@ async def _create_resources(instance: Instance) -> dict[str, str]:
     await eventually(lambda: _is_held(admin, webhook, delivery))
     await admin.send("PATCH", f"/api/v1/webhooks/{webhook}", {"enabled": True})
     await admin.post("/v1/templates", {"slug": "given", "name": "given", "phases": [{"name": "a"}]})
-    failed = (await admin.post("/api/agent/content/generations", {"prompt": "given", "model": "413"})).json()["generation_id"]
+    failed = (await admin.post("/v1/content/generations", {"prompt": "given", "model": "413"})).json()["generation_id"]
     return {
         **await _create_campaigns(admin),
         "generation": failed,

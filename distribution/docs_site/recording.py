@@ -33,7 +33,7 @@ _LIMIT_S = 120.0
 SESSION = (
     'rookery remember "We deploy on Tuesdays, never on Fridays." --type decision',
     'rookery remember "All money amounts are integers in cents." --type convention',
-    'rookery recall "When do we ship?" --top-k 1',
+    'rookery recall "When do we ship?" --limit 1',
     "rookery servers check",
 )
 """The commands of the picture, in order. A later one may use what an earlier one stored."""
