@@ -100,7 +100,7 @@ def test_every_leak_fails_its_test(tmp_path: Path, workers: int) -> None:
 
 
 def test_a_secret_and_its_end_are_found() -> None:
-    """Notes on the platform, 6: the whole secret or its last 24 characters are a leak; shorter ends and listed prefixes are not."""
+    """The whole secret or its last 24 characters are a leak; shorter ends and listed prefixes are not."""
     detector = LeakDetector()
     detector.add_secret("ak_" + "Ab1" * 10 + "zz")
     detector.add_secret("postgresql://nobody:secret@127.0.0.1/a-database-with-a-long-name")

@@ -135,7 +135,7 @@ def test_a_failed_migration_leaves_the_old_schema_and_reports_it(store_address: 
     assert f"the schema is still of revision {FIRST_REVISION}" in line
     tables = set(inspect(engine).get_table_names())
     assert "tool_negotiated_protocols" in tables
-    assert "tool_ended_client_sessions" not in tables, "a table of the first revision, which ran before the failure"
+    assert "tool_ended_client_sessions" not in tables, "a table of the revision before the one that failed"
     with engine.begin() as connection:
         assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == FIRST_REVISION
         connection.execute(text("DROP TABLE tool_negotiated_protocols"))

@@ -1,4 +1,4 @@
-"""Allowed client addresses of keys: IP lists, proxies, spoofed headers (step 4)."""
+"""Allowed client addresses of keys: IP lists, proxies, spoofed headers."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_every_form_carries_the_key(headers: list[tuple[bytes, bytes]]) -> None:
     ],
 )
 def test_headers_without_a_key_or_with_two_keys_are_rejected(headers: list[tuple[bytes, bytes]]) -> None:
-    """Notes 3.5: two different keys, a header without a space, Basic with a password or invalid base64."""
+    """Two different keys, a header without a space, Basic with a password or invalid base64."""
     with pytest.raises(Unauthorised) as refusal:
         parse_credentials(headers)
 

@@ -1,4 +1,4 @@
-"""The guard: who is admitted, the order of its checks and what its responses carry (7, 8)."""
+"""The guard: who is admitted, the order of its checks and what its responses carry."""
 
 from __future__ import annotations
 

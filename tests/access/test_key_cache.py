@@ -1,4 +1,4 @@
-"""The cache of verified keys: how often bcrypt runs, and no cached result outlives its key (notes)."""
+"""The cache of verified keys: how often bcrypt runs, and no cached result outlives its key."""
 
 from __future__ import annotations
 

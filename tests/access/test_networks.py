@@ -168,7 +168,7 @@ def test_addresses_of_one_network_share_a_failure_budget() -> None:
 
 @pytest.mark.parametrize("entry", ["*", "0.0.0.0/0", "::/0", "nonsense", "", "10.0.0.1/33", "proxy.example"])
 def test_an_invalid_proxy_list_prevents_the_start(entry: str) -> None:
-    """Notes 5.2: trusting every address would allow any client to claim any address."""
+    """Trusting every address would allow any client to claim any address."""
     with pytest.raises(WrongSettings):
         parse_proxies(["10.0.0.1", entry])
 

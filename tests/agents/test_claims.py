@@ -185,7 +185,7 @@ async def test_expired_leases_are_released_without_a_request(clocked_instance: I
 
 
 async def test_only_a_claim_creates_a_lease(instance: Instance) -> None:
-    """Notes: setting a status creates no lease. A claimed task is changed by its holder, or with force, which is recorded."""
+    """Setting a status creates no lease. A claimed task is changed by its holder, or with force, which is recorded."""
     plan = await make_plan(instance.agent, phase("A", "a", "b"))
     first_path, second_path = (f"/api/agent/tasks/{tasks_of(plan)[name]['id']}" for name in "ab")
     started = (await instance.agent.send("PATCH", first_path, {"status": "in_progress"})).json()

@@ -389,7 +389,7 @@ async def test_plans_have_limits(instance: Instance) -> None:
 
 
 async def test_a_large_plan_is_serialized_outside_the_event_loop(instance: Instance) -> None:
-    """Notes: serializing ten thousand tasks takes half a second, in which other requests are served."""
+    """Serializing ten thousand tasks takes half a second, in which other requests are served."""
     small, large = [
         await instance.rookery.agents.plans.create(
             make_caller(workspace_id=instance.workspace_id),

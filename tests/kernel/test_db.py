@@ -332,7 +332,7 @@ async def test_a_read_of_sqlite_that_takes_too_long_ends(tmp_path: Path) -> None
     """
     The caller gets engine_unavailable, and the thread is free for the next read.
 
-    Four endless reads once took all threads for good, and the server did not stop (a preview of 100,000 subscribers).
+    Four endless reads once took all threads for good, and the server did not stop. A preview of 100,000 subscribers is such a read.
     """
     db = SqliteDatabase(tmp_path / "records.db", read_timeout_s=0.2)
     await db.write(lambda tx: tx.execute(text("CREATE TABLE empty (n INTEGER)")))

@@ -119,7 +119,7 @@ def test_a_dry_run_says_what_would_be_done(platform: Platform, command: list[str
     fields = json.loads(_run(platform, *command, "--dry-run", "--json")[1])
 
     assert f", would be done 1, would be {change} 1" in printed
-    assert re.search(r", (?!would be done|duration)[a-z ]+ 0\b", printed) is None, "counts that are 0 would hide the others (issue 36)"
+    assert re.search(r", (?!would be done|duration)[a-z ]+ 0\b", printed) is None, "counts that are 0 would hide the others"
     assert (fields["would_be_done"], fields[change], fields["successes"]) == (1, 1, 0)
 
 
@@ -142,7 +142,7 @@ def test_a_terminal_gets_the_first_items_and_a_table(platform: Platform, data_di
     assert "These are the first 20 of 31; use a pipe or --json to get all." in printed
     assert "would be done" in printed
     assert "Dry run: nothing was changed." in printed
-    assert not re.search(r"│ (successes|failures|archived)\b", printed), "counts that are 0 would hide the others (issue 36)"
+    assert not re.search(r"│ (successes|failures|archived)\b", printed), "counts that are 0 would hide the others"
 
 
 def test_a_killed_run_can_be_resumed(platform: Platform, data_dir: Path) -> None:

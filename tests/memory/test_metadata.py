@@ -191,7 +191,7 @@ async def test_wait_ms_waits_for_the_indexing_of_a_batch(instance: Instance) -> 
 
 
 async def test_agents_with_a_slash_in_their_id_have_a_context_and_a_boot(api: httpx2.AsyncClient) -> None:
-    """An agent id with a slash no longer returns 404 from GET /agent/{agent_id}/context."""
+    """`GET /agent/{agent_id}/context` takes an agent id with a slash."""
     await _store(api, "mine", agent_id="team/ann", memory_scope="agent")
 
     for path in ("/agent/team%2Fann/context", "/agent/team/ann/context"):

@@ -217,7 +217,7 @@ async def test_unchanged_notes_are_stored_once(rig: MemoryRig, tmp_path: Path) -
 
 
 async def test_bad_front_matter_never_costs_the_note(rig: MemoryRig, tmp_path: Path) -> None:
-    """Bad values are warnings with file and line; a file without readable text is rejected with its name and a reason (34)."""
+    """Bad values are warnings with file and line; a file without readable text is rejected with its name and a reason."""
     folder = _write(
         tmp_path,
         {
@@ -380,7 +380,7 @@ async def test_a_repeated_mem0_import_stores_nothing_new(rig: MemoryRig) -> None
 
 
 def test_invalid_entries_are_rejected_with_their_position() -> None:
-    """An entry without a text does not stop the others; an unreadable time is a warning (34)."""
+    """An entry without a text does not stop the others; an unreadable time is a warning."""
     lines = b'{"memory": "good"}\n{"memory": 1}\nnot json\n[]\n{"memory": "x", "created_at": "soon"}\n'
 
     assert read_rejections(lines) == [

@@ -11,7 +11,7 @@ _LENGTH = 160
 
 ANNOUNCED = {("key 'limited': statuses of 11 requests", 6): ("200", "403 permission_denied")}
 """
-Changes that CHANGELOG.md announces: an element of an answer, with its value in older versions and now.
+Changes that are meant: an element of an answer, with its value in older versions and now.
 
 - Reading in an org or project that the key excludes is 403. Before, the answer was empty.
 """

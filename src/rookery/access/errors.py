@@ -56,7 +56,7 @@ class KeyExpired(Unauthorised):
 
 
 class AddressNotAllowed(RookeryError):
-    """The key may not be used from the client's address (step 4)."""
+    """The key may not be used from the client's address."""
 
     status, code = 403, "ip_not_allowed"
 
@@ -65,7 +65,7 @@ class AddressNotAllowed(RookeryError):
 
 
 class ScopeMissing(RookeryError):
-    """The API key lacks the scope that the route requires (rule 5)."""
+    """The API key lacks the scope that the route requires."""
 
     status, code = 403, "scope_missing"
 

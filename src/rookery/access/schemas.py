@@ -397,6 +397,7 @@ class AddressesResponse(ResponseModel):
 class WorkspaceResponse(ResponseModel):
     """A workspace."""
 
+    id: Annotated[int, Field(description="Same as `workspace_id`, as every resource has an `id`.")]
     workspace_id: int
     name: str
     created_at: Timestamp

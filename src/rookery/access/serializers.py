@@ -93,7 +93,7 @@ def serialize_key_with_secret(new_key: KeyWithSecret, at: datetime, *, with_addr
 
 def serialize_workspace(workspace: Workspace) -> Fields:
     """Return a workspace's fields."""
-    return {"workspace_id": workspace.id, "name": workspace.name, "created_at": format_iso(workspace.created_at)}
+    return {"id": workspace.id, "workspace_id": workspace.id, "name": workspace.name, "created_at": format_iso(workspace.created_at)}
 
 
 def serialize_deletion(deletion: WorkspaceDeletion) -> Fields:

@@ -1,4 +1,4 @@
-"""The usage of keys, buffered in memory and written in batches at most one second later (step 7)."""
+"""The usage of keys, buffered in memory and written in batches at most one second later."""
 
 from __future__ import annotations
 

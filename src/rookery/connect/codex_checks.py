@@ -1,4 +1,9 @@
-"""Checks of the trust of Codex in projects and hooks, and of its background server."""
+"""
+Checks of the trust of Codex in projects and hooks, and of its background server.
+
+Codex runs a hook only if its user has trusted it in /hooks. It stores a hash of the trusted form under the position of the hook. The form
+of both is that of codex-cli 0.169.0 (`codex-rs/hooks/src/engine/discovery.rs`).
+"""
 
 from __future__ import annotations
 

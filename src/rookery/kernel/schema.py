@@ -26,6 +26,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     PlainSerializer,
     ValidationError,
+    ValidationInfo,
     ValidatorFunctionWrapHandler,
     WithJsonSchema,
     field_validator,
@@ -108,15 +109,21 @@ class PatchModel(RequestModel):
     A partial update. A field that is left out is UNSET and keeps its value, so the model documents no default.
 
     A field without `None` in its type rejects null. In the others, null clears the value.
+
+    Attributes:
+        action_fields: The fields that say how to change, and so have no current value.
     """
+
+    action_fields: ClassVar[frozenset[str]] = frozenset()
 
     @field_validator("*", mode="wrap")
     @classmethod
-    def _explain_null(cls, value: object, validate: ValidatorFunctionWrapHandler) -> object:
+    def _explain_null(cls, value: object, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
         try:
             return validate(value)
         except ValidationError as error:
-            if value is not None:
+            name = str(info.field_name)
+            if value is not None or name in cls.action_fields or cls.model_fields[name].is_required():
                 raise
             details = error.errors(include_url=False)
             problem = describe_error(details[0]) if len(details) == 1 else "must not be null"

@@ -339,7 +339,7 @@ class RememberResult:
 
     Attributes:
         duplicates: Ids of other memories with the same content in the same space, oldest first, at most ten.
-        is_duplicate: True if nothing was stored and *memory* is the existing one (dedupe).
+        is_duplicate: True if nothing was stored and *memory* is the existing one.
     """
 
     memory: Memory
@@ -439,7 +439,7 @@ class ScoreParts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankExplanation:
     """
-    The explanation of a memory's position in a recall (explain).
+    The explanation of a memory's position in a recall.
 
     Attributes:
         semantic_rank: Its rank among the hits by meaning, from 1; None if it is not among them.

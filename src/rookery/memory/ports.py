@@ -253,7 +253,7 @@ class TextIndex(Protocol):
     """
 
     async def setup(self) -> None:
-        """Create missing tables or indexes. Idempotent (brain:elastic-setup)."""
+        """Create missing tables or indexes. Idempotent. For `brain:elastic-setup`."""
         ...
 
     async def put(self, documents: Sequence[IndexDocument], *, is_early: bool = False) -> None:

@@ -2,6 +2,9 @@
 Completion of arguments that do not match their schema by the letter, but are complete in the sense of its author. No I/O.
 
 Clients send null for arguments that were not set, and some schemas require arguments that have a default. Models send the text of a value.
+
+Models and clients send texts in place of a list, an object, a number or a boolean. Only a text with one meaning is read. `pier, crane` is a
+list of two words; in `Build it, and test it` the comma may belong to a sentence.
 """
 
 from __future__ import annotations
@@ -92,7 +95,7 @@ class ArgumentCompleter:
 
     Args:
         schema: The schema of *validator*.
-        is_builtin: Remove nulls at any depth, and read texts (`text_arguments`). Otherwise only arguments themselves are removed.
+        is_builtin: Remove nulls at any depth, and read texts. Otherwise only arguments themselves are removed.
         is_destructive: Required lists must be lists or their JSON: they name what the tool destroys. No empty text is removed.
     """
 

@@ -1,4 +1,9 @@
-"""The options of a request to a tool server, in addition to its params."""
+"""
+The options of a request to a tool server, in addition to its params.
+
+Clients put what they know about their user into the `_meta` of a message, such as the path of a working tree, its remote repository and
+the ids of a session. A tool server gets the keys that its entry names in `forward_meta`, and the trace context, which the protocol defines.
+"""
 
 from __future__ import annotations
 

@@ -498,6 +498,8 @@ class CurrentPhase(Model):
 class Deletion(Model):
     """The result of deleting a workspace, or of a dry run."""
 
+    id: int
+    """Same as `workspace_id`, as every resource has an `id`."""
     workspace_id: int
     name: str
     created_at: datetime
@@ -2036,6 +2038,8 @@ class Who(Model):
 class Workspace(Model):
     """A workspace."""
 
+    id: int
+    """Same as `workspace_id`, as every resource has an `id`."""
     workspace_id: int
     name: str
     created_at: datetime

@@ -1,5 +1,5 @@
 """
-Each feature of the protocol, used by a real server of the newest release, over HTTP, `/mcp` and `/mcp/{server_id}` (point 7).
+Each feature of the protocol, used by a real server of the newest release, over HTTP, `/mcp` and `/mcp/{server_id}`.
 
 `server-everything` has resource links, templates, prompts, completion, progress, logging, elicitation, sampling and a task,
 `server-filesystem` images and audio, and `server-budget-allocator` an MCP App. `context7` is a TypeScript server of the later era.

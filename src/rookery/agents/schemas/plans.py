@@ -246,6 +246,8 @@ class PlanPatch(PatchModel):
 class PlanStatusBody(PatchModel):
     """The new status of a plan."""
 
+    action_fields = frozenset({"force"})
+
     status: Annotated[Literal["draft", "active", "paused", "completed", "archived"], Field(description="The new status.")]
     reason: Reason | UNSET | None = UNSET
     force: Force | UNSET = UNSET
@@ -277,6 +279,8 @@ class PhasePatch(PatchModel):
 class PhaseStatusBody(PatchModel):
     """The new status of a phase."""
 
+    action_fields = frozenset({"force"})
+
     status: Annotated[Literal["pending", "in_progress", "completed", "skipped", "on_hold"], Field(description="The new status.")]
     reason: Reason | UNSET | None = UNSET
     force: Force | UNSET = UNSET
@@ -299,6 +303,8 @@ class TaskPatch(PatchModel):
 
     To change the status of a claimed task, send its claim_token or force.
     """
+
+    action_fields = frozenset({"force", "claim_token"})
 
     name: Title | UNSET = UNSET
     description: Text | UNSET | None = UNSET

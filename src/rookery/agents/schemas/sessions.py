@@ -91,6 +91,8 @@ class ResumeBody(RequestModel):
 class SessionPatch(PatchModel):
     """A change of an open session. Omitted fields stay unchanged; null clears a field."""
 
+    action_fields = frozenset({"acknowledge_handoff"})
+
     status: Annotated[Literal["active", "paused"] | UNSET, Field(description="Pause the session, or continue it.")] = UNSET
     goal: Goal | UNSET | None = UNSET
     context: Object | UNSET | None = UNSET

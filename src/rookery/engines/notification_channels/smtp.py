@@ -1,4 +1,10 @@
-"""The e-mail channel: mails through the operator's SMTP server."""
+"""
+The e-mail channel: mails through the operator's SMTP server.
+
+Answers of servers are about the sender, the mailbox, or this mail (RFC 5321, RFC 3463, RFC 7505). Servers use the same codes for different
+things, so the words count too: `550 5.1.1` stands for an unknown mailbox, and at some sites for "no outside mail". Exim sends no enhanced
+codes at all.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +14,6 @@ import structlog
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.models import Passage, Vector
 from rookery.memory.ports import Embedder
-
-if TYPE_CHECKING:
-    # Type only: the module imports numpy, which would slow the start.
-    from rookery.engines.similarity.cache import VectorMatrix
 
 _log = structlog.stdlib.get_logger("rookery.tools")
 

@@ -1,4 +1,8 @@
-"""An answer that arrives as server-sent events."""
+"""
+An answer that arrives as server-sent events.
+
+The parser of server-sent events works on bytes (WHATWG HTML, 9.2.6).
+"""
 
 from __future__ import annotations
 

@@ -209,13 +209,14 @@ def map_table(
         TypeError: As `Mapper`.
     """
     nested = nested or {}
-    own = {item.name for item in items if isinstance(item, Column)}
-    derived = _derive_columns(model, key, columns or {}, codecs or {}, nested)
+    own = [item for item in items if isinstance(item, Column)]
+    names = {column.name for column in own}
+    derived = [column for column in _derive_columns(model, key, columns or {}, codecs or {}, nested) if column.name not in names]
     table = Table(
         name,
         into,
-        *(column for column in derived if column.name not in own),
-        *items,
+        *sorted([*derived, *own], key=lambda column: key.index(column.name) if column.name in key else len(key)),
+        *(item for item in items if not isinstance(item, Column)),
         sqlite_with_rowid=sqlite_with_rowid,
         sqlite_autoincrement=sqlite_autoincrement,
     )

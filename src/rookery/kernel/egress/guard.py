@@ -1,4 +1,9 @@
-"""Checks of the addresses that outgoing requests connect to."""
+"""
+Checks of the addresses that outgoing requests connect to.
+
+A user who adds a URL also chooses its DNS server, which may answer late. Look-ups of hosts that were slow before share a few threads, so
+that they cannot delay the look-ups of other hosts.
+"""
 
 from __future__ import annotations
 

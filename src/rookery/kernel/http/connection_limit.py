@@ -211,7 +211,7 @@ class ConnectionLimiter:
 
     Args:
         limits: The limits; by default those that Rookery ships.
-        get_owner: Returns the client that an address belongs to; each client may have half of the slots (network prefix).
+        get_owner: Returns the client that an address belongs to; each client may have half of the slots.
             None for an address that serves many clients, such as a proxy.
     """
 

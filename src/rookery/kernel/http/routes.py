@@ -85,7 +85,7 @@ class AdmissionResult(Protocol):
 
     def record(self, *, method: str, route: str, status: int, duration_ms: float, is_upstream_error: bool = False) -> None:
         """
-        Record the call (step 7). Fast; never raises.
+        Record the call. Fast; never raises.
 
         Args:
             is_upstream_error: The status is that of an error of a tool, its server or a language model.

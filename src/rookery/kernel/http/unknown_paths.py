@@ -1,4 +1,9 @@
-"""Requests to unknown paths: redirected to the intended path, or answered with the nearest paths."""
+"""
+Requests to unknown paths: redirected to the intended path, or answered with the nearest paths.
+
+MCP clients try the paths of an OAuth sign-in, which Rookery does not have, after a refused key, and some before the first request. The
+error is all that many of them show, so it says what is wrong with the key.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backfill of the org of memories that have a project but no org (brain:backfill-org)."""
+"""Backfill of the org of memories that have a project but no org, for `brain:backfill-org`."""
 
 from __future__ import annotations
 

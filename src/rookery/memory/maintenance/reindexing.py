@@ -164,7 +164,7 @@ class Reindexer:
 
     async def setup_text_index(self) -> None:
         """
-        Create the full-text index if it is missing (brain:elastic-setup).
+        Create the full-text index if it is missing. For `brain:elastic-setup`.
 
         Raises:
             EngineUnavailable: The engine is down.

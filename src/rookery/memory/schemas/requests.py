@@ -231,7 +231,7 @@ class DraftBody(RequestModel):
     dedupe: Annotated[bool, Field(description="Return an identical memory of the same space instead of storing another.")] | None = None
 
     def to_draft(self) -> Draft:
-        """Return the draft, with the defaults of what was left out."""
+        """Return the draft. Fields that were left out have their defaults."""
         values = {name: value for name, value in self if value is not None and name not in {"expires_in", "wait_ms"}}
         values |= {"tags": tuple(self.tags or ()), "expires_in_h": self.expires_in}
         if self.memory_scope is not None:
@@ -345,7 +345,7 @@ class RecallBody(RequestModel):
     ) = None
 
     def to_request(self, default_mode: RecallMode) -> RecallRequest:
-        """Return the recall request, with the defaults of what was left out."""
+        """Return the recall request. Fields that were left out have their defaults."""
         scopes = frozenset(MemoryScope(name) for name in self.include_scopes or ())
         return RecallRequest(
             query=self.query,

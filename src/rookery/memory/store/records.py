@@ -1,4 +1,4 @@
-"""Queries on single memories: add, get, update, delete. Statements are constants, compiled once."""
+"""Queries on single memories: their records, their lineage, and those of a session. Statements are constants, compiled once."""
 
 from __future__ import annotations
 

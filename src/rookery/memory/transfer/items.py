@@ -41,10 +41,10 @@ MAX_LINE_BYTES = 4 * 1024 * 1024
 """Maximum bytes of a line; more than any memory has. Longer lines are skipped without loading them into memory."""
 
 BOM = b"\xef\xbb\xbf"
+"""The byte order mark, which some editors write at the start of a file."""
+
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 """The first bytes of a text in UTF-16."""
-
-"""The byte order mark, which some editors write at the start of a file."""
 
 TYPE_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 TYPE_RULE = "a type has 1 to 64 lower-case letters, digits, `_` and `-`, the first one a letter"

@@ -4,6 +4,9 @@ The sessions of MCP clients of the handshake era: their owners, their limits, an
 A session lives in one process. If that process has ended, or the session ended because it was unused, the next request with its id revives
 it, because most clients do not open another one. `ClientSessionManager` overrides private parts of the SDK's session manager;
 `tests/tools/gateway/test_client_sessions.py` checks them for the locked version.
+
+A client may end its session while another request is under way, for example after it cancelled a call. The SDK then fails to pass the
+message on, writes two tracebacks, and answers a second time. None of this is an error of the server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""The MCP server behind /mcp: its handlers parse a request, call one service and build the result."""
+"""
+The MCP server behind /mcp: its handlers parse a request, call one service and build the result.
+
+The revisions allow fields that none of them defines, such as a `category` in the annotations of a tool, and the SDK drops them: it
+serialises each result by its models. They are added again afterwards. Clients send arguments of prompts as null because they are not set,
+where the protocol allows only texts.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from rookery.tools.ports import OnRequest
 from rookery.tools.supervision.state_lock import StateLock
 
 _MAX_QUEUED_PER_SLOT = 4
-"""Waiting calls per slot. Further calls are rejected (server_busy)."""
+"""Waiting calls per slot. Further calls are rejected as `server_busy`."""
 _MIN_QUEUE_LENGTH = 256
 """Calls that may wait even if only one runs at a time."""
 _SETTLE_S = 1.0

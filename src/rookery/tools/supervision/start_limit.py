@@ -1,4 +1,9 @@
-"""A limit on the servers that start at the same time, and the CPU that processes want, so that a restart leaves the machine usable."""
+"""
+A limit on the servers that start at the same time, and the CPU that processes want, so that a restart leaves the machine usable.
+
+On a busy machine the time that a process used says little: one of twenty that compute on two cores gets a tenth of a core. Linux counts the
+waiting time too (`/proc/PID/task/TID/schedstat`: nanoseconds on a CPU, nanoseconds in the queue, slices).
+"""
 
 from __future__ import annotations
 
