@@ -246,7 +246,7 @@ class ErrorMappingTransport(httpx2.AsyncBaseTransport):
         try:
             # The event stream is the session of the older protocol. Newer versions work without one.
             if request.method == "GET" and self._target.kind == "sse":
-                reason = self._describe_cause(response, request, await read_error_body(response))
+                reason = self._find_reason(response, request, await read_error_body(response))
                 self._state.last_error = self._describe_status(response, request, reason)
         finally:
             await response.aclose()
@@ -260,7 +260,7 @@ class ErrorMappingTransport(httpx2.AsyncBaseTransport):
         body = await read_error_body(response)
         is_json = response.headers.get("content-type", "").lower().startswith("application/json")
         error = _parse_error(body) if is_json and status >= _BAD_REQUEST else None
-        reason = self._describe_cause(response, request, body) if error is None else redact_reason(error.message, self._list_secrets(request))
+        reason = self._find_reason(response, request, body) if error is None else redact_reason(error.message, self._list_secrets(request))
         if self._is_session_lost(request, status, reason):
             return self._end_session(status, UNSENT_CODE, _SESSION_LOST)
         text = self._describe_status(response, request, reason)
@@ -335,7 +335,7 @@ class ErrorMappingTransport(httpx2.AsyncBaseTransport):
             return f'The server requires a login: add "auth": "oauth" to its entry, then run {command}.'
         return "The server requires a login or another key."
 
-    def _describe_cause(self, response: httpx2.Response, request: httpx2.Request, body: bytes) -> str:
+    def _find_reason(self, response: httpx2.Response, request: httpx2.Request, body: bytes) -> str:
         return find_reason(response.headers.get("content-type", ""), body, self._list_secrets(request))
 
     def _list_secrets(self, request: httpx2.Request) -> set[str]:
