@@ -28,6 +28,8 @@ from rookery.tools.discovery.client_guides import KEY_VARIABLE
 
 _HASHED_FIELDS = frozenset({"type", "command", "timeout", "statusMessage", "async"})
 
+_RESTART = "codex app-server daemon restart"
+
 
 class CodexTrust(StrEnum):
     """The state of a hook in Codex. It runs only trusted ones."""
@@ -76,9 +78,6 @@ def _judge(state: Mapping[str, object], current_hash: str | None) -> CodexTrust:
     if not trusted_hash:
         return CodexTrust.UNTRUSTED
     return CodexTrust.TRUSTED if current_hash in {None, trusted_hash} else CodexTrust.CHANGED
-
-
-_RESTART = "codex app-server daemon restart"
 
 
 @dataclass(frozen=True, slots=True)

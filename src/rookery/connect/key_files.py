@@ -20,6 +20,8 @@ from rookery.tools.discovery.client_guides import KEY_VARIABLE
 _NAME = "rookery.key"
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_./-]+")
 
+_TIMEOUT_S = 5.0
+
 
 def locate_key_file(client: str, places: Places) -> Path | None:
     """Return the file with the key of *client*, or None for a client without one. On Windows Codex has no shell for the command."""
@@ -57,9 +59,6 @@ def read_key(file: Path) -> str | None:
 def add_key(file: Path, key: str) -> FileEdit:
     """Return the change that writes *key* to *file*, which only its owner can read."""
     return FileEdit(file, read_file(file), f"{key}\n".encode(), is_secret=True)
-
-
-_TIMEOUT_S = 5.0
 
 
 def list_exposed(files: Iterable[Path]) -> list[Path]:

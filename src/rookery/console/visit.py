@@ -21,6 +21,12 @@ from rookery.kernel.http.request_body import read_body
 from rookery_client import ApiError, AsyncRookery
 from rookery_client.generated import models
 
+MAX_FORM_BYTES = 12 * 1024 * 1024
+_MAX_FORM_FIELDS = 2_000
+_SEE_OTHER = 303
+_FORM_STATUSES = frozenset({400, 403, 409, 422})
+PER_PAGE = 25
+
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSection:
@@ -69,12 +75,6 @@ def parse_form(body: bytes, *, max_fields: int) -> list[tuple[str, str]]:
     except ValueError as error:
         raise ValidationFailed({"form": [f"has more than {max_fields:,} fields"]}) from error
 
-
-MAX_FORM_BYTES = 12 * 1024 * 1024
-_MAX_FORM_FIELDS = 2_000
-_SEE_OTHER = 303
-_FORM_STATUSES = frozenset({400, 403, 409, 422})
-PER_PAGE = 25
 
 Notice = Literal["saved", "created", "deleted", "sent", "archived", "restored", "revoked", "rotated", "stopped", "started", "queued"]
 """The notices after a redirect. Their names travel in the URL, so that no link can show another text."""

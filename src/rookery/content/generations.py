@@ -35,6 +35,11 @@ from rookery.kernel.jobs import JobQueue
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.usage.models import day_of
 
+_CANCELLED_MESSAGE = "The generation was cancelled on request."
+_INTERRUPTED_MESSAGE = "The process that waited for the answer stopped before it was complete."
+_DELETE_BATCH_SIZE = 500
+_SWEEP_BATCH_SIZE = 100
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationServices:
@@ -48,12 +53,6 @@ class GenerationServices:
     jobs: JobQueue
     clock: Clock
     ids: IdFactory
-
-
-_CANCELLED_MESSAGE = "The generation was cancelled on request."
-_INTERRUPTED_MESSAGE = "The process that waited for the answer stopped before it was complete."
-_DELETE_BATCH_SIZE = 500
-_SWEEP_BATCH_SIZE = 100
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,9 @@ _PRIVATE_FILE_PATTERNS = ("*.db", "*.db-wal", "*.db-shm", "*.db-journal", "first
 _MARKER_FILES = ("records.db", "secret.key")
 """Files that occur only in a data folder of Rookery."""
 
+_CHECK_INTERVAL_S = 1.0
+_MIB = 1024 * 1024
+
 
 def make_private(folder: Path, *, known_names: Collection[str] = ()) -> list[str]:
     """
@@ -102,10 +105,6 @@ def _restrict_mode(path: Path) -> bool:
         return True
     except OSError:
         return False
-
-
-_CHECK_INTERVAL_S = 1.0
-_MIB = 1024 * 1024
 
 
 class DiskSpace:

@@ -26,6 +26,35 @@ _ADDRESS = re.compile(
 _HOST = re.compile(r"(?P<host>\[[0-9a-fA-F:.%]+\]|[^:\[\]]*)(?::(?P<port>\d{0,5}))?")
 _MAX_PORT = 65_535
 
+_REASONS = (
+    (
+        re.compile(r"unsupported startup parameter", re.IGNORECASE),
+        "the pooler before it refuses the options of the session; with PgBouncer, set ignore_startup_parameters = options",
+    ),
+    (re.compile(r"statement pooling mode", re.IGNORECASE), "the pooler before it is in statement mode, which allows no transactions"),
+    (re.compile(r"refused", re.IGNORECASE), "it refuses connections"),
+    (re.compile(r"resolve host|name or service not known|no address", re.IGNORECASE), "the name of its host is unknown"),
+    (re.compile(r"password|authentication|pg_hba\.conf|role .* does not exist", re.IGNORECASE), "it refused the login"),
+    (re.compile(r"database .* does not exist", re.IGNORECASE), "it has no such database"),
+    (re.compile(r"too many|remaining connection slots", re.IGNORECASE), "it has too many connections"),
+    (re.compile(r"starting up|shutting down|in recovery mode", re.IGNORECASE), "it is starting or stopping"),
+    (re.compile(r"certificate|ssl|tls", re.IGNORECASE), "the connection by TLS failed"),
+    (re.compile(r"timeout expired|timed out", re.IGNORECASE), "it did not answer in time"),
+)
+
+TCP_OPTIONS: Mapping[str, int] = {
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+"""
+A connection fails 20 to 25 s after the last answer of the host, even in the middle of a statement. By default it takes hours.
+
+In seconds, but `tcp_user_timeout` is in milliseconds. Connections by a Unix socket ignore them.
+"""
+
 
 def parse_postgres_address(address: str, *, setting: str) -> ConnectionParameters:
     """
@@ -94,23 +123,6 @@ def _parse_hosts(text: str) -> tuple[str, str] | None:
     return ",".join(hosts), ",".join(ports) if any(ports) else ""
 
 
-_REASONS = (
-    (
-        re.compile(r"unsupported startup parameter", re.IGNORECASE),
-        "the pooler before it refuses the options of the session; with PgBouncer, set ignore_startup_parameters = options",
-    ),
-    (re.compile(r"statement pooling mode", re.IGNORECASE), "the pooler before it is in statement mode, which allows no transactions"),
-    (re.compile(r"refused", re.IGNORECASE), "it refuses connections"),
-    (re.compile(r"resolve host|name or service not known|no address", re.IGNORECASE), "the name of its host is unknown"),
-    (re.compile(r"password|authentication|pg_hba\.conf|role .* does not exist", re.IGNORECASE), "it refused the login"),
-    (re.compile(r"database .* does not exist", re.IGNORECASE), "it has no such database"),
-    (re.compile(r"too many|remaining connection slots", re.IGNORECASE), "it has too many connections"),
-    (re.compile(r"starting up|shutting down|in recovery mode", re.IGNORECASE), "it is starting or stopping"),
-    (re.compile(r"certificate|ssl|tls", re.IGNORECASE), "the connection by TLS failed"),
-    (re.compile(r"timeout expired|timed out", re.IGNORECASE), "it did not answer in time"),
-)
-
-
 def describe_connection_error(error: psycopg.Error) -> str:
     """
     Return why no connection could be made, without the names of hosts, users and databases, which callers of the API may not see.
@@ -119,17 +131,3 @@ def describe_connection_error(error: psycopg.Error) -> str:
     """
     text = str(error)
     return next((reason for pattern, reason in _REASONS if pattern.search(text)), type(error).__name__)
-
-
-TCP_OPTIONS: Mapping[str, int] = {
-    "keepalives": 1,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 20_000,
-}
-"""
-A connection fails 20 to 25 s after the last answer of the host, even in the middle of a statement. By default it takes hours.
-
-In seconds, but `tcp_user_timeout` is in milliseconds. Connections by a Unix socket ignore them.
-"""

@@ -16,6 +16,25 @@ from rookery.memory.indexing import DELETE_JOB, EMBED_IMPORTED_JOB, EMBED_JOB, F
 from rookery.memory.models import Memory
 from rookery.memory.store import indexing, records
 
+RETRY_DELAYS_S = (10, 60, 300)
+"""Delays of the three retries. After them the memory is failed until an engine recovers or a day passes."""
+
+BATCH_SIZE = 32
+
+MAX_BATCH_CHARS = 100_000
+"""
+Maximum characters of the memories that a batch indexes, unless it has only one memory. Embedding them takes 2 to 3 s on one core.
+
+Without it, a batch of the longest memories takes a minute, and short ones of other workspaces wait for it.
+"""
+
+_WORDS_BATCH_SIZE = 128
+_MAX_EARLY_WORDS = 16 * _WORDS_BATCH_SIZE
+"""Maximum memories whose words are written at one attempt while their vectors cannot be."""
+
+_HANDOVER_DELAY_S = 0.5
+"""Longer than the wait of a busy process for an idle moment and the batch that it indexes before."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
@@ -77,26 +96,6 @@ class FairBatches:
             self._starts.pop(candidate.memory.workspace_id, None)
         for candidate in reversed(waiting):
             self._starts[candidate.memory.workspace_id] = candidate.start
-
-
-RETRY_DELAYS_S = (10, 60, 300)
-"""Delays of the three retries. After them the memory is failed until an engine recovers or a day passes."""
-
-BATCH_SIZE = 32
-
-MAX_BATCH_CHARS = 100_000
-"""
-Maximum characters of the memories that a batch indexes, unless it has only one memory. Embedding them takes 2 to 3 s on one core.
-
-Without it, a batch of the longest memories takes a minute, and short ones of other workspaces wait for it.
-"""
-
-_WORDS_BATCH_SIZE = 128
-_MAX_EARLY_WORDS = 16 * _WORDS_BATCH_SIZE
-"""Maximum memories whose words are written at one attempt while their vectors cannot be."""
-
-_HANDOVER_DELAY_S = 0.5
-"""Longer than the wait of a busy process for an idle moment and the batch that it indexes before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

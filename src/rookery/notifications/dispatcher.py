@@ -42,6 +42,26 @@ from rookery.notifications.store.queue import ClaimedNotification, LeaseRoom, No
 ClaimRelease = tuple[ClaimedNotification, datetime]
 """A claim of which nothing was sent, and the time when it is due again."""
 
+_POLL_INTERVAL_S = 1.0
+_BATCH_DELAY_S = 0.005
+"""Seconds to collect results before storing them. A transaction for each would cost more than sending."""
+
+_STALL_S = 0.2
+"""Seconds until a campaign is tried again whose due deliveries are all for hosts without room."""
+
+_NO_JOURNAL = "the folder sends in the data folder can be neither written nor emptied, so a crash could lead to a second message."
+MAX_LEASED_CAMPAIGNS = 512
+"""Campaigns that a process sends at the same time. Beyond this, only workspaces of which it sends none get one more."""
+
+MAX_LEASED_PER_WORKSPACE = 64
+"""Campaigns of one workspace that a process sends at the same time. The others wait, so that they do not delay other workspaces."""
+
+_MAX_LEASES_PER_ROUND = 64
+_MAX_IDLE_WAIT = timedelta(days=1)
+MAX_CLAIMS_PER_ROUND = 256
+_MAX_STARTS_PER_ROUND = 20
+_SANDBOX_ALLOWANCE = 1_000
+
 
 @dataclass(slots=True)
 class LeasedCampaign:
@@ -70,26 +90,6 @@ class LeasedCampaign:
 
 
 _log = structlog.stdlib.get_logger("rookery.notifications")
-
-_POLL_INTERVAL_S = 1.0
-_BATCH_DELAY_S = 0.005
-"""Seconds to collect results before storing them. A transaction for each would cost more than sending."""
-
-_STALL_S = 0.2
-"""Seconds until a campaign is tried again whose due deliveries are all for hosts without room."""
-
-_NO_JOURNAL = "the folder sends in the data folder can be neither written nor emptied, so a crash could lead to a second message."
-MAX_LEASED_CAMPAIGNS = 512
-"""Campaigns that a process sends at the same time. Beyond this, only workspaces of which it sends none get one more."""
-
-MAX_LEASED_PER_WORKSPACE = 64
-"""Campaigns of one workspace that a process sends at the same time. The others wait, so that they do not delay other workspaces."""
-
-_MAX_LEASES_PER_ROUND = 64
-_MAX_IDLE_WAIT = timedelta(days=1)
-MAX_CLAIMS_PER_ROUND = 256
-_MAX_STARTS_PER_ROUND = 20
-_SANDBOX_ALLOWANCE = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

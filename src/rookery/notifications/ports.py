@@ -12,6 +12,17 @@ from rookery.notifications.models import RenderedMessage
 BeginSend = Callable[[], None]
 """Called at the last moment at which a message has certainly not arrived. Nothing is sent if it raises."""
 
+NTFY_MAX_TEXT_BYTES = 4_095
+"""The longest text that ntfy shows. It turns a longer one into a file, or refuses it where files are off."""
+
+NTFY_MAX_BODY_BYTES = 8_191
+"""The longest request in JSON that ntfy accepts: less than twice the length of a text."""
+
+WEB_PUSH_MAX_TEXT_BYTES = 3_600
+"""Bytes of the title, the text and the URL that certainly fit in a push message."""
+
+_ELLIPSIS = "…"
+
 
 def begin_freely() -> None:
     """Do nothing. For messages that no journal needs to have."""
@@ -99,18 +110,6 @@ class PushKeyHolder(Protocol):
     async def find_subject_warning(self) -> str | None:
         """Return why some push services refuse the contact of the operator; None if all accept it."""
         ...
-
-
-NTFY_MAX_TEXT_BYTES = 4_095
-"""The longest text that ntfy shows. It turns a longer one into a file, or refuses it where files are off."""
-
-NTFY_MAX_BODY_BYTES = 8_191
-"""The longest request in JSON that ntfy accepts: less than twice the length of a text."""
-
-WEB_PUSH_MAX_TEXT_BYTES = 3_600
-"""Bytes of the title, the text and the URL that certainly fit in a push message."""
-
-_ELLIPSIS = "…"
 
 
 def shorten(text: str, fits: Callable[[str], bool]) -> str | None:

@@ -30,6 +30,14 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,2})
 _BOOLEANS: Mapping[str, bool] = {"true": True, "false": False}
 _JSON_STARTS = ("[", "{", '"')
 
+MAX_ERRORS = 50
+_MAX_ROUNDS = 4
+"""A default may require another argument, and so on."""
+_MAX_CHANGES = 1_000
+"""Maximum changes of a call. Arguments with more nulls that are not accepted are refused, because each error takes about 30 µs."""
+_MAX_REFERENCES = 8
+_MISSING = object()
+
 
 def read_text(text: str, types: Collection[str], *, takes_words: bool) -> object:
     """
@@ -72,14 +80,6 @@ def _parse_json(text: str) -> object:
     except orjson.JSONDecodeError:
         return UNREADABLE
 
-
-MAX_ERRORS = 50
-_MAX_ROUNDS = 4
-"""A default may require another argument, and so on."""
-_MAX_CHANGES = 1_000
-"""Maximum changes of a call. Arguments with more nulls that are not accepted are refused, because each error takes about 30 µs."""
-_MAX_REFERENCES = 8
-_MISSING = object()
 
 _Path: TypeAlias = tuple[str | int, ...]
 _Changes: TypeAlias = dict[_Path, object]

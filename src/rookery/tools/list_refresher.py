@@ -47,6 +47,20 @@ MAX_INTERVAL_S = 300.0
 _MANY_CHANGES = 10
 _MANY_CHANGES_S = 60.0
 
+_RETRY_DELAYS_S = (5.0, 30.0, 120.0, 600.0)
+"""Delays before a server that could not be listed is retried, after the first failure, the second, and so on. The last one repeats."""
+_DEMAND_INTERVAL_S = 10.0
+"""Minimum seconds between attempts for such a server that clients trigger by listing tools."""
+_UNKNOWN_TOOL_INTERVAL_S = 10.0
+"""Minimum seconds between lists of an unused session that calls of unlisted tools trigger."""
+
+_OWN_LIST_INTERVAL_S = 60.0
+"""Seconds in which a holder's session is not listed again for what the default lacks, because it had nothing more."""
+_INCOMPLETE_RETRY_S = 60.0
+"""Seconds after which a session is listed again, one of whose lists failed."""
+_MAX_TIMES = 5000
+"""Limit on the stored times and paces of holders. Beyond it, the oldest are dropped."""
+
 
 class ChangePacer:
     """
@@ -89,19 +103,6 @@ class ChangePacer:
 
 _log = structlog.stdlib.get_logger("rookery.tools")
 
-_RETRY_DELAYS_S = (5.0, 30.0, 120.0, 600.0)
-"""Delays before a server that could not be listed is retried, after the first failure, the second, and so on. The last one repeats."""
-_DEMAND_INTERVAL_S = 10.0
-"""Minimum seconds between attempts for such a server that clients trigger by listing tools."""
-_UNKNOWN_TOOL_INTERVAL_S = 10.0
-"""Minimum seconds between lists of an unused session that calls of unlisted tools trigger."""
-
-_OWN_LIST_INTERVAL_S = 60.0
-"""Seconds in which a holder's session is not listed again for what the default lacks, because it had nothing more."""
-_INCOMPLETE_RETRY_S = 60.0
-"""Seconds after which a session is listed again, one of whose lists failed."""
-_MAX_TIMES = 5000
-"""Limit on the stored times and paces of holders. Beyond it, the oldest are dropped."""
 
 _RefreshKey: TypeAlias = tuple[str, str | None]
 """A server's key, and the holder whose session is listed. None: the default list."""

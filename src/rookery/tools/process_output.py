@@ -34,6 +34,9 @@ _USAGE_LINE = re.compile(r"-{1,2}\w|(?i:usage\b|options?:|examples?:|flags:)|[A-
 _FOLLOWING_LINES = 2
 """Lines after an error that may say what to do about it."""
 
+_MAX_LAST_LINES = 40
+"""Last lines that are kept. Once the start has succeeded, the error is looked for in these."""
+
 
 @dataclass(slots=True, eq=False)
 class ErrorLine:
@@ -117,8 +120,6 @@ def _list_kinds(text: str) -> Iterator[int]:
 
 SHOWN_FIRST_LINES, SHOWN_LAST_LINES = 3, 6
 """Lines that are shown to explain a failure. Many programs name the error first and explain their options after it."""
-_MAX_LAST_LINES = 40
-"""Last lines that are kept. Once the start has succeeded, the error is looked for in these."""
 
 
 class ProcessOutput:

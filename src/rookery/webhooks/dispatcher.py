@@ -34,6 +34,27 @@ from rookery.webhooks.store.queue import ClaimedDelivery, DeliveryResult
 
 _FINAL_STATES = frozenset({DeliveryState.DELIVERED, DeliveryState.FAILED})
 
+_METRICS = (
+    MetricDescription("rookery_webhook_deliveries_open", "gauge", "Pending and sending deliveries of the whole store."),
+    MetricDescription("rookery_webhook_oldest_delivery_seconds", "gauge", "Age of the oldest pending or sending delivery."),
+)
+
+_POLL_INTERVAL_S = 1.0
+_BATCH_DELAY_S = 0.005
+"""Seconds to collect results before storing them. A transaction for each would cost more than sending."""
+
+MAX_CLAIMED = 1024
+"""Maximum deliveries claimed by one process, including those being sent. Each needs a connection, memory and a lease."""
+
+MAX_UNRESPONSIVE_CLAIMED = 256
+"""Maximum of those for endpoints that did not answer last time. The rest is for endpoints that do."""
+
+_MAX_ENDPOINTS_PER_ROUND = 256
+_MAX_UNRESPONSIVE_ENDPOINTS = 10_000
+
+_SUSPENSION_S = 60.0
+"""Seconds to skip an endpoint whose deliveries cannot be claimed."""
+
 
 class DeliveryMetrics:
     """The counters and durations of this process, and the open deliveries of the whole store."""
@@ -66,30 +87,7 @@ class DeliveryMetrics:
         return [("rookery_webhook_deliveries_open", (), count), ("rookery_webhook_oldest_delivery_seconds", (), age_s)]
 
 
-_METRICS = (
-    MetricDescription("rookery_webhook_deliveries_open", "gauge", "Pending and sending deliveries of the whole store."),
-    MetricDescription("rookery_webhook_oldest_delivery_seconds", "gauge", "Age of the oldest pending or sending delivery."),
-)
-
-
 _log = structlog.stdlib.get_logger("rookery.webhooks")
-
-_POLL_INTERVAL_S = 1.0
-_BATCH_DELAY_S = 0.005
-"""Seconds to collect results before storing them. A transaction for each would cost more than sending."""
-
-MAX_CLAIMED = 1024
-"""Maximum deliveries claimed by one process, including those being sent. Each needs a connection, memory and a lease."""
-
-MAX_UNRESPONSIVE_CLAIMED = 256
-"""Maximum of those for endpoints that did not answer last time. The rest is for endpoints that do."""
-
-_MAX_ENDPOINTS_PER_ROUND = 256
-_MAX_UNRESPONSIVE_ENDPOINTS = 10_000
-
-
-_SUSPENSION_S = 60.0
-"""Seconds to skip an endpoint whose deliveries cannot be claimed."""
 
 
 class _Rollback(Exception):

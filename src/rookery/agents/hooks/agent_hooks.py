@@ -49,6 +49,31 @@ A person or a client may repeat an event later: each compaction, for example, is
 
 _KINDS = {"session-start": store.START, "prompt": store.PROMPT, "stop": store.STOP}
 
+_SEPARATOR = "\n"
+
+_MAX_HANDOFFS = 50
+"""Hand-offs in parallel that are read. The text counts those that it has no room for."""
+
+MAX_MEMORIES = 5
+MIN_RELEVANCE = 0.06
+"""
+The lowest relevance of a memory in a text: what the best memory of nine in ten answerable questions reaches in hybrid recall.
+
+`python -m benchmarks.coding_agent_hooks` shows the effect of other values. With 0.3, only 1 in 12 of its questions got an answer.
+"""
+
+_MAX_TASKS = 5
+_MEMORY_DEADLINE_SHARE = 0.6
+"""The share of the deadline after which the text for a start goes on without memories."""
+
+_SERVER_ERROR = 500
+_RETENTION = timedelta(days=30)
+
+_NOTHING = HookResult(outcome=HookOutcome.EMPTY)
+_IGNORED = HookResult(outcome=HookOutcome.IGNORED)
+_DUPLICATE = HookResult(outcome=HookOutcome.DUPLICATE)
+_RECORDED = HookResult(outcome=HookOutcome.RECORDED)
+
 
 def is_double(tx: Tx, workspace_id: int, call: HookCall, *, at: datetime) -> bool:
     """
@@ -74,9 +99,6 @@ def save_event(tx: Tx, workspace_id: int, call: HookCall, *, at: datetime) -> No
     store.save_mark(tx, workspace_id, call.session_id, kind, _add_client(mark, call) if kind == store.START else mark, at=at)
 
 
-_SEPARATOR = "\n"
-
-
 def _describe(call: HookCall) -> tuple[str, str]:
     """Return the kind of an event and what its doubles have in common."""
     kind = _KINDS[call.event]
@@ -93,10 +115,6 @@ def _add_client(mark: str, call: HookCall) -> str:
 
 def _digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:32]
-
-
-_MAX_HANDOFFS = 50
-"""Hand-offs in parallel that are read. The text counts those that it has no room for."""
 
 
 def list_past_sessions(tx: Tx, caller: Caller, project: HookProject, *, present: AgentSession | None) -> list[PastSession]:
@@ -141,20 +159,6 @@ def _list_note(tx: Tx, session: AgentSession) -> list[PastSession]:
     return [PastSession(agent_id=session.agent_id, at=note.created_at, handoff=None, message=note.message)]
 
 
-MAX_MEMORIES = 5
-MIN_RELEVANCE = 0.06
-"""
-The lowest relevance of a memory in a text: what the best memory of nine in ten answerable questions reaches in hybrid recall.
-
-`python -m benchmarks.coding_agent_hooks` shows the effect of other values. With 0.3, only 1 in 12 of its questions got an answer.
-"""
-
-_MAX_TASKS = 5
-_MEMORY_DEADLINE_SHARE = 0.6
-"""The share of the deadline after which the text for a start goes on without memories."""
-
-_SERVER_ERROR = 500
-_RETENTION = timedelta(days=30)
 _PLANS_SCOPE, _SESSIONS_SCOPE = "plans.read", "sessions.read"
 _ABILITIES = {
     "brain:read": "recall memories",
@@ -165,10 +169,6 @@ _ABILITIES = {
     "sessions.write": "write hand-offs",
 }
 """The acts that each scope allows with the tools, for the text of a start."""
-_NOTHING = HookResult(outcome=HookOutcome.EMPTY)
-_IGNORED = HookResult(outcome=HookOutcome.IGNORED)
-_DUPLICATE = HookResult(outcome=HookOutcome.DUPLICATE)
-_RECORDED = HookResult(outcome=HookOutcome.RECORDED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

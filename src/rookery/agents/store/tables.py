@@ -12,6 +12,14 @@ from rookery.agents.models.plans import Checkpoint, Criterion, Phase, Plan, Plan
 from rookery.agents.models.sessions import AgentSession, Handoff, SessionEvent, TokenReport
 from rookery.kernel.db import Codec, Nested, encode_json, map_table, metadata
 
+_CLAIM_COLUMNS = {
+    "token": "claim_token",
+    "key_id": "claim_key_id",
+    "agent_id": "claim_agent_id",
+    "session_id": "claim_session_id",
+    "expires_at": "claim_expires_at",
+}
+
 
 def _decode_criteria(json_text: str) -> tuple[Criterion, ...]:
     return tuple(Criterion(text=text, checked=checked) for text, checked in cast("list[tuple[str, bool]]", orjson.loads(json_text)))
@@ -31,13 +39,6 @@ Index("ix_plans_status", plans.c.workspace_id, plans.c.status, plans.c.id)
 phases, PHASES = map_table("plan_phases", Phase, codecs={"acceptance_criteria": _CRITERIA})
 Index("ix_plan_phases_position", phases.c.plan_id, phases.c.position)
 
-_CLAIM_COLUMNS = {
-    "token": "claim_token",
-    "key_id": "claim_key_id",
-    "agent_id": "claim_agent_id",
-    "session_id": "claim_session_id",
-    "expires_at": "claim_expires_at",
-}
 tasks, TASKS = map_table("plan_tasks", Task, codecs={"acceptance_criteria": _CRITERIA}, nested={"claim": Nested(TaskClaim, _CLAIM_COLUMNS)})
 """The `claim_…` columns and `claimed_at` hold a lease, or are all null."""
 

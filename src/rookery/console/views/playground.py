@@ -29,6 +29,15 @@ from rookery_client.generated import models
 
 _MAX_LENGTH = 20_000
 
+_MAX_SHOWN_TEXT = 64 * 1024
+_MAX_NOTICES = 500
+CALL_SCOPE = "mcp:write"
+"""The scope of calls. The form and the JSON follow each other without it, so that a person can write the arguments of a client."""
+
+_MAX_ARGUMENTS_LENGTH = 100 * 1024
+_MISSING_PROPERTY = re.compile(r'^"(.+)" is a required property')
+_NOT_JSON = "The arguments are not JSON: {}."
+
 
 def build_snippets(api_url: str, mcp_url: str, server: str, tool: str, arguments: Mapping[str, object]) -> list[tuple[str, str]]:
     """
@@ -64,15 +73,6 @@ def _indent(text: str) -> str:
 
 
 JsonObject = dict[str, object]
-
-_MAX_SHOWN_TEXT = 64 * 1024
-_MAX_NOTICES = 500
-CALL_SCOPE = "mcp:write"
-"""The scope of calls. The form and the JSON follow each other without it, so that a person can write the arguments of a client."""
-
-_MAX_ARGUMENTS_LENGTH = 100 * 1024
-_MISSING_PROPERTY = re.compile(r'^"(.+)" is a required property')
-_NOT_JSON = "The arguments are not JSON: {}."
 
 
 class CallEvent(Protocol):

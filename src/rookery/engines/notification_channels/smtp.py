@@ -61,6 +61,11 @@ _UNKNOWN_MAILBOX = re.compile(
     re.IGNORECASE,
 )
 
+_FLUSH_INTERVAL_S = 0.005
+_MAX_REPLY_CHARS = 200
+_LINE_ENDS = re.compile(rb"(?m)^\.")
+_ADDRESS = re.compile(r"\S+@\S+")
+
 
 def is_about_sender(code: int, text: str) -> bool:
     """Return whether a refusal is about the sender or the server itself, and would be the same for other recipients."""
@@ -89,12 +94,6 @@ def _read_enhanced_code(text: str) -> tuple[int, int]:
     """Return the subject and the detail of the enhanced code; zeros without one."""
     match = _ENHANCED_CODE.match(text)
     return (0, 0) if match is None else (int(match[2]), int(match[3]))
-
-
-_FLUSH_INTERVAL_S = 0.005
-_MAX_REPLY_CHARS = 200
-_LINE_ENDS = re.compile(rb"(?m)^\.")
-_ADDRESS = re.compile(r"\S+@\S+")
 
 
 class _ConnectionLost(Exception):

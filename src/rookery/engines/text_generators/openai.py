@@ -36,6 +36,18 @@ _SCHEMA_NAME = "answer"
 _INSTRUCTION = "Answer with one JSON value that matches this JSON schema, and with nothing else:\n"
 _MAX_MISMATCH_CHARS = 2000
 
+MAX_ANSWER_BYTES = 8 * 1024 * 1024
+"""Maximum size of an answer. A model's answer of 100,000 tokens is about 0.5 MB."""
+
+_DRAIN_S = 0.05
+"""Wait for the end of a stream after its last event, so that its connection can be used again."""
+
+_HEALTHY_FOR_S = 30.0
+"""Seconds after an answer in which `probe` does not contact the provider."""
+
+_UNHEALTHY_FOR_S = 3.0
+"""Seconds after a failed probe in which `probe` returns the same error, because `/readyz` needs no key."""
+
 
 def build_body(
     request: ChatRequest, messages: Sequence[ChatMessage], features: ModelFeatures, schema_mode: SchemaMode | None, *, streams: bool
@@ -86,18 +98,6 @@ def build_correction(request: ChatRequest, answer: str, mismatch: str) -> tuple[
     text = f"This answer is invalid: {mismatch[:_MAX_MISMATCH_CHARS]}\n\n{_INSTRUCTION}{schema}"
     return (ChatMessage(role="assistant", content=answer), ChatMessage(role="user", content=text))
 
-
-MAX_ANSWER_BYTES = 8 * 1024 * 1024
-"""Maximum size of an answer. A model's answer of 100,000 tokens is about 0.5 MB."""
-
-_DRAIN_S = 0.05
-"""Wait for the end of a stream after its last event, so that its connection can be used again."""
-
-_HEALTHY_FOR_S = 30.0
-"""Seconds after an answer in which `probe` does not contact the provider."""
-
-_UNHEALTHY_FOR_S = 3.0
-"""Seconds after a failed probe in which `probe` returns the same error, because `/readyz` needs no key."""
 
 _log = structlog.stdlib.get_logger("rookery.generation")
 

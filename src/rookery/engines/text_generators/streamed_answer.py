@@ -21,6 +21,10 @@ from rookery.kernel.secret import Secret
 
 _BOM = b"\xef\xbb\xbf"
 
+_MAX_EVENT_BYTES = 1024 * 1024
+_UNKNOWN_ERROR_STATUS = 500
+_DONE = b"[DONE]"
+
 
 @dataclass(frozen=True, slots=True)
 class ServerSentEvent:
@@ -113,11 +117,6 @@ def _find_line_end(part: bytes, start: int) -> int:
     line_feed = part.find(b"\n", start)
     carriage_return = part.find(b"\r", start, line_feed if line_feed >= 0 else len(part))
     return carriage_return if carriage_return >= 0 else line_feed
-
-
-_MAX_EVENT_BYTES = 1024 * 1024
-_UNKNOWN_ERROR_STATUS = 500
-_DONE = b"[DONE]"
 
 
 class StreamedAnswer:

@@ -29,6 +29,26 @@ _VALIDITY_FACTOR = 200.0
 _MAX_VALIDITY_S = 600.0
 _MAX_CACHED = 20_000
 
+T = TypeVar("T")
+
+ENGINE = "texts"
+
+_QUERY_TIMEOUT_S = 5.0
+_WRITE_TIMEOUT_S = 30
+_LONG_TIMEOUT_S = 3600
+_BATCH_DOCUMENTS = 500
+
+_MAX_SCORED_DOCUMENTS = 2_000
+_MIN_DOCUMENTS_FACTOR = 5
+"""As in the embedded engine: documents that a question scores, and candidates for each result that it needs at least."""
+
+_PAIRED_FACTOR = 2
+"""Documents whose pairs of words count, for each result of a question. Further down, a pair cannot lift a document to the top."""
+
+_SET_LOCAL = "SELECT set_config('statement_timeout', %(timeout)s, true), set_config('synchronous_commit', %(commit)s, true)"
+
+_BEFORE_ALL = (-1, "")
+
 
 class CountCache(Generic[K, V]):
     """
@@ -55,27 +75,6 @@ class CountCache(Generic[K, V]):
             self._values |= {key: (valid_until_s, value) for key, value in counted_values.items()}
             values |= counted_values
         return [values[key] for key in keys]
-
-
-T = TypeVar("T")
-
-ENGINE = "texts"
-
-_QUERY_TIMEOUT_S = 5.0
-_WRITE_TIMEOUT_S = 30
-_LONG_TIMEOUT_S = 3600
-_BATCH_DOCUMENTS = 500
-
-_MAX_SCORED_DOCUMENTS = 2_000
-_MIN_DOCUMENTS_FACTOR = 5
-"""As in the embedded engine: documents that a question scores, and candidates for each result that it needs at least."""
-
-_PAIRED_FACTOR = 2
-"""Documents whose pairs of words count, for each result of a question. Further down, a pair cannot lift a document to the top."""
-
-_SET_LOCAL = "SELECT set_config('statement_timeout', %(timeout)s, true), set_config('synchronous_commit', %(commit)s, true)"
-
-_BEFORE_ALL = (-1, "")
 
 
 class PostgresTextIndex:

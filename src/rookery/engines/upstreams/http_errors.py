@@ -50,6 +50,31 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\s]+")
 _MIN_SECRET_CHARS = 6
 """Shorter values are not redacted, because they occur in ordinary words."""
 
+_SAME_METHOD = frozenset({307, 308})
+"""Redirects that keep the method. With another one, the message would be lost."""
+_MAX_REDIRECTS = 5
+_COUNT_KEY = "rookery.redirects"
+"""The extension of a request that counts the redirects which led to it. A redirected request has the extensions of the first."""
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+FORWARDED_HEADERS: ContextVar[Mapping[str, str]] = ContextVar("rookery_forwarded_headers")
+"""Headers of the caller that are sent with a request. The SDK sends each message in the context in which it was passed in."""
+
+_UNAUTHORISED = 401
+_FORBIDDEN = 403
+_NOT_FOUND = 404
+_BAD_REQUEST = 400
+_TOO_MANY_REQUESTS = 429
+_BAD_GATEWAY = 502
+_REDIRECT = range(300, 400)
+_WITHOUT_BODY = frozenset({202, 204, 205})
+"""Successful statuses that mean: no result will follow. They are answers to notifications only."""
+_MAX_RETRY_AFTER_S = 365 * 86_400
+
+_SESSION_HEADER = "mcp-session-id"
+_SESSION_LOST = "The session no longer exists on the server."
+
 
 def find_reason(content_type: str, body: bytes, secrets: Iterable[str]) -> str:
     """Return the reason in *body* without *secrets*; empty if it has none, or is HTML or too long to be a message."""
@@ -105,13 +130,6 @@ def _find_plain_text(body: bytes) -> str | None:
     return text if 0 < len(text) <= _MAX_REASON_CHARS else None
 
 
-_SAME_METHOD = frozenset({307, 308})
-"""Redirects that keep the method. With another one, the message would be lost."""
-_MAX_REDIRECTS = 5
-_COUNT_KEY = "rookery.redirects"
-"""The extension of a request that counts the redirects which led to it. A redirected request has the extensions of the first."""
-
-
 def follow_redirect(request: httpx2.Request, response: httpx2.Response) -> bool:
     """Return whether the SDK's client follows the redirect of *response*, and count it. After five, the last one is an error."""
     location = _find_location(request, response)
@@ -155,9 +173,6 @@ def _is_same_origin(url: httpx2.URL, location: httpx2.URL) -> bool:
     return url.host == location.host and (url.scheme, location.scheme) == ("http", "https") and url.port is None is location.port
 
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
-
-
 def describe_connection_failure(url: httpx2.URL, error: Exception) -> str:
     """Return the address that was tried and the reason. The HTTP client names neither the port nor that nothing listens on it."""
     host = f"[{url.host}]" if ":" in url.host else url.host
@@ -175,24 +190,6 @@ def _describe_cause(error: Exception) -> str:
     if isinstance(error, httpx2.ConnectTimeout):
         return "it did not answer in time."
     return str(error) or type(error).__name__
-
-
-FORWARDED_HEADERS: ContextVar[Mapping[str, str]] = ContextVar("rookery_forwarded_headers")
-"""Headers of the caller that are sent with a request. The SDK sends each message in the context in which it was passed in."""
-
-_UNAUTHORISED = 401
-_FORBIDDEN = 403
-_NOT_FOUND = 404
-_BAD_REQUEST = 400
-_TOO_MANY_REQUESTS = 429
-_BAD_GATEWAY = 502
-_REDIRECT = range(300, 400)
-_WITHOUT_BODY = frozenset({202, 204, 205})
-"""Successful statuses that mean: no result will follow. They are answers to notifications only."""
-_MAX_RETRY_AFTER_S = 365 * 86_400
-
-_SESSION_HEADER = "mcp-session-id"
-_SESSION_LOST = "The session no longer exists on the server."
 
 
 class ErrorMappingTransport(httpx2.AsyncBaseTransport):

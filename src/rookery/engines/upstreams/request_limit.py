@@ -15,6 +15,9 @@ from mcp.shared.message import SessionMessage
 
 from rookery.engines.upstreams.sdk import MessageReadStream, MessageWriteStream, ReadStream, Transport, TransportStreams, WriteStream
 
+MAX_PENDING_REQUESTS = 128
+"""Four times the number of requests that may wait for a person (`call_router`). Others are answered at once and never reach it."""
+
 
 class HttpConnectionState:
     """
@@ -50,10 +53,6 @@ class HttpConnectionState:
     async def wait_ended(self) -> None:
         """Wait for the end. The end of a Streamable HTTP session is only found by a request."""
         await self.ended.wait()
-
-
-MAX_PENDING_REQUESTS = 128
-"""Four times the number of requests that may wait for a person (`call_router`). Others are answered at once and never reach it."""
 
 
 @contextlib.asynccontextmanager

@@ -25,6 +25,16 @@ _MAX_SLOW_LOOKUPS = 4
 _MAX_SLOW_HOSTS = 1_000
 _SLOW_THRESHOLD_S = 1.0
 
+_DNS_TIMEOUT_S = 5.0
+
+_LOOPBACK_VALUE = '= ["127.0.0.0/8", "::1/128"]'
+"""The value for names of this host, such as localhost, which may have an address of each family."""
+
+_GUIDE = "docs/how-to/manage-tool-servers.md#allowed-addresses"
+
+_NAT64_NETWORK = IPv6Network("64:ff9b::/96")
+_SITE_LOCAL_NETWORK = IPv6Network("fec0::/10")
+
 
 class DnsResolver:
     """A DNS resolver that runs at most one look-up per name at a time."""
@@ -79,7 +89,6 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 _Address = IPv4Address | IPv6Address
 _Network = IPv4Network | IPv6Network
 
-_DNS_TIMEOUT_S = 5.0
 
 _PRIVATE_NETWORKS: tuple[_Network, ...] = tuple(
     ip_network(network) for network in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
@@ -98,14 +107,6 @@ _METADATA_NETWORKS: tuple[_Network, ...] = tuple(
     )
 )
 """Metadata services, where clouds give a machine its credentials. Not all are in ranges that are rejected anyway."""
-
-_LOOPBACK_VALUE = '= ["127.0.0.0/8", "::1/128"]'
-"""The value for names of this host, such as localhost, which may have an address of each family."""
-
-_GUIDE = "docs/how-to/manage-tool-servers.md#allowed-addresses"
-
-_NAT64_NETWORK = IPv6Network("64:ff9b::/96")
-_SITE_LOCAL_NETWORK = IPv6Network("fec0::/10")
 
 
 class AddressRefused(RookeryError):

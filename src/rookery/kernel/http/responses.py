@@ -25,6 +25,17 @@ STATUS_CLIENT_CLOSED = 499
 RequestState = Mapping[str, object]
 """The state of one request, `scope["state"]`."""
 
+IS_UPSTREAM_ERROR = "is_upstream_error"
+"""The key of the request state for a flag: True if a tool server caused the error."""
+
+ERROR_FORMAT = "error_format"
+"""The key of the request state for the `ErrorFormat`."""
+
+CSV_MEDIA_TYPE = "text/csv"
+
+_ROWS_PER_CHUNK = 2_000
+_CONTENT_TYPE = f"{CSV_MEDIA_TYPE}; charset=utf-8"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorFormat:
@@ -40,13 +51,6 @@ class ErrorFormat:
     body: Callable[[RookeryError, RequestState], Mapping[str, object]]
     name: str
     schema: Mapping[str, object]
-
-
-IS_UPSTREAM_ERROR = "is_upstream_error"
-"""The key of the request state for a flag: True if a tool server caused the error."""
-
-ERROR_FORMAT = "error_format"
-"""The key of the request state for the `ErrorFormat`."""
 
 
 class RouteNotFound(RookeryError):
@@ -178,12 +182,6 @@ def _parse_weight(parameters: str) -> float:
             except ValueError:
                 return 0.0
     return 1.0
-
-
-CSV_MEDIA_TYPE = "text/csv"
-
-_ROWS_PER_CHUNK = 2_000
-_CONTENT_TYPE = f"{CSV_MEDIA_TYPE}; charset=utf-8"
 
 
 def wants_csv(request: Request, parameter: str | None) -> bool:

@@ -29,6 +29,22 @@ _PATH = re.compile(
 )
 _NO_SIGN_IN = "Rookery has no OAuth sign-in. Clients send a key as `Authorization: Bearer KEY` or as `X-API-Key: KEY`."
 
+FAMILIES: Mapping[str, str] = {
+    "/api/v1": "Running the server: tool servers and their tools, keys, workspaces, webhooks, events and the audit log.",
+    "/api/agent": "What an agent works with: plans, tasks, sessions, templates, tools, notifications and content.",
+    "/v1": "Memory and scoring, and the paths of /api/agent once more, in short.",
+}
+"""The prefix of each family, and what is in it."""
+
+_PERMANENT_REDIRECT = 308
+_MAX_PATH_LENGTH = 200
+_MAX_SUGGESTIONS = 3
+_MAX_SEGMENTS = 12
+"""Longest path for which similar paths are searched."""
+
+_FAMILY_SEGMENTS = frozenset("/".join(FAMILIES).split("/")) - {""} | {"brain", "mcp", "notify", "content"}
+"""The segments with which paths begin: those of the families, and of the parts in them that people leave out."""
+
 
 class NoOAuth(RouteNotFound):
     """No OAuth sign-in exists. `error_description` is the message, which OAuth clients show (RFC 6749, section 5.2)."""
@@ -55,28 +71,11 @@ async def _find_refusal(scope: Scope, guard: RequestGuard) -> RookeryError | Non
     return None
 
 
-FAMILIES: Mapping[str, str] = {
-    "/api/v1": "Running the server: tool servers and their tools, keys, workspaces, webhooks, events and the audit log.",
-    "/api/agent": "What an agent works with: plans, tasks, sessions, templates, tools, notifications and content.",
-    "/v1": "Memory and scoring, and the paths of /api/agent once more, in short.",
-}
-"""The prefix of each family, and what is in it."""
-
-
 def list_resources(family: str, paths: Iterable[str]) -> Sequence[str]:
     """Return the first segments that follow the prefix of *family* in *paths*, sorted."""
     segments = {path.removeprefix(f"{family}/").partition("/")[0] for path in paths if path.startswith(f"{family}/")}
     return sorted(segment for segment in segments if not segment.startswith("{"))
 
-
-_PERMANENT_REDIRECT = 308
-_MAX_PATH_LENGTH = 200
-_MAX_SUGGESTIONS = 3
-_MAX_SEGMENTS = 12
-"""Longest path for which similar paths are searched."""
-
-_FAMILY_SEGMENTS = frozenset("/".join(FAMILIES).split("/")) - {""} | {"brain", "mcp", "notify", "content"}
-"""The segments with which paths begin: those of the families, and of the parts in them that people leave out."""
 
 CompareSegments = Callable[[str, str], int | None]
 """Returns the distance of a segment of a request to one of a path; None if they are different."""

@@ -16,6 +16,11 @@ from rookery.memory.models import Memory
 from rookery.memory.store.codecs import METADATA
 from rookery.memory.store.tables import MEMORIES, memories, runs
 
+RUNS = Mapper(RunCheckpoint, runs)
+
+_GET = select(runs).where(runs.c.name == bindparam("of_name"))
+_DELETE = delete(runs).where(runs.c.name == bindparam("of_name"))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySelection:
@@ -150,10 +155,7 @@ def _condition(selection: MemorySelection) -> ColumnElement[bool]:
     return and_(*conditions)
 
 
-RUNS = Mapper(RunCheckpoint, runs)
 _SAVE = upsert(runs, index_elements=["name"], set_=lambda new: {"cursor": new["cursor"], "done": new["done"], "at": new["at"]})
-_GET = select(runs).where(runs.c.name == bindparam("of_name"))
-_DELETE = delete(runs).where(runs.c.name == bindparam("of_name"))
 
 
 def save_checkpoint(tx: Tx, checkpoint: RunCheckpoint) -> None:

@@ -84,6 +84,24 @@ _UNINDEXED = select(memories.c.id).where(
     or_(memories.c.indexed_at.is_(None), memories.c.indexed_at < memories.c.updated_at),
 )
 
+_MAX_STEPS = 1_000
+"""Maximum steps in each direction, as a guard against cycles."""
+
+_IS_LIVE = (IS_IN_WORKSPACE, IS_SESSION_SCOPE, memories.c.session_id == bindparam("session"), memories.c.archived_at.is_(None))
+_LOCK_LIVE = select(*MEMORIES.columns).where(*_IS_LIVE).order_by(memories.c.id).limit(bindparam("most")).with_for_update()
+_LOCK_BY_ID = (
+    select(*MEMORIES.columns)
+    .where(*_IS_LIVE, memories.c.id.in_(bindparam("ids", expanding=True)))
+    .order_by(memories.c.id)
+    .with_for_update()
+)
+_MOVED_COLUMNS = ("org", "project", "memory_scope", "fingerprint", "updated_at", "updated_by")
+_MOVE = (
+    update(memories)
+    .where(memories.c.workspace_id == bindparam("workspace"), memories.c.id == bindparam("memory"))
+    .values({name: bindparam(f"new_{name}") for name in _MOVED_COLUMNS})
+)
+
 
 class NewMemory(NamedTuple):
     """A memory and its row, which is made before the transaction that adds it."""
@@ -255,10 +273,6 @@ def _delete_labels(tx: Tx, memory: Memory) -> None:
         tx.execute_many(_DELETE_LABEL, rows)
 
 
-_MAX_STEPS = 1_000
-"""Maximum steps in each direction, as a guard against cycles."""
-
-
 def get_lineage(tx: Tx, workspace_id: int, memory_id: str) -> list[Memory | Tombstone]:
     """Return the lineage of the memory, oldest first: the memories that it replaced or absorbed, itself, and those that replaced it."""
     current = _get_version(tx, workspace_id, memory_id)
@@ -300,22 +314,6 @@ def _insert_merged(tx: Tx, workspace_id: int, chain: list[Memory | Tombstone]) -
 
 def _get_version(tx: Tx, workspace_id: int, memory_id: str) -> Memory | Tombstone | None:
     return get_memory(tx, workspace_id, memory_id) or get_tombstone(tx, workspace_id, memory_id)
-
-
-_IS_LIVE = (IS_IN_WORKSPACE, IS_SESSION_SCOPE, memories.c.session_id == bindparam("session"), memories.c.archived_at.is_(None))
-_LOCK_LIVE = select(*MEMORIES.columns).where(*_IS_LIVE).order_by(memories.c.id).limit(bindparam("most")).with_for_update()
-_LOCK_BY_ID = (
-    select(*MEMORIES.columns)
-    .where(*_IS_LIVE, memories.c.id.in_(bindparam("ids", expanding=True)))
-    .order_by(memories.c.id)
-    .with_for_update()
-)
-_MOVED_COLUMNS = ("org", "project", "memory_scope", "fingerprint", "updated_at", "updated_by")
-_MOVE = (
-    update(memories)
-    .where(memories.c.workspace_id == bindparam("workspace"), memories.c.id == bindparam("memory"))
-    .values({name: bindparam(f"new_{name}") for name in _MOVED_COLUMNS})
-)
 
 
 def lock_live(tx: Tx, workspace_id: int, session_id: str, *, limit: int) -> list[Memory]:

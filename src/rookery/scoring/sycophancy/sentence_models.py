@@ -24,6 +24,11 @@ MAX_WORDS = 60
 _MASK = BUCKETS - 1
 _START = crc32(b"^")
 
+MIN_FEATURES = 6
+"""Features that a sentence counts as having at least. It keeps a single word from deciding."""
+
+_MAX_LOGIT = 6.0
+
 
 def hash_words(words: Sequence[str]) -> list[int]:
     """Return the features of a sentence. The first words have features of their own besides."""
@@ -37,10 +42,6 @@ def hash_words(words: Sequence[str]) -> list[int]:
     return features
 
 
-MIN_FEATURES = 6
-"""Features that a sentence counts as having at least. It keeps a single word from deciding."""
-
-_MAX_LOGIT = 6.0
 _DESCRIPTION, _WEIGHTS = "sentence-models.json", "sentence-models.bin"
 
 

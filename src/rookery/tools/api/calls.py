@@ -58,6 +58,22 @@ _START_WAIT_S = 1.0
 _MAX_PENDING_BYTES = 1024 * 1024
 """Limit on notifications that wait for a slow reader. The upstream does not wait for it, because it serves other callers."""
 
+WRITE_SCOPE = "mcp:write"
+_TOOL_ERRORS_PREFERENCE = "tool-errors"
+"""A preference for the status 200 for a tool's own error."""
+
+_STREAMS_DESCRIPTION = (
+    "With `Accept: text/event-stream` the response is a stream of server-sent events: `progress` and `log` while the tool runs, "
+    "then `result` with the same body as the plain response. A call that is rejected, or fails before any event was sent, "
+    "is a plain response.\n\n"
+    "A tool's own error is a 500 with `success: false`. `Prefer: tool-errors=200` requests a 200 instead, with the same body. "
+    "Do not repeat a failed call blindly: the tool may have acted."
+)
+
+_FAILED_DESCRIPTION = (
+    "The call failed: `tool_execution_error`, `tool_timeout`, `server_unavailable`, `server_http_error` or `result_too_large`."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class CallNotice:
@@ -176,22 +192,6 @@ def find_preference(headers: Iterable[str], name: str) -> str | None:
             return value.strip().strip('"')
     return None
 
-
-WRITE_SCOPE = "mcp:write"
-_TOOL_ERRORS_PREFERENCE = "tool-errors"
-"""A preference for the status 200 for a tool's own error."""
-
-_STREAMS_DESCRIPTION = (
-    "With `Accept: text/event-stream` the response is a stream of server-sent events: `progress` and `log` while the tool runs, "
-    "then `result` with the same body as the plain response. A call that is rejected, or fails before any event was sent, "
-    "is a plain response.\n\n"
-    "A tool's own error is a 500 with `success: false`. `Prefer: tool-errors=200` requests a 200 instead, with the same body. "
-    "Do not repeat a failed call blindly: the tool may have acted."
-)
-
-_FAILED_DESCRIPTION = (
-    "The call failed: `tool_execution_error`, `tool_timeout`, `server_unavailable`, `server_http_error` or `result_too_large`."
-)
 
 _operation = partial(Operation, tags=("Execution",))
 

@@ -38,6 +38,13 @@ _MAX_EMBEDDED_LENGTH = 400
 _MAX_FIELD_LENGTH = 8_000
 _MAX_ARGUMENTS = 64
 
+MAX_RESULTS = 50
+
+SEMANTIC_WEIGHT = 0.8
+"""Weight of the semantic score. Tuned on the first half of benchmarks/tool_search."""
+_MIN_SCORE = 0.12
+"""Tools with a lower combined score are dropped as irrelevant. By words alone, tools without any of the words are dropped."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDocument:
@@ -135,15 +142,8 @@ def _to_text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-MAX_RESULTS = 50
-
 _EXACT_NAME_SCORE, _MAX_SCORE = 1.0, 0.9999
 """A tool whose exact name is the query ranks first, whatever the descriptions of others contain."""
-
-SEMANTIC_WEIGHT = 0.8
-"""Weight of the semantic score. Tuned on the first half of benchmarks/tool_search."""
-_MIN_SCORE = 0.12
-"""Tools with a lower combined score are dropped as irrelevant. By words alone, tools without any of the words are dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

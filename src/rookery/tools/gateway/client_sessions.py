@@ -52,6 +52,25 @@ from rookery.tools.gateway.session_ids import SESSION_ENDED_BODY, ClientHandshak
 _SESSION_CLOSED = (anyio.ClosedResourceError, anyio.BrokenResourceError)
 """The errors of a message for a session that no longer reads any."""
 
+MAX_BODY_BYTES = 4 * 1024 * 1024
+MAX_SESSIONS = 1000
+MAX_SESSIONS_PER_KEY = 100
+MAX_SESSIONS_PER_WORKSPACE = 250
+_IDLE_TIMEOUT_S = 1800.0
+_BUSY_RETRY_S = 5
+"""Time after which another attempt is reasonable if all sessions are in use. A session gives way as soon as its last request ends."""
+_OWNER_CHECK_INTERVAL_S = 2.0
+"""Seconds between checks whether the processes that sessions belong to, and that could not be reached, are back."""
+_OWNER_CHECK_TIMEOUT_S = 1.0
+_RETRY_EVENT = b"retry: 5000\r\n\r\n"
+"""
+The first bytes of an event stream: the time after which its client connects again.
+
+Without it, the SDKs for Python and TypeScript try twice within 2.5 s, and then never again. A restart takes longer.
+"""
+_RETRY_VERSION = "2025-11-25"
+"""Clients of older protocol versions may take an event without data for an error."""
+
 
 async def serve_while_open(serve: Callable[[Send], Awaitable[None]], send: Send, *, has_ended: Callable[[], bool]) -> bool:
     """
@@ -105,24 +124,6 @@ def drop_tracebacks() -> None:
 
 _log = structlog.stdlib.get_logger("rookery.tools")
 
-MAX_BODY_BYTES = 4 * 1024 * 1024
-MAX_SESSIONS = 1000
-MAX_SESSIONS_PER_KEY = 100
-MAX_SESSIONS_PER_WORKSPACE = 250
-_IDLE_TIMEOUT_S = 1800.0
-_BUSY_RETRY_S = 5
-"""Time after which another attempt is reasonable if all sessions are in use. A session gives way as soon as its last request ends."""
-_OWNER_CHECK_INTERVAL_S = 2.0
-"""Seconds between checks whether the processes that sessions belong to, and that could not be reached, are back."""
-_OWNER_CHECK_TIMEOUT_S = 1.0
-_RETRY_EVENT = b"retry: 5000\r\n\r\n"
-"""
-The first bytes of an event stream: the time after which its client connects again.
-
-Without it, the SDKs for Python and TypeScript try twice within 2.5 s, and then never again. A restart takes longer.
-"""
-_RETRY_VERSION = "2025-11-25"
-"""Clients of older protocol versions may take an event without data for an error."""
 
 OnRevival = Callable[[Request, Connection], None]
 """Called with the request that revives a session, and the new connection."""

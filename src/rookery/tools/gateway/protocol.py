@@ -73,6 +73,17 @@ _OPAQUE_FIELDS = frozenset({"inputSchema", "outputSchema", "structuredContent"})
 
 _results: ContextVar[list[JsonObject] | None] = ContextVar("rookery_mcp_results", default=None)
 
+P = TypeVar("P", bound=BaseModel)
+
+_LIST_TTL_MS = 5000
+_MAX_COMPLETIONS = 100
+"""Limit of the protocol."""
+_LIST_METHODS: tuple[CacheableMethod, ...] = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
+_WRITE_SCOPE = "mcp:write"
+
+_LIST_RESULT_FIELDS: JsonObject = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
+"""List fields that the modern era requires. The SDK adds them to the result."""
+
 
 def record_result(result: JsonObject) -> None:
     """Record the result of the request that is being handled, as it is before it is serialised."""
@@ -139,14 +150,7 @@ def _without_nulls(holder: Mapping[str, object]) -> JsonObject:
     return {**holder, "arguments": drop_nulls(holder["arguments"])} if isinstance(holder.get("arguments"), dict) else dict(holder)
 
 
-P = TypeVar("P", bound=BaseModel)
 _ListItems = Callable[[Caller, GatewayView], Iterable[JsonObject]]
-
-_LIST_TTL_MS = 5000
-_MAX_COMPLETIONS = 100
-"""Limit of the protocol."""
-_LIST_METHODS: tuple[CacheableMethod, ...] = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
-_WRITE_SCOPE = "mcp:write"
 
 
 class ProtocolServer:
@@ -445,7 +449,3 @@ def _is_known_to_version(method: str, field: str, item: JsonObject, version: str
     except ValidationError:
         return False
     return True
-
-
-_LIST_RESULT_FIELDS: JsonObject = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
-"""List fields that the modern era requires. The SDK adds them to the result."""

@@ -23,15 +23,14 @@ from rookery.tools.models import JsonObject
 _ERROR_META_KEY = "rookery/error"
 """The `_meta` key that holds the HTTP API's error body of a rejected call, for programs."""
 
+_INVALID_REQUEST = -32600
+_REVISION_META_KEY = "io.modelcontextprotocol/protocolVersion"
+"""The key of `_meta` that each request of the modern era has."""
+
 
 def build_failure_result(text: str, detail: JsonObject) -> JsonObject:
     """Return an error result with *text*, for the model."""
     return {"content": [{"type": "text", "text": text}], "isError": True, "_meta": {_ERROR_META_KEY: detail}}
-
-
-_INVALID_REQUEST = -32600
-_REVISION_META_KEY = "io.modelcontextprotocol/protocolVersion"
-"""The key of `_meta` that each request of the modern era has."""
 
 
 async def count_message(request: Request, message: Mapping[str, object]) -> Response | None:

@@ -48,6 +48,11 @@ _MAX_NAME_LENGTH = 200
 _CORE_CAPABILITIES = frozenset({"elicitation", "roots", "sampling", "tasks"})
 _SESSION_ID = re.compile(r"(?:([1-9][0-9]{0,3})-)?s([0-9A-Za-z_-]{70,4000})")
 
+_MAX_IDS = 4
+_MAX_ID_CHARS = 200
+_NAME = re.compile(r"(?:^|[/._-])(?:session|thread|conversation)[_-]?id$", re.IGNORECASE)
+"""`sessionId` and `threadId` of Codex, and the like in the keys of other clients."""
+
 
 class SessionOwner(NamedTuple):
     """The key and the path that a session belongs to."""
@@ -141,12 +146,6 @@ def _iter_capabilities(capabilities: JsonObject) -> list[JsonObject]:
     extensions = capabilities.get("extensions")
     names: JsonObject = {name: {} for name in cast("JsonObject", extensions)} if isinstance(extensions, dict) else {}
     return [capabilities, {**core, "extensions": names}, core]
-
-
-_MAX_IDS = 4
-_MAX_ID_CHARS = 200
-_NAME = re.compile(r"(?:^|[/._-])(?:session|thread|conversation)[_-]?id$", re.IGNORECASE)
-"""`sessionId` and `threadId` of Codex, and the like in the keys of other clients."""
 
 
 def list_client_sessions(meta: Mapping[str, object]) -> tuple[str, ...]:

@@ -19,6 +19,9 @@ from rookery.kernel.available_cores import count_available_cores
 
 _PROC = Path("/proc")
 
+_MAX_HELD_S = 15.0
+"""Time after which a start no longer counts. A server that hangs, or downloads itself, does not keep the others waiting."""
+
 
 def read_demand_s(pid: int, *, proc: Path = _PROC) -> float | None:
     """Return the seconds that a process and its descendants wanted a CPU so far. None if the system does not tell."""
@@ -47,9 +50,6 @@ def _list_tree(pid: int, proc: Path) -> list[int]:
         unvisited += own
     return tree
 
-
-_MAX_HELD_S = 15.0
-"""Time after which a start no longer counts. A server that hangs, or downloads itself, does not keep the others waiting."""
 
 _IDLE_CHECK_S, _IDLE_CHECKS, _MAX_IDLE_DEMAND = 0.1, 2, 0.2
 """

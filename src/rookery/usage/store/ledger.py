@@ -28,7 +28,6 @@ SUMS = Mapper(UsageSums, usage_days)
 
 purge = purge_tables(usage_days)
 
-
 _SUM_NAMES = tuple(column.name for column in fields(UsageSums))
 _KEY_NAMES = tuple(column.name for column in usage_days.primary_key)
 _ADD = upsert(usage_days, index_elements=_KEY_NAMES, set_=lambda new: {name: usage_days.c[name] + new[name] for name in _SUM_NAMES})
