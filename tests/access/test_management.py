@@ -152,12 +152,11 @@ async def test_the_address_routes_reject_the_field_name_of_keys(instance: Instan
 
 
 async def test_a_workspace_shows_its_id(instance: Instance) -> None:
-    """The id of a workspace is `workspace_id`, as in every other resource."""
+    """Everything has `id`; a workspace also has `workspace_id`, which everything in it has."""
     (listed,) = (await instance.admin.get("/api/v1/workspaces")).json()["data"]
-    fetched = (await instance.admin.get(f"/api/v1/workspaces/{listed['workspace_id']}")).json()
+    fetched = (await instance.admin.get(f"/api/v1/workspaces/{listed['id']}")).json()
 
-    assert fetched["workspace_id"] == listed["workspace_id"] == instance.workspace_id
-    assert "id" not in fetched
+    assert fetched["id"] == fetched["workspace_id"] == listed["id"] == instance.workspace_id
 
 
 @pytest.mark.parametrize("verb", ["resume", "suspend", "extend", "patch"])
