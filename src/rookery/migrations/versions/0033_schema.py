@@ -30,7 +30,7 @@ _WORDS = {
 def upgrade() -> None:
     """Create the tables and their indexes."""
     connection = op.get_bind()
-    script = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8").partition("\n")[2]
+    script = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
     for statement in script.format(**_WORDS[connection.dialect.name]).split(";"):
         if statement.strip():
             connection.exec_driver_sql(statement)
