@@ -22,7 +22,7 @@ from rookery.kernel.pages import PageSlice
 from rookery.kernel.runtime import Runtime
 from rookery.kernel.sealing import KeySource, Sealer
 from rookery.webhooks.event_types import EventCatalogue
-from rookery.webhooks.models import OPEN_STATES, Delivery, DeliveryDetails, DeliveryFilter, NewEndpoint, WebhookEndpoint, WebhookTenant
+from rookery.webhooks.models import OPEN_STATES, Delivery, DeliveryDetails, DeliveryFilter, WebhookEndpoint, WebhookSettings, WebhookTenant
 from rookery.webhooks.outbox import NewEvent
 from rookery.webhooks.store import deliveries
 from rookery.webhooks.wiring import WebhookPorts, WebhookServices
@@ -43,7 +43,7 @@ class WebhookRig:
 
     async def create_endpoint(self, url: str, *, enabled: bool = True, **fields: object) -> WebhookEndpoint:
         """Create an endpoint that is subscribed to all events."""
-        new = NewEndpoint(url=url, events=("*",), enabled=enabled, **fields)  # pyright: ignore[reportArgumentType] - fields by name
+        new = WebhookSettings(url=url, events=("*",), enabled=enabled, **fields)  # pyright: ignore[reportArgumentType] - fields by name
         return (await self.services.endpoints.create(self.tenant, new)).endpoint
 
     async def add_events(self, *names: str) -> None:

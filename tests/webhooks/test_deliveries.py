@@ -250,13 +250,13 @@ async def test_pending_deliveries_of_a_disabled_endpoint_are_held_and_can_be_res
     receiver.reply = failing()
     await webhooks.add_events("first")
     await webhooks.services.dispatcher.wait_until_idle()
-    await webhooks.services.endpoints.update(webhooks.tenant, endpoint.id, EndpointChange(enabled=False))
+    await webhooks.services.endpoints.update(webhooks.tenant, endpoint.id, EndpointChange.of(enabled=False))
     await webhooks.advance_clock(seconds=60)
     await webhooks.services.dispatcher.wait_until_idle()
     assert (len(receiver.received), await webhooks.list_states(endpoint)) == (1, ["held"])
 
     receiver.reply = lambda _: Reply()
-    await webhooks.services.endpoints.update(webhooks.tenant, endpoint.id, EndpointChange(enabled=True))
+    await webhooks.services.endpoints.update(webhooks.tenant, endpoint.id, EndpointChange.of(enabled=True))
     assert await webhooks.services.deliveries.resend_failed(webhooks.tenant, endpoint.id) == 1
     await webhooks.wait_until_finished(endpoint)
     assert await webhooks.list_states(endpoint) == ["delivered"]
@@ -270,7 +270,7 @@ async def test_a_delivery_in_flight_is_not_retried_after_its_endpoint_is_deleted
     disabled, deleted = await webhooks.create_endpoint(receiver.url), await webhooks.create_endpoint(receiver.url)
     await webhooks.add_events("first")
     await eventually(lambda: receiver.waiting == 2)
-    await webhooks.services.endpoints.update(webhooks.tenant, disabled.id, EndpointChange(enabled=False))
+    await webhooks.services.endpoints.update(webhooks.tenant, disabled.id, EndpointChange.of(enabled=False))
     await webhooks.services.endpoints.delete(webhooks.tenant, deleted.id)
     receiver.gate.set()
     await webhooks.services.dispatcher.wait_until_idle()

@@ -95,7 +95,7 @@ async def test_a_delivery_whose_event_is_deleted_fails_alone(webhooks: WebhookRi
     await webhooks.add_events("first")
     (delivery,) = await webhooks.list_deliveries(endpoint)
     await database.write(lambda tx: tx.execute(delete(events).where(events.c.id == delivery.event_id)))
-    await webhooks.services.endpoints.update(webhooks.tenant, endpoint.id, EndpointChange(enabled=True))
+    await webhooks.services.endpoints.update(webhooks.tenant, endpoint.id, EndpointChange.of(enabled=True))
     await webhooks.services.deliveries.resend_failed(webhooks.tenant, endpoint.id)
     await webhooks.add_events("second")
 

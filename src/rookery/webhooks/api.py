@@ -14,6 +14,7 @@ from rookery.kernel.http import ItemPage, Operation, Output
 from rookery.kernel.pages import slice_anchored
 from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import Page, PageQuery
+from rookery.kernel.secret import Secret
 from rookery.webhooks.deliveries import Deliveries
 from rookery.webhooks.endpoints import WebhookEndpoints
 from rookery.webhooks.errors import DeliveriesFull
@@ -105,7 +106,8 @@ class WebhooksApi:
 
     async def post_webhook(self, caller: Caller, body: NewWebhookBody) -> EndpointWithSecret:
         """Create a webhook endpoint. `secret` is returned only in this response. The URL is checked by the same rules as each delivery."""
-        return await self.endpoints.create(WebhookTenant.from_caller(caller), body.to_model())
+        secret = None if body.secret is None else Secret(body.secret)
+        return await self.endpoints.create(WebhookTenant.from_caller(caller), body.to_model(), secret=secret)
 
     async def get_webhook(self, caller: Caller, webhook_id: str) -> WebhookEndpoint:
         """
@@ -117,7 +119,7 @@ class WebhooksApi:
 
     async def patch_webhook(self, caller: Caller, webhook_id: str, body: WebhookChangeBody, expected: ExpectedETags) -> EndpointUpdate:
         """Change a webhook endpoint. Fields that are left out keep their value."""
-        return await self.endpoints.update(WebhookTenant.from_caller(caller), webhook_id, body.to_model(), expected=expected)
+        return await self.endpoints.update(WebhookTenant.from_caller(caller), webhook_id, body, expected=expected)
 
     async def delete_webhook(self, caller: Caller, webhook_id: str, expected: ExpectedETags) -> None:
         """Delete a webhook endpoint and cancel its pending deliveries."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime, timedelta
+from typing import Any
 from urllib.parse import urlsplit
 
 from rookery.access.audit_log import AuditLog, AuditSubject
@@ -21,7 +22,6 @@ from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.kernel.sealing import SealContext, Sealer
 from rookery.kernel.secret import Secret
 from rookery.kernel.signing import generate_signing_secret
-from rookery.kernel.unset import UNSET, apply_changes
 from rookery.kernel.urls import hide_secrets
 from rookery.webhooks import validation
 from rookery.webhooks.event_types import EventCatalogue
@@ -31,9 +31,9 @@ from rookery.webhooks.models import (
     EndpointChange,
     EndpointUpdate,
     EndpointWithSecret,
-    NewEndpoint,
     SigningSecrets,
     WebhookEndpoint,
+    WebhookSettings,
     WebhookTenant,
 )
 from rookery.webhooks.outbox import HELD_MESSAGE
@@ -90,38 +90,31 @@ class WebhookEndpoints:
         """Return an endpoint, or raise NotFound."""
         return await self._db.read(lambda tx: require_endpoint(tx, tenant, endpoint_id))
 
-    async def create(self, tenant: WebhookTenant, new: NewEndpoint) -> EndpointWithSecret:
+    async def create(self, tenant: WebhookTenant, settings: WebhookSettings, *, secret: Secret | None = None) -> EndpointWithSecret:
         """
         Create an endpoint. It receives events from then on.
+
+        Args:
+            secret: Signs its deliveries. None: a new one.
 
         Raises:
             ValidationFailed: A field is invalid, the URL's address is not allowed, or an event is unknown.
             Conflict: The workspace has the maximum number of endpoints.
             ScopeMissing, PermissionDenied: The key may not read the resources of these events.
         """
-        new = validation.validate_endpoint(new, self._catalogue())
-        tenant.require_scopes(self._catalogue().list_scopes(new.events))
-        await self._require_reachable(new.url)
-        secret, now = new.secret or generate_signing_secret(), self._clock()
+        values = {field.name: getattr(settings, field.name) for field in fields(settings)}
+        values = validation.validate_settings(values, self._catalogue(), secret)
+        tenant.require_scopes(self._catalogue().list_scopes(settings.events))
+        await self._require_reachable(settings.url)
+        secret, now = secret or generate_signing_secret(), self._clock()
         endpoint = WebhookEndpoint(
+            **values,
             id=self._ids(),
             workspace_id=tenant.workspace_id,
             public_workspace_id=tenant.public_workspace_id,
-            url=new.url,
-            events=new.events,
-            description=new.description,
-            include_content=new.include_content,
-            strict_order=new.strict_order,
-            concurrency=new.concurrency,
-            enabled=new.enabled,
             enabled_at=now,
-            disabled_at=None if new.enabled else now,
-            disabled_reason=None if new.enabled else DisabledReason.BY_HAND,
-            failures=0,
-            last_success_at=None,
-            sealed_secret=None,
-            previous_secret=None,
-            previous_until=None,
+            disabled_at=None if settings.enabled else now,
+            disabled_reason=None if settings.enabled else DisabledReason.BY_HAND,
             created_at=now,
             updated_at=now,
         )
@@ -150,16 +143,16 @@ class WebhookEndpoints:
             ScopeMissing, PermissionDenied: The change concerns events, content or URL, and the key may not read the events' resources.
         """
         catalogue = self._catalogue()
-        change = validation.validate_endpoint(change, catalogue)
-        if change.url is not UNSET:
-            await self._require_reachable(change.url)
+        values = validation.validate_settings(change.get_set_fields(), catalogue)
+        if "url" in values:
+            await self._require_reachable(values["url"])
         now = self._clock()
 
         def work(tx: Tx) -> EndpointUpdate:
             require_workspace(tx, tenant.public_workspace_id)
             old = require_endpoint(tx, tenant, endpoint_id, lock=True)
             require_match("webhook", old.version, expected)
-            new = _apply_change(old, change, now)
+            new = _change(old, values, now)
             if new == old:
                 return EndpointUpdate(endpoint=old)
             if (new.url, new.events, new.include_content) != (old.url, old.events, old.include_content):
@@ -334,24 +327,17 @@ def _later(old: WebhookEndpoint, now: datetime) -> datetime:
     return max(now, old.updated_at + _TICK)
 
 
-def _apply_change(old: WebhookEndpoint, change: EndpointChange, now: datetime) -> WebhookEndpoint:
-    new = apply_changes(old, replace(change, enabled=UNSET))
-    if change.enabled is UNSET or change.enabled is old.enabled:
+def _change(old: WebhookEndpoint, values: Mapping[str, Any], now: datetime) -> WebhookEndpoint:
+    new = replace(old, **values)
+    if new.enabled == old.enabled:
         return new
-    if change.enabled:
-        return replace(new, enabled=True, enabled_at=now, disabled_at=None, disabled_reason=None, failures=0)
-    return replace(new, enabled=False, disabled_at=now, disabled_reason=DisabledReason.BY_HAND)
+    if new.enabled:
+        return replace(new, enabled_at=now, disabled_at=None, disabled_reason=None, failures=0)
+    return replace(new, disabled_at=now, disabled_reason=DisabledReason.BY_HAND)
 
 
 def _audit_fields(endpoint: WebhookEndpoint) -> dict[str, object]:
     """Return the audited fields, with the URL but not the tokens in it."""
-    return {
-        "url": hide_secrets(endpoint.url),
-        "events": list(endpoint.events),
-        "description": endpoint.description,
-        "include_content": endpoint.include_content,
-        "strict_order": endpoint.strict_order,
-        "concurrency": endpoint.concurrency,
-        "enabled": endpoint.enabled,
-        "disabled_reason": None if endpoint.disabled_reason is None else endpoint.disabled_reason.value,
-    }
+    settings = {field.name: getattr(endpoint, field.name) for field in fields(WebhookSettings)}
+    reason = None if endpoint.disabled_reason is None else endpoint.disabled_reason.value
+    return {**settings, "url": hide_secrets(endpoint.url), "events": list(endpoint.events), "disabled_reason": reason}

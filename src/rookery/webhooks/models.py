@@ -6,14 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Self
+from typing import Annotated, Self, TypeAlias
+
+from pydantic import Field
 
 from rookery.access.models import Actor, Caller, Tenant
 from rookery.kernel.clock import to_micros
 from rookery.kernel.errors import NotInAllowList
 from rookery.kernel.preconditions import compute_version
+from rookery.kernel.projections import Patch
 from rookery.kernel.secret import Secret
-from rookery.kernel.unset import UNSET
+from rookery.kernel.urls import MAX_URL_LENGTH
 
 _MEMORY_READ_SCOPE = "brain:read"
 _ALL_AGENTS_SCOPE = "brain:admin"
@@ -115,6 +118,39 @@ class WebhookTenant(Tenant):
         return [*needed_scopes, _ALL_AGENTS_SCOPE] if is_agent_bound and _MEMORY_READ_SCOPE in needed_scopes else needed_scopes
 
 
+MAX_EVENTS = 100
+MAX_CONCURRENCY = 16
+MAX_EVENT_NAME_LENGTH = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSettings:
+    """The settings of an endpoint, which its owner chooses."""
+
+    url: Annotated[
+        str, Field(min_length=1, max_length=MAX_URL_LENGTH, description="The URL for deliveries.", examples=["https://example.com/hooks"])
+    ]
+    events: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=MAX_EVENT_NAME_LENGTH)], ...],
+        Field(
+            min_length=1,
+            max_length=MAX_EVENTS,
+            description="Names of events, `memory.*` for all events of a resource, or `*` for all except tool.called and webhook.test.",
+            examples=[["memory.*", "plan.completed"]],
+        ),
+    ]
+    description: Annotated[str, Field(max_length=500)] = ""
+    include_content: Annotated[bool, Field(description="Send the content of memories in their events.")] = False
+    strict_order: Annotated[
+        bool, Field(description="Send one delivery at a time, in the order of events. A failing delivery blocks the later ones.")
+    ] = False
+    concurrency: Annotated[int, Field(ge=1, le=MAX_CONCURRENCY, description="Maximum deliveries sent at the same time.")] = 4
+    enabled: bool = True
+
+
+EndpointChange: TypeAlias = Patch[WebhookSettings]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
     """The fields of an endpoint that the outbox reads for every event, and no more."""
@@ -127,18 +163,13 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookEndpoint:
+class WebhookEndpoint(WebhookSettings):
     """
     A URL that receives events.
 
     Attributes:
         workspace_id: The tenant whose events it receives; the sandbox for an endpoint created with a test key.
-        events: The patterns as given: exact names, `memory.*`, or `*`.
-        include_content: Send the content of memories.
-        strict_order: Send one delivery at a time in the order of events. A failing delivery blocks the later ones.
-        concurrency: Maximum deliveries sent at the same time.
         enabled_at: When it was created or last enabled. The day without success that disables it starts at or after this time.
-        failures: Failed deliveries since the last success.
         sealed_secret: The sealed secret; None if it was lost with its sealing key and must be replaced.
         previous_secret: The sealed previous secret, which also signs until *previous_until*.
     """
@@ -146,21 +177,17 @@ class WebhookEndpoint:
     id: str
     workspace_id: int
     public_workspace_id: int
-    url: str
-    events: tuple[str, ...]
-    description: str
-    include_content: bool
-    strict_order: bool
-    concurrency: int
-    enabled: bool
     enabled_at: datetime
     disabled_at: datetime | None
-    disabled_reason: DisabledReason | None
-    failures: int
-    last_success_at: datetime | None
-    sealed_secret: bytes | None
-    previous_secret: bytes | None
-    previous_until: datetime | None
+    disabled_reason: Annotated[
+        DisabledReason | None,
+        Field(description="by_hand; failures: 20 in a row without a success for a day; gone: the endpoint answered 410."),
+    ]
+    failures: Annotated[int, Field(description="Failed deliveries since the last success.")] = 0
+    last_success_at: datetime | None = None
+    sealed_secret: bytes | None = None
+    previous_secret: bytes | None = None
+    previous_until: datetime | None = None
     created_at: datetime
     updated_at: datetime
 
@@ -273,24 +300,23 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """
-    One attempt of a delivery. Its row is inserted before anything is sent.
-
-    Attributes:
-        outcome: None while the attempt is running.
-        status: The HTTP status; None: no response.
-        response: The start of the response body.
-    """
+    """One attempt of a delivery. Its row is inserted before anything is sent."""
 
     delivery_id: str
     workspace_id: int
     number: int
     started_at: datetime
     ended_at: datetime | None = None
-    outcome: Outcome | None = None
-    status: int | None = None
+    outcome: Annotated[
+        Outcome | None,
+        Field(
+            description="Null: running. interrupted: the outcome is unknown; the delivery may have arrived. It does not count as one of "
+            "the four attempts."
+        ),
+    ] = None
+    status: Annotated[int | None, Field(description="The HTTP status; null: no response.")] = None
     error: str | None = None
-    response: str | None = None
+    response: Annotated[str | None, Field(description="The first 10,000 characters of the response.")] = None
     duration_ms: float | None = None
 
 
@@ -301,33 +327,6 @@ class DeliveryDetails:
     delivery: Delivery
     body: bytes
     attempts: tuple[Attempt, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewEndpoint:
-    """The input for a new endpoint; *secret* None: generate one."""
-
-    url: str
-    events: tuple[str, ...]
-    secret: Secret | None = None
-    description: str = ""
-    include_content: bool = False
-    strict_order: bool = False
-    concurrency: int = 4
-    enabled: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointChange:
-    """A change of an endpoint. Fields that are not set keep their value."""
-
-    url: str | UNSET = UNSET
-    events: tuple[str, ...] | UNSET = UNSET
-    description: str | UNSET = UNSET
-    include_content: bool | UNSET = UNSET
-    strict_order: bool | UNSET = UNSET
-    concurrency: int | UNSET = UNSET
-    enabled: bool | UNSET = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,45 +3,30 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
 from pydantic import AfterValidator, Field
 
-from rookery.kernel.schema import PageQuery, PatchModel, RequestModel, ResponseModel, Timestamp
-from rookery.kernel.secret import Secret
+from rookery.kernel.projections import Body, Patch, Projection
+from rookery.kernel.schema import PageQuery, RequestModel, ResponseModel, Timestamp
 from rookery.kernel.signing import to_library_secret
 from rookery.kernel.unset import UNSET
-from rookery.kernel.urls import MAX_URL_LENGTH, hide_secrets
+from rookery.kernel.urls import hide_secrets
 from rookery.webhooks.models import (
+    MAX_EVENT_NAME_LENGTH,
+    Attempt,
     DeliveryDetails,
     DeliveryFilter,
     DeliveryKind,
     DeliveryState,
-    DisabledReason,
-    EndpointChange,
     EndpointUpdate,
     EndpointWithSecret,
-    NewEndpoint,
-    Outcome,
     WebhookEndpoint,
+    WebhookSettings,
 )
-from rookery.webhooks.validation import MAX_CONCURRENCY, MAX_DESCRIPTION_LENGTH, MAX_EVENTS, MAX_GRACE_HOURS
+from rookery.webhooks.validation import MAX_GRACE_HOURS
 
-_MAX_EVENT_NAME_LENGTH = 100
-
-Url = Annotated[
-    str, Field(min_length=1, max_length=MAX_URL_LENGTH, description="The URL for deliveries.", examples=["https://example.com/hooks"])
-]
-Events = Annotated[
-    list[Annotated[str, Field(min_length=1, max_length=_MAX_EVENT_NAME_LENGTH)]],
-    Field(
-        min_length=1,
-        max_length=MAX_EVENTS,
-        description="Names of events, `memory.*` for all events of a resource, or `*` for all except tool.called and webhook.test.",
-        examples=[["memory.*", "plan.completed"]],
-    ),
-]
 SecretInput = Annotated[
     str,
     Field(
@@ -55,46 +40,18 @@ SecretInput = Annotated[
 LibrarySecret = Annotated[
     str, Field(description="The same secret in the form that each library for Standard Webhooks takes: whsec_ and base64 with padding.")
 ]
-Description = Annotated[str, Field(max_length=MAX_DESCRIPTION_LENGTH)]
-IncludeContent = Annotated[bool, Field(description="Send the content of memories in their events.")]
-StrictOrder = Annotated[
-    bool, Field(description="Send one delivery at a time, in the order of events. A failing delivery blocks the later ones.")
-]
-Concurrency = Annotated[int, Field(ge=1, le=MAX_CONCURRENCY, description="Maximum deliveries sent at the same time.")]
 
 
-class NewWebhookBody(RequestModel):
+class NewWebhookBody(Body[WebhookSettings]):
     """The body to create an endpoint."""
 
-    url: Url
-    events: Events
     secret: SecretInput | None = None
-    description: Description = ""
-    include_content: IncludeContent = False
-    strict_order: StrictOrder = False
-    concurrency: Concurrency = 4
-    enabled: bool = True
-
-    def to_model(self) -> NewEndpoint:
-        """Return the input for the new endpoint."""
-        fields: dict[str, Any] = self.model_dump(exclude={"events", "secret"})
-        return NewEndpoint(**fields, events=tuple(self.events), secret=None if self.secret is None else Secret(self.secret))
 
 
-class WebhookChangeBody(PatchModel):
+class WebhookChangeBody(Patch[WebhookSettings]):
     """The body to change an endpoint. Omitted fields keep their value."""
 
-    url: Url | UNSET = UNSET
-    events: Events | UNSET = UNSET
-    description: Description | UNSET = UNSET
-    include_content: IncludeContent | UNSET = UNSET
-    strict_order: StrictOrder | UNSET = UNSET
-    concurrency: Concurrency | UNSET = UNSET
     enabled: Annotated[bool | UNSET, Field(description="True also enables an endpoint that failures or a 410 disabled.")] = UNSET
-
-    def to_model(self) -> EndpointChange:
-        fields: dict[str, Any] = {**self.get_set_fields(), "events": UNSET if self.events is UNSET else tuple(self.events)}
-        return EndpointChange(**fields)
 
 
 class RotateSecretBody(RequestModel):
@@ -120,7 +77,7 @@ class DeliveriesQuery(PageQuery):
     """Filters of the list of deliveries."""
 
     status: Annotated[DeliveryState | None, Field(description="Only deliveries in this state.")] = None
-    type: Annotated[str | None, Field(max_length=_MAX_EVENT_NAME_LENGTH, description="Only deliveries of this event.")] = None
+    type: Annotated[str | None, Field(max_length=MAX_EVENT_NAME_LENGTH, description="Only deliveries of this event.")] = None
     since: Annotated[Timestamp | None, Field(description="Only deliveries created at this time or later.")] = None
 
     def to_filter(self) -> DeliveryFilter:
@@ -131,28 +88,13 @@ def _round_duration(duration_ms: float | None) -> float | None:
     return None if duration_ms is None else round(duration_ms, 1)
 
 
-class WebhookResponse(ResponseModel):
+class WebhookResponse(Projection[WebhookEndpoint]):
     """An endpoint without its secret."""
 
-    id: str
-    workspace_id: Annotated[int, Field(validation_alias="public_workspace_id")]
+    hidden = frozenset({"enabled_at", "previous_until"})
+
     url: Annotated[str, Field(description="Without webhooks:write, its query and tokens in its path are shown as ***.")]
-    events: list[str]
-    description: str
-    include_content: bool
-    strict_order: bool
-    concurrency: int
-    enabled: bool
-    disabled_at: Timestamp | None
-    disabled_reason: Annotated[
-        DisabledReason | None,
-        Field(description="by_hand; failures: 20 in a row without a success for a day; gone: the endpoint answered 410."),
-    ]
-    failures: Annotated[int, Field(description="Failed deliveries since the last success.")]
-    last_success_at: Timestamp | None
     previous_secret_until: Annotated[Timestamp | None, Field(description="The end of the previous secret's grace period.")]
-    created_at: Timestamp
-    updated_at: Timestamp
 
 
 class ChangedWebhookResponse(WebhookResponse):
@@ -189,22 +131,11 @@ class DeliveryResponse(ResponseModel):
     of_delivery: Annotated[str | None, Field(validation_alias="resend_of", description="The delivery that this one resends.")]
 
 
-class AttemptResponse(ResponseModel):
+class AttemptResponse(Projection[Attempt]):
     """One attempt of a delivery."""
 
-    number: int
-    started_at: Timestamp
-    ended_at: Timestamp | None
-    outcome: Annotated[
-        Outcome | None,
-        Field(
-            description="Null: running. interrupted: the outcome is unknown; the delivery may have arrived. It does not count as one of "
-            "the four attempts."
-        ),
-    ]
-    status: int | None
-    error: str | None
-    response: Annotated[str | None, Field(description="The first 10,000 characters of the response.")]
+    hidden = frozenset({"delivery_id", "workspace_id"})
+
     duration_ms: Annotated[float | None, AfterValidator(_round_duration)]
 
 

@@ -29,7 +29,7 @@ from rookery.terminal.options import (
 from rookery.terminal.output import Fields, pick_fields, print_fields, print_json, print_list, print_notice, print_record
 from rookery.webhooks.commands import deliveries
 from rookery.webhooks.commands.webhook_services import WebhookCommandServices, WebhookIdArgument, list_event_types, run_with_webhooks
-from rookery.webhooks.models import EndpointChange, EndpointUpdate, EndpointWithSecret, NewEndpoint, WebhookEndpoint, WebhookTenant
+from rookery.webhooks.models import EndpointChange, EndpointUpdate, EndpointWithSecret, WebhookEndpoint, WebhookSettings, WebhookTenant
 
 if TYPE_CHECKING:
     from rookery.kernel import schema
@@ -83,18 +83,17 @@ def add(
     as_json: JsonOption = False,
 ) -> None:
     """Add an endpoint that receives events from now on. Its secret is shown only once."""
-    new = NewEndpoint(
+    secret = _read_secret(secret_file)
+    settings = WebhookSettings(
         url=url,
         events=split_names(event) or raise_usage_error("Use --event at least once. '*' means all except tool.called and webhook.test."),
-        secret=_read_secret(secret_file),
         description=description,
         include_content=include_content,
         strict_order=strict_order,
         concurrency=concurrency,
     )
-    _print_with_secret(
-        run_with_webhooks(context, workspace, lambda webhooks, tenant: webhooks.endpoints.create(tenant, new)), as_json=as_json
-    )
+    created = run_with_webhooks(context, workspace, lambda webhooks, tenant: webhooks.endpoints.create(tenant, settings, secret=secret))
+    _print_with_secret(created, as_json=as_json)
 
 
 @app.command()
@@ -128,7 +127,7 @@ def change(
     as_json: JsonOption = False,
 ) -> None:
     """Change an endpoint. Options that are omitted keep their value."""
-    changes = EndpointChange(
+    changes = EndpointChange.of(
         url=or_unset(url),
         events=split_names(event) or UNSET,
         description=or_unset(description),
@@ -136,7 +135,7 @@ def change(
         strict_order=or_unset(strict_order),
         concurrency=or_unset(concurrency),
     )
-    if changes == EndpointChange():
+    if not changes.get_set_fields():
         raise_usage_error("Use at least one option that changes the endpoint; --help lists them.")
     print_record(_serialize(_update_endpoint(context, workspace, webhook_id, changes).endpoint), as_json=as_json)
 
@@ -146,7 +145,7 @@ def enable(
     context: typer.Context, webhook_id: WebhookIdArgument, *, workspace: WorkspaceOption = None, as_json: JsonOption = False
 ) -> None:
     """Enable an endpoint, also after it was disabled automatically."""
-    update = _update_endpoint(context, workspace, webhook_id, EndpointChange(enabled=True))
+    update = _update_endpoint(context, workspace, webhook_id, EndpointChange.of(enabled=True))
     print_record(schema.to_json(schemas.serialize_endpoint_update(update, utc_now())), as_json=as_json)
     if update.held_count:
         count_text = format_count(update.held_count, "delivery was", "deliveries were")
@@ -158,7 +157,7 @@ def disable(
     context: typer.Context, webhook_id: WebhookIdArgument, *, workspace: WorkspaceOption = None, as_json: JsonOption = False
 ) -> None:
     """Disable an endpoint. Its deliveries are held until they are resent."""
-    print_record(_serialize(_update_endpoint(context, workspace, webhook_id, EndpointChange(enabled=False)).endpoint), as_json=as_json)
+    print_record(_serialize(_update_endpoint(context, workspace, webhook_id, EndpointChange.of(enabled=False)).endpoint), as_json=as_json)
 
 
 @app.command("rotate-secret")

@@ -1,0 +1,200 @@
+"""
+Models of bodies and responses whose fields are those of a domain's dataclass.
+
+A field of a resource is declared once, in the dataclass that is stored: its type, default, bounds and description. The models are
+projections of it:
+
+| Model           | Fields                                                                                              |
+|-----------------|-----------------------------------------------------------------------------------------------------|
+| `Body[D]`       | those of D, with their bounds and defaults                                                          |
+| `Patch[D]`      | those of D, each UNSET if it is left out                                                            |
+| `Projection[D]` | those of D without bounds, `workspace_id` being the public one; never bytes, which are sealed values |
+
+A subclass names the model for the OpenAPI document. A field that it declares itself replaces the one of D, or is added to them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Iterator
+from dataclasses import MISSING as NO_DEFAULT
+from dataclasses import Field as DataclassField
+from dataclasses import fields, replace
+from datetime import datetime
+from enum import Enum
+from typing import Annotated, Any, ClassVar, Generic, Protocol, Self, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, Field
+from pydantic.fields import FieldInfo
+
+from rookery.kernel.schema import PatchModel, RequestModel, ResponseModel, Timestamp, parse_model
+from rookery.kernel.unset import UNSET
+
+
+class _Dataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, DataclassField[Any]]]
+
+
+D = TypeVar("D", bound=_Dataclass)
+Record = TypeVar("Record", bound=_Dataclass)
+
+_LEADING_FIELDS = ("id", "workspace_id")
+_PUBLIC_NAMES = {"public_workspace_id": "workspace_id"}
+_LENIENT = Field(strict=False)
+"""The values of an enumeration are texts in JSON, and those of a tuple or set are arrays. A strict model would reject both."""
+
+
+class Body(RequestModel, Generic[D]):
+    """A JSON body with the fields of D."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        _add_fields(cls, Body, {name: _to_field(_accept_json(hint), field) for name, hint, field in _iter_fields(_find_source(cls, Body))})
+
+    def to_model(self) -> D:
+        """Return the object with the values of the body."""
+        source = cast("type[D]", _find_source(type(self), Body))
+        return source(**{field.name: getattr(self, field.name) for field in fields(source)})
+
+
+class Patch(PatchModel, Generic[D]):
+    """A partial update of the fields of D."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        source = _find_source(cls, Patch)
+        _add_fields(cls, Patch, {name: _make_optional(_accept_json(hint)) for name, hint, _ in _iter_fields(source)})
+
+    @classmethod
+    def of(cls, **changes: object) -> Self:
+        """
+        Return the update with *changes*. UNSET leaves a field out.
+
+        Raises:
+            ValidationFailed: A value is invalid.
+        """
+        return parse_model(cls, changes)
+
+    def get(self, name: str) -> Any:  # noqa: ANN401 - the type of the field
+        """Return the new value of a field, or UNSET."""
+        return getattr(self, name)
+
+    def apply_to(self, current: Record) -> Record:
+        """Return *current*, which has the fields of D, with the fields that were sent."""
+        return replace(current, **self.get_set_fields())
+
+
+class Projection(ResponseModel, Generic[D]):
+    """
+    A response with the fields of D.
+
+    Attributes:
+        hidden: The fields of D that no response has.
+    """
+
+    hidden: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        source = _find_source(cls, Projection)
+        _add_fields(cls, Projection, dict(_iter_published(source, cls.hidden)))
+
+
+def _find_source(model: type[BaseModel], projection: type[BaseModel]) -> type[Any] | None:
+    """Return D of a subclass of `projection[D]`; None for that class itself."""
+    for base in model.__mro__:
+        metadata = base.__dict__.get("__pydantic_generic_metadata__")
+        if metadata is not None and metadata["origin"] is projection and not isinstance(metadata["args"][0], TypeVar):
+            return cast("type[Any]", metadata["args"][0])
+    return None
+
+
+def _iter_fields(source: type[Any] | None) -> Iterator[tuple[str, Any, DataclassField[Any]]]:
+    if source is not None:
+        hints = get_type_hints(source, include_extras=True)
+        yield from ((field.name, hints[field.name], field) for field in fields(source))
+
+
+def _add_fields(model: type[BaseModel], projection: type[BaseModel], derived: dict[str, FieldInfo]) -> None:
+    """Put the fields of D before those that the model declares itself. `id` and the workspace are first."""
+    own = {name: info for name, info in model.model_fields.items() if name in _list_declared(model, projection)}
+    merged = {**derived, **own}
+    model.__pydantic_fields__ = {name: merged[name] for name in sorted(merged, key=_get_rank)}
+
+
+def _list_declared(model: type[BaseModel], projection: type[BaseModel]) -> frozenset[str]:
+    """Return the fields that the model or a base of it declares itself."""
+    classes = model.__mro__[: model.__mro__.index(projection)]
+    return frozenset(name for base in classes for name in inspect.get_annotations(base))
+
+
+def _get_rank(name: str) -> int:
+    return _LEADING_FIELDS.index(name) if name in _LEADING_FIELDS else len(_LEADING_FIELDS)
+
+
+def _to_field(hint: Any, field: DataclassField[Any]) -> FieldInfo:  # noqa: ANN401 - a type form
+    if field.default is not NO_DEFAULT:
+        return FieldInfo.from_annotated_attribute(hint, field.default)
+    if field.default_factory is not NO_DEFAULT:
+        return FieldInfo.from_annotated_attribute(hint, Field(default_factory=field.default_factory))
+    return FieldInfo.from_annotation(hint)
+
+
+def _make_optional(hint: Any) -> FieldInfo:  # noqa: ANN401 - a type form
+    return FieldInfo.from_annotated_attribute(hint | UNSET, UNSET)
+
+
+def _iter_published(source: type[Any] | None, hidden: frozenset[str]) -> Iterator[tuple[str, FieldInfo]]:
+    public = [name for name, _, _ in _iter_fields(source) if name in _PUBLIC_NAMES]
+    replaced = {_PUBLIC_NAMES[name] for name in public}
+    for name, hint, _ in _iter_fields(source):
+        if name in hidden or name in replaced or _is_sealed(hint):
+            continue
+        info = FieldInfo.from_annotation(_drop_bounds(hint))
+        if name in _PUBLIC_NAMES:
+            info = FieldInfo.from_annotation(_annotate(int, [Field(validation_alias=name)]))
+        yield _PUBLIC_NAMES.get(name, name), info
+
+
+def _is_sealed(hint: Any) -> bool:  # noqa: ANN401 - a type form
+    return hint is bytes or any(_is_sealed(part) for part in get_args(hint))
+
+
+def _accept_json(hint: Any) -> Any:  # noqa: ANN401 - a type form
+    """Return the type of a field with the types of its values in JSON accepted."""
+    origin = get_origin(hint)
+    if origin is Annotated:
+        inner, *metadata = get_args(hint)
+        return _annotate(_accept_json(inner), metadata)
+    if origin in (Union, types.UnionType):
+        return Union[tuple(_accept_json(part) for part in get_args(hint))]  # noqa: UP007 - the parts are only known at run time
+    if hint is datetime:
+        return Timestamp
+    is_lenient = origin in (tuple, frozenset) or (inspect.isclass(hint) and issubclass(hint, Enum))
+    return _annotate(hint, [_LENIENT]) if is_lenient else hint
+
+
+def _drop_bounds(hint: Any) -> Any:  # noqa: ANN401 - a type form
+    """Return the type of a field without bounds, which hold for what is sent, and with its description."""
+    origin = get_origin(hint)
+    if origin is Annotated:
+        inner, *metadata = get_args(hint)
+        description = next((part.description for part in metadata if isinstance(part, FieldInfo) and part.description), None)
+        plain = _drop_bounds(inner)
+        return plain if description is None else _annotate(plain, [Field(description=description)])
+    if origin in (Union, types.UnionType):
+        return Union[tuple(_drop_bounds(part) for part in get_args(hint))]  # noqa: UP007 - the parts are only known at run time
+    if hint is datetime:
+        return Timestamp
+    if origin in (tuple, frozenset):
+        generic: Any = origin
+        return generic[tuple(part if part is Ellipsis else _drop_bounds(part) for part in get_args(hint))]
+    return hint
+
+
+def _annotate(hint: Any, metadata: list[Any]) -> Any:  # noqa: ANN401 - a type form
+    return Annotated[(hint, *metadata)]
