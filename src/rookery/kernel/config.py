@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields, replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar, cast
+from types import NoneType
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from platformdirs import user_data_path
 
@@ -24,7 +26,6 @@ from rookery.kernel.money import CURRENCIES, DEFAULT_CURRENCY
 from rookery.kernel.secret import Secret, parse_new_secret_key, parse_secret_key
 from rookery.kernel.suggestions import find_nearest
 
-T = TypeVar("T")
 D = TypeVar("D")
 
 _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
@@ -50,6 +51,14 @@ def _parse_address(raw: object) -> Secret:
     return Secret(_parse_text(raw))
 
 
+def _parse_secret_key(raw: object) -> Secret:
+    return parse_secret_key(_parse_text(raw))
+
+
+def _parse_new_secret_key(raw: object) -> Secret:
+    return parse_new_secret_key(_parse_text(raw))
+
+
 def _parse_path(raw: object) -> Path:
     return Path(_parse_text(raw)).expanduser().absolute()
 
@@ -62,18 +71,23 @@ def _parse_bool(raw: object) -> bool:
     return value
 
 
-def _int_parser(minimum: int, maximum: int) -> Callable[[object], int]:
-    def parse(raw: object) -> int:
-        try:
-            number = int(raw) if isinstance(raw, (str, int)) and not isinstance(raw, bool) else None
-        except ValueError:
-            number = None
-        if number is None or not minimum <= number <= maximum:
-            msg = f"must be a whole number from {minimum} to {maximum}"
-            raise ValueError(msg)
-        return number
+def _parse_int(raw: object, *, between: tuple[int, int]) -> int:
+    minimum, maximum = between
+    try:
+        number = int(raw) if isinstance(raw, (str, int)) and not isinstance(raw, bool) else None
+    except ValueError:
+        number = None
+    if number is None or not minimum <= number <= maximum:
+        msg = f"must be a whole number from {minimum} to {maximum}"
+        raise ValueError(msg)
+    return number
 
-    return parse
+
+def _parse_choice(raw: object, *, choices: tuple[str, ...]) -> str:
+    if raw not in choices:
+        msg = f"must be one of {', '.join(choices)}"
+        raise ValueError(msg)
+    return cast("str", raw)
 
 
 def _parse_list(raw: object) -> tuple[str, ...]:
@@ -86,24 +100,18 @@ def _parse_list(raw: object) -> tuple[str, ...]:
 
 
 def _parse_half_lives(raw: object) -> tuple[tuple[str, int | None], ...]:
-    matches = [_HALF_LIFE.fullmatch(part) for part in _parse_list(raw)]
-    if None in matches:
-        msg = "must be memory types with a number of days or never, such as research=90,plan=never"
-        raise ValueError(msg)
-    return tuple((match[1], int(match[2]) if match[2] else None) for match in matches if match)
+    requirement = "must be memory types with a number of days or never, such as research=90,plan=never"
+    return tuple((match[1], int(match[2]) if match[2] else None) for match in _match_parts(_HALF_LIFE, raw, requirement))
 
 
 def _parse_prices(raw: object) -> ModelPrices:
     """Return prices in billionths per token: a price of 1 per million tokens is 1,000 billionths."""
-    matches = [_PRICE.fullmatch(part) for part in _parse_list(raw)]
-    if None in matches:
-        msg = "must be models with their prices per million input, output and cached input tokens, such as gpt-5-mini=0.25/2/0.025,*=1/3"
-        raise ValueError(msg)
-    prices = [_to_price(match) for match in matches if match]
-    if len({price[0] for price in prices}) < len(prices):
-        msg = "must not name a model twice"
-        raise ValueError(msg)
-    return tuple(prices)
+    requirement = (
+        "must be models with their prices per million input, output and cached input tokens, such as gpt-5-mini=0.25/2/0.025,*=1/3"
+    )
+    matches = _match_parts(_PRICE, raw, requirement)
+    _require_distinct_models(matches)
+    return tuple(_to_price(match) for match in matches)
 
 
 def _to_price(match: re.Match[str]) -> tuple[str, int, int] | tuple[str, int, int, int]:
@@ -115,15 +123,16 @@ def _to_price(match: re.Match[str]) -> tuple[str, int, int] | tuple[str, int, in
 
 def _parse_embedding_prices(raw: object) -> tuple[tuple[str, int], ...]:
     """Return prices in billionths per token, as `_parse_prices` does."""
-    matches = [_EMBEDDING_PRICE.fullmatch(part) for part in _parse_list(raw)]
-    if None in matches:
-        msg = "must be models with their prices per million tokens, such as text-embedding-3-small=0.02,*=0.1"
-        raise ValueError(msg)
-    prices = [(match[1], int(Decimal(match[2]) * 1000)) for match in matches if match]
-    if len({model for model, _ in prices}) < len(prices):
+    requirement = "must be models with their prices per million tokens, such as text-embedding-3-small=0.02,*=0.1"
+    matches = _match_parts(_EMBEDDING_PRICE, raw, requirement)
+    _require_distinct_models(matches)
+    return tuple((match[1], int(Decimal(match[2]) * 1000)) for match in matches)
+
+
+def _require_distinct_models(matches: list[re.Match[str]]) -> None:
+    if len({match[1] for match in matches}) < len(matches):
         msg = "must not name a model twice"
         raise ValueError(msg)
-    return tuple(prices)
 
 
 def _parse_currency(raw: object) -> str:
@@ -138,225 +147,197 @@ def _parse_currency(raw: object) -> str:
 def _parse_budget(raw: object) -> int:
     """Return an amount in billionths of the currency of the prices."""
     text = str(raw) if isinstance(raw, (str, int, float)) and not isinstance(raw, bool) else ""
-    if _AMOUNT.fullmatch(text) is None:
-        msg = "must be an amount in the currency of the prices, such as 5 or 0.25, with at most 6 decimals"
-        raise ValueError(msg)
-    return int(Decimal(text) * 10**9)
+    requirement = "must be an amount in the currency of the prices, such as 5 or 0.25, with at most 6 decimals"
+    return int(Decimal(_match(_AMOUNT, text, requirement)[0]) * 10**9)
 
 
 def _parse_base_url(raw: object) -> str:
-    text = _parse_text(raw).rstrip("/")
-    if _BASE_URL.fullmatch(text) is None:
-        msg = "must be a URL such as https://rookery.example.org"
-        raise ValueError(msg)
-    return text
+    return _match(_BASE_URL, _parse_text(raw).rstrip("/"), "must be a URL such as https://rookery.example.org")[0]
 
 
 def _parse_contact(raw: object) -> str:
-    text = _parse_text(raw)
-    if _CONTACT.fullmatch(text) is None:
-        msg = "must be a mailto: or https: address, such as mailto:admin@example.org"
-        raise ValueError(msg)
-    return text
+    return _match(_CONTACT, _parse_text(raw), "must be a mailto: or https: address, such as mailto:admin@example.org")[0]
 
 
-def _setting(parse: Callable[[object], T], default: D, description: str) -> T | D:
-    """Return a dataclass field whose metadata holds its parser and its description in docs/reference."""
-    return cast("T | D", field(default=default, metadata={"read": parse, "description": description}))
+def _match_parts(pattern: re.Pattern[str], raw: object, requirement: str) -> list[re.Match[str]]:
+    return [_match(pattern, part, requirement) for part in _parse_list(raw)]
 
 
-def _choice_setting(choices: Sequence[str], default: D, description: str) -> D:
-    def parse(raw: object) -> D:
-        if raw not in choices:
-            msg = f"must be one of {', '.join(choices)}"
-            raise ValueError(msg)
-        return cast("D", raw)
+def _match(pattern: re.Pattern[str], text: str, requirement: str) -> re.Match[str]:
+    """Return the match of the whole text, or raise a ValueError with *requirement*."""
+    match = pattern.fullmatch(text)
+    if match is None:
+        raise ValueError(requirement)
+    return match
 
-    return _setting(parse, default, description)
+
+def _setting(default: D, description: str, *, parse: Callable[[object], object] | None = None, between: tuple[int, int] | None = None) -> D:
+    """
+    Return a dataclass field. Its description is that in docs/reference.
+
+    Args:
+        parse: Returns the value of a text or of a value of rookery.toml; by default, the parser of the type.
+        between: The lowest and the highest value of a whole number.
+    """
+    return field(default=default, metadata={"description": description, "parse": parse, "between": between})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The settings of the operator. Each is `ROOKERY_` and its name in capitals, or the name itself in rookery.toml."""
 
-    data_dir: Path = _setting(_parse_path, user_data_path("rookery"), "The folder that holds all data.")
-    host: str = _setting(_parse_text, "127.0.0.1", "The address on which the server listens.")
-    port: int = _setting(_int_parser(0, 65535), 8400, "The port on which the server listens; 0 picks a free one.")
-    environment: Literal["development", "production"] = _choice_setting(
-        ("development", "production"),
-        "development",
-        "Hides API docs and discovery pages from requests without a key in production, unless other settings show them.",
+    data_dir: Path = _setting(user_data_path("rookery"), "The folder that holds all data.")
+    host: str = _setting("127.0.0.1", "The address on which the server listens.")
+    port: int = _setting(8400, "The port on which the server listens; 0 picks a free one.", between=(0, 65535))
+    environment: Literal["development", "production"] = _setting(
+        "development", "Hides API docs and discovery pages from requests without a key in production, unless other settings show them."
     )
-    base_url: str | None = _setting(_parse_base_url, None, "The public URL of the tool-server API.")
-    api_url: str | None = _setting(_parse_base_url, None, "The public URL of the platform and memory API.")
-    mcp_url: str | None = _setting(_parse_base_url, None, "The public URL of the catalogue and the agent API.")
-    database_url: Secret = _setting(_parse_address, Secret("embedded:"), "The record store: embedded: or postgresql://…")
+    base_url: str | None = _setting(None, "The public URL of the tool-server API.", parse=_parse_base_url)
+    api_url: str | None = _setting(None, "The public URL of the platform and memory API.", parse=_parse_base_url)
+    mcp_url: str | None = _setting(None, "The public URL of the catalogue and the agent API.", parse=_parse_base_url)
+    database_url: Secret = _setting(Secret("embedded:"), "The record store: embedded: or postgresql://…")
     database_replica: Secret | None = _setting(
-        _parse_address, None, "A read replica of a record store in PostgreSQL, postgresql://…, which serves lists and searches."
+        None, "A read replica of a record store in PostgreSQL, postgresql://…, which serves lists and searches."
     )
-    database_replica_max_lag_s: int = _setting(_int_parser(1, 3600), 5, "Lag in seconds above which the read replica is not used.")
+    database_replica_max_lag_s: int = _setting(5, "Lag in seconds above which the read replica is not used.", between=(1, 3600))
     postgres_notify: bool = _setting(
-        _parse_bool, True, "Wake up other processes by LISTEN and NOTIFY of PostgreSQL; without it, they see changes at their next poll."
+        True, "Wake up other processes by LISTEN and NOTIFY of PostgreSQL; without it, they see changes at their next poll."
     )
-    vectors: Secret = _setting(_parse_address, Secret("embedded:"), "The vector index: embedded:, postgresql://… or qdrant://…")
-    texts: Secret = _setting(
-        _parse_address, Secret("embedded:"), "The full-text index: embedded:, postgresql://…, opensearch://… or elasticsearch://…"
-    )
-    counters: Secret = _setting(_parse_address, Secret("embedded:"), "The rate limit counters: embedded: or redis[s]://…")
-    embedder: Secret = _setting(_parse_address, Secret("embedded:"), "The model that turns text into vectors.")
+    vectors: Secret = _setting(Secret("embedded:"), "The vector index: embedded:, postgresql://… or qdrant://…")
+    texts: Secret = _setting(Secret("embedded:"), "The full-text index: embedded:, postgresql://…, opensearch://… or elasticsearch://…")
+    counters: Secret = _setting(Secret("embedded:"), "The rate limit counters: embedded: or redis[s]://…")
+    embedder: Secret = _setting(Secret("embedded:"), "The model that turns text into vectors.")
     embedder_previous: Secret | None = _setting(
-        _parse_address, None, "The previous embedder, which answers searches until `rookery brain:reindex --stale` has finished."
+        None, "The previous embedder, which answers searches until `rookery brain:reindex --stale` has finished."
     )
-    vector_dimension: int = _setting(
-        _int_parser(1, 16_384), 768, "The number of dimensions of the vectors that an embedding service returns."
-    )
-    generation: Secret | None = _setting(_parse_address, None, "The language model that generates content.")
-    verify_ssl: bool = _setting(_parse_bool, True, "Verify the certificates of engines that are reached by TLS.")
+    vector_dimension: int = _setting(768, "The number of dimensions of the vectors that an embedding service returns.", between=(1, 16_384))
+    generation: Secret | None = _setting(None, "The language model that generates content.")
+    verify_ssl: bool = _setting(True, "Verify the certificates of engines that are reached by TLS.")
     secret_key: Secret | None = _setting(
-        lambda raw: parse_new_secret_key(_parse_text(raw)),
         None,
         "The key that encrypts confidential values in the record store; by default secret.key in the data folder.",
+        parse=_parse_new_secret_key,
     )
     secret_key_previous: Secret | None = _setting(
-        lambda raw: parse_secret_key(_parse_text(raw)), None, "The previous secret key, needed until `rookery secrets rotate` has finished."
+        None, "The previous secret key, needed until `rookery secrets rotate` has finished.", parse=_parse_secret_key
     )
-    servers: Path | None = _setting(_parse_path, None, "The file that lists the tool servers; by default servers.json in the data folder.")
-    server_commands: bool = _setting(
-        _parse_bool, False, "Let keys with servers:write add servers that are commands, which run on this host."
-    )
+    servers: Path | None = _setting(None, "The file that lists the tool servers; by default servers.json in the data folder.")
+    server_commands: bool = _setting(False, "Let keys with servers:write add servers that are commands, which run on this host.")
     egress_allow: tuple[str, ...] = _setting(
-        _parse_list, (), "Addresses and CIDR ranges that requests to users’ URLs may reach, even if they are private or reserved."
+        (), "Addresses and CIDR ranges that requests to users’ URLs may reach, even if they are private or reserved."
     )
-    egress_private: bool = _setting(_parse_bool, False, "Let requests to users’ URLs reach private networks.")
-    tool_calls_days: int = _setting(_int_parser(1, 3650), 90, "Days until the record of a tool call is deleted.")
-    tool_arguments: bool = _setting(_parse_bool, False, "Store the arguments of tool calls in their records, without secrets.")
+    egress_private: bool = _setting(False, "Let requests to users’ URLs reach private networks.")
+    tool_calls_days: int = _setting(90, "Days until the record of a tool call is deleted.", between=(1, 3650))
+    tool_arguments: bool = _setting(False, "Store the arguments of tool calls in their records, without secrets.")
     mcp_name_length: int = _setting(
-        _int_parser(40, 64), 50, "Maximum length of the names of tools and prompts at /mcp. MCP clients add a prefix to them."
+        50, "Maximum length of the names of tools and prompts at /mcp. MCP clients add a prefix to them.", between=(40, 64)
     )
-    webhook_deliveries_days: int = _setting(_int_parser(1, 3650), 30, "Days until an event and its webhook deliveries are deleted.")
+    webhook_deliveries_days: int = _setting(30, "Days until an event and its webhook deliveries are deleted.", between=(1, 3650))
     notify_deliveries_days: int = _setting(
-        _int_parser(1, 3650), 30, "Days until the deliveries of a finished campaign are deleted. Its statistics stay."
+        30, "Days until the deliveries of a finished campaign are deleted. Its statistics stay.", between=(1, 3650)
     )
     notify_host_concurrency: int = _setting(
-        _int_parser(1, 1_000), 16, "Maximum number of notifications that are sent to one host at the same time."
+        16, "Maximum number of notifications that are sent to one host at the same time.", between=(1, 1_000)
     )
     notify_host_rate: int | None = _setting(
-        _int_parser(1, 100_000), None, "Maximum number of notifications per second to one host, over all processes; by default no limit."
+        None, "Maximum number of notifications per second to one host, over all processes; by default no limit.", between=(1, 100_000)
     )
-    public_discovery: bool | None = _setting(
-        _parse_bool, None, "Show discovery pages without a key; by default true, except in production."
-    )
-    console: bool = _setting(_parse_bool, True, "Serve the console at /console, and lead browsers there from /.")
-    api_docs_enabled: bool | None = _setting(_parse_bool, None, "Serve /api/docs; by default true, except in production.")
+    public_discovery: bool | None = _setting(None, "Show discovery pages without a key; by default true, except in production.")
+    console: bool = _setting(True, "Serve the console at /console, and lead browsers there from /.")
+    api_docs_enabled: bool | None = _setting(None, "Serve /api/docs; by default true, except in production.")
     generation_prices: ModelPrices = _setting(
-        _parse_prices,
         (),
         "Prices of models per million input and output tokens, and of input from the provider's cache, which is by default that of input: "
         "`gpt-5-mini=0.25/2/0.025,*=1/3`; * is any other model.",
+        parse=_parse_prices,
     )
     embedding_prices: tuple[tuple[str, int], ...] = _setting(
-        _parse_embedding_prices,
         (),
         "Prices of the models of an embedding service per million tokens, such as `text-embedding-3-small=0.02`; * is any other model.",
+        parse=_parse_embedding_prices,
     )
     currency: str = _setting(
-        _parse_currency,
         DEFAULT_CURRENCY,
         "The currency of all prices, budgets and costs, as a code of ISO 4217 such as EUR. Amounts are never converted.",
+        parse=_parse_currency,
     )
     generation_daily_budget: int | None = _setting(
-        _parse_budget, None, "What a workspace may spend on generations per day, in the currency of the prices; by default no limit."
+        None, "What a workspace may spend on generations per day, in the currency of the prices; by default no limit.", parse=_parse_budget
     )
     generation_key_daily_budget: int | None = _setting(
-        _parse_budget, None, "What a key may spend on generations per day, in the currency of the prices; by default no limit."
+        None, "What a key may spend on generations per day, in the currency of the prices; by default no limit.", parse=_parse_budget
     )
     generation_monthly_budget: int | None = _setting(
-        _parse_budget, None, "What a workspace may spend on generations per calendar month; by default no limit."
+        None, "What a workspace may spend on generations per calendar month; by default no limit.", parse=_parse_budget
     )
     generation_key_monthly_budget: int | None = _setting(
-        _parse_budget, None, "What a key may spend on generations per calendar month; by default no limit."
+        None, "What a key may spend on generations per calendar month; by default no limit.", parse=_parse_budget
     )
     generation_max_tokens: int = _setting(
-        _int_parser(1, 1_000_000), 8192, "The highest number of tokens that a request may ask for as an answer."
+        8192, "The highest number of tokens that a request may ask for as an answer.", between=(1, 1_000_000)
     )
-    generation_timeout_s: int = _setting(_int_parser(1, 3600), 120, "Maximum seconds of a generation, with all its attempts.")
-    generation_concurrency: int = _setting(_int_parser(1, 64), 4, "Queued generations that one process runs at the same time.")
-    generation_reasoning: bool = _setting(
-        _parse_bool, True, "Store the reasoning of models with their answers, and show it as `output.reasoning`."
-    )
-    generation_days: int = _setting(_int_parser(1, 3650), 30, "Days until a generation with its messages and its output is deleted.")
-    organization: str = _setting(_parse_text, "Rookery", "The name of the operator on discovery pages.")
-    allowed_hosts: tuple[str, ...] = _setting(_parse_list, (), "Additional host names that the server accepts; * accepts any.")
-    cors_origins: tuple[str, ...] = _setting(_parse_list, (), "Web origins whose pages may call the API.")
-    trusted_proxies: tuple[str, ...] = _setting(_parse_list, (), "Addresses of proxies whose X-Forwarded-For header is trusted.")
-    tls_cert: Path | None = _setting(_parse_path, None, "The certificate with which the server answers over TLS.")
-    tls_key: Path | None = _setting(_parse_path, None, "The private key of the certificate.")
-    bcrypt_cost: int = _setting(_int_parser(4, 14), 10, "The cost of a new API key's bcrypt hash.")
+    generation_timeout_s: int = _setting(120, "Maximum seconds of a generation, with all its attempts.", between=(1, 3600))
+    generation_concurrency: int = _setting(4, "Queued generations that one process runs at the same time.", between=(1, 64))
+    generation_reasoning: bool = _setting(True, "Store the reasoning of models with their answers, and show it as `output.reasoning`.")
+    generation_days: int = _setting(30, "Days until a generation with its messages and its output is deleted.", between=(1, 3650))
+    organization: str = _setting("Rookery", "The name of the operator on discovery pages.")
+    allowed_hosts: tuple[str, ...] = _setting((), "Additional host names that the server accepts; * accepts any.")
+    cors_origins: tuple[str, ...] = _setting((), "Web origins whose pages may call the API.")
+    trusted_proxies: tuple[str, ...] = _setting((), "Addresses of proxies whose X-Forwarded-For header is trusted.")
+    tls_cert: Path | None = _setting(None, "The certificate with which the server answers over TLS.")
+    tls_key: Path | None = _setting(None, "The private key of the certificate.")
+    bcrypt_cost: int = _setting(10, "The cost of a new API key's bcrypt hash.", between=(4, 14))
     half_lives: tuple[tuple[str, int | None], ...] = _setting(
-        _parse_half_lives, (), "Days until a memory’s confidence has halved, by type, such as `research=90,plan=never`."
+        (), "Days until a memory’s confidence has halved, by type, such as `research=90,plan=never`.", parse=_parse_half_lives
     )
-    recall_mode: Literal["semantic", "keyword", "hybrid"] = _choice_setting(
-        ("semantic", "keyword", "hybrid"), "hybrid", "The search mode of recall for requests without `mode`."
-    )
+    recall_mode: Literal["semantic", "keyword", "hybrid"] = _setting("hybrid", "The search mode of recall for requests without `mode`.")
     recall_days: int = _setting(
-        _int_parser(1, 3650), 30, "Days until a recall is deleted: its entry in the log of recalls, and the possibility of feedback on it."
+        30, "Days until a recall is deleted: its entry in the log of recalls, and the possibility of feedback on it.", between=(1, 3650)
     )
     engine_timeout_ms: int = _setting(
-        _int_parser(50, 60_000),
         2_000,
         "Milliseconds that a recall or search waits for an engine on a server. Then it goes on without it, or fails.",
+        between=(50, 60_000),
     )
     preload_embedder: bool = _setting(
-        _parse_bool, False, "Load the model of a built-in embedder at the start and not with the first text, which then waits less."
+        False, "Load the model of a built-in embedder at the start and not with the first text, which then waits less."
     )
-    async_embedding: bool = _setting(_parse_bool, True, "Answer remember requests before the memory is indexed.")
-    max_memories: int = _setting(_int_parser(1, 10**9), 1_000_000, "Maximum number of memories in a workspace.")
-    max_backlog: int = _setting(_int_parser(1, 10**9), 100_000, "Maximum number of memories of a workspace that wait for indexing.")
+    async_embedding: bool = _setting(True, "Answer remember requests before the memory is indexed.")
+    max_memories: int = _setting(1_000_000, "Maximum number of memories in a workspace.", between=(1, 10**9))
+    max_backlog: int = _setting(100_000, "Maximum number of memories of a workspace that wait for indexing.", between=(1, 10**9))
     max_connections: int = _setting(
-        _int_parser(10, 100_000), 1000, "Maximum number of connections open at the same time, in each server process."
+        1000, "Maximum number of connections open at the same time, in each server process.", between=(10, 100_000)
     )
-    workers: int = _setting(_int_parser(1, 64), 1, "Number of server processes of `rookery serve`, which share the address.")
-    min_free_disk_mb: int = _setting(_int_parser(0, 10**6), 512, "Free space in MiB below which the server rejects writes.")
+    workers: int = _setting(1, "Number of server processes of `rookery serve`, which share the address.", between=(1, 64))
+    min_free_disk_mb: int = _setting(512, "Free space in MiB below which the server rejects writes.", between=(0, 10**6))
     job_lease_s: int = _setting(
-        _int_parser(1, 3600), 30, "Seconds after which another worker takes over a job whose worker has not renewed its lease."
+        30, "Seconds after which another worker takes over a job whose worker has not renewed its lease.", between=(1, 3600)
     )
-    strict: bool = _setting(_parse_bool, False, "Refuse to start when an unknown ROOKERY_ variable is set.")
-    hooks: bool = _setting(
-        _parse_bool, True, "Serve the hooks of coding agents. Off: they are answered with nothing, and nothing is recorded."
-    )
+    strict: bool = _setting(False, "Refuse to start when an unknown ROOKERY_ variable is set.")
+    hooks: bool = _setting(True, "Serve the hooks of coding agents. Off: they are answered with nothing, and nothing is recorded.")
     hook_timeout_ms: int = _setting(
-        _int_parser(50, 60_000),
         800,
         "Milliseconds after which a hook is answered with nothing. `rookery hook` waits for 1000; other hooks wait as their client does.",
+        between=(50, 60_000),
     )
     smtp: Secret | None = _setting(
-        _parse_address, None, "The SMTP server that sends notifications by e-mail, such as smtp://USER:PASSWORD@HOST:587?from=ADDRESS."
+        None, "The SMTP server that sends notifications by e-mail, such as smtp://USER:PASSWORD@HOST:587?from=ADDRESS."
     )
-    dkim_key: Secret | None = _setting(
-        _parse_address, None, "The RSA private key in PEM that signs mails, if `ROOKERY_SMTP` has a `dkim_selector`."
-    )
+    dkim_key: Secret | None = _setting(None, "The RSA private key in PEM that signs mails, if `ROOKERY_SMTP` has a `dkim_selector`.")
     vapid_private_key: Secret | None = _setting(
-        _parse_address, None, "The P-256 private key of Web Push, in base64url or PEM; by default one that is created and stored encrypted."
+        None, "The P-256 private key of Web Push, in base64url or PEM; by default one that is created and stored encrypted."
     )
     vapid_subject: str | None = _setting(
-        _parse_contact, None, "Your address for push services, mailto: or https:; by default the public URL or the sender of mails."
+        None, "Your address for push services, mailto: or https:; by default the public URL or the sender of mails.", parse=_parse_contact
     )
-    apprise: bool = _setting(
-        _parse_bool,
-        False,
-        "Send notifications to Apprise URLs, which connect past the egress guard after its first check.",
-    )
-    log_level: Literal["debug", "info", "warning", "error"] = _choice_setting(
-        ("debug", "info", "warning", "error"), "info", "The lowest level that is logged."
-    )
-    log_format: Literal["auto", "json", "console"] = _choice_setting(
-        ("auto", "json", "console"), "auto", "The format of log lines; auto: console on a terminal, else JSON."
-    )
-    access_log: bool = _setting(_parse_bool, False, "Log each request.")
+    apprise: bool = _setting(False, "Send notifications to Apprise URLs, which connect past the egress guard after its first check.")
+    log_level: Literal["debug", "info", "warning", "error"] = _setting("info", "The lowest level that is logged.")
+    log_format: Literal["auto", "json", "console"] = _setting("auto", "The format of log lines; auto: console on a terminal, else JSON.")
+    access_log: bool = _setting(False, "Log each request.")
     metrics_port: int | None = _setting(
-        _int_parser(0, 65535), None, "A port of 127.0.0.1 that serves metrics without a key; 0 picks a free one."
+        None, "A port of 127.0.0.1 that serves metrics without a key; 0 picks a free one.", between=(0, 65535)
     )
-    traces: Secret = _setting(_parse_address, Secret("none"), "The receiver of traces: none, or an OTLP URL such as http://127.0.0.1:4318.")
+    traces: Secret = _setting(Secret("none"), "The receiver of traces: none, or an OTLP URL such as http://127.0.0.1:4318.")
 
     @property
     def servers_file(self) -> Path:
@@ -439,28 +420,28 @@ def load_settings(environ: Mapping[str, str], *, overrides: Mapping[str, object]
     Raises:
         WrongSettings: A value is invalid, or a name is unknown in the file or, under ROOKERY_STRICT, in the environment.
     """
-    readers = {field.name: cast("Callable[[object], object]", field.metadata["read"]) for field in fields(Settings)}
+    parsers = {setting.name: _find_parser(setting) for setting in fields(Settings)}
     warnings = list[str]()
     path = _find_settings_file(environ, overrides or {})
     raw_values: dict[str, tuple[str, object]] = {
-        **({} if path is None else {name: (f"{name} in {path}", raw) for name, raw in _read_settings_file(path, readers).items()}),
+        **({} if path is None else {name: (f"{name} in {path}", raw) for name, raw in _read_settings_file(path, list(parsers)).items()}),
         **{variable.lower(): (variable, environ[variable]) for variable in _UNPREFIXED_SETTINGS & environ.keys()},
     }
     if path is not None and "data_dir" in raw_values and "ROOKERY_CONFIG" not in environ:
         raise WrongSettings(f"data_dir cannot be set in {path}, which is in the data folder: use --data-dir or ROOKERY_DATA_DIR.")
     messages = list[str]()
-    raw_values |= _read_variables(environ, list(readers), warnings=warnings, unknown=messages)
+    raw_values |= _read_variables(environ, list(parsers), warnings=warnings, unknown=messages)
     for name, raw in (overrides or {}).items():
         raw_values[name] = (f"--{name.replace('_', '-')}", raw)
     values: dict[str, object] = {}
     for name, (source, raw) in raw_values.items():
         try:
-            values[name] = readers[name](_resolve_secret(raw, environ) if name in _SECRET_SETTINGS else raw)
+            values[name] = parsers[name](_resolve_secret(raw, environ) if name in _SECRET_SETTINGS else raw)
         except ValueError as error:
             value_text = "…" if name in _SECRET_SETTINGS else repr(raw)
             msg = f"{source} = {value_text}: {error}"
             raise WrongSettings(msg) from None
-    settings = Settings(**values)  # pyright: ignore[reportArgumentType] - each value was read by its field's own reader
+    settings = Settings(**values)  # pyright: ignore[reportArgumentType] - each value was read by the parser of its setting
     if messages and settings.strict:
         raise WrongSettings(messages[0])
     return LoadedSettings(settings, (*warnings, *messages))
@@ -484,17 +465,31 @@ def parse_address(raw: str, environ: Mapping[str, str], *, name: str) -> Secret:
         raise WrongSettings(f"{name}: {error}") from None
 
 
-_SECRET_SETTINGS = frozenset(
-    {
-        *("database_url", "database_replica", "vectors", "texts", "counters", "embedder", "embedder_previous", "generation", "traces"),
-        *("secret_key", "secret_key_previous", "smtp", "dkim_key", "vapid_private_key"),
-    }
-)
+_TYPES = {name: get_args(kind)[0] if NoneType in get_args(kind) else kind for name, kind in get_type_hints(Settings).items()}
+"""The type of each setting by name, without None."""
+_SECRET_SETTINGS = frozenset(name for name, kind in _TYPES.items() if kind is Secret)
 """
 Settings that are never printed. Their values may refer to variables or files by ${NAME}, or be the content of the file that
 ROOKERY_<NAME>_FILE names.
 """
+_PARSERS: Mapping[object, Callable[[object], object]] = {
+    str: _parse_text,
+    bool: _parse_bool,
+    Path: _parse_path,
+    Secret: _parse_address,
+    tuple[str, ...]: _parse_list,
+}
 _FILE_SUFFIX = "_file"
+
+
+def _find_parser(setting: Field[Any]) -> Callable[[object], object]:
+    """Return the parser of a setting: its own, or that of its type."""
+    kind = _TYPES[setting.name]
+    if kind is int and (between := setting.metadata["between"]):
+        return partial(_parse_int, between=between)
+    if get_origin(kind) is Literal:
+        return partial(_parse_choice, choices=get_args(kind))
+    return setting.metadata["parse"] or _PARSERS[kind]
 
 
 def _find_settings_file(environ: Mapping[str, str], overrides: Mapping[str, object]) -> Path | None:
@@ -509,7 +504,7 @@ def _find_settings_file(environ: Mapping[str, str], overrides: Mapping[str, obje
     return path if path.exists() else None
 
 
-def _read_settings_file(path: Path, readers: Mapping[str, object]) -> Mapping[str, object]:
+def _read_settings_file(path: Path, names: list[str]) -> Mapping[str, object]:
     try:
         values = tomllib.loads(read_config_file(path).decode("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -519,8 +514,8 @@ def _read_settings_file(path: Path, readers: Mapping[str, object]) -> Mapping[st
     except RecursionError as error:
         raise WrongSettings(f"The settings in {path} cannot be read: they are nested too deeply.") from error
     for name in values:
-        if name not in readers:
-            msg = f"{path}: {_unknown_setting_message(name, list(readers))}"
+        if name not in names:
+            msg = f"{path}: {_unknown_setting_message(name, names)}"
             raise WrongSettings(msg)
     return values
 
