@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import structlog
 
@@ -33,11 +33,23 @@ AttemptKey = tuple[str, int]
 """The id of a delivery and the number of an attempt. Each claim that is not released has a new number."""
 
 
-class Claim(Protocol):
-    """A delivery claimed by this process."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """
+    A delivery claimed by a process.
+
+    Attributes:
+        attempt_number: The number of the attempt for which it was claimed.
+    """
+
+    id: str
+    workspace_id: int
+    attempt_number: int
 
     @property
-    def attempt_key(self) -> AttemptKey: ...
+    def attempt_key(self) -> AttemptKey:
+        """The attempt for which it was claimed."""
+        return self.id, self.attempt_number
 
 
 ClaimT = TypeVar("ClaimT", bound=Claim)
@@ -236,7 +248,7 @@ class DeliveryEngine(ABC, Generic[ClaimT, ResultT, PlanT, OutcomeT]):
 
     async def can_claim(self, plan: PlanT) -> bool:
         """Return whether claims by *plan* succeed. They are not made. Raise if the store has an outage."""
-        work = self._build_round(plan)
+        work = self._build_round(plan, {}, {})
         return await self._succeeds(dry_run(self.db, lambda tx: self._apply(tx, work)))
 
     @contextlib.contextmanager
@@ -278,11 +290,11 @@ class DeliveryEngine(ABC, Generic[ClaimT, ResultT, PlanT, OutcomeT]):
             self._wake.set()
 
     def _build_round(
-        self, plan: PlanT, results: Mapping[AttemptKey, ResultT] | None = None, to_release: Mapping[AttemptKey, ClaimT] | None = None
+        self, plan: PlanT, results: Mapping[AttemptKey, ResultT], to_release: Mapping[AttemptKey, ClaimT]
     ) -> Round[ClaimT, ResultT, PlanT]:
         now = self.clock()
         until = now + timedelta(seconds=self.lease_s)
-        return Round(now=now, until=until, results=dict(results or {}), to_release=dict(to_release or {}), plan=plan)
+        return Round(now=now, until=until, results=dict(results), to_release=dict(to_release), plan=plan)
 
     async def _run_transaction(self, work: Round[ClaimT, ResultT, PlanT]) -> OutcomeT:
         outcome = await self.db.write(lambda tx: self._apply(tx, work))
@@ -303,11 +315,11 @@ class DeliveryEngine(ABC, Generic[ClaimT, ResultT, PlanT, OutcomeT]):
         plan = self.plan(is_claiming=False)
         for key, result in list(self._results.items()):
             for version in self.get_versions(result):
-                if await self._succeeds(self._run_transaction(self._build_round(plan, results={key: version})), key[0]):
+                if await self._succeeds(self._run_transaction(self._build_round(plan, {key: version}, {})), key[0]):
                     break
             self._results.pop(key, None)
         for key, claim in list(self._to_release.items()):
-            await self._succeeds(self._run_transaction(self._build_round(plan, to_release={key: claim})), key[0])
+            await self._succeeds(self._run_transaction(self._build_round(plan, {}, {key: claim})), key[0])
             self._to_release.pop(key, None)
         await self.isolate_claims()
 

@@ -18,7 +18,7 @@ from sqlalchemy import BigInteger, BindParameter, and_, bindparam, exists, func,
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx, upsert
 from rookery.kernel.db.leases import DeliveryLeases, Leases, find_dead_workers
-from rookery.kernel.delivery_engine import AttemptKey
+from rookery.kernel.delivery_engine import Claim
 from rookery.notifications.messages import SendOutcome
 from rookery.notifications.models import (
     Campaign,
@@ -218,57 +218,39 @@ class LeaseRoom:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimedNotification:
+class ClaimedNotification(Claim):
     """
     A delivery claimed by this process.
 
     Attributes:
         attributes: The frozen attributes of the subscriber, as JSON.
-        attempt_number: The number of the coming attempt.
-        used_attempts: Attempts before it that count.
+        used_attempts: Attempts before the coming one that count.
         due_at: The time when it was due.
     """
 
-    id: str
-    workspace_id: int
     campaign_id: str
     external_id: str
     channel: SubscriberChannel
     locale: str | None
     attributes: str
-    attempt_number: int
     used_attempts: int
     due_at: datetime
     expires_at: datetime
 
-    @property
-    def attempt_key(self) -> AttemptKey:
-        """The coming attempt."""
-        return self.id, self.attempt_number
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AbandonedClaim:
+class AbandonedClaim(Claim):
     """
     A claim of a process that died, or that did not renew its lease.
 
     Attributes:
-        attempt_number: The number of the attempt for which it was claimed.
         claim: The claim as that process had it; None: the channel was removed since.
     """
 
-    id: str
-    workspace_id: int
     campaign_id: str
     owner: str
-    attempt_number: int
     claimed_at: datetime
     claim: ClaimedNotification | None
-
-    @property
-    def attempt_key(self) -> AttemptKey:
-        """The attempt for which it was claimed."""
-        return self.id, self.attempt_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from sqlalchemy import delete as delete_from
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx
 from rookery.kernel.db.leases import DeliveryLeases
-from rookery.kernel.delivery_engine import AttemptKey
+from rookery.kernel.delivery_engine import Claim
 from rookery.webhooks.models import DeliveryState, Outcome, WebhookEndpoint
 from rookery.webhooks.store.tables import DELETED_MEMORY, ENDPOINTS, attempts, deliveries, endpoints, events
 
@@ -121,29 +121,20 @@ _UPDATE_ENDPOINT = update(endpoints).where(endpoints.c.id == bindparam("of_id"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimedDelivery:
+class ClaimedDelivery(Claim):
     """
     A delivery claimed by this process, with a row for the coming attempt.
 
     Attributes:
-        attempt_number: The number of the coming attempt.
         used_attempts: Counted attempts before it.
         due_at: The time when it was due.
     """
 
-    id: str
-    workspace_id: int
     endpoint_id: str
     event_id: str
-    attempt_number: int
     used_attempts: int
     due_at: datetime
     body: bytes
-
-    @property
-    def attempt_key(self) -> AttemptKey:
-        """The coming attempt."""
-        return self.id, self.attempt_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
