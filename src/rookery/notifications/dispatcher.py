@@ -1,9 +1,8 @@
 """
-The dispatcher: starts scheduled campaigns, claims due deliveries, sends them and stores the results, in rounds.
+The dispatcher of campaigns: starts the scheduled ones, leases those that it sends, and shares the claims of a round among them.
 
-A round is one transaction. It stores the results since the last round, leases campaigns, and claims deliveries for free slots. Only
-claims that are committed and written to the journal are sent, so that after a crash (kill -9) nothing is sent twice: the deliveries that
-were being sent become unknown. One process leases a campaign and keeps its rate.
+Only claims that are committed and written to the journal are sent, so that after a crash (kill -9) nothing is sent twice: the deliveries
+that were being sent become unknown. One process leases a campaign and keeps its rate.
 """
 
 from __future__ import annotations

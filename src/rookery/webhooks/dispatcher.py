@@ -1,9 +1,8 @@
 """
-The dispatcher: claims due deliveries, sends them and stores the results, in rounds.
+The dispatcher of webhooks: the deliveries that each endpoint gets, and the changes of endpoints by their results.
 
-A round is one transaction. It stores the results since the last round, then claims deliveries for free capacity and inserts a row
-for each attempt. Sending continues meanwhile, so one transaction serves many deliveries, and no endpoint delays another. After
-a crash (kill -9), another worker takes over the claims whose lease expired: every delivery is sent at least once.
+No endpoint delays another. A round inserts a row for each attempt that it claims. After a crash (kill -9), another worker takes over the
+claims whose lease expired: every delivery is sent at least once.
 """
 
 from __future__ import annotations
