@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Text, bindparam, cast, func, insert, literal_column, select, text, update
 
 from rookery.kernel.clock import utc_now
-from rookery.kernel.db import Database, Tx, open_database, upsert
+from rookery.kernel.db import Database, Tx, dry_run, open_database, upsert
 from rookery.kernel.db.sqlite import SqliteDatabase
 from rookery.kernel.errors import Conflict, EngineUnavailable, WrongSettings
 from rookery.kernel.ids import uuid7
@@ -91,6 +91,22 @@ async def test_an_exception_rolls_back_only_its_own_write(database: Database) ->
 
     assert isinstance(results[1], LookupError)
     assert await _count(database) == 2
+
+
+async def test_a_dry_run_changes_nothing_and_raises_what_its_work_raises(database: Database) -> None:
+    """Its callbacks do not run either, because nothing is committed."""
+    calls = list[str]()
+
+    def work(tx: Tx) -> None:
+        tx.execute(_INSERT, _row("a"))
+        tx.after_commit(lambda: calls.append("committed"))
+
+    await dry_run(database, work)
+    assert (await _count(database), calls) == (0, [])
+
+    await database.write(work)
+    with pytest.raises(Conflict):
+        await dry_run(database, work)
 
 
 async def test_a_duplicate_id_is_a_conflict_in_both_dialects(database: Database) -> None:

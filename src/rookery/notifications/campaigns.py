@@ -44,16 +44,20 @@ _TICK = timedelta(microseconds=1)
 
 
 class Campaigns:
-    """The campaigns of all tenants. Each method works on one tenant."""
+    """
+    The campaigns of all tenants. Each method works on one tenant.
 
-    def __init__(self, db: Database, audit: AuditLog, *, bus: EventBus, clock: Clock, ids: IdFactory) -> None:
+    Args:
+        wake: Called after a change that the dispatcher of this process should see at once.
+    """
+
+    def __init__(self, db: Database, audit: AuditLog, *, bus: EventBus, clock: Clock, ids: IdFactory, wake: Callable[[], None]) -> None:
         self._db = db
         self._audit = audit
         self._bus = bus
         self._clock = clock
         self._ids = ids
-        self.wake: Callable[[], None] = _do_nothing
-        """Called after a change that the dispatcher of this process should see at once."""
+        self._wake = wake
 
     async def list_page(
         self,
@@ -223,7 +227,7 @@ class Campaigns:
             store.update_campaign(tx, started)
             subject = _audit_fields(started)
             self._record_audit(tx, tenant, "tested", original, ({}, {"test": started.id, "subscribers": list(subscribers), **subject}))
-            tx.after_commit(self.wake)
+            tx.after_commit(self._wake)
             return view_all(tx, [started])[0]
 
         return await self._db.write(work)
@@ -350,7 +354,7 @@ class Campaigns:
             store.update_campaign(tx, new)
             self._record_audit(tx, tenant, action, new, (_audit_fields(old), _audit_fields(new)))
             publish_status(self._bus, tx, old, new, now)
-            tx.after_commit(self.wake)
+            tx.after_commit(self._wake)
             return view_all(tx, [new])[0]
 
         return await self._db.write(work)
@@ -432,10 +436,6 @@ def _set(action: CampaignAction, reason: str | None = None) -> Callable[[Tx, Cam
         return replace(old, status=next_status(old, action), status_reason=reason, resume_at=None)
 
     return change
-
-
-def _do_nothing() -> None:
-    """Wake no dispatcher: a command has none."""
 
 
 _NO_STATISTICS = CampaignStatistics(by_channel={})

@@ -43,7 +43,7 @@ class DeliveryCounters:
                 self._deliveries.add(result.claim.channel.type.value, result.state.value)
 
     async def _samples(self) -> Sequence[MetricSample]:
-        count, oldest = await self._db.read(queue.get_open_stats)
+        count, oldest = await self._db.read(queue.DELIVERY_LEASES.get_open_stats)
         age_s = 0.0 if oldest is None else max(0.0, (self._clock() - oldest).total_seconds())
         return [("rookery_notification_deliveries_open", (), count), ("rookery_notification_oldest_delivery_seconds", (), age_s)]
 

@@ -1,30 +1,25 @@
 """
-The dispatcher: starts scheduled campaigns, claims due deliveries, sends them and stores the results, in rounds.
+The dispatcher of campaigns: starts the scheduled ones, leases those that it sends, and shares the claims of a round among them.
 
-A round is one transaction. It stores the results since the last round, leases campaigns, and claims deliveries for free slots. Only
-claims that are committed and written to the journal are sent, so that after a crash (kill -9) nothing is sent twice: the deliveries that
-were being sent become unknown. One process leases a campaign and keeps its rate.
+Only claims that are committed and written to the journal are sent, so that after a crash (kill -9) nothing is sent twice: the deliveries
+that were being sent become unknown. One process leases a campaign and keeps its rate.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import ClassVar
 
 import structlog
 
-from rookery.kernel.cancellation import run_to_end, wait_until_set
-from rookery.kernel.clock import Clock
-from rookery.kernel.db import Database, Tx
-from rookery.kernel.db.leases import make_worker_id
-from rookery.kernel.errors import OUTAGES
-from rookery.kernel.ids import IdFactory
+from rookery.kernel.db import Tx
+from rookery.kernel.delivery_engine import POLL_INTERVAL_S, DeliveryEngine, Round
 from rookery.kernel.workspace_shares import MAX_WAITING_HOLD_S, WorkspaceShares
 from rookery.notifications.campaign_progress import CampaignProgress
 from rookery.notifications.common_failures import CommonFailure, FailureStreaks
@@ -38,13 +33,6 @@ from rookery.notifications.send_journal import SendJournal
 from rookery.notifications.sending import NotificationSender, SendAttempt, evaluate_attempt_result
 from rookery.notifications.store import host_rates, host_waits, queue
 from rookery.notifications.store.queue import ClaimedNotification, LeaseRoom, NotificationResult
-
-ClaimRelease = tuple[ClaimedNotification, datetime]
-"""A claim of which nothing was sent, and the time when it is due again."""
-
-_POLL_INTERVAL_S = 1.0
-_BATCH_DELAY_S = 0.005
-"""Seconds to collect results before storing them. A transaction for each would cost more than sending."""
 
 _STALL_S = 0.2
 """Seconds until a campaign is tried again whose due deliveries are all for hosts without room."""
@@ -92,10 +80,23 @@ class LeasedCampaign:
 _log = structlog.stdlib.get_logger("rookery.notifications")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RoundInput:
+@dataclass(frozen=True, slots=True)
+class FinishedAttempt:
     """
-    The input of a round. Its transaction may run twice, so it does not change the input.
+    An attempt that ended.
+
+    Attributes:
+        common_failure: The failure that this attempt has in common with earlier ones, if it shows one.
+    """
+
+    attempt: SendAttempt
+    common_failure: CommonFailure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """
+    The campaigns of a round, and the claims that it may make.
 
     Attributes:
         leased: The campaigns that this process leases, with the number of claims without a result.
@@ -103,11 +104,6 @@ class _RoundInput:
         limits: The number of claims that each of them may make now, in the order of claiming.
     """
 
-    now: datetime
-    until: datetime
-    results: Sequence[SendAttempt]
-    common_failures: Sequence[CommonFailure]
-    to_release: Sequence[ClaimRelease]
     leased: Mapping[str, int]
     limits: Sequence[tuple[str, int]]
     dead: DeadWorkers | None
@@ -116,9 +112,9 @@ class _RoundInput:
 
 
 @dataclass(slots=True, kw_only=True)
-class _RoundResult:
+class _Outcome:
     """
-    The result of a round.
+    The outcome of a round.
 
     Attributes:
         campaigns: The campaigns that this process leases now.
@@ -127,59 +123,43 @@ class _RoundResult:
     """
 
     campaigns: dict[str, Campaign]
-    claims: list[ClaimedNotification]
     results: Sequence[NotificationResult]
+    claims: list[ClaimedNotification] = field(default_factory=list[ClaimedNotification])
     has_more: bool = False
     has_more_abandoned: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
-class CampaignDispatcher:
-    """Sends campaigns until it is stopped. Several processes may dispatch at the same time."""
+_Round = Round[ClaimedNotification, FinishedAttempt, _Plan]
 
-    db: Database
+
+@dataclass(slots=True, kw_only=True)
+class CampaignDispatcher(DeliveryEngine[ClaimedNotification, FinishedAttempt, _Plan, _Outcome]):
+    """Sends the due deliveries of all campaigns."""
+
+    name: ClassVar[str] = "notifications"
+
     sender: NotificationSender
     progress: CampaignProgress
     recovery: CrashRecovery
     journal: SendJournal
     counters: DeliveryCounters
     slots: SendSlots
-    clock: Clock
-    ids: IdFactory
     host_rate: HostRate | None = None
     shares: WorkspaceShares = field(default_factory=WorkspaceShares)
-    lease_s: int = 30
-    pause_s: float = 2.0
-    stop_timeout_s: float = 2.0
-    _worker_id: str = ""
     _leased: dict[str, LeasedCampaign] = field(default_factory=dict[str, LeasedCampaign])
-    _results: list[SendAttempt] = field(default_factory=list[SendAttempt])
-    _common_failures: list[CommonFailure] = field(default_factory=list[CommonFailure])
-    _to_release: list[ClaimRelease] = field(default_factory=list[ClaimRelease])
-    _new_refusals: set[HostKey] = field(default_factory=set[HostKey])
-    """Hosts that refused a message since the input of the present round, which may still claim messages to them."""
+    _dead: DeadWorkers | None = None
+    """The dead processes whose claims the present round settles."""
 
-    _lease_ends_s: float = 0.0
+    _new_refusals: set[HostKey] = field(default_factory=set[HostKey])
+    """Hosts that refused a message since the plan of the present round, which may still claim messages to them."""
+
     _rotation: int = 0
-    _is_running_round: bool = False
-    _wake: asyncio.Event = field(default_factory=asyncio.Event)
-    _tasks: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]])
-    _sends: dict[asyncio.Task[None], tuple[LeasedCampaign, ClaimedNotification, datetime]] = field(
-        default_factory=dict[asyncio.Task[None], tuple[LeasedCampaign, ClaimedNotification, datetime]]
-    )
 
     def wake(self) -> None:
         """Check for work at once. Call it from the event loop's thread."""
         for leased in self._leased.values():
             leased.stalled_until_s = 0.0
         self._wake.set()
-
-    async def wait_until_idle(self) -> None:
-        """Wait until nothing is due and all results are stored."""
-        # The store is asked first: a round that begins while it answers is seen after it.
-        while await self._is_any_due() or self._is_running_round or self._results or self._to_release or self._sends:
-            self._wake.set()
-            await asyncio.sleep(_BATCH_DELAY_S)
 
     async def delete_idle_hosts(self) -> int:
         """Delete the rates of hosts that have their full rate again, and waits that no message has ended; return their number."""
@@ -188,94 +168,29 @@ class CampaignDispatcher:
             lambda tx: host_rates.delete_old(tx, before=now) + host_waits.delete_old(tx, before=now - _MAX_IDLE_WAIT)
         )
 
-    async def start(self) -> None:
-        """Start. Call `stop` at the end."""
-        self._worker_id = make_worker_id(self.ids())
+    async def open(self) -> None:
         await asyncio.to_thread(self.journal.open, self._worker_id)
-        self._tasks = [
-            asyncio.create_task(self._run_forever(), name="notifications-dispatch"),
-            asyncio.create_task(self._renew_leases(), name="notifications-leases"),
-        ]
 
-    async def stop(self) -> None:
-        """Stop. Messages being sent get *stop_timeout_s* to finish. Then those that may arrive are unknown; other claims are released."""
-        running, self._tasks = self._tasks, []
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        for leased in self._leased.values():
-            self._release_waiting(leased)
-        if self._sends:
-            await asyncio.wait(self._sends, timeout=self.stop_timeout_s)
-        remaining_sends = list(self._sends.items())
-        for task, _ in remaining_sends:
-            task.cancel()
-        await asyncio.gather(*(task for task, _ in remaining_sends), return_exceptions=True)
-        for _, (_, claim, started_at) in remaining_sends:
-            if self.journal.has_begun(claim.attempt_key):
-                self._results.append(self.sender.interrupt(claim, started_at))
-            else:
-                self._to_release.append((claim, claim.due_at))
-        self._sends.clear()
-        is_stored = False
-        try:
-            await self._write(replace(self._collect_input(None), limits=(), lease_room=None))
-            is_stored = True
-            await self.db.write(lambda tx: queue.free_campaigns(tx, self._worker_id, list(self._leased)))
-        except Exception as error:
-            # Another process settles the claims of this process after its end.
-            if not isinstance(error, OUTAGES):
-                _log.exception("notifications.round_failed")
+    async def close(self, *, is_stored: bool) -> None:
+        if is_stored:
+            with self.log_failure("round_failed"):
+                await self.db.write(lambda tx: queue.free_campaigns(tx, self._worker_id, list(self._leased)))
         self.journal.close(is_empty=is_stored)
 
-    async def _run_forever(self) -> None:
-        while True:
-            try:
-                # A campaign whose wait ends between the check of what is due and the pause would wait a whole interval.
-                first_pause_s = self._get_pause_s()
-                await self.progress.start_scheduled(limit=_MAX_STARTS_PER_ROUND)
-                dead = await self.recovery.find()
-                if self._results or self._to_release or dead is not None or await self._is_any_due():
-                    await self._run_round_shielded(dead)
-                    await asyncio.sleep(_BATCH_DELAY_S)
-                await wait_until_set(self._wake, timeout_s=min(first_pause_s, self._get_pause_s()))
-                self._wake.clear()
-            except Exception as error:
-                if not isinstance(error, OUTAGES):
-                    _log.exception("notifications.round_failed")
-                    with contextlib.suppress(*OUTAGES):
-                        await self._store_separately()
-                await asyncio.sleep(self.pause_s)
-                self._wake.set()
+    async def prepare_round(self) -> bool:
+        """Start scheduled campaigns, and look for dead processes, whose claims the round settles."""
+        await self.progress.start_scheduled(limit=_MAX_STARTS_PER_ROUND)
+        self._dead = await self.recovery.find()
+        return self._dead is not None
 
-    def _get_pause_s(self) -> float:
+    def get_pause_s(self) -> float:
         """Return the time until the next round: less than usual if a rate or a stalled campaign ends its wait before."""
         now_s = time.monotonic()
         waits = [leased.bucket.wait_s() for leased in self._leased.values()]
         waits += [leased.stalled_until_s - now_s for leased in self._leased.values()]
-        return min([_POLL_INTERVAL_S, *(wait for wait in waits if wait > 0)])
+        return min([POLL_INTERVAL_S, *(wait for wait in waits if wait > 0)])
 
-    async def _store_separately(self) -> None:
-        """Store each result of a failed round alone, and drop those that fail, so that one row cannot block all others."""
-        empty_input = replace(self._collect_input(None), results=(), common_failures=(), to_release=(), limits=(), lease_room=None)
-        for attempt in tuple(self._results):
-            try:
-                await self._write(replace(empty_input, results=(attempt,)))
-            except OUTAGES:
-                raise
-            except Exception:
-                _log.exception("notifications.result_dropped", delivery=attempt.claim.id)
-                del self._results[:1]
-
-    async def _run_round_shielded(self, dead: DeadWorkers | None) -> None:
-        """Run a round to its end even if cancelled: otherwise its claims would become unknown although nothing was sent."""
-        self._is_running_round = True
-        try:
-            await run_to_end(self._run_round(dead))
-        finally:
-            self._is_running_round = False
-
-    async def _is_any_due(self) -> bool:
+    async def is_any_due(self) -> bool:
         now_s = time.monotonic()
         ready = [
             campaign_id
@@ -287,13 +202,10 @@ class CampaignDispatcher:
             lambda tx: queue.is_any_due(tx, self.clock(), ready_ids=ready, leased_ids=leased_ids, full_workspaces=room.full_workspaces)
         )
 
-    async def _run_round(self, dead: DeadWorkers | None) -> None:
-        started_s = time.monotonic()
-        result = await self._write(self._collect_input(dead))
-        self._lease_ends_s = started_s + self.lease_s
-        self._update_leased(result.campaigns)
+    async def accept(self, outcome: _Outcome) -> bool:
+        self._update_leased(outcome.campaigns)
         by_campaign: dict[str, list[ClaimedNotification]] = {}
-        for claim in result.claims:
+        for claim in outcome.claims:
             by_campaign.setdefault(claim.campaign_id, []).append(claim)
         now_s = time.monotonic()
         for campaign_id, leased in self._leased.items():
@@ -302,10 +214,9 @@ class CampaignDispatcher:
             if not claims:
                 leased.stalled_until_s = now_s + (_STALL_S if self.host_rate is None else self.host_rate.wait_s)
             self._accept_claims(leased, claims)
-        if dead is not None:
-            await self.recovery.close_round(dead, has_more=result.has_more_abandoned)
-        if result.has_more or result.has_more_abandoned or self._to_release or self._results:
-            self._wake.set()
+        if self._dead is not None:
+            await self.recovery.close_round(self._dead, has_more=outcome.has_more_abandoned)
+        return outcome.has_more or outcome.has_more_abandoned
 
     def _update_leased(self, campaigns: Mapping[str, Campaign]) -> None:
         for campaign_id in list(self._leased):
@@ -320,29 +231,21 @@ class CampaignDispatcher:
 
     def _accept_claims(self, leased: LeasedCampaign, claims: Sequence[ClaimedNotification]) -> None:
         if leased.campaign.is_sandbox:
-            self._results += [self.sender.store_in_outbox(leased.campaign, claim) for claim in claims]
+            for claim in claims:
+                self.add_result(claim, FinishedAttempt(self.sender.store_in_outbox(leased.campaign, claim)))
             return
         self.slots.add_claims((claim.channel.type, claim.channel.host) for claim in claims)
         leased.waiting.extend(claims)
         self._release(leased, [claim for claim in claims if HostKey.of_channel(claim.channel) in self._new_refusals])
         self._send_waiting(leased)
 
-    def _collect_input(self, dead: DeadWorkers | None) -> _RoundInput:
-        now = self.clock()
+    def plan(self, *, is_claiming: bool) -> _Plan:
         self._new_refusals.clear()
-        result_count = dict[str, int]()
-        for attempt in self._results:
-            result_count[attempt.claim.campaign_id] = result_count.get(attempt.claim.campaign_id, 0) + 1
-        return _RoundInput(
-            now=now,
-            until=now + timedelta(seconds=self.lease_s),
-            results=tuple(self._results),
-            common_failures=tuple(self._common_failures),
-            to_release=tuple(self._to_release),
+        return _Plan(
             leased={campaign_id: leased.held_count for campaign_id, leased in self._leased.items()},
-            limits=self._plan_claims(),
-            dead=dead,
-            lease_room=self._measure_lease_room(),
+            limits=self._plan_claims() if is_claiming else (),
+            dead=self._dead if is_claiming else None,
+            lease_room=self._measure_lease_room() if is_claiming else None,
             allowance=self.slots.get_allowance(),
         )
 
@@ -380,77 +283,74 @@ class CampaignDispatcher:
             second.append((leased.campaign.id, most - min(most, max(1, share - leased.held_count))))
         return [*first, *second] if len(ready) > 1 else first
 
-    async def _write(self, round_input: _RoundInput) -> _RoundResult:
-        result = await self.db.write(lambda tx: self._apply(tx, round_input))
-        del self._results[: len(round_input.results)], self._to_release[: len(round_input.to_release)]
-        del self._common_failures[: len(round_input.common_failures)]
-        self.journal.forget_stored(self._results)
-        self.counters.record_results(result.results)
-        return result
+    def record(self, outcome: _Outcome) -> None:
+        self.journal.forget_stored(result.attempt for result in self._results.values())
+        self.counters.record_results(outcome.results)
 
-    def _apply(self, tx: Tx, round_input: _RoundInput) -> _RoundResult:
-        now = round_input.now
+    def store(self, tx: Tx, work: _Round) -> _Outcome:
+        now, plan, dead = work.now, work.plan, work.plan.dead
+        attempts = [result.attempt for result in work.results.values()]
         touched_ids = {
-            *round_input.leased,
-            *(attempt.claim.campaign_id for attempt in round_input.results),
-            *(claim.campaign_id for claim, _ in round_input.to_release),
+            *plan.leased,
+            *(attempt.claim.campaign_id for attempt in attempts),
+            *(claim.campaign_id for claim in work.to_release.values()),
         }
-        dead = round_input.dead
         if dead is not None:
             touched_ids.update(queue.find_abandoned_campaigns(tx, dead.ids, now))
         campaigns = queue.lock_campaigns(tx, touched_ids) if touched_ids else {}
         recovered = None if dead is None else self.recovery.settle(tx, dead, campaigns, now)
-        results = [evaluate_attempt_result(attempt) for attempt in round_input.results]
-        self.progress.store_results(tx, round_input.results, results, campaigns, now, common_failures=round_input.common_failures)
-        if round_input.to_release:
-            self.progress.release(tx, round_input.to_release, campaigns, worker_id=self._worker_id)
+        common_failures = [result.common_failure for result in work.results.values() if result.common_failure is not None]
+        results = [evaluate_attempt_result(attempt) for attempt in attempts]
+        self.progress.store_results(tx, attempts, results, campaigns, now, common_failures=common_failures)
+        if work.to_release:
+            unsent = [(claim, claim.due_at) for claim in work.to_release.values()]
+            self.progress.release(tx, unsent, campaigns, worker_id=self._worker_id)
         leased = {
             campaign_id: campaign
             for campaign_id, campaign in campaigns.items()
-            if campaign_id in round_input.leased and campaign.owner == self._worker_id and _may_send(campaign, round_input)
+            if campaign_id in plan.leased and campaign.owner == self._worker_id and _may_send(campaign, work)
         }
-        ended_ids = [campaign_id for campaign_id in round_input.leased if campaign_id in campaigns and campaign_id not in leased]
+        ended_ids = [campaign_id for campaign_id in plan.leased if campaign_id in campaigns and campaign_id not in leased]
         queue.free_campaigns(tx, self._worker_id, ended_ids)
-        new = self._lease(tx, round_input, leased)
-        claims = self._claim(tx, round_input, leased, new)
-        self._finish(tx, round_input, leased, claims)
-        return _RoundResult(
+        return _Outcome(
             campaigns=leased,
-            claims=claims,
             results=results if recovered is None else [*results, *recovered.results],
-            has_more=bool(new),
             has_more_abandoned=recovered is not None and recovered.has_more,
         )
 
-    def _lease(self, tx: Tx, round_input: _RoundInput, leased: dict[str, Campaign]) -> list[Campaign]:
-        if round_input.lease_room is None:
+    def claim(self, tx: Tx, work: _Round, outcome: _Outcome) -> None:
+        new = self._lease(tx, work, outcome.campaigns)
+        outcome.has_more = bool(new)
+        outcome.claims = self._claim_due(tx, work, outcome.campaigns, new)
+        self._finish(tx, work, outcome.campaigns, outcome.claims)
+
+    def _lease(self, tx: Tx, work: _Round, leased: dict[str, Campaign]) -> list[Campaign]:
+        if work.plan.lease_room is None:
             return []
-        new = queue.lease_campaigns(
-            tx, self._worker_id, round_input.now, until=round_input.until, excluded_ids=list(leased), room=round_input.lease_room
-        )
+        new = queue.lease_campaigns(tx, self._worker_id, work.now, until=work.until, excluded_ids=list(leased), room=work.plan.lease_room)
         leased.update((campaign.id, replace(campaign, owner=self._worker_id)) for campaign in new)
         return new
 
-    def _claim(self, tx: Tx, round_input: _RoundInput, leased: dict[str, Campaign], new: Sequence[Campaign]) -> list[ClaimedNotification]:
-        allowance = round_input.allowance.copy()
+    def _claim_due(self, tx: Tx, work: _Round, leased: dict[str, Campaign], new: Sequence[Campaign]) -> list[ClaimedNotification]:
+        allowance = work.plan.allowance.copy()
         claims = list[ClaimedNotification]()
         scopes = host_waits.find_scopes(tx, {campaign.workspace_id for campaign in leased.values()}) if leased else frozenset[int]()
         waiting_ids = {
             campaign.id for campaign in leased.values() if campaign.test_of is None and scopes & {ALL_WORKSPACES, campaign.workspace_id}
         }
         unlimited = [(campaign.id, MAX_CLAIMS_PER_ROUND // len(new)) for campaign in new if campaign.rate_per_second is None]
-        for campaign_id, count in (*round_input.limits, *unlimited):
+        for campaign_id, count in (*work.plan.limits, *unlimited):
             limit = min(count, MAX_CLAIMS_PER_ROUND - len(claims))
             if limit <= 0 or campaign_id not in leased:
                 continue
             campaign = leased[campaign_id]
-            queue.expire_due(tx, campaign_id, round_input.now)
+            queue.expire_due(tx, campaign_id, work.now)
             claims += queue.claim(
                 tx,
                 campaign,
                 worker_id=self._worker_id,
-                now=round_input.now,
-                until=round_input.until,
+                now=work.now,
+                until=work.until,
                 allowance=_sandbox_allowance() if campaign.is_sandbox else allowance,
                 host_rate=None if campaign.is_sandbox else self.host_rate,
                 has_waits=campaign_id in waiting_ids and not campaign.is_sandbox,
@@ -458,19 +358,19 @@ class CampaignDispatcher:
             )
         busy_ids = {claim.campaign_id for claim in claims}
         for campaign in [*leased.values()]:
-            is_idle = campaign.id not in busy_ids and not round_input.leased.get(campaign.id, 0)
+            is_idle = campaign.id not in busy_ids and not work.plan.leased.get(campaign.id, 0)
             if is_idle and (campaign.is_probing or campaign.id in waiting_ids) and queue.is_open(tx, campaign.id):
-                leased[campaign.id] = self.progress.pause_if_only_faults_remain(tx, campaign, round_input.now)
+                leased[campaign.id] = self.progress.pause_if_only_faults_remain(tx, campaign, work.now)
         return claims
 
-    def _finish(self, tx: Tx, round_input: _RoundInput, leased: dict[str, Campaign], claims: Sequence[ClaimedNotification]) -> None:
+    def _finish(self, tx: Tx, work: _Round, leased: dict[str, Campaign], claims: Sequence[ClaimedNotification]) -> None:
         busy = {claim.campaign_id for claim in claims}
         for campaign_id, campaign in list(leased.items()):
-            if campaign_id in busy or round_input.leased.get(campaign_id, 0):
+            if campaign_id in busy or work.plan.leased.get(campaign_id, 0):
                 continue
             if not queue.is_open(tx, campaign_id):
-                self.progress.finish(tx, campaign, round_input.now)
-            elif campaign.status is CampaignStatus.SENDING or _may_send(campaign, round_input):
+                self.progress.finish(tx, campaign, work.now)
+            elif campaign.status is CampaignStatus.SENDING or _may_send(campaign, work):
                 continue
             del leased[campaign_id]
             queue.free_campaigns(tx, self._worker_id, [campaign_id])
@@ -487,16 +387,12 @@ class CampaignDispatcher:
                 blocked.append(claim)
                 continue
             leased.in_flight += 1
-            task = asyncio.create_task(self._send(leased, claim))
-            self._sends[task] = (leased, claim, self.clock())
+            self.start_send(claim, self._send(leased, claim))
         leased.waiting = blocked
 
     async def _send(self, leased: LeasedCampaign, claim: ClaimedNotification) -> None:
         async with self.shares.take(leased.campaign.workspace_id, max_hold_s=MAX_WAITING_HOLD_S):
             attempt = await self.sender.send(leased.campaign, claim, partial(self._begin, claim))
-        task = asyncio.current_task()
-        if task is not None:
-            self._sends.pop(task, None)
         leased.in_flight -= 1
         leased.stalled_until_s = 0.0
         kind, host = claim.channel.type, claim.channel.host
@@ -504,11 +400,9 @@ class CampaignDispatcher:
         self.slots.finish(kind, host, is_answered=result.status is not None or result.outcome is not SendOutcome.RETRY)
         self.slots.remove_claim(kind, host)
         common_failure = None if leased.campaign.test_of is not None else leased.failures.record(attempt)
-        self._results.append(attempt)
+        self.add_result(claim, FinishedAttempt(attempt, common_failure))
         self.journal.finish(attempt)
         self.counters.record_attempt(attempt)
-        if common_failure is not None:
-            self._common_failures.append(common_failure)
         if result.outcome is SendOutcome.BLOCKED:
             self._release_waiting(leased)
         if result.concerns_host or common_failure is not None or result.outcome is SendOutcome.BLOCKED:
@@ -516,7 +410,6 @@ class CampaignDispatcher:
         for other in self._leased.values():
             if other.waiting:
                 self._send_waiting(other)
-        self._wake.set()
 
     def _begin(self, claim: ClaimedNotification) -> None:
         """Write to the journal that a message may arrive from now on. Raise ChannelNotReady if it must not be sent."""
@@ -537,28 +430,36 @@ class CampaignDispatcher:
         leased.waiting = deque(claim for claim in leased.waiting if claim.id not in released_ids)
         for claim in claims:
             self.slots.remove_claim(claim.channel.type, claim.channel.host)
-            self._to_release.append((claim, claim.due_at))
+        self.release(claims)
 
-    async def _renew_leases(self) -> None:
-        """Renew the leases of all campaigns and claims periodically."""
-        while True:
-            await asyncio.sleep(self.lease_s / 3)
-            if self._leased or self._sends:
-                started_s, until = time.monotonic(), self.clock() + timedelta(seconds=self.lease_s)
-                try:
-                    await self.db.write(lambda tx, until=until: queue.renew_leases(tx, self._worker_id, until=until))
-                    self._lease_ends_s = started_s + self.lease_s
-                except Exception as error:
-                    if not isinstance(error, OUTAGES):
-                        _log.exception("notifications.leases_failed")
+    def interrupt(self, claim: ClaimedNotification, started_at: datetime) -> None:
+        """Make a message unknown that may arrive, and release its claim otherwise."""
+        if self.journal.has_begun(claim.attempt_key):
+            self.add_result(claim, FinishedAttempt(self.sender.interrupt(claim, started_at)))
+        else:
+            self.release([claim])
+
+    def release_waiting(self) -> None:
+        for leased in self._leased.values():
+            self._release_waiting(leased)
+
+    async def renew(self, until: datetime) -> None:
+        if self._leased or self._sends:
+            await self.db.write(lambda tx: queue.renew_leases(tx, self._worker_id, until=until))
+
+    def get_versions(self, result: FinishedAttempt) -> Sequence[FinishedAttempt]:
+        return (result,) if result.common_failure is None else (result, FinishedAttempt(result.attempt))
+
+    def log_set_aside(self, delivery_id: str | None) -> None:
+        _log.exception("notifications.result_dropped", delivery=delivery_id)
 
 
-def _may_send(campaign: Campaign, round_input: _RoundInput) -> bool:
+def _may_send(campaign: Campaign, work: _Round) -> bool:
     """Return whether a leased campaign is sent, or is paused and has a message that is tried, or has one to try now."""
     if campaign.status is CampaignStatus.SENDING:
         return True
-    is_due = campaign.resume_at is not None and campaign.resume_at <= round_input.now
-    return campaign.is_probing and (is_due or round_input.leased.get(campaign.id, 0) > 0)
+    is_due = campaign.resume_at is not None and campaign.resume_at <= work.now
+    return campaign.is_probing and (is_due or work.plan.leased.get(campaign.id, 0) > 0)
 
 
 def _sandbox_allowance() -> Allowance:

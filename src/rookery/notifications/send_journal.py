@@ -25,9 +25,10 @@ import structlog
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db.leases import is_from_this_boot
+from rookery.kernel.delivery_engine import AttemptKey
 from rookery.notifications.messages import SendOutcome, SendResult
 from rookery.notifications.sending import SendAttempt
-from rookery.notifications.store.queue import AttemptKey, ClaimedNotification
+from rookery.notifications.store.queue import ClaimedNotification
 
 MAX_JOURNAL_BYTES = 1024 * 1024
 """Size after which a journal is written again with what is still open. Journals are read whole."""

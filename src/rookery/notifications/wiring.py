@@ -9,6 +9,7 @@ from typing import cast
 
 from rookery.access.wiring import AccessServices
 from rookery.kernel.data_folder import JOURNAL_FOLDER
+from rookery.kernel.delivery_engine import Signal
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.metrics import Metrics
 from rookery.kernel.runtime import Runtime
@@ -48,6 +49,7 @@ class NotificationServices:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._access = runtime.use(AccessServices)
+        self._due = Signal()
 
     @cached_property
     def subscribers(self) -> Subscribers:
@@ -64,7 +66,7 @@ class NotificationServices:
     @cached_property
     def campaigns(self) -> Campaigns:
         runtime = self._runtime
-        return Campaigns(runtime.db, self._access.audit, bus=runtime.bus, clock=runtime.clock, ids=runtime.ids)
+        return Campaigns(runtime.db, self._access.audit, bus=runtime.bus, clock=runtime.clock, ids=runtime.ids, wake=self._due.send)
 
     @cached_property
     def log(self) -> NotificationLog:
@@ -98,8 +100,9 @@ class NotificationServices:
         # A type without an engine has a slot too, so that its campaigns pause with the reason.
         host_rate = runtime.settings.notify_host_rate
         limits = {kind: channels[kind].max_concurrency if kind in channels else 1 for kind in ChannelType}
-        dispatcher = CampaignDispatcher(
+        return CampaignDispatcher(
             db=runtime.db,
+            due=self._due,
             sender=NotificationSender(
                 channels=channels, clock=runtime.clock, ids=runtime.ids, build_unsubscribe_url=self.links.build_unsubscribe_url
             ),
@@ -114,8 +117,6 @@ class NotificationServices:
             shares=runtime.shares,
             lease_s=runtime.settings.job_lease_s,
         )
-        self.campaigns.wake = dispatcher.wake
-        return dispatcher
 
     @cached_property
     def progress(self) -> CampaignProgress:

@@ -63,7 +63,7 @@ class Outbox:
     Stores events and deliveries for subscribers.
 
     Attributes:
-        wake: Called on the event loop after deliveries are committed. The dispatcher sets it.
+        wake: Called on the event loop after deliveries are committed.
     """
 
     clock: Clock

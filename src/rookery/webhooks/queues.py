@@ -49,17 +49,21 @@ class EndpointQueue:
         return 1 if self.endpoint.strict_order or self.is_unresponsive else self.endpoint.concurrency
 
     @property
+    def claimed_count(self) -> int:
+        """Number of claims of this process."""
+        return self.in_flight + len(self.waiting)
+
+    @property
     def capacity(self) -> int:
         """Number of further deliveries that may be claimed; in strict order 0 until all claimed ones are finished."""
-        claimed_count = self.in_flight + len(self.waiting)
         if self.is_unresponsive:
-            return 0 if claimed_count else 1
-        return 0 if claimed_count and self.endpoint.strict_order else max(0, self.max_claimed - claimed_count)
+            return 0 if self.claimed_count else 1
+        return 0 if self.claimed_count and self.endpoint.strict_order else max(0, self.max_claimed - self.claimed_count)
 
     @property
     def is_idle(self) -> bool:
         """True if the queue has no claimed delivery."""
-        return not self.in_flight and not self.waiting
+        return not self.claimed_count
 
     def pop_next(self) -> ClaimedDelivery | None:
         """Remove and return the next delivery if it may be sent now."""

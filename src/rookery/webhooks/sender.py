@@ -22,6 +22,7 @@ GetSigningSecrets = Callable[[WebhookEndpoint, datetime], SigningSecrets | None]
 
 _MISSING_SECRET_MESSAGE = "Not sent: the webhook's secret was lost with its sealing key. Set a new one with rotate-secret."  # noqa: S105
 _INTERNAL_ERROR_MESSAGE = "An internal error occurred while sending the delivery or storing the response."
+_STOPPED_MESSAGE = "The attempt was interrupted because the server stopped."
 
 _log = structlog.stdlib.get_logger("rookery.webhooks")
 
@@ -91,6 +92,18 @@ class DeliverySender:
             error=error,
             response=response,
             retry_after=retry_after,
+        )
+
+    def interrupt(self, claim: ClaimedDelivery, started_at: datetime) -> AttemptResult:
+        """Return the attempt that the end of this process interrupted."""
+        now = self.clock()
+        return AttemptResult(
+            claim=claim,
+            started_at=started_at,
+            ended_at=now,
+            outcome=Outcome.INTERRUPTED,
+            duration_s=(now - started_at).total_seconds(),
+            error=_STOPPED_MESSAGE,
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rookery.access.wiring import AccessServices
+from rookery.kernel.delivery_engine import Signal
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.metrics import Metrics
 from rookery.kernel.runtime import Runtime
@@ -33,10 +34,11 @@ class WebhookServices:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._access = runtime.use(AccessServices)
+        self._due = Signal()
 
     @cached_property
     def outbox(self) -> Outbox:
-        return Outbox(self._runtime.clock, self._runtime.ids)
+        return Outbox(self._runtime.clock, self._runtime.ids, wake=self._due.send)
 
     @cached_property
     def endpoints(self) -> WebhookEndpoints:
@@ -65,8 +67,9 @@ class WebhookServices:
     @cached_property
     def dispatcher(self) -> Dispatcher:
         runtime = self._runtime
-        dispatcher = Dispatcher(
+        return Dispatcher(
             db=runtime.db,
+            due=self._due,
             sender=DeliverySender(self.client, self.endpoints.get_signing_secrets, runtime.clock),
             disable_endpoint=self.endpoints.disable,
             metrics=DeliveryMetrics(runtime.use(Metrics), runtime.db, runtime.clock),
@@ -74,8 +77,6 @@ class WebhookServices:
             ids=runtime.ids,
             lease_s=runtime.settings.job_lease_s,
         )
-        self.outbox.wake = dispatcher.wake
-        return dispatcher
 
     def _get_catalogue(self) -> EventCatalogue:
         return self._runtime.use(EventCatalogue)

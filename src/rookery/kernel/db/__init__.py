@@ -10,7 +10,7 @@ SQLAlchemy's dialect of PostgreSQL at each start (25 ms).
 """
 
 from rookery.kernel.db.channel import MessageChannel
-from rookery.kernel.db.database import Database, describe_pooler, open_channel, open_database
+from rookery.kernel.db.database import Database, describe_pooler, dry_run, open_channel, open_database
 from rookery.kernel.db.keyset import KeysetList
 from rookery.kernel.db.mapper import Codec, Mapper, Nested, codec_for, encode_json, map_table
 from rookery.kernel.db.rows import Row, Value
@@ -34,6 +34,7 @@ __all__ = [
     "Value",
     "codec_for",
     "describe_pooler",
+    "dry_run",
     "encode_json",
     "fetch_count",
     "get_transaction_hook",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -59,6 +60,21 @@ class Database(Protocol):
     async def close(self) -> None:
         """Finish accepted work and release every connection and thread. A second call does nothing."""
         ...
+
+
+class _DryRunEnded(Exception):
+    """Rolls the transaction of a dry run back."""
+
+
+async def dry_run(db: Database, work: Callable[[Tx], object]) -> None:
+    """Run *work* in a transaction that is rolled back in any case. Raise what *work* raises."""
+
+    def run(tx: Tx) -> None:
+        work(tx)
+        raise _DryRunEnded
+
+    with contextlib.suppress(_DryRunEnded):
+        await db.write(run)
 
 
 def open_database(url: str, *, data_dir: Path, replica_url: str | None = None, max_replica_lag_s: float = 5.0) -> Database:

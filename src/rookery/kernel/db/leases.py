@@ -20,11 +20,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Column, Table, and_, bindparam, select, update
+from sqlalchemy import Column, Table, and_, bindparam, func, select, update
 from sqlalchemy.sql import ColumnElement
 
-from rookery.kernel.clock import to_micros
-from rookery.kernel.db.rows import Row
+from rookery.kernel.clock import from_micros, to_micros
+from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.transaction import Tx
 
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
@@ -58,9 +58,9 @@ class Leases:
         self._select_owners = select(owner).where(owner.is_not(None)).distinct()
         self._end = update(table).where(owner.in_(bindparam("holders", expanding=True))).values({until.name: bindparam("ends_at")})
 
-    def acquire(self, tx: Tx, ids: Sequence[str], holder: str, *, until: datetime) -> None:
-        """Lease rows that this transaction has locked and found free to the worker *holder*."""
-        tx.execute(self._acquire, {"held_ids": ids, "holder": holder, "ends_at": to_micros(until)})
+    def acquire(self, tx: Tx, ids: Sequence[str], holder: str, *, until: datetime, params: Mapping[str, Value] | None = None) -> None:
+        """Lease rows that this transaction has locked and found free to the worker *holder*, with the parameters of `on_acquire`."""
+        tx.execute(self._acquire, {"held_ids": ids, "holder": holder, "ends_at": to_micros(until), **(params or {})})
 
     def renew(self, tx: Tx, holder: str, *, until: datetime, ids: Sequence[str] | None = None) -> int:
         """Extend the leases of *holder*, or those of *ids*. Return the number of rows that it still holds."""
@@ -68,14 +68,16 @@ class Leases:
             return tx.execute(self._renew_all, {"holder": holder, "ends_at": to_micros(until)})
         return tx.execute(self._renew, {"held_ids": ids, "holder": holder, "ends_at": to_micros(until)})
 
-    def release(self, tx: Tx, ids: Sequence[str], holder: str, *, at: datetime, mark: str | None = None) -> int:
+    def release(self, tx: Tx, ids: Sequence[str], holder: str, *, at: datetime | None, mark: str | None = None) -> int:
         """
         Release rows that *holder* still holds, free from *at* on. Return their number.
 
         Args:
+            at: None: the column of the end becomes null.
             mark: What the owner's column has from then on.
         """
-        return tx.execute(self._release, {"held_ids": ids, "holder": holder, "ends_at": to_micros(at), "next_owner": mark})
+        ends_at = None if at is None else to_micros(at)
+        return tx.execute(self._release, {"held_ids": ids, "holder": holder, "ends_at": ends_at, "next_owner": mark})
 
     def end(self, tx: Tx, holders: Sequence[str], *, at: datetime) -> int:
         """End all leases of the workers *holders*. Return their number."""
@@ -90,6 +92,46 @@ class Leases:
         """Return whether the lease of *row* has expired or its worker is dead. Only the former counts for a row without an owner."""
         owner = row.maybe_text(self._owner_name)
         return row.integer(self._until_name) <= to_micros(now) or (owner is not None and bool(find_dead_workers(tx, [owner])))
+
+
+class DeliveryLeases(Leases):
+    """
+    The leases of claimed deliveries, and the queries that are the same for all tables of deliveries.
+
+    The state of a claimed delivery is `sending`, and its `next_at` is the end of the lease. Otherwise `next_at` is the time when it is due,
+    or null if it is not open.
+    """
+
+    def __init__(self, table: Table, *, on_claim: Mapping[str, ColumnElement[Any]] | None = None) -> None:
+        columns = table.c
+        on_acquire = {"state": "sending", "attempts": columns.attempts + 1, **(on_claim or {})}
+        super().__init__(table, owner=columns.owner, until=columns.next_at, on_acquire=on_acquire)
+        self.is_claimed = and_(columns.id == bindparam("of_id"), columns.owner == bindparam("me"), columns.state == "sending")
+        """The condition of statements about one claim. Its parameters are `of_id` and `me`."""
+        self._unclaim = (
+            update(table)
+            .where(self.is_claimed)
+            .values(owner=None, state=bindparam("new_state"), next_at=bindparam("new_next_at"), attempts=columns.attempts - 1)
+        )
+        self._select_stats = select(func.count().label("n"), func.min(columns.created_at).label("oldest")).where(
+            columns.next_at.is_not(None)
+        )
+
+    def release_unsent(self, tx: Tx, claims: Iterable[tuple[str, str, datetime | None]], holder: str) -> None:
+        """Release claims of which nothing was sent: their ids, each with the new state and the time when it is due."""
+        tx.execute_many(
+            self._unclaim,
+            [
+                {"of_id": claim_id, "me": holder, "new_state": state, "new_next_at": None if due_at is None else to_micros(due_at)}
+                for claim_id, state, due_at in claims
+            ],
+        )
+
+    def get_open_stats(self, tx: Tx) -> tuple[int, datetime | None]:
+        """Return the number of open deliveries, and the creation time of the oldest."""
+        row = tx.fetch_one(self._select_stats)
+        oldest = None if row is None else row.maybe_integer("oldest")
+        return 0 if row is None else row.integer("n"), None if oldest is None else from_micros(oldest)
 
 
 def make_worker_id(unique: str) -> str:

@@ -17,7 +17,8 @@ from sqlalchemy import BigInteger, BindParameter, and_, bindparam, exists, func,
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx, upsert
-from rookery.kernel.db.leases import Leases, find_dead_workers
+from rookery.kernel.db.leases import DeliveryLeases, Leases, find_dead_workers
+from rookery.kernel.delivery_engine import Claim
 from rookery.notifications.messages import SendOutcome
 from rookery.notifications.models import (
     Campaign,
@@ -41,18 +42,7 @@ _IDS: BindParameter[str] = bindparam("ids", expanding=True)
 _NOW: BindParameter[int] = bindparam("now")
 
 _CAMPAIGN_LEASES = Leases(campaigns, owner=campaigns.c.owner, until=campaigns.c.lease_until)
-_DELIVERY_LEASES = Leases(deliveries, owner=deliveries.c.owner, until=deliveries.c.next_at)
-_CLAIM = (
-    update(deliveries)
-    .where(deliveries.c.id.in_(_IDS))
-    .values(
-        state=_SENDING,
-        owner=bindparam("me"),
-        next_at=bindparam("until"),
-        claimed_at=_NOW,
-        attempts=deliveries.c.attempts + 1,
-    )
-)
+DELIVERY_LEASES = DeliveryLeases(deliveries, on_claim={"claimed_at": _NOW})
 
 _IS_SENDING = campaigns.c.status == CampaignStatus.SENDING.value
 _IS_FREE = or_(campaigns.c.owner.is_(None), campaigns.c.lease_until <= _NOW)
@@ -70,7 +60,6 @@ _SELECT_FREE = select(campaigns).where(*_IS_LEASABLE).order_by(campaigns.c.id).l
 _SELECT_FREE_LOCKED = tuple(_SELECT_FREE.where(condition).with_for_update(skip_locked=True) for condition in (_IS_SENDING, _IS_PROBE_DUE))
 """The campaigns in sending, and those that are paused until now by a fault that may have passed. Each query has its index."""
 _SELECT_CAMPAIGNS = select(campaigns).where(campaigns.c.id.in_(_IDS)).order_by(campaigns.c.id).with_for_update()
-_FREE_LEASES = update(campaigns).where(campaigns.c.id.in_(_IDS), campaigns.c.owner == bindparam("me")).values(owner=None, lease_until=None)
 _IS_ANY_FREE = tuple(select(literal(1).label("one")).where(*_IS_LEASABLE, condition).limit(1) for condition in (_IS_SENDING, _IS_PROBE_DUE))
 _IS_ANY_SCHEDULED = select(literal(1).label("one")).where(_IS_SCHEDULE_DUE).limit(1)
 _IS_ANY_DUE = select(literal(1).label("one")).where(deliveries.c.campaign_id.in_(_IDS), _IS_DUE).limit(1)
@@ -184,17 +173,11 @@ _STORE_RESULT = (
     )
 )
 _CLEAR_ATTRIBUTES = update(deliveries).where(deliveries.c.id.in_(_IDS)).values(attributes=None)
-_UNCLAIM = (
-    update(deliveries)
-    .where(deliveries.c.id == bindparam("of_id"), deliveries.c.owner == bindparam("me"), deliveries.c.state == _SENDING)
-    .values(owner=None, state=bindparam("new_state"), next_at=bindparam("new_next_at"), attempts=deliveries.c.attempts - 1)
-)
 _ADD_ATTEMPT = upsert(
     attempts,
     index_elements=["delivery_id", "number"],
     set_=lambda new: {name: new[name] for name in ("ended_at", "outcome", "status", "reason", "duration_ms")},
 )
-_SELECT_STATS = select(func.count().label("n"), func.min(deliveries.c.created_at).label("oldest")).where(deliveries.c.next_at.is_not(None))
 _INVALIDATE = (
     update(channels)
     .where(channels.c.id.in_(_IDS), channels.c.status == ChannelStatus.ACTIVE.value)
@@ -212,10 +195,6 @@ _REOPEN = (
 )
 
 ABANDONED_REASON = "The server stopped while it was being sent. It may have arrived, so it is not sent again."
-
-
-AttemptKey = tuple[str, int]
-"""The id of a delivery and the number of an attempt. Each claim that is not released has a new number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,57 +218,39 @@ class LeaseRoom:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimedNotification:
+class ClaimedNotification(Claim):
     """
     A delivery claimed by this process.
 
     Attributes:
         attributes: The frozen attributes of the subscriber, as JSON.
-        attempt_number: The number of the coming attempt.
-        used_attempts: Attempts before it that count.
+        used_attempts: Attempts before the coming one that count.
         due_at: The time when it was due.
     """
 
-    id: str
-    workspace_id: int
     campaign_id: str
     external_id: str
     channel: SubscriberChannel
     locale: str | None
     attributes: str
-    attempt_number: int
     used_attempts: int
     due_at: datetime
     expires_at: datetime
 
-    @property
-    def attempt_key(self) -> AttemptKey:
-        """The coming attempt."""
-        return self.id, self.attempt_number
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AbandonedClaim:
+class AbandonedClaim(Claim):
     """
     A claim of a process that died, or that did not renew its lease.
 
     Attributes:
-        attempt_number: The number of the attempt for which it was claimed.
         claim: The claim as that process had it; None: the channel was removed since.
     """
 
-    id: str
-    workspace_id: int
     campaign_id: str
     owner: str
-    attempt_number: int
     claimed_at: datetime
     claim: ClaimedNotification | None
-
-    @property
-    def attempt_key(self) -> AttemptKey:
-        """The attempt for which it was claimed."""
-        return self.id, self.attempt_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -405,13 +366,13 @@ def lock_campaigns(tx: Tx, campaign_ids: Collection[str]) -> dict[str, Campaign]
 def free_campaigns(tx: Tx, worker_id: str, campaign_ids: Collection[str]) -> None:
     """Give up the leases of campaigns."""
     if campaign_ids:
-        tx.execute(_FREE_LEASES, {"ids": sorted(campaign_ids), "me": worker_id})
+        _CAMPAIGN_LEASES.release(tx, sorted(campaign_ids), worker_id, at=None)
 
 
 def renew_leases(tx: Tx, worker_id: str, *, until: datetime) -> None:
     """Extend the leases of all campaigns and claims of a worker."""
     _CAMPAIGN_LEASES.renew(tx, worker_id, until=until)
-    _DELIVERY_LEASES.renew(tx, worker_id, until=until)
+    DELIVERY_LEASES.renew(tx, worker_id, until=until)
 
 
 def is_open(tx: Tx, campaign_id: str) -> bool:
@@ -461,8 +422,7 @@ def claim(
     for reason, ids in skipped.items():
         tx.execute(_SKIP, {"ids": ids, "now": to_micros(now), "new_reason": reason})
     if claims:
-        ids = [claimed.id for claimed in claims]
-        tx.execute(_CLAIM, {"ids": ids, "me": worker_id, "until": to_micros(until), "now": to_micros(now)})
+        DELIVERY_LEASES.acquire(tx, [claimed.id for claimed in claims], worker_id, until=until, params={"now": to_micros(now)})
     if host_rate is not None:
         host_rates.take(tx, Counter(claimed.channel.host for claimed in claims if claimed.channel.host), host_rate, now)
     return claims
@@ -559,18 +519,11 @@ def release_claims(
         claims: The claims, each with the time when it is due again.
         skipped_campaigns: Campaigns that were cancelled or deleted, whose deliveries are skipped.
     """
-    tx.execute_many(
-        _UNCLAIM,
-        [
-            {
-                "of_id": claimed.id,
-                "me": worker_id,
-                "new_state": NotificationState.SKIPPED.value if claimed.campaign_id in skipped_campaigns else _PENDING,
-                "new_next_at": None if claimed.campaign_id in skipped_campaigns else to_micros(due_at),
-            }
-            for claimed, due_at in claims
-        ],
-    )
+    unsent = [
+        (claimed.id, NotificationState.SKIPPED.value, None) if claimed.campaign_id in skipped_campaigns else (claimed.id, _PENDING, due_at)
+        for claimed, due_at in claims
+    ]
+    DELIVERY_LEASES.release_unsent(tx, unsent, worker_id)
 
 
 def invalidate_channels(tx: Tx, channel_ids: Sequence[str], *, reason: str) -> int:
@@ -586,15 +539,6 @@ def revalidate_channel(tx: Tx, channel_id: str) -> bool:
 def reopen(tx: Tx, delivery_ids: Sequence[str], *, until: datetime) -> None:
     """Make those of the deliveries that failed, or that wait for another attempt, due at *until*. Their attempts no longer count."""
     tx.execute(_REOPEN, {"ids": list(delivery_ids), "until": to_micros(until)})
-
-
-def get_open_stats(tx: Tx) -> tuple[int, datetime | None]:
-    """Return the number of open deliveries, and the creation time of the oldest."""
-    row = tx.fetch_one(_SELECT_STATS)
-    if row is None:
-        return 0, None
-    oldest = row.maybe_integer("oldest")
-    return row.integer("n"), None if oldest is None else from_micros(oldest)
 
 
 def _to_claim(row: Row, channel: SubscriberChannel, external_id: str, attempt_number: int) -> ClaimedNotification:

@@ -7,7 +7,7 @@ locked while its deliveries are claimed. A claimed delivery has an owner, whose 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -16,7 +16,8 @@ from sqlalchemy import delete as delete_from
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx
-from rookery.kernel.db.leases import Leases
+from rookery.kernel.db.leases import DeliveryLeases
+from rookery.kernel.delivery_engine import Claim
 from rookery.webhooks.models import DeliveryState, Outcome, WebhookEndpoint
 from rookery.webhooks.store.tables import DELETED_MEMORY, ENDPOINTS, attempts, deliveries, endpoints, events
 
@@ -77,13 +78,7 @@ _SELECT_STRICT_ORDER = (
 )
 _SELECT_BODIES = select(events.c.id, events.c.body.label("body")).where(events.c.id.in_(_IDS))
 _SELECT_FULL_BODIES = select(events.c.id, func.coalesce(events.c.full_body, events.c.body).label("body")).where(events.c.id.in_(_IDS))
-LEASES = Leases(
-    deliveries,
-    owner=deliveries.c.owner,
-    until=deliveries.c.next_at,
-    on_acquire={"state": _SENDING, "attempts": deliveries.c.attempts + 1},
-)
-"""Claimed deliveries are those being sent."""
+LEASES = DeliveryLeases(deliveries)
 _MISSING_EVENT_MESSAGE = "its event no longer exists"
 _FAIL_WITHOUT_EVENT = (
     update(deliveries)
@@ -109,10 +104,9 @@ _UPDATE_ATTEMPT = (
     .values(response=case((_IS_MEMORY_DELETED, null()), else_=bindparam("new_response", type_=Text)))
 )
 _DELETE_ATTEMPT = delete_from(attempts).where(_IS_ATTEMPT)
-_IS_CLAIMED_BY_ME = and_(deliveries.c.id == bindparam("of_id"), deliveries.c.owner == bindparam("me"), deliveries.c.state == _SENDING)
 _UPDATE_DELIVERY = (
     update(deliveries)
-    .where(_IS_CLAIMED_BY_ME)
+    .where(LEASES.is_claimed)
     .values(
         owner=None,
         state=bindparam("new_state"),
@@ -123,31 +117,21 @@ _UPDATE_DELIVERY = (
         ended_at=bindparam("new_ended_at"),
     )
 )
-_UNCLAIM = (
-    update(deliveries)
-    .where(_IS_CLAIMED_BY_ME)
-    .values(owner=None, state=bindparam("new_state"), next_at=bindparam("new_next_at"), attempts=deliveries.c.attempts - 1)
-)
 _UPDATE_ENDPOINT = update(endpoints).where(endpoints.c.id == bindparam("of_id"))
-_SELECT_STATS = select(func.count().label("n"), func.min(deliveries.c.created_at).label("oldest")).where(deliveries.c.next_at.is_not(None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimedDelivery:
+class ClaimedDelivery(Claim):
     """
     A delivery claimed by this process, with a row for the coming attempt.
 
     Attributes:
-        attempt_number: The number of the coming attempt.
         used_attempts: Counted attempts before it.
         due_at: The time when it was due.
     """
 
-    id: str
-    workspace_id: int
     endpoint_id: str
     event_id: str
-    attempt_number: int
     used_attempts: int
     due_at: datetime
     body: bytes
@@ -297,35 +281,16 @@ def store_results(tx: Tx, results: Sequence[DeliveryResult], *, worker_id: str) 
     )
 
 
-def release_claims(tx: Tx, unsent: Mapping[str, DeliveryState], claims: Sequence[ClaimedDelivery], *, worker_id: str) -> None:
-    """Release claims of which nothing was sent; *unsent*: the new state of each delivery by its id."""
-    tx.execute_many(_DELETE_ATTEMPT, [{"of_delivery": claim.id, "of_number": claim.attempt_number} for claim in claims])
-    tx.execute_many(
-        _UNCLAIM,
-        [
-            {
-                "of_id": claim.id,
-                "me": worker_id,
-                "new_state": unsent[claim.id].value,
-                "new_next_at": to_micros(claim.due_at) if unsent[claim.id] is DeliveryState.PENDING else None,
-            }
-            for claim in claims
-        ],
-    )
+def release_claims(tx: Tx, unsent: Sequence[tuple[ClaimedDelivery, DeliveryState]], *, worker_id: str) -> None:
+    """Release claims of which nothing was sent, each with the new state of its delivery."""
+    tx.execute_many(_DELETE_ATTEMPT, [{"of_delivery": claim.id, "of_number": claim.attempt_number} for claim, _ in unsent])
+    released = [(claim.id, state.value, claim.due_at if state is DeliveryState.PENDING else None) for claim, state in unsent]
+    LEASES.release_unsent(tx, released, worker_id)
 
 
 def update_endpoint_stats(tx: Tx, endpoint: WebhookEndpoint) -> None:
     """Store an endpoint's consecutive failures and its last success."""
     tx.execute(_UPDATE_ENDPOINT, {"of_id": endpoint.id, **ENDPOINTS.to_row(endpoint, ("failures", "last_success_at"))})
-
-
-def get_open_stats(tx: Tx) -> tuple[int, datetime | None]:
-    """Return the number of open deliveries, and the creation time of the oldest."""
-    row = tx.fetch_one(_SELECT_STATS)
-    if row is None:
-        return 0, None
-    oldest = row.maybe_integer("oldest")
-    return row.integer("n"), None if oldest is None else from_micros(oldest)
 
 
 def _select_due(tx: Tx, endpoint: WebhookEndpoint, capacity: int, now: datetime) -> list[Row]:
