@@ -8,9 +8,11 @@ import pkgutil
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from enum import EnumType
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
@@ -30,7 +32,9 @@ from rookery.kernel.secret import Secret
 from rookery.memory.access_filter import ADMIN_SCOPE
 from rookery.migrations.errors import MigrationFailed
 from rookery.tools.discovery.client_guides import KEY_VARIABLE
-from rookery.tools.models import CommandTarget, FailureCode, HttpTarget, Server, ToolRules
+from rookery.tools.entry_fields import DeclaredField, list_entry_fields
+from rookery.tools.models import FailureCode, OAuthConfig, Root, Roots, ToolRules
+from rookery.tools.servers.entries import FIELDS
 from rookery.tools.servers.servers_file import parse_servers_file
 from rookery.wiring import build_platform
 from tests.conftest import SECRET_KEY
@@ -137,24 +141,13 @@ def test_every_metric_is_in_the_reference(tmp_path: Path) -> None:
 
 
 def test_every_field_of_a_server_entry_is_in_the_reference() -> None:
-    """The table of effective fields and the list of ignored ones have exactly the fields that the parser accepts."""
-    fields = {field.name for kind in (Server, CommandTarget, HttpTarget) for field in dataclasses.fields(kind)}
-    fields -= {"id", "owner", "target", "rules", "fault", "kind", "secrets"}
-    fields |= {
-        "type",
-        *(f"tools.{rule.name.removesuffix('_s') if rule.name == 'timeouts_s' else rule.name}" for rule in dataclasses.fields(ToolRules)),
-    }
-    effective = {name for row in table(REFERENCE / "servers-json.md", "Field") for name in code(row[0])}
-    lines = text_of(REFERENCE / "servers-json.md").splitlines()
-    ignored = set(code(next((line for line in lines if line.startswith("These fields are read")), "")))
-    readers = [
-        path
-        for path in _list_modules()
-        if path.name not in {"models.py", "servers_file.py"} and not {"tools", "upstreams"}.isdisjoint(path.parts)
-    ]
-    used = {name for name in ignored if any(re.search(rf"\.{name.removeprefix('tools.')}\b", text_of(path)) for path in readers)}
+    """servers-json.md has exactly the fields that the parser accepts, with their values, defaults and descriptions."""
+    rules = {f"tools.{name}": field for name, field in list_entry_fields(ToolRules).items()}
+    fields = {name: field for name, field in FIELDS.items() if name != "tools"} | rules
 
-    assert (effective | ignored, effective & ignored, used) == (fields, set(), set())
+    assert table(REFERENCE / "servers-json.md", "Field") == [
+        [f"`{name}`", _describe_values(field), _describe_default(field), field.rules.description] for name, field in fields.items()
+    ]
 
 
 def test_every_block_of_a_servers_file_is_valid() -> None:
@@ -293,6 +286,34 @@ def test_the_engines_of_the_readme_are_supported(tmp_path: Path) -> None:
         scheme = {"Qdrant": "qdrant", "Elasticsearch": "elasticsearch", "Redis": "redis"}.get(distributed.split(": ")[1], "openai+https")
         with pytest.raises((WrongSettings, ValueError)):
             build_platform(Settings(data_dir=tmp_path, **{field: Secret(f"{scheme}://127.0.0.1/x")}))  # pyright: ignore[reportArgumentType] - as above
+
+
+def _describe_values(field: DeclaredField) -> str:
+    """Return the values that a field of a server entry accepts."""
+    choices = get_args(field.type) if get_origin(field.type) is Literal else field.type if isinstance(field.type, EnumType) else None
+    if choices is not None:
+        return ", ".join(f"`{choice}`" for choice in choices)
+    numbers = "" if field.rules.minimum is None else f"{field.rules.minimum:,} to {field.rules.maximum:,}"
+    texts: dict[object, str] = {
+        str: "text",
+        bool: "`true`, `false`",
+        int: numbers,
+        float: numbers,
+        datetime: "a date or time",
+        tuple[str, ...]: "list of texts",
+        frozenset[int]: "list of workspace ids",
+        Mapping[str, str]: "object of texts",
+        Mapping[str, float]: f"object of patterns with seconds, {numbers}",
+        OAuthConfig: f"`oauth`, or an object with {', '.join(f'`{name}`' for name in list_entry_fields(OAuthConfig))}",
+        Roots: "`caller`, or a list of file URIs or of objects with " + ", ".join(f"`{name}`" for name in list_entry_fields(Root)),
+    }
+    return texts[field.type] + (", or null" if field.keeps_null else "")
+
+
+def _describe_default(field: DeclaredField) -> str:
+    if field.default in (None, "", (), {}):
+        return ""
+    return f"`{field.default:g}`" if isinstance(field.default, float) else f"`{str(field.default).lower()}`"
 
 
 def _format_default(setting: dataclasses.Field[object]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 
 from starlette.requests import Request
@@ -152,13 +152,16 @@ class WorkspaceServerApi:
             self.catalogue.refresh(catalogue_server)
 
     def _present(self, caller: Caller, workspace_server: WorkspaceServer) -> Output:
-        """Return a server for its owners: the entry as written, with defaults for omitted fields."""
+        """Return a server for its owners: the entry as written, with the values of the server for omitted fields."""
         server, stored = workspace_server.server, workspace_server.stored
         health_state, features = self.sessions.get_shown_health(server, caller.workspace_id), self.catalogue.get_features(server)
         content = {
-            **{name: getattr(server, name) for name in schemas.SERVER_FIELDS},
+            **{field.name: getattr(server, field.name) for field in fields(server)},
+            "auth": None,
+            "roots": None,
+            **stored.entry,
+            "name": server.name,
             "max_concurrency": server.max_concurrency or (1 if stored.entry.get("command") else server.call_limit),
-            **{name: stored.entry.get(name) for name in schemas.ENTRY_FIELDS},
             "id": stored.server_id,
             "workspace_id": caller.public_workspace_id,
             "type": "stdio" if stored.entry.get("command") else stored.entry.get("type") or "http",
