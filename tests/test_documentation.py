@@ -32,7 +32,7 @@ from rookery.kernel.secret import Secret
 from rookery.memory.access_filter import ADMIN_SCOPE
 from rookery.migrations.errors import MigrationFailed
 from rookery.tools.discovery.client_guides import KEY_VARIABLE
-from rookery.tools.entry_fields import DeclaredField, list_entry_fields
+from rookery.tools.entry_fields import EntryField, list_entry_fields
 from rookery.tools.models import FailureCode, OAuthConfig, Root, Roots, ToolRules
 from rookery.tools.servers.entries import FIELDS
 from rookery.tools.servers.servers_file import parse_servers_file
@@ -146,7 +146,7 @@ def test_every_field_of_a_server_entry_is_in_the_reference() -> None:
     fields = {name: field for name, field in FIELDS.items() if name != "tools"} | rules
 
     assert table(REFERENCE / "servers-json.md", "Field") == [
-        [f"`{name}`", _describe_values(field), _describe_default(field), field.rules.description] for name, field in fields.items()
+        [f"`{name}`", _describe_values(field), _describe_default(field), field.description] for name, field in fields.items()
     ]
 
 
@@ -288,12 +288,12 @@ def test_the_engines_of_the_readme_are_supported(tmp_path: Path) -> None:
             build_platform(Settings(data_dir=tmp_path, **{field: Secret(f"{scheme}://127.0.0.1/x")}))  # pyright: ignore[reportArgumentType] - as above
 
 
-def _describe_values(field: DeclaredField) -> str:
+def _describe_values(field: EntryField) -> str:
     """Return the values that a field of a server entry accepts."""
     choices = get_args(field.type) if get_origin(field.type) is Literal else field.type if isinstance(field.type, EnumType) else None
     if choices is not None:
         return ", ".join(f"`{choice}`" for choice in choices)
-    numbers = "" if field.rules.minimum is None else f"{field.rules.minimum:,} to {field.rules.maximum:,}"
+    numbers = "" if field.minimum is None else f"{field.minimum:,} to {field.maximum:,}"
     texts: dict[object, str] = {
         str: "text",
         bool: "`true`, `false`",
@@ -310,7 +310,7 @@ def _describe_values(field: DeclaredField) -> str:
     return texts[field.type] + (", or null" if field.keeps_null else "")
 
 
-def _describe_default(field: DeclaredField) -> str:
+def _describe_default(field: EntryField) -> str:
     if field.default in (None, "", (), {}):
         return ""
     return f"`{field.default:g}`" if isinstance(field.default, float) else f"`{str(field.default).lower()}`"

@@ -18,17 +18,19 @@ from typing import Any, cast, get_args, get_type_hints
 @dataclass(frozen=True, slots=True)
 class EntryField:
     """
-    The rules for a field beyond its type and default.
+    A field of an entry. `list_entry_fields` completes it by the attribute that it annotates.
 
     Attributes:
-        name: The name in the entry. Empty: that of the attribute.
+        name: The name in the entry, if it is not that of the attribute.
         minimum: The least number, also of the values of a mapping.
         maximum: The largest number, likewise.
-        max_length: Maximum characters of a text over HTTP. The file has no such limits.
+        max_length: Maximum characters of a text over HTTP. The file has no such limit.
         takes_list: The text may be written as a list of texts, which are joined by spaces.
         has_variables: `${NAME}` is replaced by an environment variable, or over HTTP by a secret of the server.
-        in_file_only: The operator's own: the HTTP API does not accept it.
+        in_file_only: The HTTP API does not accept it.
         http_description: The description in the HTTP API, if it differs.
+        type: The type of the attribute, without None.
+        is_nullable: null stands for None. In other fields null means absent.
     """
 
     description: str = ""
@@ -42,25 +44,11 @@ class EntryField:
     in_file_only: bool = False
     http_description: str = ""
     example: object = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeclaredField:
-    """
-    A field of an entry, read from the attribute of a model.
-
-    Attributes:
-        type: Without None.
-        is_nullable: null is a value, and stands for None. In other fields null means absent.
-    """
-
-    attribute: str
-    name: str
-    type: Any
-    is_nullable: bool
-    is_required: bool
-    default: Any
-    rules: EntryField
+    attribute: str = ""
+    type: Any = None
+    is_nullable: bool = False
+    is_required: bool = False
+    default: Any = None
 
     @property
     def keeps_null(self) -> bool:
@@ -69,25 +57,22 @@ class DeclaredField:
 
 
 @cache
-def list_entry_fields(model: type) -> Mapping[str, DeclaredField]:
+def list_entry_fields(model: type) -> Mapping[str, EntryField]:
     """Return the fields that the dataclass *model* declares, by their names in the entry."""
-    hints, fields = get_type_hints(model, include_extras=True), dict[str, DeclaredField]()
+    hints, fields = get_type_hints(model, include_extras=True), dict[str, EntryField]()
     for attribute in dataclasses.fields(cast("Any", model)):
-        declared_type, *rest = get_args(hints[attribute.name]) or (None,)
-        rules = next((item for item in rest if isinstance(item, EntryField)), None)
-        if rules is None:
-            continue
-        alternatives = get_args(declared_type)
-        is_nullable = NoneType in alternatives
-        default = attribute.default if attribute.default_factory is MISSING else attribute.default_factory()
-        name = rules.name or attribute.name
-        fields[name] = DeclaredField(
-            attribute=attribute.name,
-            name=name,
-            type=next(item for item in alternatives if item is not NoneType) if is_nullable else declared_type,
-            is_nullable=is_nullable,
-            is_required=default is MISSING,
-            default=None if default is MISSING else default,
-            rules=rules,
-        )
+        declared_type, *annotations = get_args(hints[attribute.name]) or (None,)
+        for declaration in (item for item in annotations if isinstance(item, EntryField)):
+            types = get_args(declared_type)
+            default = attribute.default if attribute.default_factory is MISSING else attribute.default_factory()
+            field = dataclasses.replace(
+                declaration,
+                name=declaration.name or attribute.name,
+                attribute=attribute.name,
+                type=next(item for item in types if item is not NoneType) if NoneType in types else declared_type,
+                is_nullable=NoneType in types,
+                is_required=default is MISSING,
+                default=None if default is MISSING else default,
+            )
+            fields[field.name] = field
     return fields

@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import EnumType
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import AliasPath, BeforeValidator, Field, create_model
 
 from rookery.kernel.schema import PatchModel, RequestModel, ResponseModel, Timestamp, enum_schema
 from rookery.kernel.unset import UNSET
-from rookery.tools.entry_fields import DeclaredField, list_entry_fields
-from rookery.tools.models import HealthStatus, JsonObject, OAuthConfig, Root, Roots, ServerProtocol, ServerStatus, ToolRules
+from rookery.tools.entry_fields import EntryField, list_entry_fields
+from rookery.tools.models import HealthStatus, OAuthConfig, Root, Roots, ServerProtocol, ServerStatus, ToolRules
 from rookery.tools.schemas import TextOrNull
 from rookery.tools.servers.entries import FIELDS
-
-M = TypeVar("M", bound=RequestModel)
 
 _MAX_ITEMS = 64
 _Line = Annotated[str, Field(max_length=500)]
@@ -37,13 +35,12 @@ _JSON_TYPES: dict[Any, Any] = {
 """The types of fields in JSON, by the types that the models declare. A type without an entry is the same in JSON."""
 
 
-def _to_json_type(field: DeclaredField) -> object:
+def _to_json_type(field: EntryField) -> object:
     kind: Any = field.type
-    rules = field.rules
-    number = Field(ge=rules.minimum, le=rules.maximum)
+    number = Field(ge=field.minimum, le=field.maximum)
     if kind in {str, datetime}:
-        text = Annotated[str, Field(max_length=rules.max_length)]
-        return text | _Lines if rules.takes_list else text
+        text = Annotated[str, Field(max_length=field.max_length)]
+        return text | _Lines if field.takes_list else text
     if kind in {int, float}:
         return Annotated[kind, number]
     if kind == Mapping[str, float]:
@@ -53,13 +50,10 @@ def _to_json_type(field: DeclaredField) -> object:
     return _JSON_TYPES.get(kind, kind)
 
 
-def _build_body(
-    name: str, description: str, fields: Iterable[DeclaredField], *, base: type[M] = RequestModel, null_means_absent: bool = False
-) -> type[M]:
+def _build_body(name: str, description: str, fields: Iterable[EntryField], *, null_means_absent: bool = False) -> type[RequestModel]:
     """Return the model of an object with these *fields*. One that is left out is UNSET."""
     definitions = dict[str, Any]()
     for field in fields:
-        rules = field.rules
         json_type: Any = _to_json_type(field)
         is_optional = null_means_absent or not field.is_required
         if is_optional:
@@ -67,18 +61,11 @@ def _build_body(
         if null_means_absent or field.is_nullable:
             json_type |= None
         info = Field(
-            description=rules.http_description or rules.description or None,
-            examples=None if rules.example is None else [rules.example],
+            description=field.http_description or field.description or None,
+            examples=None if field.example is None else [field.example],
         )
         definitions[field.name] = (Annotated[json_type, info], UNSET if is_optional else ...)
-    return create_model(name, __base__=base, __doc__=description, __module__=__name__, **definitions)
-
-
-class _EntryBody(RequestModel):
-    def to_entry(self) -> JsonObject:
-        """Return the given fields, in the form of a file's entry."""
-        fields = self.model_dump(exclude={"id", "secrets"})
-        return cast("JsonObject", fields)
+    return create_model(name, __base__=RequestModel, __doc__=description, __module__=__name__, **definitions)
 
 
 _JSON_TYPES[ToolRules] = _build_body(
@@ -93,8 +80,7 @@ _JSON_TYPES[Roots] = Literal["caller"] | Annotated[list[_Line | _RootBody], Fiel
 _ServerFields = _build_body(
     "_ServerFields",
     "The fields of an entry. One that is left out is absent from it.",
-    (field for field in FIELDS.values() if not field.rules.in_file_only),
-    base=_EntryBody,
+    (field for field in FIELDS.values() if not field.in_file_only),
     null_means_absent=True,
 )
 
@@ -109,7 +95,7 @@ class NewServerBody(_ServerFields):
     ] = Field(default_factory=dict)
 
 
-class ServerChangeBody(_ServerFields, PatchModel):
+class ServerChangeBody(PatchModel, _ServerFields):
     """Changes of a server. Omitted fields keep their value; null removes a field."""
 
     secrets: (

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import field as dataclass_field
 from datetime import datetime
 from typing import Any, ClassVar, Literal, TypeVar, cast
 from urllib.parse import urlsplit
 
 from rookery.kernel.clock import parse_iso
 from rookery.kernel.suggestions import find_nearest, suggest
-from rookery.tools.entry_fields import DeclaredField, list_entry_fields
+from rookery.tools.entry_fields import EntryField, list_entry_fields
 from rookery.tools.models import (
     BUILTIN_IDS,
     CALLER_ROOTS,
@@ -48,7 +49,7 @@ _MAX_ROOTS = 64
 
 _ABSOLUTE_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9._~:/?@!$&'()*+,;=%\[\]-]+")
 """An absolute URI (RFC 3986, section 4.3), which has no fragment."""
-FIELDS: Mapping[str, DeclaredField] = {
+FIELDS: Mapping[str, EntryField] = {
     name: field for model in (HttpTarget, CommandTarget, Server) for name, field in list_entry_fields(model).items()
 }
 """All fields of an entry, by name."""
@@ -69,11 +70,12 @@ class InvalidServerEntry(Exception):
         self.field = field
 
 
+@dataclass(frozen=True, slots=True)
 class ServerEntry:
     """
     A reader of one entry. Its methods raise `InvalidServerEntry` with the name of the invalid field.
 
-    Args:
+    Attributes:
         fields: The fields as written.
         environment: The values for `${NAME}`.
         missing_message: The error message for a `${NAME}` that is not set.
@@ -81,30 +83,22 @@ class ServerEntry:
         prefix: Prefix of field names in error messages, for example "tools.".
     """
 
-    def __init__(
-        self,
-        fields: dict[str, object],
-        environment: Mapping[str, str],
-        *,
-        missing_message: str = "The environment variable {name} is not set.",
-        allow_defaults: bool = False,
-        prefix: str = "",
-    ) -> None:
-        self._fields = fields
-        self._environment = environment
-        self._missing_message = missing_message
-        self._allow_defaults = allow_defaults
-        self._prefix = prefix
-        self._substituted_values: set[str] = set()
+    fields: dict[str, object]
+    environment: Mapping[str, str]
+    _: KW_ONLY
+    missing_message: str = "The environment variable {name} is not set."
+    allow_defaults: bool = False
+    prefix: str = ""
+    _substituted_values: set[str] = dataclass_field(default_factory=set[str], init=False)
 
     def list_unknown_fields(self) -> list[str]:
         """Return a warning for each unknown field, with the nearest known field. Typing errors are thus reported."""
-        unknown_names = [name for name in self._fields if name not in FIELDS and name not in _FOREIGN_FIELDS]
+        unknown_names = [name for name in self.fields if name not in FIELDS and name not in _FOREIGN_FIELDS]
         return [f"unknown field {name!r} is ignored{suggest(name, FIELDS)}" for name in unknown_names]
 
     def to_server(self, server_id: str, key: str) -> Server:
         """Return the server that the entry describes."""
-        target, values = self._read_target(), self._read_fields(Server)
+        target, values = self._read_target(), self.read_fields(Server)
         values["name"] = values["name"] or key
         return Server(id=server_id, target=target, **values)
 
@@ -115,20 +109,20 @@ class ServerEntry:
         if not command and not url:
             raise InvalidServerEntry("The entry has neither a command nor a url.", field="url")
         model = CommandTarget if command else HttpTarget
-        values = self._read_fields(model)
+        values = self.read_fields(model)
         return model(**values, secrets=frozenset(self._substituted_values))
 
-    def _read_fields(self, model: type) -> dict[str, Any]:
+    def read_fields(self, model: type) -> dict[str, Any]:
         """Return the values of the fields that *model* declares, by attribute."""
         return {field.attribute: self._read_field(field) for field in list_entry_fields(model).values()}
 
-    def _read_field(self, field: DeclaredField) -> object:
-        raw = self._fields.get(field.name)
+    def _read_field(self, field: EntryField) -> object:
+        raw = self.fields.get(field.name)
         if raw is not None:
             value = self._PARSERS.get(field.type, ServerEntry._parse_choice)(self, field, raw)
         else:
-            value = None if field.is_nullable and field.name in self._fields else field.default
-        complete = self._COMPLETIONS.get(f"{self._prefix}{field.name}")
+            value = None if field.is_nullable and field.name in self.fields else field.default
+        complete = self._COMPLETIONS.get(self.prefix + field.name)
         return value if complete is None else complete(self, value)
 
     def _read_object(self, name: str, fields: dict[str, object], model: type, *, hint: str = "") -> dict[str, Any]:
@@ -138,37 +132,35 @@ class ServerEntry:
             nearest = find_nearest(unknown_name, names)
             suggestion = f"; did you mean {name}.{nearest}?" if nearest else f"{hint}."
             raise InvalidServerEntry(f"unknown field {name}.{unknown_name}{suggestion}", field=name)
-        reader = ServerEntry(
-            fields,
-            self._environment,
-            missing_message=self._missing_message,
-            allow_defaults=self._allow_defaults,
-            prefix=f"{name}.",
-        )
-        return reader._read_fields(model)
+        reader = replace(self, fields=fields, prefix=f"{name}.")
+        return reader.read_fields(model)
 
     # Parsers of values, by the types that the models declare.
 
-    def _parse_text(self, field: DeclaredField, raw: object) -> str | None:
-        if field.rules.takes_list and isinstance(raw, list):
+    def _parse_text(self, field: EntryField, raw: object) -> str | None:
+        if field.takes_list and isinstance(raw, list):
             return " ".join(self._require_texts(field.name, cast("object", raw))) or None
         text = self._require(field.name, raw, str, "a text")
-        return self._substitute(text, f"{self._prefix}{field.name}") if field.rules.has_variables else text
+        return self._substitute(text, f"{self.prefix}{field.name}") if field.has_variables else text
 
-    def _parse_flag(self, field: DeclaredField, raw: object) -> bool:
+    def _parse_flag(self, field: EntryField, raw: object) -> bool:
         return self._require(field.name, raw, bool, "true or false")
 
-    def _parse_number(self, field: DeclaredField, raw: object) -> float:
-        return self._require_number(field.name, raw, field)
+    def _parse_number(self, field: EntryField, raw: object, *, name: str = "") -> float:
+        minimum, maximum, is_whole = cast("float", field.minimum), cast("float", field.maximum), field.type is int
+        if not isinstance(raw, int if is_whole else (int, float)) or isinstance(raw, bool) or not minimum <= raw <= maximum:
+            kind = "whole number" if is_whole else "number"
+            raise self._invalid(name or field.name, f"must be a {kind} from {minimum:g} to {maximum:g}.")
+        return raw if is_whole else float(raw)
 
-    def _parse_choice(self, field: DeclaredField, raw: object) -> object:
+    def _parse_choice(self, field: EntryField, raw: object) -> object:
         text = self._require(field.name, raw, str, "a text")
         try:
             return field.type(text)
         except ValueError:
             raise self._invalid(field.name, f"must be one of {', '.join(field.type)}, not {text!r}.") from None
 
-    def _parse_datetime(self, field: DeclaredField, raw: object) -> datetime:
+    def _parse_datetime(self, field: EntryField, raw: object) -> datetime:
         text = self._require(field.name, raw, str, "a text")
         try:
             return parse_iso(text)
@@ -176,30 +168,30 @@ class ServerEntry:
             expected = "must be a date such as 2027-05-31, or a time such as 2027-05-31T12:00:00Z"
             raise self._invalid(field.name, f"{expected}, not {text!r}.") from None
 
-    def _parse_texts(self, field: DeclaredField, raw: object) -> tuple[str, ...]:
+    def _parse_texts(self, field: EntryField, raw: object) -> tuple[str, ...]:
         texts = self._require_texts(field.name, raw)
-        return tuple(self._substitute(text, field.name) for text in texts) if field.rules.has_variables else texts
+        return tuple(self._substitute(text, field.name) for text in texts) if field.has_variables else texts
 
-    def _parse_mapping(self, field: DeclaredField, raw: object) -> dict[str, str]:
+    def _parse_mapping(self, field: EntryField, raw: object) -> dict[str, str]:
         values = cast("dict[str, object]", self._require(field.name, raw, dict, "an object"))
         if not all(isinstance(value, str) for value in values.values()):
             raise self._invalid(field.name, "must be an object of texts.")
         return {name: self._substitute(text, f"{field.name}.{name}") for name, text in cast("dict[str, str]", values).items()}
 
-    def _parse_seconds(self, field: DeclaredField, raw: object) -> dict[str, float]:
+    def _parse_seconds(self, field: EntryField, raw: object) -> dict[str, float]:
         values = cast("dict[str, object]", self._require(field.name, raw, dict, "an object"))
         return {
-            pattern: 0.0 if seconds is None else self._require_number(f"{field.name}.{pattern}", seconds, field)
+            pattern: 0.0 if seconds is None else self._parse_number(field, seconds, name=f"{field.name}.{pattern}")
             for pattern, seconds in values.items()
         }
 
-    def _parse_workspaces(self, field: DeclaredField, raw: object) -> frozenset[int]:
+    def _parse_workspaces(self, field: EntryField, raw: object) -> frozenset[int]:
         values = cast("list[object]", self._require(field.name, raw, list, "a list"))
         if not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
             raise self._invalid(field.name, "must be a list of workspace ids.")
         return frozenset(cast("list[int]", values))
 
-    def _parse_rules(self, field: DeclaredField, raw: object) -> ToolRules:
+    def _parse_rules(self, field: EntryField, raw: object) -> ToolRules:
         """Return the rules: an object, or the list of allowed tools as another client writes it."""
         if isinstance(raw, list):
             return ToolRules(allow=self._require_texts(field.name, cast("object", raw)))
@@ -207,7 +199,7 @@ class ServerEntry:
             raise self._invalid(field.name, f"must be an object with {', '.join(list_entry_fields(ToolRules))}.")
         return ToolRules(**self._read_object(field.name, cast("dict[str, object]", raw), ToolRules))
 
-    def _parse_auth(self, field: DeclaredField, raw: object) -> OAuthConfig:
+    def _parse_auth(self, field: EntryField, raw: object) -> OAuthConfig:
         """Return the OAuth settings: "oauth", or an object with the settings of a registered client."""
         if raw == "oauth":
             return OAuthConfig()
@@ -219,12 +211,12 @@ class ServerEntry:
             raise self._invalid(field.name, "has a client_secret without a client_id.")
         return OAuthConfig(**self._read_object(field.name, settings, OAuthConfig, hint=f"; allowed are {names}"))
 
-    def _parse_auth_kind(self, field: DeclaredField, raw: object) -> str:
+    def _parse_auth_kind(self, field: EntryField, raw: object) -> str:
         if raw != "oauth":
-            raise InvalidServerEntry(f'{self._prefix}{field.name} must be "oauth", not {raw!r}.', field="auth")
+            raise InvalidServerEntry(f'{self.prefix}{field.name} must be "oauth", not {raw!r}.', field="auth")
         return "oauth"
 
-    def _parse_roots(self, field: DeclaredField, raw: object) -> Roots:
+    def _parse_roots(self, field: EntryField, raw: object) -> Roots:
         """Return the folders to announce: "caller", or a list of file URIs or {uri, name} objects."""
         if raw == CALLER_ROOTS:
             return CALLER_ROOTS
@@ -261,17 +253,17 @@ class ServerEntry:
 
     def _complete_enabled(self, enabled: bool) -> bool:  # noqa: FBT001 - the value of the field
         is_disabled = self._get("disabled", bool, "true or false")
-        return enabled if self._fields.get("enabled") is not None else not is_disabled
+        return enabled if self.fields.get("enabled") is not None else not is_disabled
 
     def _complete_kind(self, kind: str) -> str:
-        text = kind if self._fields.get("type") else self._get("transport", str, "a text")
+        text = kind if self.fields.get("type") else self._get("transport", str, "a text")
         return "sse" if text is not None and text.lower() == "sse" else "http"
 
     def _complete_isolation(self, isolation: SessionIsolation) -> SessionIsolation:
         """Return the session isolation. Roots of callers require separate sessions per key."""
-        if self._fields.get("roots") != CALLER_ROOTS:
+        if self.fields.get("roots") != CALLER_ROOTS:
             return isolation
-        if self._fields.get("isolation") is None:
+        if self.fields.get("isolation") is None:
             return SessionIsolation.PER_KEY
         if isolation not in {SessionIsolation.PER_KEY, SessionIsolation.PER_SESSION}:
             raise InvalidServerEntry(
@@ -289,11 +281,11 @@ class ServerEntry:
         return names
 
     def _complete_rules(self, rules: ToolRules) -> ToolRules:
-        denied_names = self._fields.get("disabledTools")
+        denied_names = self.fields.get("disabledTools")
         return rules if denied_names is None else replace(rules, deny=rules.deny + self._require_texts("disabledTools", denied_names))
 
     def _complete_resource(self, resource: str | None) -> str | None:
-        raw = self._fields.get("resource")
+        raw = self.fields.get("resource")
         if raw is not None and not _ABSOLUTE_URI.fullmatch(str(resource)):
             expected = "must be an absolute URI without a fragment, such as https://example.com/mcp, or null to send none"
             raise self._invalid("resource", f"{expected}, not {raw!r}.")
@@ -341,20 +333,20 @@ class ServerEntry:
 
         def value(match: re.Match[str]) -> str:
             name = match.group(1)
-            if name not in self._environment:
-                raise InvalidServerEntry(self._missing_message.format(name=name), field=field)
-            self._substituted_values.add(self._environment[name])
-            return self._environment[name]
+            if name not in self.environment:
+                raise InvalidServerEntry(self.missing_message.format(name=name), field=field)
+            self._substituted_values.add(self.environment[name])
+            return self.environment[name]
 
-        if self._allow_defaults:
-            text = _VARIABLE_WITH_DEFAULT.sub(lambda match: f"${{{match[1]}}}" if self._environment.get(match[1]) else match[2], text)
+        if self.allow_defaults:
+            text = _VARIABLE_WITH_DEFAULT.sub(lambda match: f"${{{match[1]}}}" if self.environment.get(match[1]) else match[2], text)
         return VARIABLE_PATTERN.sub(value, text)
 
     def _invalid(self, name: str, message: str) -> InvalidServerEntry:
-        return InvalidServerEntry(f"{self._prefix}{name} {message}", field=f"{self._prefix}{name}")
+        return InvalidServerEntry(f"{self.prefix}{name} {message}", field=f"{self.prefix}{name}")
 
     def _get(self, name: str, kind: type[T], type_name: str) -> T | None:
-        value = self._fields.get(name)
+        value = self.fields.get(name)
         return None if value is None else self._require(name, value, kind, type_name)
 
     def _require(self, name: str, value: object, kind: type[T], type_name: str) -> T:
@@ -367,12 +359,6 @@ class ServerEntry:
         if not all(isinstance(text, str) for text in texts):
             raise self._invalid(name, "must be a list of texts.")
         return tuple(cast("list[str]", texts))
-
-    def _require_number(self, name: str, value: object, field: DeclaredField) -> float:
-        minimum, maximum, is_whole = cast("float", field.rules.minimum), cast("float", field.rules.maximum), field.type is int
-        if not isinstance(value, int if is_whole else (int, float)) or isinstance(value, bool) or not minimum <= value <= maximum:
-            raise self._invalid(name, f"must be a {'whole ' if is_whole else ''}number from {minimum:g} to {maximum:g}.")
-        return value if is_whole else float(value)
 
 
 def _is_http_url(address: str) -> bool:
