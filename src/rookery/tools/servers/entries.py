@@ -326,7 +326,7 @@ class ServerEntry:
         "auth.resource": _complete_resource,
         "sunset_at": _complete_sunset,
     }
-    """What a field needs beyond its type, by its path in the entry."""
+    """Rules for fields beyond their types, by the path in the entry."""
 
     def _substitute(self, text: str, field: str) -> str:
         """Return *text* with each `${NAME}` replaced by its value. A missing variable is an error."""
