@@ -49,6 +49,7 @@ _MAX_ROOTS = 64
 
 _ABSOLUTE_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9._~:/?@!$&'()*+,;=%\[\]-]+")
 """An absolute URI (RFC 3986, section 4.3), which has no fragment."""
+
 FIELDS: Mapping[str, EntryField] = {
     name: field for model in (HttpTarget, CommandTarget, Server) for name, field in list_entry_fields(model).items()
 }
