@@ -13,8 +13,10 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from enum import EnumType
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast, get_args, get_origin
 
 from typer.core import TyperCommand, TyperGroup
 
@@ -27,6 +29,9 @@ from rookery.kernel.config import Settings
 from rookery.kernel.http.routes import RouteEndpoint
 from rookery.kernel.secret import Secret
 from rookery.memory.access_filter import ADMIN_SCOPE
+from rookery.tools.entry_fields import EntryField, list_entry_fields
+from rookery.tools.models import OAuthConfig, Root, Roots, ToolRules
+from rookery.tools.servers.entries import FIELDS
 from rookery.wiring import Rookery, build_platform
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -119,6 +124,40 @@ def _list_events(_: Rookery, __: Sequence[RouteEndpoint]) -> Iterator[Row]:
             )
 
 
+def _list_entry_fields(_: Rookery, __: Sequence[RouteEndpoint]) -> Iterator[Row]:
+    rules = {f"tools.{name}": field for name, field in list_entry_fields(ToolRules).items()}
+    for name, field in ({name: field for name, field in FIELDS.items() if name != "tools"} | rules).items():
+        yield f"`{name}`", _describe_values(field), _describe_default(field), field.description
+
+
+def _describe_values(field: EntryField) -> str:
+    """Return the values that a field of a server entry accepts."""
+    choices = get_args(field.type) if get_origin(field.type) is Literal else field.type if isinstance(field.type, EnumType) else None
+    if choices is not None:
+        return ", ".join(f"`{choice}`" for choice in choices)
+    numbers = "" if field.minimum is None else f"{field.minimum:,} to {field.maximum:,}"
+    texts: dict[object, str] = {
+        str: "text",
+        bool: "`true`, `false`",
+        int: numbers,
+        float: numbers,
+        datetime: "a date or time",
+        tuple[str, ...]: "list of texts",
+        frozenset[int]: "list of workspace ids",
+        Mapping[str, str]: "object of texts",
+        Mapping[str, float]: f"object of patterns with seconds, {numbers}",
+        OAuthConfig: f"`oauth`, or an object with {', '.join(f'`{name}`' for name in list_entry_fields(OAuthConfig))}",
+        Roots: "`caller`, or a list of file URIs or of objects with " + ", ".join(f"`{name}`" for name in list_entry_fields(Root)),
+    }
+    return texts[field.type] + (", or null" if field.keeps_null else "")
+
+
+def _describe_default(field: EntryField) -> str:
+    if field.default in (None, "", (), {}):
+        return ""
+    return f"`{field.default:g}`" if isinstance(field.default, float) else f"`{str(field.default).lower()}`"
+
+
 def _list_code(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names) or "none"
 
@@ -130,6 +169,7 @@ TABLES = (
     Table("scopes.md", ("Preset", "Permissions"), _list_presets),
     Table("routes.md", ("Method and path", "Scope", "Status", "What it does"), _list_routes),
     Table("metrics.md", ("Metric", "Kind", "Labels", "What it measures"), _list_metrics),
+    Table("servers-json.md", ("Field", "Values", "Default", "What it does"), _list_entry_fields),
     Table("events.md", ("Event", "Fields", "What happened"), _list_events),
 )
 
@@ -159,7 +199,7 @@ def _replace_table(page: str, head: Row, rows: Iterable[Row]) -> str:
         msg = f"no page has a table that begins with {head[0]!r}"
         raise LookupError(msg)
     lines = [head, *rows]
-    table = [f"| {' | '.join(line)} |\n" for line in lines]
+    table = [f"| {' | '.join(line)} |\n".replace("|  |", "| |") for line in lines]
     return page[: match.start()] + "".join([table[0], f"|{'---|' * len(head)}\n", *table[1:]]) + page[match.end() :]
 
 

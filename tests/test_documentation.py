@@ -26,7 +26,7 @@ from rookery.kernel.errors import RookeryError, WrongSettings
 from rookery.kernel.secret import Secret
 from rookery.migrations.errors import MigrationFailed
 from rookery.tools.discovery.client_guides import KEY_VARIABLE
-from rookery.tools.models import CommandTarget, FailureCode, HttpTarget, Server, ToolRules
+from rookery.tools.models import FailureCode
 from rookery.tools.servers.servers_file import parse_servers_file
 from rookery.wiring import build_platform
 from tests.conftest import SECRET_KEY
@@ -78,27 +78,6 @@ def test_every_event_is_raised() -> None:
     texts = [text_of(path) for path in _list_modules() if path.name != "events.py"]
 
     assert [name for name in classes if not any(f"{name}(" in text for text in texts)] == []
-
-
-def test_every_field_of_a_server_entry_is_in_the_reference() -> None:
-    """The table of effective fields and the list of ignored ones have exactly the fields that the parser accepts."""
-    fields = {field.name for kind in (Server, CommandTarget, HttpTarget) for field in dataclasses.fields(kind)}
-    fields -= {"id", "owner", "target", "rules", "fault", "kind", "secrets"}
-    fields |= {
-        "type",
-        *(f"tools.{rule.name.removesuffix('_s') if rule.name == 'timeouts_s' else rule.name}" for rule in dataclasses.fields(ToolRules)),
-    }
-    effective = {name for row in table(REFERENCE / "servers-json.md", "Field") for name in code(row[0])}
-    lines = text_of(REFERENCE / "servers-json.md").splitlines()
-    ignored = set(code(next((line for line in lines if line.startswith("These fields are read")), "")))
-    readers = [
-        path
-        for path in _list_modules()
-        if path.name not in {"models.py", "servers_file.py"} and not {"tools", "upstreams"}.isdisjoint(path.parts)
-    ]
-    used = {name for name in ignored if any(re.search(rf"\.{name.removeprefix('tools.')}\b", text_of(path)) for path in readers)}
-
-    assert (effective | ignored, effective & ignored, used) == (fields, set(), set())
 
 
 def test_every_block_of_a_servers_file_is_valid() -> None:

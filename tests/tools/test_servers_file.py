@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.tools.models import BUILTIN_IDS, CommandTarget, HttpTarget, Server, ServerStatus, SessionIsolation, SessionLifecycle, ToolRules
+from rookery.tools.models import (
+    BUILTIN_IDS,
+    CommandTarget,
+    HttpTarget,
+    OAuthConfig,
+    Server,
+    ServerStatus,
+    SessionIsolation,
+    SessionLifecycle,
+    ToolRules,
+)
 from rookery.tools.servers.servers_file import SERVER_ID_PATTERN, InvalidServersFile, ServersFile, parse_servers_file, read_servers_file
 
 
@@ -100,6 +110,17 @@ def test_variables_are_filled_in_from_the_environment() -> None:
     assert servers_file.servers["y"].fault == "The environment variable MISSING is not set."
 
 
+def test_a_variable_of_the_oauth_settings_may_have_a_default() -> None:
+    """As everywhere in the file."""
+    auth = (
+        parse(x={"url": "https://example.com", "auth": {"client_id": "${CLIENT:-me}", "resource": "${RESOURCE:-https://h/}"}})
+        .servers["x"]
+        .auth
+    )
+
+    assert auth == OAuthConfig(client_id="me", resource="https://h/")
+
+
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
@@ -115,6 +136,7 @@ def test_variables_are_filled_in_from_the_environment() -> None:
         ({"command": "x", "status": "gone"}, "available, beta, deprecated"),
         ({"command": "x", "isolation": "none"}, "per_workspace"),
         ({"command": "x", "workspaces": ["1"]}, "workspace ids"),
+        ({"command": "x", "deprecated_at": "0001-01-01T00:00:00+14:00"}, "deprecated_at must be a date"),
         ({"command": "x", "tools": {"alow": []}}, "did you mean tools.allow"),
     ],
 )

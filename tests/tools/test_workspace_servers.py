@@ -161,6 +161,8 @@ INVALID: list[tuple[dict[str, object], str]] = [
     ({"id": "own/er"}, "id"),
     ({"isolation": "none"}, "isolation"),
     ({"tools": {"timeouts": {"a*": 1000.0}}}, "tools.timeouts.a*"),
+    ({"tools": {"cache_s": {"a*": -1.0}}}, "tools.cache_s.a*"),
+    ({"idle_s": 1e9}, "idle_s"),
     ({"taglime": "x"}, "taglime"),
     ({"forward_headers": ["X-Tenant", "X-*"]}, "forward_headers"),
     ({"secrets": {"a b": "c"}}, "secrets.a b.[key]"),
@@ -370,7 +372,7 @@ async def test_a_server_with_lost_secrets_reports_them_and_accepts_new_ones(open
     """Servers stay when the secret key is lost, and their error names the missing secrets."""
     async with run_instance(open_settings) as instance:
         key = instance.admin.key
-        await add(instance.admin, upstream, headers={"X-Key": "${TOKEN}"}, secrets={"TOKEN": SECRET})
+        await add(instance.admin, upstream, headers={"X-Key": "${TOKEN}"}, secrets={"TOKEN": SECRET}, name="Own", replicas=2)
         _delete_secret_key(open_settings.data_dir)
         await instance.rookery.sealing.rotation.rotate(delete_unreadable=True)
 
@@ -381,6 +383,7 @@ async def test_a_server_with_lost_secrets_reports_them_and_accepts_new_ones(open
         await admin.send("PATCH", f"{SERVERS_API}/own", {"secrets": {"TOKEN": "found"}})
 
         assert (server["secrets"], "TOKEN" in str(server["last_error"])) == ([], True)
+        assert (server["name"], server["replicas"]) == ("Own", 2)
         assert (failed.status_code, failed.json()["code"]) == (500, "server_unavailable")
         assert text_of_response(await call(admin)) == "found"
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 from rookery.kernel.clock import to_micros
 from rookery.kernel.preconditions import compute_version
+from rookery.tools.entry_fields import EntryField
 
 JsonObject: TypeAlias = dict[str, object]
 """A JSON object as received over the wire, passed through unchanged."""
@@ -17,6 +18,9 @@ JsonObject: TypeAlias = dict[str, object]
 BUILTIN_IDS = frozenset({"brain", "agents", "content", "tools"})
 """Server ids that are reserved for built-in servers."""
 
+
+MAX_TIMEOUT_S = 600
+"""Maximum duration of a call or a start in seconds."""
 
 DEPRECATION_PERIOD = timedelta(days=184)
 """Time for which a deprecated server keeps working: six months."""
@@ -102,14 +106,23 @@ class CommandTarget:
     A server that runs as a child process and speaks MCP over stdio.
 
     Attributes:
-        env: Added to the few variables that every child process gets.
         secrets: Values from our environment that were substituted into the entry. They are redacted from all output.
     """
 
-    command: str
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    cwd: str | None = None
+    command: Annotated[
+        str,
+        EntryField(
+            "A program that Rookery starts. It speaks MCP over its standard input and output.",
+            has_variables=True,
+            http_description="A program on Rookery's host. Allowed only with ROOKERY_SERVER_COMMANDS.",
+        ),
+    ]
+    args: Annotated[tuple[str, ...], EntryField("The arguments of the program.", has_variables=True)] = ()
+    env: Annotated[
+        Mapping[str, str],
+        EntryField("Environment variables of the program, in addition to PATH, HOME and a few others.", has_variables=True),
+    ] = field(default_factory=dict[str, str], repr=False)
+    cwd: Annotated[str | None, EntryField("The working directory of the program.", has_variables=True)] = None
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
     @property
@@ -134,9 +147,27 @@ class HttpTarget:
         secrets: See `CommandTarget.secrets`.
     """
 
-    url: str
-    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    kind: Literal["http", "sse"] = "http"
+    url: Annotated[
+        str,
+        EntryField(
+            "The server's URL.",
+            has_variables=True,
+            http_description="The server's URL; may refer to each of `secrets` as ${NAME}.",
+            example="https://mcp.example.com/mcp",
+        ),
+    ]
+    kind: Annotated[Literal["http", "sse"], EntryField("http: Streamable HTTP (default); sse: the older HTTP with SSE.", name="type")] = (
+        "http"
+    )
+    headers: Annotated[
+        Mapping[str, str],
+        EntryField(
+            "Headers of each request.",
+            has_variables=True,
+            http_description="Headers of each request; a value may refer to each of `secrets` as ${NAME}.",
+            example={"Authorization": "Bearer ${TOKEN}"},
+        ),
+    ] = field(default_factory=dict[str, str], repr=False)
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
 
@@ -152,14 +183,24 @@ class OAuthConfig:
     Attributes:
         client_id: The id of a client that was registered by hand. None: Rookery registers itself at the first login.
         client_secret: The secret of that client. None: the client is public.
-        scope: The scopes to request, separated by spaces. None: the scopes that the server advertises.
-        resource: The resource to request tokens for (RFC 8707), or `ANNOUNCED_RESOURCE`. None: requests name no resource.
+        scope: Separated by spaces. None: the scopes that the server advertises.
+        resource: None: requests name no resource.
     """
 
-    client_id: str | None = None
-    client_secret: str | None = field(default=None, repr=False)
-    scope: str | None = None
-    resource: str | None = ANNOUNCED_RESOURCE
+    kind: Annotated[Literal["oauth"], EntryField(name="type")] = "oauth"
+    client_id: Annotated[str | None, EntryField(has_variables=True)] = None
+    client_secret: Annotated[str | None, EntryField(has_variables=True, http_description="Refers to one of `secrets` as ${NAME}.")] = field(
+        default=None, repr=False
+    )
+    scope: Annotated[str | None, EntryField("The scopes to request; by default those that the server announces.", takes_list=True)] = None
+    resource: Annotated[
+        str | None,
+        EntryField(
+            "The resource to request tokens for (RFC 8707): an absolute URI without a fragment. "
+            "null: none is sent, as Entra ID requires. Omitted: the one that the server announces.",
+            has_variables=True,
+        ),
+    ] = ANNOUNCED_RESOURCE
 
     def choose_resource(self, announced: str | None) -> str | None:
         """Return the resource to request tokens for, given the one that the server announced."""
@@ -237,8 +278,16 @@ ServerTarget: TypeAlias = CommandTarget | HttpTarget | BuiltinTarget
 class Root:
     """A folder that a server may work in, in the form of the protocol's `roots/list`."""
 
-    uri: str
-    name: str | None = None
+    uri: Annotated[
+        str,
+        EntryField(
+            "A file URI.",
+            has_variables=True,
+            http_description="A file URI; may refer to each of `secrets` as ${NAME}.",
+            example="file:///srv/files",
+        ),
+    ]
+    name: Annotated[str | None, EntryField()] = None
 
 
 CALLER_ROOTS: Final = "caller"
@@ -253,10 +302,15 @@ ServerKind: TypeAlias = Literal["stdio", "http", "sse", "builtin"]
 class ToolRules:
     """The operator's rules for a server's tools. Patterns are globs of tool names."""
 
-    allow: tuple[str, ...] | None = None
-    deny: tuple[str, ...] = ()
-    timeouts_s: Mapping[str, float] = field(default_factory=dict[str, float])
-    cache_s: Mapping[str, float] = field(default_factory=dict[str, float])
+    allow: Annotated[tuple[str, ...] | None, EntryField("Allowed tools; null: all.")] = None
+    deny: Annotated[tuple[str, ...], EntryField("Tools that are not offered.")] = ()
+    timeouts_s: Annotated[
+        Mapping[str, float], EntryField("Time-outs in seconds, by pattern.", name="timeouts", minimum=0, maximum=MAX_TIMEOUT_S)
+    ] = field(default_factory=dict[str, float])
+    cache_s: Annotated[
+        Mapping[str, float],
+        EntryField("Seconds for which results of read-only tools are cached, by pattern.", minimum=0, maximum=MAX_TIMEOUT_S),
+    ] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,54 +320,79 @@ class Server:
 
     Attributes:
         id: Lower-case letters, digits and hyphens. An id of the file in any other form is replaced by its slug.
-        use_when: Advice for agents on when to use this server.
-        private: Hidden from requests without a key. Keys see it.
-        sandbox: Test keys may call all its tools.
-        workspaces: The workspaces that see it. None: all.
-        idle_s: Idle seconds after which a session is closed. None: never.
-        timeout_s: Time-out of one call. Progress notifications reset it.
-        max_concurrency: Maximum concurrent calls of any kind in one session; further calls queue. None: see `change_limit`.
-        forward_headers: Names of the caller's headers that are forwarded to it; see `select_forwarded_headers`.
-        forward_meta: Globs of keys of `_meta` in messages of clients that are forwarded to it; see `select_forwarded_meta`.
-        auth: OAuth settings. None: no login is needed beyond the entry's headers.
-        roots: The folders announced to it. Empty by default, because keys that share a session must not expose their roots.
-        start_timeout_s: Time-out of a start. None: the default for its kind.
-        protocol: The protocol revision in which it is addressed.
-        deprecated_at: The date of deprecation from its entry. If absent, the date on which the entry changed is recorded.
-        sunset_at: The planned date of removal, from its entry.
-        fault: The reason why it cannot be reached at all, for example an unset variable.
         owner: The workspace that added it over HTTP; only that workspace sees it. None: it comes from the file or is built in.
+        workspaces: None: all.
+        idle_s: None: never.
+        max_concurrency: Further calls queue. None: see `change_limit`.
+        forward_headers: See `select_forwarded_headers`.
+        forward_meta: See `select_forwarded_meta`.
+        roots: Empty by default, because keys that share a session must not expose their roots.
+        start_timeout_s: None: the default for its kind.
+        deprecated_at: None: the date on which the entry changed is recorded.
+        fault: The reason why it cannot be reached at all, for example an unset variable.
     """
 
     id: str
-    name: str
     target: ServerTarget
     owner: int | None = None
-    tagline: str = ""
-    description: str = ""
-    icon: str | None = None
-    status: ServerStatus = ServerStatus.AVAILABLE
-    use_when: str | None = None
-    related_servers: tuple[str, ...] = ()
-    enabled: bool = True
-    private: bool = False
-    sandbox: bool = False
-    workspaces: frozenset[int] | None = None
-    isolation: SessionIsolation = SessionIsolation.PER_WORKSPACE
-    replicas: int = 1
-    lifecycle: SessionLifecycle = SessionLifecycle.LAZY
-    idle_s: float | None = 900.0
-    timeout_s: float = 60.0
-    rules: ToolRules = ToolRules()
-    max_concurrency: int | None = None
-    forward_headers: tuple[str, ...] = ()
-    forward_meta: tuple[str, ...] = ()
-    auth: OAuthConfig | None = None
-    roots: Roots = ()
-    start_timeout_s: float | None = None
-    protocol: ServerProtocol = ServerProtocol.AUTO
-    deprecated_at: datetime | None = None
-    sunset_at: datetime | None = None
+    name: Annotated[str, EntryField("The displayed name; the id by default.")]
+    tagline: Annotated[str, EntryField("One sentence on the server.")] = ""
+    description: Annotated[str, EntryField("A description for people.", max_length=4000)] = ""
+    icon: Annotated[str | None, EntryField("The address of an image.")] = None
+    status: Annotated[ServerStatus, EntryField("Set by you; available by default. A deprecated server works, and its answers say so.")] = (
+        ServerStatus.AVAILABLE
+    )
+    use_when: Annotated[str | None, EntryField("Shown to agents: when to use this server.", max_length=4000)] = None
+    related_servers: Annotated[tuple[str, ...], EntryField("The ids of servers that fit to this one.")] = ()
+    enabled: Annotated[bool, EntryField("false: the server is not listed, and calls fail with 403 disabled.")] = True
+    private: Annotated[bool, EntryField("Whether it is hidden from requests without a key.", in_file_only=True)] = False
+    sandbox: Annotated[bool, EntryField("Whether test keys may call all its tools.")] = False
+    workspaces: Annotated[
+        frozenset[int] | None, EntryField("The ids of the workspaces that see it; all by default.", in_file_only=True)
+    ] = None
+    isolation: Annotated[SessionIsolation, EntryField("Which callers share a session with the server; per_workspace by default.")] = (
+        SessionIsolation.PER_WORKSPACE
+    )
+    replicas: Annotated[int, EntryField("The number of parallel sessions; 1 by default.", minimum=1, maximum=64)] = 1
+    lifecycle: Annotated[SessionLifecycle, EntryField("lazy: the session opens with the first call (default); eager: at the start.")] = (
+        SessionLifecycle.LAZY
+    )
+    idle_s: Annotated[
+        float | None,
+        EntryField("Idle seconds after which a session is closed; null: never.", minimum=0.1, maximum=86400 * 365),
+    ] = 900.0
+    timeout_s: Annotated[float, EntryField("Time-out of a call in seconds; 60 by default.", minimum=0.1, maximum=MAX_TIMEOUT_S)] = 60.0
+    max_concurrency: Annotated[
+        int | None,
+        EntryField(
+            "Concurrent calls of any kind in a session. By default 64; those of a command that may change something run one at a time.",
+            minimum=1,
+            maximum=10_000,
+        ),
+    ] = None
+    forward_headers: Annotated[tuple[str, ...], EntryField("Names of headers of the caller that are sent on with a call.")] = ()
+    forward_meta: Annotated[
+        tuple[str, ...],
+        EntryField("Keys of `_meta` in a message of an MCP client that are sent on with it, such as `claudecode/*`; none by default."),
+    ] = ()
+    rules: Annotated[ToolRules, EntryField("Which tools are offered, with their time-outs and caches.", name="tools")] = ToolRules()
+    auth: Annotated[OAuthConfig | None, EntryField("oauth, or its settings, if the server requires a login by OAuth.")] = None
+    roots: Annotated[
+        Roots,
+        EntryField(
+            "Folders announced to the server: file URIs, or `caller`, which requires a session per key; null: none.", has_variables=True
+        ),
+    ] = ()
+    deprecated_at: Annotated[datetime | None, EntryField("Date of deprecation; null: the date on which the status changed.")] = None
+    sunset_at: Annotated[datetime | None, EntryField("Planned date of removal, at least six months after deprecated_at.")] = None
+    start_timeout_s: Annotated[float | None, EntryField("Time-out of a start in seconds.", minimum=1, maximum=MAX_TIMEOUT_S)] = None
+    protocol: Annotated[
+        ServerProtocol,
+        EntryField(
+            "The protocol revision in which the server is addressed; auto: negotiated and remembered (default); handshake: "
+            "the newest one that begins with `initialize`."
+        ),
+    ] = ServerProtocol.AUTO
     fault: str | None = None
 
     @property
@@ -535,39 +614,6 @@ class ToolCallFilter:
     success: bool | None = None
     servers: frozenset[str] | None = None
     names: frozenset[str] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallStats:
-    """
-    Aggregated figures of a group of calls. The identifying fields are those of the group; None means all.
-
-    Attributes:
-        errors: Calls that failed or were rejected.
-        cached: Calls that were answered from the cache.
-        p50_ms: Median duration of the calls that reached their tool; None if none did. The other durations likewise.
-    """
-
-    server: str | None = None
-    tool: str | None = None
-    key_id: str | None = None
-    key_kind: str | None = None
-    session_id: str | None = None
-    day: date | None = None
-    calls: int = 0
-    errors: int = 0
-    cached: int = 0
-    p50_ms: float | None = None
-    p95_ms: float | None = None
-    p99_ms: float | None = None
-    max_ms: float | None = None
-    last_called_at: datetime | None = None
-    last_error: CallRecord | None = None
-
-    @property
-    def error_rate(self) -> float:
-        """The share of errors among the calls, 0 to 1."""
-        return self.errors / self.calls if self.calls else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

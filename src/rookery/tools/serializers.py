@@ -13,7 +13,7 @@ from rookery.tools.catalogue_tool import TASK_REASON
 from rookery.tools.discovery.documents import Discovery
 from rookery.tools.models import Server
 from rookery.tools.resources import ResourceReader
-from rookery.tools.schemas import CallRecordResponse, HiddenTool, ServerHealthResponse, ServerResponse, ServerSummary
+from rookery.tools.schemas import CallRecordResponse, HiddenTool, ServerResponse
 from rookery.tools.session_sharing import describe_concurrency, describe_sharing
 from rookery.tools.store import calls
 from rookery.tools.supervision.session_pool import SessionPool
@@ -32,30 +32,28 @@ class ServerSerializer:
     def serialize_server(self, caller: Caller, server: Server, *, with_health: bool, session_id: str | None = None) -> ServerResponse:
         """Return a server with its features. *with_health* adds the state of its sessions, including process ids."""
         listing = self.discovery.build_listing(caller, server)
-        summary = ServerSummary.model_validate(listing, from_attributes=True)
-        content: dict[str, object] = {
-            **dict(summary),
-            "description": listing.server.description,
-            "isolation": server.isolation.value,
-            "sharing": describe_sharing(server, process_count=self.process_count),
-            "concurrency": describe_concurrency(server),
-            "instructions": self.catalogue.get_features(server, caller, session_id).instructions,
-            "seen_at": self.catalogue.seen_at(server, caller),
-            "tools": [tool.definition for tool in self.catalogue.list_tools(caller, server, session_id)],
-            "resources": self.resources.list_resources(server, caller, session_id),
-            "last_error": None,
-        }
+        state: dict[str, object] = {"last_error": None}
         if with_health:
             health_state = self.sessions.get_shown_health(server, caller.workspace_id)
-            health = self.sessions.get_server_health(server, caller.workspace_id)
             reason = f"It {TASK_REASON}."
-            content |= {
+            state = {
                 "last_error": health_state.last_error or None,
                 "stderr": list(health_state.stderr) or None,
-                "standing": ServerHealthResponse.model_validate(health, from_attributes=True),
+                "standing": self.sessions.get_server_health(server, caller.workspace_id),
                 "hidden_tools": [HiddenTool(name=name, reason=reason) for name in self.catalogue.list_task_tool_names(caller, server)],
             }
-        return ServerResponse.model_validate(content, by_name=True)
+        return ServerResponse.from_parts(
+            listing,
+            description=listing.server.description,
+            isolation=server.isolation.value,
+            sharing=describe_sharing(server, process_count=self.process_count),
+            concurrency=describe_concurrency(server),
+            instructions=self.catalogue.get_features(server, caller, session_id).instructions,
+            seen_at=self.catalogue.seen_at(server, caller),
+            tools=[tool.definition for tool in self.catalogue.list_tools(caller, server, session_id)],
+            resources=self.resources.list_resources(server, caller, session_id),
+            **state,
+        )
 
     def serialize_health_event(self, viewer: Caller, server_key: str, health: str) -> Mapping[str, object] | None:
         """Return a server with the *health* of the event, which may differ from its current health. None if *viewer* may not see it."""

@@ -313,6 +313,7 @@ class ToolRulesBody(TypedDict, total=False):
     allow: Sequence[str] | None
     """Allowed tools; null: all."""
     deny: Sequence[str]
+    """Tools that are not offered."""
     timeouts: Mapping[str, float]
     """Time-outs in seconds, by pattern."""
     cache_s: Mapping[str, float]

@@ -1,165 +1,88 @@
-"""Models of workspace servers: the fields of a file's entry, with secrets in a separate field."""
+"""
+Models of workspace servers: the fields of a file's entry, with secrets in a separate field.
+
+The bodies are made from the declaration of the fields (`tools.entry_fields`). They add the limits that the operator's file does not have.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Literal, cast
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from enum import EnumType
+from typing import Annotated, Any, Literal
 
-from pydantic import AliasPath, BeforeValidator, Field
+from pydantic import AliasPath, BeforeValidator, Field, create_model
 
 from rookery.kernel.schema import PatchModel, RequestModel, ResponseModel, Timestamp, enum_schema
 from rookery.kernel.unset import UNSET
-from rookery.tools.models import HealthStatus, JsonObject, ServerProtocol, ServerStatus
+from rookery.tools.entry_fields import EntryField, list_entry_fields
+from rookery.tools.models import HealthStatus, OAuthConfig, Root, Roots, ServerProtocol, ServerStatus, ToolRules
 from rookery.tools.schemas import TextOrNull
+from rookery.tools.servers.entries import FIELDS
 
 _MAX_ITEMS = 64
-Text = Annotated[str, Field(max_length=4000)]
-Line = Annotated[str, Field(max_length=500)]
-Lines = Annotated[list[Line], Field(max_length=_MAX_ITEMS)]
-Texts = Annotated[dict[Annotated[str, Field(min_length=1, max_length=128)], Text], Field(max_length=_MAX_ITEMS)]
-Seconds = Annotated[dict[Annotated[str, Field(min_length=1, max_length=128)], float], Field(max_length=_MAX_ITEMS)]
-SecretName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
-SecretText = Annotated[str, Field(min_length=1, max_length=8000)]
-
-ENTRY_FIELDS = ("url", "headers", "command", "args", "env", "cwd", "tools", "auth", "roots")
-"""Fields of a response that show the entry as written."""
-
-SERVER_FIELDS = (
-    "name", "tagline", "description", "icon", "status", "use_when", "related_servers", "enabled", "sandbox", "isolation", "replicas",
-    "lifecycle", "idle_s", "timeout_s", "forward_headers", "forward_meta", "start_timeout_s", "protocol", "deprecated_at", "sunset_at",
-)  # fmt: skip
-"""Fields of a response that show the server, with the defaults of fields that the entry omits."""
-
-_SECRETS_HINT = "may refer to each of `secrets` as ${NAME}"
+_Line = Annotated[str, Field(max_length=500)]
+_Lines = Annotated[list[_Line], Field(max_length=_MAX_ITEMS)]
+_Key = Annotated[str, Field(min_length=1, max_length=128)]
+_SecretName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+_SecretText = Annotated[str, Field(min_length=1, max_length=8000)]
 
 
-class ToolRulesBody(RequestModel):
-    """Rules for the server's tools. Patterns are globs of tool names."""
-
-    allow: Annotated[Lines | UNSET | None, Field(description="Allowed tools; null: all.")] = UNSET
-    deny: Lines | UNSET = UNSET
-    timeouts: Annotated[Seconds | UNSET, Field(description="Time-outs in seconds, by pattern.")] = UNSET
-    cache_s: Annotated[Seconds | UNSET, Field(description="Seconds for which results of read-only tools are cached, by pattern.")] = UNSET
+_JSON_TYPES: dict[Any, Any] = {
+    tuple[str, ...]: _Lines,
+    Mapping[str, str]: Annotated[dict[_Key, Annotated[str, Field(max_length=4000)]], Field(max_length=_MAX_ITEMS)],
+}
+"""The types of fields in JSON, by the types that the models declare. A type without an entry is the same in JSON."""
 
 
-class OAuthBody(RequestModel):
-    """OAuth settings: a client that was registered by hand, and what to request."""
-
-    type: Literal["oauth"] | UNSET = UNSET
-    client_id: Line | UNSET | None = UNSET
-    client_secret: Annotated[Line | UNSET | None, Field(description="Refers to one of `secrets` as ${NAME}.")] = UNSET
-    scope: Annotated[
-        Line | Lines | UNSET | None, Field(description="The scopes to request; by default those that the server announces.")
-    ] = UNSET
-    resource: Annotated[
-        Line | UNSET | None,
-        Field(
-            description="The resource to request tokens for (RFC 8707): an absolute URI without a fragment. "
-            "null: none is sent, as Entra ID requires. Omitted: the one that the server announces."
-        ),
-    ] = UNSET
+def _to_json_type(field: EntryField) -> object:
+    kind: Any = field.type
+    number = Field(ge=field.minimum, le=field.maximum)
+    if kind in {str, datetime}:
+        text = Annotated[str, Field(max_length=field.max_length)]
+        return text | _Lines if field.takes_list else text
+    if kind in {int, float}:
+        return Annotated[kind, number]
+    if kind == Mapping[str, float]:
+        return Annotated[dict[_Key, Annotated[float, number]], Field(max_length=_MAX_ITEMS)]
+    if isinstance(kind, EnumType):
+        return Literal[tuple(member.value for member in field.type)]
+    return _JSON_TYPES.get(kind, kind)
 
 
-class RootBody(RequestModel):
-    """A folder that the server may work in."""
+def _build_body(name: str, description: str, fields: Iterable[EntryField], *, null_means_absent: bool = False) -> type[RequestModel]:
+    """Return the model of an object with these *fields*. One that is left out is UNSET."""
+    definitions = dict[str, Any]()
+    for field in fields:
+        json_type: Any = _to_json_type(field)
+        is_optional = null_means_absent or not field.is_required
+        if is_optional:
+            json_type |= UNSET
+        if null_means_absent or field.is_nullable:
+            json_type |= None
+        info = Field(
+            description=field.http_description or field.description or None,
+            examples=None if field.example is None else [field.example],
+        )
+        definitions[field.name] = (Annotated[json_type, info], UNSET if is_optional else ...)
+    return create_model(name, __base__=RequestModel, __doc__=description, __module__=__name__, **definitions)
 
-    uri: Annotated[Line, Field(description=f"A file URI; {_SECRETS_HINT}.", examples=["file:///srv/files"])]
-    name: Line | UNSET | None = UNSET
 
+_JSON_TYPES[ToolRules] = _build_body(
+    "ToolRulesBody", "Rules for the server's tools. Patterns are globs of tool names.", list_entry_fields(ToolRules).values()
+)
+_JSON_TYPES[OAuthConfig] = Literal["oauth"] | _build_body(
+    "OAuthBody", "OAuth settings: a client that was registered by hand, and what to request.", list_entry_fields(OAuthConfig).values()
+)
+_RootBody = _build_body("RootBody", "A folder that the server may work in.", list_entry_fields(Root).values())
+_JSON_TYPES[Roots] = Literal["caller"] | Annotated[list[_Line | _RootBody], Field(max_length=_MAX_ITEMS)]
 
-class _ServerFields(RequestModel):
-    """The fields of an entry. One that is left out is absent from it. null means absent too, except for idle_s."""
-
-    url: Annotated[
-        Line | UNSET | None, Field(description=f"The server's URL; {_SECRETS_HINT}.", examples=["https://mcp.example.com/mcp"])
-    ] = UNSET
-    type: Annotated[
-        Literal["http", "sse"] | UNSET | None, Field(description="http: Streamable HTTP (default); sse: the older HTTP with SSE.")
-    ] = UNSET
-    headers: Annotated[
-        Texts | UNSET | None,
-        Field(description=f"Headers of each request; a value {_SECRETS_HINT}.", examples=[{"Authorization": "Bearer ${TOKEN}"}]),
-    ] = UNSET
-    command: Annotated[
-        Line | UNSET | None, Field(description="A program on Rookery's host. Allowed only with ROOKERY_SERVER_COMMANDS.")
-    ] = UNSET
-    args: Annotated[Lines | UNSET | None, Field(description="The arguments of the program.")] = UNSET
-    env: Annotated[
-        Texts | UNSET | None, Field(description="Environment variables of the program, in addition to PATH, HOME and a few others.")
-    ] = UNSET
-    cwd: Annotated[Line | UNSET | None, Field(description="The working directory of the program.")] = UNSET
-    name: Annotated[Line | UNSET | None, Field(description="The displayed name; the id by default.")] = UNSET
-    tagline: Annotated[Line | UNSET | None, Field(description="One sentence on the server.")] = UNSET
-    description: Annotated[Text | UNSET | None, Field(description="A description for people.")] = UNSET
-    icon: Annotated[Line | UNSET | None, Field(description="The address of an image.")] = UNSET
-    status: Annotated[
-        Literal["available", "beta", "deprecated"] | UNSET | None,
-        Field(description="Set by you; available by default. A deprecated server works, and its answers say so."),
-    ] = UNSET
-    use_when: Annotated[Text | UNSET | None, Field(description="Shown to agents: when to use this server.")] = UNSET
-    related_servers: Annotated[Lines | UNSET | None, Field(description="The ids of servers that fit to this one.")] = UNSET
-    enabled: Annotated[bool | UNSET | None, Field(description="false: the server is not listed, and calls fail with 403 disabled.")] = UNSET
-    sandbox: Annotated[bool | UNSET | None, Field(description="Whether test keys may call all its tools.")] = UNSET
-    isolation: Annotated[
-        Literal["per_workspace", "shared", "per_key", "per_session"] | UNSET | None,
-        Field(description="Which callers share a session with the server; per_workspace by default."),
-    ] = UNSET
-    replicas: Annotated[int, Field(ge=1, le=64, description="The number of parallel sessions; 1 by default.")] | UNSET | None = UNSET
-    lifecycle: Annotated[
-        Literal["lazy", "eager"] | UNSET | None,
-        Field(description="lazy: the session opens with the first call (default); eager: at the start."),
-    ] = UNSET
-    idle_s: Annotated[float, Field(ge=0.1, description="Idle seconds after which a session is closed; null: never.")] | UNSET | None = UNSET
-    timeout_s: Annotated[float, Field(ge=0.1, le=600, description="Time-out of a call in seconds; 60 by default.")] | UNSET | None = UNSET
-    max_concurrency: (
-        Annotated[
-            int,
-            Field(
-                ge=1,
-                le=10_000,
-                description="Concurrent calls of any kind in a session. By default 64; those of a command that may change something run "
-                "one at a time.",
-            ),
-        ]
-        | UNSET
-        | None
-    ) = UNSET
-    forward_headers: Annotated[Lines | UNSET | None, Field(description="Names of headers of the caller that are sent on with a call.")] = (
-        UNSET
-    )
-    forward_meta: Annotated[
-        Lines | UNSET | None,
-        Field(
-            description="Keys of `_meta` in a message of an MCP client that are sent on with it, such as `claudecode/*`; none by default."
-        ),
-    ] = UNSET
-    tools: Annotated[ToolRulesBody | UNSET | None, Field(description="Which tools are offered, with their time-outs and caches.")] = UNSET
-    auth: Annotated[
-        Literal["oauth"] | OAuthBody | UNSET | None, Field(description="oauth, or its settings, if the server requires a login by OAuth.")
-    ] = UNSET
-    roots: Annotated[
-        Literal["caller"] | Annotated[list[Line | RootBody], Field(max_length=_MAX_ITEMS)] | UNSET | None,
-        Field(description="Folders announced to the server: file URIs, or `caller`, which requires a session per key; null: none."),
-    ] = UNSET
-    deprecated_at: Annotated[Line | UNSET | None, Field(description="Date of deprecation; null: the date on which the status changed.")] = (
-        UNSET
-    )
-    sunset_at: Annotated[Line | UNSET | None, Field(description="Planned date of removal, at least six months after deprecated_at.")] = (
-        UNSET
-    )
-    start_timeout_s: Annotated[float, Field(ge=1, le=600, description="Time-out of a start in seconds.")] | UNSET | None = UNSET
-    protocol: Annotated[
-        Literal["auto", "handshake", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"] | UNSET | None,
-        Field(
-            description="The protocol revision in which the server is addressed; auto: negotiated and remembered (default); handshake: "
-            "the newest one that begins with `initialize`."
-        ),
-    ] = UNSET
-
-    def to_entry(self) -> JsonObject:
-        """Return the given fields, in the form of a file's entry."""
-        fields = self.model_dump(exclude={"id", "secrets"})
-        return cast("JsonObject", fields)
+_ServerFields = _build_body(
+    "_ServerFields",
+    "The fields of an entry. One that is left out is absent from it.",
+    (field for field in FIELDS.values() if not field.in_file_only),
+    null_means_absent=True,
+)
 
 
 class NewServerBody(_ServerFields):
@@ -167,17 +90,17 @@ class NewServerBody(_ServerFields):
 
     id: Annotated[str, Field(min_length=1, max_length=64, description="Letters, digits and dashes.", examples=["tickets"])]
     secrets: Annotated[
-        dict[SecretName, SecretText],
+        dict[_SecretName, _SecretText],
         Field(max_length=_MAX_ITEMS, description="Values for ${NAME}; never shown again.", examples=[{"TOKEN": "…"}]),
     ] = Field(default_factory=dict)
 
 
-class ServerChangeBody(_ServerFields, PatchModel):
+class ServerChangeBody(PatchModel, _ServerFields):
     """Changes of a server. Omitted fields keep their value; null removes a field."""
 
     secrets: (
         Annotated[
-            dict[SecretName, SecretText | None],
+            dict[_SecretName, _SecretText | None],
             Field(max_length=_MAX_ITEMS, description="Each value replaces the old one; null removes the secret."),
         ]
         | UNSET

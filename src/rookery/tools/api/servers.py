@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 
 from starlette.requests import Request
@@ -16,14 +16,14 @@ from rookery.kernel.errors import Conflict, NotFound, NotInAllowList, Permission
 from rookery.kernel.http import ItemPage, Operation, Output, store_created_id
 from rookery.kernel.pages import slice_sorted
 from rookery.kernel.preconditions import ExpectedETags
-from rookery.kernel.schema import Page, PageQuery
+from rookery.kernel.schema import Page, PageQuery, RequestModel
 from rookery.kernel.unset import value_or
 from rookery.tools.api import server_schemas as schemas
 from rookery.tools.api.listing import to_call_options
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.catalogue_tool import is_tool_allowed, list_tool_names
 from rookery.tools.errors import ServerBusy, ServerNotAdded, ServerNotFound, ToolDisabled
-from rookery.tools.models import Server, SessionIsolation, StoredServer
+from rookery.tools.models import JsonObject, Server, SessionIsolation, StoredServer
 from rookery.tools.servers.kill_switch import KillSwitch
 from rookery.tools.servers.registry import is_server_allowed
 from rookery.tools.servers.server_check import ServerChecker, ServerCheckResult
@@ -76,7 +76,7 @@ class WorkspaceServerApi:
     async def post_server(self, caller: Caller, body: schemas.NewServerBody) -> WorkspaceServer:
         """Add a tool server to the workspace. Its tools are listed in the background."""
         store_created_id(StoredServer, lambda stored_server: stored_server.server_id)
-        return self._refresh(await self.workspace_servers.create(caller, body.id, body.to_entry(), body.secrets))
+        return self._refresh(await self.workspace_servers.create(caller, body.id, _to_entry(body), body.secrets))
 
     async def get_server(self, caller: Caller, id: str) -> WorkspaceServer:
         """
@@ -91,7 +91,7 @@ class WorkspaceServerApi:
         """Change settings of a tool server. Fields that are left out keep their value; the next call uses the new settings."""
         with self._explain_missing(caller, id):
             return self._refresh(
-                await self.workspace_servers.change(caller, id, body.to_entry(), value_or(body.secrets, {}), expected=expected)
+                await self.workspace_servers.change(caller, id, _to_entry(body), value_or(body.secrets, {}), expected=expected)
             )
 
     async def delete_server(self, caller: Caller, id: str, expected: ExpectedETags) -> None:
@@ -152,13 +152,16 @@ class WorkspaceServerApi:
             self.catalogue.refresh(catalogue_server)
 
     def _present(self, caller: Caller, workspace_server: WorkspaceServer) -> Output:
-        """Return a server for its owners: the entry as written, with defaults for omitted fields."""
+        """Return a server for its owners: the entry as written, with the values of the server for omitted fields."""
         server, stored = workspace_server.server, workspace_server.stored
         health_state, features = self.sessions.get_shown_health(server, caller.workspace_id), self.catalogue.get_features(server)
         content = {
-            **{name: getattr(server, name) for name in schemas.SERVER_FIELDS},
-            "max_concurrency": server.max_concurrency or (1 if stored.entry.get("command") else server.call_limit),
-            **{name: stored.entry.get(name) for name in schemas.ENTRY_FIELDS},
+            **{field.name: getattr(server, field.name) for field in fields(server)},
+            "auth": None,
+            "roots": None,
+            **stored.entry,
+            "name": stored.entry.get("name") or stored.server_id,
+            "max_concurrency": stored.entry.get("max_concurrency") or (1 if stored.entry.get("command") else server.call_limit),
             "id": stored.server_id,
             "workspace_id": caller.public_workspace_id,
             "type": "stdio" if stored.entry.get("command") else stored.entry.get("type") or "http",
@@ -171,3 +174,8 @@ class WorkspaceServerApi:
             "updated_at": stored.updated_at,
         }
         return Output(body=schemas.AddedServerResponse.model_validate(content), version=stored.version)
+
+
+def _to_entry(body: RequestModel) -> JsonObject:
+    """Return the given fields, in the form of a file's entry."""
+    return body.model_dump(exclude={"id", "secrets"})

@@ -12,10 +12,10 @@ from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.workspace_shares import WorkspaceTurns
 from rookery.tools.calling.call_buffer import CallBuffer
 from rookery.tools.catalogue_tool import is_tool_allowed
-from rookery.tools.models import CallRecord, CallStats, ToolCallFilter
+from rookery.tools.models import CallRecord, ToolCallFilter
 from rookery.tools.servers.registry import is_server_allowed
 from rookery.tools.store import call_stats as store
-from rookery.tools.store.call_stats import CallGroupBy
+from rookery.tools.store.call_stats import CallGroupBy, CallStats
 from rookery.tools.store.calls import find_call
 
 

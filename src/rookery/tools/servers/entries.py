@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from typing import TypeVar, cast
+from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import field as dataclass_field
+from datetime import datetime
+from typing import Any, ClassVar, Literal, TypeVar, cast
 from urllib.parse import urlsplit
 
+from rookery.kernel.clock import parse_iso
 from rookery.kernel.suggestions import find_nearest, suggest
+from rookery.tools.entry_fields import EntryField, list_entry_fields
 from rookery.tools.models import (
-    ANNOUNCED_RESOURCE,
     BUILTIN_IDS,
     CALLER_ROOTS,
     DEPRECATION_PERIOD,
@@ -24,11 +27,8 @@ from rookery.tools.models import (
     Root,
     Roots,
     Server,
-    ServerProtocol,
-    ServerStatus,
     ServerTarget,
     SessionIsolation,
-    SessionLifecycle,
     ToolRules,
 )
 from rookery.tools.servers.header_forwarding import HEADER_NAME, find_forwarding_fault
@@ -45,20 +45,16 @@ _VARIABLE_WITH_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):-([^}]*)\}")
 
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]?|[\x21-\x7e][\t\x20-\x7e]*[\x21-\x7e]")
 
-_MAX_TIMEOUT_S = 600.0
-"""Maximum duration of a call in seconds."""
-
 _MAX_ROOTS = 64
 
-_KNOWN_FIELDS = (
-    "command args env cwd url headers type name tagline description icon status use_when related_servers enabled private sandbox "
-    "workspaces isolation replicas lifecycle idle_s timeout_s start_timeout_s protocol tools max_concurrency forward_headers forward_meta "
-    "auth roots deprecated_at sunset_at"
-).split()
-_TOOL_RULE_FIELDS = ["allow", "deny", "timeouts", "cache_s"]
-_AUTH_FIELDS = ["type", "client_id", "client_secret", "scope", "resource"]
 _ABSOLUTE_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9._~:/?@!$&'()*+,;=%\[\]-]+")
 """An absolute URI (RFC 3986, section 4.3), which has no fragment."""
+
+FIELDS: Mapping[str, EntryField] = {
+    name: field for model in (HttpTarget, CommandTarget, Server) for name, field in list_entry_fields(model).items()
+}
+"""All fields of an entry, by name."""
+
 _FOREIGN_FIELDS = frozenset(
     "disabled disabledTools autoApprove alwaysAllow transport timeout note notes trust envFile inputs gallery".split()
 )
@@ -75,11 +71,12 @@ class InvalidServerEntry(Exception):
         self.field = field
 
 
+@dataclass(frozen=True, slots=True)
 class ServerEntry:
     """
     A reader of one entry. Its methods raise `InvalidServerEntry` with the name of the invalid field.
 
-    Args:
+    Attributes:
         fields: The fields as written.
         environment: The values for `${NAME}`.
         missing_message: The error message for a `${NAME}` that is not set.
@@ -87,91 +84,189 @@ class ServerEntry:
         prefix: Prefix of field names in error messages, for example "tools.".
     """
 
-    def __init__(
-        self,
-        fields: dict[str, object],
-        environment: Mapping[str, str],
-        *,
-        missing_message: str = "The environment variable {name} is not set.",
-        allow_defaults: bool = False,
-        prefix: str = "",
-    ) -> None:
-        self._fields = fields
-        self._environment = environment
-        self._missing_message = missing_message
-        self._allow_defaults = allow_defaults
-        self._prefix = prefix
-        self._substituted_values: set[str] = set()
+    fields: dict[str, object]
+    environment: Mapping[str, str]
+    _: KW_ONLY
+    missing_message: str = "The environment variable {name} is not set."
+    allow_defaults: bool = False
+    prefix: str = ""
+    _substituted_values: set[str] = dataclass_field(default_factory=set[str], init=False)
 
     def list_unknown_fields(self) -> list[str]:
         """Return a warning for each unknown field, with the nearest known field. Typing errors are thus reported."""
-        unknown_names = [name for name in self._fields if name not in _KNOWN_FIELDS and name not in _FOREIGN_FIELDS]
-        return [f"unknown field {name!r} is ignored{suggest(name, _KNOWN_FIELDS)}" for name in unknown_names]
+        unknown_names = [name for name in self.fields if name not in FIELDS and name not in _FOREIGN_FIELDS]
+        return [f"unknown field {name!r} is ignored{suggest(name, FIELDS)}" for name in unknown_names]
 
     def to_server(self, server_id: str, key: str) -> Server:
         """Return the server that the entry describes."""
-        default = Server(id=server_id, name=key, target=CommandTarget(command=""))
-        status = self._get_text("status")
-        workspaces = self._get_list("workspaces")
-        return Server(
-            id=server_id,
-            name=self._get_text("name") or key,
-            target=self._get_target(),
-            tagline=self._get_text("tagline") or "",
-            description=self._get_text("description") or "",
-            icon=self._get_text("icon"),
-            status=ServerStatus.AVAILABLE if status is None else self._get_enum("status", ServerStatus),
-            use_when=self._get_text("use_when"),
-            related_servers=self._get_texts("related_servers"),
-            enabled=self._get_flag("enabled", default=not self._get_flag("disabled")),
-            private=self._get_flag("private"),
-            sandbox=self._get_flag("sandbox"),
-            workspaces=None if workspaces is None else self._parse_workspaces(workspaces),
-            isolation=self._get_isolation(),
-            replicas=int(self._get_number("replicas", default.replicas, minimum=1, maximum=64, integer_only=True)),
-            lifecycle=default.lifecycle if self._get_text("lifecycle") is None else self._get_enum("lifecycle", SessionLifecycle),
-            idle_s=self._get_idle_timeout(default.idle_s),
-            timeout_s=self._get_number("timeout_s", default.timeout_s, minimum=0.1, maximum=_MAX_TIMEOUT_S),
-            rules=self._get_rules(),
-            max_concurrency=None
-            if self._fields.get("max_concurrency") is None
-            else int(self._get_number("max_concurrency", 0, minimum=1, maximum=10_000, integer_only=True)),
-            forward_headers=self._get_forward_headers(),
-            forward_meta=self._get_texts("forward_meta"),
-            auth=self._get_auth(),
-            roots=self._get_roots(),
-            deprecated_at=self._get_datetime("deprecated_at"),
-            sunset_at=self._get_sunset(),
-            start_timeout_s=None
-            if self._fields.get("start_timeout_s") is None
-            else self._get_number("start_timeout_s", 0, minimum=1, maximum=_MAX_TIMEOUT_S),
-            protocol=default.protocol if self._fields.get("protocol") is None else self._get_enum("protocol", ServerProtocol),
-        )
+        target, values = self._read_target(), self.read_fields(Server)
+        values["name"] = values["name"] or key
+        return Server(id=server_id, target=target, **values)
 
-    def _get_datetime(self, name: str) -> datetime | None:
-        text = self._get_text(name)
-        if text is None:
-            return None
+    def _read_target(self) -> ServerTarget:
+        command, url = (self._get(name, str, "a text") for name in ("command", "url"))
+        if command and url:
+            raise InvalidServerEntry("The entry has both a command and a url; only one is allowed.", field="url")
+        if not command and not url:
+            raise InvalidServerEntry("The entry has neither a command nor a url.", field="url")
+        model = CommandTarget if command else HttpTarget
+        values = self.read_fields(model)
+        return model(**values, secrets=frozenset(self._substituted_values))
+
+    def read_fields(self, model: type) -> dict[str, Any]:
+        """Return the values of the fields that *model* declares, by attribute."""
+        return {field.attribute: self._read_field(field) for field in list_entry_fields(model).values()}
+
+    def _read_field(self, field: EntryField) -> object:
+        raw = self.fields.get(field.name)
+        if raw is not None:
+            value = self._PARSERS.get(field.type, ServerEntry._parse_choice)(self, field, raw)
+        else:
+            value = None if field.is_nullable and field.name in self.fields else field.default
+        complete = self._COMPLETIONS.get(self.prefix + field.name)
+        return value if complete is None else complete(self, value)
+
+    def _read_object(self, name: str, fields: dict[str, object], model: type, *, hint: str = "") -> dict[str, Any]:
+        """Return the values of the object *name*. Its unknown fields are errors; *hint* follows if no known field is near."""
+        names = list_entry_fields(model)
+        for unknown_name in (written_name for written_name in fields if written_name not in names):
+            nearest = find_nearest(unknown_name, names)
+            suggestion = f"; did you mean {name}.{nearest}?" if nearest else f"{hint}."
+            raise InvalidServerEntry(f"unknown field {name}.{unknown_name}{suggestion}", field=name)
+        reader = replace(self, fields=fields, prefix=f"{name}.")
+        return reader.read_fields(model)
+
+    # Parsers of values, by the types that the models declare.
+
+    def _parse_text(self, field: EntryField, raw: object) -> str | None:
+        if field.takes_list and isinstance(raw, list):
+            return " ".join(self._require_texts(field.name, cast("object", raw))) or None
+        text = self._require(field.name, raw, str, "a text")
+        return self._substitute(text, f"{self.prefix}{field.name}") if field.has_variables else text
+
+    def _parse_flag(self, field: EntryField, raw: object) -> bool:
+        return self._require(field.name, raw, bool, "true or false")
+
+    def _parse_number(self, field: EntryField, raw: object, *, name: str = "") -> float:
+        minimum, maximum, is_whole = cast("float", field.minimum), cast("float", field.maximum), field.type is int
+        if not isinstance(raw, int if is_whole else (int, float)) or isinstance(raw, bool) or not minimum <= raw <= maximum:
+            kind = "whole number" if is_whole else "number"
+            raise self._invalid(name or field.name, f"must be a {kind} from {minimum:g} to {maximum:g}.")
+        return raw if is_whole else float(raw)
+
+    def _parse_choice(self, field: EntryField, raw: object) -> object:
+        text = self._require(field.name, raw, str, "a text")
         try:
-            moment = datetime.fromisoformat(text)
+            return field.type(text)
         except ValueError:
-            raise self._invalid(name, f"must be a date such as 2027-05-31, or a time such as 2027-05-31T12:00:00Z, not {text!r}.") from None
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+            raise self._invalid(field.name, f"must be one of {', '.join(field.type)}, not {text!r}.") from None
 
-    def _get_sunset(self) -> datetime | None:
-        deprecated_at, sunset_at = self._get_datetime("deprecated_at"), self._get_datetime("sunset_at")
-        if deprecated_at is not None and sunset_at is not None and sunset_at < deprecated_at + DEPRECATION_PERIOD:
-            earliest = (deprecated_at + DEPRECATION_PERIOD).date().isoformat()
-            raise self._invalid("sunset_at", f"must be at least six months after deprecated_at: {earliest} or later.")
-        return sunset_at
+    def _parse_datetime(self, field: EntryField, raw: object) -> datetime:
+        text = self._require(field.name, raw, str, "a text")
+        try:
+            return parse_iso(text)
+        except ValueError:
+            expected = "must be a date such as 2027-05-31, or a time such as 2027-05-31T12:00:00Z"
+            raise self._invalid(field.name, f"{expected}, not {text!r}.") from None
 
-    def _get_isolation(self) -> SessionIsolation:
+    def _parse_texts(self, field: EntryField, raw: object) -> tuple[str, ...]:
+        texts = self._require_texts(field.name, raw)
+        return tuple(self._substitute(text, field.name) for text in texts) if field.has_variables else texts
+
+    def _parse_mapping(self, field: EntryField, raw: object) -> dict[str, str]:
+        values = cast("dict[str, object]", self._require(field.name, raw, dict, "an object"))
+        if not all(isinstance(value, str) for value in values.values()):
+            raise self._invalid(field.name, "must be an object of texts.")
+        return {name: self._substitute(text, f"{field.name}.{name}") for name, text in cast("dict[str, str]", values).items()}
+
+    def _parse_seconds(self, field: EntryField, raw: object) -> dict[str, float]:
+        values = cast("dict[str, object]", self._require(field.name, raw, dict, "an object"))
+        return {
+            pattern: 0.0 if seconds is None else self._parse_number(field, seconds, name=f"{field.name}.{pattern}")
+            for pattern, seconds in values.items()
+        }
+
+    def _parse_workspaces(self, field: EntryField, raw: object) -> frozenset[int]:
+        values = cast("list[object]", self._require(field.name, raw, list, "a list"))
+        if not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+            raise self._invalid(field.name, "must be a list of workspace ids.")
+        return frozenset(cast("list[int]", values))
+
+    def _parse_rules(self, field: EntryField, raw: object) -> ToolRules:
+        """Return the rules: an object, or the list of allowed tools as another client writes it."""
+        if isinstance(raw, list):
+            return ToolRules(allow=self._require_texts(field.name, cast("object", raw)))
+        if not isinstance(raw, dict):
+            raise self._invalid(field.name, f"must be an object with {', '.join(list_entry_fields(ToolRules))}.")
+        return ToolRules(**self._read_object(field.name, cast("dict[str, object]", raw), ToolRules))
+
+    def _parse_auth(self, field: EntryField, raw: object) -> OAuthConfig:
+        """Return the OAuth settings: "oauth", or an object with the settings of a registered client."""
+        if raw == "oauth":
+            return OAuthConfig()
+        names = ", ".join(list_entry_fields(OAuthConfig))
+        if not isinstance(raw, dict):
+            raise self._invalid(field.name, f'must be "oauth" or an object with {names}, not {raw!r}.')
+        settings = cast("dict[str, object]", raw)
+        if settings.get("client_secret") is not None and settings.get("client_id") is None:
+            raise self._invalid(field.name, "has a client_secret without a client_id.")
+        return OAuthConfig(**self._read_object(field.name, settings, OAuthConfig, hint=f"; allowed are {names}"))
+
+    def _parse_auth_kind(self, field: EntryField, raw: object) -> str:
+        if raw != "oauth":
+            raise InvalidServerEntry(f'{self.prefix}{field.name} must be "oauth", not {raw!r}.', field="auth")
+        return "oauth"
+
+    def _parse_roots(self, field: EntryField, raw: object) -> Roots:
+        """Return the folders to announce: "caller", or a list of file URIs or {uri, name} objects."""
+        if raw == CALLER_ROOTS:
+            return CALLER_ROOTS
+        if not isinstance(raw, list):
+            raise self._invalid(field.name, f'must be "caller" or a list of file URIs, for example ["file:///srv/files"], not {raw!r}.')
+        root_items = cast("list[object]", raw)
+        if len(root_items) > _MAX_ROOTS:
+            raise self._invalid(field.name, f"has {len(root_items)} entries; at most {_MAX_ROOTS} are allowed.")
+        return tuple(self._parse_root(number, root) for number, root in enumerate(root_items))
+
+    def _parse_root(self, index: int, raw: object) -> Root:
+        location = f"roots[{index}]"
+        fields = cast("dict[str, object]", raw) if isinstance(raw, dict) else {"uri": raw}
+        uri, name = fields.get("uri"), fields.get("name")
+        if not isinstance(uri, str) or not (name is None or isinstance(name, str)) or not fields.keys() <= list_entry_fields(Root).keys():
+            raise InvalidServerEntry(f"{location} must be a file URI or an object with uri and name, not {raw!r}.", field="roots")
+        filled_uri = self._substitute(uri, location)
+        if not filled_uri.startswith("file:///") or any(mark.isspace() for mark in filled_uri):
+            raise InvalidServerEntry(f"{location} must be a file URI such as file:///srv/files, not {uri!r}.", field="roots")
+        return Root(uri=filled_uri, name=name)
+
+    # Completions of values: rules that one type does not have, other fields, and fields of other clients.
+
+    def _complete_url(self, url: str) -> str:
+        if not _is_http_url(url):
+            raise self._invalid("url", "must be an http or https URL.")
+        return url
+
+    def _complete_headers(self, headers: Mapping[str, str]) -> Mapping[str, str]:
+        for name, value in headers.items():
+            if not HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+                raise self._invalid(f"headers.{name}", "is invalid: a name has letters, digits and dashes, a value one line of ASCII.")
+        return headers
+
+    def _complete_enabled(self, enabled: bool) -> bool:  # noqa: FBT001 - the value of the field
+        is_disabled = self._get("disabled", bool, "true or false")
+        return enabled if self.fields.get("enabled") is not None else not is_disabled
+
+    def _complete_kind(self, kind: str) -> str:
+        text = kind if self.fields.get("type") else self._get("transport", str, "a text")
+        return "sse" if text is not None and text.lower() == "sse" else "http"
+
+    def _complete_isolation(self, isolation: SessionIsolation) -> SessionIsolation:
         """Return the session isolation. Roots of callers require separate sessions per key."""
-        takes_callers_roots = self._fields.get("roots") == CALLER_ROOTS
-        if self._get_text("isolation") is None:
-            return SessionIsolation.PER_KEY if takes_callers_roots else SessionIsolation.PER_WORKSPACE
-        isolation = self._get_enum("isolation", SessionIsolation)
-        if takes_callers_roots and isolation not in {SessionIsolation.PER_KEY, SessionIsolation.PER_SESSION}:
+        if self.fields.get("roots") != CALLER_ROOTS:
+            return isolation
+        if self.fields.get("isolation") is None:
+            return SessionIsolation.PER_KEY
+        if isolation not in {SessionIsolation.PER_KEY, SessionIsolation.PER_SESSION}:
             raise InvalidServerEntry(
                 f'roots "caller" needs isolation per_key (its default) or per_session, not {isolation.value}: '
                 "keys that share a session would set each other's folders.",
@@ -179,213 +274,92 @@ class ServerEntry:
             )
         return isolation
 
-    def _get_roots(self) -> Roots:
-        """Return the folders to announce: "caller", or a list of file URIs or {uri, name} objects."""
-        raw = self._fields.get("roots")
-        if raw is None or raw == CALLER_ROOTS:
-            return () if raw is None else CALLER_ROOTS
-        if not isinstance(raw, list):
-            raise self._invalid("roots", f'must be "caller" or a list of file URIs, for example ["file:///srv/files"], not {raw!r}.')
-        root_items = cast("list[object]", raw)
-        if len(root_items) > _MAX_ROOTS:
-            raise self._invalid("roots", f"has {len(root_items)} entries; at most {_MAX_ROOTS} are allowed.")
-        return tuple(self._parse_root(number, root) for number, root in enumerate(root_items))
-
-    def _parse_root(self, index: int, raw: object) -> Root:
-        location = f"roots[{index}]"
-        fields = cast("dict[str, object]", raw) if isinstance(raw, dict) else {"uri": raw}
-        uri, name = fields.get("uri"), fields.get("name")
-        if not isinstance(uri, str) or not (name is None or isinstance(name, str)) or not fields.keys() <= {"uri", "name"}:
-            raise InvalidServerEntry(f"{location} must be a file URI or an object with uri and name, not {raw!r}.", field="roots")
-        filled_uri = self._substitute(uri, location)
-        if not filled_uri.startswith("file:///") or any(mark.isspace() for mark in filled_uri):
-            raise InvalidServerEntry(f"{location} must be a file URI such as file:///srv/files, not {uri!r}.", field="roots")
-        return Root(uri=filled_uri, name=name)
-
-    def _get_forward_headers(self) -> tuple[str, ...]:
-        names = self._get_texts("forward_headers")
+    def _complete_forward_headers(self, names: tuple[str, ...]) -> tuple[str, ...]:
         for name in names:
             reason = find_forwarding_fault(name)
             if reason is not None:
                 raise InvalidServerEntry(f"forward_headers: {reason}", field="forward_headers")
         return names
 
-    def _get_auth(self) -> OAuthConfig | None:
-        """Return the OAuth settings: "oauth", or an object with the settings of a registered client."""
-        raw = self._fields.get("auth")
-        if raw is None or raw == "oauth":
-            return None if raw is None else OAuthConfig()
-        if not isinstance(raw, dict):
-            raise self._invalid("auth", f'must be "oauth" or an object with {", ".join(_AUTH_FIELDS)}, not {raw!r}.')
-        fields = cast("dict[str, object]", raw)
-        for name in fields:
-            if name not in _AUTH_FIELDS:
-                nearest = find_nearest(name, _AUTH_FIELDS)
-                hint = f"; did you mean auth.{nearest}?" if nearest else f"; allowed are {', '.join(_AUTH_FIELDS)}."
-                raise InvalidServerEntry(f"unknown field auth.{name}{hint}", field="auth")
-        reader = ServerEntry(fields, self._environment, prefix="auth.")
-        if fields.get("type", "oauth") != "oauth":
-            raise InvalidServerEntry(f'auth.type must be "oauth", not {fields["type"]!r}.', field="auth")
-        client_id, client_secret = reader._get_text("client_id"), reader._get_text("client_secret")
-        if client_secret is not None and client_id is None:
-            raise self._invalid("auth", "has a client_secret without a client_id.")
-        return OAuthConfig(
-            client_id=None if client_id is None else self._substitute(client_id, "auth.client_id"),
-            client_secret=None if client_secret is None else self._substitute(client_secret, "auth.client_secret"),
-            scope=reader._get_scope(),
-            resource=reader._get_resource(),
-        )
+    def _complete_rules(self, rules: ToolRules) -> ToolRules:
+        denied_names = self.fields.get("disabledTools")
+        return rules if denied_names is None else replace(rules, deny=rules.deny + self._require_texts("disabledTools", denied_names))
 
-    def _get_scope(self) -> str | None:
-        """Return the scopes, written as a text or as a list."""
-        if isinstance(self._fields.get("scope"), list):
-            return " ".join(self._get_texts("scope")) or None
-        return self._get_text("scope")
-
-    def _get_resource(self) -> str | None:
-        """Return the resource to request tokens for: a URI, None for null, or the announced one if the field is missing."""
-        if "resource" not in self._fields:
-            return ANNOUNCED_RESOURCE
-        text = self._get_text("resource")
-        if text is None:
-            return None
-        resource = self._substitute(text, "auth.resource")
-        if not _ABSOLUTE_URI.fullmatch(resource):
+    def _complete_resource(self, resource: str | None) -> str | None:
+        raw = self.fields.get("resource")
+        if raw is not None and not _ABSOLUTE_URI.fullmatch(str(resource)):
             expected = "must be an absolute URI without a fragment, such as https://example.com/mcp, or null to send none"
-            raise self._invalid("resource", f"{expected}, not {text!r}.")
+            raise self._invalid("resource", f"{expected}, not {raw!r}.")
         return resource
 
-    def _get_idle_timeout(self, default: float | None) -> float | None:
-        """Return the idle seconds after which a session is closed. null means never."""
-        if "idle_s" in self._fields and self._fields["idle_s"] is None:
-            return None
-        return self._get_number("idle_s", default or 0, minimum=0.1, maximum=86400 * 365)
+    def _complete_sunset(self, sunset_at: datetime | None) -> datetime | None:
+        deprecated_at = self._read_field(list_entry_fields(Server)["deprecated_at"])
+        if isinstance(deprecated_at, datetime) and sunset_at is not None and sunset_at < deprecated_at + DEPRECATION_PERIOD:
+            earliest = (deprecated_at + DEPRECATION_PERIOD).date().isoformat()
+            raise self._invalid("sunset_at", f"must be at least six months after deprecated_at: {earliest} or later.")
+        return sunset_at
 
-    def _get_target(self) -> ServerTarget:
-        command, url = self._get_text("command"), self._get_text("url")
-        if command and url:
-            raise InvalidServerEntry("The entry has both a command and a url; only one is allowed.", field="url")
-        if command:
-            cwd = self._get_text("cwd")
-            return CommandTarget(
-                command=self._substitute(command, "command"),
-                args=tuple(self._substitute(text, "args") for text in self._get_texts("args")),
-                env={name: self._substitute(text, f"env.{name}") for name, text in self._get_mapping("env").items()},
-                cwd=None if cwd is None else self._substitute(cwd, "cwd"),
-                secrets=frozenset(self._substituted_values),
-            )
-        if not url:
-            raise InvalidServerEntry("The entry has neither a command nor a url.", field="url")
-        address = self._substitute(url, "url")
-        if not _is_http_url(address):
-            raise self._invalid("url", "must be an http or https URL.")
-        kind = (self._get_text("type") or self._get_text("transport") or "http").lower()
-        headers = {name: self._parse_header(name, text) for name, text in self._get_mapping("headers").items()}
-        secrets = frozenset(self._substituted_values)
-        return HttpTarget(url=address, headers=headers, kind="sse" if kind == "sse" else "http", secrets=secrets)
+    _PARSERS: ClassVar[Mapping[object, Callable[..., object]]] = {
+        str: _parse_text,
+        bool: _parse_flag,
+        int: _parse_number,
+        float: _parse_number,
+        datetime: _parse_datetime,
+        tuple[str, ...]: _parse_texts,
+        frozenset[int]: _parse_workspaces,
+        Mapping[str, str]: _parse_mapping,
+        Mapping[str, float]: _parse_seconds,
+        ToolRules: _parse_rules,
+        OAuthConfig: _parse_auth,
+        Roots: _parse_roots,
+        Literal["http", "sse"]: _parse_text,
+        Literal["oauth"]: _parse_auth_kind,
+    }
 
-    def _parse_header(self, name: str, text: str) -> str:
-        value = self._substitute(text, f"headers.{name}")
-        if not HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
-            raise self._invalid(f"headers.{name}", "is invalid: a name has letters, digits and dashes, a value one line of ASCII.")
-        return value
-
-    def _get_rules(self) -> ToolRules:
-        raw = self._fields.get("tools")
-        if raw is None:
-            return ToolRules(deny=self._get_texts("disabledTools"))
-        if isinstance(raw, list):
-            # Another client's form: the list of allowed tools.
-            return ToolRules(allow=self._get_texts("tools"), deny=self._get_texts("disabledTools"))
-        if not isinstance(raw, dict):
-            raise self._invalid("tools", "must be an object with allow, deny, timeouts, cache_s.")
-        rules = ServerEntry(cast("dict[str, object]", raw), self._environment, prefix="tools.")
-        for name in cast("dict[str, object]", raw):
-            if name not in _TOOL_RULE_FIELDS:
-                nearest = find_nearest(name, _TOOL_RULE_FIELDS)
-                hint = f"; did you mean tools.{nearest}?" if nearest else "."
-                raise InvalidServerEntry(f"unknown field tools.{name}{hint}", field="tools")
-        allowed = rules._get_list("allow")
-        return ToolRules(
-            allow=None if allowed is None else rules._get_texts("allow"),
-            deny=rules._get_texts("deny") + self._get_texts("disabledTools"),
-            timeouts_s=rules._get_seconds("timeouts"),
-            cache_s=rules._get_seconds("cache_s"),
-        )
+    _COMPLETIONS: ClassVar[Mapping[str, Callable[..., object]]] = {
+        "url": _complete_url,
+        "type": _complete_kind,
+        "headers": _complete_headers,
+        "enabled": _complete_enabled,
+        "isolation": _complete_isolation,
+        "forward_headers": _complete_forward_headers,
+        "tools": _complete_rules,
+        "auth.resource": _complete_resource,
+        "sunset_at": _complete_sunset,
+    }
+    """Rules for fields beyond their types, by the path in the entry."""
 
     def _substitute(self, text: str, field: str) -> str:
         """Return *text* with each `${NAME}` replaced by its value. A missing variable is an error."""
 
         def value(match: re.Match[str]) -> str:
             name = match.group(1)
-            if name not in self._environment:
-                raise InvalidServerEntry(self._missing_message.format(name=name), field=field)
-            self._substituted_values.add(self._environment[name])
-            return self._environment[name]
+            if name not in self.environment:
+                raise InvalidServerEntry(self.missing_message.format(name=name), field=field)
+            self._substituted_values.add(self.environment[name])
+            return self.environment[name]
 
-        if self._allow_defaults:
-            text = _VARIABLE_WITH_DEFAULT.sub(lambda match: f"${{{match[1]}}}" if self._environment.get(match[1]) else match[2], text)
+        if self.allow_defaults:
+            text = _VARIABLE_WITH_DEFAULT.sub(lambda match: f"${{{match[1]}}}" if self.environment.get(match[1]) else match[2], text)
         return VARIABLE_PATTERN.sub(value, text)
 
     def _invalid(self, name: str, message: str) -> InvalidServerEntry:
-        return InvalidServerEntry(f"{self._prefix}{name} {message}", field=f"{self._prefix}{name}")
+        return InvalidServerEntry(f"{self.prefix}{name} {message}", field=f"{self.prefix}{name}")
 
-    def _get_typed(self, name: str, kind: type[T], type_name: str) -> T | None:
-        value = self._fields.get(name)
-        if value is None:
-            return None
+    def _get(self, name: str, kind: type[T], type_name: str) -> T | None:
+        value = self.fields.get(name)
+        return None if value is None else self._require(name, value, kind, type_name)
+
+    def _require(self, name: str, value: object, kind: type[T], type_name: str) -> T:
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise self._invalid(name, f"must be {type_name}.")
         return value
 
-    def _get_text(self, name: str) -> str | None:
-        return self._get_typed(name, str, "a text")
-
-    def _get_flag(self, name: str, *, default: bool = False) -> bool:
-        value = self._get_typed(name, bool, "true or false")
-        return default if value is None else value
-
-    def _get_list(self, name: str) -> list[object] | None:
-        return cast("list[object] | None", self._get_typed(name, list, "a list"))
-
-    def _get_texts(self, name: str) -> tuple[str, ...]:
-        values = self._get_list(name) or []
-        if not all(isinstance(value, str) for value in values):
+    def _require_texts(self, name: str, value: object) -> tuple[str, ...]:
+        texts = cast("list[object]", self._require(name, value, list, "a list"))
+        if not all(isinstance(text, str) for text in texts):
             raise self._invalid(name, "must be a list of texts.")
-        return tuple(cast("list[str]", values))
-
-    def _get_mapping(self, name: str) -> dict[str, str]:
-        values = cast("dict[str, object]", self._get_typed(name, dict, "an object") or {})
-        if not all(isinstance(value, str) for value in values.values()):
-            raise self._invalid(name, "must be an object of texts.")
-        return cast("dict[str, str]", values)
-
-    def _get_seconds(self, name: str) -> dict[str, float]:
-        values = cast("dict[str, object]", self._get_typed(name, dict, "an object") or {})
-        reader = ServerEntry(values, self._environment, prefix=f"{self._prefix}{name}.")
-        return {key: reader._get_number(key, 0, minimum=0, maximum=_MAX_TIMEOUT_S) for key in values}
-
-    def _get_number(self, name: str, default: float, *, minimum: float, maximum: float, integer_only: bool = False) -> float:
-        value = self._fields.get(name)
-        if value is None:
-            return default
-        kinds = (int,) if integer_only else (int, float)
-        if not isinstance(value, kinds) or isinstance(value, bool) or not minimum <= value <= maximum:
-            raise self._invalid(name, f"must be a {'whole ' if integer_only else ''}number from {minimum:g} to {maximum:g}.")
-        return float(value)
-
-    def _get_enum(self, name: str, kind: Callable[[str], T]) -> T:
-        value = self._get_text(name) or ""
-        try:
-            return kind(value)
-        except ValueError:
-            allowed_values = ", ".join(cast("type[ServerStatus]", kind))
-            raise self._invalid(name, f"must be one of {allowed_values}, not {value!r}.") from None
-
-    def _parse_workspaces(self, values: list[object]) -> frozenset[int]:
-        if not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
-            raise self._invalid("workspaces", "must be a list of workspace ids.")
-        return frozenset(cast("list[int]", values))
+        return tuple(cast("list[str]", texts))
 
 
 def _is_http_url(address: str) -> bool:

@@ -26,7 +26,7 @@ from rookery.kernel.ids import IdFactory
 from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.kernel.sealing import SealContext, Sealer
 from rookery.tools.models import CommandTarget, JsonObject, Server, ServerStatus, StoredServer
-from rookery.tools.servers.entries import RESERVED_IDS, SERVER_ID_PATTERN, VARIABLE_PATTERN, InvalidServerEntry, ServerEntry
+from rookery.tools.servers.entries import FIELDS, RESERVED_IDS, SERVER_ID_PATTERN, VARIABLE_PATTERN, InvalidServerEntry, ServerEntry
 from rookery.tools.servers.entry_secrets import find_exposed_secrets, find_plaintext_secrets, get_secret_destination
 from rookery.tools.servers.header_forwarding import is_hop_by_hop
 from rookery.tools.servers.registry import ServerRegistry, is_server_allowed, require_server_allowed
@@ -41,9 +41,6 @@ MAX_SECRETS_PER_SERVER = 64
 """Limit on the secrets of one server."""
 
 _MISSING_SECRET_MESSAGE = "The secret {name} is missing: set it in `secrets`."  # noqa: S105 - a message
-_NULLABLE_FIELDS = frozenset({"idle_s"})
-"""Fields for which null is a value. For other fields, null means absent."""
-
 _AuditFields = Mapping[str, object] | None
 
 RemovalHook = Callable[[Tx, int, str], object]
@@ -398,7 +395,7 @@ def _explain_invalid_id(server_id: str) -> str:
 
 
 def _without_absent(entry: JsonObject) -> JsonObject:
-    return {name: value for name, value in entry.items() if value is not None or name in _NULLABLE_FIELDS}
+    return {name: value for name, value in entry.items() if value is not None or FIELDS[name].keeps_null}
 
 
 def _to_audit_fields(stored_server: StoredServer, secrets: Mapping[str, str]) -> dict[str, object]:

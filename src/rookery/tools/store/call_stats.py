@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
 from typing import Any, Literal, TypeAlias, get_args
 
 from sqlalchemy import ColumnElement, and_, case, func, or_, select
@@ -10,7 +12,7 @@ from sqlalchemy import ColumnElement, and_, case, func, or_, select
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import KeysetList, Row, Tx, fetch_count
 from rookery.kernel.pages import ListPage, PageSlice
-from rookery.tools.models import CallRecord, CallStats, FailureCode, ToolCallFilter
+from rookery.tools.models import CallRecord, FailureCode, ToolCallFilter
 from rookery.tools.store.calls import CALLS, tool_calls
 
 CallGroupBy: TypeAlias = Literal["tool", "server", "key", "session", "day"]
@@ -28,6 +30,39 @@ _IS_FAILED = and_(_c.success == 0, or_(_c.code.is_(None), _c.code != "input_requ
 _IS_TIMED = and_(_c.cached == 0, or_(_c.success == 1, _c.code.in_(get_args(FailureCode))))
 """Calls whose duration counts. Rejected calls and cached results would make the tool appear faster than it is."""
 _PERCENTILES = (50, 95, 99)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallStats:
+    """
+    Aggregated figures of a group of calls. The identifying fields are those of the group; None means all.
+
+    Attributes:
+        errors: Calls that failed or were rejected.
+        cached: Calls that were answered from the cache.
+        p50_ms: Median duration of the calls that reached their tool; None if none did. The other durations likewise.
+    """
+
+    server: str | None = None
+    tool: str | None = None
+    key_id: str | None = None
+    key_kind: str | None = None
+    session_id: str | None = None
+    day: date | None = None
+    calls: int = 0
+    errors: int = 0
+    cached: int = 0
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    p99_ms: float | None = None
+    max_ms: float | None = None
+    last_called_at: datetime | None = None
+    last_error: CallRecord | None = None
+
+    @property
+    def error_rate(self) -> float:
+        """The share of errors among the calls, 0 to 1."""
+        return self.errors / self.calls if self.calls else 0.0
 
 
 def compute_stats(tx: Tx, filters: ToolCallFilter, group_by: CallGroupBy | None, *, limit: int = 1) -> list[CallStats]:
