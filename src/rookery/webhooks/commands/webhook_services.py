@@ -11,12 +11,16 @@ import typer
 from rookery.access.operator import get_operator, resolve_workspace
 from rookery.access.workspaces import Workspaces
 from rookery.kernel.events import EventType
+from rookery.kernel.http import Operation
 from rookery.terminal.context import run
 from rookery.webhooks.deliveries import Deliveries
 from rookery.webhooks.endpoints import WebhookEndpoints
 from rookery.webhooks.models import WebhookTenant
 
 T = TypeVar("T")
+
+PART = "webhooks"
+"""The part of the platform that the commands open."""
 
 WebhookIdArgument = Annotated[str, typer.Argument(help="The endpoint's id.")]
 
@@ -26,6 +30,7 @@ class WebhookCommandServices:
     """The endpoints and deliveries in the record store. Commands never send deliveries themselves."""
 
     workspaces: Workspaces
+    operations: Sequence[Operation]
     endpoints: WebhookEndpoints
     deliveries: Deliveries
 
@@ -52,4 +57,4 @@ def run_with_webhooks(
         owner = await resolve_workspace(services, workspace)
         return await work(services, WebhookTenant.for_operator(owner.id, get_operator()))
 
-    return run(context, run_in_workspace, part="webhooks")
+    return run(context, run_in_workspace, part=PART)
