@@ -106,14 +106,14 @@ ResolveCaller = Callable[[Any, str | None], Awaitable[object]]
 
 
 def add_operation_commands(
-    app: typer.Typer, commands: Iterable[OperationCommand], *, apis: Sequence[str], part: str, resolve_caller: ResolveCaller
+    app: typer.Typer, commands: Iterable[OperationCommand], *, apis: Sequence[str], resolve_caller: ResolveCaller, part: str | None = None
 ) -> None:
     """
     Add *commands* to a group.
 
     Args:
         apis: The classes with the operations, as `module:class`.
-        part: The part of the platform that a command opens (`PlatformOpener.open_part`). It opens `OperationServices`.
+        part: The part of the platform that a command opens (`PlatformOpener.open_part`), as `OperationServices`. None: all of it.
 
     Raises:
         KeyError: No operation has the id of a command.
@@ -134,7 +134,7 @@ def _declare_operations(api: str) -> list[Operation]:
 class _CommandRunner:
     """One command: the parameters of its function, and what it does."""
 
-    def __init__(self, command: OperationCommand, operation: Operation, part: str, resolve_caller: ResolveCaller) -> None:
+    def __init__(self, command: OperationCommand, operation: Operation, part: str | None, resolve_caller: ResolveCaller) -> None:
         self._command, self._part, self._resolve_caller = command, part, resolve_caller
         self._has_result = operation.response_model is not None
         self._signature = signature = parse_signature(operation.handler)
@@ -156,17 +156,22 @@ class _CommandRunner:
         command = self._command
         yield Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
         for name, text in command.arguments.items():
-            yield _make_parameter(name, self._fields.get(name), typer.Argument(help=text))
+            kind = self._fields[name].annotation if name in self._fields else str
+            yield Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, typer.Argument(help=text)])
         if command.takes_body:
             yield Parameter("file", Parameter.KEYWORD_ONLY, annotation=FieldsFile)
         for name, text in command.options.items():
             option = self._fields[name]
-            is_file = name in command.files
+            kind = Path if name in command.files else option.annotation
             names = command.names.get(name) or f"--{name.replace('_', '-')}"
             info = typer.Option(
                 names, help=text or option.description, min=option.minimum, max=option.maximum, show_default=option.default is not None
             )
-            yield _make_parameter(name, option, info, kind=Path if is_file else None)
+            if option.is_required:
+                yield Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, info])
+            else:
+                kind = kind | None if option.default is None else kind
+                yield Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, info], default=option.default)
         if command.limit is not None:
             info = typer.Option(help=f"Maximum number of {command.limit.items}.", min=1, max=command.limit.maximum)
             yield Parameter("limit", Parameter.KEYWORD_ONLY, annotation=Annotated[int, info], default=command.limit.default)
@@ -314,15 +319,6 @@ def _read_type(info: FieldInfo) -> tuple[Any, list[Any], str]:
                 rules += rule.metadata
                 description = description or rule.description or ""
     return kind, rules, description
-
-
-def _make_parameter(name: str, option: _OptionField | None, info: object, *, kind: Any = None) -> Parameter:  # noqa: ANN401 - a type
-    """Return a parameter of the function. A parameter of the path has no field, and is a text."""
-    annotation = kind or (str if option is None else option.annotation)
-    if option is None or option.is_required:
-        return Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[annotation, info])
-    annotation = annotation | None if option.default is None else annotation
-    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[annotation, info], default=option.default)
 
 
 def _select(fields: Mapping[str, object], model: type[BaseModel]) -> dict[str, object]:
