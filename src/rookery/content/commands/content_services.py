@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import typer
 
-from rookery.access.operator import get_operator, resolve_workspace
+from rookery.access.operator import get_operator, resolve_caller, resolve_workspace
 from rookery.content.models import ContentTenant
 from rookery.terminal.context import run
+from rookery.terminal.operation_commands import add_operation_commands
 
 if TYPE_CHECKING:  # help texts are shown faster without it
+    from rookery.access.models import Caller
     from rookery.access.wiring import AccessServices
     from rookery.content.wiring import ContentServices
 
@@ -26,6 +29,20 @@ class ContentPlatform(Protocol):
 
     @property
     def content(self) -> ContentServices: ...
+
+
+async def _resolve_caller(platform: ContentPlatform, workspace: str | None) -> Caller:
+    return await resolve_caller(platform.access, workspace)
+
+
+add_content_commands = partial(
+    add_operation_commands,
+    apis=[
+        f"rookery.content.api.{name}" for name in ("generations:GenerationApi", "prompt_templates:PromptTemplateApi", "budgets:BudgetApi")
+    ],
+    resolve_caller=_resolve_caller,
+)
+"""Adds commands of operations of content to a group."""
 
 
 def run_with_content(context: typer.Context, workspace: str | None, work: Callable[[ContentServices, ContentTenant], Awaitable[T]]) -> T:

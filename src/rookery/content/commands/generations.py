@@ -2,68 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import date
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated, cast
 
 import typer
 
+from rookery.content import schemas
 from rookery.content.commands import prompt_templates
-from rookery.content.commands.content_services import run_with_content
-from rookery.content.models import (
-    ContentTenant,
-    Generation,
-    GenerationFilter,
-    GenerationMode,
-    GenerationStatus,
-    GenerationSummary,
-)
+from rookery.content.commands.content_services import add_content_commands, run_with_content
+from rookery.content.models import ContentTenant, Generation, GenerationMode, GenerationStatus
+from rookery.content.wiring import ContentServices
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.imports import import_lazily
-from rookery.kernel.pages import PageSlice, collect_items
 from rookery.kernel.schema import parse_model, to_json
 from rookery.terminal.json_files import read_json_file
-from rookery.terminal.options import JsonOption, WorkspaceOption, parse_day, parse_pairs, parse_time, raise_usage_error, read_text_file
-from rookery.terminal.output import print_json, print_list, print_record, print_text
-from rookery.usage.models import LedgerFilter, NamedUsage
-
-if TYPE_CHECKING:
-    from rookery.content import schemas
-    from rookery.content.wiring import ContentServices
-else:
-    schemas = import_lazily("rookery.content.schemas")
+from rookery.terminal.operation_commands import ListLimit, OperationCommand
+from rookery.terminal.options import JsonOption, WorkspaceOption, parse_pairs, raise_usage_error, read_text_file
+from rookery.terminal.output import Fields, print_json, print_text
 
 app = typer.Typer(no_args_is_help=True)
-prompt_templates.register(app)
+app.command("put-template")(prompt_templates.put_template)
 
-_COLUMNS = ("id", "status", "mode", "model", "cost", "created_at", "template", "error")
-_USAGE_COLUMNS = (
-    "day",
-    "key_id",
-    "model",
-    "requests",
-    "succeeded",
-    "failed",
-    "cancelled",
-    "input_tokens",
-    "output_tokens",
-    "cost",
-    "currency",
-)
-_USAGE_TABLE_COLUMNS = (
-    *("day", "model", "cost", "currency", "requests", "failed", "input_tokens", "output_tokens"),
-    *("succeeded", "cancelled", "key_id"),
-)
-_BUDGET_COLUMNS = (
-    *("scope", "key_id", "daily", "spent", "reserved", "left", "resets_at", "source", "currency"),
-    *("monthly", "month_spent", "month_reserved", "month_left", "month_resets_at", "month_source"),
-)
-_PAGE_SIZE = 100
+_TEXTS = frozenset({"messages", "schema", "output", "score"})
+"""The fields of a generation that its summary does not have."""
 
-GenerationIdArgument = Annotated[str, typer.Argument(help="The generation's id.")]
-VariablesOption = Annotated[list[str] | None, typer.Option("--var", help="NAME=VALUE; may be repeated.", show_default=False)]
+_GENERATION_ID = {"generation_id": "The generation's id."}
+
+
+def _to_summary(fields: Fields) -> Fields:
+    return {name: value for name, value in fields.items() if name not in _TEXTS}
+
+
+def _to_row(fields: Fields) -> Fields:
+    error, template = cast("Fields | None", fields["error"]), cast("Fields | None", fields["template"])
+    return {**fields, "error": error and error["code"], "template": template and f"{template['slug']}@{template['version']}"}
+
+
+def _to_budget_row(fields: Fields) -> Fields:
+    return {**fields, **{f"month_{name}": value for name, value in cast("Fields", fields["month"]).items()}}
+
+
+COMMANDS = (
+    OperationCommand(
+        name="list",
+        operation="list_generations",
+        help="List the newest generations of a workspace.",
+        options={"status": "", "since": "Only generations since then: a time, or 7d for seven days ago."},
+        limit=ListLimit(50, 10_000, "generations"),
+        columns=("id", "status", "mode", "model", "cost", "created_at", "template", "error"),
+        to_row=_to_row,
+    ),
+    OperationCommand(
+        name="show",
+        operation="get_generation",
+        help="Show a generation with its messages and its output.",
+        arguments=_GENERATION_ID,
+    ),
+    OperationCommand(
+        name="cancel",
+        operation="cancel_generation",
+        help="Cancel a queued or running generation.",
+        arguments=_GENERATION_ID,
+        convert=_to_summary,
+    ),
+    *prompt_templates.COMMANDS,
+    OperationCommand(
+        name="usage",
+        operation="list_content_usage",
+        help="Show requests, tokens and cost by day, key and model, newest day first.",
+        options={"since": "Only this day or later: a date, or 7d."},
+        limit=ListLimit(100, 10_000, "rows"),
+        columns=(
+            *("day", "key_id", "model", "requests", "succeeded", "failed", "cancelled"),
+            *("input_tokens", "output_tokens", "cost", "currency"),
+        ),
+        table_columns=(
+            *("day", "model", "cost", "currency", "requests", "failed", "input_tokens", "output_tokens"),
+            *("succeeded", "cancelled", "key_id"),
+        ),
+    ),
+    OperationCommand(
+        name="budgets",
+        operation="list_content_budgets",
+        help="Show the budgets of a workspace and of its keys, with what is left of each today and this month.",
+        columns=(
+            *("scope", "key_id", "daily", "spent", "reserved", "left", "resets_at", "source", "currency"),
+            *("monthly", "month_spent", "month_reserved", "month_left", "month_resets_at", "month_source"),
+        ),
+        to_row=_to_budget_row,
+    ),
+)
+add_content_commands(app, COMMANDS)
 
 
 class _GenerationFailed(RookeryError):
@@ -76,7 +104,7 @@ def generate(
     prompt: Annotated[str | None, typer.Argument(help="The prompt; - reads standard input.", show_default=False)] = None,
     *,
     template: Annotated[str | None, typer.Option(help="The slug of a prompt template.", show_default=False)] = None,
-    var: VariablesOption = None,
+    var: Annotated[list[str] | None, typer.Option("--var", help="NAME=VALUE; may be repeated.", show_default=False)] = None,
     model: Annotated[str | None, typer.Option(help="The model; by default that of ROOKERY_GENERATION.", show_default=False)] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Maximum tokens of the answer.", min=1, show_default=False)] = None,
     schema: Annotated[Path | None, typer.Option(help="A file with the JSON schema of the answer.", show_default=False)] = None,
@@ -115,85 +143,3 @@ def generate(
         print_text(f"{generation.output}\n")
     elif generation.status is not GenerationStatus.SUCCEEDED:
         raise _GenerationFailed(generation.error_message or f"The generation has the status {generation.status.value}.")
-
-
-@app.command("list")
-def list_(
-    context: typer.Context,
-    *,
-    status: Annotated[GenerationStatus | None, typer.Option(help="Only generations with this status.", show_default=False)] = None,
-    since: Annotated[
-        str | None, typer.Option(help="Only generations since then: a time, or 7d for seven days ago.", show_default=False)
-    ] = None,
-    limit: Annotated[int, typer.Option(help="Maximum number of generations.", min=1, max=10_000)] = 50,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """List the newest generations of a workspace."""
-    filters = GenerationFilter(status=status, since=parse_time(since))
-
-    async def work(content: ContentServices, tenant: ContentTenant) -> Sequence[GenerationSummary]:
-        return await collect_items(partial(content.generations.list_page, tenant, filters), limit=limit, page_size=_PAGE_SIZE)
-
-    rows = [to_json(schemas.serialize_summary(generation)) for generation in run_with_content(context, workspace, work)]
-    if as_json:
-        print_json(rows)
-        return
-    for row in rows:
-        error, template = cast("dict[str, object] | None", row["error"]), cast("dict[str, object] | None", row["template"])
-        row["error"], row["template"] = error and error["code"], template and f"{template['slug']}@{template['version']}"
-    print_list(rows, _COLUMNS)
-
-
-@app.command()
-def show(
-    context: typer.Context, generation_id: GenerationIdArgument, *, workspace: WorkspaceOption = None, as_json: JsonOption = False
-) -> None:
-    """Show a generation with its messages and its output."""
-    generation = run_with_content(context, workspace, lambda content, tenant: content.generations.get(tenant, generation_id))
-    print_record(to_json(schemas.serialize_generation(generation)), as_json=as_json)
-
-
-@app.command()
-def cancel(
-    context: typer.Context, generation_id: GenerationIdArgument, *, workspace: WorkspaceOption = None, as_json: JsonOption = False
-) -> None:
-    """Cancel a queued or running generation."""
-    generation = run_with_content(context, workspace, lambda content, tenant: content.generations.cancel(tenant, generation_id))
-    print_record(to_json(schemas.serialize_summary(generation)), as_json=as_json)
-
-
-@app.command()
-def usage(
-    context: typer.Context,
-    *,
-    since: Annotated[str | None, typer.Option(help="Only this day or later: a date, or 7d.", show_default=False)] = None,
-    limit: Annotated[int, typer.Option(help="Maximum number of rows.", min=1, max=10_000)] = 100,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show requests, tokens and cost by day, key and model, newest day first."""
-    day = parse_day(since)
-
-    async def work(content: ContentServices, tenant: ContentTenant) -> Sequence[NamedUsage]:
-        filters = LedgerFilter(tenants=[tenant.workspace_id], since=day or date.min, until=date.max)
-        return (await content.budgets.list_usage(filters, page=PageSlice(limit))).items
-
-    rows = [to_json(schemas.serialize_usage(record)) for record in run_with_content(context, workspace, work)]
-    if as_json:
-        print_json(rows)
-    else:
-        print_list(rows, _USAGE_COLUMNS, table_columns=_USAGE_TABLE_COLUMNS)
-
-
-@app.command()
-def budgets(context: typer.Context, *, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
-    """Show the budgets of a workspace and of its keys, with what is left of each today and this month."""
-    statuses = run_with_content(context, workspace, lambda content, tenant: content.budgets.list_budgets(tenant))
-    rows = [to_json(schemas.serialize_budget(status)) for status in statuses]
-    if as_json:
-        print_json(rows)
-        return
-    for row in rows:
-        row |= {f"month_{name}": value for name, value in cast("dict[str, object]", row["month"]).items()}
-    print_list(rows, _BUDGET_COLUMNS)

@@ -2,70 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated, cast
 
 import typer
 
+from rookery.content import schemas
 from rookery.content.commands.content_services import run_with_content
 from rookery.content.models import ContentTenant, PromptTemplate
+from rookery.content.wiring import ContentServices
 from rookery.kernel.errors import NotFound
-from rookery.kernel.imports import import_lazily
-from rookery.kernel.pages import PageSlice
 from rookery.kernel.schema import parse_model, to_json
 from rookery.terminal.json_files import read_json_object
-from rookery.terminal.options import JsonOption, WorkspaceOption, YesOption, confirm
-from rookery.terminal.output import Fields, print_json, print_list, print_record
+from rookery.terminal.operation_commands import OperationCommand
+from rookery.terminal.options import JsonOption, WorkspaceOption
+from rookery.terminal.output import Fields, print_record
 
-if TYPE_CHECKING:
-    from rookery.content import schemas
-    from rookery.content.wiring import ContentServices
-else:
-    schemas = import_lazily("rookery.content.schemas")
-
-_COLUMNS = ("slug", "version", "name", "variables", "updated_at")
-_MAX_LISTED = 1_000
-
-PromptSlugArgument = Annotated[str, typer.Argument(help="The slug of the template.")]
-VersionOption = Annotated[int | None, typer.Option(help="The version; by default the current one.", min=1, show_default=False)]
+_SLUG = {"slug": "The slug of the template."}
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to `rookery content`."""
-    for name, command in (
-        ("templates", templates),
-        ("template", template),
-        ("put-template", put_template),
-        ("delete-template", delete_template),
-    ):
-        app.command(name)(command)
+def _to_row(fields: Fields) -> Fields:
+    return {**fields, "variables": list(cast("Fields", fields["variables"]))}
 
 
-def templates(context: typer.Context, *, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
-    """List the prompt templates of a workspace in their current versions."""
-
-    async def work(content: ContentServices, tenant: ContentTenant) -> Sequence[PromptTemplate]:
-        return (await content.templates.list_page(tenant, page=PageSlice(_MAX_LISTED))).items
-
-    rows = [_to_fields(item) for item in run_with_content(context, workspace, work)]
-    if as_json:
-        print_json(rows)
-    else:
-        print_list([{**row, "variables": list(cast("dict[str, object]", row["variables"]))} for row in rows], _COLUMNS)
-
-
-def template(
-    context: typer.Context,
-    slug: PromptSlugArgument,
-    *,
-    version: VersionOption = None,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show a prompt template."""
-    stored = run_with_content(context, workspace, lambda content, tenant: content.templates.get(tenant, slug, version=version))
-    print_record(_to_fields(stored), as_json=as_json)
+COMMANDS = (
+    OperationCommand(
+        name="templates",
+        operation="list_prompt_templates",
+        help="List the prompt templates of a workspace in their current versions.",
+        columns=("slug", "version", "name", "variables", "updated_at"),
+        to_row=_to_row,
+    ),
+    OperationCommand(
+        name="template",
+        operation="get_prompt_template",
+        help="Show a prompt template.",
+        arguments=_SLUG,
+        options={"version": "The version; by default the current one."},
+    ),
+    OperationCommand(
+        name="delete-template",
+        operation="delete_prompt_template",
+        help="Delete a prompt template with all its versions.",
+        arguments=_SLUG,
+        question="Delete the prompt template {slug!r} with all its versions?",
+    ),
+)
 
 
 def put_template(
@@ -84,14 +66,4 @@ def put_template(
         except NotFound:
             return await content.templates.create(tenant, body.slug, body.to_draft())
 
-    print_record(_to_fields(run_with_content(context, workspace, work)), as_json=as_json)
-
-
-def delete_template(context: typer.Context, slug: PromptSlugArgument, *, yes: YesOption = False, workspace: WorkspaceOption = None) -> None:
-    """Delete a prompt template with all its versions."""
-    confirm(f"Delete the prompt template {slug!r} with all its versions?", yes=yes)
-    run_with_content(context, workspace, lambda content, tenant: content.templates.delete(tenant, slug))
-
-
-def _to_fields(template: PromptTemplate) -> Fields:
-    return to_json(schemas.serialize_template(template))
+    print_record(to_json(schemas.serialize_template(run_with_content(context, workspace, work))), as_json=as_json)
