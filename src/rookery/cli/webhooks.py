@@ -12,7 +12,7 @@ from rookery.kernel.config import Settings
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.sealing import KeySource, Sealer
 from rookery.webhooks.api import WebhooksApi
-from rookery.webhooks.commands.webhook_services import WebhookCommandServices
+from rookery.webhooks.commands.webhooks import WebhookCommandServices
 from rookery.webhooks.event_recorder import EventRecorder
 from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.store.tables import SEALED_COLUMNS

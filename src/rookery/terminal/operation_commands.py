@@ -8,10 +8,10 @@ runs the handler of the operation in its own process, with the rights of the ope
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import date, datetime
 from importlib import import_module
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, getdoc
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Protocol, Union, cast, get_args, get_origin
@@ -50,13 +50,14 @@ class ListLimit:
     items: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class OperationCommand:
     """
     A command that runs one operation in one workspace.
 
     Attributes:
         operation: The `operation_id`.
+        help: The help text; empty: the first paragraph of the docstring of the handler.
         arguments: The parameters of the operation that are arguments, with their help texts, in order.
         options: Those that are options. An empty help text stands for the description of the field.
         names: The option of a parameter, if it is not named like it. `--on/--off` are the options of a truth value.
@@ -76,7 +77,8 @@ class OperationCommand:
 
     name: str
     operation: str
-    help: str
+    help: str = ""
+    _: KW_ONLY
     arguments: Mapping[str, str] = field(default_factory=dict[str, str])
     options: Mapping[str, str] = field(default_factory=dict[str, str])
     names: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -121,7 +123,8 @@ def add_operation_commands(
     operations = {operation.operation_id: operation for api in apis for operation in _declare_operations(api)}
     for command in commands:
         runner = _CommandRunner(command, operations[command.operation], part, resolve_caller)
-        app.command(command.name, help=command.help)(runner.build_function())
+        help_text = command.help or (getdoc(operations[command.operation].handler) or "").partition("\n\n")[0]
+        app.command(command.name, help=help_text)(runner.build_function())
 
 
 def _declare_operations(api: str) -> list[Operation]:
@@ -137,11 +140,9 @@ class _CommandRunner:
     def __init__(self, command: OperationCommand, operation: Operation, part: str | None, resolve_caller: ResolveCaller) -> None:
         self._command, self._part, self._resolve_caller = command, part, resolve_caller
         self._has_result = operation.response_model is not None
-        self._signature = signature = parse_signature(operation.handler)
-        self._body = None if signature.body is None else signature.body[1]
-        self._query = None if signature.query is None else signature.query[1]
-        models = [model for model in (self._query, self._body) if model is not None]
-        self._fields = {name: _OptionField(info) for model in models for name, info in model.model_fields.items()}
+        self._signature = parse_signature(operation.handler)
+        self._models = [model for model in (self._signature.query, self._signature.body) if model is not None]
+        self._fields = {name: _OptionField(info) for _, model in self._models for name, info in model.model_fields.items()}
 
     def build_function(self) -> Callable[..., None]:
         """Return the function of which Typer makes the command."""
@@ -156,8 +157,11 @@ class _CommandRunner:
         command = self._command
         yield Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
         for name, text in command.arguments.items():
-            kind = self._fields[name].annotation if name in self._fields else str
-            yield Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, typer.Argument(help=text)])
+            option = self._fields.get(name)
+            kind, info = (
+                (str, typer.Argument(help=text)) if option is None else (option.annotation, typer.Argument(help=text or option.description))
+            )
+            yield Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, info])
         if command.takes_body:
             yield Parameter("file", Parameter.KEYWORD_ONLY, annotation=FieldsFile)
         for name, text in command.options.items():
@@ -183,16 +187,21 @@ class _CommandRunner:
 
     def _run(self, context: typer.Context, values: Mapping[str, Any]) -> None:
         command, fields = self._command, self._read_fields(values)
-        arguments = self._parse_arguments(fields, values)
+        arguments: dict[str, object] = {name: values[name] for name in self._signature.path_parameters}
+        arguments |= {name: parse_model(model, fields) for name, model in self._models}
         if command.question:
             confirm(command.question.format(**values), yes=values["yes"])
 
         async def work(services: OperationServices) -> Fields | list[Fields] | None:
             caller = await self._resolve_caller(services, values["workspace"])
             operation = next(operation for operation in services.operations if operation.operation_id == command.operation)
-            if self._query is not None and issubclass(self._query, CursorQuery):
+            if self._signature.takes_caller:
+                arguments[CALLER_PARAMETER] = caller
+            if self._signature.takes_if_match:
+                arguments[IF_MATCH_PARAMETER] = None
+            if self._signature.query is not None and issubclass(self._signature.query[1], CursorQuery):
                 return await self._list_items(operation, caller, arguments, fields, limit=values.get("limit"))
-            result = await operation.handler(**arguments, **self._fixed_arguments(caller))
+            result = await operation.handler(**arguments)
             return self._to_fields(operation.to_body(caller, result)) if self._has_result else None
 
         output = run(context, work, part=self._part)
@@ -204,7 +213,7 @@ class _CommandRunner:
             self._print_record(output)
 
     def _read_fields(self, values: Mapping[str, Any]) -> dict[str, object]:
-        """Return the fields of the body and the query that the command line has."""
+        """Return the fields of the body or the query that the command line has."""
         command = self._command
         if command.takes_body:
             return read_json_object(values["file"])
@@ -213,28 +222,9 @@ class _CommandRunner:
             value = values[name]
             if name in self._fields and value not in (None, [], ()):
                 fields[name] = read_text_file(value).strip() if name in command.files else self._fields[name].convert(value)
-        if self._body is not None and issubclass(self._body, PatchModel) and not fields:
+        if not fields and any(issubclass(model, PatchModel) for _, model in self._models):
             raise_usage_error("Use at least one option that changes something; --help lists them.")
         return fields
-
-    def _parse_arguments(self, fields: Mapping[str, object], values: Mapping[str, Any]) -> dict[str, object]:
-        """Return the arguments of the handler, except those of the caller and the query of a list."""
-        signature = self._signature
-        arguments: dict[str, object] = {name: values[name] for name in signature.path_parameters}
-        for parameter in (signature.body, signature.query):
-            if parameter is not None:
-                name, model = parameter
-                arguments[name] = parse_model(model, _select(fields, model) if signature.body and signature.query else fields)
-        return arguments
-
-    def _fixed_arguments(self, caller: object) -> dict[str, object]:
-        signature = self._signature
-        fixed = {CALLER_PARAMETER: caller} if signature.takes_caller else {}
-        if signature.takes_if_match:
-            fixed[IF_MATCH_PARAMETER] = None
-        if signature.request is not None:
-            fixed[signature.request] = None
-        return fixed
 
     async def _list_items(
         self, operation: Operation, caller: object, arguments: Mapping[str, object], filters: Mapping[str, object], *, limit: int | None
@@ -246,8 +236,7 @@ class _CommandRunner:
             size = _PAGE_SIZE if limit is None else min(_PAGE_SIZE, limit - len(items))
             query = parse_model(model, {**filters, **cursor, model.size_field: size})
             query.bind(operation.list_name, {**filters, **cursor})
-            page = await operation.handler(**{**arguments, name: query}, **self._fixed_arguments(caller))
-            page = cast("ItemPage[object]", page)
+            page = cast("ItemPage[object]", await operation.handler(**{**arguments, name: query}))
             items += [self._to_fields(item) for item in operation.to_items(caller, page.items)]
             next_cursor = query.encode_cursor(page.end)
             if next_cursor is None or len(items) == limit:
@@ -319,7 +308,3 @@ def _read_type(info: FieldInfo) -> tuple[Any, list[Any], str]:
                 rules += rule.metadata
                 description = description or rule.description or ""
     return kind, rules, description
-
-
-def _select(fields: Mapping[str, object], model: type[BaseModel]) -> dict[str, object]:
-    return {name: value for name, value in fields.items() if name in model.model_fields}

@@ -55,63 +55,26 @@ _summary = partial(OperationCommand, columns=_COLUMNS, to_row=_to_row)
 _act = partial(_summary, arguments=_CAMPAIGN)
 
 CAMPAIGN_COMMANDS = (
-    _summary(
-        name="list",
-        operation="list_campaigns",
-        help="List campaigns, newest first.",
-        options={"status": ""},
-        limit=ListLimit(50, 10_000, "campaigns"),
-        empty="There are no such campaigns. Create one with `rookery notify campaigns create`.",
-    ),
-    _summary(
-        name="create",
-        operation="create_campaign",
-        help="Create a campaign as a draft. Nothing is sent before `send` or `schedule`.",
-        takes_body=True,
-    ),
-    OperationCommand(name="show", operation="get_campaign", help="Show a campaign with its statistics.", arguments=_CAMPAIGN),
-    OperationCommand(
-        name="stats",
-        operation="get_campaign",
-        help="Show the number of deliveries by state and channel.",
-        arguments=_CAMPAIGN,
-        convert=_to_statistics,
-    ),
-    _act(name="pause", operation="pause_campaign", help="Pause a campaign. Messages that are being sent are finished."),
-    _act(name="resume", operation="resume_campaign", help="Resume a paused campaign."),
-    _act(
-        name="schedule",
-        operation="schedule_campaign",
-        help="Send a campaign at a time. If no server runs within an hour after it, the campaign is missed and not sent.",
-        arguments={**_CAMPAIGN, "at": "A local time, such as 2030-12-01T09:00, or a time with an offset."},
-        options={"time_zone": "The zone of a local time, such as Europe/Vienna; by default UTC."},
-        names={"time_zone": "--timezone"},
-    ),
-    _act(name="unschedule", operation="unschedule_campaign", help="Return a scheduled or missed campaign to draft."),
-    _act(
-        name="retry",
-        operation="retry_campaign",
-        help="Send the failed deliveries of a finished campaign again. Sent and unknown ones are never repeated.",
-    ),
-    _act(
-        name="cancel",
-        operation="cancel_campaign",
-        help="Cancel a campaign. Its pending deliveries are skipped.",
-        question="Cancel the campaign {campaign}?",
-    ),
-)
+    _summary("list", "list_campaigns", "List campaigns, newest first.", options={"status": ""}, limit=ListLimit(50, 10_000, "campaigns"),
+             empty="There are no such campaigns. Create one with `rookery notify campaigns create`."),
+    _summary("create", "create_campaign", takes_body=True),
+    OperationCommand("show", "get_campaign", "Show a campaign with its statistics.", arguments=_CAMPAIGN),
+    OperationCommand("stats", "get_campaign", "Show the number of deliveries by state and channel.", arguments=_CAMPAIGN,
+                     convert=_to_statistics),
+    _act("pause", "pause_campaign"),
+    _act("resume", "resume_campaign", "Resume a paused campaign."),
+    _act("schedule", "schedule_campaign", names={"time_zone": "--timezone"},
+         arguments={**_CAMPAIGN, "at": "A local time, such as 2030-12-01T09:00, or a time with an offset."},
+         options={"time_zone": "The zone of a local time, such as Europe/Vienna; by default UTC."}),
+    _act("unschedule", "unschedule_campaign"),
+    _act("retry", "retry_campaign"),
+    _act("cancel", "cancel_campaign", question="Cancel the campaign {campaign}?"),
+)  # fmt: skip
 COMMANDS = (
-    OperationCommand(
-        name="deliveries",
-        operation="list_notifications",
-        help="List the deliveries of a campaign.",
-        arguments=_CAMPAIGN,
-        options={"status": "Only deliveries in this state.", "channel": "Only deliveries to this type of channel."},
-        limit=ListLimit(100, 100_000, "deliveries"),
-        columns=_DELIVERY_COLUMNS,
-        empty=_NO_DELIVERIES,
-    ),
-)
+    OperationCommand("deliveries", "list_notifications", "List the deliveries of a campaign.", arguments=_CAMPAIGN,
+                     options={"status": "Only deliveries in this state.", "channel": "Only deliveries to this type of channel."},
+                     limit=ListLimit(100, 100_000, "deliveries"), columns=_DELIVERY_COLUMNS, empty=_NO_DELIVERIES),
+)  # fmt: skip
 add_notification_commands(campaigns, CAMPAIGN_COMMANDS)
 add_notification_commands(app, COMMANDS)
 

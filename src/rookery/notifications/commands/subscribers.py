@@ -40,18 +40,10 @@ def _to_row(fields: Fields) -> Fields:
 
 
 COMMANDS = (
-    OperationCommand(
-        name="list",
-        operation="list_subscribers",
-        help="List subscribers, newest first.",
-        options={"tag": "", "channel": "", "status": "Only subscribers with such a channel.", "q": ""},
-        names={"q": "--query"},
-        limit=ListLimit(100, 100_000, "subscribers"),
-        columns=("external_id", "channels", "tags", "locale", "id", "created_at"),
-        to_row=_to_row,
-        empty="There are no such subscribers.",
-    ),
-)
+    OperationCommand("list", "list_subscribers", names={"q": "--query"}, limit=ListLimit(100, 100_000, "subscribers"), to_row=_to_row,
+                     options={"tag": "", "channel": "", "status": "Only subscribers with such a channel.", "q": ""},
+                     columns=("external_id", "channels", "tags", "locale", "id", "created_at"), empty="There are no such subscribers."),
+)  # fmt: skip
 add_notification_commands(app, COMMANDS)
 
 
