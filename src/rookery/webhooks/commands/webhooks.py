@@ -61,10 +61,10 @@ def _hide_url(fields: Fields) -> Fields:
 
 
 def _explain_held(fields: Fields) -> str:
-    held = int(str(fields.get("held", 0)))
-    if not held:
+    count = cast("int", fields.get("held", 0))
+    if not count:
         return ""
-    return f"{format_count(held, 'delivery was', 'deliveries were')} held. To send them: rookery webhooks resend-failed {fields['id']}"
+    return f"{format_count(count, 'delivery was', 'deliveries were')} held. To send them: rookery webhooks resend-failed {fields['id']}"
 
 
 def _explain_secret(_: Fields) -> str:
