@@ -135,12 +135,11 @@ def test_a_command_imports_only_what_it_needs(tmp_path: Path, arguments: list[st
     assert list_imported_modules(tmp_path, *arguments) & (HEAVY | not_needed) == set()
 
 
-@pytest.mark.parametrize("arguments", [["webhooks", "list"], ["notify", "campaigns", "list"]])
-def test_a_command_of_an_operation_imports_no_server(tmp_path: Path, arguments: list[str]) -> None:
+def test_a_command_of_an_operation_imports_no_server(tmp_path: Path) -> None:
     """It reads the declaration and the models of its operation, which import pydantic and starlette. It may take 0.6 s."""
     assert run_rookery("init", data_dir=tmp_path).returncode == 0
 
-    assert list_imported_modules(tmp_path, *arguments) & (HEAVY - {"starlette"} | {"jsonschema_rs", "zstandard"}) == set()
+    assert list_imported_modules(tmp_path, "webhooks", "list") & (HEAVY - {"starlette"} | {"jsonschema_rs", "zstandard"}) == set()
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["-V"], ["version"]])
