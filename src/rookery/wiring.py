@@ -43,6 +43,7 @@ from rookery.kernel.engine_breakers import EngineBreakers
 from rookery.kernel.engine_writes import READS_ONLY
 from rookery.kernel.errors import OUTAGES, EngineUnavailable, StorageFull
 from rookery.kernel.events import EventBus
+from rookery.kernel.http import Operation
 from rookery.kernel.http.operation_tools import OperationServer
 from rookery.kernel.ids import IdFactory, uuid7
 from rookery.kernel.jobs import JobQueue, JobWorker
@@ -207,6 +208,11 @@ class Rookery:
     def tool_servers(self) -> list[OperationServer]:
         """The built-in tool servers, whose tools are operations of the domains."""
         return [server for domain in self.domains for server in domain.tool_servers]
+
+    @property
+    def operations(self) -> list[Operation]:
+        """The operations of all domains, each once for each of its prefixes."""
+        return [operation for domain in self.domains for _, operations in domain.operations for operation in operations]
 
     async def workspaces(self) -> dict[int, str]:
         """Return the names of all workspaces by id, without their sandboxes."""

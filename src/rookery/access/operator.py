@@ -42,3 +42,8 @@ async def resolve_workspace(services: WorkspaceServices | AccessServices, name_o
     """Return the named workspace, or the only one. Exit with code 2 if the choice is ambiguous. Raises NotFound."""
     workspaces = {workspace.id: workspace for workspace in await services.workspaces.list()}
     return workspaces[choose_workspace({number: workspace.name for number, workspace in workspaces.items()}, name_or_id)]
+
+
+async def resolve_caller(services: WorkspaceServices | AccessServices, name_or_id: str | None) -> Caller:
+    """Return the operator as a caller in the named workspace, or in the only one. Raises as `resolve_workspace`."""
+    return make_operator_caller((await resolve_workspace(services, name_or_id)).id)

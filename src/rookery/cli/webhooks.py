@@ -11,7 +11,8 @@ from rookery.domains import load_events, load_renderers
 from rookery.kernel.config import Settings
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.sealing import KeySource, Sealer
-from rookery.webhooks.commands.webhook_services import WebhookCommandServices
+from rookery.webhooks.api import WebhooksApi
+from rookery.webhooks.commands.webhooks import WebhookCommandServices
 from rookery.webhooks.event_recorder import EventRecorder
 from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.store.tables import SEALED_COLUMNS
@@ -25,9 +26,14 @@ async def open_webhooks(settings: Settings) -> AsyncGenerator[WebhookCommandServ
     source = KeySource(settings.data_dir, configured=settings.secret_key, previous=settings.secret_key_previous)
     runtime.provide(Sealer, lambda runtime: Sealer(runtime.db, source, SEALED_COLUMNS, runtime.clock))
     runtime.provide(EgressGuard, lambda _: EgressGuard(allow=settings.egress_allow, allow_private=settings.egress_private))
-    runtime.provide(EventCatalogue, lambda _: EventCatalogue(load_events()))
+    catalogue = EventCatalogue(load_events())
+    runtime.provide(EventCatalogue, lambda _: catalogue)
     webhooks = runtime.use(WebhookServices)
     EventRecorder(runtime, webhooks.outbox, load_events(["webhooks"]), load_renderers(["webhooks"]))
     async with open_runtime(runtime):
-        workspaces = runtime.use(AccessServices).workspaces
-        yield WebhookCommandServices(workspaces=workspaces, endpoints=webhooks.endpoints, deliveries=webhooks.deliveries)
+        yield WebhookCommandServices(
+            workspaces=runtime.use(AccessServices).workspaces,
+            operations=WebhooksApi(webhooks.endpoints, webhooks.deliveries, catalogue, runtime.clock).operations(),
+            endpoints=webhooks.endpoints,
+            deliveries=webhooks.deliveries,
+        )

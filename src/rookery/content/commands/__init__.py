@@ -8,7 +8,7 @@ COMMANDS = (
     CommandEntry(
         "content",
         "Generate content, and show generations, prompt templates, usage and budgets.",
-        "rookery.content.commands.generations:app",
+        "rookery.content.commands.content:app",
         135,
         "Plans, content and scores",
     ),

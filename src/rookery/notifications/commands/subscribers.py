@@ -5,34 +5,28 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncGenerator, Generator, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, BinaryIO, cast
 
 import typer
 
 from rookery.access.models import Tenant
 from rookery.kernel import schema
-from rookery.kernel.pages import collect_items
 from rookery.kernel.sentences import format_count
-from rookery.notifications.commands.notification_services import NotificationCommandServices, run_with_notifications
-from rookery.notifications.messages import ChannelType
-from rookery.notifications.models import (
-    ChannelStatus,
-    ImportLine,
-    ImportReport,
-    SubscriberFilter,
-    SubscriberView,
+from rookery.notifications.commands.notification_services import (
+    NotificationCommandServices,
+    add_notification_commands,
+    run_with_notifications,
 )
+from rookery.notifications.models import ImportLine, ImportReport
 from rookery.notifications.schemas.import_lines import SubscriberFormat, export_lines, iter_batches, list_attribute_names
-from rookery.notifications.schemas.subscribers import serialize_report, serialize_subscriber
+from rookery.notifications.schemas.subscribers import serialize_report
+from rookery.terminal.operation_commands import ListLimit, OperationCommand
 from rookery.terminal.options import OUTPUT_HELP, JsonOption, WorkspaceOption, open_existing_file, open_new_file, raise_usage_error
-from rookery.terminal.output import Fields, print_json, print_list, print_notice, show_progress
+from rookery.terminal.output import Fields, print_json, print_notice, show_progress
 
 app = typer.Typer(no_args_is_help=True)
 
-_PAGE_SIZE = 100
-_COLUMNS = ("external_id", "channels", "tags", "locale", "id", "created_at")
 _MAX_SHOWN_ERRORS = 20
 
 FormatOption = Annotated[
@@ -40,32 +34,17 @@ FormatOption = Annotated[
 ]
 
 
-@app.command("list")
-def list_(
-    context: typer.Context,
-    *,
-    tag: Annotated[str | None, typer.Option(help="Only subscribers with this tag.", show_default=False)] = None,
-    channel: Annotated[ChannelType | None, typer.Option(help="Only subscribers with a channel of this type.", show_default=False)] = None,
-    status: Annotated[ChannelStatus | None, typer.Option(help="Only subscribers with such a channel.", show_default=False)] = None,
-    query: Annotated[str | None, typer.Option(help="A part of the external id or of an address.", show_default=False)] = None,
-    limit: Annotated[int, typer.Option(help="Maximum number of subscribers.", min=1, max=100_000)] = 100,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """List subscribers, newest first."""
-    filters = SubscriberFilter(tag=tag, channel=channel, status=status, text=query)
+def _to_row(fields: Fields) -> Fields:
+    channels = cast("Sequence[Fields]", fields["channels"])
+    return {**fields, "channels": [f"{channel['type']} {channel['status']}" for channel in channels]}
 
-    async def work(services: NotificationCommandServices, tenant: Tenant) -> Sequence[SubscriberView]:
-        return await collect_items(partial(services.subscribers.list_page, tenant, filters), limit=limit, page_size=_PAGE_SIZE)
 
-    views = run_with_notifications(context, workspace, work)
-    rows = [schema.to_json(serialize_subscriber(view)) for view in views]
-    if as_json:
-        print_json(rows)
-    elif rows:
-        print_list([_to_row(fields, view) for fields, view in zip(rows, views, strict=True)], _COLUMNS)
-    else:
-        print_notice("There are no such subscribers.")
+COMMANDS = (
+    OperationCommand("list", "list_subscribers", names={"q": "--query"}, limit=ListLimit(100, 100_000, "subscribers"), to_row=_to_row,
+                     options={"tag": "", "channel": "", "status": "Only subscribers with such a channel.", "q": ""},
+                     columns=("external_id", "channels", "tags", "locale", "id", "created_at"), empty="There are no such subscribers."),
+)  # fmt: skip
+add_notification_commands(app, COMMANDS)
 
 
 @app.command("import")
@@ -137,7 +116,3 @@ def _parse_format(format: str | None, file: Path) -> SubscriberFormat:
     if name != "ndjson":
         raise_usage_error("Use --format jsonl or --format csv, or a file whose name ends in .jsonl or .csv.")
     return "jsonl"
-
-
-def _to_row(fields: Fields, view: SubscriberView) -> Fields:
-    return {**fields, "channels": [f"{channel.type.value} {channel.status.value}" for channel in view.channels]}

@@ -8,7 +8,7 @@ COMMANDS = (
     CommandEntry(
         "webhooks",
         "Manage webhooks: the endpoints that receive events, and their deliveries.",
-        "rookery.webhooks.commands.endpoints:app",
+        "rookery.webhooks.commands.webhooks:app",
         140,
         "Webhooks and notifications",
     ),
