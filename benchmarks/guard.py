@@ -75,7 +75,7 @@ async def measure(data_dir: Path) -> None:
     workspace = await Workspaces(db, audit, utc_now).create("benchmark", by=SYSTEM_ACTOR)
     api_keys, agent_keys = ApiKeys(db, bcrypt, usage, audit, utc_now), AgentKeys(db, usage, audit, utc_now)
     enterprise = (
-        await api_keys.create(workspace.id, NewApiKey(name="a", scopes=("*",), tier=Tier.ENTERPRISE), by=SYSTEM_ACTOR)
+        await api_keys.create(workspace.id, NewApiKey(name="a", scopes=("*",), rate_limit_tier=Tier.ENTERPRISE), by=SYSTEM_ACTOR)
     ).plaintext.reveal()
     pro = (await api_keys.create(workspace.id, NewApiKey(name="b", scopes=("*",)), by=SYSTEM_ACTOR)).plaintext.reveal()
     agent = (

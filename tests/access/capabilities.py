@@ -68,13 +68,13 @@ def exceeds_rate(key: Key, origin: Key) -> bool:
     key may create agent keys with the default limit of 600 per minute.
     """
     if origin.kind == "api":
-        tier_limit = TIER_LIMITS_PER_HOUR[origin.tier or Tier.FREE]
+        tier_limit = TIER_LIMITS_PER_HOUR[origin.rate_limit_tier or Tier.FREE]
         max_per_hour = {"api": tier_limit, "agent": None if tier_limit is None else max(600, tier_limit // 60) * 60}
     else:
         max_per_hour = {"api": 60 * (origin.rate_limit or 600), "agent": 60 * (origin.rate_limit or 600)}
     limit, requested = (
         max_per_hour[key.kind],
-        TIER_LIMITS_PER_HOUR[key.tier or Tier.FREE] if key.kind == "api" else 60 * (key.rate_limit or 600),
+        TIER_LIMITS_PER_HOUR[key.rate_limit_tier or Tier.FREE] if key.kind == "api" else 60 * (key.rate_limit or 600),
     )
     return limit is not None and (requested is None or requested > limit)
 
@@ -89,7 +89,7 @@ def make_key(kind: KeyKind = "api", **fields: object) -> Key:
         "tenant_id": 1,
         "environment": "live",
         "scopes": ("*",),
-        "tier": Tier.ENTERPRISE if kind == "api" else None,
+        "rate_limit_tier": Tier.ENTERPRISE if kind == "api" else None,
         "rate_limit": None if kind == "api" else 1_000_000,
         "agent_id": None,
         "restrictions": KeyRestrictions(),

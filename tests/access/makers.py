@@ -50,7 +50,9 @@ class Access:
 
     async def create_api_key(self, workspace_id: int, new: NewApiKey | None = None) -> KeyWithSecret:
         """Create an API key; by default one with all scopes and without a rate limit."""
-        return await self.api_keys.create(workspace_id, new or NewApiKey(name="key", scopes=("*",), tier=Tier.ENTERPRISE), by=OPERATOR)
+        return await self.api_keys.create(
+            workspace_id, new or NewApiKey(name="key", scopes=("*",), rate_limit_tier=Tier.ENTERPRISE), by=OPERATOR
+        )
 
     async def create_agent_key(self, workspace_id: int, new: NewAgentKey | None = None) -> KeyWithSecret:
         """Create an agent key; by default one that may read memories."""

@@ -20,7 +20,7 @@ from rookery.kernel.secret import Secret
 from tests.access.makers import Access, build_access
 from tests.conftest import OPERATOR, Instance, eventually
 
-BUILDER = NewApiKey(name="builder", scopes=("keys:*", "brain:read", "mcp:*"), tier=Tier.BUSINESS)
+BUILDER = NewApiKey(name="builder", scopes=("keys:*", "brain:read", "mcp:*"), rate_limit_tier=Tier.BUSINESS)
 
 
 async def admitted_actor(access: Access, new_key: KeyWithSecret) -> Actor:
@@ -40,14 +40,14 @@ async def test_a_key_creates_keys_within_its_own_permissions(access: Access) -> 
     workspace = await access.create_workspace()
     by = await admitted_actor(access, await access.create_api_key(workspace, BUILDER))
 
-    reader_key = await access.api_keys.create(workspace, NewApiKey(name="reader", scopes=("brain:read",), tier=Tier.PRO), by=by)
+    reader_key = await access.api_keys.create(workspace, NewApiKey(name="reader", scopes=("brain:read",), rate_limit_tier=Tier.PRO), by=by)
     assert (await access.admit(reader_key)).caller.scopes == {"brain:read"}
     await access.agent_keys.create(workspace, NewAgentKey(name="caller", permissions=("mcp:write",)), by=by)
 
     assert isinstance(
         await error_of(access.api_keys.create(workspace, NewApiKey(name="key", scopes=("brain:write",)), by=by)), ScopeMissing
     )
-    with_higher_tier = NewApiKey(name="key", scopes=("brain:read",), tier=Tier.ENTERPRISE)
+    with_higher_tier = NewApiKey(name="key", scopes=("brain:read",), rate_limit_tier=Tier.ENTERPRISE)
     assert isinstance(await error_of(access.api_keys.create(workspace, with_higher_tier, by=by)), DelegationDenied)
     agent_keys = [NewAgentKey(name=name, permissions=(name,)) for name in ("mcp:read", "plans.read")]
     assert isinstance(await error_of(access.agent_keys.create_many(workspace, agent_keys, by=by)), ScopeMissing)
@@ -94,7 +94,7 @@ async def test_a_key_with_more_permissions_cannot_be_changed_even_to_reduce_them
     agent = await access.create_agent_key(workspace, NewAgentKey(name="strong", permissions=("*",)))
 
     for attempt in (
-        access.api_keys.update(workspace, unrestricted.key.id, KeyChanges(grants=("brain:read",), tier=Tier.FREE), by=by),
+        access.api_keys.update(workspace, unrestricted.key.id, KeyChanges(scopes=("brain:read",), rate_limit_tier=Tier.FREE), by=by),
         access.api_keys.suspend(workspace, unrestricted.key.id, by=by),
         access.api_keys.rotate(workspace, unrestricted.key.id, by=by),
         access.agent_keys.extend(workspace, agent.key.id, access.clock() + timedelta(hours=1), by=by),
@@ -110,7 +110,7 @@ async def test_a_key_with_more_permissions_cannot_be_changed_even_to_reduce_them
 async def test_test_keys_manage_only_test_keys(access: Access) -> None:
     """For a test key a live key does not exist, in every operation and in every state; a live key manages both."""
     workspace = await access.create_workspace()
-    new_test_key = NewApiKey(name="trial", scopes=("*",), tier=Tier.ENTERPRISE, environment="test")
+    new_test_key = NewApiKey(name="trial", scopes=("*",), rate_limit_tier=Tier.ENTERPRISE, environment="test")
     test_key, other_test_key = await access.create_api_key(workspace, new_test_key), await access.create_api_key(workspace, new_test_key)
     live_key, agent_key = await access.create_api_key(workspace), await access.create_agent_key(workspace)
     key_in_grace = await access.create_api_key(workspace)
@@ -164,7 +164,7 @@ async def test_a_key_changes_nothing_in_another_workspace(access: Access) -> Non
         access.api_keys.rotate(other_workspace, other_key.key.id, by=by),
     ):
         assert isinstance(await error_of(attempt), NotFound)
-    all_workspaces = NewApiKey(name="all", scopes=("*", "platform:workspaces"), tier=Tier.ENTERPRISE)
+    all_workspaces = NewApiKey(name="all", scopes=("*", "platform:workspaces"), rate_limit_tier=Tier.ENTERPRISE)
     manager = await admitted_actor(access, await access.create_api_key(workspace, all_workspaces))
     created = await access.api_keys.create(other_workspace, NewApiKey(name="first", scopes=("*",)), by=manager)
     assert (await access.admit(created)).caller.workspace_id == other_workspace
@@ -229,7 +229,7 @@ async def test_a_key_restricted_by_a_concurrent_change_cannot_extend_itself(acce
     def attempt() -> Awaitable[object]:
         if change == "rotate":
             return keyring.rotate(workspace, new_key.key.id, by=by)
-        return keyring.update(workspace, new_key.key.id, KeyChanges(grants=("*",), name="again"), by=by)
+        return keyring.update(workspace, new_key.key.id, KeyChanges(scopes=("*",), name="again"), by=by)
 
     with psycopg.connect(database_url) as operator, psycopg.connect(database_url, autocommit=True) as observer:
         restrict = "UPDATE access_keys SET scopes = '[\"keys:write\"]', suspended_at = %s WHERE id = %s"
@@ -270,13 +270,13 @@ async def test_an_agent_creates_no_key_that_acts_for_another_agent(access: Acces
     assert isinstance(
         await error_of(keyring.create(workspace, NewAgentKey(name="x", permissions=("brain:read",), agent_id="rook"), by=by)), NameTaken
     )
-    without_agent = NewApiKey(name="any", scopes=("brain:read",), tier=Tier.FREE)
+    without_agent = NewApiKey(name="any", scopes=("brain:read",), rate_limit_tier=Tier.FREE)
     assert isinstance(await error_of(access.api_keys.create(workspace, without_agent, by=by)), DelegationDenied)
 
     assert (await keyring.create(workspace, NewAgentKey(name="owl", permissions=("mcp:read",)), by=by)).key.agent_id == "owl"
     wren = await keyring.create(workspace, NewAgentKey(name="wren", permissions=("brain:read",)), by=by)
     assert wren.key.agent_id == "wren"
-    for_the_same_agent = NewApiKey(name="own", scopes=("brain:read",), tier=Tier.FREE, agent_id="rook")
+    for_the_same_agent = NewApiKey(name="own", scopes=("brain:read",), rate_limit_tier=Tier.FREE, agent_id="rook")
     assert (await access.api_keys.create(workspace, for_the_same_agent, by=by)).key.agent_id == "rook"
     actor_without_agent = await admitted_actor(access, await access.create_api_key(workspace))
     dove = NewAgentKey(name="dove", permissions=("brain:read",))
@@ -343,7 +343,7 @@ async def test_an_agent_s_id_never_changes(access: Access) -> None:
     workspace = await access.create_workspace()
     api, agent = await access.create_api_key(workspace), await access.create_agent_key(workspace)
 
-    for changes in (KeyChanges(agent_id="owl"), KeyChanges(agent_id=None), KeyChanges(tier=Tier.FREE)):
+    for changes in (KeyChanges(agent_id="owl"), KeyChanges(agent_id=None), KeyChanges(rate_limit_tier=Tier.FREE)):
         with pytest.raises(ValidationFailed):
             await access.agent_keys.update(workspace, agent.key.id, changes, by=OPERATOR)
     for changes in (KeyChanges(rate_limit=5), KeyChanges(ip_restriction=True), KeyChanges(ip_list=("192.0.2.1",))):
@@ -355,7 +355,7 @@ async def test_an_agent_s_id_never_changes(access: Access) -> None:
 async def test_platform_scopes_come_from_operators_alone(access: Access) -> None:
     """422 for every key, even one that has them. An update may keep the scopes of a key, and a rotation copies them."""
     workspace = await access.create_workspace()
-    new_root_key = NewApiKey(name="root", scopes=("*", "platform:audit", "platform:metrics"), tier=Tier.ENTERPRISE)
+    new_root_key = NewApiKey(name="root", scopes=("*", "platform:audit", "platform:metrics"), rate_limit_tier=Tier.ENTERPRISE)
     root = await access.create_api_key(workspace, new_root_key)
     by = await admitted_actor(access, root)
     other = await access.create_api_key(workspace)
@@ -363,18 +363,18 @@ async def test_platform_scopes_come_from_operators_alone(access: Access) -> None
     for attempt in (
         access.api_keys.create(workspace, new_root_key, by=by),
         access.agent_keys.create(workspace, NewAgentKey(name="key", permissions=("platform:audit",)), by=by),
-        access.api_keys.update(workspace, other.key.id, KeyChanges(grants=("*", "platform:audit")), by=by),
-        access.api_keys.update(workspace, root.key.id, KeyChanges(grants=("*", "platform:servers")), by=by),
+        access.api_keys.update(workspace, other.key.id, KeyChanges(scopes=("*", "platform:audit")), by=by),
+        access.api_keys.update(workspace, root.key.id, KeyChanges(scopes=("*", "platform:servers")), by=by),
     ):
         assert isinstance(await error_of(attempt), ValidationFailed)
-    updated = await access.api_keys.update(workspace, root.key.id, KeyChanges(grants=("platform:audit", "brain:read")), by=by)
+    updated = await access.api_keys.update(workspace, root.key.id, KeyChanges(scopes=("platform:audit", "brain:read")), by=by)
     assert updated.scopes == ("platform:audit", "brain:read")
     assert isinstance(
-        await error_of(access.api_keys.update(workspace, root.key.id, KeyChanges(grants=("platform:metrics",)), by=by)), ValidationFailed
+        await error_of(access.api_keys.update(workspace, root.key.id, KeyChanges(scopes=("platform:metrics",)), by=by)), ValidationFailed
     )
     wildcard_actor = await admitted_actor(access, other)
     assert isinstance(await error_of(access.api_keys.suspend(workspace, root.key.id, by=wildcard_actor)), ScopeMissing)
-    updated_by_operator = await access.api_keys.update(workspace, other.key.id, KeyChanges(grants=("*", "platform:audit")), by=OPERATOR)
+    updated_by_operator = await access.api_keys.update(workspace, other.key.id, KeyChanges(scopes=("*", "platform:audit")), by=OPERATOR)
     assert updated_by_operator.scopes == ("*", "platform:audit")
     successor = await access.api_keys.rotate(workspace, other.key.id, by=await admitted_actor(access, other))
     assert successor.key.scopes == ("*", "platform:audit")

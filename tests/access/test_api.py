@@ -72,7 +72,7 @@ async def test_the_status_call_spends_nothing(client: httpx2.AsyncClient, access
 async def test_an_api_key_s_reset_is_a_unix_time(client: httpx2.AsyncClient, access: Access) -> None:
     """The response for an unlimited key says so."""
     workspace = await access.create_workspace()
-    free_key = await access.create_api_key(workspace, NewApiKey(name="key", scopes=("brain:read",), tier=Tier.FREE))
+    free_key = await access.create_api_key(workspace, NewApiKey(name="key", scopes=("brain:read",), rate_limit_tier=Tier.FREE))
     await access.admit(free_key)
 
     response = (await client.get(RATE_LIMIT[0], headers=bearer_headers(free_key))).json()

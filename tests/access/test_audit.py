@@ -43,11 +43,11 @@ async def actions(access: Access, workspace: int) -> list[str]:
 async def test_an_entry_has_actor_action_subject_time_and_address(access: Access) -> None:
     """Before and after have only the fields that differ."""
     workspace = await access.create_workspace()
-    maker = await access.create_api_key(workspace, NewApiKey(name="maker", scopes=("*",), tier=Tier.ENTERPRISE))
+    maker = await access.create_api_key(workspace, NewApiKey(name="maker", scopes=("*",), rate_limit_tier=Tier.ENTERPRISE))
     by = Actor.from_caller((await access.admit(maker, address="::ffff:203.0.113.9")).caller)
     target = await access.create_api_key(workspace, NewApiKey(name="target", scopes=("brain:read",)))
     access.clock.advance(seconds=1.5)
-    await access.api_keys.update(workspace, target.key.id, KeyChanges(name="renamed", tier=Tier.FREE), by=by)
+    await access.api_keys.update(workspace, target.key.id, KeyChanges(name="renamed", rate_limit_tier=Tier.FREE), by=by)
 
     *_, creation, entry = await entries(access, workspace)
     assert entry_to_json(entry) == {

@@ -42,7 +42,8 @@ _rates = st.sampled_from([1, 100, 600, 700, 900])
 _agents = st.sampled_from([None, *AGENTS, "zed", "yak"])
 
 new_api_keys = st.builds(
-    NewApiKey, name=st.just("key"), scopes=_grants, tier=st.sampled_from(Tier), environment=st.sampled_from(["live", "live", "test"]),
+    NewApiKey, name=st.just("key"), scopes=_grants, rate_limit_tier=st.sampled_from(Tier),
+    environment=st.sampled_from(["live", "live", "test"]),
     expires_at=_expiries, agent_id=_agents, restrictions=_restrictions,
 )  # fmt: skip
 new_agent_keys = st.builds(
@@ -50,20 +51,20 @@ new_agent_keys = st.builds(
     ip_restriction=st.booleans(), ip_list=_lists, restrictions=_restrictions,
 )  # fmt: skip
 changes = st.one_of(
-    st.builds(KeyChanges, grants=_grants),
+    st.builds(KeyChanges, scopes=_grants),
     st.builds(KeyChanges, expires_at=_expiries),
     st.builds(KeyChanges, servers=_servers),
     st.builds(KeyChanges, tools=_tools),
     st.builds(KeyChanges, orgs=_orgs, tool_limits=_limits),
     st.builds(KeyChanges, name=st.just("renamed")),
 )
-api_key_changes = st.builds(KeyChanges, tier=st.sampled_from(Tier)) | st.builds(KeyChanges, agent_id=_agents)
+api_key_changes = st.builds(KeyChanges, rate_limit_tier=st.sampled_from(Tier)) | st.builds(KeyChanges, agent_id=_agents)
 agent_key_changes = st.builds(KeyChanges, rate_limit=_rates) | st.builds(KeyChanges, ip_restriction=st.booleans(), ip_list=_lists)
 
 INITIAL_KEYS = (
-    NewApiKey(name="key", scopes=("*",), tier=Tier.ENTERPRISE),
-    NewApiKey(name="key", scopes=("*:read", "keys:write"), tier=Tier.FREE, agent_id="rook"),
-    NewApiKey(name="key", scopes=("*",), tier=Tier.BUSINESS, environment="test"),
+    NewApiKey(name="key", scopes=("*",), rate_limit_tier=Tier.ENTERPRISE),
+    NewApiKey(name="key", scopes=("*:read", "keys:write"), rate_limit_tier=Tier.FREE, agent_id="rook"),
+    NewApiKey(name="key", scopes=("*",), rate_limit_tier=Tier.BUSINESS, environment="test"),
     NewAgentKey(name="key", permissions=("brain:*", "keys:write"), rate_limit=700, agent_id="owl"),
     NewAgentKey(name="key", permissions=("*",), rate_limit=100, ip_restriction=True, ip_list=("192.0.2.0/24",)),
 )
@@ -193,9 +194,9 @@ class DelegationMachine(RuleBasedStateMachine):
         )
         if acting_key.kind == "agent":
             return self.record_created(by, acting_key, self.attempt(by, self.create_by(by, similar)))
-        tier = acting_key.tier or Tier.FREE
+        tier = acting_key.rate_limit_tier or Tier.FREE
         api = NewApiKey(
-            name="key", scopes=similar.permissions, tier=tier, environment=acting_key.environment, agent_id=acting_key.agent_id,
+            name="key", scopes=similar.permissions, rate_limit_tier=tier, environment=acting_key.environment, agent_id=acting_key.agent_id,
             restrictions=similar.restrictions, expires_at=similar.expires_at,
         )  # fmt: skip
         return self.record_created(by, acting_key, self.attempt(by, self.create_by(by, api if "rate_limit" not in fields else similar)))

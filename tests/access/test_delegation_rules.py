@@ -59,7 +59,9 @@ def pairs(draw: st.DrawFn) -> tuple[Key, Key]:
     new_values = draw(fields)
     changed_names = draw(st.sets(st.sampled_from(sorted(new_values)), max_size=3)) if new_values else set[str]()
     defaults = make_key(draw(kinds))
-    common = {name: getattr(creator, name) for name in Key.__dataclass_fields__ if name not in {"id", "kind", "tier", "rate_limit"}}
+    common = {
+        name: getattr(creator, name) for name in Key.__dataclass_fields__ if name not in {"id", "kind", "rate_limit_tier", "rate_limit"}
+    }
     return creator, replace(defaults, **{**common, **{name: new_values[name] for name in changed_names}}, id="other")
 
 
@@ -100,26 +102,26 @@ def test_every_key_may_delegate_itself_and_less(pair: tuple[Key, Key]) -> None:
 
 
 RATES = [
-    *(make_key(tier=tier) for tier in Tier),
+    *(make_key(rate_limit_tier=tier) for tier in Tier),
     *(make_key("agent", rate_limit=rate) for rate in (1, 16, 17, 166, 167, 599, 600, 601, 833, 834, 1_000_000)),
 ]
 
 
-@pytest.mark.parametrize("origin", RATES, ids=lambda key: str(key.tier or key.rate_limit))
+@pytest.mark.parametrize("origin", RATES, ids=lambda key: str(key.rate_limit_tier or key.rate_limit))
 def test_no_chain_of_keys_raises_the_rate_limit(origin: Key) -> None:
     """Neither directly nor through keys of the other kind, such as a free key that reaches a higher tier through an agent key."""
     reachable = [origin]
     for maker in reachable:
         reachable += [key for key in RATES if key not in reachable and may_delegate(maker, key)]
 
-    assert [(key.tier, key.rate_limit) for key in reachable if exceeds_rate(key, origin)] == []
+    assert [(key.rate_limit_tier, key.rate_limit) for key in reachable if exceeds_rate(key, origin)] == []
 
 
 @pytest.mark.parametrize("tier", list(Tier))
 def test_any_api_key_may_create_an_agent_key_with_the_default_rate(tier: Tier) -> None:
     """600 a minute, more than the lower tiers have; otherwise they could not create a usual agent key."""
-    assert may_delegate(make_key(tier=tier), make_key("agent", rate_limit=600))
-    assert may_delegate(make_key(tier=tier), make_key("agent", rate_limit=601)) == (tier in {Tier.BUSINESS, Tier.ENTERPRISE})
+    assert may_delegate(make_key(rate_limit_tier=tier), make_key("agent", rate_limit=600))
+    assert may_delegate(make_key(rate_limit_tier=tier), make_key("agent", rate_limit=601)) == (tier in {Tier.BUSINESS, Tier.ENTERPRISE})
 
 
 @pytest.mark.parametrize(
@@ -148,8 +150,8 @@ def test_any_api_key_may_create_an_agent_key_with_the_default_rate(tier: Tier) -
             {"restrictions": KeyRestrictions(tool_limits={"web/*": 6})},
             "tool_limits",
         ),
-        ({"tier": Tier.PRO}, {"tier": Tier.BUSINESS}, "rate_limit_tier"),
-        ({"tier": Tier.BUSINESS}, {"tier": Tier.ENTERPRISE}, "rate_limit_tier"),
+        ({"rate_limit_tier": Tier.PRO}, {"rate_limit_tier": Tier.BUSINESS}, "rate_limit_tier"),
+        ({"rate_limit_tier": Tier.BUSINESS}, {"rate_limit_tier": Tier.ENTERPRISE}, "rate_limit_tier"),
         ({"expires_at": MOMENTS[1]}, {}, "expires_at"),
         ({"expires_at": MOMENTS[1]}, {"expires_at": MOMENTS[1] + timedelta(microseconds=1)}, "expires_at"),
         ({"delete_after": MOMENTS[1]}, {}, "expires_at"),
@@ -190,7 +192,7 @@ def test_an_error_names_the_field_that_the_key_lacks(
             {"restrictions": KeyRestrictions(tool_limits={"web/*": 5})},
             {"restrictions": KeyRestrictions(tool_limits={"web/*": 5, "*": 1_000})},
         ),
-        ({"tier": Tier.PRO}, {"tier": Tier.FREE}),
+        ({"rate_limit_tier": Tier.PRO}, {"rate_limit_tier": Tier.FREE}),
         ({"expires_at": MOMENTS[1]}, {"expires_at": MOMENTS[1]}),
         ({"delete_after": MOMENTS[1]}, {"expires_at": MOMENTS[1]}),
         (
@@ -212,7 +214,7 @@ def test_a_missing_scope_is_rejected_with_the_error_of_the_guard(kind: str, erro
     """The two kinds have two bodies. All actions of a resource do not include its wildcard."""
     creator = make_key("agent" if kind == "agent" else "api", scopes=("brain:read", "brain:write", "brain:delete", "brain:admin"))
 
-    require_delegable(creator, make_key(scopes=("brain:read",), tier=Tier.FREE))
+    require_delegable(creator, make_key(scopes=("brain:read",), rate_limit_tier=Tier.FREE))
     for missing in ("brain:*", "*:read", "*", "mcp:read", "platform:audit"):
         with pytest.raises(error) as refusal:
             require_delegable(creator, make_key(scopes=("brain:read", missing)))

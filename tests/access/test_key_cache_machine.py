@@ -118,7 +118,7 @@ class KeyCacheMachine(RuleBasedStateMachine):
     def regrant(self, token: str, process: int, is_narrow: bool) -> None:
         """Take the required scope from the key, or give it back."""
         for row in self.live_rows(token):
-            changes = KeyChanges(grants=("mcp:read",) if is_narrow else ("*",))
+            changes = KeyChanges(scopes=("mcp:read",) if is_narrow else ("*",))
             self.do(self.keyring(process, row).update(self.workspace, row.key.id, changes, by=OPERATOR))
             row.is_narrow = is_narrow
 

@@ -33,7 +33,7 @@ async def test_a_new_api_key_has_the_form_of_the_spec(access: Access) -> None:
     new_key = await access.create_api_key(workspace, NewApiKey(name=" reader ", scopes=("brain.read",)))
 
     assert re.fullmatch(r"sk_live_[A-Za-z0-9]{32}", new_key.plaintext.reveal())
-    assert (new_key.key.name, new_key.key.scopes, new_key.key.tier, new_key.key.environment) == (
+    assert (new_key.key.name, new_key.key.scopes, new_key.key.rate_limit_tier, new_key.key.environment) == (
         "reader",
         ("brain:read",),
         Tier.PRO,

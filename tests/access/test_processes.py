@@ -34,9 +34,9 @@ async def test_a_change_takes_effect_in_another_process_with_the_next_request(ac
             (access.api_keys, api.key.id, api_token, "scope_missing"),
             (access.agent_keys, agent.key.id, agent_token, "permission_denied"),
         ):
-            await keyring.update(workspace, key_id, KeyChanges(grants=("brain:write",)), by=OPERATOR)
+            await keyring.update(workspace, key_id, KeyChanges(scopes=("brain:write",)), by=OPERATOR)
             assert (outcome(token), outcome(token, "brain:write")) == (missing_error, "ok")
-            await keyring.update(workspace, key_id, KeyChanges(grants=("brain:read",)), by=OPERATOR)
+            await keyring.update(workspace, key_id, KeyChanges(scopes=("brain:read",)), by=OPERATOR)
             await keyring.suspend(workspace, key_id, by=OPERATOR)
             assert outcome(token) == "key_revoked"
             await keyring.resume(workspace, key_id, by=OPERATOR)
@@ -69,7 +69,7 @@ async def test_a_change_takes_effect_in_another_process_with_the_next_request(ac
 async def test_several_processes_admit_exactly_the_limit(access: Access, data_dir: Path, database_url: str) -> None:
     """For both kinds of key; three processes at once, and a fourth after one was killed."""
     workspace = await access.create_workspace()
-    api = await access.create_api_key(workspace, NewApiKey(name="key", scopes=("*",), tier=Tier.FREE))
+    api = await access.create_api_key(workspace, NewApiKey(name="key", scopes=("*",), rate_limit_tier=Tier.FREE))
     agent = await access.create_agent_key(workspace, NewAgentKey(name="rook", permissions=("*",), rate_limit=600))
     limits = {api.plaintext.reveal(): (1_000, timedelta(hours=1)), agent.plaintext.reveal(): (600, timedelta(minutes=1))}
     start = datetime.now(UTC)  # a counter that is opened drops rows of more than 48 real hours ago

@@ -225,5 +225,5 @@ def test_the_local_counter_has_a_maximum_size() -> None:
 
 async def caller_with(access: Access, tool_limits: dict[str, int], workspace: int | None = None) -> Caller:
     """Return the caller of a new key with these limits."""
-    new = NewApiKey(name="key", scopes=("*",), tier=Tier.ENTERPRISE, restrictions=KeyRestrictions(tool_limits=tool_limits))
+    new = NewApiKey(name="key", scopes=("*",), rate_limit_tier=Tier.ENTERPRISE, restrictions=KeyRestrictions(tool_limits=tool_limits))
     return (await access.admit(await access.create_api_key(workspace or await access.create_workspace(), new))).caller

@@ -27,7 +27,7 @@ async def test_an_api_key_has_the_hourly_limit_of_its_tier(access: Access, tier:
     """Limits by tier, with Reset as a Unix time. Test keys have ten times the limit."""
     new_key = await access.create_api_key(
         await access.create_workspace(),
-        NewApiKey(name="key", scopes=("*",), tier=tier, environment="test" if environment == "test" else "live"),
+        NewApiKey(name="key", scopes=("*",), rate_limit_tier=tier, environment="test" if environment == "test" else "live"),
     )
     reset = int(access.clock().timestamp()) + 3600
 

@@ -26,7 +26,7 @@ async def test_rotation_copies_every_setting(access: Access) -> None:
     new = NewApiKey(
         name="key",
         scopes=("*:read",),
-        tier=Tier.FREE,
+        rate_limit_tier=Tier.FREE,
         environment="test",
         expires_at=access.clock() + timedelta(days=9),
         agent_id="rook",

@@ -687,7 +687,7 @@ async def _remember(caller: Caller, content: str = "x", idempotency_key: str = "
 
 async def test_a_repeated_remember_stores_one_memory(instance: Instance) -> None:
     """This holds for `remember` and its batch; a replay counts for the rate limit."""
-    key = await instance.api_key("brain:write", tier=Tier.FREE)
+    key = await instance.api_key("brain:write", rate_limit_tier=Tier.FREE)
     first, replay = await _remember(key), await _remember(key)
     batch_body = {"memories": [{"type": "fact", "content": str(number)} for number in range(3)]}
     batch_replies = [await key.post("/v1/brain/remember/batch", batch_body, **{"Idempotency-Key": "m"}) for _ in range(2)]

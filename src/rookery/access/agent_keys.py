@@ -138,7 +138,7 @@ class AgentKeys(Keyring):
         self, workspace_id: int, key_id: str, permissions: Iterable[str], *, by: Actor, expected: ExpectedETags = None
     ) -> Key:
         """Replace the permissions. Raises as `update` does."""
-        changes = KeyChanges(grants=tuple(permissions))
+        changes = KeyChanges(scopes=tuple(permissions))
         return await self.update(workspace_id, key_id, changes, by=by, action="permissions_replaced", expected=expected)
 
     async def set_addresses(
@@ -264,7 +264,6 @@ def insert_key(tx: Tx, workspace_id: int, new: NewAgentKey, material: KeyMateria
         tenant_id=workspace_id,
         environment=LIVE,
         scopes=new.permissions,
-        tier=None,
         rate_limit=new.rate_limit,
         agent_id=new.agent_id or make_unique_slug(new.name, used_agent_ids),
         restrictions=new.restrictions,
@@ -273,9 +272,6 @@ def insert_key(tx: Tx, workspace_id: int, new: NewAgentKey, material: KeyMateria
         ip_list=new.ip_list,
         created_at=now,
         expires_at=new.expires_at,
-        suspended_at=None,
-        revoked_at=None,
-        delete_after=None,
     )
     store.add_key(tx, key, lookup=material.lookup, key_hash=None)
     used_agent_ids.add(key.agent_id or "")

@@ -109,18 +109,12 @@ def insert_key(tx: Tx, workspace: Workspace, new: NewApiKey, material: KeyMateri
         tenant_id=get_or_create_sandbox(tx, workspace, now) if new.environment == TEST else workspace.id,
         environment=new.environment,
         scopes=new.scopes,
-        tier=new.tier,
-        rate_limit=None,
+        rate_limit_tier=new.rate_limit_tier,
         agent_id=new.agent_id,
         restrictions=new.restrictions,
         hint=material.hint,
-        ip_restriction=False,
-        ip_list=(),
         created_at=now,
         expires_at=new.expires_at,
-        suspended_at=None,
-        revoked_at=None,
-        delete_after=None,
     )
     store.add_key(tx, key, lookup=material.lookup, key_hash=material.key_hash)
     return key

@@ -120,18 +120,19 @@ def _check_rate_limit(holder: Key, target: Key) -> DelegationDenied | None:
     """Compare the rate limits: requests per hour for an API key, per minute for an agent key."""
     if target.kind == "api":
         max_rate = (
-            TIER_LIMITS_PER_HOUR[holder.tier or Tier.FREE]
+            TIER_LIMITS_PER_HOUR[holder.rate_limit_tier or Tier.FREE]
             if holder.kind == "api"
             else _max_hourly_rate(holder.rate_limit or DEFAULT_RATE_PER_MINUTE)
         )
-        requested_rate = TIER_LIMITS_PER_HOUR[target.tier or Tier.FREE]
+        requested_rate = TIER_LIMITS_PER_HOUR[target.rate_limit_tier or Tier.FREE]
         if max_rate is not None and (requested_rate is None or requested_rate > max_rate):
             return DelegationDenied(
-                "rate_limit_tier", f"This key may only create keys with at most {max_rate} requests per hour; tier {target.tier} has more."
+                "rate_limit_tier",
+                f"This key may only create keys with at most {max_rate} requests per hour; tier {target.rate_limit_tier} has more.",
             )
         return None
     if holder.kind == "api":
-        hourly = TIER_LIMITS_PER_HOUR[holder.tier or Tier.FREE]
+        hourly = TIER_LIMITS_PER_HOUR[holder.rate_limit_tier or Tier.FREE]
         # The default rate of an agent key exceeds the lower tiers' rate per minute, but every key may create keys with that default.
         max_rate = None if hourly is None else max(DEFAULT_RATE_PER_MINUTE, hourly // _MINUTES_PER_HOUR)
     else:

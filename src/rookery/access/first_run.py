@@ -156,6 +156,6 @@ def _find_existing(tx: Tx) -> FirstRunResult | None:
 _FIRST_API_KEY = NewApiKey(
     name="first key",
     scopes=(ALL_SCOPES, *(name for name in SCOPES if name.startswith(f"{PLATFORM}:"))),
-    tier=Tier.ENTERPRISE,
+    rate_limit_tier=Tier.ENTERPRISE,
 )
 _FIRST_AGENT_KEY = NewAgentKey(name="agent", permissions=PRESETS["agent"])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 
 from rookery.access import networks, scopes
 from rookery.access.models import Environment, Key, KeyRestrictions, Tier
 from rookery.kernel import globs
 from rookery.kernel.errors import ValidationFailed
-from rookery.kernel.unset import UNSET, value_or
+from rookery.kernel.unset import UNSET, get_set_fields, value_or
 
 MAX_NAME_LENGTH = 100
 MAX_RATE_PER_MINUTE = 1_000_000
@@ -31,7 +31,7 @@ class NewApiKey:
 
     name: str
     scopes: tuple[str, ...]
-    tier: Tier = Tier.PRO
+    rate_limit_tier: Tier = Tier.PRO
     environment: Environment = "live"
     expires_at: datetime | None = None
     agent_id: str | None = None
@@ -52,8 +52,10 @@ class NewAgentKey:
     restrictions: KeyRestrictions = field(default_factory=KeyRestrictions)
 
 
-_IMMUTABLE_FIELDS = {"api": ("rate_limit", "ip_restriction", "ip_list"), "agent": ("tier", "agent_id")}
+_IMMUTABLE_FIELDS = {"api": ("rate_limit", "ip_restriction", "ip_list"), "agent": ("rate_limit_tier", "agent_id")}
 """Fields that keys of this kind do not have, or that never change."""
+
+RESTRICTION_NAMES = frozenset(restriction.name for restriction in fields(KeyRestrictions))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +64,8 @@ class KeyChanges:
     A change of a key's settings. Fields that are not set keep their value.
 
     Attributes:
-        grants: Scopes of an API key, permissions of an agent key.
-        tier: Only for API keys.
+        scopes: Scopes of an API key, permissions of an agent key.
+        rate_limit_tier: Only for API keys.
         rate_limit: Only for agent keys; *ip_restriction* and *ip_list* likewise.
         agent_id: Only for API keys; the agent_id of an agent key never changes.
         expires_at: None removes the expiry.
@@ -71,8 +73,8 @@ class KeyChanges:
     """
 
     name: str | UNSET = UNSET
-    grants: tuple[str, ...] | UNSET = UNSET
-    tier: Tier | UNSET = UNSET
+    scopes: tuple[str, ...] | UNSET = UNSET
+    rate_limit_tier: Tier | UNSET = UNSET
     rate_limit: int | UNSET = UNSET
     expires_at: datetime | UNSET | None = UNSET
     agent_id: str | UNSET | None = UNSET
@@ -97,31 +99,24 @@ class KeyChanges:
         if invalid := [name for name in _IMMUTABLE_FIELDS[key.kind] if getattr(self, name) is not UNSET]:
             noun = "an API key" if key.kind == "api" else "an agent key"
             raise ValidationFailed({name: [f"cannot be changed for {noun}"] for name in invalid})
-        check, current = FieldValidator(), key.restrictions
-        restrictions = replace(
-            current,
-            servers=value_or(self.servers, current.servers),
-            tools=value_or(self.tools, current.tools),
-            orgs=value_or(self.orgs, current.orgs),
-            projects=value_or(self.projects, current.projects),
-            tool_limits=value_or(self.tool_limits, current.tool_limits),
-        )
+        check = FieldValidator()
+        changed_lists = {name: value for name, value in get_set_fields(self).items() if name in RESTRICTION_NAMES}
         field_name = "scopes" if key.kind == "api" else "permissions"
         changed_key = replace(
             key,
             name=key.name if self.name is UNSET else check.validate_name(self.name),
             scopes=key.scopes
-            if self.grants is UNSET
+            if self.scopes is UNSET
             else check.validate_grants(
-                self.grants, field_name=field_name, allow_platform_scopes=allow_platform_scopes, existing=key.scopes
+                self.scopes, field_name=field_name, allow_platform_scopes=allow_platform_scopes, existing=key.scopes
             ),
-            tier=value_or(self.tier, key.tier),
+            rate_limit_tier=value_or(self.rate_limit_tier, key.rate_limit_tier),
             rate_limit=key.rate_limit if self.rate_limit is UNSET else check.validate_rate_limit(self.rate_limit),
             expires_at=key.expires_at if self.expires_at is UNSET else check.validate_expiry(self.expires_at, now),
             agent_id=key.agent_id if self.agent_id is UNSET else check.validate_agent_id(self.agent_id),
             ip_restriction=self._is_enforced(key),
             ip_list=key.ip_list if self.ip_list is UNSET else check.validate_addresses(self.ip_list),
-            restrictions=check.validate_restrictions(restrictions),
+            restrictions=check.validate_restrictions(replace(key.restrictions, **changed_lists)),
         )
         check.raise_errors()
         return changed_key

@@ -411,11 +411,7 @@ def audit_key_change(tx: Tx, audit: AuditLog, by: Actor, action: str, *, before:
 
 def _audited_fields(key: Key) -> serializers.Fields:
     """Return the audited fields of a key: its settings without its usage."""
-    fields = (
-        serializers.serialize_api_key(key, KeyUsage(), key.created_at)
-        if key.kind == "api"
-        else serializers.serialize_agent_key(key, KeyUsage(), key.created_at)
-    )
+    fields = serializers.serialize_key_fields(key, KeyUsage(), key.created_at)
     return {name: value for name, value in fields.items() if name not in _UNAUDITED_FIELDS}
 
 

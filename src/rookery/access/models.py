@@ -233,7 +233,7 @@ class Key:
         workspace_id: The workspace that owns the key.
         tenant_id: The tenant of its requests: the sandbox for a test key, else *workspace_id*.
         scopes: Scopes of an API key or permissions of an agent key, in the given order; both use one grammar.
-        tier: Only API keys have one.
+        rate_limit_tier: Only API keys have one.
         rate_limit: Requests per minute; only agent keys have one.
         hint: The start of the plaintext, to distinguish keys.
         delete_after: The end of the grace period, set by rotation. After it the key is treated as deleted.
@@ -247,18 +247,18 @@ class Key:
     tenant_id: int
     environment: Environment
     scopes: tuple[str, ...]
-    tier: Tier | None
-    rate_limit: int | None
+    rate_limit_tier: Tier | None = None
+    rate_limit: int | None = None
     agent_id: str | None
     restrictions: KeyRestrictions
     hint: str
-    ip_restriction: bool
-    ip_list: tuple[str, ...]
+    ip_restriction: bool = False
+    ip_list: tuple[str, ...] = ()
     created_at: datetime
     expires_at: datetime | None
-    suspended_at: datetime | None
-    revoked_at: datetime | None
-    delete_after: datetime | None
+    suspended_at: datetime | None = None
+    revoked_at: datetime | None = None
+    delete_after: datetime | None = None
 
     def status(self, at: datetime) -> KeyStatus:
         """Return the label of the key's state at the time *at*. A key is expired from its expiry on."""
@@ -280,7 +280,7 @@ class Key:
         times = (self.expires_at, self.suspended_at, self.revoked_at, self.delete_after)
         return compute_version(
             digest,
-            *(self.id, self.name, self.scopes, self.tier, self.rate_limit, self.agent_id),
+            *(self.id, self.name, self.scopes, self.rate_limit_tier, self.rate_limit, self.agent_id),
             *(*lists, restrictions.tools, dict(restrictions.tool_limits)),
             *(self.ip_restriction, self.ip_list),
             *(None if moment is None else to_micros(moment) for moment in times),

@@ -58,7 +58,7 @@ def get_rate_limit(key: Key) -> RateLimit:
     """Return the rate limit of *key*: from its tier and environment, or its own rate."""
     if key.kind == "agent":
         return RateLimit(key.rate_limit or DEFAULT_RATE_PER_MINUTE, MINUTE_US, has_absolute_reset=False)
-    limit = TIER_LIMITS_PER_HOUR[key.tier or Tier.FREE]
+    limit = TIER_LIMITS_PER_HOUR[key.rate_limit_tier or Tier.FREE]
     return RateLimit(limit if limit is None or key.environment != TEST else limit * TEST_KEY_FACTOR, HOUR_US, has_absolute_reset=True)
 
 

@@ -11,6 +11,7 @@ from rookery.access.key_fields import (
     MAX_LIST_ITEMS,
     MAX_NAME_LENGTH,
     MAX_RATE_PER_MINUTE,
+    RESTRICTION_NAMES,
     KeyChanges,
     NewAgentKey,
     NewApiKey,
@@ -19,11 +20,18 @@ from rookery.access.key_fields import (
 from rookery.access.keyring import DEFAULT_GRACE_HOURS, MAX_GRACE_HOURS
 from rookery.access.models import AuditFilter, CallFilter, Environment, KeyRestrictions, KeyStatus, Tier, UsageField, UsageFilter
 from rookery.access.scopes import PRESETS
-from rookery.kernel.schema import NotBlank, PageQuery, PatchModel, QueryModel, RequestModel, ResponseModel, Timestamp, split_names
+from rookery.kernel.schema import (
+    NotBlank,
+    PageQuery,
+    PatchModel,
+    QueryModel,
+    RequestModel,
+    ResponseModel,
+    Timestamp,
+    enum_schema,
+    split_names,
+)
 from rookery.kernel.unset import UNSET
-
-_CHANGE_NAMES = {"scopes": "grants", "permissions": "grants", "rate_limit_tier": "tier"}
-"""The names of fields in `KeyChanges`, where they differ from those of a body."""
 
 
 def _capitalize(value: object) -> object:
@@ -32,23 +40,25 @@ def _capitalize(value: object) -> object:
 
 
 NameList = Annotated[list[str], BeforeValidator(split_names)]
-TierName = Literal["free", "pro", "business", "enterprise"]
+TierName = Annotated[Tier, Field(strict=False), enum_schema(Tier)]
 PresetName = Literal["agent", "reader", "planner", "notifier"]
 Preset = Annotated[PresetName | None, Field(description="Permissions to add: those of agent, reader, planner or notifier.")]
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH, description="The purpose of the key.", examples=["CI"]), NotBlank]
 Grants = Annotated[
-    list[str], Field(max_length=MAX_LIST_ITEMS, description="For example brain:read, mcp:*, *:read or *.", examples=[["brain:read"]])
+    list[str],
+    Field(max_length=MAX_LIST_ITEMS, description="For example brain:read, mcp:*, *:read or *.", examples=[["brain:read"]]),
 ]
-Names = list[Annotated[str, NotBlank]]
-Servers = Annotated[Names, Field(max_length=MAX_LIST_ITEMS, description="Ids of tool servers; null: all.")]
-ToolPatterns = Annotated[Names, Field(max_length=MAX_LIST_ITEMS, description="server/tool patterns; null: all.", examples=[["web/*"]])]
-Orgs = Annotated[Names, Field(max_length=MAX_LIST_ITEMS, description="Orgs whose memories the key can access; null: all.")]
-Projects = Annotated[Names, Field(max_length=MAX_LIST_ITEMS, description="Projects whose memories the key can access; null: all.")]
+Names = Annotated[list[Annotated[str, NotBlank]], Field(max_length=MAX_LIST_ITEMS)]
+Servers = Annotated[Names, Field(description="Ids of tool servers; null: all.")]
+ToolPatterns = Annotated[Names, Field(description="server/tool patterns; null: all.", examples=[["web/*"]])]
+Orgs = Annotated[Names, Field(description="Orgs whose memories the key can access; null: all.")]
+Projects = Annotated[Names, Field(description="Projects whose memories the key can access; null: all.")]
 ToolLimits = Annotated[dict[str, int], Field(max_length=MAX_LIST_ITEMS, description="Calls per minute, by server/tool pattern.")]
 RateLimit = Annotated[int, Field(ge=1, le=MAX_RATE_PER_MINUTE, description="Requests per minute.")]
 Expiry = Annotated[Timestamp | None, Field(description="Null: the key never expires.")]
 Addresses = Annotated[
-    list[str], Field(max_length=MAX_LIST_ITEMS, description="Addresses and CIDR ranges, IPv4 or IPv6.", examples=[["10.0.0.0/8"]])
+    list[str],
+    Field(max_length=MAX_LIST_ITEMS, description="Addresses and CIDR ranges, IPv4 or IPv6.", examples=[["10.0.0.0/8"]]),
 ]
 PastedList = Annotated[str, Field(max_length=200_000, description="One entry per line. Lines that start with # are ignored.")]
 
@@ -63,13 +73,7 @@ class _RestrictionFields(RequestModel):
     tool_limits: ToolLimits = Field(default_factory=dict)
 
     def to_restrictions(self) -> KeyRestrictions:
-        return KeyRestrictions(
-            servers=_to_frozenset(self.servers),
-            tools=None if self.tools is None else tuple(self.tools),
-            orgs=_to_frozenset(self.orgs),
-            projects=_to_frozenset(self.projects),
-            tool_limits=dict(self.tool_limits),
-        )
+        return KeyRestrictions(**{name: _to_value(name, getattr(self, name)) for name in RESTRICTION_NAMES})
 
 
 class NewApiKeyBody(_RestrictionFields):
@@ -78,7 +82,7 @@ class NewApiKeyBody(_RestrictionFields):
     name: Name
     scopes: Grants = Field(default_factory=list)
     preset: Preset = None
-    rate_limit_tier: TierName = "pro"
+    rate_limit_tier: TierName = Tier.PRO
     environment: Annotated[
         Environment | None, Field(description="live or test. A test key acts in a sandbox. Default: the environment of the calling key.")
     ] = None
@@ -90,7 +94,7 @@ class NewApiKeyBody(_RestrictionFields):
         return NewApiKey(
             name=self.name,
             scopes=_combine_grants(self.preset, self.scopes),
-            tier=Tier(self.rate_limit_tier),
+            rate_limit_tier=self.rate_limit_tier,
             environment=self.environment or environment,
             expires_at=self.expires_at,
             agent_id=self.agent_id,
@@ -140,8 +144,8 @@ class _ChangeBody(PatchModel):
 
     def to_changes(self) -> KeyChanges:
         """Return the changes."""
-        values = {name: _to_change_value(name, value) for name, value in self.get_set_fields().items()}
-        return KeyChanges(**{_CHANGE_NAMES.get(name, name): value for name, value in values.items()})
+        values = {name: _to_value(name, value) for name, value in self.get_set_fields().items()}
+        return KeyChanges(**{"scopes" if name == "permissions" else name: value for name, value in values.items()})
 
 
 class ApiKeyChangeBody(_ChangeBody):
@@ -341,7 +345,7 @@ class _KeyResponse(_RestrictionsResponse):
     created_at: Timestamp
     suspended_at: Timestamp | None
     delete_after: Annotated[Timestamp | None, Field(description="The end of the grace period after a rotation.")]
-    status: Literal["Active", "Revoked", "Expired"]
+    status: Annotated[KeyStatus, enum_schema(KeyStatus)]
     hint: Annotated[str, Field(description="The start of the secret.")]
     call_count: Annotated[int, Field(description="Calls over the whole life of the key.")]
     last_used_at: Timestamp | None
@@ -462,14 +466,9 @@ def _combine_grants(preset: PresetName | None, names: list[str]) -> tuple[str, .
     return (*(PRESETS[preset] if preset else ()), *names)
 
 
-def _to_change_value(name: str, value: Any) -> Any:  # noqa: ANN401 - the value of any field
-    """Return the value of a field of a body as `KeyChanges` has it."""
-    if name in {"servers", "orgs", "projects"}:
-        return _to_frozenset(value)
-    if name == "rate_limit_tier":
-        return Tier(value)
-    return tuple(cast("list[str]", value)) if isinstance(value, list) else value
-
-
-def _to_frozenset(names: list[str] | None) -> frozenset[str] | None:
-    return None if names is None else frozenset(names)
+def _to_value(name: str, value: Any) -> Any:  # noqa: ANN401 - the value of any field
+    """Return the value of a field of a body as a key has it."""
+    if not isinstance(value, list):
+        return value
+    names = cast("list[str]", value)
+    return frozenset(names) if name in {"servers", "orgs", "projects"} else tuple(names)

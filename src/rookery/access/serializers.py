@@ -38,7 +38,7 @@ def serialize_api_key(key: Key, usage: KeyUsage, at: datetime) -> Fields:
         "workspace_id": key.workspace_id,
         "agent_id": key.agent_id,
         "scopes": list(key.scopes),
-        "rate_limit_tier": key.tier,
+        "rate_limit_tier": key.rate_limit_tier,
         "environment": key.environment,
         "expires_at": format_optional_time(key.expires_at),
         "created_at": format_iso(key.created_at),

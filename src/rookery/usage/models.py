@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import StrEnum
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field
 
 SERVER_TENANT = 0
 """The tenant of usage that no workspace causes, such as probes of an embedding service. Only the operator sees it."""
@@ -38,25 +40,25 @@ class UsageSums:
     Sums of usage.
 
     Attributes:
-        calls: Generations that ended, judge calls, answers of an embedding service, reports of sessions, and calls of tools.
-        failed, cancelled: The calls of these that did not succeed.
-        cached_input_tokens: The input tokens that the provider took from its cache. They are part of *input_tokens*.
-        reasoning_tokens: The output tokens that are reasoning, as far as the provider reports them. They are part of *output_tokens*.
+        failed, cancelled: The calls that did not succeed.
         estimated_calls: Calls whose tokens were, in whole or in part, not reported by the provider, but computed from the texts.
-        unpriced_calls: Calls with tokens of a model without a price. Their cost counts as 0.
         cost_nanos: The cost in billionths of the currency.
         duration_us: The time of tool calls in microseconds.
     """
 
-    calls: int = 0
+    calls: Annotated[
+        int, Field(description="Generations, judge calls, requests to an embedding service, reports of sessions, tool calls.")
+    ] = 0
     failed: int = 0
     cancelled: int = 0
     input_tokens: int = 0
-    cached_input_tokens: int = 0
+    cached_input_tokens: Annotated[
+        int, Field(description="Input tokens that came from the cache of the provider, part of input_tokens.")
+    ] = 0
     output_tokens: int = 0
-    reasoning_tokens: int = 0
+    reasoning_tokens: Annotated[int, Field(description="Output tokens that are reasoning, part of output_tokens.")] = 0
     estimated_calls: int = 0
-    unpriced_calls: int = 0
+    unpriced_calls: Annotated[int, Field(description="Calls with tokens of a model without a price.")] = 0
     cost_nanos: int = 0
     duration_us: int = 0
 
@@ -124,14 +126,6 @@ class UsageGroup:
     agent_id: str = ""
     model: str = ""
     tool: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class UsageNames:
-    """The names of the keys and workspaces in a report, by id. Deleted ones have none."""
-
-    keys: dict[str, str] = field(default_factory=dict[str, str])
-    workspaces: dict[int, str] = field(default_factory=dict[int, str])
 
 
 @dataclass(frozen=True, slots=True)

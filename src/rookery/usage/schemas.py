@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from rookery.kernel.errors import ValidationFailed
+from rookery.kernel.projections import Projection
 from rookery.kernel.schema import Links, Meta, PageQuery, ResponseModel, split_names
 from rookery.usage.errors import InvalidRange
-from rookery.usage.models import DIMENSIONS, LedgerFilter, UsageDimension, UsageKind
+from rookery.usage.models import DIMENSIONS, LedgerFilter, UsageDimension, UsageKind, UsageSums
 from rookery.usage.ranges import DAYS_PATTERN, MONTH_PATTERN, DayRange, resolve_range
 
 _MAX_NAME_LENGTH = 300
@@ -76,21 +77,15 @@ class UsageReportQuery(PageQuery):
         )
 
 
-class UsageTotalsResponse(ResponseModel):
+class UsageTotalsResponse(Projection[UsageSums]):
     """Sums of usage in one currency."""
 
-    calls: Annotated[int, Field(description="Generations, judge calls, requests to an embedding service, reports of sessions, tool calls.")]
-    failed: int
-    cancelled: int
-    input_tokens: int
-    cached_input_tokens: Annotated[int, Field(description="Input tokens that came from the cache of the provider, part of input_tokens.")]
-    output_tokens: int
-    reasoning_tokens: Annotated[int, Field(description="Output tokens that are reasoning, part of output_tokens.")]
+    hidden = frozenset({"estimated_calls", "cost_nanos", "duration_us"})
+
     cost: Annotated[float, Field(description="The cost. Calls of models without a price count as 0.")]
     currency: Annotated[str, Field(description="The currency of the amounts, a code of ISO 4217.", examples=["USD"])]
     reported_cost: Annotated[float, Field(description="The part of the cost that agents report for their sessions.")]
     is_estimated: Annotated[bool, Field(description="A provider did not report all tokens, so some were computed from the texts.")]
-    unpriced_calls: Annotated[int, Field(description="Calls with tokens of a model without a price.")]
     mean_ms: Annotated[float | None, Field(description="The mean time of the tool calls; null without any.")]
 
 

@@ -58,18 +58,11 @@ def to_csv_row(usage: NamedUsage, by: Collection[UsageDimension]) -> Fields:
 
 def serialize_sums(group: UsageGroup) -> Fields:
     sums = group.sums
-    return {
-        "calls": sums.calls,
-        "failed": sums.failed,
-        "cancelled": sums.cancelled,
-        "input_tokens": sums.input_tokens,
-        "cached_input_tokens": sums.cached_input_tokens,
-        "output_tokens": sums.output_tokens,
-        "reasoning_tokens": sums.reasoning_tokens,
+    computed = {
         "cost": to_amount(sums.cost_nanos),
         "currency": group.currency,
         "reported_cost": to_amount(group.reported_nanos),
         "is_estimated": sums.estimated_calls > 0,
-        "unpriced_calls": sums.unpriced_calls,
-        "mean_ms": None if not sums.duration_us else round(sums.duration_us / 1_000 / sums.calls, 1) if sums.calls else None,
+        "mean_ms": round(sums.duration_us / 1_000 / sums.calls, 1) if sums.duration_us and sums.calls else None,
     }
+    return {name: computed[name] if name in computed else getattr(sums, name) for name in _SUMS}

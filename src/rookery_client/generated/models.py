@@ -142,6 +142,7 @@ class Attempt(Model):
     attempts.
     """
     status: int | None
+    """The HTTP status; null: no response."""
     error: str | None
     response: str | None
     """The first 10,000 characters of the response."""
@@ -1914,6 +1915,7 @@ class Usage(Model):
 class UsageGroup(Model):
     """The sums of one group. Fields that the report is not grouped by are omitted."""
 
+    workspace_id: int | None = None
     calls: int
     """Generations, judge calls, requests to an embedding service, reports of sessions, tool calls."""
     failed: int
@@ -1924,6 +1926,8 @@ class UsageGroup(Model):
     output_tokens: int
     reasoning_tokens: int
     """Output tokens that are reasoning, part of output_tokens."""
+    unpriced_calls: int
+    """Calls with tokens of a model without a price."""
     cost: float
     """The cost. Calls of models without a price count as 0."""
     currency: str
@@ -1932,14 +1936,11 @@ class UsageGroup(Model):
     """The part of the cost that agents report for their sessions."""
     is_estimated: bool
     """A provider did not report all tokens, so some were computed from the texts."""
-    unpriced_calls: int
-    """Calls with tokens of a model without a price."""
     mean_ms: float | None
     """The mean time of the tool calls; null without any."""
     day: date | None = None
     month: str | None = None
     """The calendar month."""
-    workspace_id: int | None = None
     workspace_name: str | None = None
     """The name of the workspace; null if it was deleted, or for the server."""
     kind: Literal["generation", "judge", "embedding", "session", "tool_call"] | str | None = None
@@ -2139,10 +2140,14 @@ class Webhook(Model):
     url: str
     """Without webhooks:write, its query and tokens in its path are shown as ***."""
     events: list[str]
+    """Names of events, `memory.*` for all events of a resource, or `*` for all except tool.called and webhook.test."""
     description: str
     include_content: bool
+    """Send the content of memories in their events."""
     strict_order: bool
+    """Send one delivery at a time, in the order of events. A failing delivery blocks the later ones."""
     concurrency: int
+    """Maximum deliveries sent at the same time."""
     enabled: bool
     disabled_at: datetime | None
     disabled_reason: Literal["by_hand", "failures", "gone"] | str | None = None
@@ -2150,10 +2155,10 @@ class Webhook(Model):
     failures: int
     """Failed deliveries since the last success."""
     last_success_at: datetime | None
-    previous_secret_until: datetime | None
-    """The end of the previous secret's grace period."""
     created_at: datetime
     updated_at: datetime
+    previous_secret_until: datetime | None
+    """The end of the previous secret's grace period."""
 
 
 class ChangedWebhook(Webhook):

@@ -89,7 +89,7 @@ def create(
         raise_usage_error("--agent-id names one agent. Omit it to create several keys.")
     addresses = split_names(ip)
     expires_at, permissions = parse_expiry(expires), parse_grants(preset, permission, option="--permission")
-    restrictions = AllowListOptions(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit).to_restrictions()
+    restrictions = AllowListOptions(servers=server, tools=tool, orgs=org, projects=project, tool_limits=tool_limit).to_restrictions()
     new = [
         NewAgentKey(
             name=each_name,
@@ -149,12 +149,12 @@ def change(
     """Change an agent key. Options that are omitted keep their value."""
     changes = KeyChanges(
         name=or_unset(name),
-        grants=parse_grants(preset, permission, option="--permission") if preset or permission else UNSET,
+        scopes=parse_grants(preset, permission, option="--permission") if preset or permission else UNSET,
         rate_limit=or_unset(rate_limit),
         expires_at=parse_new_expiry(expires, never=never),
     )
-    lists = AllowListOptions(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit)
-    removed_lists = {"servers": all_servers, "tools": all_tools, "orgs": all_orgs, "projects": all_projects, "limits": no_tool_limits}
+    lists = AllowListOptions(servers=server, tools=tool, orgs=org, projects=project, tool_limits=tool_limit)
+    removed_lists = {"servers": all_servers, "tools": all_tools, "orgs": all_orgs, "projects": all_projects, "tool_limits": no_tool_limits}
     shared_key_commands.update_and_print(
         context, workspace, key_id, lists.to_changes(changes, removed_lists=removed_lists), as_json=as_json
     )

@@ -69,7 +69,7 @@ class AllowListOptions:
     tools: Sequence[str] | None
     orgs: Sequence[str] | None
     projects: Sequence[str] | None
-    limits: Sequence[str] | None
+    tool_limits: Sequence[str] | None
 
     def to_restrictions(self) -> KeyRestrictions:
         """Return the restrictions of a new key. Lists that are not given do not restrict it."""
@@ -78,7 +78,7 @@ class AllowListOptions:
             tools=split_names(self.tools) if self.tools else None,
             orgs=_parse_full_names(self.orgs) if self.orgs else None,
             projects=_parse_full_names(self.projects) if self.projects else None,
-            tool_limits=_parse_tool_limits(self.limits),
+            tool_limits=_parse_tool_limits(self.tool_limits),
         )
 
     def to_changes(self, base: KeyChanges, *, removed_lists: Mapping[str, bool]) -> KeyChanges:
@@ -88,21 +88,12 @@ class AllowListOptions:
         Args:
             removed_lists: The names of our fields; True removes that restriction.
         """
-        options = {"servers": self.servers, "tools": self.tools, "orgs": self.orgs, "projects": self.projects, "limits": self.limits}
         for name, is_removed in removed_lists.items():
-            if is_removed and options[name]:
+            if is_removed and getattr(self, name):
                 raise_usage_error(f"Use either an option that sets {name} or the one that removes the restriction of {name}.")
         new = self.to_restrictions()
-        changed_names = {name for name, value in options.items() if value} | {
-            name for name, is_removed in removed_lists.items() if is_removed
-        }
         changes = replace(
-            base,
-            servers=new.servers if "servers" in changed_names else UNSET,
-            tools=new.tools if "tools" in changed_names else UNSET,
-            orgs=new.orgs if "orgs" in changed_names else UNSET,
-            projects=new.projects if "projects" in changed_names else UNSET,
-            tool_limits=new.tool_limits if "limits" in changed_names else UNSET,
+            base, **{name: getattr(new, name) for name, is_removed in removed_lists.items() if is_removed or getattr(self, name)}
         )
         if changes == KeyChanges():
             raise_usage_error("Use at least one option that changes the key; --help lists them.")

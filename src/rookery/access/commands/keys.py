@@ -67,12 +67,12 @@ def create(
 ) -> None:
     """Create API keys. The secrets are shown only once."""
     scopes, expires_at = parse_grants(preset, scope, option="--scope"), parse_expiry(expires)
-    restrictions = AllowListOptions(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit).to_restrictions()
+    restrictions = AllowListOptions(servers=server, tools=tool, orgs=org, projects=project, tool_limits=tool_limit).to_restrictions()
     new = [
         NewApiKey(
             name=each_name,
             scopes=scopes,
-            tier=tier,
+            rate_limit_tier=tier,
             environment=environment,
             expires_at=expires_at,
             agent_id=agent_id,
@@ -132,13 +132,13 @@ def change(
         raise_usage_error("Use either --agent-id or --no-agent-id.")
     changes = KeyChanges(
         name=or_unset(name),
-        grants=parse_grants(preset, scope, option="--scope") if preset or scope else UNSET,
-        tier=or_unset(tier),
+        scopes=parse_grants(preset, scope, option="--scope") if preset or scope else UNSET,
+        rate_limit_tier=or_unset(tier),
         expires_at=parse_new_expiry(expires, never=never),
         agent_id=None if no_agent_id else or_unset(agent_id),
     )
-    lists = AllowListOptions(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit)
-    removed_lists = {"servers": all_servers, "tools": all_tools, "orgs": all_orgs, "projects": all_projects, "limits": no_tool_limits}
+    lists = AllowListOptions(servers=server, tools=tool, orgs=org, projects=project, tool_limits=tool_limit)
+    removed_lists = {"servers": all_servers, "tools": all_tools, "orgs": all_orgs, "projects": all_projects, "tool_limits": no_tool_limits}
     shared_key_commands.update_and_print(
         context, workspace, key_id, lists.to_changes(changes, removed_lists=removed_lists), as_json=as_json
     )

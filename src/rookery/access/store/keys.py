@@ -22,7 +22,7 @@ keys, KEYS = map_table(
     Column("last_used_at", BigInteger),
     Column("last_used_ip", Text),
     Column("expiry_due", BigInteger),
-    columns={"tenant_id": "acts_in"},
+    columns={"tenant_id": "acts_in", "rate_limit_tier": "tier"},
     nested={"restrictions": Nested(KeyRestrictions)},
 )
 Index("ix_access_keys_lookup", keys.c.lookup)

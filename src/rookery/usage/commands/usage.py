@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Sequence
-from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol, TextIO, cast
@@ -81,32 +80,6 @@ class UsagePlatform(Protocol):
     def usage(self) -> UsageServices: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageRequest:
-    """The parsed options."""
-
-    days: DayRange
-    by: tuple[UsageDimension, ...]
-    kinds: tuple[UsageKind, ...]
-    key_id: str | None
-    agent_id: str | None
-    model: str | None
-    tool: str | None
-
-    def to_filter(self, tenants: list[int] | None) -> LedgerFilter:
-        """Return the filter for *tenants*; None: all."""
-        return LedgerFilter(
-            tenants=tenants,
-            since=self.days.since,
-            until=self.days.until,
-            kinds=self.kinds,
-            key_id=self.key_id,
-            agent_id=self.agent_id,
-            model=self.model,
-            tool=self.tool,
-        )
-
-
 def usage(
     context: typer.Context,
     *,
@@ -135,19 +108,22 @@ def usage(
         raise_usage_error("Use either --workspace or --all-workspaces.")
     if as_json and (csv or out is not None):
         raise_usage_error("Use either --json or --csv.")
-    request = UsageRequest(
-        days=_parse_range(since, until, month),
-        by=cast("tuple[UsageDimension, ...]", _parse_names("--by", by, DIMENSIONS) or _DEFAULT_DIMENSIONS),
-        kinds=tuple(UsageKind(name) for name in _parse_names("--kind", kind, [*UsageKind])),
-        key_id=key,
-        agent_id=agent,
-        model=model,
-        tool=tool,
-    )
+    days = _parse_range(since, until, month)
+    dimensions = cast("tuple[UsageDimension, ...]", _parse_names("--by", by, DIMENSIONS) or _DEFAULT_DIMENSIONS)
+    kinds = tuple(UsageKind(name) for name in _parse_names("--kind", kind, [*UsageKind]))
 
     async def work(platform: UsagePlatform) -> None:
-        tenants = None if all_workspaces else [(await resolve_workspace(platform.access, workspace)).id]
-        await _print_report(platform.usage.reports, request, tenants, out, as_csv=csv or out is not None, as_json=as_json)
+        filters = LedgerFilter(
+            tenants=None if all_workspaces else [(await resolve_workspace(platform.access, workspace)).id],
+            since=days.since,
+            until=days.until,
+            kinds=kinds,
+            key_id=key,
+            agent_id=agent,
+            model=model,
+            tool=tool,
+        )
+        await _print_report(platform.usage.reports, filters, dimensions, out, as_csv=csv or out is not None, as_json=as_json)
 
     run(context, work)
 
@@ -168,9 +144,8 @@ def _parse_names(option: str, values: Sequence[str] | None, allowed: Collection[
 
 
 async def _print_report(
-    reports: UsageReports, request: UsageRequest, tenants: list[int] | None, out: Path | None, *, as_csv: bool, as_json: bool
+    reports: UsageReports, filters: LedgerFilter, by: Sequence[UsageDimension], out: Path | None, *, as_csv: bool, as_json: bool
 ) -> None:
-    filters, by = request.to_filter(tenants), request.by
     columns = list_fields(by)
     if as_csv:
         with open_new_file(out) as file:
@@ -178,7 +153,7 @@ async def _print_report(
     elif as_json or not is_terminal():
         await print_rows(_serialize(reports.iter_groups(filters, by), by, serialize_group), columns, as_json=as_json)
     else:
-        await _print_tables(reports, request, filters)
+        await _print_tables(reports, filters, by)
 
 
 async def _serialize(groups: AsyncIterable[NamedUsage], by: Collection[UsageDimension], to_fields: ToFields) -> AsyncIterator[Fields]:
@@ -197,19 +172,19 @@ async def _write_csv(rows: AsyncIterable[Fields], columns: list[str], file: Text
     file.write(csv_lines(pending_rows, columns))
 
 
-async def _print_tables(reports: UsageReports, request: UsageRequest, filters: LedgerFilter) -> None:
+async def _print_tables(reports: UsageReports, filters: LedgerFilter, by: Sequence[UsageDimension]) -> None:
     """Print the totals, a bar for each day, and the groups."""
-    report = await reports.load(filters, request.by, page=PageSlice(_MAX_TABLE_ROWS))
-    console, days = Console(), request.days
+    report = await reports.load(filters, by, page=PageSlice(_MAX_TABLE_ROWS))
+    console = Console()
     if not report.totals:
-        print_notice(f"No usage from {days.since} to {days.until}.")
+        print_notice(f"No usage from {filters.since} to {filters.until}.")
         return
     for total in report.totals:
-        console.print(_describe_total(total, days), highlight=False)
-    if "day" not in request.by:
+        console.print(_describe_total(total, filters), highlight=False)
+    if "day" not in by:
         by_day = await reports.load(filters, ("day",), page=PageSlice(_MAX_TABLE_ROWS))
         console.print(_build_chart([usage.group for usage in by_day.groups.items]))
-    console.print(_build_table(report.groups.items, request.by))
+    console.print(_build_table(report.groups.items, by))
     if report.groups.total > len(report.groups.items):
         print_notice(f"These are the first {_MAX_TABLE_ROWS:,} of {report.groups.total:,} rows. Use a pipe, --csv or --json to get all.")
     budgets = [budget for tenant in filters.tenants or () for budget in await reports.list_budgets(tenant)]
@@ -219,9 +194,9 @@ async def _print_tables(reports: UsageReports, request: UsageRequest, filters: L
         print_notice("Some calls have no price, so the cost lacks them. Set ROOKERY_GENERATION_PRICES or ROOKERY_EMBEDDING_PRICES.")
 
 
-def _describe_total(total: UsageGroup, days: DayRange) -> Text:
+def _describe_total(total: UsageGroup, filters: LedgerFilter) -> Text:
     sums = total.sums
-    text = Text(f"{days.since} to {days.until}  ").append(_format_cost(total), style="bold")
+    text = Text(f"{filters.since} to {filters.until}  ").append(_format_cost(total), style="bold")
     tokens = f"{_format_count(sums.input_tokens)} input and {_format_count(sums.output_tokens)} output tokens"
     text.append(f"  {sums.calls:,} calls, {tokens}")
     if total.reported_nanos:
