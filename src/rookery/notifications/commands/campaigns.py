@@ -21,13 +21,14 @@ from rookery.notifications.commands.notification_services import NotificationCom
 from rookery.notifications.messages import ChannelType
 from rookery.notifications.models import (
     CampaignStatus,
+    CampaignTest,
     CampaignView,
     NotificationDelivery,
     NotificationFilter,
     NotificationState,
 )
 from rookery.notifications.schedules import parse_schedule
-from rookery.notifications.schemas.campaigns import CampaignBody, NotificationResponse, serialize_campaign, serialize_preview
+from rookery.notifications.schemas.campaigns import CampaignBody, CampaignPreviewResponse, NotificationResponse, serialize_campaign
 from rookery.terminal.json_files import FieldsFile, read_json_object
 from rookery.terminal.options import JsonOption, WorkspaceOption, YesOption, confirm
 from rookery.terminal.output import Fields, print_fields, print_json, print_list, print_notice, print_record
@@ -73,8 +74,8 @@ def list_(
 @campaigns.command()
 def create(context: typer.Context, file: FieldsFile, *, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
     """Create a campaign as a draft. Nothing is sent before `send` or `schedule`."""
-    draft = schema.parse_model(CampaignBody, read_json_object(file)).to_model(utc_now())
-    _change(context, workspace, as_json=as_json, act=lambda service, tenant: service.create(tenant, draft))
+    settings = schema.parse_model(CampaignBody, read_json_object(file)).to_settings(utc_now())
+    _change(context, workspace, as_json=as_json, act=lambda service, tenant: service.create(tenant, settings))
 
 
 @campaigns.command()
@@ -107,7 +108,7 @@ def preview(
     result = run_with_notifications(
         context, workspace, lambda services, tenant: services.campaigns.preview(tenant, campaign, subscriber=subscriber)
     )
-    fields = schema.to_json(serialize_preview(result))
+    fields = schema.to_json(CampaignPreviewResponse.from_parts(result))
     if as_json:
         print_json(fields)
     else:
@@ -230,7 +231,7 @@ def send_test(
     """Send a campaign to named subscribers and show the results. Exits with code 1 unless all were sent."""
 
     async def work(services: NotificationCommandServices, tenant: Tenant) -> Sequence[NotificationDelivery]:
-        view = await services.campaigns.test(tenant, campaign, subscriber, None)
+        view = await services.campaigns.test(tenant, campaign, CampaignTest(subscribers=tuple(subscriber)))
         deadline = time.monotonic() + wait
         while view.campaign.status in _OPEN_STATUSES and time.monotonic() < deadline:
             await asyncio.sleep(_POLL_INTERVAL_S)

@@ -23,6 +23,7 @@ from rookery.notifications.models import (
     SubscriberDraft,
     SubscriberFilter,
     SubscriberView,
+    Tag,
 )
 from rookery.notifications.rendering import RESERVED_NAMES
 from rookery.notifications.subscriber_builder import MAX_ATTRIBUTES, MAX_CHANNELS, find_attributes_error
@@ -31,7 +32,6 @@ MAX_TAGS = 50
 _MAX_ADDRESS_LENGTH = 2_048
 _EXTERNAL_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._@:+=~-]*$"
 _LOCALE_PATTERN = r"^[A-Za-z]{2,3}([_-][A-Za-z0-9]{2,8}){0,3}$"
-_TAG_PATTERN = r"^[^\s,;][^,;\r\n\t]*$"
 
 ExternalId = Annotated[
     str,
@@ -43,7 +43,6 @@ ExternalId = Annotated[
         examples=["user-42"],
     ),
 ]
-Tag = Annotated[str, Field(min_length=1, max_length=64, pattern=_TAG_PATTERN)]
 Attributes = Annotated[
     dict[Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")], TemplateValue],
     Field(max_length=MAX_ATTRIBUTES, description="Values for placeholders, by names such as first_name."),
