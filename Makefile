@@ -52,7 +52,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Otherwise pyright asks the network for a newer version.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help install serve demo test check lint fix test-engines test-engines-long conformance engine-table tool-servers agents others-memories upgrade-check text-generation-servers notification-services bench lock dev upstreams test-clients docs browser pictures viewers examples client dist test-dist test-installers sbom proxies check-deploy test-image contract train-scoring eval-scoring
+.PHONY: help install serve demo test check lint fix test-engines test-engines-long conformance engine-table tool-servers agents others-memories upgrade-check text-generation-servers notification-services bench lock dev upstreams test-clients docs browser pictures viewers examples reference client dist test-dist test-installers sbom proxies check-deploy test-image contract train-scoring eval-scoring
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -145,6 +145,9 @@ viewers: $(DEV) ## Copy the viewers of the API description from npm into the pac
 
 examples: $(DEV) ## Record the examples of the API description; only list those that differ by ARGS=--check
 	@exec $(BIN)/python -m tests.reference.recording $(ARGS)
+
+reference: $(DEV) ## Write the tables of docs/reference from the declarations; only compare by ARGS=--check
+	@exec $(BIN)/python -m distribution.reference_pages $(ARGS)
 
 client: $(DEV) ## Write the methods of the Python client from the operations; only compare by ARGS=--check
 	@exec $(BIN)/python -m distribution.client $(ARGS)

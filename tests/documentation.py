@@ -19,9 +19,8 @@ from string import Template
 from typing import cast
 
 import httpx2
-from typer.core import TyperCommand, TyperGroup
 
-from rookery.cli import COMMANDS, load_command
+from distribution.reference_pages import list_commands, list_options
 from tests.conftest import lend_model
 from tests.deadlines import HANG_S
 
@@ -185,39 +184,14 @@ def commands(block: Block) -> list[Example]:
 
 def all_commands() -> Iterator[tuple[str, frozenset[str]]]:
     """Yield every command: its words and arguments, and its options."""
-    for name, command in _commands():
-        yield (
-            name,
-            frozenset(
-                name
-                for parameter in command.params
-                if parameter.param_type_name == "option"
-                for name in (*parameter.opts, *parameter.secondary_opts)
-            ),
-        )
+    for name, command in list_commands():
+        yield name, frozenset(list_options(command))
 
 
 def option_names() -> Iterator[tuple[str, list[str]]]:
     """Yield the names of each option of every command, without those that switch it off, with the words of the command."""
-    for name, command in _commands():
+    for name, command in list_commands():
         yield from ((name, list(parameter.opts)) for parameter in command.params if parameter.param_type_name == "option")
-
-
-def command_summaries() -> dict[str, str]:
-    """Return the first paragraph of the help of every command, by its words and arguments."""
-    return {name: " ".join((command.help or "").split("\n\n")[0].split()) for name, command in _commands()}
-
-
-def _commands() -> Iterator[tuple[str, TyperCommand]]:
-    """Yield every command with its words and arguments."""
-    pending = [(["rookery", entry.name], cast("object", load_command(entry.name))) for entry in COMMANDS]
-    for names, command in pending:
-        if isinstance(command, TyperGroup):
-            pending += [([*names, name], inner) for name, inner in command.commands.items()]
-            continue
-        assert isinstance(command, TyperCommand)
-        arguments = [str(parameter.name).upper() for parameter in command.params if parameter.param_type_name == "argument"]
-        yield " ".join([*names, *arguments]), command
 
 
 def table(page: Path, first: str) -> list[list[str]]:

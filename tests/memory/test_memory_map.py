@@ -18,7 +18,7 @@ from rookery.access.models import KeyRestrictions
 from rookery.engines.similarity.projection import project_vectors
 from rookery.memory.memory_map import MapLayouts
 from rookery.memory.models import MemoryFilter
-from rookery.memory.ports import Projection
+from rookery.memory.ports import MapProjection
 from rookery.memory.wiring import MemoryServices
 from tests.conftest import Caller, Instance, eventually
 from tests.deadlines import HANG_S
@@ -145,7 +145,7 @@ async def test_a_stored_map_does_not_wait_for_another_map(instance: Instance) ->
     await fill(instance.admin, 3)
     may_end, calls = threading.Event(), list[int]()
 
-    def project_slowly(items: Sequence[Sequence[bytes]]) -> Projection:
+    def project_slowly(items: Sequence[Sequence[bytes]]) -> MapProjection:
         calls.append(len(items))
         if len(items) > 3:
             may_end.wait(HANG_S)
@@ -177,7 +177,7 @@ async def test_workspaces_take_turns(instance: Instance) -> None:
     await fill(await instance.api_key("brain:read", "brain:write", workspace_id=other_id), 2)
     may_end, sizes = threading.Event(), list[int]()
 
-    def project_slowly(items: Sequence[Sequence[bytes]]) -> Projection:
+    def project_slowly(items: Sequence[Sequence[bytes]]) -> MapProjection:
         sizes.append(len(items))
         may_end.wait(HANG_S)
         return project_vectors(items)

@@ -219,6 +219,7 @@ async def test_lists_are_compressed_for_clients_that_accept_it(instance: Instanc
 
 async def _lists_all(list_tools: Callable[..., Awaitable[tuple[str | None, str, int]]], session: Mapping[str, str]) -> bool:
     _, text, _ = await list_tools(session, "identity")
+    assert '"result":' in text, text
     return "agents__plan_create" in text and "brain__recall" in text
 
 

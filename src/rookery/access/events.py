@@ -20,10 +20,11 @@ _DESCRIPTIONS = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyChanged(NamedEvent):
     """
-    A key was created, rotated or revoked, or it expired.
+    A key was created, rotated, revoked or deleted, or expired.
+
+    *name* is the change, such as `key.rotated`; *tenant_id* the sandbox of a test key; *last_snapshot* the last state of a deleted key.
 
     Attributes:
-        name: The kind of change, such as `key.rotated`.
         workspace_id: The workspace that owns the key.
         tenant_id: The tenant in which the key acts: the sandbox for a test key.
         last_snapshot: The public representation of a deleted key.

@@ -70,7 +70,7 @@ def _session_type(name: str, description: str) -> EventType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChanged(NamedEvent):
-    """A plan changed. `name` is the kind of change, such as `plan.paused`; *seq* is its number among the plan's events."""
+    """A plan changed. *name* is the change, such as `plan.paused`, and *seq* its number in the events of the plan."""
 
     types = _plan_types(_PLAN_DESCRIPTIONS, "the plan, without its phases", "/api/agent/plans/{plan}")
 
@@ -82,7 +82,7 @@ class PlanChanged(NamedEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseChanged(NamedEvent):
-    """A phase of a plan changed. `name` is the kind of change, such as `phase.completed`."""
+    """A phase changed, such as `phase.completed`."""
 
     types = _plan_types(
         _PHASE_DESCRIPTIONS,
@@ -99,7 +99,7 @@ class PhaseChanged(NamedEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskChanged(NamedEvent):
-    """A task of a plan changed. `name` is the kind of change, such as `task.claimed`."""
+    """A task changed, such as `task.claimed` or `task.lease_expired`."""
 
     types = _plan_types(_TASK_DESCRIPTIONS, "the task", "/api/agent/tasks/{task}")
 
@@ -121,6 +121,8 @@ class AgentSessionEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSessionStarted(AgentSessionEvent):
+    """An agent started a session, new or as a successor."""
+
     types = (_session_type("session.started", "A session started."),)
 
     agent_id: str
@@ -131,7 +133,7 @@ class AgentSessionStarted(AgentSessionEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSessionUpdated(AgentSessionEvent):
-    """A session got an event, was paused or was resumed. *seq* is the number of its newest event."""
+    """An event was added to a session, or the session was paused or continued. *seq* is the number of its newest event."""
 
     types = (_session_type("session.noted", "An event was added to a session, or the session was paused or resumed."),)
 
@@ -140,7 +142,7 @@ class AgentSessionUpdated(AgentSessionEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSessionEnded(AgentSessionEvent):
-    """A session ended with this *status*."""
+    """A session was ended by its agent or by another session, or timed out."""
 
     types = (_session_type("session.ended", "A session ended."),)
 

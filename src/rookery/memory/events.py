@@ -22,7 +22,7 @@ def _end_type(name: str, description: str) -> EventType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryStored(Event):
-    """A memory was stored. Published after the commit."""
+    """A memory was stored, also by an import."""
 
     types = (_memory_type("memory.stored", "A memory was stored."),)
 
@@ -55,7 +55,7 @@ class MemorySuperseded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryDeleted(Event):
-    """A memory was deleted from every store."""
+    """A memory was deleted from every store, by a caller or because it expired."""
 
     types = (_end_type("memory.deleted", "A memory was deleted from every store."),)
 
@@ -73,7 +73,7 @@ _RESTORED = _memory_type("memory.restored", "An archived memory was restored.")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryArchived(Event):
-    """A memory was archived: recall no longer returns it, but it is kept for audit. If *restored*, it was brought back."""
+    """A memory was archived; or, with *restored* true, restored."""
 
     types = (_ARCHIVED, _RESTORED)
 
@@ -91,7 +91,7 @@ class MemoryArchived(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRedacted(Event):
-    """Personal data or secrets were removed from a stored memory. Copies elsewhere must be redacted too."""
+    """Personal data or secrets were removed from a memory by `rookery brain:clean --strip-pii`. Stored webhook events lose its content."""
 
     workspace_id: int
     memory_id: str
@@ -104,11 +104,10 @@ class MemoryRedacted(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRecalled(Event):
     """
-    A recall ran: its query, the ids of the results in order, and its duration in milliseconds.
+    A recall ran.
 
-    Attributes:
-        mode: The mode that was used.
-        is_degraded: An index that the requested mode needs was not available.
+    *results* are the ids in order, *duration_ms* is in milliseconds. *is_degraded*: an index that the requested mode needs was not
+    available.
     """
 
     workspace_id: int
@@ -123,7 +122,7 @@ class MemoryRecalled(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReindexCompleted(Event):
     """
-    A re-index finished; *count* memories were indexed in *duration_s* seconds.
+    A re-index finished. *count* memories were indexed in *duration_s* seconds; *by_workspace* has the number for each workspace.
 
     Attributes:
         by_workspace: Number of memories by workspace. Workspaces without memories in this run are missing.

@@ -21,7 +21,7 @@ from rookery.memory.access_filter import build_access_filter
 from rookery.memory.continued_sessions import add_continued_sessions
 from rookery.memory.embedding_migration import EmbeddingMigration
 from rookery.memory.models import MapGrouping, MemoryFilter, NameCount, Vector
-from rookery.memory.ports import Projection, ProjectVectors, SessionLookup
+from rookery.memory.ports import MapProjection, ProjectVectors, SessionLookup
 from rookery.memory.store import samples
 from rookery.memory.store.samples import MapRow
 
@@ -74,7 +74,7 @@ class MemoryMapResult:
     clusters: Sequence[MapCluster]
 
 
-_Layout = tuple[Sequence[str], Projection]
+_Layout = tuple[Sequence[str], MapProjection]
 """The ids of memories that have vectors, and their places."""
 
 
@@ -131,7 +131,7 @@ class MemoryMap:
 
     async def _lay_out(self, workspace_id: int, rows: Sequence[MapRow]) -> _Layout:
         if not rows:
-            return (), Projection(coordinates=(), clusters=())
+            return (), MapProjection(coordinates=(), clusters=())
         index = await self.migration.get_active_index(workspace_id)
         if index is None:
             raise EngineUnavailable("vectors", "the vectors of this workspace are being rebuilt and cannot be read yet")
@@ -158,7 +158,7 @@ class MemoryMap:
         return layout
 
 
-def _describe(total: int, rows: Sequence[MapRow], ids: Sequence[str], projection: Projection) -> MemoryMapResult:
+def _describe(total: int, rows: Sequence[MapRow], ids: Sequence[str], projection: MapProjection) -> MemoryMapResult:
     row_by_id = {row.id: row for row in rows}
     counts = Counter(row_by_id[memory_id].group or "" for memory_id in ids)
     groups = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MAX_GROUPS]
@@ -185,7 +185,7 @@ class _Group:
     words: tuple[str, ...] = ()
 
 
-def _name_clusters(excerpts: Sequence[str], projection: Projection) -> tuple[list[MapCluster], list[int]]:
+def _name_clusters(excerpts: Sequence[str], projection: MapProjection) -> tuple[list[MapCluster], list[int]]:
     """
     Return the clusters with the words that set them apart, from the largest one on, and the cluster of each point.
 
@@ -224,7 +224,7 @@ def _find_telling_words(rows: Sequence[set[str]], total_counts: Counter[str], to
     return tuple(sorted(scores, key=lambda word: (-scores[word], word))[:_MAX_WORDS])
 
 
-def _describe_cluster(group: _Group, projection: Projection) -> MapCluster:
+def _describe_cluster(group: _Group, projection: MapProjection) -> MapCluster:
     part = group.largest_part
     x, y = (round(sum(projection.coordinates[position][axis] for position in part) / len(part)) for axis in (0, 1))
     return MapCluster(x=x, y=y, count=len(group.positions), words=group.words)

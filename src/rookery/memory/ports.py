@@ -214,7 +214,7 @@ OpenComparison = Callable[[VectorIndex, int, AsyncIterable[Sequence[SpaceRow]]],
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Projection:
+class MapProjection:
     """
     Vectors on a plane. Both lists have one entry for each item.
 
@@ -227,7 +227,7 @@ class Projection:
     clusters: Sequence[int]
 
 
-ProjectVectors = Callable[[Sequence[Sequence[Vector]]], Projection]
+ProjectVectors = Callable[[Sequence[Sequence[Vector]]], MapProjection]
 """Projects items, each given by the vectors of its chunks, at least one. It computes for seconds, so it is called in a thread."""
 
 

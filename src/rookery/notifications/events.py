@@ -35,7 +35,7 @@ CHANNEL_TYPES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignEvent(NamedEvent):
-    """The status of a campaign changed."""
+    """The status of a campaign changed. *name* is the change, such as `campaign.sent`."""
 
     types = CAMPAIGN_TYPES
 
@@ -46,7 +46,7 @@ class CampaignEvent(NamedEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriberEvent(NamedEvent):
-    """A subscriber was created, changed or deleted."""
+    """A subscriber was created, changed or deleted, also by an import."""
 
     types = SUBSCRIBER_TYPES
 
@@ -58,7 +58,7 @@ class SubscriberEvent(NamedEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelChanged(NamedEvent):
-    """The status of a channel changed."""
+    """A channel became invalid or was unsubscribed."""
 
     types = CHANNEL_TYPES
 

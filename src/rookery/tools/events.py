@@ -18,7 +18,7 @@ def _server_type(name: str, description: str) -> EventType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCalled(Event):
-    """A tool call ended, with or without success. *call_id* is the id of its record."""
+    """A tool call succeeded, failed or was refused, and its row is committed."""
 
     types = (
         EventType(
@@ -49,7 +49,10 @@ class ToolCalled(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerHealthChanged(StateEvent):
     """
-    A tool server came online or went offline, for one workspace or for all workspaces except *excluded_workspaces*.
+    The health of a tool server changed, as this process sees it.
+
+    *health* is the new value, *reason* the error, *key* a name that is unique over all workspaces. *workspace_id* owns the sessions; null
+    means all workspaces except those in *excluded_workspaces*, which have their own sessions.
 
     Attributes:
         key: Distinguishes servers of different workspaces that have the same id.

@@ -27,7 +27,7 @@ TEST_EVENT = EventType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookDisabled(Event):
-    """A webhook was disabled and gets no more deliveries, for this *reason*."""
+    """A webhook was disabled. *reason* is `by_hand`, `failures` or `gone`."""
 
     types = (DISABLED_EVENT, TEST_EVENT)
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rookery.memory.models import Vector
-from rookery.memory.ports import Projection
+from rookery.memory.ports import MapProjection
 
 Floats = npt.NDArray[np.float32]
 Longs = npt.NDArray[np.int64]
@@ -38,15 +38,15 @@ _SHOWN_SHARE = 99.0
 """Percentile of the distances from the centre that fills nine tenths of the map; points beyond it are moved to its edge."""
 
 
-def project_vectors(items: Sequence[Sequence[Vector]]) -> Projection:
+def project_vectors(items: Sequence[Sequence[Vector]]) -> MapProjection:
     """Return the place and the cluster of each item, given by the vectors of its chunks. Deterministic. 5,000 items take some seconds."""
     if not items:
-        return Projection(coordinates=(), clusters=())
+        return MapProjection(coordinates=(), clusters=())
     vectors = np.stack([np.mean([np.frombuffer(vector, "<f4") for vector in chunks], axis=0) for chunks in items])
     places = _lay_out(_normalize(vectors.astype(np.float32)))
     coordinates = _scale(places)
     clusters = _find_clusters(coordinates.astype(np.float32))
-    return Projection(
+    return MapProjection(
         coordinates=tuple((int(x), int(y)) for x, y in coordinates.tolist()), clusters=tuple(int(number) for number in clusters.tolist())
     )
 
