@@ -57,9 +57,8 @@ class Body(RequestModel, Generic[D]):
     def to_model(self, **others: object) -> D:
         """Return the object with the values of the body and of *others*, which the body has in another form."""
         source = cast("type[D]", _find_source(type(self), Body))
-        return source(
-            **{field.name: _to_value(getattr(self, field.name)) for field in fields(source) if field.name not in others}, **others
-        )
+        names = [field.name for field in fields(source) if field.name not in others]
+        return source(**{name: _to_value(getattr(self, name)) for name in names}, **others)
 
 
 class Patch(PatchModel, Generic[D]):
