@@ -475,11 +475,11 @@ class RenderedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingVariable:
-    """A placeholder without a value for some members of the audience; *external_ids*: the first of them."""
+    """A placeholder without a value for some members of the audience."""
 
     name: str
     count: int
-    external_ids: tuple[str, ...]
+    external_ids: Annotated[tuple[str, ...], Field(description="The first five of them.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -513,21 +513,17 @@ class NotificationDelivery:
     The delivery of a campaign to one channel of one subscriber.
 
     Attributes:
-        external_id: The external id of the subscriber; None: the subscriber was deleted.
         attempt_count: Number of attempts, and the number of the latest one.
         used_attempts: Attempts that count against the maximum.
         next_at: Pending: when it is due. Sending: when the lease of its worker ends. Else None.
         expires_at: After this time it is no longer sent.
-        status: The HTTP or SMTP status of the latest attempt; None: no answer.
-        reason: The reason why it is not sent.
-        provider_id: The service's name for the accepted message.
     """
 
     id: str
     workspace_id: int
     campaign_id: str
     subscriber_id: str
-    external_id: str | None
+    external_id: Annotated[str | None, Field(description="Null: the subscriber was deleted.")]
     channel_id: str
     channel_type: ChannelType
     state: NotificationState
@@ -535,9 +531,9 @@ class NotificationDelivery:
     used_attempts: int
     next_at: datetime | None
     expires_at: datetime
-    status: int | None
-    reason: str | None
-    provider_id: str | None
+    status: Annotated[int | None, Field(description="The HTTP or SMTP status of the latest attempt; null: no answer.")]
+    reason: Annotated[str | None, Field(description="The reason why it is not sent.")]
+    provider_id: Annotated[str | None, Field(description="The service's name for the accepted message.")]
     created_at: datetime
     ended_at: datetime | None
 
@@ -549,14 +545,17 @@ class NotificationDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationAttempt:
-    """One attempt of a delivery. An attempt that a crash interrupted has the outcome unknown and no end."""
+    """One attempt of a delivery. An attempt that a crash interrupted has the outcome unknown."""
 
     delivery_id: str
     workspace_id: int
     number: int
     started_at: datetime
-    ended_at: datetime | None
-    outcome: SendOutcome
+    ended_at: Annotated[datetime | None, Field(description="Null: a crash interrupted it.")]
+    outcome: Annotated[
+        SendOutcome,
+        Field(description="retry: certainly not accepted; blocked: the fault is the server's own, and the campaign was paused."),
+    ]
     status: int | None
     reason: str | None
     duration_ms: float | None

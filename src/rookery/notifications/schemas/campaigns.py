@@ -12,7 +12,7 @@ from rookery.kernel.projections import Body, Patch, Projection
 from rookery.kernel.schema import PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
 from rookery.kernel.unset import UNSET
 from rookery.notifications.channel_secrets import NewSigningSecret
-from rookery.notifications.messages import ChannelType, SendOutcome
+from rookery.notifications.messages import ChannelType
 from rookery.notifications.models import (
     Audience,
     Campaign,
@@ -23,9 +23,14 @@ from rookery.notifications.models import (
     CampaignStatus,
     CampaignTest,
     CampaignView,
+    MissingVariable,
+    NotificationAttempt,
+    NotificationDelivery,
     NotificationDetails,
     NotificationFilter,
     NotificationState,
+    OutboxMessage,
+    RenderedMessage,
     ScheduledTime,
     SubscriberRef,
     TimeZoneName,
@@ -182,20 +187,12 @@ class CampaignResponse(Projection[Campaign]):
     statistics: StatisticsResponse
 
 
-class RenderedMessageResponse(ResponseModel):
+class RenderedMessageResponse(Projection[RenderedMessage]):
     """The message for one subscriber."""
 
-    title: str
-    body: str
-    url: str | None
 
-
-class MissingVariableResponse(ResponseModel):
+class MissingVariableResponse(Projection[MissingVariable]):
     """A placeholder without a value for some members of the audience."""
-
-    name: str
-    count: int
-    external_ids: Annotated[list[str], Field(description="The first five of them.")]
 
 
 class CampaignPreviewResponse(ResponseModel):
@@ -214,41 +211,21 @@ class CampaignPreviewResponse(ResponseModel):
     warnings: Annotated[list[str], Field(description="The channels that cut `message`, because it is too long for them.")]
 
 
-class NotificationResponse(ResponseModel):
+class NotificationResponse(Projection[NotificationDelivery]):
     """The delivery of a campaign to one channel of one subscriber."""
 
-    id: str
-    campaign_id: str
-    subscriber_id: str
-    external_id: Annotated[str | None, Field(description="Null: the subscriber was deleted.")]
+    hidden = frozenset({"workspace_id", "channel_type", "used_attempts"})
+
     channel: Annotated[ChannelType, Field(validation_alias="channel_type")]
-    channel_id: str
-    state: NotificationState
-    attempt_count: int
     next_at: Annotated[
         Timestamp | None, Field(validation_alias="next_attempt_at", description="The time of the next attempt, while it is pending.")
     ]
-    status: Annotated[int | None, Field(description="The HTTP or SMTP status of the latest attempt; null: no answer.")]
-    reason: Annotated[str | None, Field(description="The reason why it is not sent.")]
-    provider_id: Annotated[str | None, Field(description="The service's name for the accepted message.")]
-    expires_at: Timestamp
-    created_at: Timestamp
-    ended_at: Timestamp | None
 
 
-class NotificationAttemptResponse(ResponseModel):
+class NotificationAttemptResponse(Projection[NotificationAttempt]):
     """One attempt of a delivery."""
 
-    number: int
-    started_at: Timestamp
-    ended_at: Annotated[Timestamp | None, Field(description="Null: a crash interrupted it.")]
-    outcome: Annotated[
-        SendOutcome,
-        Field(description="retry: certainly not accepted; blocked: the fault is the server's own, and the campaign was paused."),
-    ]
-    status: int | None
-    reason: str | None
-    duration_ms: float | None
+    hidden = frozenset({"workspace_id", "delivery_id"})
 
 
 class NotificationDetailResponse(NotificationResponse):
@@ -257,19 +234,13 @@ class NotificationDetailResponse(NotificationResponse):
     attempts: list[NotificationAttemptResponse]
 
 
-class OutboxMessageResponse(ResponseModel):
+class OutboxMessageResponse(Projection[OutboxMessage]):
     """A message that a test key would have sent."""
 
-    id: str
-    campaign_id: str
-    delivery_id: str
-    external_id: str
+    hidden = frozenset({"workspace_id", "channel_type"})
+
     channel: Annotated[ChannelType, Field(validation_alias="channel_type")]
     address: Annotated[str, Field(validation_alias="masked_address", description="A token or a login in it is shown as ***.")]
-    title: str
-    body: str
-    url: str | None
-    created_at: Timestamp
 
 
 class SigningSecretResponse(ResponseModel):

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self, TypeVar
 from pydantic import AfterValidator, Field, model_validator
 
 from rookery.kernel.placeholders import NAME_PATTERN
+from rookery.kernel.projections import Projection
 from rookery.kernel.schema import PageQuery, PatchModel, RequestModel, ResponseModel, Timestamp
 from rookery.kernel.unset import UNSET
 from rookery.kernel.urls import MASK
@@ -19,6 +20,7 @@ from rookery.notifications.models import (
     ChannelDraft,
     ChannelStatus,
     ImportReport,
+    Subscriber,
     SubscriberChannel,
     SubscriberDraft,
     SubscriberFilter,
@@ -273,17 +275,12 @@ class SubscriberChannelResponse(ResponseModel):
     created_at: Timestamp
 
 
-class SubscriberResponse(ResponseModel):
+class SubscriberResponse(Projection[Subscriber]):
     """A subscriber."""
 
-    id: str
-    external_id: str
+    hidden = frozenset({"workspace_id"})
+
     channels: list[SubscriberChannelResponse]
-    tags: list[str]
-    attributes: dict[str, TemplateValue]
-    locale: str | None
-    created_at: Timestamp
-    updated_at: Timestamp
 
 
 class ImportErrorResponse(ResponseModel):
