@@ -53,6 +53,7 @@ class Note:
     weight: float = 0.5
     image: bytes | None = None
     tags: tuple[str, ...] = ()
+    shades: tuple[Colour, ...] = ()
     names: frozenset[str] | None = None
     extra: Mapping[str, object]
     result: object = None
@@ -87,6 +88,7 @@ _FULL = Note(
     weight=2.0,
     image=b"\x00",
     tags=("x", "y"),
+    shades=(Colour.RED, Colour.BLUE),
     names=frozenset({"b", "a"}),
     extra={"é": [1, None]},
     result=[False],
@@ -111,6 +113,9 @@ async def test_an_object_is_read_back_as_stored(store: Database) -> None:
 
     assert await store.read(lambda tx: _MAPPER.fetch_all(tx, select(*_MAPPER.columns).order_by(notes.c.id))) == [_EMPTY, _FULL]
     assert await store.read(lambda tx: _MAPPER.fetch_one(tx, _BY_ID, {"of_id": "none"})) is None
+    full = await store.read(lambda tx: _MAPPER.fetch_one(tx, _BY_ID, {"of_id": "full"}))
+    assert full is not None
+    assert [type(shade) for shade in full.shades] == [Colour, Colour]
 
 
 async def test_an_update_without_values_writes_the_given_columns(store: Database) -> None:

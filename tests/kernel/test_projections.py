@@ -62,6 +62,33 @@ class BirdResponse(Projection[Bird]):
     length: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flock:
+    """Birds that fly together."""
+
+    leader: BirdSettings
+    plumages: Annotated[tuple[Plumage, ...], Field(min_length=1, max_length=2)] = ()
+    names: Annotated[dict[Annotated[str, Field(max_length=3)], str], Field(max_length=1)] = field(default_factory=dict[str, str])
+
+
+class FlockBody(Body[Flock]):
+    """A new flock."""
+
+    leader: NewBirdBody
+
+
+class FlockChangeBody(Patch[Flock]):
+    """A change of a flock."""
+
+    leader: NewBirdBody | UNSET = UNSET
+
+
+class FlockResponse(Projection[Flock]):
+    """A flock."""
+
+    leader: str
+
+
 BIRD = Bird(
     name="Ada", id="b1", workspace_id=7, public_workspace_id=1, seen_at=datetime(2026, 11, 30, tzinfo=UTC), sealed_song=b"x", rings=("a",)
 )
@@ -127,3 +154,36 @@ def test_a_response_has_the_public_fields_without_bounds() -> None:
     assert list(to_json(response)) == ["id", "workspace_id", "name", "plumage", "rings", "seen_at", "length"]
     assert schema["properties"]["name"] == {"title": "Name", "type": "string", "description": "Its name."}
     assert schema["required"] == list(schema["properties"])
+
+
+def test_a_body_in_a_body_is_an_object_of_the_domain() -> None:
+    """The object that is built and the fields that are changed have no bodies."""
+    leader = BirdSettings(name="Ada", rings=("a",))
+    flock = parse_model(FlockBody, {"leader": {"name": "Ada", "rings": ["a"]}, "plumages": ["white"]})
+
+    assert flock.to_model() == Flock(leader=leader, plumages=(Plumage.WHITE,))
+    assert flock.to_model(names={"a": "b"}) == Flock(leader=leader, plumages=(Plumage.WHITE,), names={"a": "b"})
+    assert parse_model(FlockChangeBody, {"leader": {"name": "Ada", "rings": ["a"]}}).get_set_fields() == {"leader": leader}
+
+
+@pytest.mark.parametrize(
+    ("plumages", "problems"),
+    [
+        (["green"], {"plumages.0": ("must be one of 'grey' or 'white', not 'green'",)}),
+        ([], {"plumages": ("must have at least 1 item, not 0",)}),
+        (["green"] * 1_000, {"plumages": ("must have at most 2 items, not 1,000",)}),
+    ],
+)
+def test_an_array_has_either_errors_of_its_items_or_of_its_length(plumages: list[str], problems: dict[str, tuple[str, ...]]) -> None:
+    """A long array has one error and not one for each item."""
+    with pytest.raises(ValidationFailed) as failure:
+        parse_model(FlockBody, {"leader": {"name": "Ada"}, "plumages": plumages})
+
+    assert failure.value.field_errors == problems
+
+
+def test_the_keys_and_items_of_a_response_have_no_bounds() -> None:
+    """A stored value is sent although a later version would reject it."""
+    flock = Flock(leader=BIRD, names={"longer": "x"})
+
+    assert to_json(FlockResponse.from_parts(flock, leader="Ada"))["names"] == {"longer": "x"}

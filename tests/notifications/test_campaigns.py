@@ -214,7 +214,7 @@ def test_time_zones_need_no_database_of_the_system() -> None:
 from datetime import UTC, datetime
 from zoneinfo import TZPATH
 from rookery.notifications.schedules import parse_schedule
-print(TZPATH, parse_schedule("2031-07-01T09:00", "Europe/Vienna", datetime(2031, 1, 1, tzinfo=UTC)).at.isoformat())
+print(TZPATH, parse_schedule("2031-07-01T09:00", "Europe/Vienna", datetime(2031, 1, 1, tzinfo=UTC)).at_utc.isoformat())
 """
     environment = os.environ | {"PYTHONTZPATH": ""}
     parsed = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=HANG_S, check=True)

@@ -25,7 +25,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Annotated, Any, ClassVar, Generic, Protocol, Self, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, field_validator
 from pydantic.fields import FieldInfo
 
 from rookery.kernel.schema import PatchModel, RequestModel, ResponseModel, Timestamp, parse_model
@@ -43,6 +43,7 @@ _LEADING_FIELDS = ("id", "workspace_id")
 _PUBLIC_NAMES = {"public_workspace_id": "workspace_id"}
 _LENIENT = Field(strict=False)
 """The values of an enumeration are texts in JSON, and those of a tuple or set are arrays. A strict model would reject both."""
+_TO_TUPLE = AfterValidator(tuple)
 
 
 class Body(RequestModel, Generic[D]):
@@ -53,20 +54,26 @@ class Body(RequestModel, Generic[D]):
         super().__pydantic_init_subclass__(**kwargs)
         _add_fields(cls, Body, {name: _to_field(_accept_json(hint), field) for name, hint, field in _iter_fields(_find_source(cls, Body))})
 
-    def to_model(self) -> D:
-        """Return the object with the values of the body."""
+    def to_model(self, **others: object) -> D:
+        """Return the object with the values of the body and of *others*, which the body has in another form."""
         source = cast("type[D]", _find_source(type(self), Body))
-        return source(**{field.name: getattr(self, field.name) for field in fields(source)})
+        names = [field.name for field in fields(source) if field.name not in others]
+        return source(**{name: _to_value(getattr(self, name)) for name in names}, **others)
 
 
 class Patch(PatchModel, Generic[D]):
-    """A partial update of the fields of D."""
+    """A partial update of the fields of D. Bodies in it are objects of the domain after validation."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         source = _find_source(cls, Patch)
         _add_fields(cls, Patch, {name: _make_optional(_accept_json(hint)) for name, hint, _ in _iter_fields(source)})
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _to_value(cls, value: object) -> object:
+        return _to_value(value)
 
     @classmethod
     def of(cls, **changes: object) -> Self:
@@ -102,6 +109,13 @@ class Projection(ResponseModel, Generic[D]):
         super().__pydantic_init_subclass__(**kwargs)
         source = _find_source(cls, Projection)
         _add_fields(cls, Projection, dict(_iter_published(source, cls.hidden)))
+
+
+def _to_value(value: object) -> object:
+    """Return *value* with an object of the domain for each body, alone or in a tuple."""
+    if isinstance(value, Body):
+        return cast("Body[Any]", value).to_model()
+    return tuple(map(_to_value, cast("tuple[object, ...]", value))) if isinstance(value, tuple) else value
 
 
 def _find_source(model: type[BaseModel], projection: type[BaseModel]) -> type[Any] | None:
@@ -166,15 +180,17 @@ def _is_sealed(hint: Any) -> bool:  # noqa: ANN401 - a type form
 
 def _accept_json(hint: Any) -> Any:  # noqa: ANN401 - a type form
     """Return the type of a field with the types of its values in JSON accepted."""
-    origin = get_origin(hint)
-    if origin is Annotated:
-        inner, *metadata = get_args(hint)
+    inner, *metadata = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    origin = get_origin(inner)
+    if origin is tuple:  # a list has no error of its length beside those of its items, and reads no items beyond its maximum
+        return _annotate(list[_accept_json(get_args(inner)[0])], [_LENIENT, *metadata, _TO_TUPLE])
+    if metadata:
         return _annotate(_accept_json(inner), metadata)
     if origin in (Union, types.UnionType):
         return Union[tuple(_accept_json(part) for part in get_args(hint))]  # noqa: UP007 - the parts are only known at run time
     if hint is datetime:
         return Timestamp
-    is_lenient = origin in (tuple, frozenset) or (inspect.isclass(hint) and issubclass(hint, Enum))
+    is_lenient = origin is frozenset or (inspect.isclass(hint) and issubclass(hint, Enum))
     return _annotate(hint, [_LENIENT]) if is_lenient else hint
 
 
@@ -190,7 +206,7 @@ def _drop_bounds(hint: Any) -> Any:  # noqa: ANN401 - a type form
         return Union[tuple(_drop_bounds(part) for part in get_args(hint))]  # noqa: UP007 - the parts are only known at run time
     if hint is datetime:
         return Timestamp
-    if origin in (tuple, frozenset):
+    if origin in (tuple, frozenset, list, dict):
         generic: Any = origin
         return generic[tuple(part if part is Ellipsis else _drop_bounds(part) for part in get_args(hint))]
     return hint

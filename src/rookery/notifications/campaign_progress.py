@@ -83,8 +83,8 @@ class CampaignProgress:
         if not due:
             return False
         old = due[0]
-        if old.scheduled_at is not None and now - old.scheduled_at > MISSED_AFTER:
-            reason = f"It was scheduled for {format_iso(old.scheduled_at)}, but no server was running. Send it to start it now."
+        if old.schedule is not None and now - old.schedule.at_utc > MISSED_AFTER:
+            reason = f"It was scheduled for {format_iso(old.schedule.at_utc)}, but no server was running. Send it to start it now."
             self._change(tx, old, replace(old, status=next_status(old, CampaignAction.MISS), status_reason=reason), now)
             return True
         try:

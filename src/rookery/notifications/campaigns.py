@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from datetime import datetime, timedelta
 
 from rookery.access.audit_log import AuditLog, AuditSubject
@@ -16,7 +16,6 @@ from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
-from rookery.kernel.unset import apply_changes
 from rookery.notifications import audiences
 from rookery.notifications.campaign_states import CampaignAction, next_status, require_deletable, require_editable
 from rookery.notifications.events import CampaignEvent
@@ -25,11 +24,12 @@ from rookery.notifications.models import (
     Audience,
     Campaign,
     CampaignChange,
-    CampaignDraft,
     CampaignPreview,
     CampaignSchedule,
+    CampaignSettings,
     CampaignStatistics,
     CampaignStatus,
+    CampaignTest,
     CampaignView,
     CampaignWait,
     NotificationState,
@@ -80,16 +80,16 @@ class Campaigns:
         """Return a campaign, or raise NotFound."""
         return await self._db.read(lambda tx: view_all(tx, [require_campaign(tx, tenant, campaign_id)])[0])
 
-    async def create(self, tenant: Tenant, draft: CampaignDraft) -> CampaignView:
+    async def create(self, tenant: Tenant, settings: CampaignSettings) -> CampaignView:
         """
         Create a draft.
 
         Raises:
             ValidationFailed: A text has a malformed placeholder, or the URL is invalid.
         """
-        _require_valid(draft)
+        _require_valid(settings)
         now = self._clock()
-        campaign = _new_campaign(self._ids(), tenant, draft, now)
+        campaign = _new_campaign(self._ids(), tenant, settings, now)
 
         def work(tx: Tx) -> CampaignView:
             require_workspace(tx, tenant.public_workspace_id)
@@ -122,9 +122,8 @@ class Campaigns:
             old = require_campaign(tx, tenant, campaign_id, lock=True)
             require_match("campaign", old.version, expected)
             require_editable(old)
-            draft = apply_changes(_to_draft(old), change)
-            _require_valid(draft)
-            new = _apply_draft(replace(old, status=CampaignStatus.DRAFT), draft)
+            new = replace(change.apply_to(old), status=CampaignStatus.DRAFT)
+            _require_valid(new)
             if new == old:
                 return view_all(tx, [old])[0]
             new = replace(new, updated_at=_later(old, now))
@@ -161,7 +160,7 @@ class Campaigns:
         def work(tx: Tx) -> CampaignView:
             require_workspace(tx, tenant.public_workspace_id)
             old = require_campaign(tx, tenant, campaign_id)
-            copy = _new_campaign(self._ids(), tenant, replace(_to_draft(old), name=name or old.name, schedule=None), now)
+            copy = _new_campaign(self._ids(), tenant, replace(old, name=name or old.name, schedule=None), now)
             store.insert_campaign(tx, copy)
             self._record_audit(tx, tenant, "created", copy, (None, _audit_fields(copy)))
             return CampaignView(campaign=copy, statistics=_NO_STATISTICS)
@@ -198,7 +197,7 @@ class Campaigns:
 
         return await self._act(tenant, campaign_id, change, "started", expected)
 
-    async def test(self, tenant: Tenant, campaign_id: str, subscribers: Sequence[str], channels: Sequence[str] | None) -> CampaignView:
+    async def test(self, tenant: Tenant, campaign_id: str, test: CampaignTest) -> CampaignView:
         """
         Send the message of a campaign to named subscribers, whatever its status.
 
@@ -213,20 +212,20 @@ class Campaigns:
         def work(tx: Tx) -> CampaignView:
             require_workspace(tx, tenant.public_workspace_id)
             original = require_campaign(tx, tenant, campaign_id)
-            audiences.require_existing(tx, tenant, subscribers)
-            fields = replace(
-                _to_draft(original),
+            audiences.require_existing(tx, tenant, test.subscribers)
+            settings = replace(
+                original,
                 name=f"Test of {original.name}"[:200],
-                audience=Audience(subscribers=tuple(subscribers)),
-                channels=original.channels if channels is None else tuple(channels),
+                audience=Audience(subscribers=test.subscribers),
+                channels=original.channels if test.channels is None else test.channels,
                 schedule=None,
             )
-            test = replace(_new_campaign(self._ids(), tenant, fields, now), test_of=original.test_of or original.id)
-            store.insert_campaign(tx, test)
-            started = audiences.start(tx, test, now)
+            campaign = replace(_new_campaign(self._ids(), tenant, settings, now), test_of=original.test_of or original.id)
+            store.insert_campaign(tx, campaign)
+            started = audiences.start(tx, campaign, now)
             store.update_campaign(tx, started)
             subject = _audit_fields(started)
-            self._record_audit(tx, tenant, "tested", original, ({}, {"test": started.id, "subscribers": list(subscribers), **subject}))
+            self._record_audit(tx, tenant, "tested", original, ({}, {"test": started.id, "subscribers": list(test.subscribers), **subject}))
             tx.after_commit(self._wake)
             return view_all(tx, [started])[0]
 
@@ -247,11 +246,11 @@ class Campaigns:
 
         def change(tx: Tx, old: Campaign, now: datetime) -> Campaign:
             status = next_status(old, CampaignAction.SCHEDULE)
-            planned = old if schedule is None else _with_schedule(old, schedule)
-            if planned.scheduled_at is None:
+            planned = old if schedule is None else replace(old, schedule=schedule)
+            if planned.schedule is None:
                 raise ValidationFailed({"at": ["is required, because the campaign has no schedule"]})
-            if planned.scheduled_at <= now:
-                raise ValidationFailed({"at": [f"{planned.schedule_local} ({planned.time_zone}) is in the past"]})
+            if planned.schedule.at_utc <= now:
+                raise ValidationFailed({"at": [f"{planned.schedule.at} ({planned.schedule.time_zone}) is in the past"]})
             audiences.require_variables(tx, planned)
             return replace(planned, status=status, status_reason=None)
 
@@ -441,76 +440,21 @@ def _set(action: CampaignAction, reason: str | None = None) -> Callable[[Tx, Cam
 _NO_STATISTICS = CampaignStatistics(by_channel={})
 
 
-def _new_campaign(campaign_id: str, tenant: Tenant, draft: CampaignDraft, now: datetime) -> Campaign:
-    empty = Campaign(
+def _new_campaign(campaign_id: str, tenant: Tenant, settings: CampaignSettings, now: datetime) -> Campaign:
+    """Return a draft with the settings, which may be those of another campaign."""
+    values = {field.name: getattr(settings, field.name) for field in fields(CampaignSettings)}
+    return Campaign(
+        **values,
         id=campaign_id,
         workspace_id=tenant.workspace_id,
         public_workspace_id=tenant.public_workspace_id,
-        name=draft.name,
-        title=draft.title,
-        body=draft.body,
-        url=None,
-        channels=None,
-        audience=draft.audience,
-        variables={},
-        rate_per_second=None,
-        ttl_s=draft.ttl_s,
-        scheduled_at=None,
-        schedule_local=None,
-        time_zone=None,
-        status=CampaignStatus.DRAFT,
-        status_reason=None,
-        test_of=None,
         created_at=now,
         updated_at=now,
-        started_at=None,
-        ended_at=None,
-    )
-    return _apply_draft(empty, draft)
-
-
-def _apply_draft(campaign: Campaign, draft: CampaignDraft) -> Campaign:
-    new = replace(
-        campaign,
-        name=draft.name,
-        title=draft.title,
-        body=draft.body,
-        url=draft.url,
-        channels=draft.channels,
-        audience=draft.audience,
-        variables=draft.variables,
-        rate_per_second=draft.rate_per_second,
-        ttl_s=draft.ttl_s,
-    )
-    if draft.schedule is None:
-        return replace(new, scheduled_at=None, schedule_local=None, time_zone=None)
-    return _with_schedule(new, draft.schedule)
-
-
-def _with_schedule(campaign: Campaign, schedule: CampaignSchedule) -> Campaign:
-    return replace(campaign, scheduled_at=schedule.at, schedule_local=schedule.local, time_zone=schedule.time_zone)
-
-
-def _to_draft(campaign: Campaign) -> CampaignDraft:
-    schedule = None
-    if campaign.scheduled_at is not None and campaign.schedule_local is not None and campaign.time_zone is not None:
-        schedule = CampaignSchedule(local=campaign.schedule_local, time_zone=campaign.time_zone, at=campaign.scheduled_at)
-    return CampaignDraft(
-        name=campaign.name,
-        title=campaign.title,
-        body=campaign.body,
-        url=campaign.url,
-        channels=campaign.channels,
-        audience=campaign.audience,
-        variables=campaign.variables,
-        rate_per_second=campaign.rate_per_second,
-        ttl_s=campaign.ttl_s,
-        schedule=schedule,
     )
 
 
-def _require_valid(draft: CampaignDraft) -> None:
-    faults = find_text_faults(draft)
+def _require_valid(settings: CampaignSettings) -> None:
+    faults = find_text_faults(settings)
     if faults:
         raise ValidationFailed(faults)
 
@@ -528,5 +472,5 @@ def _audit_fields(campaign: Campaign) -> dict[str, object]:
         "channels": None if campaign.channels is None else list(campaign.channels),
         "audience": asdict(campaign.audience),
         "rate_per_second": campaign.rate_per_second,
-        "scheduled_at": None if campaign.scheduled_at is None else format_iso(campaign.scheduled_at),
+        "scheduled_at": None if campaign.schedule is None else format_iso(campaign.schedule.at_utc),
     }

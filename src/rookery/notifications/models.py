@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Self
+from typing import Annotated, Self, TypeAlias
+
+from pydantic import AfterValidator, Field
 
 from rookery.kernel.clock import format_iso, to_micros
+from rookery.kernel.placeholders import NAME_PATTERN
 from rookery.kernel.preconditions import compute_version
+from rookery.kernel.projections import Patch
 from rookery.kernel.unset import UNSET
-from rookery.kernel.variables import TemplateValue
+from rookery.kernel.variables import MAX_VALUE_LENGTH, TemplateValue
 from rookery.notifications.addresses import mask_address
 from rookery.notifications.messages import ChannelTarget, ChannelType, SendOutcome
 
@@ -209,13 +213,48 @@ class ImportReport:
     errors: list[tuple[int, Mapping[str, tuple[str, ...]]]]
 
 
+MAX_NAMED_SUBSCRIBERS = 1_000
+MAX_TEST_SUBSCRIBERS = 20
+_MAX_TTL_S = 28 * 86_400
+_TEMPLATE = "Placeholders such as {{ first_name }} are variables of the campaign or attributes of the subscriber."
+
+Tag = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^\s,;][^,;\r\n\t]*$")]
+SubscriberRef = Annotated[str, Field(min_length=1, max_length=200)]
+Unique = AfterValidator(lambda values: tuple(dict.fromkeys(values)))
+"""Removes repetitions from a tuple. The order stays."""
+
+CampaignName = Annotated[
+    str, Field(min_length=1, max_length=200, pattern=r"\S", description="The name of the campaign, which is not sent.")
+]
+ChannelTypes = Annotated[
+    tuple[ChannelType, ...],
+    Field(min_length=1, max_length=len(ChannelType), description="The types of channels to use; null: all."),
+    Unique,
+]
+ScheduledTime = Annotated[
+    str,
+    Field(min_length=1, max_length=64, description="A local time in `time_zone`, or a time with an offset.", examples=["2030-12-01T09:00"]),
+]
+TimeZoneName = Annotated[str, Field(max_length=64, description="A name of the IANA database. Default: UTC.", examples=["Europe/Vienna"])]
+
+
+def _require_short_values(variables: dict[str, TemplateValue]) -> dict[str, TemplateValue]:
+    for name, value in variables.items():
+        if isinstance(value, str) and len(value) > MAX_VALUE_LENGTH:
+            msg = f"{name}: must have at most {MAX_VALUE_LENGTH:,} characters"
+            raise ValueError(msg)
+    return variables
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audience:
     """The receivers of a campaign: all subscribers, or those with one of *tags* and the named ones (ids or external ids)."""
 
     all: bool = False
-    tags: tuple[str, ...] = ()
-    subscribers: tuple[str, ...] = ()
+    tags: Annotated[tuple[Tag, ...], Field(max_length=100), Unique] = ()
+    subscribers: Annotated[
+        tuple[SubscriberRef, ...], Field(max_length=MAX_NAMED_SUBSCRIBERS, description="Ids or external ids."), Unique
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,28 +263,68 @@ class CampaignSchedule:
     The time of a campaign.
 
     Attributes:
-        local: The time as given.
-        time_zone: The zone of *local*, if that has no offset.
-        at: The same time in UTC.
+        time_zone: The zone of *at*, if that has no offset.
     """
 
-    local: str
+    at: Annotated[str, Field(description="The time as given.")]
     time_zone: str
-    at: datetime
+    at_utc: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Campaign:
+class CampaignSettings:
+    """The fields of a campaign that its author chooses."""
+
+    name: CampaignName
+    title: Annotated[str, Field(min_length=1, max_length=500, pattern=r"\S", description=f"The title of the message. {_TEMPLATE}")]
+    body: Annotated[str, Field(min_length=1, max_length=20_000, pattern=r"\S", description=f"The text of the message. {_TEMPLATE}")]
+    url: (
+        Annotated[
+            str,
+            Field(
+                min_length=1,
+                max_length=2_048,
+                description="The page that the message opens. Values of placeholders are percent-encoded.",
+            ),
+        ]
+        | None
+    ) = None
+    channels: ChannelTypes | None = None
+    audience: Audience
+    variables: Annotated[
+        dict[Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")], TemplateValue],
+        Field(max_length=50, description="Values of placeholders. An attribute of the subscriber with the same name takes precedence."),
+        AfterValidator(_require_short_values),
+    ] = field(default_factory=dict[str, TemplateValue])
+    rate_per_second: (
+        Annotated[float, Field(strict=False, ge=0.01, le=10_000, description="Messages per second, over all processes; null: no limit.")]
+        | None
+    ) = None
+    ttl_s: Annotated[
+        int, Field(ge=10, le=_MAX_TTL_S, description="Seconds after the start; deliveries that are not sent by then fail.")
+    ] = 86_400
+    schedule: Annotated[CampaignSchedule | None, Field(description="The time for the verb `schedule`. The campaign stays a draft.")] = None
+
+
+CampaignChange: TypeAlias = Patch[CampaignSettings]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignTest:
+    """A test of a campaign, whose message is sent to named subscribers."""
+
+    subscribers: Annotated[
+        tuple[SubscriberRef, ...], Field(min_length=1, max_length=MAX_TEST_SUBSCRIBERS, description="Ids or external ids.")
+    ]
+    channels: ChannelTypes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Campaign(CampaignSettings):
     """
     A message for an audience.
 
     Attributes:
-        channels: The types of channels to use; None: all.
-        variables: Values of placeholders. A subscriber's attribute of the same name takes precedence.
-        ttl_s: Seconds after the start until unsent deliveries fail.
-        status_reason: Why it was paused, or failed.
-        resume_at: Paused by a fault that may pass: the time of the next attempt, which resumes it if it succeeds.
-        test_of: The campaign that this one tests.
         owner: The dispatcher that sends it until *lease_until*.
         final_counts: The statistics after its deliveries were deleted by the retention, as JSON.
     """
@@ -253,29 +332,22 @@ class Campaign:
     id: str
     workspace_id: int
     public_workspace_id: int
-    name: str
-    title: str
-    body: str
-    url: str | None
-    channels: tuple[str, ...] | None
-    audience: Audience
-    variables: Mapping[str, TemplateValue]
-    rate_per_second: float | None
-    ttl_s: int
-    scheduled_at: datetime | None
-    schedule_local: str | None
-    time_zone: str | None
-    status: CampaignStatus
-    status_reason: str | None
-    test_of: str | None
+    status: CampaignStatus = CampaignStatus.DRAFT
+    status_reason: Annotated[
+        str | None, Field(description="The reason why it was paused, missed or failed, why some deliveries failed, or why they wait.")
+    ] = None
+    resume_at: Annotated[
+        datetime | None,
+        Field(description="Paused by a fault that may pass: when one message is tried. If it is accepted, the campaign resumes."),
+    ] = None
+    test_of: Annotated[str | None, Field(description="The campaign that this one tests.")] = None
     created_at: datetime
     updated_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
     owner: str | None = None
     lease_until: datetime | None = None
     final_counts: Mapping[str, Mapping[str, int]] | None = None
-    resume_at: datetime | None = None
 
     @property
     def is_probing(self) -> bool:
@@ -291,36 +363,6 @@ class Campaign:
     def is_sandbox(self) -> bool:
         """True if it belongs to a test key, so that nothing is sent."""
         return self.workspace_id != self.public_workspace_id
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CampaignDraft:
-    name: str
-    title: str
-    body: str
-    url: str | None = None
-    channels: tuple[str, ...] | None = None
-    audience: Audience = Audience()
-    variables: Mapping[str, TemplateValue]
-    rate_per_second: float | None = None
-    ttl_s: int = 86_400
-    schedule: CampaignSchedule | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CampaignChange:
-    """A change of a campaign. Fields that are not set keep their value."""
-
-    name: str | UNSET = UNSET
-    title: str | UNSET = UNSET
-    body: str | UNSET = UNSET
-    url: str | UNSET | None = UNSET
-    channels: tuple[str, ...] | UNSET | None = UNSET
-    audience: Audience | UNSET = UNSET
-    variables: Mapping[str, TemplateValue] | UNSET = UNSET
-    rate_per_second: float | UNSET | None = UNSET
-    ttl_s: int | UNSET = UNSET
-    schedule: CampaignSchedule | UNSET | None = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -433,11 +475,11 @@ class RenderedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingVariable:
-    """A placeholder without a value for some members of the audience; *external_ids*: the first of them."""
+    """A placeholder without a value for some members of the audience."""
 
     name: str
     count: int
-    external_ids: tuple[str, ...]
+    external_ids: Annotated[tuple[str, ...], Field(description="The first five of them.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -471,21 +513,17 @@ class NotificationDelivery:
     The delivery of a campaign to one channel of one subscriber.
 
     Attributes:
-        external_id: The external id of the subscriber; None: the subscriber was deleted.
         attempt_count: Number of attempts, and the number of the latest one.
         used_attempts: Attempts that count against the maximum.
         next_at: Pending: when it is due. Sending: when the lease of its worker ends. Else None.
         expires_at: After this time it is no longer sent.
-        status: The HTTP or SMTP status of the latest attempt; None: no answer.
-        reason: The reason why it is not sent.
-        provider_id: The service's name for the accepted message.
     """
 
     id: str
     workspace_id: int
     campaign_id: str
     subscriber_id: str
-    external_id: str | None
+    external_id: Annotated[str | None, Field(description="Null: the subscriber was deleted.")]
     channel_id: str
     channel_type: ChannelType
     state: NotificationState
@@ -493,9 +531,9 @@ class NotificationDelivery:
     used_attempts: int
     next_at: datetime | None
     expires_at: datetime
-    status: int | None
-    reason: str | None
-    provider_id: str | None
+    status: Annotated[int | None, Field(description="The HTTP or SMTP status of the latest attempt; null: no answer.")]
+    reason: Annotated[str | None, Field(description="The reason why it is not sent.")]
+    provider_id: Annotated[str | None, Field(description="The service's name for the accepted message.")]
     created_at: datetime
     ended_at: datetime | None
 
@@ -507,14 +545,17 @@ class NotificationDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationAttempt:
-    """One attempt of a delivery. An attempt that a crash interrupted has the outcome unknown and no end."""
+    """One attempt of a delivery. An attempt that a crash interrupted has the outcome unknown."""
 
     delivery_id: str
     workspace_id: int
     number: int
     started_at: datetime
-    ended_at: datetime | None
-    outcome: SendOutcome
+    ended_at: Annotated[datetime | None, Field(description="Null: a crash interrupted it.")]
+    outcome: Annotated[
+        SendOutcome,
+        Field(description="retry: certainly not accepted; blocked: the fault is the server's own, and the campaign was paused."),
+    ]
     status: int | None
     reason: str | None
     duration_ms: float | None

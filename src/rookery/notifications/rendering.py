@@ -14,7 +14,7 @@ from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.placeholders import fill_placeholders, find_placeholder_faults, find_placeholder_names, to_text
 from rookery.kernel.urls import find_url_error
 from rookery.kernel.variables import TemplateValue
-from rookery.notifications.models import Campaign, CampaignDraft, RenderedMessage
+from rookery.notifications.models import Campaign, CampaignSettings, RenderedMessage
 
 EXTERNAL_ID, LOCALE = "external_id", "locale"
 RESERVED_NAMES = frozenset({EXTERNAL_ID, LOCALE})
@@ -23,7 +23,7 @@ RESERVED_NAMES = frozenset({EXTERNAL_ID, LOCALE})
 _SAMPLE_VALUE = "x"
 
 
-def list_names(campaign: Campaign | CampaignDraft) -> set[str]:
+def list_names(campaign: CampaignSettings) -> set[str]:
     """Return the names of all placeholders of a campaign."""
     return find_placeholder_names([campaign.title, campaign.body, campaign.url or ""])
 
@@ -38,7 +38,7 @@ def uses_attributes(campaign: Campaign) -> bool:
     return bool(list_names(campaign) - RESERVED_NAMES)
 
 
-def find_text_faults(campaign: CampaignDraft) -> dict[str, list[str]]:
+def find_text_faults(campaign: CampaignSettings) -> dict[str, list[str]]:
     """Return the errors in the texts of a campaign, by field."""
     texts = {"title": campaign.title, "body": campaign.body, **({} if campaign.url is None else {"url": campaign.url})}
     faults = find_placeholder_faults(texts, dict.fromkeys(list_names(campaign)))

@@ -52,7 +52,7 @@ def parse_schedule(local: str, time_zone: str | None, now: datetime, *, field: s
         raise ValidationFailed({at_field: [f"{local} ({zone_name}) is in the past; now it is {_format(now, zone)}"]})
     if at - now > timedelta(days=MAX_DAYS_AHEAD):
         raise ValidationFailed({at_field: [f"must be within {MAX_DAYS_AHEAD} days"]})
-    return CampaignSchedule(local=local, time_zone=zone_name, at=at)
+    return CampaignSchedule(at=local, time_zone=zone_name, at_utc=at)
 
 
 def _find_zone(name: str) -> ZoneInfo | None:

@@ -155,6 +155,7 @@ class Audience(Model):
     all: bool
     tags: list[str]
     subscribers: list[str]
+    """Ids or external ids."""
 
 
 class AuditActor(Model):
@@ -308,29 +309,40 @@ class Campaign(Model):
     id: str
     workspace_id: int
     name: str
+    """The name of the campaign, which is not sent."""
     title: str
+    """
+    The title of the message. Placeholders such as {{ first_name }} are variables of the campaign or attributes of the subscriber.
+    """
     body: str
+    """
+    The text of the message. Placeholders such as {{ first_name }} are variables of the campaign or attributes of the subscriber.
+    """
     url: str | None
+    """The page that the message opens. Values of placeholders are percent-encoded."""
     channels: list[str] | None
     audience: Audience
     variables: dict[str, str | int | float | bool]
+    """Values of placeholders. An attribute of the subscriber with the same name takes precedence."""
     rate_per_second: float | None
+    """Messages per second, over all processes; null: no limit."""
     ttl_s: int
+    """Seconds after the start; deliveries that are not sent by then fail."""
     schedule: Schedule | None = None
     status: Literal["draft", "scheduled", "sending", "paused", "sent", "cancelled", "failed", "missed"] | str
     status_reason: str | None
     """The reason why it was paused, missed or failed, why some deliveries failed, or why they wait."""
     resume_at: datetime | None
     """Paused by a fault that may pass: when one message is tried. If it is accepted, the campaign resumes."""
-    waits: list[CampaignWait]
-    """The hosts for which deliveries wait, those with the most deliveries first."""
     test_of: str | None
     """The campaign that this one tests."""
-    statistics: Statistics
     created_at: datetime
     updated_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
+    waits: list[CampaignWait]
+    """The hosts for which deliveries wait, those with the most deliveries first."""
+    statistics: Statistics
 
 
 class CampaignPreview(Model):
@@ -1023,13 +1035,13 @@ class OutboxMessage(Model):
     campaign_id: str
     delivery_id: str
     external_id: str
-    channel: Literal["webhook", "email", "ntfy", "webpush", "apprise"] | str
     address: str
     """A token or a login in it is shown as ***."""
     title: str
     body: str
     url: str | None
     created_at: datetime
+    channel: Literal["webhook", "email", "ntfy", "webpush", "apprise"] | str
 
 
 class PathFamily(Model):
@@ -1714,12 +1726,12 @@ class Subscriber(Model):
 
     id: str
     external_id: str
-    channels: list[SubscriberChannel]
+    locale: str | None
     tags: list[str]
     attributes: dict[str, str | int | float | bool]
-    locale: str | None
     created_at: datetime
     updated_at: datetime
+    channels: list[SubscriberChannel]
 
 
 class SubscriberChannel(Model):
@@ -2109,21 +2121,21 @@ class Notification(Model):
     subscriber_id: str
     external_id: str | None
     """Null: the subscriber was deleted."""
-    channel: Literal["webhook", "email", "ntfy", "webpush", "apprise"] | str
     channel_id: str
     state: Literal["pending", "sending", "sent", "failed", "unknown", "skipped"] | str
     attempt_count: int
     next_at: datetime | None
     """The time of the next attempt, while it is pending."""
+    expires_at: datetime
     status: int | None
     """The HTTP or SMTP status of the latest attempt; null: no answer."""
     reason: str | None
     """The reason why it is not sent."""
     provider_id: str | None
     """The service's name for the accepted message."""
-    expires_at: datetime
     created_at: datetime
     ended_at: datetime | None
+    channel: Literal["webhook", "email", "ntfy", "webpush", "apprise"] | str
 
 
 class NotificationDetail(Notification):

@@ -296,6 +296,9 @@ def codec_for(hint: Any) -> Codec:  # noqa: ANN401 - a type form
         return Codec((str,), {member.value: member for member in hint}.__getitem__, attrgetter("value"))
     if origin in _JSON_TYPES and get_args(hint)[-1] is not types.NoneType:
         make, parsed_type = _JSON_TYPES[origin]
+        item = get_args(hint)[0]
+        if origin is tuple and isinstance(item, type) and issubclass(item, Enum):
+            make = partial(_decode_members, item)
         return Codec((str,), _json_decoder(parsed_type, make), _encode_set if make is frozenset else encode_json)
     msg = f"the type {hint} needs a codec"
     raise TypeError(msg)
@@ -310,6 +313,10 @@ def _json_decoder(parsed_type: type, make: Callable[[Any], object] | None) -> Ca
         return parsed if make is None else make(parsed)
 
     return decode
+
+
+def _decode_members(kind: type[Enum], values: Iterable[object]) -> tuple[Enum, ...]:
+    return tuple(map(kind, values))
 
 
 def _decode_dataclass(model: Callable[..., object], text: str) -> object:

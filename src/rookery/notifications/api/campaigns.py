@@ -26,7 +26,6 @@ from rookery.notifications.schemas.campaigns import (
     DuplicateBody,
     ScheduleCampaignBody,
     serialize_campaign,
-    serialize_preview,
 )
 
 READ_SCOPE, WRITE_SCOPE, SEND_SCOPE = "notify:read", "notify:write", "notify:send"
@@ -94,7 +93,7 @@ class CampaignApi:
 
     async def post_campaign(self, caller: Caller, body: CampaignBody) -> CampaignView:
         """Create a campaign as a draft. Nothing is sent before `send` or `schedule`."""
-        return await self.campaigns.create(Tenant.from_caller(caller), body.to_model(self.clock()))
+        return await self.campaigns.create(Tenant.from_caller(caller), body.to_settings(self.clock()))
 
     async def get_campaign(self, caller: Caller, campaign: str) -> CampaignView:
         """Return a campaign. Its statistics are counts of its deliveries. The ETag changes with its fields and status."""
@@ -123,8 +122,7 @@ class CampaignApi:
 
         The response is a campaign of its own, with `test_of`; its deliveries show the result.
         """
-        channels = None if body.channels is None else [channel.value for channel in body.channels]
-        return await self.campaigns.test(Tenant.from_caller(caller), campaign, body.subscribers, channels)
+        return await self.campaigns.test(Tenant.from_caller(caller), campaign, body.to_model())
 
     async def post_send(self, caller: Caller, campaign: str, expected: ExpectedETags) -> CampaignView:
         """
@@ -165,4 +163,4 @@ def _present(_: Caller, view: CampaignView) -> Output:
 
 
 def _present_preview(_: Caller, preview: CampaignPreview) -> CampaignPreviewResponse:
-    return serialize_preview(preview)
+    return CampaignPreviewResponse.from_parts(preview)

@@ -20,8 +20,8 @@ from rookery.notifications.commands.notification_services import (
     add_notification_commands,
     run_with_notifications,
 )
-from rookery.notifications.models import CampaignStatus, NotificationDelivery, NotificationFilter, NotificationState
-from rookery.notifications.schemas.campaigns import NotificationResponse, serialize_campaign, serialize_preview
+from rookery.notifications.models import CampaignStatus, CampaignTest, NotificationDelivery, NotificationFilter, NotificationState
+from rookery.notifications.schemas.campaigns import CampaignPreviewResponse, NotificationResponse, serialize_campaign
 from rookery.terminal.operation_commands import ListLimit, OperationCommand
 from rookery.terminal.options import JsonOption, WorkspaceOption, YesOption, confirm
 from rookery.terminal.output import Fields, print_fields, print_json, print_list, print_notice
@@ -94,7 +94,7 @@ def preview(
     result = run_with_notifications(
         context, workspace, lambda services, tenant: services.campaigns.preview(tenant, campaign, subscriber=subscriber)
     )
-    fields = schema.to_json(serialize_preview(result))
+    fields = schema.to_json(CampaignPreviewResponse.from_parts(result))
     if as_json:
         print_json(fields)
     else:
@@ -145,7 +145,7 @@ def send_test(
     """Send a campaign to named subscribers and show the results. Exits with code 1 unless all were sent."""
 
     async def work(services: NotificationCommandServices, tenant: Tenant) -> Sequence[NotificationDelivery]:
-        view = await services.campaigns.test(tenant, campaign, subscriber, None)
+        view = await services.campaigns.test(tenant, campaign, CampaignTest(subscribers=tuple(subscriber)))
         deadline = time.monotonic() + wait
         while view.campaign.status in _OPEN_STATUSES and time.monotonic() < deadline:
             await asyncio.sleep(_POLL_INTERVAL_S)

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self, TypeVar
 from pydantic import AfterValidator, Field, model_validator
 
 from rookery.kernel.placeholders import NAME_PATTERN
+from rookery.kernel.projections import Projection
 from rookery.kernel.schema import PageQuery, PatchModel, RequestModel, ResponseModel, Timestamp
 from rookery.kernel.unset import UNSET
 from rookery.kernel.urls import MASK
@@ -19,10 +20,12 @@ from rookery.notifications.models import (
     ChannelDraft,
     ChannelStatus,
     ImportReport,
+    Subscriber,
     SubscriberChannel,
     SubscriberDraft,
     SubscriberFilter,
     SubscriberView,
+    Tag,
 )
 from rookery.notifications.rendering import RESERVED_NAMES
 from rookery.notifications.subscriber_builder import MAX_ATTRIBUTES, MAX_CHANNELS, find_attributes_error
@@ -31,7 +34,6 @@ MAX_TAGS = 50
 _MAX_ADDRESS_LENGTH = 2_048
 _EXTERNAL_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._@:+=~-]*$"
 _LOCALE_PATTERN = r"^[A-Za-z]{2,3}([_-][A-Za-z0-9]{2,8}){0,3}$"
-_TAG_PATTERN = r"^[^\s,;][^,;\r\n\t]*$"
 
 ExternalId = Annotated[
     str,
@@ -43,7 +45,6 @@ ExternalId = Annotated[
         examples=["user-42"],
     ),
 ]
-Tag = Annotated[str, Field(min_length=1, max_length=64, pattern=_TAG_PATTERN)]
 Attributes = Annotated[
     dict[Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")], TemplateValue],
     Field(max_length=MAX_ATTRIBUTES, description="Values for placeholders, by names such as first_name."),
@@ -274,17 +275,12 @@ class SubscriberChannelResponse(ResponseModel):
     created_at: Timestamp
 
 
-class SubscriberResponse(ResponseModel):
+class SubscriberResponse(Projection[Subscriber]):
     """A subscriber."""
 
-    id: str
-    external_id: str
+    hidden = frozenset({"workspace_id"})
+
     channels: list[SubscriberChannelResponse]
-    tags: list[str]
-    attributes: dict[str, TemplateValue]
-    locale: str | None
-    created_at: Timestamp
-    updated_at: Timestamp
 
 
 class ImportErrorResponse(ResponseModel):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Index, LargeBinary, Table, Text
 
-from rookery.kernel.db import map_table, metadata
+from rookery.kernel.db import Nested, map_table, metadata
 from rookery.kernel.sealing import SealedColumn
 from rookery.notifications.models import (
     Campaign,
+    CampaignSchedule,
     HostWait,
     NotificationAttempt,
     NotificationDelivery,
@@ -45,6 +46,7 @@ campaigns, CAMPAIGNS = map_table(
     Index("ix_notify_campaigns_workspace_id", "workspace_id", "id"),
     Index("ix_notify_campaigns_ended_at", "ended_at"),
     columns={"public_workspace_id": "shown_workspace_id"},
+    nested={"schedule": Nested(CampaignSchedule, {"at": "schedule_local", "at_utc": "scheduled_at"})},
 )
 # Few campaigns are active, so that the queries of the dispatcher have a small index.
 _is_active = campaigns.c.status.in_(["scheduled", "sending"])
