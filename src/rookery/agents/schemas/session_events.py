@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 import orjson
 from pydantic import AfterValidator, AliasPath, BeforeValidator, Field, model_validator
@@ -17,7 +17,6 @@ from rookery.agents.models.sessions import (
     SessionNotes,
     TokenReport,
 )
-from rookery.agents.schemas.plans import read_fields
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.money import from_amount, to_amount
 from rookery.kernel.schema import OMITTED_IF_NONE, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
@@ -47,6 +46,16 @@ def _limit_object(value: dict[str, object]) -> dict[str, object]:
 
 def _limit_state(value: dict[str, object]) -> dict[str, object]:
     return _require_size(MAX_STATE_BYTES, value)
+
+
+def read_fields(body: RequestModel) -> dict[str, Any]:
+    """Return the fields of *body* for its model, which has defaults for those that are null."""
+    values = {name: getattr(body, name) for name in type(body).model_fields}
+    return {
+        name: tuple(cast("list[object]", value)) if isinstance(value, list) else value
+        for name, value in values.items()
+        if value is not None
+    }
 
 
 Object = Annotated[dict[str, object], AfterValidator(_limit_object), Field(description="Any JSON object, at most 64 KiB.")]

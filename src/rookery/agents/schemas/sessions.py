@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, AliasGenerator, AliasPath, ConfigDict, Field
 
 from rookery.access.models import Caller
+from rookery.agents.models.plans import Org, Project
 from rookery.agents.models.sessions import (
     HandoffOutcome,
     NewSession,
@@ -26,13 +27,13 @@ from rookery.agents.schemas.plan_responses import (
     to_plan_response,
     to_task_response,
 )
-from rookery.agents.schemas.plans import Org, Project, read_fields
 from rookery.agents.schemas.session_events import (
     HandoffNotesInput,
     HandoffResponse,
     LastCheckpointResponse,
     Object,
     OfferedResponse,
+    read_fields,
     to_offered_handoff_response,
     to_session_checkpoint_response,
 )
