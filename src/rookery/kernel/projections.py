@@ -173,7 +173,8 @@ def _get_rank(name: str) -> int:
 
 def _to_field(hint: Any, field: DataclassField[Any], *, resets_by_null: bool) -> FieldInfo:  # noqa: ANN401 - a type form
     if resets_by_null and _has_default(field):
-        return FieldInfo.from_annotated_attribute(hint | None, None)
+        nullable: Any = hint | None
+        return FieldInfo.from_annotated_attribute(nullable, None)
     if field.default is not NO_DEFAULT:
         return FieldInfo.from_annotated_attribute(hint, field.default)
     if field.default_factory is not NO_DEFAULT:
