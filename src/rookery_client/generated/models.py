@@ -142,6 +142,7 @@ class Attempt(Model):
     attempts.
     """
     status: int | None
+    """The HTTP status; null: no response."""
     error: str | None
     response: str | None
     """The first 10,000 characters of the response."""
@@ -790,8 +791,8 @@ class Judge(Model):
 class LastCheckpoint(Model):
     """The last checkpoint of all sessions on the plan, or of the resumed session."""
 
-    seq: int
     session_id: str
+    seq: int
     type: Literal["note", "action", "decision", "checkpoint", "question", "answer", "artifact", "error"] | str
     message: str
     data: dict[str, object]
@@ -1054,27 +1055,30 @@ class Phase(Model):
     """A phase. `completable`: it is open and has tasks, all of them closed."""
 
     id: str
+    name: str
+    """The name, for people."""
+    description: str
+    """A text in Markdown."""
+    acceptance_criteria: list[Criterion]
+    metadata: dict[str, object]
+    """A JSON object of your own, at most 16 KiB."""
     plan_id: str
     position: int
-    name: str
-    description: str
     status: Literal["pending", "in_progress", "completed", "skipped", "on_hold"] | str
     hold_reason: str | None
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
     ready: bool
     blocked: bool
     blocked_by: list[str]
     completable: bool
     depends_on: list[str]
-    acceptance_criteria: list[Criterion]
     checkpoints: list[Checkpoint]
     progress: Progress
     tasks: list[Task] | None
     """Null if they were not requested."""
-    metadata: dict[str, object]
-    created_at: datetime
-    updated_at: datetime
-    started_at: datetime | None
-    completed_at: datetime | None
 
 
 class Plan(Model):
@@ -1082,27 +1086,32 @@ class Plan(Model):
 
     id: str
     workspace_id: int
-    slug: str
     title: str
+    """The name, for people."""
     description: str
-    status: Literal["draft", "active", "paused", "completed", "archived"] | str
+    """A text in Markdown."""
     org: str | None
+    """The organisation namespace."""
     project: str | None
-    current_phase: CurrentPhase | None = None
-    progress: Progress
-    completable: bool
+    """The project within the org."""
+    metadata: dict[str, object]
+    """A JSON object of your own, at most 16 KiB."""
+    slug: str
+    status: Literal["draft", "active", "paused", "completed", "archived"] | str
     template: TemplateUsed | None = None
     variables: dict[str, object] | None
-    metadata: dict[str, object]
     created_by: str
     archive_reason: str | None
-    phases: list[Phase] | None
-    """Null if they were not requested."""
     created_at: datetime
     updated_at: datetime
     started_at: datetime | None
     completed_at: datetime | None
     archived_at: datetime | None
+    current_phase: CurrentPhase | None = None
+    progress: Progress
+    completable: bool
+    phases: list[Phase] | None
+    """Null if they were not requested."""
 
 
 class Preview(Model):
@@ -1567,31 +1576,31 @@ class Session(Model):
     workspace_id: int
     agent_id: str
     agent_type: str
-    plan: str | None
-    """The slug of the plan. Its id is plan_id."""
     plan_id: str | None
     org: str | None
     project: str | None
     status: Literal["active", "paused", "completed", "failed", "handed_off", "abandoned"] | str
     goal: str | None
     context: dict[str, object]
+    summary: str | None
+    resumed_from: str | None
+    resumed_by: str | None
+    end_reason: str | None
+    """superseded or resumed if another session ended this one, else null."""
     started_at: datetime
     last_activity_at: datetime
     ended_at: datetime | None
-    end_reason: str | None
-    """superseded or resumed if another session ended this one, else null."""
-    summary: str | None
+    plan: str | None
+    """The slug of the plan. Its id is plan_id."""
     handoff: Handoff | None = None
-    resumed_from: str | None
-    resumed_by: str | None
     stats: Stats
 
 
 class SessionEvent(Model):
     """An event of a session."""
 
-    seq: int
     session_id: str
+    seq: int
     type: Literal["note", "action", "decision", "checkpoint", "question", "answer", "artifact", "error"] | str
     message: str
     data: dict[str, object]
@@ -2139,10 +2148,14 @@ class Webhook(Model):
     url: str
     """Without webhooks:write, its query and tokens in its path are shown as ***."""
     events: list[str]
+    """Names of events, `memory.*` for all events of a resource, or `*` for all except tool.called and webhook.test."""
     description: str
     include_content: bool
+    """Send the content of memories in their events."""
     strict_order: bool
+    """Send one delivery at a time, in the order of events. A failing delivery blocks the later ones."""
     concurrency: int
+    """Maximum deliveries sent at the same time."""
     enabled: bool
     disabled_at: datetime | None
     disabled_reason: Literal["by_hand", "failures", "gone"] | str | None = None
@@ -2150,10 +2163,10 @@ class Webhook(Model):
     failures: int
     """Failed deliveries since the last success."""
     last_success_at: datetime | None
-    previous_secret_until: datetime | None
-    """The end of the previous secret's grace period."""
     created_at: datetime
     updated_at: datetime
+    previous_secret_until: datetime | None
+    """The end of the previous secret's grace period."""
 
 
 class ChangedWebhook(Webhook):
@@ -2250,29 +2263,34 @@ class Task(Model):
     """A task."""
 
     id: str
+    name: str
+    """The name, for people."""
+    description: str
+    """A text in Markdown."""
+    acceptance_criteria: list[Criterion]
+    metadata: dict[str, object]
+    """A JSON object of your own, at most 16 KiB."""
+    priority: int
+    """From 0, the most urgent, to 4, the least urgent."""
+    notes: str
+    """A text in Markdown."""
     plan_id: str
     phase_id: str
     position: int
-    name: str
-    description: str
     status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold"] | str
     hold_reason: str | None
-    ready: bool
-    blocked: bool
-    blocked_by: list[str]
-    priority: int
-    notes: str
     result: object
     error: str | None
-    depends_on: list[str]
-    acceptance_criteria: list[Criterion]
-    claim: Claim | None = None
     attempts: int
-    metadata: dict[str, object]
+    claim: Claim | None = None
     created_at: datetime
     updated_at: datetime
     started_at: datetime | None
     completed_at: datetime | None
+    ready: bool
+    blocked: bool
+    blocked_by: list[str]
+    depends_on: list[str]
 
 
 class Claimed(Task):

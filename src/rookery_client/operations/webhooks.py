@@ -45,9 +45,9 @@ class WebhooksOperations:
         ))
 
     def create_webhook(
-        self, *, url: str, events: Sequence[str], secret: str | Unset | None = UNSET, description: str | Unset = UNSET,
-        include_content: bool | Unset = UNSET, strict_order: bool | Unset = UNSET, concurrency: int | Unset = UNSET,
-        enabled: bool | Unset = UNSET, idempotency_key: str | Unset = UNSET,
+        self, *, url: str, events: Sequence[str], description: str | Unset = UNSET, include_content: bool | Unset = UNSET,
+        strict_order: bool | Unset = UNSET, concurrency: int | Unset = UNSET, enabled: bool | Unset = UNSET,
+        secret: str | Unset | None = UNSET, idempotency_key: str | Unset = UNSET,
     ) -> models.WebhookWithSecret:
         """
         Create a webhook endpoint. `secret` is returned only in this response. The URL is checked by the same rules as each delivery.
@@ -57,22 +57,22 @@ class WebhooksOperations:
         Args:
             url: The URL for deliveries.
             events: Names of events, `memory.*` for all events of a resource, or `*` for all except tool.called and webhook.test.
-            secret: The secret that signs deliveries: 16 to 128 printable ASCII characters without spaces; base64 after whsec_. Default:
-                generated.
             description: Default: `""`.
             include_content: Send the content of memories in their events. Default: `false`.
             strict_order: Send one delivery at a time, in the order of events. A failing delivery blocks the later ones. Default:
                 `false`.
             concurrency: Maximum deliveries sent at the same time. Default: `4`.
             enabled: Default: `true`.
+            secret: The secret that signs deliveries: 16 to 128 printable ASCII characters without spaces; base64 after whsec_. Default:
+                generated.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
         """
         return self._session.send(Call(
             operation="create_webhook", method="POST", path="/api/v1/webhooks", result=models.WebhookWithSecret,
             body=given(
-                url=url, events=events, secret=secret, description=description, include_content=include_content,
-                strict_order=strict_order, concurrency=concurrency, enabled=enabled,
+                url=url, events=events, description=description, include_content=include_content, strict_order=strict_order,
+                concurrency=concurrency, enabled=enabled, secret=secret,
             ),
             accepts_key=True, idempotency_key=idempotency_key,
         ))
@@ -302,9 +302,9 @@ class AsyncWebhooksOperations:
         ))
 
     async def create_webhook(
-        self, *, url: str, events: Sequence[str], secret: str | Unset | None = UNSET, description: str | Unset = UNSET,
-        include_content: bool | Unset = UNSET, strict_order: bool | Unset = UNSET, concurrency: int | Unset = UNSET,
-        enabled: bool | Unset = UNSET, idempotency_key: str | Unset = UNSET,
+        self, *, url: str, events: Sequence[str], description: str | Unset = UNSET, include_content: bool | Unset = UNSET,
+        strict_order: bool | Unset = UNSET, concurrency: int | Unset = UNSET, enabled: bool | Unset = UNSET,
+        secret: str | Unset | None = UNSET, idempotency_key: str | Unset = UNSET,
     ) -> models.WebhookWithSecret:
         """
         Create a webhook endpoint. `secret` is returned only in this response. The URL is checked by the same rules as each delivery.
@@ -314,22 +314,22 @@ class AsyncWebhooksOperations:
         Args:
             url: The URL for deliveries.
             events: Names of events, `memory.*` for all events of a resource, or `*` for all except tool.called and webhook.test.
-            secret: The secret that signs deliveries: 16 to 128 printable ASCII characters without spaces; base64 after whsec_. Default:
-                generated.
             description: Default: `""`.
             include_content: Send the content of memories in their events. Default: `false`.
             strict_order: Send one delivery at a time, in the order of events. A failing delivery blocks the later ones. Default:
                 `false`.
             concurrency: Maximum deliveries sent at the same time. Default: `4`.
             enabled: Default: `true`.
+            secret: The secret that signs deliveries: 16 to 128 printable ASCII characters without spaces; base64 after whsec_. Default:
+                generated.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
         """
         return await self._session.send(Call(
             operation="create_webhook", method="POST", path="/api/v1/webhooks", result=models.WebhookWithSecret,
             body=given(
-                url=url, events=events, secret=secret, description=description, include_content=include_content,
-                strict_order=strict_order, concurrency=concurrency, enabled=enabled,
+                url=url, events=events, description=description, include_content=include_content, strict_order=strict_order,
+                concurrency=concurrency, enabled=enabled, secret=secret,
             ),
             accepts_key=True, idempotency_key=idempotency_key,
         ))
