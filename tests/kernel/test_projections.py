@@ -86,6 +86,7 @@ class TricycleResponse(Projection[Tricycle]):
 
 
 def test_null_in_a_body_is_the_default() -> None:
+    """A field of the source that has a default may be null; nested bodies become objects of the domain."""
     body = parse_model(TricycleBody, {"name": "Ada", "colour": None, "pedals": [{"length_mm": 311}]})
     assert body.to_model() == TricycleSettings(name="Ada", pedals=(Pedal(length_mm=311),))
     assert body.to_model(tags={"a": 1}) == TricycleSettings(name="Ada", pedals=(Pedal(length_mm=311),), tags={"a": 1})
@@ -93,11 +94,13 @@ def test_null_in_a_body_is_the_default() -> None:
 
 @pytest.mark.parametrize("fields", [{"name": None}, {"name": "Ada", "tags": {}}, {"name": "Ada", "colour": "magenta"}])
 def test_a_body_refuses_hidden_fields_and_null_without_a_default(fields: dict[str, object]) -> None:
+    """A hidden field is unknown, and a field without a default must not be null. Bounds hold."""
     with pytest.raises(ValidationFailed):
         parse_model(TricycleBody, fields)
 
 
 def test_null_in_a_change_restores_the_default() -> None:
+    """Null resets a field that has a default, and is refused for the others."""
     tricycle = Tricycle(id=1, name="Ada", colour="red", tags={"a": 1}, pedals=(Pedal(length_mm=300),))
     change = TricyclePatch.of(colour=None, tags=None, pedals=[{"length_mm": 311}])
     assert change.apply_to(tricycle) == Tricycle(id=1, name="Ada", pedals=(Pedal(length_mm=311),))
@@ -106,6 +109,7 @@ def test_null_in_a_change_restores_the_default() -> None:
 
 
 def test_a_response_reads_the_fields_of_a_part() -> None:
+    """The fields of the source come from the part of the view, its own fields from the view."""
     tricycle = Tricycle(id=1, name="Ada", pedals=(Pedal(length_mm=311),))
     response = TricycleResponse.from_parts(TricycleView(tricycle=tricycle, is_complete=True))
     assert to_json(response) == {
@@ -119,5 +123,6 @@ def test_a_response_reads_the_fields_of_a_part() -> None:
 
 
 def test_settings_are_copied_to_the_stored_object() -> None:
+    """The stored object has the values of its settings."""
     settings = TricycleSettings(name="Ada", colour="red")
     assert Tricycle(**copy_fields(TricycleSettings, settings), id=1) == Tricycle(id=1, name="Ada", colour="red")
