@@ -24,6 +24,7 @@ from dataclasses import Field as DataclassField
 from dataclasses import fields, replace
 from datetime import datetime
 from enum import Enum
+from functools import cache
 from typing import Annotated, Any, ClassVar, Generic, Protocol, Self, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from pydantic import AliasPath, BaseModel, Field, ValidationInfo, field_validator
@@ -61,14 +62,11 @@ class Body(RequestModel, Generic[D]):
 
     def to_model(self, **others: object) -> D:
         """Return the object with the values of the body and of *others*, which the body hides or has in another form."""
-        source = cast("type[D]", _find_source(type(self), Body))
+        source, resettable = _describe_body(type(self))
         values = dict(others)
-        for field in fields(source):
-            if field.name in self.hidden or field.name in others:
-                continue
-            value = getattr(self, field.name)
-            if value is not None or not (self.resets_by_null and _has_default(field)):
-                values[field.name] = _to_value(value)
+        for name, resets_by_null in resettable.items():
+            if name not in others and ((value := getattr(self, name)) is not None or not resets_by_null):
+                values[name] = _to_value(value)
         return source(**values)
 
 
@@ -137,6 +135,14 @@ class Projection(ResponseModel, Generic[D]):
 def copy_fields(source: type[_Dataclass], record: object) -> dict[str, Any]:
     """Return the fields of *source*, with their values in *record*."""
     return {field.name: getattr(record, field.name) for field in fields(source)}
+
+
+@cache
+def _describe_body(model: type[Body[Any]]) -> tuple[type[Any], dict[str, bool]]:
+    """Return D, and of each field that the body has, whether null stands for its default."""
+    source = cast("type[Any]", _find_source(model, Body))
+    listed = [field for field in fields(source) if field.name not in model.hidden]
+    return source, {field.name: model.resets_by_null and _has_default(field) for field in listed}
 
 
 def _find_source(model: type[BaseModel], projection: type[BaseModel]) -> type[Any] | None:
