@@ -9,6 +9,7 @@ import httpx2
 from pydantic import BaseModel
 
 from rookery.agents.api import AgentsApi
+from rookery.agents.models.drafts import TaskPatch
 from rookery.agents.schemas import claims, queries
 from rookery.agents.schemas import plans as p
 from rookery.agents.schemas import session_events as e
@@ -46,7 +47,7 @@ TOOL_ROUTES: dict[str, tuple[type[BaseModel], set[str]]] = {
     "task_ready": (queries.TasksQuery, set()),
     "task_show": (RequestModel, {"task_id"}),
     "task_add": (p.NewTaskBody, {"plan", "phase"}),
-    "task_update": (p.TaskPatch, {"task_id"}),
+    "task_update": (TaskPatch, {"task_id"}),
     "task_claim_next": (claims.ClaimNextBody, set()),
     "task_claim": (claims.ClaimBody, {"task_id"}),
     "task_heartbeat": (claims.HeartbeatBody, {"task_id"}),

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from rookery.agents.models.drafts import PhaseDraft, PhaseStatusChange, PlanDraft, TaskChange, TaskDraft
+from rookery.agents.models.drafts import PhaseDraft, PlanDraft, TaskDraft, TaskPatch
 from rookery.agents.models.plans import MAX_TASK_ATTEMPTS, PhaseStatus, PlanStatus, TaskStatus
 from rookery.agents.models.views import TaskView
 from rookery.agents.plans.claims import Claims, LeaseCredential, LeaseRequest
@@ -193,7 +193,7 @@ class PlanMachine(RuleBasedStateMachine):
     @rule(task=st.sampled_from(TASKS), requested=st.sampled_from(TaskStatus))
     def set_task(self, task: str, requested: TaskStatus) -> None:
         """Set a task's status without a lease."""
-        result = self.run(self.work.change(self.caller, self.ids[task], TaskChange(status=requested)))
+        result = self.run(self.work.change(self.caller, self.ids[task], TaskPatch(status=requested)))
         self.model.expire_leases()
         old = TaskStatus(self.model.tasks[task])
         if old is requested:
@@ -212,7 +212,7 @@ class PlanMachine(RuleBasedStateMachine):
     def set_phase(self, number: int, requested: PhaseStatus) -> None:
         """Set a phase's status."""
         phase = f"p{number}"
-        result = self.run(self.phases.set_status(self.caller, "machine", str(number + 1), PhaseStatusChange(status=requested)))
+        result = self.run(self.phases.set_status(self.caller, "machine", str(number + 1), requested))
         old = PhaseStatus(self.model.phases[phase])
         if old is requested:
             assert result is not None

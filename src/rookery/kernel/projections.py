@@ -10,7 +10,8 @@ projections of it:
 | `Patch[D]`      | those of D, each UNSET if it is left out                                                            |
 | `Projection[D]` | those of D without bounds, `workspace_id` being the public one; never bytes, which are sealed values |
 
-A subclass names the model for the OpenAPI document. A field that it declares itself replaces the one of D, or is added to them.
+A subclass names the model for the OpenAPI document. A field that it declares itself replaces the one of D, or is added to them. The
+fields of D in its `hidden` are left out. With `resets_by_null`, null stands for the default of a field that has one.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from dataclasses import Field as DataclassField
 from dataclasses import fields, replace
 from datetime import datetime
 from enum import Enum
+from functools import cache
 from typing import Annotated, Any, ClassVar, Generic, Protocol, Self, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, Field, field_validator
+from pydantic import AfterValidator, AliasPath, BaseModel, Field, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 
 from rookery.kernel.schema import PatchModel, RequestModel, ResponseModel, Timestamp, parse_model
@@ -49,31 +51,45 @@ _TO_TUPLE = AfterValidator(tuple)
 class Body(RequestModel, Generic[D]):
     """A JSON body with the fields of D."""
 
+    hidden: ClassVar[frozenset[str]] = frozenset()
+    resets_by_null: ClassVar[bool] = False
+
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
         super().__pydantic_init_subclass__(**kwargs)
-        _add_fields(cls, Body, {name: _to_field(_accept_json(hint), field) for name, hint, field in _iter_fields(_find_source(cls, Body))})
+        listed = [item for item in _iter_fields(_find_source(cls, Body)) if item[0] not in cls.hidden]
+        resets = cls.resets_by_null
+        _add_fields(cls, Body, {name: _to_field(_accept_json(hint), field, resets_by_null=resets) for name, hint, field in listed})
 
     def to_model(self, **others: object) -> D:
-        """Return the object with the values of the body and of *others*, which the body has in another form."""
-        source = cast("type[D]", _find_source(type(self), Body))
-        names = [field.name for field in fields(source) if field.name not in others]
-        return source(**{name: _to_value(getattr(self, name)) for name in names}, **others)
+        """Return the object with the values of the body and of *others*, which the body hides or has in another form."""
+        source, resettable = _describe_body(type(self))
+        values = dict(others)
+        for name, resets_by_null in resettable.items():
+            if name not in others and ((value := getattr(self, name)) is not None or not resets_by_null):
+                values[name] = _to_value(value)
+        return source(**values)
 
 
 class Patch(PatchModel, Generic[D]):
     """A partial update of the fields of D. Bodies in it are objects of the domain after validation."""
 
+    hidden: ClassVar[frozenset[str]] = frozenset()
+    resets_by_null: ClassVar[bool] = False
+    _defaults: ClassVar[dict[str, DataclassField[Any]]] = {}
+
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
         super().__pydantic_init_subclass__(**kwargs)
-        source = _find_source(cls, Patch)
-        _add_fields(cls, Patch, {name: _make_optional(_accept_json(hint)) for name, hint, _ in _iter_fields(source)})
+        listed = [item for item in _iter_fields(_find_source(cls, Patch)) if item[0] not in cls.hidden]
+        cls._defaults = {name: field for name, _, field in listed if cls.resets_by_null and _has_default(field)}
+        _add_fields(cls, Patch, {name: _make_optional(_accept_json(hint), is_nullable=name in cls._defaults) for name, hint, _ in listed})
 
     @field_validator("*", mode="after")
     @classmethod
-    def _to_value(cls, value: object) -> object:
-        return _to_value(value)
+    def _to_value(cls, value: object, info: ValidationInfo) -> object:
+        field = cls._defaults.get(str(info.field_name)) if value is None else None
+        return _to_value(value) if field is None else _get_default(field)
 
     @classmethod
     def of(cls, **changes: object) -> Self:
@@ -100,15 +116,34 @@ class Projection(ResponseModel, Generic[D]):
 
     Attributes:
         hidden: The fields of D that no response has.
+        part: The attribute with the D of the object that the response is made from; empty: that object is a D.
     """
 
     hidden: ClassVar[frozenset[str]] = frozenset()
+    part: ClassVar[str] = ""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         source = _find_source(cls, Projection)
         _add_fields(cls, Projection, dict(_iter_published(source, cls.hidden)))
+        for name, _, _ in _iter_fields(source) if cls.part else ():
+            info = cls.model_fields.get(name)
+            if info is not None and info.validation_alias is None:
+                info.validation_alias = AliasPath(cls.part, name)
+
+
+def copy_fields(source: type[_Dataclass], record: object) -> dict[str, Any]:
+    """Return the fields of *source*, with their values in *record*."""
+    return {field.name: getattr(record, field.name) for field in fields(source)}
+
+
+@cache
+def _describe_body(model: type[Body[Any]]) -> tuple[type[Any], dict[str, bool]]:
+    """Return D, and of each field that the body has, whether null stands for its default."""
+    source = cast("type[Any]", _find_source(model, Body))
+    listed = [field for field in fields(source) if field.name not in model.hidden]
+    return source, {field.name: model.resets_by_null and _has_default(field) for field in listed}
 
 
 def _to_value(value: object) -> object:
@@ -150,7 +185,10 @@ def _get_rank(name: str) -> int:
     return _LEADING_FIELDS.index(name) if name in _LEADING_FIELDS else len(_LEADING_FIELDS)
 
 
-def _to_field(hint: Any, field: DataclassField[Any]) -> FieldInfo:  # noqa: ANN401 - a type form
+def _to_field(hint: Any, field: DataclassField[Any], *, resets_by_null: bool) -> FieldInfo:  # noqa: ANN401 - a type form
+    if resets_by_null and _has_default(field):
+        nullable: Any = hint | None
+        return FieldInfo.from_annotated_attribute(nullable, None)
     if field.default is not NO_DEFAULT:
         return FieldInfo.from_annotated_attribute(hint, field.default)
     if field.default_factory is not NO_DEFAULT:
@@ -158,8 +196,16 @@ def _to_field(hint: Any, field: DataclassField[Any]) -> FieldInfo:  # noqa: ANN4
     return FieldInfo.from_annotation(hint)
 
 
-def _make_optional(hint: Any) -> FieldInfo:  # noqa: ANN401 - a type form
-    return FieldInfo.from_annotated_attribute(hint | UNSET, UNSET)
+def _make_optional(hint: Any, *, is_nullable: bool) -> FieldInfo:  # noqa: ANN401 - a type form
+    return FieldInfo.from_annotated_attribute(hint | UNSET | None if is_nullable else hint | UNSET, UNSET)
+
+
+def _has_default(field: DataclassField[Any]) -> bool:
+    return field.default is not NO_DEFAULT or field.default_factory is not NO_DEFAULT
+
+
+def _get_default(field: DataclassField[Any]) -> object:
+    return field.default if field.default_factory is NO_DEFAULT else field.default_factory()
 
 
 def _iter_published(source: type[Any] | None, hidden: frozenset[str]) -> Iterator[tuple[str, FieldInfo]]:

@@ -131,14 +131,14 @@ class PhaseBody(TypedDict, total=False):
     """The name, for people."""
     description: str | None
     """A text in Markdown."""
-    key: str | None
-    """A short name within this request, for use in depends_on."""
-    depends_on: Sequence[str | int] | None
-    """Phases that must be done first, by id, key, name or position in the plan."""
     acceptance_criteria: Sequence[str | CriterionBody] | None
     """Conditions that the result must meet, each as a text, or as an object with `checked`."""
     metadata: Mapping[str, object] | None
     """A JSON object of your own, at most 16 KiB."""
+    key: str | None
+    """A short name within this request, for use in depends_on."""
+    depends_on: Sequence[str | int] | None
+    """Phases that must be done first, by id, key, name or position in the plan."""
     tasks: Sequence[str | TaskBody] | None
     """The tasks, each as a name or an object."""
 
@@ -237,6 +237,10 @@ class TaskBody(TypedDict, total=False):
     """The name, for people."""
     description: str | None
     """A text in Markdown."""
+    acceptance_criteria: Sequence[str | CriterionBody] | None
+    """Conditions that the result must meet, each as a text, or as an object with `checked`."""
+    metadata: Mapping[str, object] | None
+    """A JSON object of your own, at most 16 KiB."""
     priority: int | None
     """From 0, the most urgent, to 4, the least urgent."""
     notes: str | None
@@ -245,10 +249,6 @@ class TaskBody(TypedDict, total=False):
     """A short name within this request, for use in depends_on."""
     depends_on: Sequence[str | int] | None
     """Tasks of the plan that must be done first, by id, key, name or position in the phase."""
-    acceptance_criteria: Sequence[str | CriterionBody] | None
-    """Conditions that the result must meet, each as a text, or as an object with `checked`."""
-    metadata: Mapping[str, object] | None
-    """A JSON object of your own, at most 16 KiB."""
 
 
 class TemplatePhase(TypedDict, total=False):

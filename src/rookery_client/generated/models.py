@@ -803,8 +803,8 @@ class Judge(Model):
 class LastCheckpoint(Model):
     """The last checkpoint of all sessions on the plan, or of the resumed session."""
 
-    seq: int
     session_id: str
+    seq: int
     type: Literal["note", "action", "decision", "checkpoint", "question", "answer", "artifact", "error"] | str
     message: str
     data: dict[str, object]
@@ -1067,27 +1067,30 @@ class Phase(Model):
     """A phase. `completable`: it is open and has tasks, all of them closed."""
 
     id: str
+    name: str
+    """The name, for people."""
+    description: str
+    """A text in Markdown."""
+    acceptance_criteria: list[Criterion]
+    metadata: dict[str, object]
+    """A JSON object of your own, at most 16 KiB."""
     plan_id: str
     position: int
-    name: str
-    description: str
     status: Literal["pending", "in_progress", "completed", "skipped", "on_hold"] | str
     hold_reason: str | None
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
     ready: bool
     blocked: bool
     blocked_by: list[str]
     completable: bool
     depends_on: list[str]
-    acceptance_criteria: list[Criterion]
     checkpoints: list[Checkpoint]
     progress: Progress
     tasks: list[Task] | None
     """Null if they were not requested."""
-    metadata: dict[str, object]
-    created_at: datetime
-    updated_at: datetime
-    started_at: datetime | None
-    completed_at: datetime | None
 
 
 class Plan(Model):
@@ -1095,27 +1098,32 @@ class Plan(Model):
 
     id: str
     workspace_id: int
-    slug: str
     title: str
+    """The name, for people."""
     description: str
-    status: Literal["draft", "active", "paused", "completed", "archived"] | str
+    """A text in Markdown."""
     org: str | None
+    """The organisation namespace."""
     project: str | None
-    current_phase: CurrentPhase | None = None
-    progress: Progress
-    completable: bool
+    """The project within the org."""
+    metadata: dict[str, object]
+    """A JSON object of your own, at most 16 KiB."""
+    slug: str
+    status: Literal["draft", "active", "paused", "completed", "archived"] | str
     template: TemplateUsed | None = None
     variables: dict[str, object] | None
-    metadata: dict[str, object]
     created_by: str
     archive_reason: str | None
-    phases: list[Phase] | None
-    """Null if they were not requested."""
     created_at: datetime
     updated_at: datetime
     started_at: datetime | None
     completed_at: datetime | None
     archived_at: datetime | None
+    current_phase: CurrentPhase | None = None
+    progress: Progress
+    completable: bool
+    phases: list[Phase] | None
+    """Null if they were not requested."""
 
 
 class Preview(Model):
@@ -1580,31 +1588,31 @@ class Session(Model):
     workspace_id: int
     agent_id: str
     agent_type: str
-    plan: str | None
-    """The slug of the plan. Its id is plan_id."""
     plan_id: str | None
     org: str | None
     project: str | None
     status: Literal["active", "paused", "completed", "failed", "handed_off", "abandoned"] | str
     goal: str | None
     context: dict[str, object]
+    summary: str | None
+    resumed_from: str | None
+    resumed_by: str | None
+    end_reason: str | None
+    """superseded or resumed if another session ended this one, else null."""
     started_at: datetime
     last_activity_at: datetime
     ended_at: datetime | None
-    end_reason: str | None
-    """superseded or resumed if another session ended this one, else null."""
-    summary: str | None
+    plan: str | None
+    """The slug of the plan. Its id is plan_id."""
     handoff: Handoff | None = None
-    resumed_from: str | None
-    resumed_by: str | None
     stats: Stats
 
 
 class SessionEvent(Model):
     """An event of a session."""
 
-    seq: int
     session_id: str
+    seq: int
     type: Literal["note", "action", "decision", "checkpoint", "question", "answer", "artifact", "error"] | str
     message: str
     data: dict[str, object]
@@ -2267,29 +2275,34 @@ class Task(Model):
     """A task."""
 
     id: str
+    name: str
+    """The name, for people."""
+    description: str
+    """A text in Markdown."""
+    acceptance_criteria: list[Criterion]
+    metadata: dict[str, object]
+    """A JSON object of your own, at most 16 KiB."""
+    priority: int
+    """From 0, the most urgent, to 4, the least urgent."""
+    notes: str
+    """A text in Markdown."""
     plan_id: str
     phase_id: str
     position: int
-    name: str
-    description: str
     status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold"] | str
     hold_reason: str | None
-    ready: bool
-    blocked: bool
-    blocked_by: list[str]
-    priority: int
-    notes: str
     result: object
     error: str | None
-    depends_on: list[str]
-    acceptance_criteria: list[Criterion]
-    claim: Claim | None = None
     attempts: int
-    metadata: dict[str, object]
+    claim: Claim | None = None
     created_at: datetime
     updated_at: datetime
     started_at: datetime | None
     completed_at: datetime | None
+    ready: bool
+    blocked: bool
+    blocked_by: list[str]
+    depends_on: list[str]
 
 
 class Claimed(Task):

@@ -50,9 +50,9 @@ class PlansOperations:
 
     def create_plan(
         self, *, title: str, if_match: str | Unset = UNSET, x_session_id: str | Unset = UNSET,
-        description: str | Unset | None = UNSET, slug: str | Unset | None = UNSET, status: Literal["draft", "active"] | Unset = UNSET,
-        org: str | Unset | None = UNSET, project: str | Unset | None = UNSET, metadata: Mapping[str, object] | Unset | None = UNSET,
-        phases: Sequence[str | inputs.PhaseBody] | Unset | None = UNSET,
+        description: str | Unset | None = UNSET, org: str | Unset | None = UNSET, project: str | Unset | None = UNSET,
+        metadata: Mapping[str, object] | Unset | None = UNSET, slug: str | Unset | None = UNSET,
+        status: Literal["draft", "active"] | Unset = UNSET, phases: Sequence[str | inputs.PhaseBody] | Unset | None = UNSET,
         tasks: Sequence[str | inputs.TaskBody] | Unset | None = UNSET, idempotency_key: str | Unset = UNSET,
     ) -> models.Plan:
         """
@@ -65,11 +65,11 @@ class PlansOperations:
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             x_session_id: The agent session that the request belongs to.
             description: A text in Markdown.
-            slug: The name of the plan in URLs, unique in the workspace. Default: made from the title.
-            status: Tasks of a draft are claimed only on requests for the plan, one of its tasks or its session. Default: `"draft"`.
             org: The organisation namespace.
             project: The project within the org.
             metadata: A JSON object of your own, at most 16 KiB.
+            slug: The name of the plan in URLs, unique in the workspace. Default: made from the title.
+            status: Tasks of a draft are claimed only on requests for the plan, one of its tasks or its session. Default: `"draft"`.
             phases: The phases in their order, each as a name or an object with its tasks.
             tasks: Instead of phases: the tasks of one phase with the name Tasks.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
@@ -79,7 +79,7 @@ class PlansOperations:
             operation="create_plan", method="POST", path="/api/agent/plans", result=models.Plan,
             headers=given(**{"If-Match": if_match, "X-Session-ID": x_session_id}),
             body=given(
-                title=title, description=description, slug=slug, status=status, org=org, project=project, metadata=metadata,
+                title=title, description=description, org=org, project=project, metadata=metadata, slug=slug, status=status,
                 phases=phases, tasks=tasks,
             ),
             accepts_key=True, idempotency_key=idempotency_key,
@@ -268,10 +268,10 @@ class PlansOperations:
 
     def create_phase(
         self, plan: str, *, name: str, if_match: str | Unset = UNSET, description: str | Unset | None = UNSET,
-        key: str | Unset | None = UNSET, depends_on: Sequence[str | int] | Unset | None = UNSET,
         acceptance_criteria: Sequence[str | inputs.CriterionBody] | Unset | None = UNSET,
-        metadata: Mapping[str, object] | Unset | None = UNSET, tasks: Sequence[str | inputs.TaskBody] | Unset | None = UNSET,
-        position: int | Unset | None = UNSET, idempotency_key: str | Unset = UNSET,
+        metadata: Mapping[str, object] | Unset | None = UNSET, key: str | Unset | None = UNSET,
+        depends_on: Sequence[str | int] | Unset | None = UNSET, position: int | Unset | None = UNSET,
+        tasks: Sequence[str | inputs.TaskBody] | Unset | None = UNSET, idempotency_key: str | Unset = UNSET,
     ) -> models.Phase:
         """
         Add a phase to a plan, with its tasks.
@@ -283,12 +283,12 @@ class PlansOperations:
             name: The name, for people.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             description: A text in Markdown.
-            key: A short name within this request, for use in depends_on.
-            depends_on: Phases that must be done first, by id, key, name or position in the plan.
             acceptance_criteria: Conditions that the result must meet, each as a text, or as an object with `checked`.
             metadata: A JSON object of your own, at most 16 KiB.
-            tasks: The tasks, each as a name or an object.
+            key: A short name within this request, for use in depends_on.
+            depends_on: Phases that must be done first, by id, key, name or position in the plan.
             position: The position, from 1. Later items move down.
+            tasks: The tasks, each as a name or an object.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
         """
@@ -296,8 +296,8 @@ class PlansOperations:
             operation="create_phase", method="POST", path=fill_path("/api/agent/plans/{plan}/phases", plan=plan), result=models.Phase,
             headers=given(**{"If-Match": if_match}),
             body=given(
-                name=name, description=description, key=key, depends_on=depends_on, acceptance_criteria=acceptance_criteria,
-                metadata=metadata, tasks=tasks, position=position,
+                name=name, description=description, acceptance_criteria=acceptance_criteria, metadata=metadata, key=key,
+                depends_on=depends_on, position=position, tasks=tasks,
             ),
             accepts_key=True, idempotency_key=idempotency_key,
         ))
@@ -319,10 +319,9 @@ class PlansOperations:
 
     def update_phase(
         self, plan: str, phase: str, *, if_match: str | Unset = UNSET, name: str | Unset = UNSET,
-        description: str | Unset | None = UNSET, position: int | Unset = UNSET,
-        depends_on: Sequence[str | int] | Unset | None = UNSET,
-        acceptance_criteria: Sequence[str | inputs.CriterionBody] | Unset | None = UNSET,
-        metadata: Mapping[str, object] | Unset | None = UNSET,
+        description: str | Unset | None = UNSET, acceptance_criteria: Sequence[str | inputs.CriterionBody] | Unset | None = UNSET,
+        metadata: Mapping[str, object] | Unset | None = UNSET, depends_on: Sequence[str | int] | Unset | None = UNSET,
+        position: int | Unset = UNSET,
     ) -> models.Phase:
         """
         Change the name, description, position or dependencies of a phase. Fields that are left out keep their value.
@@ -335,17 +334,17 @@ class PlansOperations:
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             name: The name, for people.
             description: A text in Markdown.
-            position: The position, from 1. Later items move down.
-            depends_on: Phases that must be done first, by id, key, name or position in the plan.
             acceptance_criteria: Conditions that the result must meet, each as a text, or as an object with `checked`.
             metadata: A JSON object of your own, at most 16 KiB.
+            depends_on: Phases that must be done first, by id, key, name or position in the plan.
+            position: The position, from 1. Later items move down.
         """
         return self._session.send(Call(
             operation="update_phase", method="PATCH", path=fill_path("/api/agent/plans/{plan}/phases/{phase}", plan=plan, phase=phase),
             result=models.Phase, headers=given(**{"If-Match": if_match}),
             body=given(
-                name=name, description=description, position=position, depends_on=depends_on, acceptance_criteria=acceptance_criteria,
-                metadata=metadata,
+                name=name, description=description, acceptance_criteria=acceptance_criteria, metadata=metadata, depends_on=depends_on,
+                position=position,
             ),
         ))
 
@@ -439,11 +438,10 @@ class PlansOperations:
 
     def create_task(
         self, plan: str, phase: str, *, name: str, if_match: str | Unset = UNSET, description: str | Unset | None = UNSET,
-        priority: int | Unset | None = UNSET, notes: str | Unset | None = UNSET, key: str | Unset | None = UNSET,
-        depends_on: Sequence[str | int] | Unset | None = UNSET,
         acceptance_criteria: Sequence[str | inputs.CriterionBody] | Unset | None = UNSET,
-        metadata: Mapping[str, object] | Unset | None = UNSET, position: int | Unset | None = UNSET,
-        idempotency_key: str | Unset = UNSET,
+        metadata: Mapping[str, object] | Unset | None = UNSET, priority: int | Unset | None = UNSET,
+        notes: str | Unset | None = UNSET, key: str | Unset | None = UNSET, depends_on: Sequence[str | int] | Unset | None = UNSET,
+        position: int | Unset | None = UNSET, idempotency_key: str | Unset = UNSET,
     ) -> models.Task:
         """
         Add a task to a phase.
@@ -456,12 +454,12 @@ class PlansOperations:
             name: The name, for people.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             description: A text in Markdown.
+            acceptance_criteria: Conditions that the result must meet, each as a text, or as an object with `checked`.
+            metadata: A JSON object of your own, at most 16 KiB.
             priority: From 0, the most urgent, to 4, the least urgent.
             notes: A text in Markdown.
             key: A short name within this request, for use in depends_on.
             depends_on: Tasks of the plan that must be done first, by id, key, name or position in the phase.
-            acceptance_criteria: Conditions that the result must meet, each as a text, or as an object with `checked`.
-            metadata: A JSON object of your own, at most 16 KiB.
             position: The position, from 1. Later items move down.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
@@ -471,8 +469,8 @@ class PlansOperations:
             path=fill_path("/api/agent/plans/{plan}/phases/{phase}/tasks", plan=plan, phase=phase), result=models.Task,
             headers=given(**{"If-Match": if_match}),
             body=given(
-                name=name, description=description, priority=priority, notes=notes, key=key, depends_on=depends_on,
-                acceptance_criteria=acceptance_criteria, metadata=metadata, position=position,
+                name=name, description=description, acceptance_criteria=acceptance_criteria, metadata=metadata, priority=priority,
+                notes=notes, key=key, depends_on=depends_on, position=position,
             ),
             accepts_key=True, idempotency_key=idempotency_key,
         ))
@@ -542,10 +540,9 @@ class PlansOperations:
 
     def update_task(
         self, task: str, *, if_match: str | Unset = UNSET, name: str | Unset = UNSET, description: str | Unset | None = UNSET,
-        notes: str | Unset | None = UNSET, priority: int | Unset = UNSET, position: int | Unset = UNSET,
-        depends_on: Sequence[str | int] | Unset | None = UNSET,
         acceptance_criteria: Sequence[str | inputs.CriterionBody] | Unset | None = UNSET,
-        metadata: Mapping[str, object] | Unset | None = UNSET,
+        metadata: Mapping[str, object] | Unset | None = UNSET, priority: int | Unset = UNSET, notes: str | Unset | None = UNSET,
+        depends_on: Sequence[str | int] | Unset | None = UNSET, position: int | Unset = UNSET,
         status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold"] | Unset = UNSET,
         result: object | Unset = UNSET, reason: str | Unset | None = UNSET, claim_token: str | Unset | None = UNSET,
         force: bool | Unset = UNSET,
@@ -560,12 +557,12 @@ class PlansOperations:
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             name: The name, for people.
             description: A text in Markdown.
-            notes: A text in Markdown.
-            priority: From 0, the most urgent, to 4, the least urgent.
-            position: The position, from 1. Later items move down.
-            depends_on: Tasks of the plan that must be done first, by id, key, name or position in the phase.
             acceptance_criteria: Conditions that the result must meet, each as a text, or as an object with `checked`.
             metadata: A JSON object of your own, at most 16 KiB.
+            priority: From 0, the most urgent, to 4, the least urgent.
+            notes: A text in Markdown.
+            depends_on: Tasks of the plan that must be done first, by id, key, name or position in the phase.
+            position: The position, from 1. Later items move down.
             status: The new status.
             result: The result of the work: any JSON, at most 64 KiB.
             reason: The reason, for the list of events.
@@ -576,8 +573,8 @@ class PlansOperations:
             operation="update_task", method="PATCH", path=fill_path("/api/agent/tasks/{task}", task=task), result=models.Task,
             headers=given(**{"If-Match": if_match}),
             body=given(
-                name=name, description=description, notes=notes, priority=priority, position=position, depends_on=depends_on,
-                acceptance_criteria=acceptance_criteria, metadata=metadata, status=status, result=result, reason=reason,
+                name=name, description=description, acceptance_criteria=acceptance_criteria, metadata=metadata, priority=priority,
+                notes=notes, depends_on=depends_on, position=position, status=status, result=result, reason=reason,
                 claim_token=claim_token, force=force,
             ),
         ))
@@ -765,9 +762,9 @@ class AsyncPlansOperations:
 
     async def create_plan(
         self, *, title: str, if_match: str | Unset = UNSET, x_session_id: str | Unset = UNSET,
-        description: str | Unset | None = UNSET, slug: str | Unset | None = UNSET, status: Literal["draft", "active"] | Unset = UNSET,
-        org: str | Unset | None = UNSET, project: str | Unset | None = UNSET, metadata: Mapping[str, object] | Unset | None = UNSET,
-        phases: Sequence[str | inputs.PhaseBody] | Unset | None = UNSET,
+        description: str | Unset | None = UNSET, org: str | Unset | None = UNSET, project: str | Unset | None = UNSET,
+        metadata: Mapping[str, object] | Unset | None = UNSET, slug: str | Unset | None = UNSET,
+        status: Literal["draft", "active"] | Unset = UNSET, phases: Sequence[str | inputs.PhaseBody] | Unset | None = UNSET,
         tasks: Sequence[str | inputs.TaskBody] | Unset | None = UNSET, idempotency_key: str | Unset = UNSET,
     ) -> models.Plan:
         """
@@ -780,11 +777,11 @@ class AsyncPlansOperations:
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             x_session_id: The agent session that the request belongs to.
             description: A text in Markdown.
-            slug: The name of the plan in URLs, unique in the workspace. Default: made from the title.
-            status: Tasks of a draft are claimed only on requests for the plan, one of its tasks or its session. Default: `"draft"`.
             org: The organisation namespace.
             project: The project within the org.
             metadata: A JSON object of your own, at most 16 KiB.
+            slug: The name of the plan in URLs, unique in the workspace. Default: made from the title.
+            status: Tasks of a draft are claimed only on requests for the plan, one of its tasks or its session. Default: `"draft"`.
             phases: The phases in their order, each as a name or an object with its tasks.
             tasks: Instead of phases: the tasks of one phase with the name Tasks.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
@@ -794,7 +791,7 @@ class AsyncPlansOperations:
             operation="create_plan", method="POST", path="/api/agent/plans", result=models.Plan,
             headers=given(**{"If-Match": if_match, "X-Session-ID": x_session_id}),
             body=given(
-                title=title, description=description, slug=slug, status=status, org=org, project=project, metadata=metadata,
+                title=title, description=description, org=org, project=project, metadata=metadata, slug=slug, status=status,
                 phases=phases, tasks=tasks,
             ),
             accepts_key=True, idempotency_key=idempotency_key,
@@ -983,10 +980,10 @@ class AsyncPlansOperations:
 
     async def create_phase(
         self, plan: str, *, name: str, if_match: str | Unset = UNSET, description: str | Unset | None = UNSET,
-        key: str | Unset | None = UNSET, depends_on: Sequence[str | int] | Unset | None = UNSET,
         acceptance_criteria: Sequence[str | inputs.CriterionBody] | Unset | None = UNSET,
-        metadata: Mapping[str, object] | Unset | None = UNSET, tasks: Sequence[str | inputs.TaskBody] | Unset | None = UNSET,
-        position: int | Unset | None = UNSET, idempotency_key: str | Unset = UNSET,
+        metadata: Mapping[str, object] | Unset | None = UNSET, key: str | Unset | None = UNSET,
+        depends_on: Sequence[str | int] | Unset | None = UNSET, position: int | Unset | None = UNSET,
+        tasks: Sequence[str | inputs.TaskBody] | Unset | None = UNSET, idempotency_key: str | Unset = UNSET,
     ) -> models.Phase:
         """
         Add a phase to a plan, with its tasks.
@@ -998,12 +995,12 @@ class AsyncPlansOperations:
             name: The name, for people.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             description: A text in Markdown.
-            key: A short name within this request, for use in depends_on.
-            depends_on: Phases that must be done first, by id, key, name or position in the plan.
             acceptance_criteria: Conditions that the result must meet, each as a text, or as an object with `checked`.
             metadata: A JSON object of your own, at most 16 KiB.
-            tasks: The tasks, each as a name or an object.
+            key: A short name within this request, for use in depends_on.
+            depends_on: Phases that must be done first, by id, key, name or position in the plan.
             position: The position, from 1. Later items move down.
+            tasks: The tasks, each as a name or an object.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
         """
@@ -1011,8 +1008,8 @@ class AsyncPlansOperations:
             operation="create_phase", method="POST", path=fill_path("/api/agent/plans/{plan}/phases", plan=plan), result=models.Phase,
             headers=given(**{"If-Match": if_match}),
             body=given(
-                name=name, description=description, key=key, depends_on=depends_on, acceptance_criteria=acceptance_criteria,
-                metadata=metadata, tasks=tasks, position=position,
+                name=name, description=description, acceptance_criteria=acceptance_criteria, metadata=metadata, key=key,
+                depends_on=depends_on, position=position, tasks=tasks,
             ),
             accepts_key=True, idempotency_key=idempotency_key,
         ))
@@ -1034,10 +1031,9 @@ class AsyncPlansOperations:
 
     async def update_phase(
         self, plan: str, phase: str, *, if_match: str | Unset = UNSET, name: str | Unset = UNSET,
-        description: str | Unset | None = UNSET, position: int | Unset = UNSET,
-        depends_on: Sequence[str | int] | Unset | None = UNSET,
-        acceptance_criteria: Sequence[str | inputs.CriterionBody] | Unset | None = UNSET,
-        metadata: Mapping[str, object] | Unset | None = UNSET,
+        description: str | Unset | None = UNSET, acceptance_criteria: Sequence[str | inputs.CriterionBody] | Unset | None = UNSET,
+        metadata: Mapping[str, object] | Unset | None = UNSET, depends_on: Sequence[str | int] | Unset | None = UNSET,
+        position: int | Unset = UNSET,
     ) -> models.Phase:
         """
         Change the name, description, position or dependencies of a phase. Fields that are left out keep their value.
@@ -1050,17 +1046,17 @@ class AsyncPlansOperations:
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             name: The name, for people.
             description: A text in Markdown.
-            position: The position, from 1. Later items move down.
-            depends_on: Phases that must be done first, by id, key, name or position in the plan.
             acceptance_criteria: Conditions that the result must meet, each as a text, or as an object with `checked`.
             metadata: A JSON object of your own, at most 16 KiB.
+            depends_on: Phases that must be done first, by id, key, name or position in the plan.
+            position: The position, from 1. Later items move down.
         """
         return await self._session.send(Call(
             operation="update_phase", method="PATCH", path=fill_path("/api/agent/plans/{plan}/phases/{phase}", plan=plan, phase=phase),
             result=models.Phase, headers=given(**{"If-Match": if_match}),
             body=given(
-                name=name, description=description, position=position, depends_on=depends_on, acceptance_criteria=acceptance_criteria,
-                metadata=metadata,
+                name=name, description=description, acceptance_criteria=acceptance_criteria, metadata=metadata, depends_on=depends_on,
+                position=position,
             ),
         ))
 
@@ -1154,11 +1150,10 @@ class AsyncPlansOperations:
 
     async def create_task(
         self, plan: str, phase: str, *, name: str, if_match: str | Unset = UNSET, description: str | Unset | None = UNSET,
-        priority: int | Unset | None = UNSET, notes: str | Unset | None = UNSET, key: str | Unset | None = UNSET,
-        depends_on: Sequence[str | int] | Unset | None = UNSET,
         acceptance_criteria: Sequence[str | inputs.CriterionBody] | Unset | None = UNSET,
-        metadata: Mapping[str, object] | Unset | None = UNSET, position: int | Unset | None = UNSET,
-        idempotency_key: str | Unset = UNSET,
+        metadata: Mapping[str, object] | Unset | None = UNSET, priority: int | Unset | None = UNSET,
+        notes: str | Unset | None = UNSET, key: str | Unset | None = UNSET, depends_on: Sequence[str | int] | Unset | None = UNSET,
+        position: int | Unset | None = UNSET, idempotency_key: str | Unset = UNSET,
     ) -> models.Task:
         """
         Add a task to a phase.
@@ -1171,12 +1166,12 @@ class AsyncPlansOperations:
             name: The name, for people.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             description: A text in Markdown.
+            acceptance_criteria: Conditions that the result must meet, each as a text, or as an object with `checked`.
+            metadata: A JSON object of your own, at most 16 KiB.
             priority: From 0, the most urgent, to 4, the least urgent.
             notes: A text in Markdown.
             key: A short name within this request, for use in depends_on.
             depends_on: Tasks of the plan that must be done first, by id, key, name or position in the phase.
-            acceptance_criteria: Conditions that the result must meet, each as a text, or as an object with `checked`.
-            metadata: A JSON object of your own, at most 16 KiB.
             position: The position, from 1. Later items move down.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
@@ -1186,8 +1181,8 @@ class AsyncPlansOperations:
             path=fill_path("/api/agent/plans/{plan}/phases/{phase}/tasks", plan=plan, phase=phase), result=models.Task,
             headers=given(**{"If-Match": if_match}),
             body=given(
-                name=name, description=description, priority=priority, notes=notes, key=key, depends_on=depends_on,
-                acceptance_criteria=acceptance_criteria, metadata=metadata, position=position,
+                name=name, description=description, acceptance_criteria=acceptance_criteria, metadata=metadata, priority=priority,
+                notes=notes, key=key, depends_on=depends_on, position=position,
             ),
             accepts_key=True, idempotency_key=idempotency_key,
         ))
@@ -1257,10 +1252,9 @@ class AsyncPlansOperations:
 
     async def update_task(
         self, task: str, *, if_match: str | Unset = UNSET, name: str | Unset = UNSET, description: str | Unset | None = UNSET,
-        notes: str | Unset | None = UNSET, priority: int | Unset = UNSET, position: int | Unset = UNSET,
-        depends_on: Sequence[str | int] | Unset | None = UNSET,
         acceptance_criteria: Sequence[str | inputs.CriterionBody] | Unset | None = UNSET,
-        metadata: Mapping[str, object] | Unset | None = UNSET,
+        metadata: Mapping[str, object] | Unset | None = UNSET, priority: int | Unset = UNSET, notes: str | Unset | None = UNSET,
+        depends_on: Sequence[str | int] | Unset | None = UNSET, position: int | Unset = UNSET,
         status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold"] | Unset = UNSET,
         result: object | Unset = UNSET, reason: str | Unset | None = UNSET, claim_token: str | Unset | None = UNSET,
         force: bool | Unset = UNSET,
@@ -1275,12 +1269,12 @@ class AsyncPlansOperations:
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             name: The name, for people.
             description: A text in Markdown.
-            notes: A text in Markdown.
-            priority: From 0, the most urgent, to 4, the least urgent.
-            position: The position, from 1. Later items move down.
-            depends_on: Tasks of the plan that must be done first, by id, key, name or position in the phase.
             acceptance_criteria: Conditions that the result must meet, each as a text, or as an object with `checked`.
             metadata: A JSON object of your own, at most 16 KiB.
+            priority: From 0, the most urgent, to 4, the least urgent.
+            notes: A text in Markdown.
+            depends_on: Tasks of the plan that must be done first, by id, key, name or position in the phase.
+            position: The position, from 1. Later items move down.
             status: The new status.
             result: The result of the work: any JSON, at most 64 KiB.
             reason: The reason, for the list of events.
@@ -1291,8 +1285,8 @@ class AsyncPlansOperations:
             operation="update_task", method="PATCH", path=fill_path("/api/agent/tasks/{task}", task=task), result=models.Task,
             headers=given(**{"If-Match": if_match}),
             body=given(
-                name=name, description=description, notes=notes, priority=priority, position=position, depends_on=depends_on,
-                acceptance_criteria=acceptance_criteria, metadata=metadata, status=status, result=result, reason=reason,
+                name=name, description=description, acceptance_criteria=acceptance_criteria, metadata=metadata, priority=priority,
+                notes=notes, depends_on=depends_on, position=position, status=status, result=result, reason=reason,
                 claim_token=claim_token, force=force,
             ),
         ))

@@ -18,6 +18,7 @@ from rookery.agents.errors import (
     TooManyItems,
     WrongTransition,
 )
+from rookery.agents.models.drafts import PhasePatch
 from rookery.agents.models.plans import Checkpoint
 from rookery.agents.models.views import PhaseView, TaskView
 from rookery.agents.plans.phases import Phases
@@ -29,12 +30,13 @@ from rookery.agents.schemas.plan_responses import (
     TaskResponse,
     TasksResponse,
 )
-from rookery.agents.schemas.plans import CheckpointBody, NewPhaseBody, NewTaskBody, PhasePatch, PhaseStatusBody
+from rookery.agents.schemas.plans import CheckpointBody, NewPhaseBody, NewTaskBody, PhaseStatusBody
 from rookery.agents.schemas.queries import ForceQuery, PhaseTasksQuery
 from rookery.kernel.http import ItemPage, Operation
 from rookery.kernel.pages import slice_anchored
 from rookery.kernel.preconditions import ExpectedETags
 from rookery.kernel.schema import PageQuery
+from rookery.kernel.unset import value_or
 
 _operation = partial(Operation, tags=("Plans",))
 _phase = partial(_operation, present=present_phase, response_model=PhaseResponse, etag=True)
@@ -85,7 +87,7 @@ class PhaseApi:
 
     async def post_phase(self, caller: Caller, plan: str, body: NewPhaseBody, expected: ExpectedETags) -> PhaseView:
         """Add a phase to a plan, with its tasks."""
-        return await self.phases.add(caller, plan, body.to_draft(), expected=expected)
+        return await self.phases.add(caller, plan, body.to_model(), expected=expected)
 
     async def get_phase(self, caller: Caller, plan: str, phase: str) -> PhaseView:
         """Return a phase with its tasks. The path contains its id or its position."""
@@ -93,7 +95,7 @@ class PhaseApi:
 
     async def patch_phase(self, caller: Caller, plan: str, phase: str, body: PhasePatch, expected: ExpectedETags) -> PhaseView:
         """Change the name, description, position or dependencies of a phase. Fields that are left out keep their value."""
-        return await self.phases.change(caller, plan, phase, body.to_change(), expected=expected)
+        return await self.phases.change(caller, plan, phase, body, expected=expected)
 
     async def delete_phase(self, caller: Caller, plan: str, phase: str, query: ForceQuery, expected: ExpectedETags) -> None:
         """Delete a phase with its tasks. If one of its tasks is claimed, `force` is needed."""
@@ -101,7 +103,8 @@ class PhaseApi:
 
     async def patch_status(self, caller: Caller, plan: str, phase: str, body: PhaseStatusBody, expected: ExpectedETags) -> PhaseView:
         """Change the status of a phase. If the current status does not allow the change, the response is 409 with the allowed values."""
-        return await self.phases.set_status(caller, plan, phase, body.to_change(), expected=expected)
+        force, reason = value_or(body.force, False), value_or(body.reason, None)
+        return await self.phases.set_status(caller, plan, phase, body.status, force=force, reason=reason, expected=expected)
 
     async def post_checkpoint(self, caller: Caller, plan: str, phase: str, body: CheckpointBody, expected: ExpectedETags) -> Checkpoint:
         """Add a note to a phase. It is shown with the phase."""
@@ -113,4 +116,4 @@ class PhaseApi:
 
     async def post_task(self, caller: Caller, plan: str, phase: str, body: NewTaskBody, expected: ExpectedETags) -> TaskView:
         """Add a task to a phase."""
-        return await self.tasks.add(caller, plan, phase, body.to_draft(), expected=expected)
+        return await self.tasks.add(caller, plan, phase, body.to_model(), expected=expected)

@@ -11,6 +11,7 @@ from rookery.access.models import Caller
 from rookery.agents import tool_declarations as tools
 from rookery.agents.api.presentation import READ_SCOPE, WRITE_SCOPE, convert_view, is_large, present_plan
 from rookery.agents.errors import PlanArchived, PlanHasOpenPhases, SlugTaken, WrongTransition
+from rookery.agents.models.drafts import PlanPatch
 from rookery.agents.models.plans import PlanEvent
 from rookery.agents.models.views import PlanView
 from rookery.agents.plans.plans import Plans
@@ -22,7 +23,7 @@ from rookery.agents.schemas.plan_responses import (
     PlansResponse,
     to_graph_response,
 )
-from rookery.agents.schemas.plans import ArchiveBody, PlanBody, PlanPatch, PlanStatusBody
+from rookery.agents.schemas.plans import ArchiveBody, PlanBody, PlanStatusBody
 from rookery.agents.schemas.queries import GraphQuery, IncludeQuery, PlanEventsQuery, PlansQuery
 from rookery.kernel.http import ItemPage, Operation
 from rookery.kernel.preconditions import ExpectedETags
@@ -90,7 +91,7 @@ class PlanApi:
 
     async def patch_plan(self, caller: Caller, plan: str, body: PlanPatch, expected: ExpectedETags) -> PlanView:
         """Change the title, description and other fields of a plan. Fields that are left out keep their value."""
-        return await self.plans.change(caller, plan, body.to_change(), expected=expected)
+        return await self.plans.change(caller, plan, body, expected=expected)
 
     async def delete_plan(self, caller: Caller, plan: str, expected: ExpectedETags) -> None:
         """Archive a plan. It is not deleted and can be restored."""
@@ -98,9 +99,8 @@ class PlanApi:
 
     async def patch_status(self, caller: Caller, plan: str, body: PlanStatusBody, expected: ExpectedETags) -> PlanView:
         """Change the status of a plan. If the current status does not allow the change, the response is 409 with the allowed values."""
-        return await self.plans.set_status(
-            caller, plan, body.to_status(), force=value_or(body.force, False), reason=value_or(body.reason, None), expected=expected
-        )
+        force, reason = value_or(body.force, False), value_or(body.reason, None)
+        return await self.plans.set_status(caller, plan, body.status, force=force, reason=reason, expected=expected)
 
     async def post_archive(self, caller: Caller, plan: str, body: ArchiveBody, expected: ExpectedETags) -> PlanView:
         """Archive a plan and record the reason. It becomes read-only and can be restored."""

@@ -100,7 +100,7 @@ class SessionApi:
         `boot` in the response is the context of the agent: plan, phase, tasks, hand-off, checkpoint and memories.
         """
         store_created_id(AgentSession, lambda session: session.id)
-        return await self._boot(caller, await self.sessions.starter.start(caller, body.to_request()))
+        return await self._boot(caller, await self.sessions.starter.start(caller, body.to_model()))
 
     async def get_session(self, caller: Caller, session_id: str) -> SessionView:
         """Return one session."""
@@ -136,7 +136,7 @@ class SessionApi:
     async def post_resume(self, caller: Caller, session_id: str, body: ResumeBody, expected: ExpectedETags) -> StartedSession:
         """Start a session that continues an ended or paused one. `boot` in the response is the context of the agent."""
         store_created_id(AgentSession, lambda session: session.id)
-        return await self._boot(caller, await self.sessions.starter.resume(caller, session_id, body.to_request(), expected=expected))
+        return await self._boot(caller, await self.sessions.starter.resume(caller, session_id, body.to_model(), expected=expected))
 
     async def _load_view(self, request: Request, session_id: str) -> SessionView:
         """Return the result of an end whose process exited before the response was stored."""

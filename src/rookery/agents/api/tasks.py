@@ -24,6 +24,7 @@ from rookery.agents.errors import (
     TaskClaimed,
     WrongTransition,
 )
+from rookery.agents.models.drafts import TaskPatch
 from rookery.agents.models.views import TaskView
 from rookery.agents.plans.claims import Claims, LeaseEndResult, NoTaskAvailable
 from rookery.agents.plans.tasks import Tasks
@@ -36,7 +37,6 @@ from rookery.agents.schemas.plan_responses import (
     to_claimed_task_response,
     to_completed_task_response,
 )
-from rookery.agents.schemas.plans import TaskPatch
 from rookery.agents.schemas.queries import ForceQuery, TasksQuery
 from rookery.agents.sessions.errors import SessionEnded
 from rookery.kernel.errors import NotFound
@@ -111,7 +111,7 @@ class TaskApi:
 
     async def patch_task(self, caller: Caller, task: str, body: TaskPatch, expected: ExpectedETags) -> TaskView:
         """Change fields of a task or its status. To change the status of a claimed task, send its `claim_token` or `force`."""
-        return await self.tasks.change(caller, task, body.to_change(), expected=expected)
+        return await self.tasks.change(caller, task, body, expected=expected)
 
     async def delete_task(self, caller: Caller, task: str, query: ForceQuery, expected: ExpectedETags) -> None:
         """Delete a task. If it is claimed, `force` is needed."""

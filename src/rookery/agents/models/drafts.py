@@ -1,46 +1,92 @@
-"""Drafts, changes and filters of plans, phases and tasks, as requests describe them."""
+"""Drafts, changes and filters of plans, phases and tasks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
-from rookery.agents.models.plans import Criterion, JsonObject, PhaseStatus, PlanStatus, TaskStatus
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from rookery.agents.models.plans import (
+    MAX_PHASES_PER_PLAN,
+    MAX_TASKS_PER_PLAN,
+    Criterion,
+    JsonObject,
+    PhaseSettings,
+    PlanSettings,
+    PlanStatus,
+    Priority,
+    TaskSettings,
+    TaskStatus,
+    require_size,
+)
 from rookery.agents.models.templates import StoredTemplate
+from rookery.kernel.projections import Body, Patch
+from rookery.kernel.schema import enum_schema
 from rookery.kernel.unset import UNSET
 
+MAX_SLUG_LENGTH = 80
+_MAX_RESULT_BYTES = 64 * 1024
+
+
+def _limit_result(value: object) -> object:
+    require_size(_MAX_RESULT_BYTES, value)
+    return value
+
+
+def _from_text(value: object) -> object:
+    return {"text": value} if isinstance(value, str) else value
+
+
+Slug = Annotated[
+    str,
+    Field(
+        pattern=r"^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?$",
+        max_length=MAX_SLUG_LENGTH,
+        description="The name of the plan in URLs, unique in the workspace. Default: made from the title.",
+        examples=["move-to-postgresql"],
+    ),
+]
+Reason = Annotated[str, Field(min_length=1, max_length=2000, description="The reason, for the list of events.")]
+Result = Annotated[object, AfterValidator(_limit_result), Field(description="The result of the work: any JSON, at most 64 KiB.")]
+Key = Annotated[str, Field(min_length=1, max_length=100, description="A short name within this request, for use in depends_on.")]
+Position = Annotated[int, Field(ge=1, le=MAX_TASKS_PER_PLAN, description="The position, from 1. Later items move down.")]
+Token = Annotated[str, Field(min_length=1, max_length=100, description="The claim_token that the claim returned.")]
+Force = Annotated[bool, Field(description="Skip the checks that would reject the change. The event records it.")]
+
+Ref = Annotated[str, Field(min_length=1, max_length=255)] | Annotated[int, Field(ge=1, le=MAX_TASKS_PER_PLAN)]
+PhaseRefs = Annotated[
+    tuple[Ref, ...],
+    Field(max_length=MAX_PHASES_PER_PLAN, description="Phases that must be done first, by id, key, name or position in the plan."),
+]
+TaskRefs = Annotated[
+    tuple[Ref, ...],
+    Field(max_length=1000, description="Tasks of the plan that must be done first, by id, key, name or position in the phase."),
+]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskDraft:
-    """A task to create. *depends_on* refers to tasks by id, key, name, or position in the phase."""
+class TaskDraft(TaskSettings):
+    """A task to create."""
 
-    name: str
-    description: str = ""
-    priority: int = 2
-    notes: str = ""
-    key: str | None = None
-    depends_on: tuple[str | int, ...] = ()
-    acceptance_criteria: tuple[Criterion, ...] = ()
-    metadata: JsonObject = field(default_factory=dict[str, object])
-    position: int | None = None
+    key: Key | None = None
+    depends_on: TaskRefs = ()
+    position: Position | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseDraft:
-    """A phase to create. *depends_on* refers to phases by id, key, name, or position in the plan."""
+class PhaseDraft(PhaseSettings):
+    """A phase to create, with its tasks."""
 
-    name: str
-    description: str = ""
-    key: str | None = None
-    depends_on: tuple[str | int, ...] = ()
-    acceptance_criteria: tuple[Criterion, ...] = ()
-    metadata: JsonObject = field(default_factory=dict[str, object])
+    key: Key | None = None
+    depends_on: PhaseRefs = ()
+    position: Position | None = None
     tasks: tuple[TaskDraft, ...] = ()
-    position: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanDraft:
+class PlanDraft(PlanSettings):
     """
     A plan to create, with its phases and tasks.
 
@@ -51,17 +97,65 @@ class PlanDraft:
         is_flat: True if the request had tasks without phases. They are in one phase here; validation errors still name `tasks`.
     """
 
-    title: str
-    description: str = ""
-    slug: str | None = None
+    slug: Slug | None = None
     status: PlanStatus = PlanStatus.DRAFT
-    org: str | None = None
-    project: str | None = None
     template: StoredTemplate | None = None
     variables: JsonObject | None = None
-    metadata: JsonObject = field(default_factory=dict[str, object])
     phases: tuple[PhaseDraft, ...] = ()
     is_flat: bool = False
+
+
+CriterionText = Annotated[str, Field(min_length=1, max_length=2000)]
+"""A text that stands for an unchecked criterion."""
+
+
+class CriterionBody(Body[Criterion]):
+    """An acceptance criterion. A string is an unchecked criterion."""
+
+
+Criteria = Annotated[
+    tuple[Annotated[CriterionBody, BeforeValidator(_from_text, json_schema_input_type=CriterionText | CriterionBody)], ...],
+    Field(
+        strict=False, max_length=100, description="Conditions that the result must meet, each as a text, or as an object with `checked`."
+    ),
+]
+
+
+class PlanPatch(Patch[PlanSettings]):
+    """A change of a plan. Omitted fields stay unchanged; null clears optional fields."""
+
+    resets_by_null = True
+
+
+class PhasePatch(Patch[PhaseDraft]):
+    """A change of a phase. Omitted fields stay unchanged; null clears optional fields."""
+
+    hidden = frozenset({"key", "tasks"})
+    resets_by_null = True
+
+    position: Position | UNSET = UNSET
+    acceptance_criteria: Criteria | UNSET | None = UNSET
+
+
+class TaskPatch(Patch[TaskDraft]):
+    """
+    A change of a task. Omitted fields stay unchanged; null clears optional fields.
+
+    To change the status of a claimed task, send its claim_token or force.
+    """
+
+    hidden = frozenset({"key"})
+    resets_by_null = True
+    action_fields = frozenset({"force", "claim_token"})
+
+    priority: Priority | UNSET = UNSET
+    position: Position | UNSET = UNSET
+    acceptance_criteria: Criteria | UNSET | None = UNSET
+    status: Annotated[TaskStatus | UNSET, Field(strict=False, description="The new status."), enum_schema(TaskStatus)] = UNSET
+    result: Result | UNSET = UNSET
+    reason: Reason | UNSET | None = UNSET
+    claim_token: Token | UNSET | None = UNSET
+    force: Force | UNSET = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,55 +182,6 @@ class TaskState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanChange:
-    """A change of a plan. Fields that are not set keep their value."""
-
-    title: str | UNSET = UNSET
-    description: str | UNSET = UNSET
-    org: str | UNSET | None = UNSET
-    project: str | UNSET | None = UNSET
-    metadata: JsonObject | UNSET = UNSET
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseChange:
-    """A change of a phase. Fields that are not set keep their value. A new *position* shifts the phases in between."""
-
-    name: str | UNSET = UNSET
-    description: str | UNSET = UNSET
-    position: int | UNSET = UNSET
-    depends_on: tuple[str | int, ...] | UNSET = UNSET
-    acceptance_criteria: tuple[Criterion, ...] | UNSET = UNSET
-    metadata: JsonObject | UNSET = UNSET
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskChange:
-    """
-    A change of a task. Fields that are not set keep their value.
-
-    Attributes:
-        reason: The reason for the status on_hold or failed.
-        claim_token: The token of the lease, required to change the status of a claimed task.
-        force: Change the status although the task is claimed or blocked. The event records it.
-    """
-
-    name: str | UNSET = UNSET
-    description: str | UNSET = UNSET
-    notes: str | UNSET = UNSET
-    priority: int | UNSET = UNSET
-    position: int | UNSET = UNSET
-    depends_on: tuple[str | int, ...] | UNSET = UNSET
-    acceptance_criteria: tuple[Criterion, ...] | UNSET = UNSET
-    metadata: JsonObject | UNSET = UNSET
-    status: TaskStatus | UNSET = UNSET
-    result: object = UNSET
-    reason: str | None = None
-    claim_token: str | None = None
-    force: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFilter:
     """A filter of tasks; None matches all. *plan* is a slug or an id, *phase* an id or a position."""
 
@@ -144,12 +189,3 @@ class TaskFilter:
     plan: str | None = None
     phase: str | None = None
     session_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseStatusChange:
-    """A new status of a phase. *reason* is stored for on_hold; *force* ignores open tasks and unfinished dependencies."""
-
-    status: PhaseStatus
-    reason: str | None = None
-    force: bool = False

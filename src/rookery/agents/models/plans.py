@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
+
+import orjson
+from pydantic import AfterValidator, Field
 
 from rookery.access.models import Caller
+from rookery.kernel.schema import NotBlank
 from rookery.kernel.sentences import format_count
 
 MAX_PHASES_PER_PLAN = 200
@@ -19,8 +24,34 @@ MAX_TASKS_PER_PLAN = 10_000
 MAX_TASK_ATTEMPTS = 5
 """Attempts after which a task fails when its lease expires once more: the task itself probably stops its workers."""
 
+MAX_TEXT_LENGTH = 20_000
+
+_MAX_METADATA_BYTES = 16 * 1024
+_BYTES_PER_KIB = 1024
+
 JsonObject = Mapping[str, object]
 """A JSON object with content of the caller's choice."""
+
+
+def require_size(max_bytes: int, value: object) -> None:
+    """Raise ValueError if *value* takes more than *max_bytes* as JSON."""
+    size = len(orjson.dumps(value))
+    if size > max_bytes:
+        msg = f"must take at most {max_bytes // _BYTES_PER_KIB} KiB as JSON; it takes {size:,} bytes"
+        raise ValueError(msg)
+
+
+def _limit_metadata(value: dict[str, object]) -> dict[str, object]:
+    require_size(_MAX_METADATA_BYTES, value)
+    return value
+
+
+Title = Annotated[str, Field(min_length=1, max_length=255, description="The name, for people."), NotBlank]
+Text = Annotated[str, Field(max_length=MAX_TEXT_LENGTH, description="A text in Markdown.")]
+Org = Annotated[str, Field(min_length=1, max_length=100, description="The organisation namespace.", examples=["acme"]), NotBlank]
+Project = Annotated[str, Field(min_length=1, max_length=255, description="The project within the org.", examples=["web"]), NotBlank]
+Metadata = Annotated[dict[str, object], AfterValidator(_limit_metadata), Field(description="A JSON object of your own, at most 16 KiB.")]
+Priority = Annotated[int, Field(ge=0, le=4, description="From 0, the most urgent, to 4, the least urgent.")]
 
 
 class PlanStatus(StrEnum):
@@ -60,7 +91,7 @@ OPEN_PHASE_STATUSES = frozenset({PhaseStatus.PENDING, PhaseStatus.IN_PROGRESS, P
 class Criterion:
     """One acceptance criterion, and whether it is met."""
 
-    text: str
+    text: Annotated[str, Field(min_length=1, max_length=2000), NotBlank]
     checked: bool = False
 
 
@@ -78,7 +109,18 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PlanSettings:
+    """The fields of a plan that can be changed."""
+
+    title: Title
+    description: Text = ""
+    org: Org | None = None
+    project: Project | None = None
+    metadata: Metadata = field(default_factory=dict[str, object])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(PlanSettings):
     """
     A plan as stored. Times are UTC.
 
@@ -93,15 +135,10 @@ class Plan:
     id: str
     workspace_id: int
     slug: str
-    title: str
-    description: str
     status: PlanStatus
-    org: str | None
-    project: str | None
     template: str | None = None
     template_version: str | None = None
     variables: JsonObject | None = None
-    metadata: JsonObject
     created_by: str
     archived_from: PlanStatus | None = None
     archive_reason: str | None = None
@@ -120,19 +157,25 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class PhaseSettings:
+    """The fields of a phase that can be changed."""
+
+    name: Title
+    description: Text = ""
+    acceptance_criteria: tuple[Criterion, ...] = ()
+    metadata: Metadata = field(default_factory=dict[str, object])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase(PhaseSettings):
     """A phase as stored. *position* counts from 1 within the plan, without gaps."""
 
     id: str
     workspace_id: int
     plan_id: str
     position: int
-    name: str
-    description: str
     status: PhaseStatus
     hold_reason: str | None = None
-    acceptance_criteria: tuple[Criterion, ...]
-    metadata: JsonObject
     version: int = 1
     created_at: datetime
     updated_at: datetime
@@ -178,12 +221,19 @@ class TaskClaim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class TaskSettings(PhaseSettings):
+    """The fields of a task that can be changed."""
+
+    priority: Priority = 2
+    notes: Text = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task(TaskSettings):
     """
     A task as stored. *position* counts from 1 within the phase, without gaps.
 
     Attributes:
-        priority: From 0, the most urgent, to 4, the least urgent.
         result: The result of the work, any JSON value, or None.
         error: The reason of the failure, as the worker reported it.
         attempts: The number of attempts without success: expired leases and failures.
@@ -194,16 +244,10 @@ class Task:
     plan_id: str
     phase_id: str
     position: int
-    name: str
-    description: str
     status: TaskStatus
     hold_reason: str | None = None
-    priority: int
-    notes: str
     result: object = None
     error: str | None = None
-    acceptance_criteria: tuple[Criterion, ...]
-    metadata: JsonObject
     attempts: int = 0
     claim: TaskClaim | None = None
     version: int = 1

@@ -6,7 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated, cast
 
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from rookery.agents.models.plans import Org, Project, require_size
 from rookery.kernel.unset import UNSET
 
 
@@ -41,17 +45,63 @@ class SessionEventType(StrEnum):
     ERROR = "error"
 
 
+MAX_OBJECT_BYTES = 64 * 1024
+"""Maximum size of a session context, the data of an event and the refs of a hand-off as JSON, in bytes."""
+
+MAX_SUMMARY_LENGTH = 50_000
+
+
+def _limit_object(value: dict[str, object]) -> dict[str, object]:
+    require_size(MAX_OBJECT_BYTES, value)
+    return value
+
+
+def _to_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _to_refs(value: object) -> object:
+    """Convert a list of names to `{"files": […]}`, and an empty list to no refs."""
+    if isinstance(value, list):
+        return {"files": cast("list[object]", value)} if value else {}
+    return value
+
+
+def require_printable(text: str) -> str:
+    """Return *text*. Raise ValueError if it is blank, or has a line break or another character that cannot be printed."""
+    if not text.isprintable() or not text.strip():
+        msg = "must be printable and not blank"
+        raise ValueError(msg)
+    return text
+
+
+Object = Annotated[dict[str, object], AfterValidator(_limit_object), Field(description="Any JSON object, at most 64 KiB.")]
+Line = Annotated[str, Field(min_length=1, max_length=10_000)]
+Lines = Annotated[
+    tuple[Line, ...],
+    Field(strict=False, max_length=200),
+    BeforeValidator(_to_list, json_schema_input_type=Line | Annotated[list[Line], Field(max_length=200)]),
+]
+PrintableName = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(require_printable)]
+AgentType = Annotated[PrintableName, Field(description="The kind of agent, such as claude-code or reviewer.", examples=["claude-code"])]
+AgentId = Annotated[PrintableName, Field(description="The agent. Default: the agent of the key, else the agent_type.")]
+PlanReference = Annotated[str, Field(min_length=1, max_length=255, description="The id or slug of the plan.")]
+Goal = Annotated[str, Field(max_length=10_000, description="The goal of the session.")]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionNotes:
-    """The content of a hand-off: plain sentences, and *refs* such as a branch, a commit or files."""
+    """The content of a hand-off, in plain sentences."""
 
-    summary: str | None = None
-    completed: tuple[str, ...] = ()
-    remaining: tuple[str, ...] = ()
-    blockers: tuple[str, ...] = ()
-    decisions: tuple[str, ...] = ()
-    next_steps: tuple[str, ...] = ()
-    refs: Mapping[str, object] = field(default_factory=dict[str, object])
+    summary: Annotated[str, Field(max_length=MAX_SUMMARY_LENGTH, description="The current state of the work.")] | None = None
+    completed: Annotated[Lines, Field(description="Finished work.")] = ()
+    remaining: Annotated[Lines, Field(description="Unfinished work.")] = ()
+    blockers: Annotated[Lines, Field(description="Obstacles.")] = ()
+    decisions: Annotated[Lines, Field(description="Decisions and their reasons.")] = ()
+    next_steps: Annotated[Lines, Field(description="The next steps, most important first.")] = ()
+    refs: Annotated[Object, BeforeValidator(_to_refs), Field(description="References such as branch, commit and files.")] = field(
+        default_factory=dict[str, object]
+    )
 
 
 class HandoffOutcome(StrEnum):
@@ -101,7 +151,6 @@ class AgentSession:
         resumed_from: The session that this one continues.
         resumed_by: The session that continues this one.
         offered_id: The session whose hand-off was offered to this one at its start.
-        end_reason: The reason why another session ended this one, or None.
         last_seq: The seq of the last event, and so the number of events.
         size: The size of the events in bytes.
         memories_due: The time to archive the session memories. None if the session is open or they are archived.
@@ -123,7 +172,7 @@ class AgentSession:
     resumed_from: str | None = None
     resumed_by: str | None = None
     offered_id: str | None = None
-    end_reason: str | None = None
+    end_reason: Annotated[str | None, Field(description="superseded or resumed if another session ended this one, else null.")] = None
     started_at: datetime
     last_activity_at: datetime
     ended_at: datetime | None = None
@@ -195,22 +244,15 @@ class NewSessionEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSession:
-    """
-    A request to start a session.
+    """A request to start a session."""
 
-    Attributes:
-        agent_type: None uses the id of the agent.
-        plan: The id or slug of a plan, or None.
-        takeover: End the open session of the agent on the same plan, if any, and continue from it.
-    """
-
-    agent_type: str | None = None
-    agent_id: str | None = None
-    plan: str | None = None
-    org: str | None = None
-    project: str | None = None
-    goal: str | None = None
-    context: Mapping[str, object] = field(default_factory=dict[str, object])
+    agent_type: Annotated[AgentType, Field(description="The kind of agent, such as claude-code. Default: its agent_id.")] | None = None
+    agent_id: AgentId | None = None
+    plan: PlanReference | None = None
+    org: Annotated[Org, Field(description="Only for a session without a plan, which has its own.")] | None = None
+    project: Annotated[Project, Field(description="Only for a session without a plan, which has its own.")] | None = None
+    goal: Goal | None = None
+    context: Object = field(default_factory=dict[str, object])
     takeover: bool = False
 
 
@@ -218,11 +260,11 @@ class NewSession:
 class SessionResumeRequest:
     """A request to resume a session. None keeps the value of that session; an agent_id of None prefers the agent of the key."""
 
-    agent_type: str | None = None
-    agent_id: str | None = None
-    goal: str | None = None
-    context: Mapping[str, object] | None = None
-    takeover: bool = False
+    agent_type: AgentType | None = None
+    agent_id: AgentId | None = None
+    goal: Goal | None = None
+    context: Object | None = None
+    takeover: Annotated[bool, Field(description="Resume an active session. It ends.")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

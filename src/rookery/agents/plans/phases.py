@@ -7,7 +7,7 @@ from datetime import datetime
 
 from rookery.access.models import Caller
 from rookery.agents.errors import PhaseBlocked, PhaseHasOpenTasks, TaskClaimed, TooManyItems
-from rookery.agents.models.drafts import PhaseChange, PhaseDraft, PhaseStatusChange
+from rookery.agents.models.drafts import PhaseDraft, PhasePatch
 from rookery.agents.models.plans import (
     MAX_PHASES_PER_PLAN,
     MAX_TASKS_PER_PLAN,
@@ -43,7 +43,7 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.preconditions import ExpectedETags, require_match
-from rookery.kernel.unset import UNSET, apply_changes
+from rookery.kernel.unset import UNSET
 
 MAX_CHECKPOINTS_PER_PHASE = 100
 """Checkpoints of one phase. A phase is always returned with all of them."""
@@ -135,7 +135,7 @@ class Phases:
 
         return await self._db.write(write)
 
-    async def change(self, caller: Caller, plan_ref: str, ref: str, change: PhaseChange, *, expected: ExpectedETags = None) -> PhaseView:
+    async def change(self, caller: Caller, plan_ref: str, ref: str, change: PhasePatch, *, expected: ExpectedETags = None) -> PhaseView:
         """
         Update the fields of a phase that *change* sets. Values that are already stored write nothing.
 
@@ -151,11 +151,13 @@ class Phases:
             plan = lock_writable_plan(tx, PlanAccessFilter.from_caller(caller), plan_ref)
             phase = get_phase(tx, plan, ref)
             require_match("phase", phase.version, expected)
-            changed_phase = apply_changes(phase, replace(change, position=UNSET, depends_on=UNSET))
+            changes = change.get_set_fields()
+            depends_on = changes.pop("depends_on", None)
+            changed_phase = replace(phase, **{**changes, "position": phase.position})
             if change.position is not UNSET:
                 changed_phase = _move(tx, changed_phase, change.position)
             fields = dict(diff_fields(phase, changed_phase, "name", "description", "position", "acceptance_criteria", "metadata"))
-            if change.depends_on is not UNSET and self._replace_dependencies(tx, plan, changed_phase, change.depends_on):
+            if depends_on is not None and self._replace_dependencies(tx, plan, changed_phase, depends_on):
                 fields["depends_on"] = True
             if fields:
                 changed_phase = replace(changed_phase, updated_at=now, version=phase.version + 1)
@@ -168,12 +170,24 @@ class Phases:
         return await self._db.write(write)
 
     async def set_status(
-        self, caller: Caller, plan_ref: str, ref: str, change: PhaseStatusChange, *, expected: ExpectedETags = None
+        self,
+        caller: Caller,
+        plan_ref: str,
+        ref: str,
+        new_status: PhaseStatus,
+        *,
+        force: bool = False,
+        reason: str | None = None,
+        expected: ExpectedETags = None,
     ) -> PhaseView:
         """
         Change the status of a phase. If it already has the status, only a new reason for on_hold is stored.
 
         Completing or skipping the last open phase completes the plan.
+
+        Args:
+            force: Ignore open tasks and unfinished dependencies. The event records it.
+            reason: The reason, stored for on_hold.
 
         Raises:
             NotFound, PlanArchived, PreconditionFailed: As for `change`.
@@ -182,23 +196,23 @@ class Phases:
             PhaseBlocked: A phase that this one depends on is not done.
             PhaseHasOpenTasks: The phase has open tasks and cannot be completed.
         """
-        now, by, new_status = self._clock(), EventActor.from_caller(caller), change.status
+        now, by = self._clock(), EventActor.from_caller(caller)
 
         def write(tx: Tx) -> PhaseView:
             plan = lock_writable_plan(tx, PlanAccessFilter.from_caller(caller), plan_ref)
             phase = get_phase(tx, plan, ref)
             require_match("phase", phase.version, expected)
             if phase.status is new_status:
-                if new_status is PhaseStatus.ON_HOLD and change.reason not in {None, phase.hold_reason}:
-                    changes = diff_fields(phase, replace(phase, hold_reason=change.reason), "hold_reason")
-                    phase = replace(phase, hold_reason=change.reason, updated_at=now, version=phase.version + 1)
+                if new_status is PhaseStatus.ON_HOLD and reason not in {None, phase.hold_reason}:
+                    changes = diff_fields(phase, replace(phase, hold_reason=reason), "hold_reason")
+                    phase = replace(phase, hold_reason=reason, updated_at=now, version=phase.version + 1)
                     phases.change(tx, phase)
                     self._recorder.record_phase(tx, phase, "updated", actor=by, at=now, data={"changed": changes})
                 return load_phase_view(tx, phase, now, with_tasks=True)
             require_transition("phase", phase.name, phase.status, new_status, PHASE_TRANSITIONS[phase.status])
-            data: dict[str, object] = {} if change.reason is None else {"reason": change.reason}
+            data: dict[str, object] = {} if reason is None else {"reason": reason}
             if new_status in {PhaseStatus.IN_PROGRESS, PhaseStatus.COMPLETED}:
-                data |= _require_startable(tx, phase, change)
+                data |= _require_startable(tx, phase, new_status, force=force)
                 # A phase in progress can be completed in a paused plan.
                 if new_status is PhaseStatus.IN_PROGRESS or phase.status is not PhaseStatus.IN_PROGRESS:
                     start_phase(tx, plan, replace(phase, status=PhaseStatus.IN_PROGRESS), self._recorder, actor=by, now=now)
@@ -206,7 +220,7 @@ class Phases:
             changed_phase = replace(
                 phase,
                 status=new_status,
-                hold_reason=change.reason if new_status is PhaseStatus.ON_HOLD else None,
+                hold_reason=reason if new_status is PhaseStatus.ON_HOLD else None,
                 started_at=phase.started_at or (now if new_status in {PhaseStatus.IN_PROGRESS, PhaseStatus.COMPLETED} else None),
                 completed_at=now if is_closed else None,
                 updated_at=now,
@@ -350,7 +364,7 @@ def require_still_acyclic(
     require_acyclic(names, phase_ids, {**dependencies.list_by_plan(tx, plan.id), **changed_dependencies}, field="depends_on")
 
 
-def _require_startable(tx: Tx, phase: Phase, change: PhaseStatusChange) -> dict[str, object]:
+def _require_startable(tx: Tx, phase: Phase, new_status: PhaseStatus, *, force: bool) -> dict[str, object]:
     """
     Check that the phase can start or be completed. Return the event data about the use of force, empty if it was not needed.
 
@@ -359,15 +373,15 @@ def _require_startable(tx: Tx, phase: Phase, change: PhaseStatusChange) -> dict[
     """
     depends = dependencies.list_by_items(tx, [phase.id]).get(phase.id, [])
     blocking_ids = sorted(dependencies.filter_unfinished_phases(tx, depends))
-    if blocking_ids and not change.force:
+    if blocking_ids and not force:
         raise PhaseBlocked(phase.name, blocking_ids)
     event_data: dict[str, object] = {"forced": True, "blocked_by": blocking_ids} if blocking_ids else {}
-    if change.status is PhaseStatus.COMPLETED:
+    if new_status is PhaseStatus.COMPLETED:
         open_tasks = [task for task in tasks.list_by_phase(tx, phase.id) if task.status in OPEN_TASK_STATUSES]
         task_fields: list[dict[str, object]] = [
             {"id": task.id, "name": task.name, "status": task.status.value} for task in open_tasks[:_MAX_LISTED_TASKS]
         ]
-        if open_tasks and not change.force:
+        if open_tasks and not force:
             raise PhaseHasOpenTasks(phase.name, task_fields, len(open_tasks))
         if open_tasks:
             event_data |= {"forced": True, "open_tasks": [item["id"] for item in task_fields]}

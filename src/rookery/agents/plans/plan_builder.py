@@ -19,16 +19,19 @@ from itertools import count
 
 from rookery.access.models import Caller
 from rookery.agents.errors import SlugTaken
-from rookery.agents.models.drafts import PhaseDraft, PlanDraft, TaskDraft
+from rookery.agents.models.drafts import MAX_SLUG_LENGTH, PhaseDraft, PlanDraft, TaskDraft
 from rookery.agents.models.plans import (
     MAX_PHASES_PER_PLAN,
     MAX_TASKS_PER_PLAN,
     EventActor,
     Phase,
+    PhaseSettings,
     PhaseStatus,
     Plan,
+    PlanSettings,
     PlanStatus,
     Task,
+    TaskSettings,
     TaskStatus,
 )
 from rookery.agents.models.templates import TemplateSource
@@ -40,8 +43,7 @@ from rookery.agents.store import dependencies, phases, plans, tasks, templates
 from rookery.kernel.db import Tx
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.ids import IdFactory, is_uuid
-
-MAX_SLUG_LENGTH = 80
+from rookery.kernel.projections import copy_fields
 
 ANY_PLAN = "any"
 """The value that stands for any active plan in a request. A slug made from a title is never this word."""
@@ -148,11 +150,7 @@ def validate_dependencies(draft: PlanDraft) -> None:
         workspace_id=0,
         slug="",
         title=draft.title,
-        description="",
         status=draft.status,
-        org=None,
-        project=None,
-        metadata={},
         created_by="",
         created_at=now,
         updated_at=now,
@@ -170,15 +168,12 @@ def validate_dependencies(draft: PlanDraft) -> None:
 def build_phase(plan: Plan, draft: PhaseDraft, position: int, *, ids: IdFactory, now: datetime) -> Phase:
     """Return the phase of *plan* that *draft* describes."""
     return Phase(
+        **copy_fields(PhaseSettings, draft),
         id=ids(),
         workspace_id=plan.workspace_id,
         plan_id=plan.id,
         position=position,
-        name=draft.name,
-        description=draft.description,
         status=PhaseStatus.PENDING,
-        acceptance_criteria=draft.acceptance_criteria,
-        metadata=draft.metadata,
         created_at=now,
         updated_at=now,
     )
@@ -187,18 +182,13 @@ def build_phase(plan: Plan, draft: PhaseDraft, position: int, *, ids: IdFactory,
 def build_task(phase: Phase, draft: TaskDraft, position: int, *, ids: IdFactory, now: datetime) -> Task:
     """Return the task of *phase* that *draft* describes."""
     return Task(
+        **copy_fields(TaskSettings, draft),
         id=ids(),
         workspace_id=phase.workspace_id,
         plan_id=phase.plan_id,
         phase_id=phase.id,
         position=position,
-        name=draft.name,
-        description=draft.description,
         status=TaskStatus.PENDING,
-        priority=draft.priority,
-        notes=draft.notes,
-        acceptance_criteria=draft.acceptance_criteria,
-        metadata=draft.metadata,
         created_at=now,
         updated_at=now,
     )
@@ -289,18 +279,14 @@ def create_plan(tx: Tx, caller: Caller, draft: PlanDraft, *, recorder: PlanEvent
         PermissionDenied: The org or project is not in the allow-lists of the key.
     """
     plan = Plan(
+        **copy_fields(PlanSettings, draft),
         id=ids(),
         workspace_id=caller.workspace_id,
         slug=_choose_slug(tx, caller.workspace_id, draft),
-        title=draft.title,
-        description=draft.description,
         status=draft.status,
-        org=draft.org,
-        project=draft.project,
         template=None if draft.template is None else draft.template.template.slug,
         template_version=None if draft.template is None else draft.template.version,
         variables=draft.variables,
-        metadata=draft.metadata,
         created_by=caller.key_id,
         created_at=now,
         updated_at=now,

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from rookery.access.models import Caller
 from rookery.agents.errors import PlanHasOpenPhases
-from rookery.agents.models.drafts import PlanChange, PlanDraft, PlanFilter
+from rookery.agents.models.drafts import PlanDraft, PlanFilter, PlanPatch
 from rookery.agents.models.plans import OPEN_PHASE_STATUSES, EventActor, Plan, PlanAccessFilter, PlanEvent, PlanStatus
 from rookery.agents.models.views import PlanView
 from rookery.agents.plans.plan_builder import create_plan, validate_size
@@ -28,7 +28,6 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
-from rookery.kernel.unset import apply_changes
 
 _MAX_LISTED_PHASES = 100
 """Open phases listed in the error when a plan cannot be completed."""
@@ -97,7 +96,7 @@ class Plans:
             lambda tx: plans.list_events(tx, get_plan(tx, PlanAccessFilter.from_caller(caller), ref).id, after=after, page=page)
         )
 
-    async def change(self, caller: Caller, ref: str, change: PlanChange, *, expected: ExpectedETags = None) -> PlanView:
+    async def change(self, caller: Caller, ref: str, change: PlanPatch, *, expected: ExpectedETags = None) -> PlanView:
         """
         Update the fields of a plan that *change* sets. Values that are already stored write nothing.
 
@@ -112,7 +111,7 @@ class Plans:
         def write(tx: Tx) -> PlanView:
             plan = lock_writable_plan(tx, PlanAccessFilter.from_caller(caller), ref)
             require_match("plan", plan.version, expected)
-            changed_plan = apply_changes(plan, change)
+            changed_plan = change.apply_to(plan)
             fields = diff_fields(plan, changed_plan, "title", "description", "org", "project", "metadata")
             if fields:
                 require_plan_access(caller, changed_plan)

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from rookery.access.models import Caller
 from rookery.agents.errors import PhaseClosed, TaskClaimed, TooManyItems
-from rookery.agents.models.drafts import TaskChange, TaskDraft, TaskFilter
+from rookery.agents.models.drafts import TaskDraft, TaskFilter, TaskPatch
 from rookery.agents.models.plans import MAX_TASKS_PER_PLAN, EventActor, PhaseStatus, Plan, PlanAccessFilter, Task, TaskStatus
 from rookery.agents.models.views import TaskView
 from rookery.agents.plans.phases import require_still_acyclic
@@ -34,7 +34,7 @@ from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
-from rookery.kernel.unset import UNSET, get_set_fields
+from rookery.kernel.unset import UNSET, value_or
 
 _EVENT_NAMES = {
     TaskStatus.PENDING: "reset",
@@ -133,7 +133,7 @@ class Tasks:
 
         return await self._db.write(write)
 
-    async def change(self, caller: Caller, task_id: str, change: TaskChange, *, expected: ExpectedETags = None) -> TaskView:
+    async def change(self, caller: Caller, task_id: str, change: TaskPatch, *, expected: ExpectedETags = None) -> TaskView:
         """
         Update the fields of a task that *change* sets. Values that are already stored write nothing.
 
@@ -147,7 +147,7 @@ class Tasks:
             WrongTransition, PlanNotActive, PhaseClosed, TaskBlocked: The task cannot get the status now.
             TaskClaimed: The status of a claimed task can only be changed with its token or by force.
         """
-        now, by = self._clock(), EventActor.from_caller(caller)
+        now, by, reason = self._clock(), EventActor.from_caller(caller), value_or(change.reason, None)
 
         def write(tx: Tx) -> TaskView:
             plan, task = lock_writable_task(tx, PlanAccessFilter.from_caller(caller), task_id, self._recorder, now)
@@ -156,13 +156,14 @@ class Tasks:
             if change.position is not UNSET:
                 changed_task = _move(tx, changed_task, change.position)
             fields = dict(diff_fields(task, changed_task, *_DIFF_FIELDS))
-            if change.depends_on is not UNSET and self._replace_dependencies(tx, plan, changed_task, change.depends_on):
+            depends_on = change.get("depends_on")
+            if depends_on is not UNSET and self._replace_dependencies(tx, plan, changed_task, depends_on):
                 fields["depends_on"] = True
             if change.status is not UNSET and change.status is not task.status:
                 changed_task, forced_data = self._change_status(tx, plan, changed_task, change.status, change, actor=by, now=now)
                 changed_task = replace(changed_task, version=task.version + 1, updated_at=now)
                 tasks.change(tx, changed_task)
-                data = {**forced_data, **({"reason": change.reason} if change.reason else {}), **({"changed": fields} if fields else {})}
+                data = {**forced_data, **({"reason": reason} if reason else {}), **({"changed": fields} if fields else {})}
                 name = "reopened" if task.status is TaskStatus.COMPLETED else _EVENT_NAMES[change.status]
                 self._recorder.record_task(tx, changed_task, name, actor=by, at=now, data=data)
             elif fields:
@@ -197,17 +198,18 @@ class Tasks:
         await self._db.write(write)
 
     def _change_status(
-        self, tx: Tx, plan: Plan, task: Task, new_status: TaskStatus, change: TaskChange, *, actor: EventActor, now: datetime
+        self, tx: Tx, plan: Plan, task: Task, new_status: TaskStatus, change: TaskPatch, *, actor: EventActor, now: datetime
     ) -> tuple[Task, Mapping[str, object]]:
         """Return *task* with the new status, and the event data about the use of force."""
         forced_data = dict[str, object]()
+        is_forced, reason = value_or(change.force, False), value_or(change.reason, None)
         require_transition("task", task.name, task.status, new_status, TASK_TRANSITIONS[task.status])
         if task.claim is not None and change.claim_token != task.claim.token:
-            if not change.force:
+            if not is_forced:
                 raise TaskClaimed(task.name, task.claim.holder, task.claim.expires_at)
             forced_data = {"forced": True, "holder": task.claim.holder}
         if task.status is TaskStatus.PENDING and new_status in {TaskStatus.IN_PROGRESS, TaskStatus.COMPLETED}:
-            if change.force:
+            if is_forced:
                 forced_data["forced"] = True
             else:
                 require_unblocked(tx, task)
@@ -219,8 +221,8 @@ class Tasks:
             task,
             status=new_status,
             claim=None,
-            hold_reason=change.reason if new_status is TaskStatus.ON_HOLD else None,
-            error=change.reason if new_status is TaskStatus.FAILED else None,
+            hold_reason=reason if new_status is TaskStatus.ON_HOLD else None,
+            error=reason if new_status is TaskStatus.FAILED else None,
             attempts=task.attempts + 1 if new_status is TaskStatus.FAILED else task.attempts,
             started_at=task.started_at or (now if new_status is TaskStatus.IN_PROGRESS else None),
             completed_at=now if is_closed else None,
@@ -236,20 +238,21 @@ class Tasks:
         return True
 
 
-def _apply_change(task: Task, change: TaskChange) -> Task:
-    values = get_set_fields(change)
+def _apply_change(task: Task, change: TaskPatch) -> Task:
+    values = change.get_set_fields()
     return replace(task, **{name: values[name] for name in _PLAIN_FIELDS if name in values})
 
 
-def _apply_reason(task: Task, change: TaskChange) -> Task:
+def _apply_reason(task: Task, change: TaskPatch) -> Task:
     """Return *task* with the reason of *change*, if the task already has the status on_hold or failed that the reason explains."""
-    if change.reason is None or change.status not in {UNSET, task.status}:
+    reason = value_or(change.reason, None)
+    if reason is None or change.status not in {UNSET, task.status}:
         return task
     match task.status:
         case TaskStatus.ON_HOLD:
-            return replace(task, hold_reason=change.reason)
+            return replace(task, hold_reason=reason)
         case TaskStatus.FAILED:
-            return replace(task, error=change.reason)
+            return replace(task, error=reason)
         case _:
             return task
 

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from rookery.agents.models.agent_hooks import HookPayload, HookProject
-from rookery.agents.schemas.sessions import require_printable
+from rookery.agents.models.sessions import require_printable
 from rookery.coding_agents.hook_declarations import MAX_PROJECT_CHARS
 from rookery.kernel.schema import OMITTED_IF_NONE, OmittedIfNone, QueryModel, RequestModel, ResponseModel
 from rookery.kernel.unset import UNSET

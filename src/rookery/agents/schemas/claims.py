@@ -6,10 +6,12 @@ from typing import Annotated
 
 from pydantic import Field
 
+from rookery.agents.models.drafts import Force, Reason, Result, Token
+from rookery.agents.models.plans import Text
 from rookery.agents.plans.claims import DEFAULT_TTL_S, LeaseCredential, LeaseRequest
 from rookery.agents.plans.plan_builder import ANY_PLAN
 from rookery.agents.schemas.plan_responses import ClaimedResponse
-from rookery.agents.schemas.plans import ErrorText, Force, PlanRef, Reason, Result, SessionId, Text, Token, Ttl
+from rookery.agents.schemas.plans import ErrorText, PlanRef, SessionId, Ttl
 from rookery.kernel.schema import RequestModel, ResponseModel
 from rookery.kernel.unset import UNSET
 

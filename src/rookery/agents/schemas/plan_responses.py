@@ -1,26 +1,22 @@
 """
 Response models of plans, phases and tasks.
 
-They read the views of `models.views`. A field without an alias of its own is a field of the view's plan, phase or task.
+They read the views of `models.views`. Their `part` is the plan, phase or task of the view.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import AliasGenerator, AliasPath, BeforeValidator, ConfigDict, Field
+from pydantic import AliasPath, BeforeValidator, Field
 
 from rookery.access.models import Caller
-from rookery.agents.models.plans import PhaseStatus, PlanStatus, TaskStatus
+from rookery.agents.models.plans import Checkpoint, Criterion, Phase, PhaseStatus, Plan, PlanEvent, PlanStatus, Task, TaskStatus
 from rookery.agents.models.views import PhaseView, PlanView, TaskView
 from rookery.agents.plans.claims import LeaseEndResult
+from rookery.kernel.projections import Projection
 from rookery.kernel.schema import Links, Meta, ResponseModel, Timestamp, enum_schema
-
-
-def _read_from(attribute: str) -> ConfigDict:
-    """Return the configuration of a model that reads its fields from *attribute* of a view."""
-    return ConfigDict(alias_generator=AliasGenerator(validation_alias=lambda name: AliasPath(attribute, name)))
 
 
 class ProgressResponse(ResponseModel):
@@ -31,21 +27,14 @@ class ProgressResponse(ResponseModel):
     percentage: int
 
 
-class CriterionResponse(ResponseModel):
+class CriterionResponse(Projection[Criterion]):
     """An acceptance criterion."""
 
-    text: str
-    checked: bool
 
-
-class CheckpointResponse(ResponseModel):
+class CheckpointResponse(Projection[Checkpoint]):
     """A note on the progress of a phase."""
 
-    id: str
-    note: str
-    context: Mapping[str, object]
-    agent_id: str | None
-    created_at: Timestamp
+    hidden = frozenset({"workspace_id", "plan_id", "phase_id", "key_id"})
 
 
 class HolderResponse(ResponseModel):
@@ -64,39 +53,23 @@ class ClaimResponse(ResponseModel):
     expires_at: Timestamp
 
 
-class TaskResponse(ResponseModel):
+class TaskResponse(Projection[Task]):
     """
     A task.
 
     `ready`: it can be claimed if its plan is active. `blocked`: the tasks and phases in `blocked_by` must be done first.
     """
 
-    model_config = _read_from("task")
+    part = "task"
+    hidden = frozenset({"workspace_id", "version"})
 
-    id: str
-    plan_id: str
-    phase_id: str
-    position: int
-    name: str
-    description: str
     status: Annotated[str, enum_schema(TaskStatus)]
-    hold_reason: str | None
     ready: Annotated[bool, Field(validation_alias="is_ready")]
     blocked: Annotated[bool, Field(validation_alias="is_blocked")]
-    blocked_by: Annotated[Sequence[str], Field(validation_alias="blocked_by")]
-    priority: int
-    notes: str
-    result: object
-    error: str | None
-    depends_on: Annotated[Sequence[str], Field(validation_alias="depends_on")]
+    blocked_by: Sequence[str]
+    depends_on: Sequence[str]
     acceptance_criteria: list[CriterionResponse]
     claim: ClaimResponse | None
-    attempts: int
-    metadata: Mapping[str, object]
-    created_at: Timestamp
-    updated_at: Timestamp
-    started_at: Timestamp | None
-    completed_at: Timestamp | None
 
 
 class ClaimedResponse(TaskResponse):
@@ -112,32 +85,22 @@ class EndedResponse(TaskResponse):
     reason: str | None
 
 
-class PhaseResponse(ResponseModel):
+class PhaseResponse(Projection[Phase]):
     """A phase. `completable`: it is open and has tasks, all of them closed."""
 
-    model_config = _read_from("phase")
+    part = "phase"
+    hidden = frozenset({"workspace_id", "version"})
 
-    id: str
-    plan_id: str
-    position: int
-    name: str
-    description: str
     status: Annotated[str, enum_schema(PhaseStatus)]
-    hold_reason: str | None
     ready: Annotated[bool, Field(validation_alias="is_ready")]
     blocked: Annotated[bool, Field(validation_alias="is_blocked")]
-    blocked_by: Annotated[Sequence[str], Field(validation_alias="blocked_by")]
+    blocked_by: Sequence[str]
     completable: Annotated[bool, Field(validation_alias="is_completable")]
-    depends_on: Annotated[Sequence[str], Field(validation_alias="depends_on")]
+    depends_on: Sequence[str]
     acceptance_criteria: list[CriterionResponse]
-    checkpoints: Annotated[list[CheckpointResponse], Field(validation_alias="checkpoints")]
-    progress: Annotated[ProgressResponse, Field(validation_alias="progress")]
-    tasks: Annotated[list[TaskResponse] | None, Field(validation_alias="tasks", description="Null if they were not requested.")]
-    metadata: Mapping[str, object]
-    created_at: Timestamp
-    updated_at: Timestamp
-    started_at: Timestamp | None
-    completed_at: Timestamp | None
+    checkpoints: list[CheckpointResponse]
+    progress: ProgressResponse
+    tasks: Annotated[list[TaskResponse] | None, Field(description="Null if they were not requested.")]
 
 
 class CurrentPhase(ResponseModel):
@@ -156,33 +119,18 @@ class TemplateUsed(ResponseModel):
     version: str | None
 
 
-class PlanResponse(ResponseModel):
+class PlanResponse(Projection[Plan]):
     """A plan. `completable`: all phases are finished, that is closed or with all of their tasks closed."""
 
-    model_config = _read_from("plan")
+    part = "plan"
+    hidden = frozenset({"template_version", "archived_from", "event_seq", "version"})
 
-    id: str
-    workspace_id: int
-    slug: str
-    title: str
-    description: str
     status: Annotated[str, enum_schema(PlanStatus)]
-    org: str | None
-    project: str | None
-    current_phase: Annotated[CurrentPhase | None, Field(validation_alias="current_phase")]
-    progress: Annotated[ProgressResponse, Field(validation_alias="progress")]
+    current_phase: CurrentPhase | None
+    progress: ProgressResponse
     completable: Annotated[bool, Field(validation_alias="is_completable")]
     template: Annotated[TemplateUsed | None, Field(validation_alias=AliasPath("plan", "template_used"))]
-    variables: Mapping[str, object] | None
-    metadata: Mapping[str, object]
-    created_by: str
-    archive_reason: str | None
-    phases: Annotated[list[PhaseResponse] | None, Field(validation_alias="phases", description="Null if they were not requested.")]
-    created_at: Timestamp
-    updated_at: Timestamp
-    started_at: Timestamp | None
-    completed_at: Timestamp | None
-    archived_at: Timestamp | None
+    phases: Annotated[list[PhaseResponse] | None, Field(description="Null if they were not requested.")]
 
 
 class PlansResponse(ResponseModel):
@@ -209,18 +157,12 @@ class TasksResponse(ResponseModel):
     meta: Meta
 
 
-class EventResponse(ResponseModel):
+class EventResponse(Projection[PlanEvent]):
     """One change of a plan."""
 
-    seq: int
-    type: str
-    at: Timestamp
+    hidden = frozenset({"workspace_id", "plan_id"})
+
     key_id: Annotated[str | None, BeforeValidator(lambda key_id: key_id or None)]
-    agent_id: str | None
-    session_id: str | None
-    phase_id: str | None
-    task_id: str | None
-    data: Mapping[str, object]
 
 
 class EventsResponse(ResponseModel):

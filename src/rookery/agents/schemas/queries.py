@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rookery.agents.models.drafts import PlanFilter, TaskFilter, TaskState
-from rookery.agents.models.plans import PlanStatus
-from rookery.agents.schemas.plans import Force, Org, PlanRef, Project, SessionId
-from rookery.kernel.schema import PageQuery, QueryModel
+from rookery.agents.models.drafts import Force, PlanFilter, TaskFilter, TaskState
+from rookery.agents.models.plans import Org, PlanStatus, Project
+from rookery.agents.schemas.plans import PlanRef, SessionId
+from rookery.kernel.schema import PageQuery, QueryModel, enum_schema
 
-TaskStateName: TypeAlias = Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"]
+_Status = Annotated[PlanStatus, enum_schema(PlanStatus)]
+_State = Annotated[TaskState, enum_schema(TaskState)]
 
 
 def _default_include() -> list[Literal["phases", "tasks", "none"]]:
@@ -21,15 +22,13 @@ def _default_include() -> list[Literal["phases", "tasks", "none"]]:
 class PlansQuery(PageQuery):
     """Filters of the list of plans. Without `status`, archived plans are left out."""
 
-    status: Annotated[
-        Literal["draft", "active", "paused", "completed", "archived"] | None, Field(description="Only plans with this status.")
-    ] = None
+    status: Annotated[_Status | None, Field(description="Only plans with this status.")] = None
     org: Org | None = None
     project: Project | None = None
     q: Annotated[str, Field(min_length=1, max_length=200, description="Text to find in the title, slug or description.")] | None = None
 
     def to_filter(self) -> PlanFilter:
-        return PlanFilter(status=None if self.status is None else PlanStatus(self.status), org=self.org, project=self.project, q=self.q)
+        return PlanFilter(status=self.status, org=self.org, project=self.project, q=self.q)
 
 
 class IncludeQuery(QueryModel):
@@ -50,26 +49,21 @@ class PlanEventsQuery(PageQuery):
 class TasksQuery(PageQuery):
     """Filters of the list of tasks. `state=ready` lists tasks that can be claimed now, in the order of claims."""
 
-    state: Annotated[TaskStateName | None, Field(description="Only tasks in this state.")] = None
+    state: Annotated[_State | None, Field(description="Only tasks in this state.")] = None
     plan: PlanRef | None = None
     session_id: SessionId | None = None
 
     def to_filter(self) -> TaskFilter:
-        return TaskFilter(state=_parse_state(self.state), plan=self.plan, session_id=self.session_id)
+        return TaskFilter(state=self.state, plan=self.plan, session_id=self.session_id)
 
 
 class PhaseTasksQuery(PageQuery):
     """Filters of the list of tasks of a phase."""
 
-    state: Annotated[TaskStateName | None, Field(description="Only tasks in this state.")] = None
+    state: Annotated[_State | None, Field(description="Only tasks in this state.")] = None
 
     def to_filter(self, plan: str, phase: str) -> TaskFilter:
-        return TaskFilter(state=_parse_state(self.state), plan=plan, phase=phase)
-
-
-def _parse_state(state: str | None) -> TaskState | None:
-    """Return the state to filter by."""
-    return None if state is None else TaskState(state)
+        return TaskFilter(state=self.state, plan=plan, phase=phase)
 
 
 class ForceQuery(QueryModel):

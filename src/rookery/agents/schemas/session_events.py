@@ -5,51 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self, cast
 
-import orjson
 from pydantic import AfterValidator, AliasPath, BeforeValidator, Field, model_validator
 
+from rookery.agents.models.plans import require_size
 from rookery.agents.models.sessions import (
+    MAX_SUMMARY_LENGTH,
     Handoff,
     NewSessionEvent,
+    Object,
     PreviousSessionState,
     SessionEvent,
     SessionEventType,
     SessionNotes,
     TokenReport,
 )
-from rookery.agents.schemas.plans import read_fields
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.money import from_amount, to_amount
+from rookery.kernel.projections import Body, Projection
 from rookery.kernel.schema import OMITTED_IF_NONE, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
 
 MAX_STATE_BYTES = 256 * 1024
 """Maximum size of the state of a checkpoint as JSON, in bytes."""
 
-MAX_OBJECT_BYTES = 64 * 1024
-"""Maximum size of a session context, the data of an event and the refs of a hand-off as JSON, in bytes."""
-
-_BYTES_PER_KIB = 1024
 _MAX_TOKENS = 1_000_000_000
 _MAX_COST = 1_000_000.0
 
 
-def _require_size(max_bytes: int, value: dict[str, object]) -> dict[str, object]:
-    size = len(orjson.dumps(value))
-    if size > max_bytes:
-        msg = f"must take at most {max_bytes // _BYTES_PER_KIB} KiB as JSON; it takes {size:,} bytes"
-        raise ValueError(msg)
+def _limit_state(value: dict[str, object]) -> dict[str, object]:
+    require_size(MAX_STATE_BYTES, value)
     return value
 
 
-def _limit_object(value: dict[str, object]) -> dict[str, object]:
-    return _require_size(MAX_OBJECT_BYTES, value)
-
-
-def _limit_state(value: dict[str, object]) -> dict[str, object]:
-    return _require_size(MAX_STATE_BYTES, value)
-
-
-Object = Annotated[dict[str, object], AfterValidator(_limit_object), Field(description="Any JSON object, at most 64 KiB.")]
 State = Annotated[
     dict[str, object],
     AfterValidator(_limit_state),
@@ -172,18 +158,13 @@ def _to_tokens(value: object) -> object:
     )
 
 
-class SessionEventResponse(ResponseModel):
+class SessionEventResponse(Projection[SessionEvent]):
     """An event of a session."""
 
-    seq: int
-    session_id: str
+    hidden = frozenset({"workspace_id"})
+
     type: SessionEventName
-    message: str
-    data: Mapping[str, object]
-    state: Mapping[str, object] | None
-    task_id: str | None
     tokens: Annotated[TokensResponse, BeforeValidator(_to_tokens)]
-    created_at: Timestamp
 
 
 class LastCheckpointResponse(SessionEventResponse):
@@ -205,22 +186,11 @@ def to_session_checkpoint_response(previous: PreviousSessionState) -> LastCheckp
     return LastCheckpointResponse.model_construct(None, **fields, agent_id=previous.checkpoint_agent_id, age_s=previous.checkpoint_age_s)
 
 
-def _to_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
-
-
-def _to_refs(value: object) -> object:
-    """Convert a list of names to `{"files": […]}`, and an empty list to no refs."""
-    if isinstance(value, list):
-        return {"files": cast("list[object]", value)} if value else {}
-    return value
-
-
 def _has_content(value: object) -> bool:
     if isinstance(value, str):
         return bool(value.strip())
-    if isinstance(value, list):
-        return any(_has_content(item) for item in cast("list[object]", value))
+    if isinstance(value, tuple):
+        return any(_has_content(item) for item in cast("tuple[object, ...]", value))
     return bool(value)
 
 
@@ -229,21 +199,10 @@ def _to_notes(value: object) -> object:
     return {"summary": value} if isinstance(value, str) else value
 
 
-_MAX_SUMMARY_LENGTH = 50_000
-Line = Annotated[str, Field(min_length=1, max_length=10_000)]
-Lines = Annotated[list[Line], BeforeValidator(_to_list, json_schema_input_type=Line | list[Line]), Field(max_length=200)]
-
-
-class NotesBody(RequestModel):
+class NotesBody(Body[SessionNotes]):
     """A hand-off: the information for the next session, in at least one field. A list of one sentence can be sent as a string."""
 
-    summary: Annotated[str, Field(max_length=_MAX_SUMMARY_LENGTH, description="The current state of the work.")] | None = None
-    completed: Annotated[Lines, Field(description="Finished work.")] | None = None
-    remaining: Annotated[Lines, Field(description="Unfinished work.")] | None = None
-    blockers: Annotated[Lines, Field(description="Obstacles.")] | None = None
-    decisions: Annotated[Lines, Field(description="Decisions and their reasons.")] | None = None
-    next_steps: Annotated[Lines, Field(description="The next steps, most important first.")] | None = None
-    refs: Annotated[Object, BeforeValidator(_to_refs), Field(description="References such as branch, commit and files.")] | None = None
+    resets_by_null = True
 
     @model_validator(mode="after")
     def _has_content(self) -> Self:
@@ -253,11 +212,8 @@ class NotesBody(RequestModel):
             raise ValueError(msg)
         return self
 
-    def to_notes(self) -> SessionNotes:
-        return SessionNotes(**read_fields(self))
 
-
-_SummaryText = Annotated[str, Field(min_length=1, max_length=_MAX_SUMMARY_LENGTH)]
+_SummaryText = Annotated[str, Field(min_length=1, max_length=MAX_SUMMARY_LENGTH)]
 HandoffNotesInput = Annotated[NotesBody, BeforeValidator(_to_notes, json_schema_input_type=_SummaryText | NotesBody)]
 """A hand-off in a request: an object, or only its summary as a string."""
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, AliasGenerator, AliasPath, ConfigDict, Field
+from pydantic import Field
 
 from rookery.access.models import Caller
+from rookery.agents.models.plans import Org, Project
 from rookery.agents.models.sessions import (
+    MAX_SUMMARY_LENGTH,
+    AgentSession,
+    Goal,
     HandoffOutcome,
     NewSession,
+    Object,
+    PlanReference,
     SessionChange,
     SessionEndRequest,
     SessionFilter,
@@ -26,66 +32,35 @@ from rookery.agents.schemas.plan_responses import (
     to_plan_response,
     to_task_response,
 )
-from rookery.agents.schemas.plans import Org, Project, read_fields
 from rookery.agents.schemas.session_events import (
     HandoffNotesInput,
     HandoffResponse,
     LastCheckpointResponse,
-    Object,
     OfferedResponse,
     to_offered_handoff_response,
     to_session_checkpoint_response,
 )
 from rookery.agents.sessions.boot import SessionBoot
+from rookery.kernel.projections import Body, Projection
 from rookery.kernel.schema import PageQuery, PatchModel, RequestModel, ResponseModel, Timestamp
 from rookery.kernel.unset import UNSET
 
 SessionStatusName = Literal["active", "paused", "completed", "failed", "handed_off", "abandoned"]
 
 
-def require_printable(text: str) -> str:
-    """Return *text*. Raise ValueError if it is blank, or has a line break or another character that cannot be printed."""
-    if not text.isprintable() or not text.strip():
-        msg = "must be printable and not blank"
-        raise ValueError(msg)
-    return text
+Summary = Annotated[str, Field(max_length=MAX_SUMMARY_LENGTH, description="The outcome of the session.")]
 
 
-PrintableName = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(require_printable)]
-AgentType = Annotated[PrintableName, Field(description="The kind of agent, such as claude-code or reviewer.", examples=["claude-code"])]
-AgentId = Annotated[PrintableName, Field(description="The agent. Default: the agent of the key, else the agent_type.")]
-PlanReference = Annotated[str, Field(min_length=1, max_length=255, description="The id or slug of the plan.")]
-Goal = Annotated[str, Field(max_length=10_000, description="The goal of the session.")]
-Summary = Annotated[str, Field(max_length=50_000, description="The outcome of the session.")]
-
-
-class StartBody(RequestModel):
+class StartBody(Body[NewSession]):
     """A session to start."""
 
-    agent_type: Annotated[AgentType, Field(description="The kind of agent, such as claude-code. Default: its agent_id.")] | None = None
-    agent_id: AgentId | None = None
-    plan: PlanReference | None = None
-    org: Annotated[Org, Field(description="Only for a session without a plan, which has its own.")] | None = None
-    project: Annotated[Project, Field(description="Only for a session without a plan, which has its own.")] | None = None
-    goal: Goal | None = None
-    context: Object | None = None
+    resets_by_null = True
+
     takeover: Annotated[bool, Field(description="End the open session of the agent on the plan, and continue from it.")] = False
 
-    def to_request(self) -> NewSession:
-        return NewSession(**read_fields(self))
 
-
-class ResumeBody(RequestModel):
+class ResumeBody(Body[SessionResumeRequest]):
     """The differences between a resumed session and its predecessor. Omitted fields are copied."""
-
-    agent_type: AgentType | None = None
-    agent_id: AgentId | None = None
-    goal: Goal | None = None
-    context: Object | None = None
-    takeover: Annotated[bool, Field(description="Resume an active session. It ends.")] = False
-
-    def to_request(self) -> SessionResumeRequest:
-        return SessionResumeRequest(**read_fields(self))
 
 
 class SessionPatch(PatchModel):
@@ -111,7 +86,7 @@ class SessionPatch(PatchModel):
             goal=self.goal,
             context=UNSET if self.context is UNSET else self.context or {},
             summary=self.summary,
-            handoff=UNSET if self.handoff is UNSET else self.handoff.to_notes(),
+            handoff=UNSET if self.handoff is UNSET else self.handoff.to_model(),
             acknowledge=UNSET if self.acknowledge_handoff is UNSET else HandoffOutcome(self.acknowledge_handoff),
         )
 
@@ -138,7 +113,7 @@ class EndBody(RequestModel):
         return SessionEndRequest(
             status=default if self.status is None else SessionStatus(self.status),
             summary=self.summary,
-            handoff=None if self.handoff is None else self.handoff.to_notes(),
+            handoff=None if self.handoff is None else self.handoff.to_model(),
             promote=self.promote if isinstance(self.promote, bool) else tuple(self.promote),
         )
 
@@ -172,31 +147,16 @@ class StatsResponse(ResponseModel):
     tokens_out: int
 
 
-class SessionResponse(ResponseModel):
+class SessionResponse(Projection[AgentSession]):
     """A session."""
 
-    model_config = ConfigDict(alias_generator=AliasGenerator(validation_alias=lambda name: AliasPath("session", name)))
+    part = "session"
+    hidden = frozenset({"key_id", "offered_id", "memories_due", "last_seq", "size", "tokens_in", "tokens_out", "version"})
 
-    id: str
-    workspace_id: int
-    agent_id: str
-    agent_type: str
     plan: Annotated[str | None, Field(validation_alias="plan_slug", description="The slug of the plan. Its id is plan_id.")]
-    plan_id: str | None
-    org: str | None
-    project: str | None
     status: SessionStatusName
-    goal: str | None
-    context: Mapping[str, object]
-    started_at: Timestamp
-    last_activity_at: Timestamp
-    ended_at: Timestamp | None
-    end_reason: Annotated[str | None, Field(description="superseded or resumed if another session ended this one, else null.")]
-    summary: str | None
-    handoff: Annotated[HandoffResponse | None, Field(validation_alias="handoff")]
-    resumed_from: str | None
-    resumed_by: str | None
-    stats: Annotated[StatsResponse, Field(validation_alias="stats")]
+    handoff: HandoffResponse | None
+    stats: StatsResponse
 
 
 class HeartbeatResponse(ResponseModel):

@@ -14,11 +14,12 @@ from typing import Annotated, Literal, cast
 from pydantic import AfterValidator, AliasPath, BeforeValidator, Field, ValidationError
 
 from rookery.agents.models.drafts import PlanDraft
+from rookery.agents.models.drafts import Slug as PlanSlug
+from rookery.agents.models.plans import Metadata, Org, Project, Title
+from rookery.agents.models.plans import Text as PlanText
 from rookery.agents.models.templates import JsonObject, RenderedTemplate, StoredTemplate, Template, TemplateVersion
 from rookery.agents.plans.plan_builder import validate_dependencies, validate_size
-from rookery.agents.schemas.plans import Metadata, Org, PlanBody, Project, Title
-from rookery.agents.schemas.plans import Slug as PlanSlug
-from rookery.agents.schemas.plans import Text as PlanText
+from rookery.agents.schemas.plans import PlanBody
 from rookery.agents.templates.render import find_faults, render_sample_plan
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.placeholders import NAME_PATTERN
