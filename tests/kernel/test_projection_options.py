@@ -1,4 +1,4 @@
-"""Bodies, partial updates and responses with the fields of a dataclass."""
+"""Hidden fields, null for a default, and parts of a view in the projections of a dataclass."""
 
 from __future__ import annotations
 
