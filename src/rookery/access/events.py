@@ -22,7 +22,7 @@ class KeyChanged(NamedEvent):
     """
     A key was created, rotated, revoked or deleted, or expired.
 
-    *name* is the change, such as `key.rotated`; *tenant_id* the sandbox of a test key; *last_snapshot* the last state of a deleted key.
+    `name` is the change, such as `key.rotated`; *tenant_id* the sandbox of a test key; *last_snapshot* the last state of a deleted key.
 
     Attributes:
         workspace_id: The workspace that owns the key.

@@ -70,7 +70,7 @@ def _session_type(name: str, description: str) -> EventType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChanged(NamedEvent):
-    """A plan changed. *name* is the change, such as `plan.paused`, and *seq* its number in the events of the plan."""
+    """A plan changed. `name` is the change, such as `plan.paused`, and *seq* its number in the events of the plan."""
 
     types = _plan_types(_PLAN_DESCRIPTIONS, "the plan, without its phases", "/api/agent/plans/{plan}")
 

@@ -33,7 +33,7 @@ EVENT_NAMES = {"succeeded": COMPLETED_EVENT.name, "failed": FAILED_EVENT.name, "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationEnded(NamedEvent):
-    """A generation has a final status. *name* is that of the webhook event, such as `generation.completed`."""
+    """A generation has a final status. `name` is that of the webhook event, such as `generation.completed`."""
 
     types = (COMPLETED_EVENT, FAILED_EVENT, CANCELLED_EVENT)
 

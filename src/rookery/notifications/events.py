@@ -35,7 +35,7 @@ CHANNEL_TYPES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignEvent(NamedEvent):
-    """The status of a campaign changed. *name* is the change, such as `campaign.sent`."""
+    """The status of a campaign changed. `name` is the change, such as `campaign.sent`."""
 
     types = CAMPAIGN_TYPES
 

@@ -97,7 +97,7 @@ class OperationCommand:
 
 
 class OperationServices(Protocol):
-    """What a part of the platform opens for commands of operations."""
+    """The services that a part of the platform opens for commands of operations."""
 
     @property
     def operations(self) -> Sequence[Operation]: ...
