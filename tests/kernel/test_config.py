@@ -50,6 +50,10 @@ def test_the_file_in_the_data_folder_is_read_by_default(tmp_path: Path) -> None:
         ("ROOKERY_API_URL", "https://user:hunter2@example.org"),
         ("ROOKERY_BCRYPT_COST", "31"),
         ("ROOKERY_DATA_DIR", ""),
+        ("ROOKERY_DATA_DIR", "a" * 300),
+        ("ROOKERY_DATA_DIR", "~no-such-user-here/rookery"),
+        ("ROOKERY_CONFIG", "a" * 300),
+        ("ROOKERY_CONFIG", "~no-such-user-here/rookery.toml"),
     ],
 )
 def test_a_wrong_value_is_rejected_in_one_line(variable: str, value: str) -> None:

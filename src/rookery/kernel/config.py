@@ -60,7 +60,17 @@ def _parse_new_secret_key(raw: object) -> Secret:
 
 
 def _parse_path(raw: object) -> Path:
-    return Path(_parse_text(raw)).expanduser().absolute()
+    try:
+        path = Path(_parse_text(raw)).expanduser().absolute()
+    except RuntimeError:
+        msg = "must be a path; this host has no such user after ~"
+        raise ValueError(msg) from None
+    try:
+        path.exists()
+    except OSError as error:  # a name that is too long
+        msg = f"must be a path that this host can use: {error.strerror}"
+        raise ValueError(msg) from None
+    return path
 
 
 def _parse_bool(raw: object) -> bool:
@@ -138,7 +148,7 @@ def _require_distinct_models(matches: list[re.Match[str]]) -> None:
 def _parse_currency(raw: object) -> str:
     code = raw.strip().upper() if isinstance(raw, str) else ""
     if code not in CURRENCIES:
-        nearest = find_nearest(code, CURRENCIES) if code else None
+        nearest = find_nearest(code, sorted(CURRENCIES)) if code else None
         msg = "must be a code of ISO 4217, such as USD, EUR or JPY" + (f"; the nearest is {nearest}" if nearest else "")
         raise ValueError(msg)
     return code
@@ -480,6 +490,7 @@ _PARSERS: Mapping[object, Callable[[object], object]] = {
     tuple[str, ...]: _parse_list,
 }
 _FILE_SUFFIX = "_file"
+_MAX_SHOWN_PATH = 300
 
 
 def _find_parser(setting: Field[Any]) -> Callable[[object], object]:
@@ -495,7 +506,11 @@ def _find_parser(setting: Field[Any]) -> Callable[[object], object]:
 def _find_settings_file(environ: Mapping[str, str], overrides: Mapping[str, object]) -> Path | None:
     """Return the settings file: the one in ROOKERY_CONFIG, which must exist, or rookery.toml in the data folder if it exists."""
     if "ROOKERY_CONFIG" in environ:
-        return Path(environ["ROOKERY_CONFIG"]).expanduser()
+        try:
+            return _parse_path(environ["ROOKERY_CONFIG"])
+        except ValueError as error:
+            msg = f"ROOKERY_CONFIG = {environ['ROOKERY_CONFIG'][:_MAX_SHOWN_PATH]!r}: {error}"
+            raise WrongSettings(msg) from None
     raw = overrides.get("data_dir", environ.get("ROOKERY_DATA_DIR"))
     try:
         path = (user_data_path("rookery") if raw is None else _parse_path(raw)) / SETTINGS_FILE
