@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime
 
 from rookery.access.models import Caller
@@ -17,6 +17,7 @@ from rookery.agents.models.plans import (
     EventActor,
     JsonObject,
     Phase,
+    PhaseSettings,
     PhaseStatus,
     Plan,
     PlanAccessFilter,
@@ -56,6 +57,8 @@ _EVENT_NAMES = {
     PhaseStatus.SKIPPED: "skipped",
     PhaseStatus.ON_HOLD: "held",
 }
+
+_DIFF_FIELDS = (*(field.name for field in fields(PhaseSettings)), "position")
 
 
 class Phases:
@@ -156,7 +159,7 @@ class Phases:
             changed_phase = replace(phase, **{**changes, "position": phase.position})
             if change.position is not UNSET:
                 changed_phase = _move(tx, changed_phase, change.position)
-            fields = dict(diff_fields(phase, changed_phase, "name", "description", "position", "acceptance_criteria", "metadata"))
+            fields = dict(diff_fields(phase, changed_phase, *_DIFF_FIELDS))
             if depends_on is not None and self._replace_dependencies(tx, plan, changed_phase, depends_on):
                 fields["depends_on"] = True
             if fields:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime
 
 from rookery.access.models import Caller
 from rookery.agents.errors import PlanHasOpenPhases
 from rookery.agents.models.drafts import PlanDraft, PlanFilter, PlanPatch
-from rookery.agents.models.plans import OPEN_PHASE_STATUSES, EventActor, Plan, PlanAccessFilter, PlanEvent, PlanStatus
+from rookery.agents.models.plans import OPEN_PHASE_STATUSES, EventActor, Plan, PlanAccessFilter, PlanEvent, PlanSettings, PlanStatus
 from rookery.agents.models.views import PlanView
 from rookery.agents.plans.plan_builder import create_plan, validate_size
 from rookery.agents.plans.plan_events import PlanEventRecorder, diff_fields
@@ -31,6 +31,9 @@ from rookery.kernel.preconditions import ExpectedETags, require_match
 
 _MAX_LISTED_PHASES = 100
 """Open phases listed in the error when a plan cannot be completed."""
+
+
+_DIFF_FIELDS = tuple(field.name for field in fields(PlanSettings))
 
 
 class Plans:
@@ -112,7 +115,7 @@ class Plans:
             plan = lock_writable_plan(tx, PlanAccessFilter.from_caller(caller), ref)
             require_match("plan", plan.version, expected)
             changed_plan = change.apply_to(plan)
-            fields = diff_fields(plan, changed_plan, "title", "description", "org", "project", "metadata")
+            fields = diff_fields(plan, changed_plan, *_DIFF_FIELDS)
             if fields:
                 require_plan_access(caller, changed_plan)
                 changed_plan = replace(changed_plan, updated_at=now, version=plan.version + 1)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime
 
 from rookery.access.models import Caller
 from rookery.agents.errors import PhaseClosed, TaskClaimed, TooManyItems
 from rookery.agents.models.drafts import TaskDraft, TaskFilter, TaskPatch
-from rookery.agents.models.plans import MAX_TASKS_PER_PLAN, EventActor, PhaseStatus, Plan, PlanAccessFilter, Task, TaskStatus
+from rookery.agents.models.plans import MAX_TASKS_PER_PLAN, EventActor, PhaseStatus, Plan, PlanAccessFilter, Task, TaskSettings, TaskStatus
 from rookery.agents.models.views import TaskView
 from rookery.agents.plans.phases import require_still_acyclic
 from rookery.agents.plans.plan_builder import RefIndex, build_task, resolve_refs
@@ -44,10 +44,10 @@ _EVENT_NAMES = {
     TaskStatus.FAILED: "failed",
     TaskStatus.ON_HOLD: "held",
 }
-_PLAIN_FIELDS = ("name", "description", "notes", "priority", "acceptance_criteria", "metadata", "result")
+_PLAIN_FIELDS = (*(field.name for field in fields(TaskSettings)), "result")
 """Fields whose new value is stored without any further effect."""
 
-_DIFF_FIELDS = ("name", "description", "notes", "priority", "position", "acceptance_criteria", "metadata", "result", "hold_reason", "error")
+_DIFF_FIELDS = (*_PLAIN_FIELDS, "position", "hold_reason", "error")
 
 
 class Tasks:
@@ -155,21 +155,21 @@ class Tasks:
             changed_task = _apply_reason(_apply_change(task, change), change)
             if change.position is not UNSET:
                 changed_task = _move(tx, changed_task, change.position)
-            fields = dict(diff_fields(task, changed_task, *_DIFF_FIELDS))
+            changes = dict(diff_fields(task, changed_task, *_DIFF_FIELDS))
             depends_on = change.get("depends_on")
             if depends_on is not UNSET and self._replace_dependencies(tx, plan, changed_task, depends_on):
-                fields["depends_on"] = True
+                changes["depends_on"] = True
             if change.status is not UNSET and change.status is not task.status:
                 changed_task, forced_data = self._change_status(tx, plan, changed_task, change.status, change, actor=by, now=now)
                 changed_task = replace(changed_task, version=task.version + 1, updated_at=now)
                 tasks.change(tx, changed_task)
-                data = {**forced_data, **({"reason": reason} if reason else {}), **({"changed": fields} if fields else {})}
+                data = {**forced_data, **({"reason": reason} if reason else {}), **({"changed": changes} if changes else {})}
                 name = "reopened" if task.status is TaskStatus.COMPLETED else _EVENT_NAMES[change.status]
                 self._recorder.record_task(tx, changed_task, name, actor=by, at=now, data=data)
-            elif fields:
+            elif changes:
                 changed_task = replace(changed_task, version=task.version + 1, updated_at=now)
                 tasks.change(tx, changed_task)
-                self._recorder.record_task(tx, changed_task, "updated", actor=by, at=now, data={"changed": fields})
+                self._recorder.record_task(tx, changed_task, "updated", actor=by, at=now, data={"changed": changes})
             return load_task_view(tx, changed_task, now)
 
         return await self._db.write(write)

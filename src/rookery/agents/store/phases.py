@@ -22,10 +22,7 @@ _SHIFT = (
     .where(_c.plan_id == bindparam("plan"), _c.position >= bindparam("first"), _c.position <= bindparam("last"))
     .values(position=_c.position + bindparam("by"))
 )
-_CHANGEABLE_COLUMNS = (
-    "position", "name", "description", "status", "hold_reason", "acceptance_criteria", "metadata", "version", "updated_at",
-    "started_at", "completed_at",
-)  # fmt: skip
+_FIXED_COLUMNS = ("id", "workspace_id", "plan_id", "created_at")
 _CHANGE = update(phases).where(_c.id == bindparam("phase"))
 _DELETE = delete(phases).where(_c.id == bindparam("phase"))
 _DELETE_CHECKPOINTS = delete(checkpoints).where(checkpoints.c.plan_id == bindparam("plan"), checkpoints.c.phase_id == bindparam("phase"))
@@ -84,7 +81,7 @@ def shift(tx: Tx, plan_id: str, first: int, last: int, *, offset: int) -> None:
 
 def change(tx: Tx, phase: Phase) -> None:
     """Store the changeable columns of *phase*."""
-    tx.execute(_CHANGE, {"phase": phase.id, **PHASES.to_row(phase, _CHANGEABLE_COLUMNS)})
+    tx.execute(_CHANGE, {"phase": phase.id, **PHASES.to_changes(phase, _FIXED_COLUMNS)})
 
 
 def remove(tx: Tx, phase: Phase) -> int:

@@ -22,10 +22,7 @@ _BY_IDS = select(plans).where(_c.id.in_(bindparam("ids", expanding=True)))
 _SLUGS = select(_c.slug).where(
     _c.workspace_id == bindparam("workspace"), or_(_c.slug == bindparam("slug"), _c.slug.like(bindparam("like")))
 )
-_CHANGEABLE_COLUMNS = (
-    "title", "description", "status", "org", "project", "metadata", "archived_from", "archive_reason", "version", "updated_at",
-    "started_at", "completed_at", "archived_at",
-)  # fmt: skip
+_FIXED_COLUMNS = ("id", "workspace_id", "slug", "template", "template_version", "variables", "created_by", "event_seq", "created_at")
 _CHANGE = update(plans).where(_c.id == bindparam("plan"))
 _NEXT_SEQ = update(plans).where(_c.id == bindparam("plan")).values(event_seq=_c.event_seq + 1).returning(_c.event_seq)
 _ADVISORY_LOCK = select(func.pg_advisory_xact_lock(bindparam("number", type_=BigInteger())))
@@ -81,7 +78,7 @@ def lock_similar_slugs(tx: Tx, workspace_id: int, slug: str) -> set[str]:
 
 def change(tx: Tx, plan: Plan) -> None:
     """Store the changeable columns of *plan*, which this transaction must have locked."""
-    tx.execute(_CHANGE, {"plan": plan.id, **PLANS.to_row(plan, _CHANGEABLE_COLUMNS)})
+    tx.execute(_CHANGE, {"plan": plan.id, **PLANS.to_changes(plan, _FIXED_COLUMNS)})
 
 
 def list_page(tx: Tx, access_filter: PlanAccessFilter, filters: PlanFilter, *, page: PageSlice) -> ListPage[Plan]:

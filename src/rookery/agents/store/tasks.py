@@ -32,11 +32,7 @@ _SHIFT = (
     .where(_c.phase_id == bindparam("phase"), _c.position >= bindparam("first"), _c.position <= bindparam("last"))
     .values(position=_c.position + bindparam("by"))
 )
-_CHANGEABLE_COLUMNS = (
-    "position", "name", "description", "status", "hold_reason", "priority", "notes", "result", "error", "acceptance_criteria", "metadata",
-    "attempts", "claim_token", "claim_key_id", "claim_agent_id", "claim_session_id", "claimed_at", "claim_expires_at", "version",
-    "updated_at", "started_at", "completed_at",
-)  # fmt: skip
+_FIXED_COLUMNS = ("id", "workspace_id", "plan_id", "phase_id", "created_at")
 _CHANGE = update(tasks).where(_c.id == bindparam("task"))
 _DELETE = delete(tasks).where(_c.id == bindparam("task"))
 
@@ -121,7 +117,7 @@ def shift(tx: Tx, phase_id: str, first: int, last: int, *, offset: int) -> None:
 
 def change(tx: Tx, task: Task) -> None:
     """Store the changeable columns of *task*, whose plan this transaction must have locked."""
-    tx.execute(_CHANGE, {"task": task.id, **TASKS.to_row(task, _CHANGEABLE_COLUMNS)})
+    tx.execute(_CHANGE, {"task": task.id, **TASKS.to_changes(task, _FIXED_COLUMNS)})
 
 
 def remove(tx: Tx, task: Task) -> None:

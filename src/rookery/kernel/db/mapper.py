@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from functools import cache, partial
@@ -136,6 +136,10 @@ class Mapper(Generic[T]):
                 msg = f"column {field.column!r} holds {kind.__name__}, not {expected}"
                 raise TypeError(msg)
         self._valid_types.add(types_of_row)
+
+    def to_changes(self, item: T, fixed: Collection[str]) -> dict[str, Value]:
+        """Return the columns of *item* that may change: all but the *fixed* ones."""
+        return {column: value for column, value in self.to_row(item).items() if column not in fixed}
 
     def to_row(self, item: T, only: Iterable[str] | None = None) -> dict[str, Value]:
         """Return the columns of *item*, or those that *only* names."""

@@ -80,7 +80,7 @@ _SELECT_OLD = (
     .order_by(campaigns.c.ended_at)
     .limit(bindparam("at_most"))
 )
-_IMMUTABLE_COLUMNS = ("id", "workspace_id", "shown_workspace_id", "created_at", "owner", "lease_until")
+_FIXED_COLUMNS = ("id", "workspace_id", "shown_workspace_id", "created_at", "owner", "lease_until")
 _NEW_ID: Mapping[Dialect, ColumnElement[str]] = {
     "sqlite": func.lower(func.hex(func.randomblob(16))),
     "postgresql": func.replace(cast(func.gen_random_uuid(), Text), "-", ""),
@@ -112,7 +112,7 @@ def list_page(
 
 def update_campaign(tx: Tx, campaign: Campaign) -> None:
     """Store the changed fields of a campaign. Its lease stays."""
-    values = {name: value for name, value in CAMPAIGNS.to_row(campaign).items() if name not in _IMMUTABLE_COLUMNS}
+    values = CAMPAIGNS.to_changes(campaign, _FIXED_COLUMNS)
     tx.execute(_UPDATE, {"of_id": campaign.id, **values})
 
 

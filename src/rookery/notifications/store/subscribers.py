@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -65,7 +65,7 @@ _DELETE_OUTBOX = delete(outbox).where(
     outbox.c.delivery_id.in_(select(deliveries.c.id).where(deliveries.c.subscriber_id == bindparam("of_subscriber"))),
 )
 
-_ID_COLUMNS = ("id", "workspace_id", "created_at")
+_FIXED_COLUMNS = ("id", "workspace_id", "created_at")
 
 
 def find(tx: Tx, workspace_id: int, ref: str, *, lock: bool = False) -> SubscriberView | None:
@@ -121,7 +121,7 @@ def insert_subscribers(tx: Tx, views: Sequence[SubscriberView]) -> None:
 
 def update_subscribers(tx: Tx, changes: Sequence[tuple[SubscriberView, SubscriberView]]) -> None:
     """Store changed subscribers; *changes*: the old and the new state of each."""
-    params = [_without(SUBSCRIBERS.to_row(new.subscriber), _ID_COLUMNS) | {"of_id": new.subscriber.id} for _, new in changes]
+    params = [SUBSCRIBERS.to_changes(new.subscriber, _FIXED_COLUMNS) | {"of_id": new.subscriber.id} for _, new in changes]
     tx.execute_many(_UPDATE, params)
     retagged = [new.subscriber for old, new in changes if old.subscriber.tags != new.subscriber.tags]
     if retagged:
@@ -136,7 +136,7 @@ def update_subscribers(tx: Tx, changes: Sequence[tuple[SubscriberView, Subscribe
     changed = [channel for channel_id, channel in new_channels.items() if old_channels.get(channel_id, channel) != channel]
     tx.execute_many(
         _UPDATE_CHANNEL,
-        [_without(CHANNELS.to_row(channel), (*_ID_COLUMNS, "last_confirmed_at")) | {"of_id": channel.id} for channel in changed],
+        [CHANNELS.to_changes(channel, (*_FIXED_COLUMNS, "last_confirmed_at")) | {"of_id": channel.id} for channel in changed],
     )
 
 
@@ -197,10 +197,6 @@ def _filter(workspace_id: int, filters: SubscriberFilter) -> Select[Any]:
 
 def _tag_rows(subscriber: Subscriber) -> list[dict[str, str | int]]:
     return [{"subscriber_id": subscriber.id, "tag": tag, "workspace_id": subscriber.workspace_id} for tag in subscriber.tags]
-
-
-def _without(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in names}
 
 
 purge = purge_tables(subscriber_tags, channels, subscribers)

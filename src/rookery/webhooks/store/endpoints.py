@@ -30,7 +30,7 @@ _SELECT_PATTERNS = select(endpoints.c.workspace_id, endpoints.c.events).distinct
 _SELECT_ONE = select(endpoints).where(*_IS_ONE)
 _SELECT_ONE_LOCKED = _SELECT_ONE.with_for_update(key_share=True)
 _CHANGE = update(endpoints).where(*_IS_ONE)
-_IMMUTABLE_COLUMNS = ("id", "workspace_id", "shown_workspace_id", "created_at")
+_FIXED_COLUMNS = ("id", "workspace_id", "shown_workspace_id", "created_at")
 _SELECT_AUTO_DISABLED = (
     select(endpoints)
     .where(endpoints.c.disabled_reason.in_((DisabledReason.FAILURES.value, DisabledReason.GONE.value)))
@@ -81,7 +81,7 @@ def find(tx: Tx, workspace_id: int, endpoint_id: str, *, lock: bool = False) -> 
 
 def update_endpoint(tx: Tx, endpoint: WebhookEndpoint) -> None:
     """Store the changed fields of an endpoint."""
-    values = {name: value for name, value in ENDPOINTS.to_row(endpoint).items() if name not in _IMMUTABLE_COLUMNS}
+    values = ENDPOINTS.to_changes(endpoint, _FIXED_COLUMNS)
     tx.execute(_CHANGE, {"of_id": endpoint.id, "of_workspace": endpoint.workspace_id, **values})
 
 
