@@ -51,12 +51,13 @@ async def test_a_month_is_limited_over_its_days(content_settings: Settings) -> N
         assert (await content.admin.post(GENERATIONS, _ONE_CALL)).status_code == 200
 
 
-async def test_the_budget_that_ends_last_is_named(content: Instance) -> None:
-    """If two budgets are exhausted, the answer names the one to wait for."""
-    await content.admin.send("PUT", WORKSPACE_BUDGET, {"daily": 0, "monthly": 0})
-    assert (await content.admin.post(GENERATIONS, _ONE_CALL)).json()["period"] == "month"
-    await content.admin.send("PUT", WORKSPACE_BUDGET, {"monthly": None})
-    assert (await content.admin.post(GENERATIONS, _ONE_CALL)).json()["period"] == "day"
+async def test_the_budget_that_ends_last_is_named(content_settings: Settings, clock_of_november: FakeClock) -> None:
+    """If two budgets are exhausted, the answer names the one to wait for. On the last day of a month both end at the same time."""
+    async with run_instance(content_settings, clock_of_november) as content:
+        await content.admin.send("PUT", WORKSPACE_BUDGET, {"daily": 0, "monthly": 0})
+        assert (await content.admin.post(GENERATIONS, _ONE_CALL)).json()["period"] == "month"
+        await content.admin.send("PUT", WORKSPACE_BUDGET, {"monthly": None})
+        assert (await content.admin.post(GENERATIONS, _ONE_CALL)).json()["period"] == "day"
 
 
 async def test_fifty_calls_at_once_on_a_month_for_one(content: Instance, provider: ChatService) -> None:
