@@ -136,7 +136,7 @@ def test_a_command_imports_only_what_it_needs(tmp_path: Path, arguments: list[st
 
 
 def test_a_command_of_an_operation_imports_no_server(tmp_path: Path) -> None:
-    """It reads the declaration and the models of its operation, which import pydantic and starlette. It may take 0.6 s."""
+    """It reads the declaration and the models of its operation, which import pydantic and starlette."""
     assert run_rookery("init", data_dir=tmp_path).returncode == 0
 
     assert list_imported_modules(tmp_path, "webhooks", "list") & (HEAVY - {"starlette"} | {"jsonschema_rs", "zstandard"}) == set()

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 import structlog
@@ -116,6 +117,9 @@ class DeliveryEngine(ABC, Generic[ClaimT, ResultT, PlanT, OutcomeT]):
     """The results that are not stored yet, in the order in which they came."""
 
     _to_release: dict[AttemptKey, ClaimT] = field(default_factory=dict[AttemptKey, ClaimT])
+    _failed_releases: dict[AttemptKey, ClaimT] = field(default_factory=dict[AttemptKey, ClaimT])
+    """Claims whose release failed. It is tried again, apart from the rounds, with each renewal of the leases."""
+
     _sends: dict[asyncio.Task[None], tuple[ClaimT, datetime]] = field(default_factory=dict[asyncio.Task[None], tuple[ClaimT, datetime]])
     _lease_ends_s: float = 0.0
     """The monotonic time from which on another process may take over the claims."""
@@ -133,7 +137,7 @@ class DeliveryEngine(ABC, Generic[ClaimT, ResultT, PlanT, OutcomeT]):
 
     async def wait_until_idle(self) -> None:
         """Wait until nothing is due and all results are stored."""
-        # The store is asked first: a round that begins while it answers is seen after it.
+        # Read the store first: a round that begins meanwhile is seen after it.
         while await self.is_any_due() or self._round_lock.locked() or self._results or self._to_release or self._sends:
             self._wake.set()
             await asyncio.sleep(_BATCH_DELAY_S)
@@ -161,14 +165,16 @@ class DeliveryEngine(ABC, Generic[ClaimT, ResultT, PlanT, OutcomeT]):
             task.cancel()
         await asyncio.gather(*interrupted, return_exceptions=True)
         for claim, started_at in interrupted.values():
-            self.interrupt(claim, started_at)
+            if claim.attempt_key not in self._results:
+                self.interrupt(claim, started_at)
+        self._to_release |= self._failed_releases
         is_stored = False
-        with self.log_failure("round_failed"):  # then another process takes over the claims of this one after its end
+        with self.log_failure("round_failed"):  # if it fails, another process takes over the claims of this one after its end
             await self._run_transaction(self._build_round(self.plan(is_claiming=False), self._results, self._to_release))
             is_stored = True
         await self.close(is_stored=is_stored)
 
-    # What a subclass says.
+    # Hooks of subclasses.
 
     @abstractmethod
     async def open(self) -> None:
@@ -227,12 +233,12 @@ class DeliveryEngine(ABC, Generic[ClaimT, ResultT, PlanT, OutcomeT]):
 
     @abstractmethod
     def log_set_aside(self, delivery_id: str | None) -> None:
-        """Log the present exception, for which a delivery is set aside; None: those that a plan would claim."""
+        """Log the present exception, for which a result is not stored; None: for which a plan makes no claims."""
 
     async def isolate_claims(self) -> None:
         """Set aside due deliveries that cannot be claimed."""
 
-    # What a subclass uses.
+    # Methods for subclasses.
 
     def add_result(self, claim: ClaimT, result: ResultT) -> None:
         """Store *result* in the next round."""
@@ -249,7 +255,7 @@ class DeliveryEngine(ABC, Generic[ClaimT, ResultT, PlanT, OutcomeT]):
     async def can_claim(self, plan: PlanT) -> bool:
         """Return whether claims by *plan* succeed. They are not made. Raise if the store has an outage."""
         work = self._build_round(plan, {}, {})
-        return await self._succeeds(dry_run(self.db, lambda tx: self._apply(tx, work)))
+        return await self._succeeds(dry_run(self.db, lambda tx: self._apply(tx, work)), partial(self.log_set_aside, None))
 
     @contextlib.contextmanager
     def log_failure(self, event: str) -> Generator[None]:
@@ -314,35 +320,52 @@ class DeliveryEngine(ABC, Generic[ClaimT, ResultT, PlanT, OutcomeT]):
         """Retry each item of a failed round alone, and set aside those that fail, so that one row cannot block all others."""
         plan = self.plan(is_claiming=False)
         for key, result in list(self._results.items()):
-            for version in self.get_versions(result):
-                if await self._succeeds(self._run_transaction(self._build_round(plan, {key: version}, {})), key[0]):
+            *reduced, last = self.get_versions(result)
+            for version in reduced:
+                if await self._succeeds(self._run_transaction(self._build_round(plan, {key: version}, {})), self._log_reduced):
                     break
+            else:
+                last_round = self._build_round(plan, {key: last}, {})
+                await self._succeeds(self._run_transaction(last_round), partial(self.log_set_aside, key[0]))
             self._results.pop(key, None)
-        for key, claim in list(self._to_release.items()):
-            await self._succeeds(self._run_transaction(self._build_round(plan, {}, {key: claim})), key[0])
-            self._to_release.pop(key, None)
+        await self._release_apart(self._to_release)
         await self.isolate_claims()
 
-    async def _succeeds(self, work: Coroutine[Any, Any, object], delivery_id: str | None = None) -> bool:
-        """Return whether *work* ends without an exception. Log one, but raise an outage of the store."""
+    async def _release_apart(self, claims: dict[AttemptKey, ClaimT]) -> None:
+        """Release each of *claims* alone, and keep those that fail for the next time."""
+        plan = self.plan(is_claiming=False)
+        for key, claim in list(claims.items()):
+            work = self._run_transaction(self._build_round(plan, {}, {key: claim}))
+            is_released = await self._succeeds(work, partial(self._log_exception, "release_failed"))
+            claims.pop(key, None)
+            if not is_released:
+                self._failed_releases[key] = claim
+
+    async def _succeeds(self, work: Coroutine[Any, Any, object], log: Callable[[], None]) -> bool:
+        """Return whether *work* ends without an exception. Call *log* with one, but raise an outage of the store."""
         try:
             await work
         except OUTAGES:
             raise
         except Exception:
-            self.log_set_aside(delivery_id)
+            log()
             return False
         return True
+
+    def _log_reduced(self) -> None:
+        self._log_exception("result_reduced")
 
     def _log_exception(self, event: str) -> None:
         structlog.stdlib.get_logger(f"rookery.{self.name}").exception(f"{self.name}.{event}")
 
     async def _run_send(self, send: Coroutine[Any, Any, None]) -> None:
-        await send
-        task = asyncio.current_task()
-        if task is not None:
-            self._sends.pop(task, None)
-        self._wake.set()
+        try:
+            await send
+        finally:
+            task = asyncio.current_task()
+            if task is not None:
+                self._sends.pop(task, None)
+            self._wake.set()
 
     async def _renew_leases(self) -> None:
         while True:
@@ -351,3 +374,6 @@ class DeliveryEngine(ABC, Generic[ClaimT, ResultT, PlanT, OutcomeT]):
             with self.log_failure("leases_failed"):
                 await self.renew(self.clock() + timedelta(seconds=self.lease_s))
                 self._lease_ends_s = started_s + self.lease_s
+                if self._failed_releases:
+                    async with self._round_lock:
+                        await self._release_apart(self._failed_releases)

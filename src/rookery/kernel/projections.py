@@ -116,7 +116,7 @@ class Projection(ResponseModel, Generic[D]):
 
     Attributes:
         hidden: The fields of D that no response has.
-        part: The attribute with the D of the object that the response is made from; empty: that object is a D.
+        part: The attribute of the source object that holds the D; empty: the source object is a D.
     """
 
     hidden: ClassVar[frozenset[str]] = frozenset()
@@ -126,6 +126,10 @@ class Projection(ResponseModel, Generic[D]):
     def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         source = _find_source(cls, Projection)
+        shown_again = {name for base in cls.__mro__ if issubclass(base, Projection) for name in base.hidden} - cls.hidden
+        if shown_again:
+            msg = f"{cls.__name__} must hide {', '.join(sorted(shown_again))}, as its base does"
+            raise TypeError(msg)
         _add_fields(cls, Projection, dict(_iter_published(source, cls.hidden)))
         for name, _, _ in _iter_fields(source) if cls.part else ():
             info = cls.model_fields.get(name)

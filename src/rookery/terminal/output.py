@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import AsyncIterable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from decimal import Decimal
 from typing import Protocol, cast
 
@@ -15,7 +14,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from rookery.kernel.clock import format_iso
 from rookery.kernel.control_characters import escape_control_characters
 
 Fields = Mapping[str, object]
@@ -52,11 +50,6 @@ def print_record(fields: Fields, *, as_json: bool) -> None:
         print_json(fields)
     else:
         print_fields(fields)
-
-
-def pick_fields(item: object, names: Sequence[str]) -> Fields:
-    """Return the attributes *names* of a domain's object as they stand in its JSON."""
-    return {name: _to_json_value(getattr(item, name)) for name in names}
 
 
 async def print_rows(
@@ -177,12 +170,6 @@ def _to_text(value: object) -> str:
     if isinstance(value, float):
         return f"{Decimal(repr(value)):f}"  # without an exponent
     return str(value)
-
-
-def _to_json_value(value: object) -> object:
-    if isinstance(value, datetime):
-        return format_iso(value)
-    return list(cast("tuple[object, ...]", value)) if isinstance(value, tuple) else value
 
 
 def _print_line(row: Fields, columns: Sequence[str]) -> None:

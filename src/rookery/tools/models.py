@@ -156,9 +156,7 @@ class HttpTarget:
             example="https://mcp.example.com/mcp",
         ),
     ]
-    kind: Annotated[Literal["http", "sse"], EntryField("http: Streamable HTTP (default); sse: the older HTTP with SSE.", name="type")] = (
-        "http"
-    )
+    kind: Annotated[Literal["http", "sse"], EntryField("http: Streamable HTTP; sse: the older HTTP with SSE.", name="type")] = "http"
     headers: Annotated[
         Mapping[str, str],
         EntryField(
@@ -335,33 +333,29 @@ class Server:
     id: str
     target: ServerTarget
     owner: int | None = None
-    name: Annotated[str, EntryField("The displayed name; the id by default.")]
+    name: Annotated[str, EntryField("The displayed name; by default the title that the server gives itself, else the id.")]
     tagline: Annotated[str, EntryField("One sentence on the server.")] = ""
     description: Annotated[str, EntryField("A description for people.", max_length=4000)] = ""
     icon: Annotated[str | None, EntryField("The address of an image.")] = None
-    status: Annotated[ServerStatus, EntryField("Set by you; available by default. A deprecated server works, and its answers say so.")] = (
-        ServerStatus.AVAILABLE
-    )
+    status: Annotated[ServerStatus, EntryField("Set by you. A deprecated server works, and its answers say so.")] = ServerStatus.AVAILABLE
     use_when: Annotated[str | None, EntryField("Shown to agents: when to use this server.", max_length=4000)] = None
-    related_servers: Annotated[tuple[str, ...], EntryField("The ids of servers that fit to this one.")] = ()
+    related_servers: Annotated[tuple[str, ...], EntryField("The ids of servers that complement this one.")] = ()
     enabled: Annotated[bool, EntryField("false: the server is not listed, and calls fail with 403 disabled.")] = True
     private: Annotated[bool, EntryField("Whether it is hidden from requests without a key.", in_file_only=True)] = False
     sandbox: Annotated[bool, EntryField("Whether test keys may call all its tools.")] = False
     workspaces: Annotated[
         frozenset[int] | None, EntryField("The ids of the workspaces that see it; all by default.", in_file_only=True)
     ] = None
-    isolation: Annotated[SessionIsolation, EntryField("Which callers share a session with the server; per_workspace by default.")] = (
-        SessionIsolation.PER_WORKSPACE
-    )
-    replicas: Annotated[int, EntryField("The number of parallel sessions; 1 by default.", minimum=1, maximum=64)] = 1
-    lifecycle: Annotated[SessionLifecycle, EntryField("lazy: the session opens with the first call (default); eager: at the start.")] = (
+    isolation: Annotated[SessionIsolation, EntryField("Which callers share a session with the server.")] = SessionIsolation.PER_WORKSPACE
+    replicas: Annotated[int, EntryField("The number of parallel sessions.", minimum=1, maximum=64)] = 1
+    lifecycle: Annotated[SessionLifecycle, EntryField("lazy: the session opens with the first call; eager: at the start.")] = (
         SessionLifecycle.LAZY
     )
     idle_s: Annotated[
         float | None,
         EntryField("Idle seconds after which a session is closed; null: never.", minimum=0.1, maximum=86400 * 365),
     ] = 900.0
-    timeout_s: Annotated[float, EntryField("Time-out of a call in seconds; 60 by default.", minimum=0.1, maximum=MAX_TIMEOUT_S)] = 60.0
+    timeout_s: Annotated[float, EntryField("Time-out of a call in seconds.", minimum=0.1, maximum=MAX_TIMEOUT_S)] = 60.0
     max_concurrency: Annotated[
         int | None,
         EntryField(

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rookery.access.event_rendering import EventContext, EventData, Renderers
-from rookery.kernel.imports import import_lazily
+from rookery.kernel import schema
+from rookery.webhooks import schemas
 from rookery.webhooks.events import WebhookDisabled
 from rookery.webhooks.store import endpoints
-
-if TYPE_CHECKING:
-    from rookery.kernel import schema
-    from rookery.webhooks import schemas
-else:  # commands that only list webhooks do not import pydantic
-    schema, schemas = import_lazily("rookery.kernel.schema"), import_lazily("rookery.webhooks.schemas")
 
 
 def _render_endpoint(context: EventContext, event: WebhookDisabled) -> EventData:

@@ -74,26 +74,26 @@ class ServersOperations:
         Args:
             id: Letters, digits and dashes.
             url: The server's URL; may refer to each of `secrets` as ${NAME}.
-            type: http: Streamable HTTP (default); sse: the older HTTP with SSE.
+            type: http: Streamable HTTP; sse: the older HTTP with SSE.
             headers: Headers of each request; a value may refer to each of `secrets` as ${NAME}.
             command: A program on Rookery's host. Allowed only with ROOKERY_SERVER_COMMANDS.
             args: The arguments of the program.
             env: Environment variables of the program, in addition to PATH, HOME and a few others.
             cwd: The working directory of the program.
-            name: The displayed name; the id by default.
+            name: The displayed name; by default the title that the server gives itself, else the id.
             tagline: One sentence on the server.
             description: A description for people.
             icon: The address of an image.
-            status: Set by you; available by default. A deprecated server works, and its answers say so.
+            status: Set by you. A deprecated server works, and its answers say so.
             use_when: Shown to agents: when to use this server.
-            related_servers: The ids of servers that fit to this one.
+            related_servers: The ids of servers that complement this one.
             enabled: false: the server is not listed, and calls fail with 403 disabled.
             sandbox: Whether test keys may call all its tools.
-            isolation: Which callers share a session with the server; per_workspace by default.
-            replicas: The number of parallel sessions; 1 by default.
-            lifecycle: lazy: the session opens with the first call (default); eager: at the start.
+            isolation: Which callers share a session with the server.
+            replicas: The number of parallel sessions.
+            lifecycle: lazy: the session opens with the first call; eager: at the start.
             idle_s: Idle seconds after which a session is closed; null: never.
-            timeout_s: Time-out of a call in seconds; 60 by default.
+            timeout_s: Time-out of a call in seconds.
             max_concurrency: Concurrent calls of any kind in a session. By default 64; those of a command that may change something run
                 one at a time.
             forward_headers: Names of headers of the caller that are sent on with a call.
@@ -167,26 +167,26 @@ class ServersOperations:
             id: The id of a server that the workspace has added.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             url: The server's URL; may refer to each of `secrets` as ${NAME}.
-            type: http: Streamable HTTP (default); sse: the older HTTP with SSE.
+            type: http: Streamable HTTP; sse: the older HTTP with SSE.
             headers: Headers of each request; a value may refer to each of `secrets` as ${NAME}.
             command: A program on Rookery's host. Allowed only with ROOKERY_SERVER_COMMANDS.
             args: The arguments of the program.
             env: Environment variables of the program, in addition to PATH, HOME and a few others.
             cwd: The working directory of the program.
-            name: The displayed name; the id by default.
+            name: The displayed name; by default the title that the server gives itself, else the id.
             tagline: One sentence on the server.
             description: A description for people.
             icon: The address of an image.
-            status: Set by you; available by default. A deprecated server works, and its answers say so.
+            status: Set by you. A deprecated server works, and its answers say so.
             use_when: Shown to agents: when to use this server.
-            related_servers: The ids of servers that fit to this one.
+            related_servers: The ids of servers that complement this one.
             enabled: false: the server is not listed, and calls fail with 403 disabled.
             sandbox: Whether test keys may call all its tools.
-            isolation: Which callers share a session with the server; per_workspace by default.
-            replicas: The number of parallel sessions; 1 by default.
-            lifecycle: lazy: the session opens with the first call (default); eager: at the start.
+            isolation: Which callers share a session with the server.
+            replicas: The number of parallel sessions.
+            lifecycle: lazy: the session opens with the first call; eager: at the start.
             idle_s: Idle seconds after which a session is closed; null: never.
-            timeout_s: Time-out of a call in seconds; 60 by default.
+            timeout_s: Time-out of a call in seconds.
             max_concurrency: Concurrent calls of any kind in a session. By default 64; those of a command that may change something run
                 one at a time.
             forward_headers: Names of headers of the caller that are sent on with a call.
@@ -347,26 +347,26 @@ class AsyncServersOperations:
         Args:
             id: Letters, digits and dashes.
             url: The server's URL; may refer to each of `secrets` as ${NAME}.
-            type: http: Streamable HTTP (default); sse: the older HTTP with SSE.
+            type: http: Streamable HTTP; sse: the older HTTP with SSE.
             headers: Headers of each request; a value may refer to each of `secrets` as ${NAME}.
             command: A program on Rookery's host. Allowed only with ROOKERY_SERVER_COMMANDS.
             args: The arguments of the program.
             env: Environment variables of the program, in addition to PATH, HOME and a few others.
             cwd: The working directory of the program.
-            name: The displayed name; the id by default.
+            name: The displayed name; by default the title that the server gives itself, else the id.
             tagline: One sentence on the server.
             description: A description for people.
             icon: The address of an image.
-            status: Set by you; available by default. A deprecated server works, and its answers say so.
+            status: Set by you. A deprecated server works, and its answers say so.
             use_when: Shown to agents: when to use this server.
-            related_servers: The ids of servers that fit to this one.
+            related_servers: The ids of servers that complement this one.
             enabled: false: the server is not listed, and calls fail with 403 disabled.
             sandbox: Whether test keys may call all its tools.
-            isolation: Which callers share a session with the server; per_workspace by default.
-            replicas: The number of parallel sessions; 1 by default.
-            lifecycle: lazy: the session opens with the first call (default); eager: at the start.
+            isolation: Which callers share a session with the server.
+            replicas: The number of parallel sessions.
+            lifecycle: lazy: the session opens with the first call; eager: at the start.
             idle_s: Idle seconds after which a session is closed; null: never.
-            timeout_s: Time-out of a call in seconds; 60 by default.
+            timeout_s: Time-out of a call in seconds.
             max_concurrency: Concurrent calls of any kind in a session. By default 64; those of a command that may change something run
                 one at a time.
             forward_headers: Names of headers of the caller that are sent on with a call.
@@ -440,26 +440,26 @@ class AsyncServersOperations:
             id: The id of a server that the workspace has added.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             url: The server's URL; may refer to each of `secrets` as ${NAME}.
-            type: http: Streamable HTTP (default); sse: the older HTTP with SSE.
+            type: http: Streamable HTTP; sse: the older HTTP with SSE.
             headers: Headers of each request; a value may refer to each of `secrets` as ${NAME}.
             command: A program on Rookery's host. Allowed only with ROOKERY_SERVER_COMMANDS.
             args: The arguments of the program.
             env: Environment variables of the program, in addition to PATH, HOME and a few others.
             cwd: The working directory of the program.
-            name: The displayed name; the id by default.
+            name: The displayed name; by default the title that the server gives itself, else the id.
             tagline: One sentence on the server.
             description: A description for people.
             icon: The address of an image.
-            status: Set by you; available by default. A deprecated server works, and its answers say so.
+            status: Set by you. A deprecated server works, and its answers say so.
             use_when: Shown to agents: when to use this server.
-            related_servers: The ids of servers that fit to this one.
+            related_servers: The ids of servers that complement this one.
             enabled: false: the server is not listed, and calls fail with 403 disabled.
             sandbox: Whether test keys may call all its tools.
-            isolation: Which callers share a session with the server; per_workspace by default.
-            replicas: The number of parallel sessions; 1 by default.
-            lifecycle: lazy: the session opens with the first call (default); eager: at the start.
+            isolation: Which callers share a session with the server.
+            replicas: The number of parallel sessions.
+            lifecycle: lazy: the session opens with the first call; eager: at the start.
             idle_s: Idle seconds after which a session is closed; null: never.
-            timeout_s: Time-out of a call in seconds; 60 by default.
+            timeout_s: Time-out of a call in seconds.
             max_concurrency: Concurrent calls of any kind in a session. By default 64; those of a command that may change something run
                 one at a time.
             forward_headers: Names of headers of the caller that are sent on with a call.

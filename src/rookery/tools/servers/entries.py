@@ -71,10 +71,12 @@ class InvalidServerEntry(Exception):
         self.field = field
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ServerEntry:
     """
-    A reader of one entry. Its methods raise `InvalidServerEntry` with the name of the invalid field.
+    A reader of one entry. It has no repr, because its fields may be secrets.
+
+    Its methods raise `InvalidServerEntry` with the name of the invalid field.
 
     Attributes:
         fields: The fields as written.

@@ -47,8 +47,8 @@ _EVENTS = {"events": "An event, for example memory.stored, memory.* or *; may be
 _DESCRIPTION = {"description": "The purpose of the webhook."}
 _NAMES = {"events": "--event", "secret": "--secret-file"}
 _CHANGE_NAMES = {**_NAMES, "include_content": "--include-content/--no-content", "strict_order": "--strict-order/--any-order"}
-_IN_ORDER = "Send one delivery at a time, in the order of events"
-_WITH_CONTENT = "Send the content of memories"
+_STRICT_ORDER_HELP = "Send one delivery at a time, in the order of events"
+_CONTENT_HELP = "Send the content of memories"
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ def _hide_url(fields: Fields) -> Fields:
     return {**fields, "url": hide_secrets(str(fields["url"]))}
 
 
-def _explain_held(fields: Fields) -> str:
+def _describe_held_deliveries(fields: Fields) -> str:
     count = cast("int", fields.get("held", 0))
     if not count:
         return ""
@@ -85,14 +85,14 @@ COMMANDS = (
                      empty="There are no webhooks. Add one with `rookery webhooks add`."),
     _with_secret("add", "create_webhook", "Add an endpoint that receives events from now on. Its secret is shown only once.",
                  arguments={"url": ""},
-                 options={**_EVENTS, **_DESCRIPTION, "include_content": f"{_WITH_CONTENT}.", "strict_order": f"{_IN_ORDER}.",
+                 options={**_EVENTS, **_DESCRIPTION, "include_content": f"{_CONTENT_HELP}.", "strict_order": f"{_STRICT_ORDER_HELP}.",
                           "concurrency": "", **_SECRET}),
     _endpoint("show", "get_webhook", "Show an endpoint."),
     _endpoint("change", "update_webhook", "Change an endpoint. Options that are omitted keep their value.", names=_CHANGE_NAMES,
-              options={"url": "", **_EVENTS, **_DESCRIPTION, "include_content": f"{_WITH_CONTENT}, or not.",
-                       "strict_order": f"{_IN_ORDER}, or not.", "concurrency": ""}),
+              options={"url": "", **_EVENTS, **_DESCRIPTION, "include_content": f"{_CONTENT_HELP}, or not.",
+                       "strict_order": f"{_STRICT_ORDER_HELP}, or not.", "concurrency": ""}),
     _endpoint("enable", "update_webhook", "Enable an endpoint, also after it was disabled automatically.", fixed={"enabled": True},
-              notice=_explain_held),
+              notice=_describe_held_deliveries),
     _endpoint("disable", "update_webhook", "Disable an endpoint. Its deliveries are held until they are resent.", fixed={"enabled": False}),
     _with_secret("rotate-secret", "rotate_webhook_secret", "Replace the secret of an endpoint. The new secret is shown only once.",
                  arguments=_WEBHOOK_ID, options={"grace_period_hours": "", **_SECRET}),
