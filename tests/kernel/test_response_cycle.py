@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 from collections.abc import AsyncIterator, Sequence
 
@@ -60,6 +61,7 @@ async def _app(scope: Scope, receive: Receive, send: Send) -> None:
 @pytest.fixture
 async def ports() -> AsyncIterator[list[int]]:
     """Yield the ports of two servers of one application: with uvicorn's protocol and with ours."""
+    handler = signal.getsignal(signal.SIGTERM)
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
     options = {"ws": "none", "lifespan": "off", "log_config": None, "server_header": False, "date_header": False, "access_log": False}
     servers = [uvicorn.Server(uvicorn.Config(_app, http=http, **options)) for http in (HttpToolsProtocol, HttpConnection)]  # pyright: ignore[reportArgumentType] - each option has its type
@@ -68,9 +70,12 @@ async def ports() -> AsyncIterator[list[int]]:
     ]
     await eventually(lambda: all(server.started for server in servers))
     yield [int(listening_socket.getsockname()[1]) for listening_socket in sockets]
-    for server in servers:
+    # Each server restores the handlers of signals that it replaced. In another order, that of a stopped server would stay, and
+    # sse-starlette 3.7.0 then ends every later event stream of this process.
+    for server, task in zip(reversed(servers), reversed(tasks), strict=True):
         server.should_exit = True
-    await asyncio.gather(*tasks)
+        await task
+    assert signal.getsignal(signal.SIGTERM) is handler
 
 
 @pytest.mark.parametrize("request_line", ["GET %s HTTP/1.1", "HEAD %s HTTP/1.1", "GET %s HTTP/1.0", "GET http://a%s HTTP/1.1"])
