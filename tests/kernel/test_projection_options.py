@@ -126,3 +126,15 @@ def test_settings_are_copied_to_the_stored_object() -> None:
     """The stored object has the values of its settings."""
     settings = TricycleSettings(name="Ada", colour="red")
     assert Tricycle(**copy_fields(TricycleSettings, settings), id=1) == Tricycle(id=1, name="Ada", colour="red")
+
+
+class ClosedTricycleResponse(Projection[Tricycle]):
+    """A tricycle without its frame."""
+
+    hidden = frozenset({"frame"})
+
+
+def test_a_response_hides_what_its_base_hides() -> None:
+    """A list of hidden fields replaces that of the base, so one that shows a field again is a mistake."""
+    with pytest.raises(TypeError, match="must hide frame"):
+        type("OpenTricycleResponse", (ClosedTricycleResponse,), {"__module__": __name__, "hidden": frozenset({"tags"})})

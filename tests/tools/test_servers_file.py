@@ -20,6 +20,7 @@ from rookery.tools.models import (
     SessionLifecycle,
     ToolRules,
 )
+from rookery.tools.servers.entries import ServerEntry
 from rookery.tools.servers.servers_file import SERVER_ID_PATTERN, InvalidServersFile, ServersFile, parse_servers_file, read_servers_file
 
 
@@ -107,6 +108,7 @@ def test_variables_are_filled_in_from_the_environment() -> None:
     assert isinstance(target, HttpTarget)
     assert target.headers == {"Authorization": "Bearer t0p"}
     assert "t0p" not in repr(servers_file)
+    assert "t0p" not in repr(ServerEntry({"url": "https://example.com/${TOKEN}"}, {"TOKEN": "t0p"}))
     assert servers_file.servers["y"].fault == "The environment variable MISSING is not set."
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -24,8 +24,11 @@ from rookery.kernel.db import Database, Tx, open_database
 from rookery.kernel.db.leases import make_worker_id
 from rookery.kernel.egress import EgressGuard
 from rookery.memory.store.tables import memories
+from rookery.webhooks.dispatcher import DeliveryMetrics
 from rookery.webhooks.models import DeliveryState, EndpointChange, Outcome, ReceiverResponse
+from rookery.webhooks.sender import AttemptResult
 from rookery.webhooks.store import queue
+from rookery.webhooks.store.queue import DeliveryResult
 from rookery.webhooks.store.tables import deliveries, endpoints, events
 from tests.conftest import FakeClock, eventually, lend_model
 from tests.deadlines import HANG_S
@@ -87,6 +90,41 @@ async def test_an_unstorable_row_stops_no_other_deliveries(
             assert [delivery.state for delivery in await webhooks.wait_until_finished(other)] == [DeliveryState.DELIVERED]
     assert {entry["event"] for entry in entries} == {"webhooks.round_failed", "webhooks.result_reduced", "webhooks.set_aside"}
     assert len(receiver.received) == 2  # "second", also by the endpoint with the unstorable response
+
+
+class _FailingMetrics(DeliveryMetrics):
+    """Metrics that cannot count an attempt."""
+
+    def __init__(self) -> None:
+        """Register nothing."""
+
+    def record_attempt(self, attempt: AttemptResult) -> None:
+        raise ValueError(attempt.outcome)
+
+    def record_results(self, results: Sequence[DeliveryResult]) -> None:
+        """Count nothing."""
+
+
+async def test_a_fault_after_an_attempt_changes_nothing_about_it(
+    database: Database, data_dir: Path, clock: FakeClock, receiver: Receiver
+) -> None:
+    """The attempt has ended: the dispatcher becomes idle, and its end does not interrupt what was delivered."""
+    async with run_webhooks(database, data_dir, clock, is_dispatching=False) as webhooks:
+        dispatcher = webhooks.services.dispatcher
+        dispatcher.metrics = _FailingMetrics()
+        endpoint = await webhooks.create_endpoint(receiver.url)
+        await webhooks.add_events("first", "second")
+        with capture_logs() as entries:
+            await dispatcher.start()
+            await webhooks.wait_until_finished(endpoint)
+            await dispatcher.wait_until_idle()
+            await dispatcher.stop()
+        finished = await webhooks.list_deliveries(endpoint)
+        details = [await webhooks.services.deliveries.get(webhooks.tenant, endpoint.id, delivery.id) for delivery in finished]
+
+    assert [attempt.outcome for one in details for attempt in one.attempts] == [Outcome.SUCCESS, Outcome.SUCCESS]
+    assert {entry["event"] for entry in entries} == {"webhooks.send_failed"}
+    assert len(receiver.received) == 2
 
 
 async def test_a_delivery_whose_event_is_deleted_fails_alone(webhooks: WebhookRig, receiver: Receiver, database: Database) -> None:

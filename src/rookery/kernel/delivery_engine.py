@@ -361,6 +361,8 @@ class DeliveryEngine(ABC, Generic[ClaimT, ResultT, PlanT, OutcomeT]):
     async def _run_send(self, send: Coroutine[Any, Any, None]) -> None:
         try:
             await send
+        except Exception:
+            self._log_exception("send_failed")
         finally:
             task = asyncio.current_task()
             if task is not None:
