@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 
 from rookery.access.audit_log import AuditLog, AuditSubject
@@ -16,6 +16,7 @@ from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
+from rookery.kernel.projections import copy_fields
 from rookery.notifications import audiences
 from rookery.notifications.campaign_states import CampaignAction, next_status, require_deletable, require_editable
 from rookery.notifications.events import CampaignEvent
@@ -442,7 +443,7 @@ _NO_STATISTICS = CampaignStatistics(by_channel={})
 
 def _new_campaign(campaign_id: str, tenant: Tenant, settings: CampaignSettings, now: datetime) -> Campaign:
     """Return a draft with the settings, which may be those of another campaign."""
-    values = {field.name: getattr(settings, field.name) for field in fields(CampaignSettings)}
+    values = copy_fields(CampaignSettings, settings)
     return Campaign(
         **values,
         id=campaign_id,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +19,7 @@ from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
+from rookery.kernel.projections import copy_fields
 from rookery.kernel.sealing import SealContext, Sealer
 from rookery.kernel.secret import Secret
 from rookery.kernel.signing import generate_signing_secret
@@ -102,8 +103,7 @@ class WebhookEndpoints:
             Conflict: The workspace has the maximum number of endpoints.
             ScopeMissing, PermissionDenied: The key may not read the resources of these events.
         """
-        values = {field.name: getattr(settings, field.name) for field in fields(settings)}
-        values = validation.validate_settings(values, self._catalogue(), secret)
+        values = validation.validate_settings(copy_fields(WebhookSettings, settings), self._catalogue(), secret)
         tenant.require_scopes(self._catalogue().list_scopes(settings.events))
         await self._require_reachable(settings.url)
         secret, now = secret or generate_signing_secret(), self._clock()
@@ -338,6 +338,6 @@ def _change(old: WebhookEndpoint, values: Mapping[str, Any], now: datetime) -> W
 
 def _audit_fields(endpoint: WebhookEndpoint) -> dict[str, object]:
     """Return the audited fields, with the URL but not the tokens in it."""
-    settings = {field.name: getattr(endpoint, field.name) for field in fields(WebhookSettings)}
+    settings = copy_fields(WebhookSettings, endpoint)
     reason = None if endpoint.disabled_reason is None else endpoint.disabled_reason.value
     return {**settings, "url": hide_secrets(endpoint.url), "events": list(endpoint.events), "disabled_reason": reason}
