@@ -113,6 +113,14 @@ async def test_an_unread_body_over_the_size_limit_closes_the_connection(connecti
         assert (await client.read_to_end()).count(b"HTTP/1.1 ") == 1
 
 
+async def test_a_body_that_declares_too_large_a_size_is_refused_before_it_arrives(connections: AsyncExitStack) -> None:
+    """A proxy that sends faster than it reads may otherwise fail at its own limit before it reads the response: Caddy 2.6.2 answers 502."""
+    async with run_toy_server() as toy:
+        client = await connect(connections, toy, b"POST /body HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n")
+
+        assert (await client.read_response())[0].startswith(b"HTTP/1.1 413 ")
+
+
 async def test_a_client_that_waits_for_consent_is_refused_before_it_sends_too_much(connections: AsyncExitStack) -> None:
     """`Expect: 100-continue`, as Apache and curl send it. The body never comes, so the connection closes."""
     async with run_toy_server() as toy:

@@ -4,7 +4,7 @@ One HTTP connection, with the limits that uvicorn lacks: on the size of a reques
 A connection costs memory before the client has shown a key, so without limits any client could exhaust memory or connections.
 
     head        30 s and 64 KiB, for each request, however slowly the bytes arrive
-    body        see `request_body.read_body`; unread bytes are dropped, up to the idle time-out and the largest body size
+    body        see `request_body.read_body`; unread bytes are dropped, up to the idle time-out and `MAX_DISCARDED_BYTES`
     response    see `TransferLimits`: a client that reads less than 8 KiB per second is disconnected
     idle        75 s (uvicorn's keep-alive), or less if another connection needs the slot
     pipeline    `MAX_PIPELINED_REQUESTS`; later requests are not answered
@@ -40,8 +40,9 @@ MAX_HEAD_BYTES = 64 * 1024
 _HEADER_OVERHEAD_BYTES = 4
 """A colon, a space and the line break."""
 
-MAX_DISCARDED_BYTES = 10 * 1024 * 1024
-"""Bytes of a body accepted after the response. As large as the largest body, so that a client that sends first still reads it."""
+MAX_DISCARDED_BYTES = 20 * 1024 * 1024
+"""Bytes of a body accepted after the response. Twice the largest body, so that a client that sends first still reads it, and so does a
+proxy that has sent what fits into the buffers of a connection, about 10 MiB on Linux."""
 
 MAX_PIPELINED_REQUESTS = 32
 """Maximum waiting requests of a connection. One read of 256 KiB may hold 8,000 requests, which take 26 MB once parsed."""

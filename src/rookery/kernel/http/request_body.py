@@ -83,12 +83,13 @@ async def read_body(receive: Receive, *, limit: int, scope: Scope, transfer: Tra
         scope: The request. Its client may wait for consent before it sends a body (`Expect: 100-continue`), which *receive* gives.
 
     Raises:
-        PayloadTooLarge: The body exceeds *limit*. Reading stops at the first byte beyond it, or before consent is given.
+        PayloadTooLarge: The body exceeds *limit*. A body that declares its length is not read at all, so that its client has the answer
+            before it, or a proxy, has sent much; reading of any other stops at the first byte beyond the limit.
         RequestTimeout: Nothing arrived for 30 s, or the transfer was too slow for too long. A body takes at most
             `limit / transfer.min_bytes_per_s + 30` s, whatever length it declares.
         ClientDisconnected: The client closed the connection.
     """
-    if _read_awaited_length(scope) > limit:
+    if _read_declared_length(scope) > limit:
         raise PayloadTooLarge(limit)
     parts, size, is_more, timeout = list[bytes](), 0, True, TransferTimeout(transfer)
     try:
@@ -112,10 +113,9 @@ async def read_body(receive: Receive, *, limit: int, scope: Scope, transfer: Tra
     return b"".join(parts)
 
 
-def _read_awaited_length(scope: Scope) -> int:
-    """Return the declared length of a body that is sent only after consent; 0 for any other."""
-    headers = dict(cast("list[tuple[bytes, bytes]]", scope["headers"]))
-    length = headers.get(b"content-length", b"") if headers.get(b"expect", b"").lower() == b"100-continue" else b""
+def _read_declared_length(scope: Scope) -> int:
+    """Return the length that the request declares for its body; 0 if it declares none."""
+    length = dict(cast("list[tuple[bytes, bytes]]", scope["headers"])).get(b"content-length", b"")
     return int(length) if length.isdigit() else 0
 
 
