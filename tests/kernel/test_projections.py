@@ -187,3 +187,29 @@ def test_the_keys_and_items_of_a_response_have_no_bounds() -> None:
     flock = Flock(leader=BIRD, names={"longer": "x"})
 
     assert to_json(FlockResponse.from_parts(flock, leader="Ada"))["names"] == {"longer": "x"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nest:
+    """A field whose name no model may have."""
+
+    json_copy: Annotated[Annotated[str, Field(max_length=3, description="Its copy.")] | None, Field(alias="copy")] = None
+
+
+class NestBody(Body[Nest]):
+    """A new nest."""
+
+
+class NestResponse(Projection[Nest]):
+    """A nest."""
+
+
+def test_a_field_with_an_alias_has_that_name_in_json() -> None:
+    """Its errors are at that name too."""
+    nest = parse_model(NestBody, {"copy": "a"}).to_model()
+
+    assert nest == Nest(json_copy="a")
+    assert to_json(NestResponse.from_parts(nest)) == {"copy": "a"}
+    with pytest.raises(ValidationFailed) as failure:
+        parse_model(NestBody, {"copy": "long"})
+    assert failure.value.field_errors == {"copy": ("must have at most 3 characters, not 4",)}

@@ -24,6 +24,12 @@ MAX_SCHEMA_ATTEMPTS = 3
 """Maximum answers that are requested for one completion with a schema: the first, and two that carry the errors of the previous ones."""
 
 
+MAX_MESSAGES = 200
+"""Maximum messages of a generation."""
+
+MAX_PROMPT_CHARS = 400_000
+"""Maximum characters of all messages of a generation, about 100,000 tokens."""
+
 MESSAGE_OVERHEAD_TOKENS = 4
 """Tokens of a message in an estimate for its role and its separators."""
 

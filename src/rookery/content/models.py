@@ -2,24 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Literal, Self, TypeAlias, get_args
+from typing import Annotated, Literal, Self, TypeAlias, get_args
+
+import orjson
+from pydantic import AfterValidator, Field
 
 from rookery.access.models import TEST, Actor, Caller, Tenant
 from rookery.content.chat import ChatMessage, ChatRequest, SchemaMode, TokenUsage
 from rookery.kernel.clock import to_micros
 from rookery.kernel.preconditions import compute_version
+from rookery.kernel.schema import NotBlank
 from rookery.kernel.template_variables import TemplateVariable
 
 JsonObject = Mapping[str, object]
 
+_MAX_TOKENS = 1_000_000
+_MAX_METADATA_BYTES = 16 * 1024
+_MAX_SCHEMA_BYTES = 64 * 1024
 _MONTH_CHARS = 7
 
 WORKSPACE_BUDGET = ""
 """The key of a budget or of a sum that covers the whole workspace."""
+
+
+def _require_size(value: JsonObject, limit: int) -> JsonObject:
+    if len(orjson.dumps(value)) > limit:
+        msg = f"must have at most {limit:,} bytes as JSON"
+        raise ValueError(msg)
+    return value
+
+
+PromptTemplateSlug = Annotated[
+    str,
+    Field(
+        pattern=r"^[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?$",
+        description="The name of the template in URLs: lower-case letters, digits and hyphens.",
+        examples=["release-note"],
+    ),
+]
+TemplateVersionNumber = Annotated[int, Field(ge=1, le=2**53, description="A version of the template. Default: the current one.")]
+PromptVariables = Annotated[
+    JsonObject,
+    Field(max_length=200, description="Values by variable name. Variables with a default can be omitted.", examples=[{"product": "tea"}]),
+]
+PromptModel = Annotated[
+    str,
+    Field(
+        min_length=1, max_length=200, pattern=r"^[!-~]+$", description="The model, by its name at the provider.", examples=["gpt-5-mini"]
+    ),
+]
+MaxTokens = Annotated[int, Field(ge=1, le=_MAX_TOKENS, description="Maximum tokens of the answer. Default: 1,024.")]
+Temperature = Annotated[float, Field(ge=0, le=2, description="0 for the most likely words, higher for more variety.")]
+AnswerSchema = Annotated[
+    JsonObject,
+    Field(description="A JSON schema. The answer is JSON that matches it."),
+    AfterValidator(lambda schema: _require_size(schema, _MAX_SCHEMA_BYTES)),
+]
+GenerationMetadata = Annotated[
+    JsonObject,
+    Field(description="Your own data about the request, as JSON of at most 16 KiB."),
+    AfterValidator(lambda metadata: _require_size(metadata, _MAX_METADATA_BYTES)),
+]
 
 
 class GenerationStatus(StrEnum):
@@ -77,22 +124,21 @@ class GenerationDraft:
     The input for a new generation. Exactly one of *messages* and *template* is set.
 
     Attributes:
-        template_version: None for the current version.
-        variables: The values for the template.
         model, max_tokens, temperature, response_schema: None for those of the template, then for the defaults.
-        wants_score: The output is scored when it is complete.
     """
 
     messages: tuple[ChatMessage, ...] | None = None
-    template: str | None = None
-    template_version: int | None = None
-    variables: JsonObject = field(default_factory=dict[str, object])
-    model: str | None = None
-    max_tokens: int | None = None
-    temperature: float | None = None
-    response_schema: JsonObject | None = None
-    metadata: JsonObject = field(default_factory=dict[str, object])
-    wants_score: bool = False
+    template: PromptTemplateSlug | None = None
+    template_version: TemplateVersionNumber | None = None
+    variables: PromptVariables = field(default_factory=dict[str, object])
+    model: PromptModel | None = None
+    max_tokens: MaxTokens | None = None
+    temperature: Temperature | None = None
+    response_schema: Annotated[AnswerSchema | None, Field(alias="schema")] = None
+    metadata: GenerationMetadata = field(default_factory=dict[str, object])
+    wants_score: Annotated[
+        bool, Field(alias="score", description="Score the output as the answer to the messages, offline. Needs the scope score:read.")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,42 +305,32 @@ class BatchView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromptTemplate:
+class PromptTemplateDraft:
     """
-    A prompt template in one version.
+    The input for a version of a prompt template. The texts of its messages contain placeholders.
 
     Attributes:
-        version: 1 for the first version, then one more for each change.
-        messages: The messages, whose texts contain placeholders.
         model, max_tokens, temperature, response_schema: Defaults of requests that name none.
     """
 
-    slug: str
-    version: int
-    name: str
-    description: str
-    variables: Mapping[str, TemplateVariable]
+    slug: PromptTemplateSlug
+    name: Annotated[str, Field(min_length=1, max_length=200, description="The name of the template.", examples=["Release note"]), NotBlank]
+    description: Annotated[str, Field(max_length=2_000, description="When to use it.")] = ""
+    variables: Mapping[str, TemplateVariable] = field(default_factory=dict[str, TemplateVariable])
     messages: tuple[ChatMessage, ...]
-    model: str | None = None
-    max_tokens: int | None = None
-    temperature: float | None = None
-    response_schema: JsonObject | None = None
-    created_at: datetime
-    updated_at: datetime
+    model: PromptModel | None = None
+    max_tokens: MaxTokens | None = None
+    temperature: Temperature | None = None
+    response_schema: Annotated[AnswerSchema | None, Field(alias="schema")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromptTemplateDraft:
-    """The input for a version of a prompt template."""
+class PromptTemplate(PromptTemplateDraft):
+    """A prompt template in one version: 1 for the first one, then one more for each change."""
 
-    name: str
-    description: str = ""
-    variables: Mapping[str, TemplateVariable] = field(default_factory=dict[str, TemplateVariable])
-    messages: tuple[ChatMessage, ...]
-    model: str | None = None
-    max_tokens: int | None = None
-    temperature: float | None = None
-    response_schema: JsonObject | None = None
+    version: int
+    created_at: datetime
+    updated_at: Annotated[datetime, Field(description="The time at which this version was created.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -447,7 +483,3 @@ def end_of_span(period: BudgetPeriod, moment: datetime) -> datetime:
 def template_etag(template: PromptTemplate) -> str:
     """Return the version of a template for ETags. A template that was deleted and created again differs."""
     return compute_version(template.slug, template.version, to_micros(template.created_at))
-
-
-def messages_to_json(messages: Sequence[ChatMessage]) -> list[dict[str, str]]:
-    return [{"role": message.role, "content": message.content} for message in messages]

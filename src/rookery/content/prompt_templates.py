@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import cast
 
 from rookery.access.audit_log import AuditLog, AuditSubject
@@ -18,7 +17,6 @@ from rookery.content.models import (
     PromptTemplateDraft,
     PromptTemplateVersion,
     RenderedPrompt,
-    messages_to_json,
     template_etag,
 )
 from rookery.content.response_schema import ResponseSchema
@@ -29,6 +27,7 @@ from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.placeholders import fill_placeholders, find_placeholder_faults
 from rookery.kernel.preconditions import ExpectedETags, require_match
+from rookery.kernel.projections import copy_fields
 from rookery.kernel.variables import complete_values, find_variable_faults
 
 MAX_TEMPLATES_PER_WORKSPACE = 200
@@ -76,7 +75,7 @@ class PromptTemplates:
             raise NotFound("prompt template", slug)
         return versions
 
-    async def create(self, tenant: ContentTenant, slug: str, draft: PromptTemplateDraft) -> PromptTemplate:
+    async def create(self, tenant: ContentTenant, draft: PromptTemplateDraft) -> PromptTemplate:
         """
         Store a new template as version 1.
 
@@ -87,22 +86,20 @@ class PromptTemplates:
         """
         _validate(draft)
         now = self._clock()
-        template = _build(slug, draft, version=1, created_at=now, updated_at=now)
+        template = PromptTemplate(**copy_fields(PromptTemplateDraft, draft), version=1, created_at=now, updated_at=now)
 
         def work(tx: Tx) -> PromptTemplate:
             require_workspace(tx, tenant.public_workspace_id)
             if store.count(tx, tenant.workspace_id) >= MAX_TEMPLATES_PER_WORKSPACE:
                 raise Conflict(f"This workspace has {MAX_TEMPLATES_PER_WORKSPACE} prompt templates, the maximum. Delete one first.")
             if not store.add(tx, tenant.workspace_id, template):
-                raise PromptTemplateExists(slug)
+                raise PromptTemplateExists(draft.slug)
             self._record_audit(tx, tenant, "created", before=None, after=template)
             return template
 
         return await self._db.write(work)
 
-    async def replace(
-        self, tenant: ContentTenant, slug: str, draft: PromptTemplateDraft, *, expected: ExpectedETags = None
-    ) -> PromptTemplate:
+    async def replace(self, tenant: ContentTenant, draft: PromptTemplateDraft, *, expected: ExpectedETags = None) -> PromptTemplate:
         """
         Store a new version of a template. The same content again changes nothing.
 
@@ -116,12 +113,13 @@ class PromptTemplates:
 
         def work(tx: Tx) -> PromptTemplate:
             require_workspace(tx, tenant.public_workspace_id)
-            store.lock(tx, tenant.workspace_id, slug)
-            current = require_template(tx, tenant.workspace_id, slug)
+            store.lock(tx, tenant.workspace_id, draft.slug)
+            current = require_template(tx, tenant.workspace_id, draft.slug)
             require_match("prompt template", template_etag(current), expected)
-            new = _build(slug, draft, version=current.version + 1, created_at=current.created_at, updated_at=now)
-            if replace(new, version=current.version, updated_at=current.updated_at) == current:
+            changed = replace(current, **copy_fields(PromptTemplateDraft, draft))
+            if changed == current:
                 return current
+            new = replace(changed, version=current.version + 1, updated_at=now)
             store.add_version(tx, tenant.workspace_id, new, keep_count=MAX_VERSIONS_PER_TEMPLATE)
             self._record_audit(tx, tenant, "changed", before=current, after=new)
             return new
@@ -194,26 +192,8 @@ def _validate(draft: PromptTemplateDraft) -> None:
         for name, variable in draft.variables.items()
         if (variable_faults := find_variable_faults(variable))
     }
-    contents: Sequence[Mapping[str, str]] = messages_to_json(draft.messages)
-    faults |= find_placeholder_faults(contents, draft.variables, field="messages")
+    faults |= find_placeholder_faults([asdict(message) for message in draft.messages], draft.variables, field="messages")
     if faults:
         raise ValidationFailed(faults)
     if draft.response_schema is not None:
         ResponseSchema(draft.response_schema)
-
-
-def _build(slug: str, draft: PromptTemplateDraft, *, version: int, created_at: datetime, updated_at: datetime) -> PromptTemplate:
-    return PromptTemplate(
-        slug=slug,
-        version=version,
-        name=draft.name,
-        description=draft.description,
-        variables=draft.variables,
-        messages=draft.messages,
-        model=draft.model,
-        max_tokens=draft.max_tokens,
-        temperature=draft.temperature,
-        response_schema=draft.response_schema,
-        created_at=created_at,
-        updated_at=updated_at,
-    )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from rookery.content.chat import ChatMessage
+from rookery.content.chat import MAX_PROMPT_CHARS, ChatMessage
 from rookery.content.errors import GenerationNotConfigured
 from rookery.content.models import ContentTenant, Generation, GenerationDraft, GenerationMode, GenerationStatus, PromptTemplate
 from rookery.content.ports import TextGenerator
@@ -14,12 +14,6 @@ from rookery.content.prompt_templates import render_prompt, require_template
 from rookery.content.response_schema import ResponseSchema
 from rookery.kernel.db import Tx
 from rookery.kernel.errors import NotFound, RookeryError, ValidationFailed
-
-MAX_MESSAGES = 200
-"""Maximum messages of a generation."""
-
-MAX_PROMPT_CHARS = 400_000
-"""Maximum characters of all messages of a generation, about 100,000 tokens."""
 
 DEFAULT_MAX_TOKENS = 1_024
 """Tokens of an answer if neither the request nor its template limits them, and the operator allows as many."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self
 
 import orjson
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from rookery.content.batches import MAX_BATCH_SIZE
-from rookery.content.chat import ChatMessage
+from rookery.content.chat import MAX_MESSAGES, MAX_PROMPT_CHARS, ChatMessage, Role
 from rookery.content.models import (
     BUDGET_PERIODS,
     BatchView,
@@ -20,48 +20,28 @@ from rookery.content.models import (
     Generation,
     GenerationDraft,
     GenerationFilter,
+    GenerationMetadata,
     GenerationMode,
     GenerationStatus,
     GenerationSummary,
     PeriodBudget,
     PromptTemplate,
     PromptTemplateDraft,
-    RenderedPrompt,
-    messages_to_json,
+    PromptVariables,
+    TemplateVersionNumber,
 )
-from rookery.content.requests import MAX_MESSAGES, MAX_PROMPT_CHARS
 from rookery.kernel.money import from_amount, to_amount
 from rookery.kernel.placeholders import NAME_PATTERN
-from rookery.kernel.schema import OMITTED_IF_NONE, NotBlank, PageQuery, PatchModel, QueryModel, RequestModel, ResponseModel, Timestamp
-from rookery.kernel.template_variables import TemplateValue, TemplateVariable, VariableType
+from rookery.kernel.projections import Body, Projection
+from rookery.kernel.schema import OMITTED_IF_NONE, PageQuery, PatchModel, QueryModel, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.template_variables import TemplateVariable, VariableType
 from rookery.kernel.unset import UNSET
 from rookery.kernel.variables import MAX_PATTERN_LENGTH
 from rookery.usage.models import LedgerFilter, NamedUsage
 
-_MAX_TOKENS = 1_000_000
-_MAX_METADATA_BYTES = 16 * 1024
-_MAX_SCHEMA_BYTES = 64 * 1024
 _MAX_DAILY = 1_000_000.0
 _MAX_MONTHLY = 31 * _MAX_DAILY
 _MAX_ID_LENGTH = 100
-
-_SLUG_PATTERN = r"^[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?$"
-
-
-def _require_small_metadata(value: dict[str, object]) -> dict[str, object]:
-    return _require_small(value, _MAX_METADATA_BYTES)
-
-
-def _require_small_schema(value: dict[str, object]) -> dict[str, object]:
-    return _require_small(value, _MAX_SCHEMA_BYTES)
-
-
-def _require_small(value: dict[str, object], limit: int) -> dict[str, object]:
-    if len(orjson.dumps(value)) > limit:
-        msg = f"must have at most {limit:,} bytes as JSON"
-        raise ValueError(msg)
-    return value
-
 
 Prompt = Annotated[
     str,
@@ -72,43 +52,12 @@ Prompt = Annotated[
         examples=["Write a haiku about rooks."],
     ),
 ]
-PromptModel = Annotated[
-    str,
-    Field(
-        min_length=1, max_length=200, pattern=r"^[!-~]+$", description="The model, by its name at the provider.", examples=["gpt-5-mini"]
-    ),
-]
-MaxTokens = Annotated[int, Field(ge=1, le=_MAX_TOKENS, description="Maximum tokens of the answer. Default: 1,024.")]
-Temperature = Annotated[float, Field(ge=0, le=2, description="0 for the most likely words, higher for more variety.")]
-AnswerSchema = Annotated[
-    dict[str, object],
-    Field(description="A JSON schema. The answer is JSON that matches it."),
-    AfterValidator(_require_small_schema),
-]
-GenerationMetadata = Annotated[
-    dict[str, object],
-    Field(description="Your own data about the request, as JSON of at most 16 KiB."),
-    AfterValidator(_require_small_metadata),
-]
-PromptTemplateSlug = Annotated[
-    str,
-    Field(
-        pattern=_SLUG_PATTERN,
-        description="The name of the template in URLs: lower-case letters, digits and hyphens.",
-        examples=["release-note"],
-    ),
-]
-PromptVariables = Annotated[
-    dict[str, object],
-    Field(max_length=200, description="Values by variable name. Variables with a default can be omitted.", examples=[{"product": "tea"}]),
-]
-TemplateVersionNumber = Annotated[int, Field(ge=1, le=2**53, description="A version of the template. Default: the current one.")]
 
 
-class MessageBody(RequestModel):
+class MessageBody(Body[ChatMessage]):
     """A message of the conversation."""
 
-    role: Annotated[Literal["system", "user", "assistant"], Field(description="The speaker of the message.")]
+    role: Annotated[Role, Field(description="The speaker of the message.")]
     content: Annotated[str, Field(max_length=MAX_PROMPT_CHARS, description="The text.")]
 
 
@@ -117,22 +66,17 @@ Messages = Annotated[
 ]
 
 
-class GenerationRequestBody(RequestModel):
+def _to_messages(prompt: str | None, bodies: Sequence[MessageBody] | None) -> tuple[ChatMessage, ...] | None:
+    if prompt is not None:
+        return (ChatMessage(role="user", content=prompt),)
+    return None if bodies is None else tuple(body.to_model() for body in bodies)
+
+
+class GenerationRequestBody(Body[GenerationDraft]):
     """A generation: exactly one of `prompt`, `messages` and `template`."""
 
     prompt: Prompt | None = None
     messages: Messages | None = None
-    template: PromptTemplateSlug | None = None
-    template_version: TemplateVersionNumber | None = None
-    variables: PromptVariables = Field(default_factory=dict[str, object])
-    model: PromptModel | None = None
-    max_tokens: MaxTokens | None = None
-    temperature: Temperature | None = None
-    schema_: Annotated[AnswerSchema | None, Field(alias="schema")] = None
-    metadata: GenerationMetadata = Field(default_factory=dict[str, object])
-    score: Annotated[bool, Field(description="Score the output as the answer to the messages, offline. Needs the scope score:read.")] = (
-        False
-    )
 
     @model_validator(mode="after")
     def _require_one_source(self) -> Self:
@@ -141,28 +85,14 @@ class GenerationRequestBody(RequestModel):
             suffix = f"; it has {' and '.join(sources)}" if sources else ""
             msg = f"must have exactly one of prompt, messages and template{suffix}"
             raise ValueError(msg)
-        if self.template is None and (self.variables or self.template_version is not None):
+        draft = self.to_model()
+        if draft.template is None and (draft.variables or draft.template_version is not None):
             msg = "variables and template_version need a template"
             raise ValueError(msg)
         return self
 
-    def to_draft(self) -> GenerationDraft:
-        """Return the input for the new generation."""
-        messages = None if self.messages is None else tuple(ChatMessage(role=item.role, content=item.content) for item in self.messages)
-        if self.prompt is not None:
-            messages = (ChatMessage(role="user", content=self.prompt),)
-        return GenerationDraft(
-            messages=messages,
-            template=self.template,
-            template_version=self.template_version,
-            variables=self.variables,
-            model=self.model,
-            max_tokens=self.max_tokens,
-            temperature=self.temperature,
-            response_schema=self.schema_,
-            metadata=self.metadata,
-            wants_score=self.score,
-        )
+    def to_model(self, **others: object) -> GenerationDraft:
+        return super().to_model(messages=_to_messages(self.prompt, self.messages), **others)
 
 
 class NewGenerationBody(GenerationRequestBody):
@@ -327,18 +257,17 @@ class GenerationItem(ResponseModel):
     ended_at: Timestamp | None
 
 
-class MessageResponse(ResponseModel):
+class MessageResponse(Projection[ChatMessage]):
     """A message of the conversation."""
 
     role: str
-    content: str
 
 
 class GenerationResponse(GenerationItem):
     """A generation with its messages and its output."""
 
     messages: list[MessageResponse]
-    schema_: Annotated[dict[str, object] | None, Field(serialization_alias="schema")]
+    response_schema: Annotated[dict[str, object] | None, Field(serialization_alias="schema")]
     output: Annotated[GenerationOutput | None, Field(description="The answer, as far as there is one.")]
     score: Annotated[
         dict[str, object] | None,
@@ -373,7 +302,7 @@ class GenerationBatchResponse(ResponseModel):
     ended_at: Timestamp | None
 
 
-class PromptVariableBody(RequestModel):
+class PromptVariableBody(Body[TemplateVariable]):
     """A variable of a template. Without a default it is required, unless `required` is false."""
 
     description: Annotated[str, Field(max_length=1_000, description="What value to give.")] = ""
@@ -386,32 +315,22 @@ class PromptVariableBody(RequestModel):
         | None
     ) = None
 
-    def to_variable(self) -> TemplateVariable:
-        return TemplateVariable(
-            description=self.description,
-            type=self.type,
-            required=self.default is None if self.required is None else self.required,
-            default=cast("TemplateValue | None", self.default),
-            enum=None if self.enum is None else tuple(cast("list[TemplateValue]", self.enum)),
-            pattern=self.pattern,
-        )
+    def to_model(self, **others: object) -> TemplateVariable:
+        required = self.default is None if self.required is None else self.required
+        return super().to_model(required=required, enum=None if self.enum is None else tuple(self.enum), **others)
 
 
-class PromptTemplateFields(RequestModel):
+class PromptTemplateFields(Body[PromptTemplateDraft]):
     """A template without its slug. `{{ name }}` in a message is replaced by the variable `name`."""
 
-    name: Annotated[str, Field(min_length=1, max_length=200, description="The name of the template.", examples=["Release note"]), NotBlank]
-    description: Annotated[str, Field(max_length=2_000, description="When to use it.")] = ""
+    hidden = frozenset({"slug"})
+
     variables: Annotated[
         dict[Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")], PromptVariableBody],
         Field(max_length=50, description="The variables by name."),
     ] = Field(default_factory=dict[str, PromptVariableBody])
     prompt: Annotated[Prompt | None, Field(description="The message of the user, in place of `messages`.")] = None
     messages: Messages | None = None
-    model: PromptModel | None = None
-    max_tokens: MaxTokens | None = None
-    temperature: Temperature | None = None
-    schema_: Annotated[AnswerSchema | None, Field(alias="schema")] = None
 
     @model_validator(mode="after")
     def _require_one_text(self) -> Self:
@@ -420,25 +339,15 @@ class PromptTemplateFields(RequestModel):
             raise ValueError(msg)
         return self
 
-    def to_draft(self) -> PromptTemplateDraft:
-        """Return the input for a version of the template."""
-        bodies = self.messages or [MessageBody(role="user", content=self.prompt or "")]
-        return PromptTemplateDraft(
-            name=self.name,
-            description=self.description,
-            variables={name: variable.to_variable() for name, variable in self.variables.items()},
-            messages=tuple(ChatMessage(role=body.role, content=body.content) for body in bodies),
-            model=self.model,
-            max_tokens=self.max_tokens,
-            temperature=self.temperature,
-            response_schema=self.schema_,
-        )
+    def to_model(self, **others: object) -> PromptTemplateDraft:
+        variables = {name: variable.to_model() for name, variable in self.variables.items()}
+        return super().to_model(messages=_to_messages(self.prompt, self.messages), variables=variables, **others)
 
 
 class NewPromptTemplateBody(PromptTemplateFields):
     """A new template."""
 
-    slug: PromptTemplateSlug
+    hidden = frozenset()
 
 
 class PromptPreviewBody(RequestModel):
@@ -448,32 +357,18 @@ class PromptPreviewBody(RequestModel):
     version: TemplateVersionNumber | None = None
 
 
-class PromptVariableResponse(ResponseModel):
+class PromptVariableResponse(Projection[TemplateVariable]):
     """A variable of a template."""
 
-    description: str
-    type: VariableType
-    required: bool
     default: object
     enum: list[object] | None
-    pattern: str | None
 
 
-class PromptTemplateResponse(ResponseModel):
+class PromptTemplateResponse(Projection[PromptTemplate]):
     """A template in one version."""
 
-    slug: str
-    version: int
-    name: str
-    description: str
     variables: dict[str, PromptVariableResponse]
     messages: list[MessageResponse]
-    model: str | None
-    max_tokens: int | None
-    temperature: float | None
-    schema_: Annotated[dict[str, object] | None, Field(serialization_alias="schema")]
-    created_at: Timestamp
-    updated_at: Annotated[Timestamp, Field(description="The time at which this version was created.")]
 
 
 class PromptTemplateVersionResponse(ResponseModel):
@@ -586,8 +481,6 @@ def serialize_generation(generation: Generation) -> GenerationResponse:
     return GenerationResponse.from_parts(
         generation,
         **_common_fields(generation),
-        messages=messages_to_json(generation.messages),
-        schema_=generation.response_schema,
         output=None if generation.output is None else _serialize_output(generation),
     )
 
@@ -604,15 +497,6 @@ def serialize_batch(view: BatchView) -> GenerationBatchResponse:
         currency=view.currency,
         key_id=view.batch.key_id or None,
     )
-
-
-def serialize_template(template: PromptTemplate) -> PromptTemplateResponse:
-    return PromptTemplateResponse.from_parts(template, schema_=template.response_schema, messages=messages_to_json(template.messages))
-
-
-def serialize_rendered(rendered: RenderedPrompt) -> RenderedPromptResponse:
-    """Return rendered messages."""
-    return RenderedPromptResponse.from_parts(rendered, rendered.template, messages=messages_to_json(rendered.messages))
 
 
 def serialize_budget(status: BudgetStatus) -> BudgetResponse:

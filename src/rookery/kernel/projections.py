@@ -245,13 +245,15 @@ def _accept_json(hint: Any) -> Any:  # noqa: ANN401 - a type form
 
 
 def _drop_bounds(hint: Any) -> Any:  # noqa: ANN401 - a type form
-    """Return the type of a field without bounds, which hold for what is sent, and with its description."""
+    """Return the type of a field without bounds, which hold for what is sent, and with its description and its name in JSON."""
     origin = get_origin(hint)
     if origin is Annotated:
         inner, *metadata = get_args(hint)
-        description = next((part.description for part in metadata if isinstance(part, FieldInfo) and part.description), None)
-        plain = _drop_bounds(inner)
-        return plain if description is None else _annotate(plain, [Field(description=description)])
+        infos = [part for part in metadata if isinstance(part, FieldInfo)]
+        description = next((info.description for info in infos if info.description), None)
+        alias = next((info.alias for info in infos if info.alias), None)
+        public = [] if description is None and alias is None else [Field(description=description, serialization_alias=alias)]
+        return _annotate(_drop_bounds(inner), public) if public else _drop_bounds(inner)
     if origin in (Union, types.UnionType):
         return Union[tuple(_drop_bounds(part) for part in get_args(hint))]  # noqa: UP007 - the parts are only known at run time
     if hint is datetime:

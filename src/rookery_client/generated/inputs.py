@@ -47,8 +47,6 @@ class CriterionBody(TypedDict, total=False):
 class GenerationRequestBody(TypedDict, total=False):
     """A generation: exactly one of `prompt`, `messages` and `template`."""
 
-    prompt: str | None
-    """The prompt: one message of the user."""
     messages: Sequence[MessageBody] | None
     """The conversation. The last message is usually the user's."""
     template: str | None
@@ -69,6 +67,8 @@ class GenerationRequestBody(TypedDict, total=False):
     """Your own data about the request, as JSON of at most 16 KiB."""
     score: bool
     """Score the output as the answer to the messages, offline. Needs the scope score:read. Default: `false`."""
+    prompt: str | None
+    """The prompt: one message of the user."""
 
 
 class HistoryMessageBody(TypedDict, total=False):

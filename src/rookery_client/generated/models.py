@@ -1175,15 +1175,22 @@ class PromptTemplate(Model):
     """A template in one version."""
 
     slug: str
-    version: int
+    """The name of the template in URLs: lower-case letters, digits and hyphens."""
     name: str
+    """The name of the template."""
     description: str
+    """When to use it."""
     variables: dict[str, PromptVariable]
     messages: list[Message]
     model: str | None
+    """The model, by its name at the provider."""
     max_tokens: int | None
+    """Maximum tokens of the answer. Default: 1,024."""
     temperature: float | None
+    """0 for the most likely words, higher for more variety."""
     schema_: dict[str, object] | None = Field(alias="schema")
+    """A JSON schema. The answer is JSON that matches it."""
+    version: int
     created_at: datetime
     updated_at: datetime
     """The time at which this version was created."""

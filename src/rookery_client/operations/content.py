@@ -28,12 +28,12 @@ class ContentOperations:
         self._session = session
 
     def create_generation(
-        self, *, prompt: str | Unset | None = UNSET, messages: Sequence[inputs.MessageBody] | Unset | None = UNSET,
-        template: str | Unset | None = UNSET, template_version: int | Unset | None = UNSET,
-        variables: Mapping[str, object] | Unset = UNSET, model: str | Unset | None = UNSET, max_tokens: int | Unset | None = UNSET,
-        temperature: float | Unset | None = UNSET, schema: Mapping[str, object] | Unset | None = UNSET,
-        metadata: Mapping[str, object] | Unset = UNSET, score: bool | Unset = UNSET,
-        mode: Literal["sync", "queued", "stream"] | Unset = UNSET, idempotency_key: str | Unset = UNSET,
+        self, *, messages: Sequence[inputs.MessageBody] | Unset | None = UNSET, template: str | Unset | None = UNSET,
+        template_version: int | Unset | None = UNSET, variables: Mapping[str, object] | Unset = UNSET,
+        model: str | Unset | None = UNSET, max_tokens: int | Unset | None = UNSET, temperature: float | Unset | None = UNSET,
+        schema: Mapping[str, object] | Unset | None = UNSET, metadata: Mapping[str, object] | Unset = UNSET,
+        score: bool | Unset = UNSET, prompt: str | Unset | None = UNSET, mode: Literal["sync", "queued", "stream"] | Unset = UNSET,
+        idempotency_key: str | Unset = UNSET,
     ) -> models.Generation:
         """
         Generate content with the configured language model. The keys of a sandbox get fixed texts, marked as `canned`.
@@ -46,7 +46,6 @@ class ContentOperations:
         Requires the scope `content.write`.
 
         Args:
-            prompt: The prompt: one message of the user.
             messages: The conversation. The last message is usually the user's.
             template: The name of the template in URLs: lower-case letters, digits and hyphens.
             template_version: A version of the template. Default: the current one.
@@ -57,6 +56,7 @@ class ContentOperations:
             schema: A JSON schema. The answer is JSON that matches it.
             metadata: Your own data about the request, as JSON of at most 16 KiB.
             score: Score the output as the answer to the messages, offline. Needs the scope score:read. Default: `false`.
+            prompt: The prompt: one message of the user.
             mode: sync: in the response. queued: later, by the id. stream: as server-sent events. Default: `"sync"`.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
@@ -64,19 +64,19 @@ class ContentOperations:
         return self._session.send(Call(
             operation="create_generation", method="POST", path="/api/agent/content/generations", result=models.Generation,
             body=given(
-                prompt=prompt, messages=messages, template=template, template_version=template_version, variables=variables, model=model,
-                max_tokens=max_tokens, temperature=temperature, schema=schema, metadata=metadata, score=score, mode=mode,
+                messages=messages, template=template, template_version=template_version, variables=variables, model=model,
+                max_tokens=max_tokens, temperature=temperature, schema=schema, metadata=metadata, score=score, prompt=prompt, mode=mode,
             ),
             accepts_key=True, idempotency_key=idempotency_key,
         ))
 
     def create_generation_stream(
-        self, *, prompt: str | Unset | None = UNSET, messages: Sequence[inputs.MessageBody] | Unset | None = UNSET,
-        template: str | Unset | None = UNSET, template_version: int | Unset | None = UNSET,
-        variables: Mapping[str, object] | Unset = UNSET, model: str | Unset | None = UNSET, max_tokens: int | Unset | None = UNSET,
-        temperature: float | Unset | None = UNSET, schema: Mapping[str, object] | Unset | None = UNSET,
-        metadata: Mapping[str, object] | Unset = UNSET, score: bool | Unset = UNSET,
-        mode: Literal["sync", "queued", "stream"] | Unset = UNSET, idempotency_key: str | Unset = UNSET,
+        self, *, messages: Sequence[inputs.MessageBody] | Unset | None = UNSET, template: str | Unset | None = UNSET,
+        template_version: int | Unset | None = UNSET, variables: Mapping[str, object] | Unset = UNSET,
+        model: str | Unset | None = UNSET, max_tokens: int | Unset | None = UNSET, temperature: float | Unset | None = UNSET,
+        schema: Mapping[str, object] | Unset | None = UNSET, metadata: Mapping[str, object] | Unset = UNSET,
+        score: bool | Unset = UNSET, prompt: str | Unset | None = UNSET, mode: Literal["sync", "queued", "stream"] | Unset = UNSET,
+        idempotency_key: str | Unset = UNSET,
     ) -> AbstractContextManager[EventSource]:
         """
         Generate content, and return its events as they happen.
@@ -95,7 +95,6 @@ class ContentOperations:
         Requires the scope `content.write`.
 
         Args:
-            prompt: The prompt: one message of the user.
             messages: The conversation. The last message is usually the user's.
             template: The name of the template in URLs: lower-case letters, digits and hyphens.
             template_version: A version of the template. Default: the current one.
@@ -106,6 +105,7 @@ class ContentOperations:
             schema: A JSON schema. The answer is JSON that matches it.
             metadata: Your own data about the request, as JSON of at most 16 KiB.
             score: Score the output as the answer to the messages, offline. Needs the scope score:read. Default: `false`.
+            prompt: The prompt: one message of the user.
             mode: sync: in the response. queued: later, by the id. stream: as server-sent events. Default: `"sync"`.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
@@ -113,8 +113,8 @@ class ContentOperations:
         return self._session.stream(Call(
             operation="create_generation", method="POST", path="/api/agent/content/generations", result=type(None),
             body=given(
-                prompt=prompt, messages=messages, template=template, template_version=template_version, variables=variables, model=model,
-                max_tokens=max_tokens, temperature=temperature, schema=schema, metadata=metadata, score=score, mode=mode,
+                messages=messages, template=template, template_version=template_version, variables=variables, model=model,
+                max_tokens=max_tokens, temperature=temperature, schema=schema, metadata=metadata, score=score, prompt=prompt, mode=mode,
             ),
             accept="text/event-stream", accepts_key=True, idempotency_key=idempotency_key,
         ))
@@ -325,10 +325,10 @@ class ContentOperations:
         ))
 
     def create_prompt_template(
-        self, *, name: str, slug: str, description: str | Unset = UNSET, variables: Mapping[str, object] | Unset = UNSET,
-        prompt: str | Unset | None = UNSET, messages: Sequence[inputs.MessageBody] | Unset | None = UNSET,
-        model: str | Unset | None = UNSET, max_tokens: int | Unset | None = UNSET, temperature: float | Unset | None = UNSET,
-        schema: Mapping[str, object] | Unset | None = UNSET, idempotency_key: str | Unset = UNSET,
+        self, *, slug: str, name: str, description: str | Unset = UNSET, variables: Mapping[str, object] | Unset = UNSET,
+        messages: Sequence[inputs.MessageBody] | Unset | None = UNSET, model: str | Unset | None = UNSET,
+        max_tokens: int | Unset | None = UNSET, temperature: float | Unset | None = UNSET,
+        schema: Mapping[str, object] | Unset | None = UNSET, prompt: str | Unset | None = UNSET, idempotency_key: str | Unset = UNSET,
     ) -> models.PromptTemplate:
         """
         Create a prompt template as version 1. Each `{{ name }}` in its messages must be one of its variables.
@@ -336,24 +336,24 @@ class ContentOperations:
         Requires the scope `content.write`.
 
         Args:
-            name: The name of the template.
             slug: The name of the template in URLs: lower-case letters, digits and hyphens.
+            name: The name of the template.
             description: When to use it. Default: `""`.
             variables: The variables by name.
-            prompt: The message of the user, in place of `messages`.
             messages: The conversation. The last message is usually the user's.
             model: The model, by its name at the provider.
             max_tokens: Maximum tokens of the answer. Default: 1,024.
             temperature: 0 for the most likely words, higher for more variety.
             schema: A JSON schema. The answer is JSON that matches it.
+            prompt: The message of the user, in place of `messages`.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
         """
         return self._session.send(Call(
             operation="create_prompt_template", method="POST", path="/api/agent/content/templates", result=models.PromptTemplate,
             body=given(
-                name=name, description=description, variables=variables, prompt=prompt, messages=messages, model=model,
-                max_tokens=max_tokens, temperature=temperature, schema=schema, slug=slug,
+                slug=slug, name=name, description=description, variables=variables, messages=messages, model=model, max_tokens=max_tokens,
+                temperature=temperature, schema=schema, prompt=prompt,
             ),
             accepts_key=True, idempotency_key=idempotency_key,
         ))
@@ -375,10 +375,9 @@ class ContentOperations:
 
     def replace_prompt_template(
         self, slug: str, *, name: str, if_match: str | Unset = UNSET, description: str | Unset = UNSET,
-        variables: Mapping[str, object] | Unset = UNSET, prompt: str | Unset | None = UNSET,
-        messages: Sequence[inputs.MessageBody] | Unset | None = UNSET, model: str | Unset | None = UNSET,
-        max_tokens: int | Unset | None = UNSET, temperature: float | Unset | None = UNSET,
-        schema: Mapping[str, object] | Unset | None = UNSET,
+        variables: Mapping[str, object] | Unset = UNSET, messages: Sequence[inputs.MessageBody] | Unset | None = UNSET,
+        model: str | Unset | None = UNSET, max_tokens: int | Unset | None = UNSET, temperature: float | Unset | None = UNSET,
+        schema: Mapping[str, object] | Unset | None = UNSET, prompt: str | Unset | None = UNSET,
     ) -> models.PromptTemplate:
         """
         Replace a prompt template by a new version. The same content again changes nothing. Earlier versions stay.
@@ -391,19 +390,19 @@ class ContentOperations:
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             description: When to use it. Default: `""`.
             variables: The variables by name.
-            prompt: The message of the user, in place of `messages`.
             messages: The conversation. The last message is usually the user's.
             model: The model, by its name at the provider.
             max_tokens: Maximum tokens of the answer. Default: 1,024.
             temperature: 0 for the most likely words, higher for more variety.
             schema: A JSON schema. The answer is JSON that matches it.
+            prompt: The message of the user, in place of `messages`.
         """
         return self._session.send(Call(
             operation="replace_prompt_template", method="PUT", path=fill_path("/api/agent/content/templates/{slug}", slug=slug),
             result=models.PromptTemplate, headers=given(**{"If-Match": if_match}),
             body=given(
-                name=name, description=description, variables=variables, prompt=prompt, messages=messages, model=model,
-                max_tokens=max_tokens, temperature=temperature, schema=schema,
+                name=name, description=description, variables=variables, messages=messages, model=model, max_tokens=max_tokens,
+                temperature=temperature, schema=schema, prompt=prompt,
             ),
         ))
 
@@ -584,12 +583,12 @@ class AsyncContentOperations:
         self._session = session
 
     async def create_generation(
-        self, *, prompt: str | Unset | None = UNSET, messages: Sequence[inputs.MessageBody] | Unset | None = UNSET,
-        template: str | Unset | None = UNSET, template_version: int | Unset | None = UNSET,
-        variables: Mapping[str, object] | Unset = UNSET, model: str | Unset | None = UNSET, max_tokens: int | Unset | None = UNSET,
-        temperature: float | Unset | None = UNSET, schema: Mapping[str, object] | Unset | None = UNSET,
-        metadata: Mapping[str, object] | Unset = UNSET, score: bool | Unset = UNSET,
-        mode: Literal["sync", "queued", "stream"] | Unset = UNSET, idempotency_key: str | Unset = UNSET,
+        self, *, messages: Sequence[inputs.MessageBody] | Unset | None = UNSET, template: str | Unset | None = UNSET,
+        template_version: int | Unset | None = UNSET, variables: Mapping[str, object] | Unset = UNSET,
+        model: str | Unset | None = UNSET, max_tokens: int | Unset | None = UNSET, temperature: float | Unset | None = UNSET,
+        schema: Mapping[str, object] | Unset | None = UNSET, metadata: Mapping[str, object] | Unset = UNSET,
+        score: bool | Unset = UNSET, prompt: str | Unset | None = UNSET, mode: Literal["sync", "queued", "stream"] | Unset = UNSET,
+        idempotency_key: str | Unset = UNSET,
     ) -> models.Generation:
         """
         Generate content with the configured language model. The keys of a sandbox get fixed texts, marked as `canned`.
@@ -602,7 +601,6 @@ class AsyncContentOperations:
         Requires the scope `content.write`.
 
         Args:
-            prompt: The prompt: one message of the user.
             messages: The conversation. The last message is usually the user's.
             template: The name of the template in URLs: lower-case letters, digits and hyphens.
             template_version: A version of the template. Default: the current one.
@@ -613,6 +611,7 @@ class AsyncContentOperations:
             schema: A JSON schema. The answer is JSON that matches it.
             metadata: Your own data about the request, as JSON of at most 16 KiB.
             score: Score the output as the answer to the messages, offline. Needs the scope score:read. Default: `false`.
+            prompt: The prompt: one message of the user.
             mode: sync: in the response. queued: later, by the id. stream: as server-sent events. Default: `"sync"`.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
@@ -620,19 +619,19 @@ class AsyncContentOperations:
         return await self._session.send(Call(
             operation="create_generation", method="POST", path="/api/agent/content/generations", result=models.Generation,
             body=given(
-                prompt=prompt, messages=messages, template=template, template_version=template_version, variables=variables, model=model,
-                max_tokens=max_tokens, temperature=temperature, schema=schema, metadata=metadata, score=score, mode=mode,
+                messages=messages, template=template, template_version=template_version, variables=variables, model=model,
+                max_tokens=max_tokens, temperature=temperature, schema=schema, metadata=metadata, score=score, prompt=prompt, mode=mode,
             ),
             accepts_key=True, idempotency_key=idempotency_key,
         ))
 
     def create_generation_stream(
-        self, *, prompt: str | Unset | None = UNSET, messages: Sequence[inputs.MessageBody] | Unset | None = UNSET,
-        template: str | Unset | None = UNSET, template_version: int | Unset | None = UNSET,
-        variables: Mapping[str, object] | Unset = UNSET, model: str | Unset | None = UNSET, max_tokens: int | Unset | None = UNSET,
-        temperature: float | Unset | None = UNSET, schema: Mapping[str, object] | Unset | None = UNSET,
-        metadata: Mapping[str, object] | Unset = UNSET, score: bool | Unset = UNSET,
-        mode: Literal["sync", "queued", "stream"] | Unset = UNSET, idempotency_key: str | Unset = UNSET,
+        self, *, messages: Sequence[inputs.MessageBody] | Unset | None = UNSET, template: str | Unset | None = UNSET,
+        template_version: int | Unset | None = UNSET, variables: Mapping[str, object] | Unset = UNSET,
+        model: str | Unset | None = UNSET, max_tokens: int | Unset | None = UNSET, temperature: float | Unset | None = UNSET,
+        schema: Mapping[str, object] | Unset | None = UNSET, metadata: Mapping[str, object] | Unset = UNSET,
+        score: bool | Unset = UNSET, prompt: str | Unset | None = UNSET, mode: Literal["sync", "queued", "stream"] | Unset = UNSET,
+        idempotency_key: str | Unset = UNSET,
     ) -> AbstractAsyncContextManager[EventSource]:
         """
         Generate content, and return its events as they happen.
@@ -651,7 +650,6 @@ class AsyncContentOperations:
         Requires the scope `content.write`.
 
         Args:
-            prompt: The prompt: one message of the user.
             messages: The conversation. The last message is usually the user's.
             template: The name of the template in URLs: lower-case letters, digits and hyphens.
             template_version: A version of the template. Default: the current one.
@@ -662,6 +660,7 @@ class AsyncContentOperations:
             schema: A JSON schema. The answer is JSON that matches it.
             metadata: Your own data about the request, as JSON of at most 16 KiB.
             score: Score the output as the answer to the messages, offline. Needs the scope score:read. Default: `false`.
+            prompt: The prompt: one message of the user.
             mode: sync: in the response. queued: later, by the id. stream: as server-sent events. Default: `"sync"`.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
@@ -669,8 +668,8 @@ class AsyncContentOperations:
         return self._session.stream(Call(
             operation="create_generation", method="POST", path="/api/agent/content/generations", result=type(None),
             body=given(
-                prompt=prompt, messages=messages, template=template, template_version=template_version, variables=variables, model=model,
-                max_tokens=max_tokens, temperature=temperature, schema=schema, metadata=metadata, score=score, mode=mode,
+                messages=messages, template=template, template_version=template_version, variables=variables, model=model,
+                max_tokens=max_tokens, temperature=temperature, schema=schema, metadata=metadata, score=score, prompt=prompt, mode=mode,
             ),
             accept="text/event-stream", accepts_key=True, idempotency_key=idempotency_key,
         ))
@@ -881,10 +880,10 @@ class AsyncContentOperations:
         ))
 
     async def create_prompt_template(
-        self, *, name: str, slug: str, description: str | Unset = UNSET, variables: Mapping[str, object] | Unset = UNSET,
-        prompt: str | Unset | None = UNSET, messages: Sequence[inputs.MessageBody] | Unset | None = UNSET,
-        model: str | Unset | None = UNSET, max_tokens: int | Unset | None = UNSET, temperature: float | Unset | None = UNSET,
-        schema: Mapping[str, object] | Unset | None = UNSET, idempotency_key: str | Unset = UNSET,
+        self, *, slug: str, name: str, description: str | Unset = UNSET, variables: Mapping[str, object] | Unset = UNSET,
+        messages: Sequence[inputs.MessageBody] | Unset | None = UNSET, model: str | Unset | None = UNSET,
+        max_tokens: int | Unset | None = UNSET, temperature: float | Unset | None = UNSET,
+        schema: Mapping[str, object] | Unset | None = UNSET, prompt: str | Unset | None = UNSET, idempotency_key: str | Unset = UNSET,
     ) -> models.PromptTemplate:
         """
         Create a prompt template as version 1. Each `{{ name }}` in its messages must be one of its variables.
@@ -892,24 +891,24 @@ class AsyncContentOperations:
         Requires the scope `content.write`.
 
         Args:
-            name: The name of the template.
             slug: The name of the template in URLs: lower-case letters, digits and hyphens.
+            name: The name of the template.
             description: When to use it. Default: `""`.
             variables: The variables by name.
-            prompt: The message of the user, in place of `messages`.
             messages: The conversation. The last message is usually the user's.
             model: The model, by its name at the provider.
             max_tokens: Maximum tokens of the answer. Default: 1,024.
             temperature: 0 for the most likely words, higher for more variety.
             schema: A JSON schema. The answer is JSON that matches it.
+            prompt: The message of the user, in place of `messages`.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
         """
         return await self._session.send(Call(
             operation="create_prompt_template", method="POST", path="/api/agent/content/templates", result=models.PromptTemplate,
             body=given(
-                name=name, description=description, variables=variables, prompt=prompt, messages=messages, model=model,
-                max_tokens=max_tokens, temperature=temperature, schema=schema, slug=slug,
+                slug=slug, name=name, description=description, variables=variables, messages=messages, model=model, max_tokens=max_tokens,
+                temperature=temperature, schema=schema, prompt=prompt,
             ),
             accepts_key=True, idempotency_key=idempotency_key,
         ))
@@ -931,10 +930,9 @@ class AsyncContentOperations:
 
     async def replace_prompt_template(
         self, slug: str, *, name: str, if_match: str | Unset = UNSET, description: str | Unset = UNSET,
-        variables: Mapping[str, object] | Unset = UNSET, prompt: str | Unset | None = UNSET,
-        messages: Sequence[inputs.MessageBody] | Unset | None = UNSET, model: str | Unset | None = UNSET,
-        max_tokens: int | Unset | None = UNSET, temperature: float | Unset | None = UNSET,
-        schema: Mapping[str, object] | Unset | None = UNSET,
+        variables: Mapping[str, object] | Unset = UNSET, messages: Sequence[inputs.MessageBody] | Unset | None = UNSET,
+        model: str | Unset | None = UNSET, max_tokens: int | Unset | None = UNSET, temperature: float | Unset | None = UNSET,
+        schema: Mapping[str, object] | Unset | None = UNSET, prompt: str | Unset | None = UNSET,
     ) -> models.PromptTemplate:
         """
         Replace a prompt template by a new version. The same content again changes nothing. Earlier versions stay.
@@ -947,19 +945,19 @@ class AsyncContentOperations:
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             description: When to use it. Default: `""`.
             variables: The variables by name.
-            prompt: The message of the user, in place of `messages`.
             messages: The conversation. The last message is usually the user's.
             model: The model, by its name at the provider.
             max_tokens: Maximum tokens of the answer. Default: 1,024.
             temperature: 0 for the most likely words, higher for more variety.
             schema: A JSON schema. The answer is JSON that matches it.
+            prompt: The message of the user, in place of `messages`.
         """
         return await self._session.send(Call(
             operation="replace_prompt_template", method="PUT", path=fill_path("/api/agent/content/templates/{slug}", slug=slug),
             result=models.PromptTemplate, headers=given(**{"If-Match": if_match}),
             body=given(
-                name=name, description=description, variables=variables, prompt=prompt, messages=messages, model=model,
-                max_tokens=max_tokens, temperature=temperature, schema=schema,
+                name=name, description=description, variables=variables, messages=messages, model=model, max_tokens=max_tokens,
+                temperature=temperature, schema=schema, prompt=prompt,
             ),
         ))
 

@@ -57,9 +57,9 @@ class BatchApi:
 
         If one of them is invalid, nothing is stored, and the error names its position: `requests.3.prompt`.
         """
-        if any(request.score for request in body.requests):
+        drafts = [request.to_model() for request in body.requests]
+        if any(draft.wants_score for draft in drafts):
             caller.require_scope(SCORE_SCOPE)
-        drafts = [request.to_draft() for request in body.requests]
         return await self.batches.create(ContentTenant.from_caller(caller), drafts, metadata=body.metadata)
 
     async def get_batches(self, caller: Caller, query: GenerationBatchesQuery) -> ItemPage[BatchView]:

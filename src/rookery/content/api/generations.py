@@ -80,9 +80,9 @@ class GenerationApi:
 
     async def post_generation(self, caller: Caller, body: NewGenerationBody, request: Request | None) -> Generation | Output | Response:
         """Generate content with the configured language model. The keys of a sandbox get fixed texts, marked as `canned`."""
-        if body.score:
+        tenant, draft = ContentTenant.from_caller(caller), body.to_model()
+        if draft.wants_score:
             caller.require_scope(SCORE_SCOPE)
-        tenant, draft = ContentTenant.from_caller(caller), body.to_draft()
         if body.mode == GenerationMode.QUEUED:
             return await self.generations.queue(tenant, draft)
         if request is None:

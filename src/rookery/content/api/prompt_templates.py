@@ -19,8 +19,6 @@ from rookery.content.schemas import (
     PromptTemplateVersionResponse,
     RenderedPromptResponse,
     TemplateVersionQuery,
-    serialize_rendered,
-    serialize_template,
 )
 from rookery.kernel.errors import Conflict
 from rookery.kernel.http import ItemPage, Operation, Output
@@ -66,7 +64,7 @@ class PromptTemplateApi:
 
     async def post_template(self, caller: Caller, body: NewPromptTemplateBody) -> PromptTemplate:
         """Create a prompt template as version 1. Each `{{ name }}` in its messages must be one of its variables."""
-        return await self.templates.create(ContentTenant.from_caller(caller), body.slug, body.to_draft())
+        return await self.templates.create(ContentTenant.from_caller(caller), body.to_model())
 
     async def get_template(self, caller: Caller, slug: str, query: TemplateVersionQuery) -> PromptTemplate:
         """Return a prompt template in its current version, or in `version`."""
@@ -74,7 +72,7 @@ class PromptTemplateApi:
 
     async def put_template(self, caller: Caller, slug: str, body: PromptTemplateFields, expected: ExpectedETags) -> PromptTemplate:
         """Replace a prompt template by a new version. The same content again changes nothing. Earlier versions stay."""
-        return await self.templates.replace(ContentTenant.from_caller(caller), slug, body.to_draft(), expected=expected)
+        return await self.templates.replace(ContentTenant.from_caller(caller), body.to_model(slug=slug), expected=expected)
 
     async def delete_template(self, caller: Caller, slug: str, expected: ExpectedETags) -> None:
         """Delete a prompt template with all its versions. Generations that were created from it stay."""
@@ -91,8 +89,8 @@ class PromptTemplateApi:
 
 
 def _present(_: Caller, template: PromptTemplate) -> Output:
-    return Output(body=serialize_template(template), version=template_etag(template))
+    return Output(body=PromptTemplateResponse.from_parts(template), version=template_etag(template))
 
 
 def _present_rendered(_: Caller, rendered: RenderedPrompt) -> RenderedPromptResponse:
-    return serialize_rendered(rendered)
+    return RenderedPromptResponse.from_parts(rendered, rendered.template)

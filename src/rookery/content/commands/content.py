@@ -126,15 +126,15 @@ def put_template(
     as_json: JsonOption = False,
 ) -> None:
     """Store a prompt template, or a new version of it if the slug exists."""
-    body = parse_model(schemas.NewPromptTemplateBody, read_json_object(file))
+    draft = parse_model(schemas.NewPromptTemplateBody, read_json_object(file)).to_model()
 
     async def work(content: ContentServices, tenant: ContentTenant) -> PromptTemplate:
         try:
-            return await content.templates.replace(tenant, body.slug, body.to_draft())
+            return await content.templates.replace(tenant, draft)
         except NotFound:
-            return await content.templates.create(tenant, body.slug, body.to_draft())
+            return await content.templates.create(tenant, draft)
 
-    print_record(to_json(schemas.serialize_template(run_with_content(context, workspace, work))), as_json=as_json)
+    print_record(to_json(schemas.PromptTemplateResponse.from_parts(run_with_content(context, workspace, work))), as_json=as_json)
 
 
 @app.command()
@@ -161,7 +161,7 @@ def generate(
         "max_tokens": max_tokens,
         "schema": None if schema is None else read_json_file(schema),
     }
-    draft = parse_model(schemas.GenerationRequestBody, {name: value for name, value in fields.items() if value}).to_draft()
+    draft = parse_model(schemas.GenerationRequestBody, {name: value for name, value in fields.items() if value}).to_model()
 
     async def work(content: ContentServices, tenant: ContentTenant) -> Generation:
         if as_json or schema is not None:

@@ -18,7 +18,6 @@ from rookery.content.models import (
     GenerationSummary,
     PromptTemplate,
     Spending,
-    messages_to_json,
 )
 from rookery.kernel.db import Codec, Mapper, Value, encode_json, map_table, metadata
 from rookery.kernel.template_variables import TemplateValue, TemplateVariable
@@ -26,10 +25,6 @@ from rookery.kernel.template_variables import TemplateValue, TemplateVariable
 
 def _decode_messages(text: str) -> tuple[ChatMessage, ...]:
     return tuple(ChatMessage(**fields) for fields in orjson.loads(text))
-
-
-def _encode_messages(messages: tuple[ChatMessage, ...]) -> Value:
-    return orjson.dumps(messages_to_json(messages)).decode()
 
 
 def _decode_variables(text: str) -> dict[str, TemplateVariable]:
@@ -50,7 +45,7 @@ def _decode_json(text: str | None) -> object:
     return None if text is None else orjson.loads(text)
 
 
-_MESSAGES = Codec((str,), _decode_messages, _encode_messages)
+_MESSAGES = Codec((str,), _decode_messages, encode_json)
 _JSON = Codec((str, NoneType), _decode_json, _encode_json)
 _VARIABLES = Codec((str,), _decode_variables, encode_json)
 
