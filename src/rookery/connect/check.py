@@ -22,8 +22,7 @@ from rookery.connect.server_client import ServerClient
 from rookery.connect.settings_files import get_object, get_texts, read_json
 from rookery.connect.setups import FoundEntry, Setup, find_entries, is_in_repository, read_hooks
 from rookery.kernel.secret import Secret
-from rookery.tools.discovery.catalogue_size import CatalogueSize, needs_search_mode
-from rookery.tools.discovery.client_guides import KEY_VARIABLE
+from rookery.tools.discovery.client_guides import KEY_VARIABLE, CatalogueSize, needs_search_mode
 
 
 def check_folder_trust(setup: Setup, own: FoundEntry) -> Iterator[Finding]:

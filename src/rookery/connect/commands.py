@@ -34,8 +34,7 @@ from rookery.kernel.suggestions import find_nearest
 from rookery.terminal.context import get_settings, run
 from rookery.terminal.options import JsonOption, WorkspaceOption, raise_usage_error
 from rookery.terminal.output import print_json, print_notice
-from rookery.tools.discovery.catalogue_size import SEARCH_QUERY
-from rookery.tools.discovery.client_guides import CLIENTS, KEY_PLACEHOLDER, KEY_VARIABLE, SetupGuide, SetupTarget, list_setups
+from rookery.tools.discovery.client_guides import CLIENTS, KEY_PLACEHOLDER, KEY_VARIABLE, SEARCH_QUERY, SetupGuide, SetupTarget, list_setups
 from rookery.tools.servers.entries import BUILTIN_IDS
 from rookery.tools.servers.servers_file import SERVER_ID_PATTERN, InvalidServersFile, read_servers_file
 

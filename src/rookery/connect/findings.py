@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rookery.kernel.control_characters import escape_control_characters
-from rookery.tools.discovery.catalogue_size import CatalogueSize
+from rookery.tools.discovery.client_guides import CatalogueSize
 
 
 @dataclass(frozen=True, slots=True)
