@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from rookery.agents.api import AgentsApi
 from rookery.agents.api.hooks import HookApi
 from rookery.agents.plans.server_pulse import BEAT_INTERVAL_S
-from rookery.agents.store import purge, templates
+from rookery.agents.store import sessions, templates
 from rookery.agents.wiring import AgentServices
 from rookery.kernel.domain import Domain
 from rookery.kernel.periodic import PeriodicTask
@@ -40,7 +40,7 @@ def build(runtime: Runtime) -> Domain:
             PeriodicTask(name="old records of hooks", interval_s=3600, run=services.hooks.delete_old),
             PeriodicTask(name="abandoned agent sessions", interval_s=60, run=services.sessions.sweeper.sweep),
         ],
-        purgers=[purge.purge, templates.purge],
+        purgers=[sessions.purge, templates.purge],
         start=start,
         close_streams=close_streams,
     )

@@ -1,9 +1,9 @@
-"""Operations on existing sessions: read, list, update, heartbeat and events."""
+"""Operations on existing sessions: read, list, update, heartbeat, events and the tokens that agents report."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import orjson
@@ -21,22 +21,66 @@ from rookery.agents.models.sessions import (
     SessionFilter,
     SessionStatus,
     SessionView,
+    TokenReport,
 )
 from rookery.agents.plans.transitions import get_plan
-from rookery.agents.ports import ToolCallCounter
+from rookery.agents.ports import PriceTokens, ToolCallCounter
 from rookery.agents.sessions.access import can_read_session
 from rookery.agents.sessions.end import lock_session, require_open_session, touch_session, write_handoff
 from rookery.agents.sessions.errors import NoHandoffOffered, SessionEnded, SessionFull
-from rookery.agents.sessions.token_usage import SessionTokenMeter
 from rookery.agents.store import handoffs, plans, session_events
 from rookery.agents.store import sessions as store
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.errors import NotFound
+from rookery.kernel.errors import NotFound, ValidationFailed
 from rookery.kernel.events import EventBus
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.kernel.unset import UNSET, apply_changes
+from rookery.usage.ledger import UsageLedger
+from rookery.usage.models import UsageEntry, UsageKind, day_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionTokenMeter:
+    """Adds reported tokens to the ledger, at the cost that the agent reports, else at the price of the model."""
+
+    ledger: UsageLedger
+    price_tokens: PriceTokens
+
+    def resolve(self, tokens: TokenReport) -> TokenReport:
+        """
+        Return *tokens* with the currency of their cost, if they have one.
+
+        Raises:
+            ValidationFailed: They have a cost in another currency than that of this server. Amounts are never converted.
+        """
+        currency = self.ledger.currency
+        if tokens.currency not in {None, currency}:
+            raise ValidationFailed({"tokens.currency": [f"must be {currency}, the currency of this server, not {tokens.currency}"]})
+        return tokens if tokens.cost_nanos is None else replace(tokens, currency=currency)
+
+    def record(self, tx: Tx, caller: Caller, session: AgentSession, tokens: TokenReport, at: datetime) -> None:
+        """Add the tokens of an event, if it reports any."""
+        if tokens == TokenReport():
+            return
+        cost = self.price_tokens(tokens) if tokens.cost_nanos is None else tokens.cost_nanos
+        entry = UsageEntry(
+            workspace_id=session.workspace_id,
+            day=day_of(at),
+            kind=UsageKind.SESSION,
+            key_id=caller.key_id,
+            agent_id=session.agent_id,
+            model=tokens.model or "",
+            calls=1,
+            input_tokens=tokens.input,
+            cached_input_tokens=tokens.cached_input,
+            output_tokens=tokens.output,
+            unpriced_calls=int(cost is None),
+            cost_nanos=cost or 0,
+        )
+        self.ledger.add(tx, entry)
+
 
 MAX_EVENTS_PER_SESSION = 100_000
 """Maximum number of events in one session."""

@@ -13,10 +13,9 @@ from rookery.agents.plans.server_pulse import ServerPulse
 from rookery.agents.ports import SessionKeyVerifier, SessionMemoryStore, ToolCallCounter
 from rookery.agents.sessions.boot import BootLoader
 from rookery.agents.sessions.end import SessionCloser, SessionEnder, SessionSweeper, touch_session
-from rookery.agents.sessions.records import SessionRecords
+from rookery.agents.sessions.records import SessionRecords, SessionTokenMeter
 from rookery.agents.sessions.start import SessionStarter
 from rookery.agents.sessions.stream import SessionStreams
-from rookery.agents.sessions.token_usage import SessionTokenMeter
 from rookery.agents.store import handoffs
 from rookery.agents.store import sessions as store
 from rookery.kernel.clock import Clock

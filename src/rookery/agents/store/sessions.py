@@ -1,15 +1,28 @@
-"""Queries for sessions. Most statements are constants that are compiled once."""
+"""Queries for sessions. Most statements are constants that are compiled once. `purge` deletes all data of the domain."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import BigInteger, ColumnElement, and_, bindparam, case, literal, or_, select, update
+from sqlalchemy import BigInteger, ColumnElement, and_, bindparam, case, delete, literal, or_, select, update
 from sqlalchemy.sql.elements import KeyedColumnElement
 
 from rookery.agents.models.sessions import AgentSession, SessionFilter, SessionStatus
-from rookery.agents.store.tables import SESSIONS, sessions
+from rookery.agents.store.hooks import client_sessions, hook_marks
+from rookery.agents.store.repositories import project_names, repositories
+from rookery.agents.store.tables import (
+    SESSIONS,
+    checkpoints,
+    dependencies,
+    handoffs,
+    phases,
+    plan_events,
+    plans,
+    session_events,
+    sessions,
+    tasks,
+)
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import KeysetList, Tx, Value
 from rookery.kernel.pages import ListPage, PageSlice
@@ -201,3 +214,18 @@ def _filter_conditions(filters: SessionFilter) -> list[ColumnElement[bool]]:
 
 def _is_in(column: KeyedColumnElement[str], names: Collection[str]) -> ColumnElement[bool]:
     return column.in_(sorted(names))
+
+
+_PLAN_IDS = select(plans.c.id).where(plans.c.workspace_id == bindparam("of_workspace"))
+_DELETES = [
+    *(delete(table).where(table.c.plan_id.in_(_PLAN_IDS)) for table in (plan_events, checkpoints, dependencies, tasks, phases)),
+    *(
+        delete(table).where(table.c.workspace_id == bindparam("of_workspace"))
+        for table in (plans, session_events, handoffs, sessions, client_sessions, hook_marks, repositories, project_names)
+    ),
+]
+
+
+def purge(tx: Tx, workspace_id: int) -> int:
+    """Delete all plans and sessions of the workspace with their contents. Return the number of deleted rows."""
+    return sum(tx.execute(statement, {"of_workspace": workspace_id}) for statement in _DELETES)
