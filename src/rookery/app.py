@@ -19,7 +19,7 @@ from rookery.console.ports import ConsolePorts
 from rookery.console.sign_outs import SignOuts
 from rookery.doctor import FindingGrade, examine, has_no_problem
 from rookery.kernel.config import Settings
-from rookery.kernel.engine_writes import READS_ONLY
+from rookery.kernel.engine_breakers import READS_ONLY
 from rookery.kernel.errors import EngineUnavailable, RookeryError
 from rookery.kernel.http import (
     DocumentedResponse,

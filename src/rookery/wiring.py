@@ -31,7 +31,6 @@ from rookery.engines import counters, detection, notification_channels, similari
 from rookery.engines.judge_models import GeneratorJudge
 from rookery.engines.text_generators.canned import CannedGenerator
 from rookery.kernel import idempotency_store
-from rookery.kernel.available_cores import count_available_cores
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.config import Settings
 from rookery.kernel.data_folder import DiskSpace
@@ -39,8 +38,7 @@ from rookery.kernel.db import Database, Tx, open_channel, open_database
 from rookery.kernel.db.instrumented import InstrumentedDatabase
 from rookery.kernel.domain import Domain, Probe
 from rookery.kernel.egress import EgressGuard
-from rookery.kernel.engine_breakers import EngineBreakers
-from rookery.kernel.engine_writes import READS_ONLY
+from rookery.kernel.engine_breakers import READS_ONLY, EngineBreakers
 from rookery.kernel.errors import OUTAGES, EngineUnavailable, StorageFull
 from rookery.kernel.events import EventBus
 from rookery.kernel.http import Operation
@@ -48,9 +46,9 @@ from rookery.kernel.http.operation_tools import OperationServer
 from rookery.kernel.ids import IdFactory, uuid7
 from rookery.kernel.jobs import JobQueue, JobWorker
 from rookery.kernel.metrics import Metrics
-from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
 from rookery.kernel.process_registry import EngineLocation, ProcessRegistry, strip_address
-from rookery.kernel.runtime import Purger, Runtime
+from rookery.kernel.process_resources import count_available_cores
+from rookery.kernel.runtime import PeriodicTask, Purger, Runtime, run_periodic_tasks
 from rookery.kernel.sealing import KeyRotation, KeySource, SealedColumn, Sealer
 from rookery.kernel.server_group import ServerGroup
 from rookery.kernel.wakeups import Wakeups

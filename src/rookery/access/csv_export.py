@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from rookery.access.models import UsageField
-from rookery.kernel.csv_lines import csv_header, csv_lines
+from rookery.kernel.safe_texts import csv_header, csv_lines
 
 __all__ = ["call_columns", "csv_header", "csv_lines", "usage_columns"]
 

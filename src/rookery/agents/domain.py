@@ -10,8 +10,7 @@ from rookery.agents.plans.server_pulse import BEAT_INTERVAL_S
 from rookery.agents.store import sessions, templates
 from rookery.agents.wiring import AgentServices
 from rookery.kernel.domain import Domain
-from rookery.kernel.periodic import PeriodicTask
-from rookery.kernel.runtime import Runtime
+from rookery.kernel.runtime import PeriodicTask, Runtime
 from rookery.kernel.working_context import WorkingContextFinder
 
 AGENT_PREFIX, V1_PREFIX = "/api/agent", "/v1"

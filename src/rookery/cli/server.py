@@ -19,7 +19,7 @@ from rookery import serving
 from rookery.access import first_run
 from rookery.access.first_run import WORKSPACE_NAME, FirstRunResult
 from rookery.cli.platform import build_prepared
-from rookery.kernel import garbage
+from rookery.kernel import process_resources
 from rookery.kernel.config import Settings
 from rookery.kernel.http.metrics_page import open_metrics_socket
 from rookery.kernel.running_server import remove_server_file
@@ -62,7 +62,7 @@ def _serve_with_workers(settings: Settings, listening: socket.socket) -> None:
         on_ready=lambda: serving.announce_server(settings),
         metrics_socket=None if settings.metrics_port is None else open_metrics_socket(settings.metrics_port),
     )
-    garbage.expect_forks()
+    process_resources.expect_forks()
     sys.stdout.flush()
     process = supervisor.run()
     if process is None:

@@ -11,7 +11,7 @@ import typer
 import uvloop
 
 from rookery.cli.platform import build_prepared
-from rookery.kernel import garbage
+from rookery.kernel import process_resources
 from rookery.terminal.context import get_settings
 from rookery.wiring import Rookery
 
@@ -33,7 +33,7 @@ async def _run_worker(rookery: Rookery) -> None:
     try:
         await rookery.require_matching_dimension()
         await rookery.start_worker()
-        garbage.expect_requests()
+        process_resources.expect_requests()
         typer.echo(f"Rookery works on {rookery.settings.data_dir}; Ctrl-C stops it.")
         await is_ended.wait()
         _log.info("stopping")

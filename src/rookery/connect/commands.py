@@ -29,8 +29,7 @@ from rookery.kernel.config import Settings
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.running_server import find_server
 from rookery.kernel.secret import Secret
-from rookery.kernel.sentences import format_count
-from rookery.kernel.suggestions import find_nearest
+from rookery.kernel.sentences import find_nearest, format_count
 from rookery.terminal.context import get_settings, run
 from rookery.terminal.options import JsonOption, WorkspaceOption, raise_usage_error
 from rookery.terminal.output import print_json, print_notice

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rookery.kernel.control_characters import escape_control_characters
+from rookery.kernel.safe_texts import escape_control_characters
 
 
 class UneditableText(Exception):

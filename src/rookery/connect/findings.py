@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rookery.kernel.control_characters import escape_control_characters
+from rookery.kernel.safe_texts import escape_control_characters
 from rookery.tools.discovery.client_guides import CatalogueSize
 
 

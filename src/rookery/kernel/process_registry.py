@@ -29,7 +29,7 @@ from rookery.kernel.db import Database, Mapper, Tx, metadata
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.logs import FailureLog
-from rookery.kernel.process_share import ProcessShare
+from rookery.kernel.process_resources import ProcessShare
 
 _log = structlog.stdlib.get_logger("rookery.processes")
 

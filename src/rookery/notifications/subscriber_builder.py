@@ -11,8 +11,7 @@ import orjson
 from rookery.access.models import Tenant
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.ids import IdFactory
-from rookery.kernel.placeholders import to_text
-from rookery.kernel.template_variables import TemplateValue
+from rookery.kernel.placeholders import TemplateValue, to_text
 from rookery.kernel.unset import UNSET, value_or
 from rookery.kernel.urls import MASK
 from rookery.notifications.addresses import get_host, mask_address

@@ -7,8 +7,7 @@ from datetime import timedelta
 
 from rookery.access.events import KeyChanged
 from rookery.kernel.domain import Domain
-from rookery.kernel.periodic import PeriodicTask
-from rookery.kernel.runtime import Runtime
+from rookery.kernel.runtime import PeriodicTask, Runtime
 from rookery.tools.api import list_operations
 from rookery.tools.recent_links import delete_links_of_ended_key
 from rookery.tools.store import calls, catalogue, logins, mcp_sessions, recent_links, servers

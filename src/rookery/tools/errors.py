@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from rookery.kernel.control_characters import escape_control_characters
 from rookery.kernel.errors import NotFound, RookeryError
-from rookery.kernel.suggestions import suggest
+from rookery.kernel.safe_texts import escape_control_characters
+from rookery.kernel.sentences import suggest
 
 _TOO_MANY_REQUESTS = 429
 

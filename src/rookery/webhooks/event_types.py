@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rookery.kernel.events import Event, EventType
-from rookery.kernel.suggestions import suggest
+from rookery.kernel.sentences import suggest
 
 
 class EventCatalogue:

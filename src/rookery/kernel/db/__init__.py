@@ -9,12 +9,10 @@ The migrations create all indexes. The tables name the condition of a partial in
 SQLAlchemy's dialect of PostgreSQL at each start (25 ms).
 """
 
-from rookery.kernel.db.channel import MessageChannel
-from rookery.kernel.db.database import Database, describe_pooler, dry_run, open_channel, open_database
+from rookery.kernel.db.database import Database, MessageChannel, describe_pooler, dry_run, open_channel, open_database
 from rookery.kernel.db.keyset import KeysetList
 from rookery.kernel.db.mapper import Codec, Mapper, Nested, codec_for, encode_json, map_table
-from rookery.kernel.db.rows import Row, Value
-from rookery.kernel.db.statements import Statement, Upsert, match_part, metadata, upsert
+from rookery.kernel.db.statements import Row, Statement, Upsert, Value, match_part, metadata, upsert
 from rookery.kernel.db.transaction import TRANSACTION_HOOKS, Dialect, TransactionHook, Tx, fetch_count, get_transaction_hook, purge_tables
 
 __all__ = [

@@ -23,8 +23,7 @@ from sqlalchemy.types import TypeEngine
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db.keyset import KeysetList, Params
-from rookery.kernel.db.rows import Row, Value
-from rookery.kernel.db.statements import Statement, metadata
+from rookery.kernel.db.statements import Row, Statement, Value, metadata
 from rookery.kernel.db.transaction import Tx
 from rookery.kernel.pages import ListPage, PageSlice
 

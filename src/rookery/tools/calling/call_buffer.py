@@ -13,7 +13,7 @@ from typing import cast
 
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.events import EventBus
-from rookery.kernel.redaction import redact
+from rookery.kernel.safe_texts import redact
 from rookery.kernel.write_buffer import WriteBuffer
 from rookery.tools.calling.results import to_json
 from rookery.tools.events import ToolCalled

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast, get_args
 
-from rookery.kernel.token_estimates import CHARS_PER_TOKEN
+from rookery.kernel.money import CHARS_PER_TOKEN
 from rookery.tools.models import JsonObject
 
 KEY_VARIABLE = "ROOKERY_KEY"
