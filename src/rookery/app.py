@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rookery.console.mount import ConsoleMount
 from rookery.console.ports import ConsolePorts
-from rookery.console.sign_outs import SignOuts
+from rookery.console.store import SignOuts
 from rookery.doctor import FindingGrade, examine, has_no_problem
 from rookery.kernel.config import Settings
 from rookery.kernel.engine_breakers import READS_ONLY
