@@ -73,7 +73,7 @@ class CommandContext:
 
 PARTS = {
     "keys": "rookery.cli.key_changes:open_keys_for_changes",
-    "keys-read-only": "rookery.cli.keys:open_keys_for_reading",
+    "keys-read-only": "rookery.cli.records:open_keys_for_reading",
     "memory": "rookery.cli.memories:open_memory",
     "scoring": "rookery.cli.scoring:open_scoring",
     "notifications": "rookery.cli.notifications:open_notifications",
@@ -114,14 +114,14 @@ _OWN_COMMANDS = (
     CommandEntry(
         "worker",
         "Run jobs, webhooks and periodic tasks without HTTP, beside servers on the same data. Several workers may run.",
-        "rookery.cli.worker:worker",
+        "rookery.cli.server:worker",
         200,
         "Operate",
     ),
     CommandEntry(
         "migrate",
         "Migrate the record store to the schema of this version. `serve` does this at its start.",
-        "rookery.cli.migration:migrate",
+        "rookery.cli.store:migrate",
         210,
         "Operate",
     ),

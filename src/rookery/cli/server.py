@@ -1,4 +1,4 @@
-"""`rookery serve` and `rookery init`."""
+"""`rookery serve`, `rookery init` and `rookery worker`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import json
 import shlex
 import shutil
+import signal
 import socket
 import sys
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import Annotated
 
 import structlog
 import typer
+import uvloop
 from rich.console import Console
 
 from rookery import serving
@@ -170,3 +172,30 @@ def _print_example_requests(address: str, api_key: Secret, console: Console) -> 
     for title, path, body in requests:
         console.print(f"# {title}", style="dim")
         console.print(f"curl {address}{path} {headers} -d '{json.dumps(body)}'\n", highlight=False, soft_wrap=True, markup=False)
+
+
+_log = structlog.stdlib.get_logger("rookery.worker")
+
+
+def worker(context: typer.Context) -> None:
+    """Run jobs, webhooks and periodic tasks without HTTP, beside servers on the same data. Several workers may run."""
+    settings = replace(get_settings(context), metrics_port=None)  # the port belongs to the server
+    rookery = build_prepared(settings)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run_worker(rookery))
+
+
+async def _run_worker(rookery: Rookery) -> None:
+    is_ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(ending, is_ended.set)
+    try:
+        await rookery.require_matching_dimension()
+        await rookery.start_worker()
+        process_resources.expect_requests()
+        typer.echo(f"Rookery works on {rookery.settings.data_dir}; Ctrl-C stops it.")
+        await is_ended.wait()
+        _log.info("stopping")
+    finally:
+        await rookery.close()
+    _log.info("stopped")

@@ -16,8 +16,7 @@ from rookery.coding_agents.projects import PROJECT_FILE
 from rookery.connect.check import check_setup
 from rookery.connect.client_files import is_readable_by_others, render_diff, write_edits
 from rookery.connect.clients import CONFIGS, Places, Scope
-from rookery.connect.errors import ClientFileBroken, ServerUnusable
-from rookery.connect.findings import Report
+from rookery.connect.errors import ClientFileBroken, Report, ServerUnusable
 from rookery.connect.hook_entries import HookTarget
 from rookery.connect.key_files import describe_exposed, list_exposed, read_key
 from rookery.connect.list_modes import choose_mode, find_key, follow_entry
