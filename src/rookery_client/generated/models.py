@@ -1734,9 +1734,13 @@ class Subscriber(Model):
 
     id: str
     external_id: str
-    locale: str | None
+    """The id in your own system: letters, digits and . _ @ : + = ~ -, beginning with a letter or a digit."""
     tags: list[str]
+    """Groups of subscribers, such as beta. A tag has no comma and no semicolon."""
     attributes: dict[str, str | int | float | bool]
+    """Values for placeholders, by names such as first_name."""
+    locale: str | None
+    """The language of the subscriber, such as de or de-AT."""
     created_at: datetime
     updated_at: datetime
     channels: list[SubscriberChannel]
