@@ -271,11 +271,11 @@ class Call(Model):
     route: str
     status: int
     duration_ms: float
-    is_upstream_error: bool
-    """The status is that of an error of a tool, its server or a language model, which Rookery passed on."""
     address: str | None = None
     """Needs audit:read; omitted without it."""
     request_id: str
+    is_upstream_error: bool
+    """The status is that of an error of a tool, its server or a language model, which Rookery passed on."""
 
 
 class CallShown(Model):
