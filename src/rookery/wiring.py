@@ -42,7 +42,7 @@ from rookery.kernel.egress import EgressGuard
 from rookery.kernel.engine_breakers import EngineBreakers
 from rookery.kernel.engine_writes import READS_ONLY
 from rookery.kernel.errors import OUTAGES, EngineUnavailable, StorageFull
-from rookery.kernel.events import EventBus
+from rookery.kernel.events import EventBus, EventCatalogue
 from rookery.kernel.http import Operation
 from rookery.kernel.http.operation_tools import OperationServer
 from rookery.kernel.ids import IdFactory, uuid7
@@ -69,7 +69,6 @@ from rookery.tools.wiring import ToolPorts, ToolServices
 from rookery.usage.ports import UsagePorts, UsedBudget
 from rookery.usage.wiring import UsageServices
 from rookery.webhooks.event_recorder import EventRecorder, StateEventPublisher
-from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.wiring import WebhookPorts, WebhookServices
 
 STATUS_STARTING = "starting"
