@@ -40,7 +40,7 @@ from rookery.kernel.domain import Domain, Probe
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.engine_breakers import READS_ONLY, EngineBreakers
 from rookery.kernel.errors import OUTAGES, EngineUnavailable, StorageFull
-from rookery.kernel.events import EventBus
+from rookery.kernel.events import EventBus, EventCatalogue
 from rookery.kernel.http import Operation
 from rookery.kernel.http.operation_tools import OperationServer
 from rookery.kernel.ids import IdFactory, uuid7
@@ -67,7 +67,6 @@ from rookery.tools.wiring import ToolPorts, ToolServices
 from rookery.usage.ports import UsagePorts, UsedBudget
 from rookery.usage.wiring import UsageServices
 from rookery.webhooks.event_recorder import EventRecorder, StateEventPublisher
-from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.wiring import WebhookPorts, WebhookServices
 
 STATUS_STARTING = "starting"

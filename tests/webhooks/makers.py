@@ -12,9 +12,9 @@ import orjson
 from rookery.access.models import Actor
 from rookery.domains import load_events
 from rookery.kernel.db import Database, Tx
+from rookery.kernel.events import EventCatalogue
 from rookery.kernel.ids import uuid7
 from rookery.kernel.pages import PageSlice
-from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.models import Delivery, DeliveryFilter, WebhookEndpoint, WebhookEvent, WebhookTenant
 from rookery.webhooks.outbox import BuildData, Outbox
 from rookery.webhooks.store import deliveries, endpoints, events

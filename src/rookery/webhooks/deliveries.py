@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import Conflict, NotFound
+from rookery.kernel.events import EventCatalogue
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.webhooks.endpoints import require_endpoint
 from rookery.webhooks.errors import DeliveriesFull
-from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.events import TEST_EVENT
 from rookery.webhooks.models import (
     OPEN_STATES,

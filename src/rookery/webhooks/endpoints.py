@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -15,19 +16,18 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.egress import AddressRefused, EgressGuard
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
-from rookery.kernel.events import EventBus
+from rookery.kernel.events import EventBus, EventCatalogue
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.kernel.projections import copy_fields
 from rookery.kernel.sealing import SealContext, Sealer
 from rookery.kernel.secret import Secret
-from rookery.kernel.signing import generate_signing_secret
-from rookery.kernel.urls import hide_secrets
-from rookery.webhooks import validation
-from rookery.webhooks.event_types import EventCatalogue
+from rookery.kernel.signing import find_secret_error, generate_signing_secret
+from rookery.kernel.urls import find_url_error, hide_secrets
 from rookery.webhooks.events import WebhookDisabled
 from rookery.webhooks.models import (
+    MAX_GRACE_HOURS,
     DisabledReason,
     EndpointChange,
     EndpointUpdate,
@@ -46,6 +46,8 @@ MAX_ENDPOINTS = 100
 """Maximum endpoints per workspace."""
 
 _DELETED_MESSAGE = "the webhook was deleted"
+_VALID_SECRET = re.compile(r"[!-~]{16,128}")
+_INVALID_SECRET_MESSAGE = "must be 16 to 128 printable ASCII characters without spaces"  # noqa: S105 - a message
 _TICK = timedelta(microseconds=1)
 
 _AuditFields = Mapping[str, object]
@@ -103,7 +105,7 @@ class WebhookEndpoints:
             Conflict: The workspace has the maximum number of endpoints.
             ScopeMissing, PermissionDenied: The key may not read the resources of these events.
         """
-        values = validation.validate_settings(copy_fields(WebhookSettings, settings), self._catalogue(), secret)
+        values = _validate_settings(copy_fields(WebhookSettings, settings), self._catalogue(), secret)
         tenant.require_scopes(self._catalogue().list_scopes(settings.events))
         await self._require_reachable(settings.url)
         secret, now = secret or generate_signing_secret(), self._clock()
@@ -143,7 +145,7 @@ class WebhookEndpoints:
             ScopeMissing, PermissionDenied: The change concerns events, content or URL, and the key may not read the events' resources.
         """
         catalogue = self._catalogue()
-        values = validation.validate_settings(change.get_set_fields(), catalogue)
+        values = _validate_settings(change.get_set_fields(), catalogue)
         if "url" in values:
             await self._require_reachable(values["url"])
         now = self._clock()
@@ -216,8 +218,8 @@ class WebhookEndpoints:
             Conflict: The grace period of an earlier rotation has not ended.
             PreconditionFailed: The endpoint has another version than *expected*.
         """
-        validation.validate_grace_hours(grace_hours)
-        new_secret = generate_signing_secret() if secret is None else validation.validate_secret(Secret(secret))
+        _validate_grace_hours(grace_hours)
+        new_secret = generate_signing_secret() if secret is None else _validate_secret(Secret(secret))
         now = self._clock()
 
         def work(tx: Tx) -> EndpointWithSecret:
@@ -341,3 +343,49 @@ def _audit_fields(endpoint: WebhookEndpoint) -> dict[str, object]:
     settings = copy_fields(WebhookSettings, endpoint)
     reason = None if endpoint.disabled_reason is None else endpoint.disabled_reason.value
     return {**settings, "url": hide_secrets(endpoint.url), "events": list(endpoint.events), "disabled_reason": reason}
+
+
+def _validate_settings(settings: Mapping[str, Any], catalogue: EventCatalogue, secret: Secret | None = None) -> dict[str, Any]:
+    """
+    Return the new values of settings, with each event once.
+
+    Raises:
+        ValidationFailed: With the errors of all fields.
+    """
+    errors: dict[str, list[str]] = {}
+    try:
+        EndpointChange.of(**settings)
+    except ValidationFailed as error:
+        errors = {name: list(texts) for name, texts in error.field_errors.items()}
+    events = tuple(dict.fromkeys(settings.get("events", ())))
+    others: dict[str, list[str]] = {
+        "url": [error] if "url" in settings and (error := find_url_error(settings["url"])) is not None else [],
+        "events": [error for pattern in events if (error := catalogue.find_pattern_error(pattern)) is not None],
+        "description": ["must not contain NUL"] if "\x00" in settings.get("description", "") else [],
+        "secret": _find_secret_errors(secret),
+    }
+    errors = {name: texts for name, texts in others.items() if texts} | errors
+    if errors:
+        raise ValidationFailed(errors)
+    return dict(settings) | ({"events": events} if events else {})
+
+
+def _validate_secret(secret: Secret) -> Secret:
+    """Return *secret*, or raise ValidationFailed."""
+    errors = _find_secret_errors(secret)
+    if errors:
+        raise ValidationFailed({"secret": errors})
+    return secret
+
+
+def _find_secret_errors(secret: Secret | None) -> list[str]:
+    if secret is None:
+        return []
+    error = find_secret_error(secret.reveal()) if _VALID_SECRET.fullmatch(secret.reveal()) else _INVALID_SECRET_MESSAGE
+    return [] if error is None else [error]
+
+
+def _validate_grace_hours(hours: int) -> None:
+    """Raise ValidationFailed unless *hours* is a valid grace period."""
+    if not 0 <= hours <= MAX_GRACE_HOURS:
+        raise ValidationFailed({"grace_period_hours": [f"must be 0 to {MAX_GRACE_HOURS}, not {hours}"]})
