@@ -19,7 +19,7 @@ from rookery.access.wiring import AccessServices
 from rookery.agents.events import AgentSessionEnded
 from rookery.agents.models.sessions import TokenReport
 from rookery.agents.sessions.access import SessionFinder
-from rookery.agents.store import sessions as agent_sessions
+from rookery.agents.store.tables import SESSIONS
 from rookery.agents.wiring import AgentPorts, AgentServices
 from rookery.content.chat import TokenUsage
 from rookery.content.models import ContentTenant
@@ -438,7 +438,7 @@ async def _find_working_context(runtime: Runtime, caller: object, session: CallS
 
 def _is_agent_in_use(tx: Tx, workspace_id: int, agent_id: str) -> bool:
     """Return whether an agent has memories or sessions of its own."""
-    return memory_records.has_agent(tx, workspace_id, agent_id) or agent_sessions.has_agent(tx, workspace_id, agent_id)
+    return memory_records.has_agent(tx, workspace_id, agent_id) or SESSIONS.has(tx, workspace_id, agent_id=agent_id)
 
 
 def _build_process_registry(runtime: Runtime) -> ProcessRegistry:

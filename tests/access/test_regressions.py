@@ -12,7 +12,7 @@ from rookery.access.errors import DelegationDenied, KeyRevoked, ScopeMissing, Un
 from rookery.access.key_fields import NewAgentKey, NewApiKey
 from rookery.access.models import Actor
 from rookery.access.scopes import parse_grants
-from rookery.kernel.csv_lines import csv_lines
+from rookery.kernel.safe_texts import csv_lines
 from tests.access.makers import Access
 from tests.conftest import OPERATOR, Instance
 

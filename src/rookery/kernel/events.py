@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar, cast
 import structlog
 
 from rookery.kernel.db import Tx
-from rookery.kernel.suggestions import suggest
+from rookery.kernel.sentences import suggest
 
 ALL_EVENTS = "*"
 

@@ -226,7 +226,7 @@ class ProcessRegistry:
         def replace(tx: Tx) -> None:
             tx.execute(_REMOVE_EXPIRED, {"now": to_micros(now)})
             tx.execute(_REMOVE, {"own_id": self._id})
-            _PROCESSES.add(tx, own)
+            _PROCESSES.insert(tx, own)
 
         await self._db.write(replace)
         self._own = own

@@ -28,6 +28,7 @@ from rookery.kernel.urls import find_url_error, hide_secrets
 from rookery.webhooks.events import WebhookDisabled
 from rookery.webhooks.models import (
     MAX_GRACE_HOURS,
+    DeliveryState,
     DisabledReason,
     EndpointChange,
     EndpointUpdate,
@@ -40,7 +41,7 @@ from rookery.webhooks.models import (
 from rookery.webhooks.outbox import HELD_MESSAGE
 from rookery.webhooks.store import deliveries
 from rookery.webhooks.store import endpoints as store
-from rookery.webhooks.store.tables import PREVIOUS_SECRET_PURPOSE, SECRET_PURPOSE
+from rookery.webhooks.store.tables import DELIVERIES, ENDPOINTS, PREVIOUS_SECRET_PURPOSE, SECRET_PURPOSE
 
 MAX_ENDPOINTS = 100
 """Maximum endpoints per workspace."""
@@ -123,10 +124,10 @@ class WebhookEndpoints:
 
         def work(tx: Tx) -> EndpointWithSecret:
             require_workspace(tx, tenant.public_workspace_id)
-            if store.count(tx, tenant.workspace_id) >= MAX_ENDPOINTS:
+            if ENDPOINTS.count(tx, tenant.workspace_id) >= MAX_ENDPOINTS:
                 raise Conflict(f"This workspace has {MAX_ENDPOINTS} webhooks, the maximum. Delete one first.")
             sealed_endpoint = replace(endpoint, sealed_secret=self._seal(tx, endpoint, SECRET_PURPOSE, secret))
-            store.insert_endpoint(tx, sealed_endpoint)
+            ENDPOINTS.insert(tx, sealed_endpoint)
             self._record_audit(tx, tenant, "created", sealed_endpoint, (None, _audit_fields(sealed_endpoint)))
             return EndpointWithSecret(endpoint=sealed_endpoint, secret=secret)
 
@@ -165,9 +166,11 @@ class WebhookEndpoints:
                 logged = deliveries.list_types(tx, tenant.workspace_id, endpoint_id, candidates=unreadable)
                 tenant.require_scopes(catalogue.list_scopes(logged))
             new = replace(new, updated_at=_later(old, now))
-            store.update_endpoint(tx, new)
+            ENDPOINTS.update(tx, new)
             was_enabled = new.enabled and not old.enabled
-            held_count = deliveries.count_held(tx, tenant.workspace_id, endpoint_id) if was_enabled else None
+            held_count = (
+                DELIVERIES.count(tx, tenant.workspace_id, endpoint_id=endpoint_id, state=DeliveryState.HELD.value) if was_enabled else None
+            )
             if old.enabled and not new.enabled:
                 self._hold_deliveries(tx, new, DisabledReason.BY_HAND, now)
             self._record_audit(tx, tenant, "changed", new, (_audit_fields(old), _audit_fields(new)))
@@ -190,7 +193,7 @@ class WebhookEndpoints:
             old = require_endpoint(tx, tenant, endpoint_id, lock=True)
             require_match("webhook", old.version, expected)
             # Delete the endpoint first: this waits for transactions that add deliveries to it, so that `cancel` sees those too.
-            store.remove(tx, tenant.workspace_id, endpoint_id)
+            ENDPOINTS.delete(tx, tenant.workspace_id, id=endpoint_id)
             deliveries.cancel(tx, tenant.workspace_id, endpoint_id, error=_DELETED_MESSAGE, at=now)
             self._record_audit(tx, tenant, "deleted", old, (_audit_fields(old), None))
 
@@ -239,7 +242,7 @@ class WebhookEndpoints:
                 previous_until=until,
                 updated_at=_later(old, now),
             )
-            store.update_endpoint(tx, new)
+            ENDPOINTS.update(tx, new)
             self._record_audit(tx, tenant, "secret_rotated", new, ({}, {"grace_period_hours": grace_hours}))
             return EndpointWithSecret(endpoint=new, secret=new_secret)
 
@@ -266,11 +269,11 @@ class WebhookEndpoints:
 
         Does nothing if the endpoint was deleted or is already disabled.
         """
-        old = store.find(tx, endpoint.workspace_id, endpoint.id, lock=True)
+        old = ENDPOINTS.find(tx, endpoint.workspace_id, id=endpoint.id, lock=True)
         if old is None or not old.enabled:
             return
         new = replace(old, enabled=False, disabled_at=at, disabled_reason=reason, updated_at=_later(old, at))
-        store.update_endpoint(tx, new)
+        ENDPOINTS.update(tx, new)
         self._hold_deliveries(tx, new, reason, at)
         tenant = WebhookTenant(workspace_id=new.workspace_id, public_workspace_id=new.public_workspace_id, by=SYSTEM_ACTOR)
         self._record_audit(tx, tenant, "disabled", new, (_audit_fields(old), _audit_fields(new)))
@@ -318,7 +321,7 @@ class WebhookEndpoints:
 
 def require_endpoint(tx: Tx, tenant: WebhookTenant, endpoint_id: str, *, lock: bool = False) -> WebhookEndpoint:
     """Return an endpoint of the tenant, or raise NotFound."""
-    endpoint = store.find(tx, tenant.workspace_id, endpoint_id, lock=lock)
+    endpoint = ENDPOINTS.find(tx, tenant.workspace_id, id=endpoint_id, lock=lock)
     if endpoint is None:
         raise NotFound("webhook", endpoint_id)
     return endpoint

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.kernel.csv_lines import csv_lines
+from rookery.kernel.safe_texts import csv_lines
 from tests.access.commands.command_line import CommandLine
 
 SINCE = ("--since", "2026-11-01", "--until", "2026-11-30")

@@ -21,8 +21,8 @@ from rookery.access.operator import resolve_workspace
 from rookery.access.usage_log import RETENTION
 from rookery.access.wiring import AccessServices
 from rookery.kernel.clock import utc_now
-from rookery.kernel.csv_lines import csv_header, csv_lines
 from rookery.kernel.errors import NotFound
+from rookery.kernel.safe_texts import csv_header, csv_lines
 from rookery.kernel.sentences import format_count
 from rookery.terminal.options import parse_day, raise_usage_error, split_names
 from rookery.terminal.output import Fields, is_terminal, print_notice, print_rows

@@ -30,9 +30,10 @@ from rookery.agents.models.plans import PlanAccessFilter
 from rookery.agents.models.sessions import AgentSession, Handoff, HandoffOutcome, SessionEndRequest, SessionEventType, SessionStatus
 from rookery.agents.ports import FreeSpace, MemoryFinder
 from rookery.agents.sessions.end import SessionEnder
-from rookery.agents.store import handoffs, plans, session_events, tasks
+from rookery.agents.store import handoffs, session_events, tasks
 from rookery.agents.store import hooks as store
 from rookery.agents.store import sessions as session_store
+from rookery.agents.store.tables import HANDOFFS, PLANS
 from rookery.coding_agents.hook_declarations import HookEvent
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
@@ -136,7 +137,7 @@ def list_past_sessions(tx: Tx, caller: Caller, project: HookProject, *, present:
     newest = handoffs.find_newest_session(tx, access_filter, without=own_ids)
     if newest is None:
         return []
-    own_handoff = handoffs.find_by_session(tx, newest.workspace_id, newest.id)
+    own_handoff = HANDOFFS.find(tx, newest.workspace_id, session_id=newest.id)
     if own_handoff is not None and own_handoff.taken_how is HandoffOutcome.IGNORED_STALE:
         own_handoff = None
     parallel = handoffs.list_pending_handoffs(
@@ -382,7 +383,7 @@ class AgentHooks:
             session = self._sessions.find(tx, caller, call.session_id)
             if session is None or not session.is_open:
                 return None
-            return session.id, handoffs.find_by_session(tx, caller.workspace_id, session.id) is not None
+            return session.id, HANDOFFS.find(tx, caller.workspace_id, session_id=session.id) is not None
 
         open_session = await self._db.lookup(read)
         if open_session is None:
@@ -415,7 +416,8 @@ def _list_ready_tasks(tx: Tx, caller: Caller, project: HookProject, now: datetim
         tx, access_filter, TaskState.READY, plan_id=None, phase_id=None, session_id=None, at=now, page=PageSlice(_MAX_TASKS)
     )
     ready = task_page.items
-    slugs = {plan.id: plan.slug for plan in plans.find_by_ids(tx, sorted({task.plan_id for task in ready})).values()} if ready else {}
+    plan_ids = sorted({task.plan_id for task in ready})
+    slugs = {plan.id: plan.slug for plan in PLANS.find_all(tx, access_filter.workspace_id, id=plan_ids)}
     return [ReadyTask(id=task.id, name=task.name, plan=slugs.get(task.plan_id, "")) for task in ready]
 
 

@@ -30,6 +30,7 @@ from rookery.agents.sessions.end import lock_session, require_open_session, touc
 from rookery.agents.sessions.errors import NoHandoffOffered, SessionEnded, SessionFull
 from rookery.agents.store import handoffs, plans, session_events
 from rookery.agents.store import sessions as store
+from rookery.agents.store.tables import PLANS, SESSION_EVENTS, SESSIONS
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound, ValidationFailed
@@ -113,7 +114,7 @@ class SessionRecords:
 
     def find_view(self, tx: Tx, caller: Caller, session_id: str) -> SessionView | None:
         """Return a session within the transaction *tx*, or None if it does not exist or *caller* has no access to it."""
-        session = store.find(tx, caller.workspace_id, session_id)
+        session = SESSIONS.find(tx, caller.workspace_id, id=session_id)
         return None if session is None or not can_read_session(caller, session) else self._load_views(tx, [session])[0]
 
     async def list_page(self, caller: Caller, filters: SessionFilter, *, plan: str | None, page: PageSlice) -> ListPage[SessionView]:
@@ -170,7 +171,7 @@ class SessionRecords:
                     raise NoHandoffOffered(session.id)
                 handoffs.mark_taken(tx, session.workspace_id, session.offered_id, taken_by=session.id, outcome=change.acknowledge, at=now)
             changed_session = replace(changed_session, last_activity_at=max(now, session.last_activity_at), version=session.version + 1)
-            store.change(tx, changed_session)
+            SESSIONS.update(tx, changed_session)
             if changed_session.status is not session.status:
                 self._announce(tx, changed_session, now)
             return changed_session
@@ -246,7 +247,7 @@ class SessionRecords:
             tokens=tokens,
             created_at=at,
         )
-        session_events.add(tx, event)
+        SESSION_EVENTS.insert(tx, event)
         self._token_meter.record(tx, caller, session, tokens, at)
         self._announce(tx, session, at)
         return event
@@ -262,7 +263,7 @@ class SessionRecords:
         """
 
         def read(tx: Tx) -> ListPage[SessionEvent] | None:
-            session = store.find(tx, caller.workspace_id, session_id)
+            session = SESSIONS.find(tx, caller.workspace_id, id=session_id)
             if session is None or not can_read_session(caller, session):
                 return None
             return session_events.list_page(tx, caller.workspace_id, session_id, after, event_type, page=page)
@@ -279,8 +280,8 @@ class SessionRecords:
         handoffs_by_session = handoffs.find_by_sessions(tx, workspace_id, ids)
         calls = self._tool_calls.count_by_session(tx, workspace_id, ids)
         completed_counts = plans.count_completed_tasks(tx, workspace_id, ids)
-        session_plans = plans.find_by_ids(tx, sorted({session.plan_id for session in sessions if session.plan_id is not None}))
-        slugs = {plan.id: plan.slug for plan in session_plans.values()}
+        plan_ids = sorted({session.plan_id for session in sessions if session.plan_id is not None})
+        slugs = {plan.id: plan.slug for plan in PLANS.find_all(tx, workspace_id, id=plan_ids)}
         return [
             SessionView(
                 session=session,

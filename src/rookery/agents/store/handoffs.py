@@ -17,8 +17,6 @@ from rookery.kernel.db import Statement, Tx, Value, upsert
 _c = handoffs.c
 _CHANGEABLE_COLUMNS = ("plan_id", "agent_id", "notes", "written_at", "taken_by", "taken_at", "taken_how")
 _SAVE = upsert(handoffs, index_elements=["session_id"], set_=lambda new: {name: new[name] for name in _CHANGEABLE_COLUMNS})
-_BY_SESSION = select(handoffs).where(_c.workspace_id == bindparam("workspace"), _c.session_id == bindparam("session"))
-_BY_SESSIONS = select(handoffs).where(_c.workspace_id + 0 == bindparam("workspace"), _c.session_id.in_(bindparam("ids", expanding=True)))
 _PENDING = (
     select(handoffs)
     .where(_c.workspace_id + 0 == bindparam("workspace"), _c.plan_id == bindparam("plan"), _c.taken_by.is_(None))
@@ -37,16 +35,11 @@ def save(tx: Tx, handoff: Handoff) -> None:
     tx.execute(_SAVE, HANDOFFS.to_row(handoff))
 
 
-def find_by_session(tx: Tx, workspace_id: int, session_id: str) -> Handoff | None:
-    """Return the hand-off of a session, or None."""
-    return HANDOFFS.fetch_one(tx, _BY_SESSION, {"workspace": workspace_id, "session": session_id})
-
-
 def find_by_sessions(tx: Tx, workspace_id: int, ids: Sequence[str]) -> dict[str, Handoff]:
     """Return the hand-offs of sessions by session id. Sessions without one are left out."""
     if not ids:
         return {}
-    return {handoff.session_id: handoff for handoff in HANDOFFS.fetch_all(tx, _BY_SESSIONS, {"workspace": workspace_id, "ids": ids})}
+    return {handoff.session_id: handoff for handoff in HANDOFFS.find_all(tx, workspace_id, session_id=ids)}
 
 
 def find_pending(tx: Tx, workspace_id: int, plan_id: str) -> Handoff | None:
