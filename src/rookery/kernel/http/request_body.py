@@ -85,8 +85,8 @@ async def read_body(receive: Receive, *, limit: int, scope: Scope, transfer: Tra
         scope: The request. Its client may wait for consent before it sends a body (`Expect: 100-continue`), which *receive* gives.
 
     Raises:
-        PayloadTooLarge: The body exceeds *limit*. A body that declares its length is not read at all, so that its client has the answer
-            before it, or a proxy, has sent much; reading of any other stops at the first byte beyond the limit.
+        PayloadTooLarge: The body exceeds *limit*. If the request declares a larger length, nothing is read, and the client or its proxy
+            gets the answer while it sends. Otherwise reading stops at the first byte beyond the limit.
         RequestTimeout: Nothing arrived for 30 s, or the transfer was too slow for too long. A body takes at most
             `limit / transfer.min_bytes_per_s + 30` s, whatever length it declares.
         ClientDisconnected: The client closed the connection.
