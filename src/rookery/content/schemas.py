@@ -31,10 +31,9 @@ from rookery.content.models import (
     TemplateVersionNumber,
 )
 from rookery.kernel.money import from_amount, to_amount
-from rookery.kernel.placeholders import NAME_PATTERN
+from rookery.kernel.placeholders import NAME_PATTERN, TemplateVariable, VariableType
 from rookery.kernel.projections import Body, Projection
 from rookery.kernel.schema import OMITTED_IF_NONE, PageQuery, PatchModel, QueryModel, RequestModel, ResponseModel, Timestamp
-from rookery.kernel.template_variables import TemplateVariable, VariableType
 from rookery.kernel.unset import UNSET
 from rookery.kernel.variables import MAX_PATTERN_LENGTH
 from rookery.usage.models import LedgerFilter, NamedUsage
