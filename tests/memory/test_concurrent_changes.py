@@ -22,8 +22,9 @@ from rookery.kernel.jobs import jobs
 from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
 from rookery.memory.indexing import Indexer, build_document, build_passage
 from rookery.memory.maintenance.reindexing import ReindexRequest
-from rookery.memory.models import EmbeddedDocument, IndexDocument, Memory, MemoryChange, Passage, RecallRequest, Vector, VectorHit
+from rookery.memory.models import EmbeddedDocument, IndexDocument, Memory, MemoryChange, Passage, Vector, VectorHit
 from rookery.memory.ports import ModelVersion
+from rookery.memory.recall_models import RecallRequest
 from rookery.memory.vector_filter import VectorFilter
 from tests.conftest import FakeClock, eventually
 from tests.deadlines import HANG_S

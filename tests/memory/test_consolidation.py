@@ -16,17 +16,8 @@ from rookery.kernel.db import Database
 from rookery.memory import merging, statements
 from rookery.memory.batch_runs import RunItem, RunObserver, RunReport
 from rookery.memory.maintenance.consolidation import ConsolidationRequest
-from rookery.memory.models import (
-    Memory,
-    MemoryChange,
-    MemoryScope,
-    MemoryState,
-    Passage,
-    RecallRequest,
-    Tombstone,
-    Vector,
-    get_state,
-)
+from rookery.memory.models import Memory, MemoryChange, MemoryScope, MemoryState, Passage, Tombstone, Vector, get_state
+from rookery.memory.recall_models import RecallRequest
 from tests.conftest import FakeClock
 from tests.engines.conftest import compute_similarities
 from tests.memory.makers import MODEL, MemoryRig, StemEmbedder, build_rig, make_caller, make_memory

@@ -21,8 +21,9 @@ from rookery.kernel.config import Settings
 from rookery.kernel.secret import Secret
 from rookery.memory.embedding_migration import IndexVersion
 from rookery.memory.maintenance.reindexing import ReindexRequest, RunReport
-from rookery.memory.models import MemoryChange, RecallMode, RecallRequest, RecallResult
+from rookery.memory.models import MemoryChange
 from rookery.memory.ports import ModelVersion
+from rookery.memory.recall_models import RecallMode, RecallRequest, RecallResult
 from tests.conftest import Caller, FakeClock, Instance, eventually, run_instance
 from tests.embedding_service import KEY, EmbeddingService, run_embedding_service
 from tests.memory.makers import DIMENSION, MemoryRig, StemEmbedder, build_rig, make_caller

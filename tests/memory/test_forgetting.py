@@ -17,7 +17,8 @@ from rookery.memory.batch_runs import RunItem, RunObserver
 from rookery.memory.events import MemoryDeleted
 from rookery.memory.maintenance import consolidation
 from rookery.memory.maintenance.forgetting import ForgetRequest
-from rookery.memory.models import Memory, MemoryChange, MemoryScope, RecallRequest, Tombstone
+from rookery.memory.models import Memory, MemoryChange, MemoryScope, Tombstone
+from rookery.memory.recall_models import RecallRequest
 from rookery.memory.store import merges as merge_store
 from rookery.memory.store import records as store
 from rookery.memory.store.tables import memories, memory_tags, merges, recall_feedback

@@ -16,7 +16,8 @@ from rookery.kernel.errors import EngineUnavailable, ValidationFailed
 from rookery.kernel.pages import PageSlice
 from rookery.memory.events import MemoryStored
 from rookery.memory.indexing import EMBED_JOB
-from rookery.memory.models import AccessFilter, IndexDocument, Memory, MemoryChange, MemoryFilter, RecallRequest, TextQuery
+from rookery.memory.models import AccessFilter, IndexDocument, Memory, MemoryChange, MemoryFilter, TextQuery
+from rookery.memory.recall_models import RecallRequest
 from tests.conftest import FakeClock, eventually
 from tests.deadlines import HANG_S
 from tests.memory.makers import HERON, MemoryRig, build_rig, make_caller, make_draft

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from rookery.access.models import Caller
-from rookery.memory.models import AccessFilter, Memory, MemoryFilter, MemoryScope, RecallHit, RecallRequest
+from rookery.memory.models import AccessFilter, Memory, MemoryFilter, MemoryScope
+from rookery.memory.recall_models import RecallHit, RecallRequest
 from rookery.memory.store.neighbours import find_neighbours
 from tests.memory.makers import MemoryRig, make_agent, make_caller
 

@@ -10,7 +10,8 @@ from rookery.kernel.errors import NotFound
 from rookery.memory.batch_runs import RunItem, RunObserver
 from rookery.memory.events import MemoryArchived, MemoryDeleted
 from rookery.memory.maintenance.pruning import PruneRequest
-from rookery.memory.models import Memory, MemoryScope, RecallRequest
+from rookery.memory.models import Memory, MemoryScope
+from rookery.memory.recall_models import RecallRequest
 from tests.memory.makers import MemoryRig, make_caller
 
 NO_CRITERIA = PruneRequest(workspace_id=1)

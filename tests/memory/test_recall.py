@@ -10,7 +10,8 @@ import pytest
 from rookery.access.models import Caller
 from rookery.kernel.errors import NotInAllowList, PermissionDenied
 from rookery.memory.events import MemoryRecalled
-from rookery.memory.models import MemoryFilter, MemoryScope, RecallHit, RecallMode, RecallRequest
+from rookery.memory.models import MemoryFilter, MemoryScope
+from rookery.memory.recall_models import RecallHit, RecallMode, RecallRequest
 from rookery.memory.store import records
 from tests.memory.makers import MemoryRig, make_agent, make_caller, make_memory
 

@@ -10,7 +10,8 @@ from rookery.kernel.errors import NotFound, PermissionDenied, ValidationFailed
 from rookery.kernel.pages import PageSlice
 from rookery.memory.events import MemoryArchived, MemoryDeleted
 from rookery.memory.indexing import DELETE_JOB, EMBED_JOB
-from rookery.memory.models import MemoryChange, MemoryFilter, MemoryScope, MemoryState, RecallRequest, get_state
+from rookery.memory.models import MemoryChange, MemoryFilter, MemoryScope, MemoryState, get_state
+from rookery.memory.recall_models import RecallRequest
 from rookery.memory.store import records
 from tests.memory.makers import MODEL, MemoryRig, make_agent, make_caller
 

@@ -9,7 +9,8 @@ import pytest
 from rookery.memory.batch_runs import RunReport
 from rookery.memory.events import ReindexCompleted
 from rookery.memory.maintenance.reindexing import ReindexRequest
-from rookery.memory.models import MemoryChange, RecallRequest
+from rookery.memory.models import MemoryChange
+from rookery.memory.recall_models import RecallRequest
 from tests.conftest import FakeClock
 from tests.memory.command_line import Platform
 from tests.memory.makers import DIMENSION, MemoryRig, StemEmbedder, build_rig, make_caller

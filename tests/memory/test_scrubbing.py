@@ -7,7 +7,8 @@ from dataclasses import replace
 from rookery.memory.batch_runs import RunItem, RunObserver
 from rookery.memory.maintenance.reindexing import ReindexRequest as Reindex
 from rookery.memory.maintenance.scrubbing import CleanRequest
-from rookery.memory.models import MemoryChange, MemoryState, RecallRequest, get_state
+from rookery.memory.models import MemoryChange, MemoryState, get_state
+from rookery.memory.recall_models import RecallRequest
 from tests.memory.makers import MODEL, MemoryRig, make_caller
 
 PRIVATE = "Ask Kim at kim@example.org about the heron."

@@ -18,7 +18,8 @@ from rookery.kernel.clock import from_micros
 from rookery.kernel.db import Database, open_database
 from rookery.kernel.ids import is_uuid, uuid7
 from rookery.memory.merging import Merge
-from rookery.memory.models import Memory, MemoryScope, RecallRequest, Tombstone
+from rookery.memory.models import Memory, MemoryScope, Tombstone
+from rookery.memory.recall_models import RecallRequest
 from rookery.memory.store import merges, records, transfer
 from rookery.memory.store.transfer import TransferRecord
 from rookery.memory.transfer.exporting import ExportRequest

@@ -30,10 +30,10 @@ from rookery.memory.agent_context import AgentContext
 from rookery.memory.errors import AlreadySuperseded, BacklogFull, MemoriesFull, NotEmbeddable
 from rookery.memory.feedback import Feedback
 from rookery.memory.memory_map import MemoryMap
-from rookery.memory.models import BootMemories, Draft, Memory, RecallMode, RememberResult, SearchResult, Tombstone
+from rookery.memory.models import BootMemories, Draft, Memory, RememberResult, SearchResult, Tombstone
 from rookery.memory.recall import Recall
 from rookery.memory.recall_log import RecallLog
-from rookery.memory.recall_records import FeedbackResult, LoggedRecall
+from rookery.memory.recall_models import FeedbackResult, LoggedRecall, RecallMode
 from rookery.memory.records import Records
 from rookery.memory.remember import Remember, RememberOutcome
 from rookery.memory.schemas.recall_log import (

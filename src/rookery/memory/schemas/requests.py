@@ -24,18 +24,8 @@ from rookery.memory.metadata import (
     to_filter_text,
     validate_metadata,
 )
-from rookery.memory.models import (
-    DEFAULT_TYPE,
-    FACET_FIELDS,
-    Draft,
-    MapGrouping,
-    MemoryChange,
-    MemoryFilter,
-    MemoryScope,
-    MemoryState,
-    RecallMode,
-    RecallRequest,
-)
+from rookery.memory.models import DEFAULT_TYPE, FACET_FIELDS, Draft, MapGrouping, MemoryChange, MemoryFilter, MemoryScope, MemoryState
+from rookery.memory.recall_models import RecallMode, RecallRequest
 
 MAX_CONTENT_CHARS = 50_000
 MAX_QUERY_CHARS = 2_000
