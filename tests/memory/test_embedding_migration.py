@@ -106,7 +106,7 @@ async def test_memories_stored_or_changed_during_the_migration_are_found_by_mean
     """Both models embed new contents; existing vectors are not computed again."""
     memory = await platform.rig.remember("heron nest")
     (swallow,) = (await platform.recall("swallow")).hits[:1]
-    await platform.rig.services.records.change(make_caller(), swallow.memory.id, MemoryChange(content="heron bridge"))
+    await platform.rig.services.records.change(make_caller(), swallow.memory.id, MemoryChange.of(content="heron bridge"))
     await platform.rig.run_jobs()
 
     assert await platform.find_contents("heron") == ["heron boat", "heron bridge", "heron nest", "heron roof"]

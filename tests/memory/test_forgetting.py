@@ -67,7 +67,7 @@ async def test_forget_by_agent_deletes_its_memories_in_every_state(rig: MemoryRi
     private = await rig.remember("heron of kim", agent_id="kim", memory_scope=MemoryScope.AGENT)
     shared = await rig.remember("heron by kim", agent_id="kim")
     archived = await rig.remember("old heron of kim", agent_id="kim")
-    expired = await rig.remember("brief heron of kim", agent_id="kim", expires_in_h=1)
+    expired = await rig.remember("brief heron of kim", agent_id="kim", expires_in=1)
     other_agent = await rig.remember("heron of lee", agent_id="lee")
     other_workspace = await rig.remember("heron of kim", make_caller(workspace_id=2), agent_id="kim")
     await rig.run_jobs()
@@ -168,7 +168,7 @@ async def test_merged_text_that_was_changed_is_reported(rig: MemoryRig) -> None:
     merged = await rig.remember(MORE, confidence=0.5)
     await rig.run_jobs()
     await rig.services.maintenance.consolidation.run(consolidation.ConsolidationRequest(workspace_id=1, threshold=0.7))
-    await rig.services.records.change(make_caller(), primary.id, MemoryChange(content=f"{BASE}. KIM SAW THEM."))
+    await rig.services.records.change(make_caller(), primary.id, MemoryChange.of(content=f"{BASE}. KIM SAW THEM."))
 
     _, items = await _forget(rig, merged.id)
 

@@ -79,7 +79,7 @@ async def _recall(rig: MemoryRig, query: str, mode: SearchFunction = "hybrid", k
 
 
 async def _change(rig: MemoryRig, memory: Memory, content: str) -> Memory:
-    return await rig.services.records.change(make_caller(), memory.id, MemoryChange(content=content))
+    return await rig.services.records.change(make_caller(), memory.id, MemoryChange.of(content=content))
 
 
 async def _has_content(rig: MemoryRig, memory: Memory, content: str) -> bool:

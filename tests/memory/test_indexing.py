@@ -194,7 +194,7 @@ class _ChangingEmbedder(StemEmbedder):
         vectors = await super().embed_passages(passages)  # pyright: ignore[reportArgumentType] - what the port passes
         if not self.has_changed:
             self.has_changed = True
-            change = MemoryChange(content="A crane nests here.")
+            change = MemoryChange.of(content="A crane nests here.")
             await self.rig.services.records.change(make_caller(), self.memory.id, change)
         return vectors
 

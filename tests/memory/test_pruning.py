@@ -63,7 +63,7 @@ async def test_a_memory_exactly_at_the_threshold_stays(rig: MemoryRig) -> None:
 
 async def test_prune_ignores_expired_and_archived_memories(rig: MemoryRig) -> None:
     """They are neither counted nor archived, and no duplicates of live memories."""
-    await rig.remember("heron", confidence=0.1, expires_in_h=1)
+    await rig.remember("heron", confidence=0.1, expires_in=1)
     archived = await rig.remember("heron", confidence=0.2)
     await rig.services.records.archive(make_caller(), archived.id)
     remaining = await rig.remember("heron", confidence=0.15)

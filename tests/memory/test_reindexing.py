@@ -70,7 +70,7 @@ async def test_a_reindex_includes_only_matching_memories(rig: MemoryRig) -> None
     await rig.remember("pending heron")
     changed_memory = await rig.remember("heron before")
     await rig.run_jobs()
-    await rig.services.records.change(make_caller(), changed_memory.id, MemoryChange(content="heron after"))
+    await rig.services.records.change(make_caller(), changed_memory.id, MemoryChange.of(content="heron after"))
     await rig.remember("heron never indexed")
 
     requests = [

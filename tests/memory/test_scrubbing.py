@@ -88,7 +88,7 @@ async def test_a_dry_run_lists_what_a_run_then_does(rig: MemoryRig) -> None:
 async def test_a_change_during_the_run_is_not_undone(rig: MemoryRig) -> None:
     """The run cleans the current content, not the content that it read before."""
     memory = await rig.remember(PRIVATE)
-    change = MemoryChange(content="Ask Lee at lee@example.org instead.")
+    change = MemoryChange.of(content="Ask Lee at lee@example.org instead.")
 
     async def change_memory() -> None:
         rig.hooks.before_write = None

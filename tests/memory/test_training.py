@@ -116,7 +116,7 @@ async def test_training_rows_are_deleted_with_their_memory(rig: MemoryRig, clock
     deleted, superseded, expiring = (
         await rig.remember("heron one"),
         await rig.remember("heron two"),
-        await rig.remember("heron three", expires_in_h=1.0),
+        await rig.remember("heron three", expires_in=1.0),
     )
     archived = await rig.remember("heron four")
     await rig.run_jobs()

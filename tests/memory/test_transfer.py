@@ -354,7 +354,7 @@ async def test_exports_and_imports_can_redact_personal_data_and_secrets(rig: Mem
 async def test_expired_memories_are_neither_exported_nor_imported(rig: MemoryRig) -> None:
     """An expired memory counts as deleted."""
     transfers = Transfers(rig)
-    await rig.remember("short", expires_in_h=1)
+    await rig.remember("short", expires_in=1)
     lines = await transfers.export_lines()
     rig.clock.advance(hours=2)
 
