@@ -18,8 +18,8 @@ from starlette.types import Scope
 
 from rookery.app import build_route_table
 from rookery.kernel.config import Settings
-from rookery.kernel.http.path_router import PathRouter
 from rookery.kernel.http.responses import respond_not_found
+from rookery.kernel.http.routes import PathRouter
 from rookery.wiring import build_platform
 
 _ROUNDS = 5

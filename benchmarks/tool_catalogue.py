@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 
 from rookery.kernel.config import Settings
 from rookery.kernel.http.result_budgets import CHARS_PER_TOKEN
-from rookery.tools.discovery.catalogue_size import measure_catalogue
+from rookery.tools.discovery.client_guides import measure_catalogue
 from rookery.wiring import build_platform
 
 

@@ -95,7 +95,7 @@ def test_imports_follow_the_contracts(capsys: pytest.CaptureFixture[str]) -> Non
 
 LAZY_IMPORTERS = (
     *("kernel/db/database.py", "memory/maintenance/cleaning/__init__.py", "migrations/__init__.py", "tools/gateway/lazy_app.py"),
-    *("engines/upstreams/__init__.py", "memory/transfer/formats.py", "rookery/cli/__init__.py", "tools/commands/file_change_audit.py"),
+    *("engines/upstreams/__init__.py", "memory/transfer/formats.py", "rookery/cli/__init__.py", "tools/commands/tool_services.py"),
 )
 """
 Modules that import slow libraries in functions: PostgreSQL's driver, alembic, the telephone numbering plans, the server of the MCP SDK

@@ -16,10 +16,10 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from rookery.kernel.config_files import read_config_file
+from rookery.kernel.data_folder import read_config_file
 from rookery.kernel.errors import StorageFull
 from rookery.kernel.logs import LimitedWarning
-from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
+from rookery.kernel.runtime import PeriodicTask, run_periodic_tasks
 from tests.conftest import eventually
 from tests.deadlines import HANG_S
 from tests.processes import get_environment, run_rookery, run_server

@@ -59,8 +59,8 @@ _BUILD_APP = """
 import gc, sys
 from pathlib import Path
 from rookery.cli import load_command
-from rookery.kernel import garbage
-garbage.expect_imports()
+from rookery.kernel import process_resources
+process_resources.expect_imports()
 before = gc.get_stats()[0]["collections"]
 load_command("serve")
 import rookery.cli.server

@@ -16,11 +16,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rookery.console.mount import ConsoleMount
 from rookery.console.ports import ConsolePorts
-from rookery.console.sign_outs import SignOuts
+from rookery.console.store import SignOuts
 from rookery.doctor import FindingGrade, examine, has_no_problem
 from rookery.kernel.config import Settings
-from rookery.kernel.engine_writes import READS_ONLY
+from rookery.kernel.engine_breakers import READS_ONLY
 from rookery.kernel.errors import EngineUnavailable, RookeryError
+from rookery.kernel.events import EventCatalogue
 from rookery.kernel.http import (
     DocumentedResponse,
     EdgeMiddleware,
@@ -46,7 +47,6 @@ from rookery.reference.openapi import build_document
 from rookery.tools.api.pages import HtmlPages
 from rookery.tools.api.start_page import StartPage
 from rookery.tools.discovery.documents import get_version
-from rookery.webhooks.event_types import EventCatalogue
 from rookery.wiring import STATUS_STARTING, Rookery
 
 _log = structlog.stdlib.get_logger("rookery.app")

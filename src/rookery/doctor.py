@@ -19,7 +19,7 @@ from rookery.engines.embedders import model_files
 from rookery.kernel.clock import format_iso
 from rookery.kernel.config import Settings
 from rookery.kernel.db import describe_pooler
-from rookery.kernel.engine_writes import READS_ONLY
+from rookery.kernel.engine_breakers import READS_ONLY
 from rookery.kernel.errors import EngineReadOnly, EngineUnavailable, RookeryError, StorageFull
 from rookery.kernel.http.connection_limit import RESERVED_FILE_DESCRIPTORS, max_open_connections
 from rookery.kernel.http.proxy_check import CLAIMED_ADDRESS, fetch_arrival

@@ -11,7 +11,7 @@ from rookery.engines.similarity.comparison import open_comparison
 from rookery.engines.similarity.projection import project_vectors
 from rookery.kernel.config import Settings
 from rookery.kernel.runtime import Runtime
-from rookery.kernel.wal import RecordStoreWal
+from rookery.kernel.sqlite import RecordStoreWal
 from rookery.memory.core_wiring import MemoryPorts
 from rookery.memory.embedding_migration import IndexVersion
 from rookery.memory.ports import ErasableStore, ModelVersion, TokenMeter

@@ -21,9 +21,9 @@ from uvicorn.server import ServerState
 
 from rookery.access.networks import canonical_address, client_network, contains, parse_networks, parse_proxies
 from rookery.app import GroupApplication, create_app
-from rookery.kernel import garbage
+from rookery.kernel import process_resources
 from rookery.kernel.config import Settings
-from rookery.kernel.config_files import read_config_file
+from rookery.kernel.data_folder import read_config_file
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.http.connection import HttpConnection
 from rookery.kernel.http.connection_limit import ConnectionLimiter, ConnectionLimits, raise_file_limit
@@ -185,7 +185,7 @@ class _Server(uvicorn.Server):
                 self.on_start()
             if self.group_link is not None:
                 await self.group_link.start(self.server_state, lambda: self.handle_exit(signal.SIGTERM, None))
-        garbage.expect_requests()
+        process_resources.expect_requests()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting requests, also those of other processes, and finish those in progress."""

@@ -19,7 +19,7 @@ from rookery.access.wiring import AccessServices
 from rookery.agents.events import AgentSessionEnded
 from rookery.agents.models.sessions import TokenReport
 from rookery.agents.sessions.access import SessionFinder
-from rookery.agents.store import sessions as agent_sessions
+from rookery.agents.store.tables import SESSIONS
 from rookery.agents.wiring import AgentPorts, AgentServices
 from rookery.content.chat import TokenUsage
 from rookery.content.models import ContentTenant
@@ -31,7 +31,6 @@ from rookery.engines import counters, detection, notification_channels, similari
 from rookery.engines.judge_models import GeneratorJudge
 from rookery.engines.text_generators.canned import CannedGenerator
 from rookery.kernel import idempotency_store
-from rookery.kernel.available_cores import count_available_cores
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.config import Settings
 from rookery.kernel.data_folder import DiskSpace
@@ -39,18 +38,17 @@ from rookery.kernel.db import Database, Tx, open_channel, open_database
 from rookery.kernel.db.instrumented import InstrumentedDatabase
 from rookery.kernel.domain import Domain, Probe
 from rookery.kernel.egress import EgressGuard
-from rookery.kernel.engine_breakers import EngineBreakers
-from rookery.kernel.engine_writes import READS_ONLY
+from rookery.kernel.engine_breakers import READS_ONLY, EngineBreakers
 from rookery.kernel.errors import OUTAGES, EngineUnavailable, StorageFull
-from rookery.kernel.events import EventBus
+from rookery.kernel.events import EventBus, EventCatalogue
 from rookery.kernel.http import Operation
 from rookery.kernel.http.operation_tools import OperationServer
 from rookery.kernel.ids import IdFactory, uuid7
 from rookery.kernel.jobs import JobQueue, JobWorker
 from rookery.kernel.metrics import Metrics
-from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
 from rookery.kernel.process_registry import EngineLocation, ProcessRegistry, strip_address
-from rookery.kernel.runtime import Purger, Runtime
+from rookery.kernel.process_resources import count_available_cores
+from rookery.kernel.runtime import PeriodicTask, Purger, Runtime, run_periodic_tasks
 from rookery.kernel.sealing import KeyRotation, KeySource, SealedColumn, Sealer
 from rookery.kernel.server_group import ServerGroup
 from rookery.kernel.wakeups import Wakeups
@@ -69,7 +67,6 @@ from rookery.tools.wiring import ToolPorts, ToolServices
 from rookery.usage.ports import UsagePorts, UsedBudget
 from rookery.usage.wiring import UsageServices
 from rookery.webhooks.event_recorder import EventRecorder, StateEventPublisher
-from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.wiring import WebhookPorts, WebhookServices
 
 STATUS_STARTING = "starting"
@@ -441,7 +438,7 @@ async def _find_working_context(runtime: Runtime, caller: object, session: CallS
 
 def _is_agent_in_use(tx: Tx, workspace_id: int, agent_id: str) -> bool:
     """Return whether an agent has memories or sessions of its own."""
-    return memory_records.has_agent(tx, workspace_id, agent_id) or agent_sessions.has_agent(tx, workspace_id, agent_id)
+    return memory_records.has_agent(tx, workspace_id, agent_id) or SESSIONS.has(tx, workspace_id, agent_id=agent_id)
 
 
 def _build_process_registry(runtime: Runtime) -> ProcessRegistry:

@@ -27,7 +27,7 @@ from rookery.access.rate_limits import (
 from rookery.kernel.config import Settings
 from rookery.kernel.engine_breakers import MAX_FAILURES, EngineBreakers
 from rookery.kernel.errors import EngineUnavailable
-from rookery.kernel.process_share import ProcessShare
+from rookery.kernel.process_resources import ProcessShare
 from tests.access.makers import Access, build_access
 from tests.conftest import FakeClock, eventually
 

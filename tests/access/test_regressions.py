@@ -7,12 +7,12 @@ import io
 
 import pytest
 
-from rookery.access import csv_export
 from rookery.access.api.current_key import CurrentKeyOperations
 from rookery.access.errors import DelegationDenied, KeyRevoked, ScopeMissing, Unauthorised
 from rookery.access.key_fields import NewAgentKey, NewApiKey
 from rookery.access.models import Actor
 from rookery.access.scopes import parse_grants
+from rookery.kernel.safe_texts import csv_lines
 from tests.access.makers import Access
 from tests.conftest import OPERATOR, Instance
 
@@ -60,7 +60,7 @@ def test_all_misspelled_scopes_are_named_and_a_few_with_a_suggestion() -> None:
 @pytest.mark.parametrize("prefix", ["=", "+", "-", "@", "\N{FULLWIDTH EQUALS SIGN}", "\N{FULLWIDTH COMMERCIAL AT}"])
 def test_a_key_named_like_a_formula_is_text_in_csv(prefix: str) -> None:
     """No cell is read as a formula, also with full-width characters."""
-    csv_text = csv_export.csv_lines([{"key_name": f"{prefix}1+1"}], ["key_name"])
+    csv_text = csv_lines([{"key_name": f"{prefix}1+1"}], ["key_name"])
 
     assert next(csv.reader(io.StringIO(csv_text))) == [f"'{prefix}1+1"]
 

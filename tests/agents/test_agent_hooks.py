@@ -15,9 +15,8 @@ from rookery.access.errors import Unauthorised
 from rookery.access.models import Caller as AccessCaller
 from rookery.access.models import KeyRestrictions
 from rookery.agents.api.hooks import HookApi
-from rookery.agents.hooks.agent_hooks import AgentHooks
+from rookery.agents.hooks.agent_hooks import AgentHooks, HookMetrics
 from rookery.agents.hooks.client_sessions import ClientSessions
-from rookery.agents.hooks.hook_metrics import HookMetrics
 from rookery.agents.hooks.project_names import ProjectNames
 from rookery.agents.models.agent_hooks import HookCall, HookOutcome, HookProject, PastMemory
 from rookery.coding_agents.hook_declarations import EVENTS

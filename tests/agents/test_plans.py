@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from rookery.access.models import KeyRestrictions
-from rookery.agents.api.presentation import convert_view
+from rookery.agents.api.plans import convert_view
 from rookery.agents.models.drafts import PhaseDraft, PlanDraft, TaskDraft
 from rookery.agents.models.plans import MAX_PHASES_PER_PLAN
 from tests.agents.makers import Json, claim, complete, events_of, get_json, make_plan, phase, phases_of, set_status, task, tasks_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from rookery.agents.models.sessions import NewSessionEvent
-from rookery.agents.sessions.records import SessionRecords
-from rookery.agents.sessions.token_usage import SessionTokenMeter
+from rookery.agents.sessions.records import SessionRecords, SessionTokenMeter
 from rookery.kernel.db import open_database
 from rookery.kernel.events import EventBus
 from rookery.tools.store import calls as tool_calls

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rookery.console.call_group import open_call_group
+from rookery.console.visit import open_call_group
 from rookery_client import ApiError
 from tests.conftest import Instance
 from tests.console.browsing import BrowserUser, ConsoleUser, get_text

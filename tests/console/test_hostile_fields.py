@@ -16,8 +16,8 @@ from itertools import cycle
 import pytest
 
 from rookery.console.rendering import MAX_PAGE_BYTES
-from rookery.console.routing import View
 from rookery.console.views import VIEWS
+from rookery.console.visit import View
 from rookery.kernel.config import Settings
 from rookery.kernel.secret import Secret
 from tests.chat_service import KEY, run_chat_service

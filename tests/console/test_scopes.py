@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from rookery.console.routing import View
 from rookery.console.views import VIEWS
-from rookery.console.visit import SECTIONS
+from rookery.console.visit import SECTIONS, View
 from tests.conftest import Instance
 from tests.console.browsing import ConsoleUser, get_text
 

@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rookery.engines import detection
-from rookery.engines.detection import features
+from rookery.engines.detection import LazyDetector, features
 from rookery.engines.detection.detector import Detector, split_evenly
-from rookery.engines.detection.lazy import LazyDetector
 from rookery.engines.detection.model import WEIGHTS_FILE, TrainedModel
 from rookery.scoring.detection import MIN_SCORED_WORDS, MIN_VERDICT_WORDS, DetectionResult, find_band
 from rookery.scoring.plain_text import count_words

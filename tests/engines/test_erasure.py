@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from rookery.engines.texts.embedded import EmbeddedTextIndex, TextIndexLimits
-from rookery.kernel.sqlite import connect
-from rookery.kernel.wal import truncate_wal
+from rookery.kernel.sqlite import connect, truncate_wal
 from rookery.memory.models import TextQuery
 from tests.conftest import eventually
 from tests.engines.conftest import EAST, SMALL_CACHE, compute_similarities, make_document, make_embedded, make_filter, vector

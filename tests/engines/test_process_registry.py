@@ -14,7 +14,7 @@ from rookery.kernel.db import Database, open_database
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.ids import uuid7
 from rookery.kernel.process_registry import EngineLocation, ProcessRegistry, describe_place, strip_address
-from rookery.kernel.process_share import ProcessShare
+from rookery.kernel.process_resources import ProcessShare
 from tests.conftest import SECRET_KEY, eventually
 from tests.processes import run_rookery, run_server
 

@@ -18,7 +18,7 @@ from rookery.kernel import logs
 from rookery.kernel.clock import format_iso, from_micros, parse_iso, parse_retry_after, to_micros
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import is_uuid, new_request_id, random_text, uuid7
-from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
+from rookery.kernel.runtime import PeriodicTask, run_periodic_tasks
 from tests.conftest import eventually
 
 _MOMENTS = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30), timezones=st.just(UTC))  # noqa: DTZ001 - made aware by timezones

@@ -33,7 +33,7 @@ from rookery.kernel.http.access_log import RequestMetrics
 from rookery.kernel.http.routes import RouteTable
 from rookery.kernel.ids import ALPHANUMERIC
 from rookery.kernel.metrics import Metrics
-from rookery.kernel.redaction import redact
+from rookery.kernel.safe_texts import redact
 from tests.conftest import eventually
 from tests.deadlines import HANG_S
 from tests.guards import FakeGuard

@@ -109,7 +109,7 @@ async def store(database: Database) -> AsyncIterator[Database]:
 
 async def test_an_object_is_read_back_as_stored(store: Database) -> None:
     """Each type of field survives the round trip, set and not set."""
-    await store.write(lambda tx: _MAPPER.add(tx, _EMPTY, _FULL))
+    await store.write(lambda tx: _MAPPER.insert(tx, _EMPTY, _FULL))
 
     assert await store.read(lambda tx: _MAPPER.fetch_all(tx, select(*_MAPPER.columns).order_by(notes.c.id))) == [_EMPTY, _FULL]
     assert await store.read(lambda tx: _MAPPER.fetch_one(tx, _BY_ID, {"of_id": "none"})) is None
@@ -120,7 +120,7 @@ async def test_an_object_is_read_back_as_stored(store: Database) -> None:
 
 async def test_an_update_without_values_writes_the_given_columns(store: Database) -> None:
     """The parameters that are columns are written, and the others belong to the condition."""
-    await store.write(lambda tx: _MAPPER.add(tx, _EMPTY, _FULL))
+    await store.write(lambda tx: _MAPPER.insert(tx, _EMPTY, _FULL))
 
     changed = replace(_FULL, tags=("z",), lease=None, weight=3.0)
     columns = ("tags", "lease_owner", "lease_until")
@@ -132,7 +132,7 @@ async def test_an_update_without_values_writes_the_given_columns(store: Database
 
 async def test_a_page_has_the_total_count(store: Database) -> None:
     """The count covers all rows that match, not only those of the page."""
-    await store.write(lambda tx: _MAPPER.add(tx, *(replace(_EMPTY, id=f"n{number}", done=number > 0) for number in range(5))))
+    await store.write(lambda tx: _MAPPER.insert(tx, *(replace(_EMPTY, id=f"n{number}", done=number > 0) for number in range(5))))
 
     matching = KeysetList(select(notes).where(notes.c.done == 1), notes.c.id)
     page, total, *_ = await store.read(lambda tx: _MAPPER.fetch_page(tx, matching, PageSlice(2, 1)))

@@ -1,4 +1,4 @@
-"""The router of paths with parameters (`kernel.http.path_router`): it finds what Starlette's router finds."""
+"""The router of paths with parameters (`kernel.http.routes`): it finds what Starlette's router finds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rookery.kernel.http.path_router import PathRouter
+from rookery.kernel.http.routes import PathRouter
 
 _SEGMENTS = st.sampled_from(["a", "b", "ab", "{x}", "a{x}", "{x}.json"])
 _ENDS = st.sampled_from(["", "/", "/{rest:path}"])

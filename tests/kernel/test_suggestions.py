@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rookery.kernel.suggestions import find_nearest
+from rookery.kernel.sentences import find_nearest
 
 _SEARCH = ("q", "org", "project", "type", "limit", "offset", "tags", "source", "since", "until", "agent_id", "session_id")
 _PLANS = ("page", "per_page", "status", "org", "project")

@@ -25,8 +25,8 @@ from rookery.tools.models import CallOutcome, CallRecord, CommandTarget, HttpTar
 from rookery.tools.ports import AgentSessionChecker, BuiltinServer
 from rookery.tools.recent_links import RecentLinks
 from rookery.tools.resources import ResourceReader
-from rookery.tools.servers.negotiated_protocols import StoredProtocols
 from rookery.tools.servers.registry import ServerRegistry
+from rookery.tools.store.mcp_sessions import StoredProtocols
 from rookery.tools.supervision.session_pool import SessionPool
 from rookery.tools.supervision.upstream_session import SupervisionTimeouts
 from tests.deadlines import HANG_S

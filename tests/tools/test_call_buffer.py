@@ -20,8 +20,7 @@ from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.events import EventBus
 from rookery.tools.call_options import CallOptions
 from rookery.tools.calling.analytics import CallAnalytics
-from rookery.tools.calling.call_buffer import CallBuffer
-from rookery.tools.calling.redaction import redact_arguments, redact_text
+from rookery.tools.calling.call_buffer import CallBuffer, redact_arguments, redact_text
 from rookery.tools.errors import SessionNotOpen
 from rookery.tools.events import ToolCalled
 from rookery.tools.models import CallRecord, ToolCallFilter

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.tool_catalogue import catalogue
-from rookery.tools.discovery.catalogue_size import MAX_CATALOGUE_TOKENS, CatalogueSize, measure_catalogue, needs_search_mode
+from rookery.tools.discovery.client_guides import MAX_CATALOGUE_TOKENS, CatalogueSize, measure_catalogue, needs_search_mode
 
 
 def test_the_size_is_that_of_what_every_client_shows() -> None:

@@ -20,8 +20,8 @@ from rookery.kernel.errors import RookeryError
 from rookery.tools.calling.tool_call import CallOptions
 from rookery.tools.errors import ConnectFailed, ResourceFailed
 from rookery.tools.models import CallOutcome, HealthStatus
-from rookery.tools.servers.negotiated_protocols import StoredProtocols
 from rookery.tools.servers.server_check import ServerChecker
+from rookery.tools.store.mcp_sessions import StoredProtocols
 from tests.conftest import Instance, eventually, run_instance
 from tests.tools.conftest import Start
 from tests.tools.makers import CALLER, Tools, call, make_caller, make_http_server

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from rookery.tools.call_options import CallOptions
-from rookery.tools.mcp_apps import EXTENSION, select_extensions
+from rookery.tools.gateway_names import EXTENSION, select_extensions
 from rookery.tools.models import JsonObject
 from tests.tools.conftest import Start
 from tests.tools.makers import SERVERS, make_caller, text_of

@@ -21,8 +21,8 @@ from rookery.tools.errors import ConnectFailed
 from rookery.tools.models import CommandTarget, Server, ServerProtocol
 from rookery.tools.ports import Connector, RequestOptions
 from rookery.tools.servers.entries import InvalidServerEntry, ServerEntry
-from rookery.tools.servers.negotiated_protocols import StoredProtocols
 from rookery.tools.servers.server_check import ServerChecker
+from rookery.tools.store.mcp_sessions import StoredProtocols
 from tests.conftest import eventually
 from tests.tools.conftest import Start
 from tests.tools.makers import CALLER, SERVERS, call_text, make_http_server, text_of

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.kernel.available_cores import count_available_cores
+from rookery.kernel.process_resources import count_available_cores
 from rookery.tools.supervision.start_limit import PendingStart, StartLimit
 from tests.conftest import eventually
 from tests.deadlines import HANG_S

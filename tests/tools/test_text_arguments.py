@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from rookery.kernel.errors import ValidationFailed
-from rookery.kernel.http.object_texts import parse_object_texts
+from rookery.kernel.http.tool_schemas import parse_object_texts
 from rookery.tools.argument_completion import UNREADABLE, read_text
 from tests.conftest import Caller, Instance
 

@@ -12,12 +12,13 @@ import orjson
 from rookery.access.models import Actor
 from rookery.domains import load_events
 from rookery.kernel.db import Database, Tx
+from rookery.kernel.events import EventCatalogue
 from rookery.kernel.ids import uuid7
 from rookery.kernel.pages import PageSlice
-from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.models import Delivery, DeliveryFilter, WebhookEndpoint, WebhookEvent, WebhookTenant
 from rookery.webhooks.outbox import BuildData, Outbox
-from rookery.webhooks.store import deliveries, endpoints, events
+from rookery.webhooks.store import deliveries
+from rookery.webhooks.store.tables import ENDPOINTS, EVENTS
 
 CATALOGUE = EventCatalogue(load_events())
 AT = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
@@ -55,7 +56,7 @@ def make_endpoint(**overrides: object) -> WebhookEndpoint:
 async def store_endpoint(db: Database, **overrides: object) -> WebhookEndpoint:
     """Store such an endpoint."""
     endpoint = make_endpoint(**overrides)
-    await db.write(lambda tx: endpoints.insert_endpoint(tx, endpoint))
+    await db.write(lambda tx: ENDPOINTS.insert(tx, endpoint))
     return endpoint
 
 
@@ -93,6 +94,6 @@ def parse_body(event: WebhookEvent, delivery: Delivery) -> dict[str, object]:
 
 
 def _find_event(tx: Tx, delivery: Delivery) -> WebhookEvent:
-    event = events.find(tx, delivery.workspace_id, delivery.event_id)
+    event = EVENTS.find(tx, delivery.workspace_id, id=delivery.event_id)
     assert event is not None
     return event

@@ -15,13 +15,12 @@ from rookery.engines import webhook_client
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.egress import EgressGuard
-from rookery.kernel.events import EventBus
+from rookery.kernel.events import EventBus, EventCatalogue
 from rookery.kernel.ids import uuid7
 from rookery.kernel.metrics import Metrics
 from rookery.kernel.pages import PageSlice
 from rookery.kernel.runtime import Runtime
 from rookery.kernel.sealing import KeySource, Sealer
-from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.models import OPEN_STATES, Delivery, DeliveryDetails, DeliveryFilter, WebhookEndpoint, WebhookSettings, WebhookTenant
 from rookery.webhooks.outbox import NewEvent
 from rookery.webhooks.store import deliveries

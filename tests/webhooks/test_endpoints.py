@@ -31,8 +31,7 @@ from rookery.webhooks.events import WebhookDisabled
 from rookery.webhooks.models import Delivery, DeliveryState, DisabledReason, EndpointChange, WebhookEndpoint, WebhookSettings
 from rookery.webhooks.outbox import Outbox
 from rookery.webhooks.store import deliveries as log
-from rookery.webhooks.store import endpoints as store
-from rookery.webhooks.store.tables import SEALED_COLUMNS
+from rookery.webhooks.store.tables import ENDPOINTS, SEALED_COLUMNS
 from tests.conftest import SECRET_KEY, FakeClock
 from tests.webhooks.makers import CATALOGUE, TENANT, WORKSPACE, add_event, list_deliveries
 
@@ -370,4 +369,4 @@ async def test_an_update_without_changes_changes_nothing(rig: EndpointRig, clock
 
     assert unchanged.endpoint == created.endpoint
     assert changed.endpoint == replace(created.endpoint, strict_order=True, events=("*",), updated_at=clock.at)
-    assert await rig.db.read(lambda tx: store.find(tx, WORKSPACE, created.endpoint.id)) == changed.endpoint
+    assert await rig.db.read(lambda tx: ENDPOINTS.find(tx, WORKSPACE, id=created.endpoint.id)) == changed.endpoint

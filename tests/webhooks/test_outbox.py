@@ -18,6 +18,7 @@ from rookery.webhooks.events import DISABLED_EVENT
 from rookery.webhooks.models import Delivery, DeliveryState
 from rookery.webhooks.outbox import BACKLOG_FULL_MESSAGE, HELD_MESSAGE, NewEvent, Outbox
 from rookery.webhooks.store import deliveries, endpoints, events
+from rookery.webhooks.store.tables import ATTEMPTS, DELIVERIES, ENDPOINTS, EVENTS
 from tests.conftest import FakeClock
 from tests.memory.makers import make_memory
 from tests.webhooks.makers import AT, CATALOGUE, WORKSPACE, add_event, build_payload, list_deliveries, store_endpoint
@@ -147,7 +148,7 @@ async def test_a_failing_recorder_rolls_back_and_listeners_get_committed_events(
     endpoint = await store_endpoint(database)
 
     def recorder(tx: Tx, event: MemoryStored) -> None:
-        endpoints.remove(tx, event.workspace_id, endpoint.id)
+        ENDPOINTS.delete(tx, event.workspace_id, id=endpoint.id)
         if failures.pop():
             msg = "no room"
             raise RuntimeError(msg)
@@ -156,12 +157,12 @@ async def test_a_failing_recorder_rolls_back_and_listeners_get_committed_events(
     bus.subscribe(MemoryStored, lambda stored: memory_ids.append(stored.memory_id))
     with pytest.raises(RuntimeError):
         await database.write(lambda tx: bus.publish_on_commit(tx, event))
-    assert (await database.read(lambda tx: endpoints.count(tx, WORKSPACE)), memory_ids) == (1, [])
+    assert (await database.read(lambda tx: ENDPOINTS.count(tx, WORKSPACE)), memory_ids) == (1, [])
 
     failures.append(False)
     await database.write(lambda tx: bus.publish_on_commit(tx, event))
 
-    assert (await database.read(lambda tx: endpoints.count(tx, WORKSPACE)), memory_ids) == (0, [event.memory_id])
+    assert (await database.read(lambda tx: ENDPOINTS.count(tx, WORKSPACE)), memory_ids) == (0, [event.memory_id])
 
 
 async def test_deliveries_of_a_disabled_endpoint_are_held_and_the_subject_is_excluded(database: Database, recorder: Outbox) -> None:
@@ -215,20 +216,20 @@ async def test_no_query_of_a_store_finds_what_is_another_tenants(database: Datab
 
     def as_other(tx: Tx) -> list[object]:
         return [
-            endpoints.find(tx, 2, endpoint.id),
-            endpoints.count(tx, 2),
+            ENDPOINTS.find(tx, 2, id=endpoint.id),
+            ENDPOINTS.count(tx, 2),
             *endpoints.list_page(tx, 2, page=PageSlice(10))[:2],
             *endpoints.list_subscriptions(tx, 2),
-            endpoints.remove(tx, 2, endpoint.id),
-            events.find(tx, 2, delivery.event_id),
-            deliveries.find(tx, 2, endpoint.id, delivery.id),
+            ENDPOINTS.delete(tx, 2, id=endpoint.id) > 0,
+            EVENTS.find(tx, 2, id=delivery.event_id),
+            DELIVERIES.find(tx, 2, endpoint_id=endpoint.id, id=delivery.id),
             deliveries.count_open(tx, 2, limit=10),
-            deliveries.count_held(tx, 2, endpoint.id),
+            DELIVERIES.count(tx, 2, endpoint_id=endpoint.id),
             *deliveries.list_resendable(tx, 2, endpoint.id, since=None, until=AT + timedelta(days=1), limit=10),
             deliveries.hold(tx, 2, endpoint.id, error=""),
             deliveries.cancel(tx, 2, endpoint.id, error="", at=AT),
             deliveries.requeue(tx, 2, endpoint.id, [delivery.id], at=AT),
-            *deliveries.list_attempts(tx, 2, delivery.id),
+            *ATTEMPTS.find_all(tx, 2, "number", delivery_id=delivery.id),
             events.purge(tx, 2),
             endpoints.purge(tx, 2),
         ]

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from rookery.access.errors import Unauthorised
-from rookery.kernel.redaction import redact
+from rookery.kernel.safe_texts import redact
 
 MAX_TOKEN_LENGTH = 72
 """Longest token in bytes. bcrypt raises an error for longer secrets, and all our keys are shorter."""

@@ -7,8 +7,7 @@ from rookery.access.first_run import FirstKeysFile
 from rookery.access.wiring import AccessServices
 from rookery.kernel.domain import Domain
 from rookery.kernel.errors import EngineUnavailable
-from rookery.kernel.periodic import PeriodicTask
-from rookery.kernel.runtime import Runtime
+from rookery.kernel.runtime import PeriodicTask, Runtime
 
 
 def build(runtime: Runtime) -> Domain:

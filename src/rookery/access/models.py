@@ -360,9 +360,9 @@ class KeyCall:
     route: str
     status: int
     duration_ms: float
-    is_upstream_error: bool
     address: str
     request_id: str
+    is_upstream_error: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

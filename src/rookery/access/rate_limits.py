@@ -16,7 +16,7 @@ from rookery.kernel import globs
 from rookery.kernel.clock import Clock, to_micros
 from rookery.kernel.engine_breakers import OPEN_DURATION_S, EngineBreaker
 from rookery.kernel.errors import EngineUnavailable
-from rookery.kernel.process_share import ProcessShare
+from rookery.kernel.process_resources import ProcessShare
 from rookery.kernel.sentences import format_count
 
 TIER_LIMITS_PER_HOUR = MappingProxyType({Tier.FREE: 1_000, Tier.PRO: 10_000, Tier.BUSINESS: 50_000, Tier.ENTERPRISE: None})

@@ -18,8 +18,20 @@ from rookery.access.key_fields import (
     resolve_enforcement,
 )
 from rookery.access.keyring import DEFAULT_GRACE_HOURS, MAX_GRACE_HOURS
-from rookery.access.models import AuditFilter, CallFilter, Environment, KeyRestrictions, KeyStatus, Tier, UsageField, UsageFilter
+from rookery.access.models import (
+    AuditFilter,
+    CallFilter,
+    Environment,
+    KeyKind,
+    KeyRestrictions,
+    KeyStatus,
+    Tier,
+    UsageField,
+    UsageFilter,
+    Workspace,
+)
 from rookery.access.scopes import PRESETS
+from rookery.kernel.projections import Projection
 from rookery.kernel.schema import (
     NotBlank,
     PageQuery,
@@ -398,13 +410,13 @@ class AddressesResponse(ResponseModel):
     ips: list[str]
 
 
-class WorkspaceResponse(ResponseModel):
+class WorkspaceResponse(Projection[Workspace]):
     """A workspace."""
+
+    hidden = frozenset({"parent_id"})
 
     id: Annotated[int, Field(description="Same as `workspace_id`, as every resource has an `id`.")]
     workspace_id: int
-    name: str
-    created_at: Timestamp
 
 
 class DeletionResponse(WorkspaceResponse):
@@ -450,7 +462,7 @@ class UsageResponse(ResponseModel):
 class WhoResponse(_KeyResponse):
     """The calling key and its rights."""
 
-    kind: Literal["api", "agent"]
+    kind: KeyKind
     workspace_name: str
     scopes: Annotated[list[str], Field(default_factory=list, description="Only of API keys.")]
     rate_limit_tier: Annotated[TierName | None, Field(description="Only of API keys.")] = None

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from functools import lru_cache
 from types import MappingProxyType
 
-from rookery.kernel.suggestions import find_nearest
+from rookery.kernel.sentences import find_nearest
 
 ALL_SCOPES = "*"
 ALL_READ = "*:read"

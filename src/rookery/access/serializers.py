@@ -7,13 +7,15 @@ They are written by hand and not read by the response models, because a command 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields
 from datetime import datetime
+from typing import Any
 
 from rookery.access.models import (
     Key,
     KeyCall,
-    KeyRestrictions,
+    KeyKind,
     KeyUsage,
     KeyWithSecret,
     KeyWithUsage,
@@ -26,52 +28,22 @@ from rookery.kernel.clock import format_iso
 
 Fields = dict[str, object]
 
-ADDRESS_FIELDS = frozenset({"last_used_ip", "ip_list"})
+ADDRESS_FIELDS = frozenset({"address", "last_used_ip", "ip_list"})
 """Fields that need `audit:read`."""
 
-
-def serialize_api_key(key: Key, usage: KeyUsage, at: datetime) -> Fields:
-    """Return an API key's fields, with its status at the time *at*."""
-    return {
-        "id": key.id,
-        "name": key.name,
-        "workspace_id": key.workspace_id,
-        "agent_id": key.agent_id,
-        "scopes": list(key.scopes),
-        "rate_limit_tier": key.rate_limit_tier,
-        "environment": key.environment,
-        "expires_at": format_optional_time(key.expires_at),
-        "created_at": format_iso(key.created_at),
-        "suspended_at": format_optional_time(key.suspended_at),
-        "status": key.status(at).value,
-        "hint": key.hint,
-        **_serialize_usage(usage),
-        "delete_after": format_optional_time(key.delete_after),
-        **_serialize_restrictions(key.restrictions),
-    }
-
-
-def serialize_agent_key(key: Key, usage: KeyUsage, at: datetime) -> Fields:
-    """Return an agent key's fields, with its status at the time *at*."""
-    return {
-        "id": key.id,
-        "name": key.name,
-        "agent_id": key.agent_id,
-        "workspace_id": key.workspace_id,
-        "permissions": list(key.scopes),
-        "rate_limit": key.rate_limit,
-        "expires_at": format_optional_time(key.expires_at),
-        "created_at": format_iso(key.created_at),
-        "suspended_at": format_optional_time(key.suspended_at),
-        "revoked_at": format_optional_time(key.revoked_at),
-        "delete_after": format_optional_time(key.delete_after),
-        "status": key.status(at).value,
-        "hint": key.hint,
-        "ip_restriction": key.ip_restriction,
-        "ip_list": list(key.ip_list),
-        **_serialize_usage(usage),
-        **_serialize_restrictions(key.restrictions),
-    }
+_HIDDEN_KEY_FIELDS: Mapping[KeyKind, Collection[str]] = {
+    "api": {"kind", "tenant_id", "restrictions", "rate_limit", "ip_restriction", "ip_list", "revoked_at"},
+    "agent": {"kind", "tenant_id", "restrictions", "rate_limit_tier", "environment"},
+}
+_CONVERSIONS: Mapping[type, Callable[[Any], object]] = {datetime: format_iso, frozenset: sorted, tuple: list}
+_CALL_COLUMNS = [field.name for field in fields(KeyCall) if field.name not in {"key_id", "workspace_id"}]
+_COLUMNS_BY_GROUP: Mapping[UsageField, Collection[str]] = {
+    "day": ["day"],
+    "key": ["key_id", "key_name"],
+    "method": ["method"],
+    "route": ["route"],
+    "status": ["status"],
+}
 
 
 def serialize_key(entry: KeyWithUsage, at: datetime, *, with_addresses: bool = True) -> Fields:
@@ -80,9 +52,12 @@ def serialize_key(entry: KeyWithUsage, at: datetime, *, with_addresses: bool = T
 
 
 def serialize_key_fields(key: Key, usage: KeyUsage, at: datetime, *, with_addresses: bool = True) -> Fields:
-    """Return the fields of a key of either kind. Addresses need `audit:read`."""
-    fields = serialize_api_key(key, usage, at) if key.kind == "api" else serialize_agent_key(key, usage, at)
-    return fields if with_addresses else {name: value for name, value in fields.items() if name not in ADDRESS_FIELDS}
+    """Return the fields of a key of either kind, with its status at the time *at*. Addresses need `audit:read`."""
+    values = _list_values(key, _HIDDEN_KEY_FIELDS[key.kind])
+    if key.kind == "agent":
+        values["permissions"] = values.pop("scopes")
+    values |= {"status": key.status(at).value, **_list_values(usage), **_list_values(key.restrictions)}
+    return values if with_addresses else {name: value for name, value in values.items() if name not in ADDRESS_FIELDS}
 
 
 def serialize_key_with_secret(new_key: KeyWithSecret, at: datetime, *, with_addresses: bool = True) -> Fields:
@@ -93,7 +68,7 @@ def serialize_key_with_secret(new_key: KeyWithSecret, at: datetime, *, with_addr
 
 def serialize_workspace(workspace: Workspace) -> Fields:
     """Return a workspace's fields."""
-    return {"id": workspace.id, "workspace_id": workspace.id, "name": workspace.name, "created_at": format_iso(workspace.created_at)}
+    return {**_list_values(workspace, {"parent_id"}), "workspace_id": workspace.id}
 
 
 def serialize_deletion(deletion: WorkspaceDeletion) -> Fields:
@@ -108,51 +83,31 @@ def serialize_deletion(deletion: WorkspaceDeletion) -> Fields:
 
 
 def serialize_call(call: KeyCall, *, with_addresses: bool = True) -> Fields:
-    fields: Fields = {
-        "at": format_iso(call.at),
-        "method": call.method,
-        "route": call.route,
-        "status": call.status,
-        "duration_ms": round(call.duration_ms, 3),
-        "is_upstream_error": call.is_upstream_error,
-        "address": call.address,
-        "request_id": call.request_id,
-    }
-    return fields if with_addresses else {name: value for name, value in fields.items() if name != "address"}
+    values: Fields = {name: getattr(call, name) for name in call_columns(with_addresses=with_addresses)}
+    return values | {"at": format_iso(call.at), "duration_ms": round(call.duration_ms, 3)}
+
+
+def call_columns(*, with_addresses: bool = True) -> list[str]:
+    """Return the fields of single requests, which CSV has as columns."""
+    return [name for name in _CALL_COLUMNS if with_addresses or name not in ADDRESS_FIELDS]
 
 
 def serialize_usage_sum(usage_sum: UsageSum, by: Collection[UsageField]) -> Fields:
     """Return one group of usage totals: the fields it is grouped by, and the totals."""
-    fields: Fields = {}
-    for field in ("day", "key", "method", "route", "status"):
-        if field == "key" and "key" in by:
-            fields |= {"key_id": usage_sum.key_id, "key_name": usage_sum.key_name}
-        elif field in by:
-            fields[field] = getattr(usage_sum, field)
-    mean_ms = usage_sum.total_ms / usage_sum.calls if usage_sum.calls else 0.0
-    return {
-        **fields,
-        "calls": usage_sum.calls,
-        "errors": usage_sum.errors,
-        "upstream_errors": usage_sum.upstream_errors,
-        "mean_ms": round(mean_ms, 3),
-    }
+    mean_ms = round(usage_sum.total_ms / usage_sum.calls, 3) if usage_sum.calls else 0.0
+    return {name: mean_ms if name == "mean_ms" else getattr(usage_sum, name) for name in usage_columns(by)}
 
 
-def _serialize_usage(usage: KeyUsage) -> Mapping[str, object]:
-    return {"call_count": usage.call_count, "last_used_at": format_optional_time(usage.last_used_at), "last_used_ip": usage.last_used_ip}
+def usage_columns(by: Collection[UsageField]) -> list[str]:
+    """Return the fields of usage totals grouped by *by*, which CSV has as columns."""
+    group = [column for field, columns in _COLUMNS_BY_GROUP.items() if field in by for column in columns]
+    return [*group, "calls", "errors", "mean_ms", "upstream_errors"]
 
 
-def _serialize_restrictions(restrictions: KeyRestrictions) -> Mapping[str, object]:
-    return {
-        "servers": None if restrictions.servers is None else sorted(restrictions.servers),
-        "tools": None if restrictions.tools is None else list(restrictions.tools),
-        "orgs": None if restrictions.orgs is None else sorted(restrictions.orgs),
-        "projects": None if restrictions.projects is None else sorted(restrictions.projects),
-        "tool_limits": dict(restrictions.tool_limits),
-    }
+def _list_values(record: Any, hidden: Collection[str] = ()) -> Fields:  # noqa: ANN401 - any dataclass
+    return {field.name: _to_json(getattr(record, field.name)) for field in fields(record) if field.name not in hidden}
 
 
-def format_optional_time(moment: datetime | None) -> str | None:
-    """Return a time in ISO 8601, or None."""
-    return None if moment is None else format_iso(moment)
+def _to_json(value: object) -> object:
+    convert = _CONVERSIONS.get(type(value))
+    return value if convert is None else convert(value)

@@ -16,7 +16,7 @@ from rookery.access.rate_limits import RateLimiter, ToolRateLimiter
 from rookery.access.usage_log import UsageLog
 from rookery.access.workspaces import Workspaces
 from rookery.kernel.process_registry import ProcessRegistry
-from rookery.kernel.process_share import ProcessShare
+from rookery.kernel.process_resources import ProcessShare
 from rookery.kernel.runtime import Runtime
 from rookery.kernel.server_group import ServerGroup
 

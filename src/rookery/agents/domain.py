@@ -7,11 +7,10 @@ from contextlib import AsyncExitStack
 from rookery.agents.api import AgentsApi
 from rookery.agents.api.hooks import HookApi
 from rookery.agents.plans.server_pulse import BEAT_INTERVAL_S
-from rookery.agents.store import purge, templates
+from rookery.agents.store import sessions, templates
 from rookery.agents.wiring import AgentServices
 from rookery.kernel.domain import Domain
-from rookery.kernel.periodic import PeriodicTask
-from rookery.kernel.runtime import Runtime
+from rookery.kernel.runtime import PeriodicTask, Runtime
 from rookery.kernel.working_context import WorkingContextFinder
 
 AGENT_PREFIX, V1_PREFIX = "/api/agent", "/v1"
@@ -40,7 +39,7 @@ def build(runtime: Runtime) -> Domain:
             PeriodicTask(name="old records of hooks", interval_s=3600, run=services.hooks.delete_old),
             PeriodicTask(name="abandoned agent sessions", interval_s=60, run=services.sessions.sweeper.sweep),
         ],
-        purgers=[purge.purge, templates.purge],
+        purgers=[sessions.purge, templates.purge],
         start=start,
         close_streams=close_streams,
     )

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rookery.access.wiring import AccessServices
-from rookery.agents.hooks.agent_hooks import AgentHooks
+from rookery.agents.hooks.agent_hooks import AgentHooks, HookMetrics
 from rookery.agents.hooks.client_sessions import ClientSessions
-from rookery.agents.hooks.hook_metrics import HookMetrics
 from rookery.agents.hooks.project_names import ProjectNames
 from rookery.agents.plans.claims import Claims
 from rookery.agents.plans.phases import Phases
@@ -17,8 +16,8 @@ from rookery.agents.plans.plans import Plans
 from rookery.agents.plans.server_pulse import ServerPulse
 from rookery.agents.plans.tasks import Tasks
 from rookery.agents.ports import FreeSpace, MemoryFinder, PriceTokens, SessionMemoryStore, ToolCallCounter
+from rookery.agents.sessions.records import SessionTokenMeter
 from rookery.agents.sessions.session_services import SessionServices, build_session_services
-from rookery.agents.sessions.token_usage import SessionTokenMeter
 from rookery.agents.sessions.working_context import WorkingContexts
 from rookery.agents.templates.library import Templates
 from rookery.kernel.metrics import Metrics

@@ -22,7 +22,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from rookery.cli.parameters import convert_on_demand
 from rookery.domains import load_commands, load_events
-from rookery.kernel import garbage
+from rookery.kernel import process_resources
 from rookery.kernel.config import Settings, load_settings
 from rookery.kernel.errors import RookeryError, ValidationFailed
 from rookery.terminal.entries import CommandEntry
@@ -73,7 +73,7 @@ class CommandContext:
 
 PARTS = {
     "keys": "rookery.cli.key_changes:open_keys_for_changes",
-    "keys-read-only": "rookery.cli.keys:open_keys_for_reading",
+    "keys-read-only": "rookery.cli.records:open_keys_for_reading",
     "memory": "rookery.cli.memories:open_memory",
     "scoring": "rookery.cli.scoring:open_scoring",
     "notifications": "rookery.cli.notifications:open_notifications",
@@ -114,14 +114,14 @@ _OWN_COMMANDS = (
     CommandEntry(
         "worker",
         "Run jobs, webhooks and periodic tasks without HTTP, beside servers on the same data. Several workers may run.",
-        "rookery.cli.worker:worker",
+        "rookery.cli.server:worker",
         200,
         "Operate",
     ),
     CommandEntry(
         "migrate",
         "Migrate the record store to the schema of this version. `serve` does this at its start.",
-        "rookery.cli.migration:migrate",
+        "rookery.cli.store:migrate",
         210,
         "Operate",
     ),
@@ -276,7 +276,7 @@ def main() -> None:
 
     Without arguments, it shows the help and the code is 1. Some coding agents drop the arguments of a hook, and stop for a code of 2.
     """
-    garbage.expect_imports()
+    process_resources.expect_imports()
     command = _prepare(typer.main.get_command(app))
     try:
         code = command.main(split_group(sys.argv[1:]), prog_name="rookery", standalone_mode=False)
@@ -296,7 +296,7 @@ def main() -> None:
         _drop_output()
         _fail(f"{error.filename or 'The output'} cannot be written: {error.strerror}. Free some space, and run the command again.", 1)
     finally:
-        garbage.expect_end()
+        process_resources.expect_end()
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -10,6 +10,7 @@ from rookery.cli.records import build_runtime, open_runtime
 from rookery.domains import load_events, load_renderers
 from rookery.kernel.config import Settings
 from rookery.kernel.egress import EgressGuard
+from rookery.kernel.events import EventCatalogue
 from rookery.kernel.sealing import KeySource, Sealer
 from rookery.notifications.api.campaigns import CampaignApi
 from rookery.notifications.api.deliveries import NotificationLogApi
@@ -18,7 +19,6 @@ from rookery.notifications.commands.notification_services import NotificationCom
 from rookery.notifications.store.tables import SEALED_COLUMNS
 from rookery.notifications.wiring import NotificationServices
 from rookery.webhooks.event_recorder import EventRecorder
-from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.outbox import Outbox
 
 

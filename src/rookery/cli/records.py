@@ -9,6 +9,7 @@ from typing import NoReturn
 import structlog
 
 from rookery.access.ports import AccessPorts, IsAgentInUse
+from rookery.access.wiring import AccessServices
 from rookery.cli.store import prepare_store
 from rookery.engines import counters
 from rookery.kernel.clock import utc_now
@@ -60,3 +61,21 @@ async def open_runtime(runtime: Runtime) -> AsyncGenerator[None]:
             await runtime.close()
         except OUTAGES as error:  # every step was tried; unwritten data is lost
             _log.error("stopped.not_all_written", reason=error.message)
+
+
+@asynccontextmanager
+async def open_keys_for_reading(settings: Settings) -> AsyncGenerator[AccessServices]:
+    """Open them without webhooks. A change of a key raises AssertionError."""
+    runtime = build_runtime(settings, bus=_NoBus())
+    async with open_runtime(runtime):
+        yield runtime.use(AccessServices)
+
+
+class _NoBus(EventBus):
+    """A bus for commands that change nothing."""
+
+    def publish_on_commit(self, tx: Tx, event: object) -> NoReturn:
+        """Raise AssertionError, so that the transaction is rolled back."""
+        del tx
+        msg = f"{type(event).__name__} cannot be sent to webhooks: keys were opened for reading"
+        raise AssertionError(msg)

@@ -1,4 +1,4 @@
-"""`rookery serve` and `rookery init`."""
+"""`rookery serve`, `rookery init` and `rookery worker`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import json
 import shlex
 import shutil
+import signal
 import socket
 import sys
 from dataclasses import replace
@@ -13,13 +14,14 @@ from typing import Annotated
 
 import structlog
 import typer
+import uvloop
 from rich.console import Console
 
 from rookery import serving
 from rookery.access import first_run
 from rookery.access.first_run import WORKSPACE_NAME, FirstRunResult
 from rookery.cli.platform import build_prepared
-from rookery.kernel import garbage
+from rookery.kernel import process_resources
 from rookery.kernel.config import Settings
 from rookery.kernel.http.metrics_page import open_metrics_socket
 from rookery.kernel.running_server import remove_server_file
@@ -62,7 +64,7 @@ def _serve_with_workers(settings: Settings, listening: socket.socket) -> None:
         on_ready=lambda: serving.announce_server(settings),
         metrics_socket=None if settings.metrics_port is None else open_metrics_socket(settings.metrics_port),
     )
-    garbage.expect_forks()
+    process_resources.expect_forks()
     sys.stdout.flush()
     process = supervisor.run()
     if process is None:
@@ -170,3 +172,30 @@ def _print_example_requests(address: str, api_key: Secret, console: Console) -> 
     for title, path, body in requests:
         console.print(f"# {title}", style="dim")
         console.print(f"curl {address}{path} {headers} -d '{json.dumps(body)}'\n", highlight=False, soft_wrap=True, markup=False)
+
+
+_log = structlog.stdlib.get_logger("rookery.worker")
+
+
+def worker(context: typer.Context) -> None:
+    """Run jobs, webhooks and periodic tasks without HTTP, beside servers on the same data. Several workers may run."""
+    settings = replace(get_settings(context), metrics_port=None)  # the port belongs to the server
+    rookery = build_prepared(settings)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run_worker(rookery))
+
+
+async def _run_worker(rookery: Rookery) -> None:
+    is_ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(ending, is_ended.set)
+    try:
+        await rookery.require_matching_dimension()
+        await rookery.start_worker()
+        process_resources.expect_requests()
+        typer.echo(f"Rookery works on {rookery.settings.data_dir}; Ctrl-C stops it.")
+        await is_ended.wait()
+        _log.info("stopping")
+    finally:
+        await rookery.close()
+    _log.info("stopped")

@@ -1,14 +1,16 @@
-"""The preparation of the data folder and the record store, before anything opens them."""
+"""The preparation of the data folder and the record store, before anything opens them, and `rookery migrate`."""
 
 from __future__ import annotations
 
 import structlog
+import typer
 
+from rookery import migrations
 from rookery.backup.contents import KNOWN_NAMES
 from rookery.kernel.config import Settings
 from rookery.kernel.data_folder import RESTORE_FOLDER, make_private
 from rookery.kernel.errors import WrongSettings
-from rookery.migrations import migrate
+from rookery.terminal.context import get_settings
 
 NO_DATA_ADVICE = "Check --data-dir and ROOKERY_DATA_DIR. To create a workspace in this folder, use `rookery init` or `rookery serve`."
 
@@ -26,7 +28,7 @@ def prepare_store(settings: Settings) -> None:
     prepare_folder(settings)
     if (settings.data_dir / RESTORE_FOLDER).exists():
         raise WrongSettings(f"A restore into {settings.data_dir} is incomplete. Run the restore again; it starts from the beginning.")
-    migrate(settings.database_url.reveal(), data_dir=settings.data_dir)
+    migrations.migrate(settings.database_url.reveal(), data_dir=settings.data_dir)
 
 
 def require_data(settings: Settings) -> None:
@@ -56,3 +58,11 @@ def prepare_folder(settings: Settings) -> None:
     """Create the data folder or restrict its mode, and log a warning for each problem found."""
     for line in make_private(settings.data_dir, known_names=KNOWN_NAMES):
         _log.warning("data_folder", message=line)
+
+
+def migrate(context: typer.Context) -> None:
+    """Migrate the record store to the schema of this version. `serve` does this at its start."""
+    settings = get_settings(context)
+    prepare_folder(settings)
+    changed = migrations.migrate(settings.database_url.reveal(), data_dir=settings.data_dir)
+    print("migrated" if changed else "up to date")  # noqa: T201 - the output of the command

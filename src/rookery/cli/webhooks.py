@@ -10,11 +10,11 @@ from rookery.cli.records import build_runtime, open_runtime
 from rookery.domains import load_events, load_renderers
 from rookery.kernel.config import Settings
 from rookery.kernel.egress import EgressGuard
+from rookery.kernel.events import EventCatalogue
 from rookery.kernel.sealing import KeySource, Sealer
 from rookery.webhooks.api import WebhooksApi
 from rookery.webhooks.commands.webhooks import WebhookCommandServices
 from rookery.webhooks.event_recorder import EventRecorder
-from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.store.tables import SEALED_COLUMNS
 from rookery.webhooks.wiring import WebhookServices
 

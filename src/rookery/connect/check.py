@@ -10,20 +10,17 @@ from pathlib import Path
 
 from rookery.coding_agents.hook_declarations import HOOKS, SWITCH_VARIABLE, hook_path, is_switched_off
 from rookery.connect import key_files
-from rookery.connect.client_files import BACKUP_SUFFIX
+from rookery.connect.client_files import BACKUP_SUFFIX, get_object, get_texts, read_json
 from rookery.connect.clients import FolderTrust, locate_file, locate_hooks
 from rookery.connect.codex_checks import check_background_server, check_hook_trust, check_project_trust
-from rookery.connect.errors import ClientFileBroken, ServerUnusable
-from rookery.connect.findings import Finding, Report
+from rookery.connect.errors import ClientFileBroken, Finding, Report, ServerUnusable
 from rookery.connect.hook_entries import FoundHook, find_client, get_address, get_key_file, get_program
 from rookery.connect.key_files import describe_exposed, list_exposed
 from rookery.connect.mcp_entries import get_authorization, get_file_key, get_url, is_own_entry, needs_variable
 from rookery.connect.server_client import ServerClient
-from rookery.connect.settings_files import get_object, get_texts, read_json
 from rookery.connect.setups import FoundEntry, Setup, find_entries, is_in_repository, read_hooks
 from rookery.kernel.secret import Secret
-from rookery.tools.discovery.catalogue_size import CatalogueSize, needs_search_mode
-from rookery.tools.discovery.client_guides import KEY_VARIABLE
+from rookery.tools.discovery.client_guides import KEY_VARIABLE, CatalogueSize, needs_search_mode
 
 
 def check_folder_trust(setup: Setup, own: FoundEntry) -> Iterator[Finding]:

@@ -1,4 +1,8 @@
-"""Reading and replacing the files of clients: byte-exact, atomic, with a backup. No other module here writes files."""
+"""
+Reading and replacing the files of clients: byte-exact, atomic, with a backup. No other module here writes files.
+
+For a check, settings and state are read; a file that does not exist counts as empty.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,14 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
-from rookery.connect.errors import ClientFileBroken
+from rookery.connect.errors import ClientFileBroken, UneditableText
+from rookery.connect.jsonc import parse_jsonc
+from rookery.connect.toml_edits import parse_toml
 
 BACKUP_SUFFIX = ".rookery-backup"
 """The end of the name of a backup, which has the content before the last run that changed the file."""
@@ -170,3 +177,40 @@ def _render_file_diff(edit: FileEdit) -> str:
     names = ["/dev/null" if content is None else str(edit.path) for content in (edit.before, edit.after)]
     lines = difflib.unified_diff(before, after, fromfile=names[0], tofile=names[1])
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def read_json(file: Path) -> dict[str, object]:
+    """
+    Return the object of a JSON file with comments.
+
+    Raises:
+        ClientFileBroken: The file cannot be read, or is not JSON.
+    """
+    try:
+        root = parse_jsonc(decode(file, read_file(file)))
+    except UneditableText as error:
+        raise ClientFileBroken(f"{file}: {error}.") from error
+    return get_object(None if root is None else root.to_value())
+
+
+def read_toml(file: Path) -> dict[str, object]:
+    """
+    Return the content of a TOML file.
+
+    Raises:
+        ClientFileBroken: The file cannot be read, or is not TOML.
+    """
+    try:
+        return parse_toml(decode(file, read_file(file)))
+    except UneditableText as error:
+        raise ClientFileBroken(f"{file}: {error}.") from error
+
+
+def get_object(value: object) -> dict[str, object]:
+    """Return *value* if it is an object, or an empty one."""
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
+
+
+def get_texts(settings: Mapping[str, object], name: str) -> list[str]:
+    value = settings.get(name)
+    return [item for item in cast("list[object]", value) if isinstance(item, str)] if isinstance(value, list) else []

@@ -17,11 +17,10 @@ from typing import cast
 
 from rookery.coding_agents.hook_declarations import SWITCH_VARIABLE, is_switched_off
 from rookery.coding_agents.terminals import read_arguments, read_environment
-from rookery.connect.client_files import read_file
+from rookery.connect.client_files import get_object, read_file, read_toml
 from rookery.connect.clients import Places, locate_file
-from rookery.connect.findings import Finding
+from rookery.connect.errors import Finding
 from rookery.connect.hook_entries import FoundHook
-from rookery.connect.settings_files import get_object, read_toml
 from rookery.connect.setups import FoundEntry, Setup
 from rookery.connect.toml_edits import get_tables
 from rookery.tools.discovery.client_guides import KEY_VARIABLE

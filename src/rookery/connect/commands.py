@@ -16,8 +16,7 @@ from rookery.coding_agents.projects import PROJECT_FILE
 from rookery.connect.check import check_setup
 from rookery.connect.client_files import is_readable_by_others, render_diff, write_edits
 from rookery.connect.clients import CONFIGS, Places, Scope
-from rookery.connect.errors import ClientFileBroken, ServerUnusable
-from rookery.connect.findings import Report
+from rookery.connect.errors import ClientFileBroken, Report, ServerUnusable
 from rookery.connect.hook_entries import HookTarget
 from rookery.connect.key_files import describe_exposed, list_exposed, read_key
 from rookery.connect.list_modes import choose_mode, find_key, follow_entry
@@ -29,13 +28,11 @@ from rookery.kernel.config import Settings
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.running_server import find_server
 from rookery.kernel.secret import Secret
-from rookery.kernel.sentences import format_count
-from rookery.kernel.suggestions import find_nearest
+from rookery.kernel.sentences import find_nearest, format_count
 from rookery.terminal.context import get_settings, run
 from rookery.terminal.options import JsonOption, WorkspaceOption, raise_usage_error
 from rookery.terminal.output import print_json, print_notice
-from rookery.tools.discovery.catalogue_size import SEARCH_QUERY
-from rookery.tools.discovery.client_guides import CLIENTS, KEY_PLACEHOLDER, KEY_VARIABLE, SetupGuide, SetupTarget, list_setups
+from rookery.tools.discovery.client_guides import CLIENTS, KEY_PLACEHOLDER, KEY_VARIABLE, SEARCH_QUERY, SetupGuide, SetupTarget, list_setups
 from rookery.tools.servers.entries import BUILTIN_IDS
 from rookery.tools.servers.servers_file import SERVER_ID_PATTERN, InvalidServersFile, read_servers_file
 

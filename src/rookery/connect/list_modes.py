@@ -11,8 +11,7 @@ from rookery.connect.server_client import ServerClient
 from rookery.connect.setups import Setup, find_entries
 from rookery.kernel.secret import Secret
 from rookery.kernel.sentences import format_count
-from rookery.tools.discovery.catalogue_size import SEARCH_QUERY, CatalogueSize, needs_search_mode
-from rookery.tools.discovery.client_guides import KEY_VARIABLE
+from rookery.tools.discovery.client_guides import KEY_VARIABLE, SEARCH_QUERY, CatalogueSize, needs_search_mode
 
 
 def follow_entry(setup: Setup, *, search: bool | None) -> Setup:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from rookery.connect.errors import ServerUnusable
 from rookery.kernel.secret import Secret
-from rookery.tools.discovery.catalogue_size import CatalogueSize, measure_catalogue
+from rookery.tools.discovery.client_guides import CatalogueSize, measure_catalogue
 
 _TIMEOUT_S = 10.0
 """Longest wait for the next bytes of an answer."""

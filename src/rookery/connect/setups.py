@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from rookery.connect import hook_entries, mcp_entries, rule_files
+from rookery.connect import hook_entries, mcp_entries
 from rookery.connect.client_files import FileEdit, decode, encode, read_file
 from rookery.connect.clients import ClientConfig, Places, Scope, locate_file, locate_hooks, locate_rule
 from rookery.connect.errors import ClientFileBroken, UneditableText
@@ -248,7 +249,7 @@ def _prepare_hooks(setup: Setup, changes: Changes) -> None:
         target = replace(target, key_file=to_option(setup.key_file, setup.places.home))
     changes.edit(file, lambda text: hook_entries.add_hooks(setup.client.hook_client, text, target))
     if setup.rule_file is not None:
-        changes.edit(setup.rule_file, lambda text: rule_files.add_rule(text, setup.target))
+        changes.edit(setup.rule_file, lambda text: add_rule(text, setup.target))
 
 
 def _remove_hooks(setup: Setup, changes: Changes) -> None:
@@ -261,8 +262,8 @@ def _remove_hooks(setup: Setup, changes: Changes) -> None:
             return None if is_own_file and rest.strip() == "{}" else rest
 
         changes.edit(file, remove)
-    if rule is not None and _read(rule, rule_files.has_rule, default=False):
-        changes.edit(rule, rule_files.remove_rule)
+    if rule is not None and _read(rule, has_rule, default=False):
+        changes.edit(rule, remove_rule)
 
 
 def _find_hooks_elsewhere(setup: Setup) -> Path | None:
@@ -283,3 +284,45 @@ def _read(path: Path, read: Callable[[str], T], *, default: T | None = None) -> 
         return read(decode(path, content))
     except UneditableText as error:
         raise ClientFileBroken(f"{path}: {error}. The file stays as it is; correct it, or add the entry by hand.") from error
+
+
+_BEGIN, _END = "<!-- rookery connect: begin -->", "<!-- rookery connect: end -->"
+_BLOCK = re.compile(rf"{_BEGIN}.*?{_END}[ \t]*\r?\n?", re.DOTALL)
+_FRONT_MATTER = "---\ndescription: The shared memory of this project\nalwaysApply: true\n---\n\n"
+
+
+def build_block(target: SetupTarget) -> str:
+    """Return the block for *target*. Its tools have the names that the client sees at that address."""
+    prefix = "" if target.server == "brain" else "brain__"
+    return (
+        f"{_BEGIN}\n"
+        f"The MCP server `{target.name}` keeps the memory of this project between sessions.\n\n"
+        f"- Before you begin a task, call `{prefix}recall` with its subject. What it returns is a record of the past. It may be outdated.\n"
+        f"- When a decision is made, or you learn what the code does not say, call `{prefix}remember` with it, in one or two sentences.\n"
+        f"- When a memory is wrong, store the right one with `{prefix}remember` and pass the id of the old one as `supersedes_id`.\n"
+        "- Do not store secrets, whole files, or what a search of the code finds.\n"
+        f"{_END}\n"
+    )
+
+
+def add_rule(text: str, target: SetupTarget) -> str:
+    """Return the file with the block for *target*: instead of the block that it has, or else at its end."""
+    block = build_block(target)
+    if "\r\n" in text:
+        block = block.replace("\n", "\r\n")
+    if _BLOCK.search(text):
+        return _BLOCK.sub(lambda _: block, text, count=1)
+    if not text.strip():
+        return _FRONT_MATTER + block
+    return text + ("" if text.endswith("\n") else "\n") + block
+
+
+def remove_rule(text: str) -> str | None:
+    """Return the file without the block, or None if nothing of the user is left in it."""
+    rest = _BLOCK.sub("", text, count=1)
+    return None if rest.strip() in {"", _FRONT_MATTER.strip()} else rest
+
+
+def has_rule(text: str) -> bool:
+    """Return True if the file has the block."""
+    return _BLOCK.search(text) is not None

@@ -19,10 +19,9 @@ from rookery.console.cookies import ConsoleSession, SessionCookies
 from rookery.console.in_process import InProcessTransport
 from rookery.console.ports import ConsolePorts
 from rookery.console.rendering import ConsoleTemplates, PageTooLarge
-from rookery.console.routing import View
 from rookery.console.sign_in import SIGN_IN_SCOPE, SignIn, read_scopes, sign_in_location
 from rookery.console.views import VIEWS
-from rookery.console.visit import SECTIONS, Visit
+from rookery.console.visit import SECTIONS, View, Visit
 from rookery.kernel.errors import RookeryError
 from rookery_client import ApiError, AsyncRookery, ConnectionFailed, UnexpectedResponse
 from rookery_client.calls import InvalidPathValue

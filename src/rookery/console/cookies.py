@@ -13,7 +13,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rookery.console.sign_outs import LIFETIME_S, SignOuts
+from rookery.console.store import LIFETIME_S, SignOuts
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
 from rookery.kernel.sealing import DecryptionFailed, SealContext, Sealer

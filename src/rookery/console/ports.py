@@ -8,7 +8,7 @@ from typing import Protocol
 
 from rookery.access.audit_log import AuditLog
 from rookery.access.rate_limits import RateLimiter
-from rookery.console.sign_outs import SignOuts
+from rookery.console.store import SignOuts
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
 from rookery.kernel.sealing import Sealer

@@ -14,11 +14,10 @@ from starlette.types import Scope
 
 from rookery.access.rate_limits import MINUTE_US, RateLimit
 from rookery.access.scopes import grants
-from rookery.console.audit_entries import record_action
 from rookery.console.cookies import SessionCookies, SignedInKey
 from rookery.console.ports import ConsolePorts
 from rookery.console.rendering import ConsoleTemplates
-from rookery.console.visit import parse_form
+from rookery.console.visit import parse_form, record_action
 from rookery.kernel.clock import to_micros
 from rookery.kernel.http.request_body import read_body
 from rookery.kernel.sentences import format_count

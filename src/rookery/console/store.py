@@ -1,14 +1,14 @@
-"""Queries of the sign-ins that have ended, until the last cookie with them has expired."""
+"""The sign-outs of the last hours, in the record store until the last cookie has expired, so that every process refuses a copy."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, delete, select
 
-from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Tx, metadata, upsert
+from rookery.kernel.clock import Clock, to_micros
+from rookery.kernel.db import Database, Tx, metadata, upsert
 
 sign_outs = Table(
     "console_sign_outs",
@@ -36,3 +36,39 @@ def list_ended(tx: Tx, sign_in_ids: Collection[str]) -> frozenset[str]:
 def delete_expired(tx: Tx, *, now: datetime) -> None:
     """Delete the sign-outs whose cookies have expired."""
     tx.execute(_DELETE_EXPIRED, {"before": to_micros(now)})
+
+
+LIFETIME_S = 12 * 3600
+"""The lifetime of a session cookie. A sign-out is stored for as long."""
+
+
+class SignOuts:
+    """The sign-ins that have ended, by their ids."""
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+
+    async def add(self, sign_in_id: str) -> None:
+        """
+        Store that a sign-in has ended, and delete those whose cookies have expired.
+
+        Raises:
+            EngineUnavailable: The record store is down.
+        """
+        now = self._clock()
+
+        def write(tx: Tx) -> None:
+            delete_expired(tx, now=now)
+            insert_sign_out(tx, sign_in_id, expires_at=now + timedelta(seconds=LIFETIME_S))
+
+        await self._db.write(write)
+
+    async def list_ended(self, sign_in_ids: Collection[str]) -> frozenset[str]:
+        """
+        Return those of *sign_in_ids* that have ended.
+
+        Raises:
+            EngineUnavailable: The record store is down.
+        """
+        return await self._db.lookup(lambda tx: list_ended(tx, sign_in_ids))

@@ -1,8 +1,10 @@
-"""One request of a signed-in browser: its client of the API, what its key may do, and how it is answered."""
+"""One request of a signed-in browser, its client of the API and its answer; the views that answer; and their audit entries."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from asyncio import TaskGroup
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol, cast, get_args
 from urllib.parse import parse_qsl
@@ -10,9 +12,10 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rookery.access.audit_log import PLATFORM_CHAIN, AuditSubject
+from rookery.access.models import TEST, Actor
 from rookery.access.scopes import grants
 from rookery.console.arguments import parse_integer, parse_json_object, parse_number
-from rookery.console.audit_entries import record_action
 from rookery.console.cookies import ConsoleSession
 from rookery.console.ports import ConsolePorts
 from rookery.console.rendering import ConsoleTemplates
@@ -20,6 +23,30 @@ from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.http.request_body import read_body
 from rookery_client import ApiError, AsyncRookery
 from rookery_client.generated import models
+
+
+async def record_action(
+    ports: ConsolePorts, request: Request, action: str, fields: Mapping[str, object], own_key: models.Who | None
+) -> None:
+    """Write an entry to the audit log: of the key's workspace, or of the platform if no key is known."""
+    address = ports.find_address(request.scope)
+    request_id = cast("Mapping[str, str]", request.scope["state"])["request_id"]
+    if own_key is None:
+        actor, chain = Actor(kind="system", name="console", address=address, request_id=request_id), PLATFORM_CHAIN
+    else:
+        kind = "agent" if own_key.kind == "agent" else "api"
+        actor = Actor(
+            kind=kind,
+            id=str(getattr(own_key, "id", "")),
+            name=str(getattr(own_key, "name", "")),
+            address=address,
+            request_id=request_id,
+        )
+        chain = int(getattr(own_key, "workspace_id", 0))
+    environment = "test" if getattr(own_key, "environment", None) == TEST else "live"
+    subject = AuditSubject(kind="console", id=actor.id or address, name=actor.name, environment=environment)
+    await ports.audit.record_alone(actor, chain, action, subject, after=fields or None)
+
 
 MAX_FORM_BYTES = 12 * 1024 * 1024
 _MAX_FORM_FIELDS = 2_000
@@ -275,3 +302,36 @@ class PageLinks:
         last = min(first + per_page, total)
         query = tuple((name, value) for name, value in visit.request.query_params.multi_items() if name not in {"page", "done"})
         return cls(number, total, first + 1 if first < total else 0, max(first, last), last < total, query)
+
+
+@asynccontextmanager
+async def open_call_group() -> AsyncGenerator[TaskGroup]:
+    """
+    Yield a group for the calls of a page. All have ended when the block ends. The first that fails cancels the others.
+
+    Its error leaves the block as it is, and not as an `ExceptionGroup`, so that it becomes the page of one failed call.
+    """
+    try:
+        async with TaskGroup() as group:
+            yield group
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
+ViewHandler = Callable[[Visit], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """
+    A view: one method of one path below `/console`.
+
+    Attributes:
+        path: A path of Starlette, such as `/keys/{key_id}`.
+        scope: The scope without which the view is refused; None: every key. The API checks each call once more.
+    """
+
+    method: Literal["GET", "POST"]
+    path: str
+    handler: ViewHandler
+    scope: str | None = None

@@ -22,6 +22,7 @@ from rookery.content.queued_work import enqueue, require_room
 from rookery.content.requests import add_position, resolve_draft
 from rookery.content.store import batches as store
 from rookery.content.store import generations
+from rookery.content.store.tables import BATCHES
 from rookery.kernel.db import Tx
 from rookery.kernel.errors import NotFound, RookeryError
 from rookery.kernel.pages import ListPage, PageSlice
@@ -70,7 +71,7 @@ class GenerationBatches:
                 metadata=metadata,
                 created_at=now,
             )
-            store.insert_batch(tx, batch)
+            BATCHES.insert(tx, batch)
             generations.insert_generations(tx, *new)
             enqueue(tx, self._services.jobs, new)
             return load_batch_view(tx, tenant.workspace_id, batch_id)
@@ -119,7 +120,7 @@ def load_batch_view(tx: Tx, workspace_id: int, batch_id: str) -> BatchView:
 
 
 def _require_batch(tx: Tx, workspace_id: int, batch_id: str) -> GenerationBatch:
-    batch = store.find(tx, workspace_id, batch_id)
+    batch = BATCHES.find(tx, workspace_id, id=batch_id)
     if batch is None:
         raise NotFound("batch", batch_id)
     return batch

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from rookery.kernel.token_estimates import CHARS_PER_TOKEN
+from rookery.kernel.money import CHARS_PER_TOKEN
 
 Role = Literal["system", "user", "assistant"]
 

@@ -11,8 +11,7 @@ from rookery.content.store import batches, budgets, generations, overruns, reser
 from rookery.content.wiring import ContentServices
 from rookery.kernel.domain import Domain
 from rookery.kernel.jobs import JobKind
-from rookery.kernel.periodic import PeriodicTask
-from rookery.kernel.runtime import Runtime
+from rookery.kernel.runtime import PeriodicTask, Runtime
 
 PREFIXES = ("/api/agent", "/v1")
 

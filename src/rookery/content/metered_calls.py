@@ -30,6 +30,7 @@ from rookery.content.models import (
 from rookery.content.prices import compute_cost
 from rookery.content.requests import Generators
 from rookery.content.store import reservations
+from rookery.content.store.tables import RESERVATIONS
 from rookery.kernel.cancellation import run_to_end
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
@@ -116,7 +117,7 @@ class MeteredCalls:
             reservations.end_orphaned_leases(tx, at=now)
             abandoned = reservations.list_abandoned(tx, now=now, limit=_SWEEP_BATCH_SIZE)
             for reservation in abandoned:
-                reservations.remove(tx, reservation)
+                RESERVATIONS.delete(tx, reservation.workspace_id, id=reservation.id)
                 self.budgets.release(tx, reservation)
             return len(abandoned)
 
@@ -139,7 +140,7 @@ class MeteredCalls:
                 owner=self.worker_id,
                 lease_until=now + timedelta(seconds=timeout_s) + _LEASE_MARGIN,
             )
-            reservations.add(tx, reservation)
+            RESERVATIONS.insert(tx, reservation)
             return reservation
 
         return await self.db.write(work)
@@ -154,7 +155,7 @@ class MeteredCalls:
             require_workspace(tx, call.workspace_id)
         except NotFound:
             return
-        if reservations.remove(tx, reservation):
+        if RESERVATIONS.delete(tx, reservation.workspace_id, id=reservation.id):
             call = replace(call, reserved_nanos=reservation.amount_nanos, reserved_on=reservation.day)
         price, usage = self.budgets.prices.find(call.model), outcome.usage
         cost = 0 if usage is None or price is None else compute_cost(price, usage)

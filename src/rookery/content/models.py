@@ -11,8 +11,8 @@ from typing import Literal, Self, TypeAlias, get_args
 from rookery.access.models import TEST, Actor, Caller, Tenant
 from rookery.content.chat import ChatMessage, ChatRequest, SchemaMode, TokenUsage
 from rookery.kernel.clock import to_micros
+from rookery.kernel.placeholders import TemplateVariable
 from rookery.kernel.preconditions import compute_version
-from rookery.kernel.template_variables import TemplateVariable
 
 JsonObject = Mapping[str, object]
 

@@ -31,9 +31,8 @@ from rookery.content.models import (
 )
 from rookery.content.requests import MAX_MESSAGES, MAX_PROMPT_CHARS
 from rookery.kernel.money import from_amount, to_amount
-from rookery.kernel.placeholders import NAME_PATTERN
+from rookery.kernel.placeholders import NAME_PATTERN, TemplateValue, TemplateVariable, VariableType
 from rookery.kernel.schema import OMITTED_IF_NONE, NotBlank, PageQuery, PatchModel, QueryModel, RequestModel, ResponseModel, Timestamp
-from rookery.kernel.template_variables import TemplateValue, TemplateVariable, VariableType
 from rookery.kernel.unset import UNSET
 from rookery.kernel.variables import MAX_PATTERN_LENGTH
 from rookery.usage.models import LedgerFilter, NamedUsage

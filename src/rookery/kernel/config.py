@@ -19,12 +19,11 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_h
 
 from platformdirs import user_data_path
 
-from rookery.kernel.config_files import read_config_file
-from rookery.kernel.data_folder import SETTINGS_FILE
+from rookery.kernel.data_folder import SETTINGS_FILE, read_config_file
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.money import CURRENCIES, DEFAULT_CURRENCY
 from rookery.kernel.secret import Secret, parse_new_secret_key, parse_secret_key
-from rookery.kernel.suggestions import find_nearest
+from rookery.kernel.sentences import find_nearest
 
 D = TypeVar("D")
 

@@ -10,8 +10,7 @@ from typing import Protocol
 from rookery.kernel.http.operation_tools import OperationServer
 from rookery.kernel.http.operations import Operation
 from rookery.kernel.jobs import JobKind
-from rookery.kernel.periodic import PeriodicTask
-from rookery.kernel.runtime import Purger, Runtime
+from rookery.kernel.runtime import PeriodicTask, Purger, Runtime
 from rookery.kernel.sealing import SealedColumn
 
 Probe = Callable[[], Awaitable[str]]

@@ -1,19 +1,72 @@
-"""Circuit breakers between requests and engines, so that an engine that fails or hangs does not delay each request."""
+"""Circuit breakers between requests and engines, so that an engine that fails or hangs does not delay each request; refused writes."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from functools import partial
 from typing import TypeVar
 
 import structlog
 
 from rookery.kernel.config import Settings
-from rookery.kernel.engine_writes import EngineWrites
-from rookery.kernel.errors import EngineReadOnly, EngineUnavailable
+from rookery.kernel.errors import EngineReadOnly, EngineUnavailable, StorageFull
+
+READS_ONLY = "accepts only reads"
+
+
+class EngineWrites:
+    """
+    A record of the engines that refuse writes. A refusal is a state of an engine until a write of this process succeeds.
+
+    Args:
+        engines: The names of the engines on servers. Those in this process are not recorded: they write to the disk of the data folder,
+            which is checked by itself.
+    """
+
+    def __init__(self, engines: Collection[str]) -> None:
+        self._engines = frozenset(engines)
+        self._reasons: dict[str, str] = {}
+
+    def is_watched(self, engine: str) -> bool:
+        """Return whether *engine* is on a server."""
+        return engine in self._engines
+
+    async def call(self, engine: str, write: Callable[[], Awaitable[T]]) -> T:
+        """
+        Return the result of *write*, and note whether *engine* refused it.
+
+        Raises:
+            EngineReadOnly: The engine accepts only reads.
+            StorageFull: Its disk is full.
+        """
+        try:
+            result = await write()
+        except EngineReadOnly as error:
+            if error.engine == engine:
+                self._record_refusal(engine, error.reason)
+            raise
+        except StorageFull as error:
+            self._record_refusal(engine, error.message)
+            raise
+        if self._reasons.pop(engine, None) is not None:
+            _log.warning("engine.accepts_writes", engine=engine)
+        return result
+
+    def describe(self, engine: str) -> str | None:
+        """Return the state of an engine that refused its last write; None if it accepted it."""
+        reason = self._reasons.get(engine)
+        return None if reason is None else f"{READS_ONLY}: {reason.rstrip(' ;.')}"
+
+    def _record_refusal(self, engine: str, reason: str) -> None:
+        if engine not in self._engines:
+            return
+        if engine not in self._reasons:
+            _log.warning("engine.accepts_only_reads", engine=engine, reason=reason)
+        self._reasons[engine] = reason
+
 
 T = TypeVar("T")
 

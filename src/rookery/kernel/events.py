@@ -1,5 +1,5 @@
 """
-The base of the events of the platform, and the bus that delivers them.
+The base of the events of the platform, the catalogue of their webhook types, and the bus that delivers them.
 
 Each domain declares its events in `events`, one frozen class each. There are two kinds of subscribers. A recorder runs in the
 transaction of the event and stores what follows from it, such as a webhook delivery. A listener in this process is called after the
@@ -15,6 +15,7 @@ from typing import Any, ClassVar, TypeVar, cast
 import structlog
 
 from rookery.kernel.db import Tx
+from rookery.kernel.sentences import suggest
 
 ALL_EVENTS = "*"
 
@@ -107,6 +108,27 @@ class StateEvent(Event):
     def concerns(self, tenant: int) -> bool:
         del tenant
         return True
+
+
+class EventCatalogue:
+    """All types of webhook events, in the order of lists, and what subscriptions to them need."""
+
+    def __init__(self, events: Iterable[type[Event]]) -> None:
+        self.types: Sequence[EventType] = tuple(event_type for event in events for event_type in event.types)
+        self.by_name = {event_type.name: event_type for event_type in self.types}
+
+    def list_scopes(self, patterns: Iterable[str]) -> list[str]:
+        """Return the scopes that read the events that match *patterns*. Subscribing needs the same scopes."""
+        pattern_list = list(patterns)
+        return list(dict.fromkeys(event_type.scope for event_type in self.types if event_type.matches(pattern_list)))
+
+    def find_pattern_error(self, pattern: str) -> str | None:
+        """Return the error in a pattern, with a suggestion; None if the pattern matches at least one event."""
+        if any(event_type.matches([pattern]) for event_type in self.types):
+            return None
+        groups = dict.fromkeys(event_type.group_pattern for event_type in self.types)
+        suggestion = suggest(pattern, [*self.by_name, *groups])
+        return f"{pattern[:100]!r} matches no event{suggestion or '.'} GET /api/v1/events lists all names."
 
 
 @dataclass(slots=True)

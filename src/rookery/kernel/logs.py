@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Literal, TextIO, cast
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from rookery.kernel.control_characters import escape_control_characters
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.redaction import redact
 from rookery.kernel.request_context import CURRENT_REQUEST
+from rookery.kernel.safe_texts import escape_control_characters, redact
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs

@@ -1,5 +1,5 @@
 r"""
-Placeholders in the texts of templates of plans, notifications and prompts. Pure: no I/O, no settings.
+Variables and placeholders of templates of plans, notifications and prompts. `variables` validates. Pure: no I/O, no slow imports.
 
 `{{ name }}` is the only syntax: there are no expressions and no conditions. Each placeholder is replaced once, and inserted values
 are not scanned again, so a value may contain braces. `\{{` stands for two literal braces.
@@ -9,10 +9,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import cast
+from dataclasses import dataclass
+from typing import Literal, cast
 
 from rookery.kernel.errors import ValidationFailed
-from rookery.kernel.template_variables import TemplateValue
+
+TemplateValue = str | int | float | bool
+VariableType = Literal["string", "integer", "number", "boolean"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateVariable:
+    """
+    A variable of a template.
+
+    Attributes:
+        default: The value if none is given. Without a default, an optional variable is empty.
+        enum: The allowed values. None allows any value of the type.
+        pattern: An RE2 pattern that the whole text must match, in linear time. None allows any text.
+    """
+
+    description: str = ""
+    type: VariableType = "string"
+    required: bool = False
+    default: TemplateValue | None = None
+    enum: tuple[TemplateValue, ...] | None = None
+    pattern: str | None = None
+
 
 NAME_PATTERN = r"[a-z][a-z0-9_]{0,63}"
 

@@ -29,7 +29,7 @@ from rookery.kernel.db import Database, Mapper, Tx, metadata
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.logs import FailureLog
-from rookery.kernel.process_share import ProcessShare
+from rookery.kernel.process_resources import ProcessShare
 
 _log = structlog.stdlib.get_logger("rookery.processes")
 
@@ -226,7 +226,7 @@ class ProcessRegistry:
         def replace(tx: Tx) -> None:
             tx.execute(_REMOVE_EXPIRED, {"now": to_micros(now)})
             tx.execute(_REMOVE, {"own_id": self._id})
-            _PROCESSES.add(tx, own)
+            _PROCESSES.insert(tx, own)
 
         await self._db.write(replace)
         self._own = own

@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from rookery.kernel.config_files import read_config_file
-from rookery.kernel.data_folder import SERVER_FILE
+from rookery.kernel.data_folder import SERVER_FILE, read_config_file
 
 _PROBE_TIMEOUT_S = 2.0
 _MAX_NOTE_BYTES = 4096

@@ -1,11 +1,15 @@
-"""The runtime: the parts that every domain is built on, and the services built so far."""
+"""The runtime: the parts that every domain is built on, the services built so far, and periodic tasks, which must be idempotent."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar, cast
+from typing import NoReturn, TypeVar, cast
+
+import structlog
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.config import Settings
@@ -14,6 +18,7 @@ from rookery.kernel.engine_breakers import EngineBreakers
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.jobs import JobQueue
+from rookery.kernel.logs import FailureLog
 from rookery.kernel.wakeups import Wakeups
 from rookery.kernel.workspace_shares import WorkspaceShares
 
@@ -93,3 +98,40 @@ async def _call(close: Callable[[], Awaitable[None] | None]) -> None:
     result = close()
     if result is not None:
         await result
+
+
+_log = structlog.stdlib.get_logger("rookery.periodic")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeriodicTask:
+    """
+    A task that runs every *interval_s* seconds, for the first time at the start.
+
+    Attributes:
+        needs_tool_servers: The task runs only in processes that start tool servers.
+        is_single: Of the processes of one server, only the first runs the task.
+    """
+
+    name: str
+    interval_s: float
+    run: Callable[[], Awaitable[object]]
+    needs_tool_servers: bool = False
+    is_single: bool = False
+
+
+async def run_periodic_tasks(tasks_to_run: Sequence[PeriodicTask]) -> None:
+    """Run each task on its own schedule until cancelled. A failed run is logged and tried again at its next time."""
+    async with asyncio.TaskGroup() as tasks:
+        for task in tasks_to_run:
+            tasks.create_task(_run_forever(task), name=f"periodic-{task.name}")
+
+
+async def _run_forever(task: PeriodicTask) -> NoReturn:
+    failures = FailureLog(_log, "periodic.failed")
+    while True:
+        try:
+            await task.run()
+        except Exception as error:
+            failures.report(error, task=task.name)
+        await asyncio.sleep(task.interval_s)

@@ -38,7 +38,7 @@ from pydantic_core import CoreSchema, ErrorDetails, core_schema
 from rookery.kernel.clock import format_iso, parse_iso
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.pages import CURSOR_FIELD, MAX_CURSOR_CHARS, Cursor, PageSlice, Position, decode_cursor, digest_list, encode_cursor
-from rookery.kernel.suggestions import suggest
+from rookery.kernel.sentences import suggest
 from rookery.kernel.unset import UNSET
 from rookery.kernel.validation_messages import WORD_PATTERN, describe_error
 

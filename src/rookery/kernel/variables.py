@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import jsonschema_rs
 
 from rookery.kernel.errors import ValidationFailed
-from rookery.kernel.suggestions import suggest
-from rookery.kernel.template_variables import TemplateValue, TemplateVariable, VariableType
+from rookery.kernel.placeholders import TemplateValue, TemplateVariable, VariableType
+from rookery.kernel.sentences import suggest
 
 MAX_VALUE_LENGTH = 10_000
 MAX_PATTERN_LENGTH = 500

@@ -15,7 +15,7 @@ import orjson
 import structlog
 
 from rookery.kernel.cancellation import wait_until_set
-from rookery.kernel.db.channel import MessageChannel
+from rookery.kernel.db.database import MessageChannel
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.ids import uuid7
 from rookery.kernel.logs import LimitedWarning

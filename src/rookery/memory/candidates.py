@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rookery.kernel.db import Database
-from rookery.kernel.engine_breakers import EngineBreakers
-from rookery.kernel.engine_writes import EngineWrites
+from rookery.kernel.engine_breakers import EngineBreakers, EngineWrites
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.questions import extract_question
 from rookery.kernel.tracing import start_span

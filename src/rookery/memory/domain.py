@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from rookery.kernel.domain import Domain
-from rookery.kernel.periodic import PeriodicTask
-from rookery.kernel.runtime import Runtime
+from rookery.kernel.runtime import PeriodicTask, Runtime
 from rookery.kernel.working_context import WorkingContextFinder
 from rookery.memory.api import MemoryApi
 from rookery.memory.core_wiring import MemoryPorts

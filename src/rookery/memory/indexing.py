@@ -12,8 +12,7 @@ import structlog
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.engine_breakers import EngineBreaker
-from rookery.kernel.engine_writes import EngineWrites
+from rookery.kernel.engine_breakers import EngineBreaker, EngineWrites
 from rookery.kernel.errors import OUTAGES, EngineReadOnly, RookeryError, StorageFull
 from rookery.kernel.jobs import JobQueue
 from rookery.kernel.tracing import start_span

@@ -16,7 +16,7 @@ from rookery.kernel.engine_breakers import EngineBreakers
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
-from rookery.kernel.token_estimates import CHARS_PER_TOKEN
+from rookery.kernel.money import CHARS_PER_TOKEN
 from rookery.kernel.tracing import start_span
 from rookery.kernel.workspace_shares import MAX_QUERY_HOLD_S, WorkspaceShares
 from rookery.memory.access_filter import build_access_filter

@@ -10,8 +10,7 @@ from typing import cast
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
-from rookery.kernel.engine_breakers import EngineBreaker
-from rookery.kernel.engine_writes import EngineWrites
+from rookery.kernel.engine_breakers import EngineBreaker, EngineWrites
 from rookery.kernel.pages import InvalidCursor, ListPage, PageSlice, Position, check_position
 from rookery.kernel.workspace_shares import MAX_QUERY_HOLD_S, WorkspaceShares
 from rookery.memory.access_filter import build_access_filter

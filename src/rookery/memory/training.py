@@ -10,7 +10,7 @@ from rookery.access.models import SYSTEM_ACTOR, Actor
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.events import EventBus
-from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
+from rookery.kernel.runtime import PeriodicTask, run_periodic_tasks
 from rookery.kernel.write_buffer import WriteBuffer
 from rookery.memory.events import MemoryStored
 from rookery.memory.memory_audit import MemoryAudit

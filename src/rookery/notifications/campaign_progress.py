@@ -27,9 +27,9 @@ from rookery.notifications.models import Campaign, CampaignStatus, ChannelStatus
 from rookery.notifications.outcomes import clean_reason
 from rookery.notifications.schedules import MISSED_AFTER
 from rookery.notifications.sending import SendAttempt
-from rookery.notifications.store import campaigns as store
-from rookery.notifications.store import host_waits, log, queue, subscribers
+from rookery.notifications.store import host_waits, queue, subscribers
 from rookery.notifications.store.queue import AbandonedClaim, ClaimedNotification, NotificationResult
+from rookery.notifications.store.tables import CAMPAIGNS, OUTBOX
 from rookery.notifications.subscribers import describe_channels
 
 _log = structlog.stdlib.get_logger("rookery.notifications")
@@ -119,7 +119,7 @@ class CampaignProgress:
         waits = HostWaits.load(tx, attempts, common_failures, campaigns, now)
         final_results = [_stop_cancelled(waits.postpone(result), campaigns[result.claim.campaign_id]) for result in existing_results]
         queue.store_results(tx, final_results)
-        log.add_to_outbox(tx, [attempt.outbox_message for attempt in attempts if attempt.outbox_message is not None])
+        OUTBOX.insert(tx, *(attempt.outbox_message for attempt in attempts if attempt.outbox_message is not None))
         confirmed_ids = [attempt.claim.channel.id for attempt in attempts if attempt.result.outcome is SendOutcome.SENT]
         subscribers.confirm_channels(tx, sorted(set(confirmed_ids)), at=now)
         excused_ids = {send.channel_id for failure in common_failures for send in failure.sends} | waits.excused_channel_ids
@@ -165,7 +165,7 @@ class CampaignProgress:
 
     def _change(self, tx: Tx, old: Campaign, new: Campaign, now: datetime) -> Campaign:
         new = replace(new, updated_at=max(now, old.updated_at + _TICK))
-        store.update_campaign(tx, new)
+        CAMPAIGNS.update(tx, new)
         publish_status(self._bus, tx, old, new, now)
         if new.test_of is None:
             subject = AuditSubject(kind="campaign", id=new.id, name=new.name, environment=TEST if new.is_sandbox else LIVE)
@@ -223,7 +223,7 @@ class CampaignProgress:
         """
         new = replace(campaign, status_reason=clean_reason(reason), resume_at=None if campaign.test_of is not None else resume_at)
         if campaign.is_probing:
-            store.update_campaign(tx, new)
+            CAMPAIGNS.update(tx, new)
             return new
         if campaign.status is not CampaignStatus.SENDING:
             return campaign

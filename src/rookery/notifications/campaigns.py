@@ -38,6 +38,7 @@ from rookery.notifications.models import (
 from rookery.notifications.rendering import find_text_faults
 from rookery.notifications.store import campaigns as store
 from rookery.notifications.store import host_waits
+from rookery.notifications.store.tables import CAMPAIGNS
 
 CANCELLED_REASON = "The campaign was cancelled."
 _BY_HAND_REASON = "Paused on request."
@@ -94,7 +95,7 @@ class Campaigns:
 
         def work(tx: Tx) -> CampaignView:
             require_workspace(tx, tenant.public_workspace_id)
-            store.insert_campaign(tx, campaign)
+            CAMPAIGNS.insert(tx, campaign)
             self._record_audit(tx, tenant, "created", campaign, (None, _audit_fields(campaign)))
             return CampaignView(campaign=campaign, statistics=_NO_STATISTICS)
 
@@ -128,7 +129,7 @@ class Campaigns:
             if new == old:
                 return view_all(tx, [old])[0]
             new = replace(new, updated_at=_later(old, now))
-            store.update_campaign(tx, new)
+            CAMPAIGNS.update(tx, new)
             self._record_audit(tx, tenant, "changed", new, (_audit_fields(old), _audit_fields(new)))
             return view_all(tx, [new])[0]
 
@@ -162,7 +163,7 @@ class Campaigns:
             require_workspace(tx, tenant.public_workspace_id)
             old = require_campaign(tx, tenant, campaign_id)
             copy = _new_campaign(self._ids(), tenant, replace(old, name=name or old.name, schedule=None), now)
-            store.insert_campaign(tx, copy)
+            CAMPAIGNS.insert(tx, copy)
             self._record_audit(tx, tenant, "created", copy, (None, _audit_fields(copy)))
             return CampaignView(campaign=copy, statistics=_NO_STATISTICS)
 
@@ -222,9 +223,9 @@ class Campaigns:
                 schedule=None,
             )
             campaign = replace(_new_campaign(self._ids(), tenant, settings, now), test_of=original.test_of or original.id)
-            store.insert_campaign(tx, campaign)
+            CAMPAIGNS.insert(tx, campaign)
             started = audiences.start(tx, campaign, now)
-            store.update_campaign(tx, started)
+            CAMPAIGNS.update(tx, started)
             subject = _audit_fields(started)
             self._record_audit(tx, tenant, "tested", original, ({}, {"test": started.id, "subscribers": list(test.subscribers), **subject}))
             tx.after_commit(self._wake)
@@ -326,7 +327,7 @@ class Campaigns:
                 store.remove(tx, tests)
             others = [campaign for campaign in old if campaign.test_of is None]
             for campaign in others:
-                store.update_campaign(tx, replace(campaign, final_counts=statistics[campaign.id].by_channel))
+                CAMPAIGNS.update(tx, replace(campaign, final_counts=statistics[campaign.id].by_channel))
             if others:
                 store.remove_deliveries(tx, [campaign.id for campaign in others])
             return len(old)
@@ -351,7 +352,7 @@ class Campaigns:
             old = require_campaign(tx, tenant, campaign_id, lock=True)
             require_match("campaign", old.version, expected)
             new = replace(change(tx, old, now), updated_at=_later(old, now))
-            store.update_campaign(tx, new)
+            CAMPAIGNS.update(tx, new)
             self._record_audit(tx, tenant, action, new, (_audit_fields(old), _audit_fields(new)))
             publish_status(self._bus, tx, old, new, now)
             tx.after_commit(self._wake)
@@ -374,7 +375,7 @@ class Campaigns:
 
 def require_campaign(tx: Tx, tenant: Tenant, campaign_id: str, *, lock: bool = False) -> Campaign:
     """Return a campaign of the tenant, or raise NotFound."""
-    campaign = store.find(tx, tenant.workspace_id, campaign_id, lock=lock)
+    campaign = CAMPAIGNS.find(tx, tenant.workspace_id, id=campaign_id, lock=lock)
     if campaign is None:
         raise NotFound("campaign", campaign_id)
     return campaign

@@ -11,6 +11,7 @@ from rookery.kernel.pages import ListPage, PageSlice
 from rookery.notifications.campaigns import require_campaign
 from rookery.notifications.models import NotificationDelivery, NotificationDetails, NotificationFilter, OutboxMessage
 from rookery.notifications.store import log as store
+from rookery.notifications.store.tables import ATTEMPTS, DELIVERIES, OUTBOX
 
 _BATCH_SIZE = 500
 
@@ -37,21 +38,21 @@ class NotificationLog:
 
         def read(tx: Tx) -> NotificationDetails:
             require_campaign(tx, tenant, campaign_id)
-            delivery = store.find(tx, tenant.workspace_id, campaign_id, delivery_id)
+            delivery = DELIVERIES.find(tx, tenant.workspace_id, campaign_id=campaign_id, id=delivery_id)
             if delivery is None:
                 raise NotFound("delivery", delivery_id)
-            attempts = store.list_attempts(tx, tenant.workspace_id, delivery_id)
+            attempts = ATTEMPTS.find_all(tx, tenant.workspace_id, "number", delivery_id=delivery_id)
             return NotificationDetails(delivery=delivery, attempts=tuple(attempts))
 
         return await self._db.read(read)
 
     async def list_outbox(self, tenant: Tenant, *, page: PageSlice) -> ListPage[OutboxMessage]:
         """Return a page of the outbox of a test key, newest first, and the total. Outside a sandbox it is empty."""
-        return await self._db.read_from_replica(lambda tx: store.list_outbox(tx, tenant.workspace_id, page=page))
+        return await self._db.read_from_replica(lambda tx: OUTBOX.find_page(tx, tenant.workspace_id, page, "-id"))
 
     async def clear_outbox(self, tenant: Tenant) -> int:
         """Delete the messages of the outbox; return their number."""
-        return await self._db.write(lambda tx: store.clear_outbox(tx, tenant.workspace_id))
+        return await self._db.write(lambda tx: OUTBOX.delete(tx, tenant.workspace_id))
 
     async def delete_old_outbox(self, *, before: datetime) -> int:
         """Delete messages of outboxes before *before*, in batches; return the number. For a timer."""

@@ -6,8 +6,7 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 
 from rookery.kernel.domain import Domain
-from rookery.kernel.periodic import PeriodicTask
-from rookery.kernel.runtime import Runtime
+from rookery.kernel.runtime import PeriodicTask, Runtime
 from rookery.notifications.api import NotificationApi
 from rookery.notifications.store import campaigns, host_waits, installation_keys, log, secrets, subscribers
 from rookery.notifications.store.tables import SEALED_COLUMNS

@@ -13,19 +13,16 @@ if TYPE_CHECKING:
     from rookery.notifications import campaigns as campaign_service
     from rookery.notifications.schemas import campaigns as campaign_schemas
     from rookery.notifications.schemas import subscribers as subscriber_schemas
-    from rookery.notifications.store import campaigns, subscribers
+    from rookery.notifications.store import subscribers, tables
 else:  # commands that send no notification import none of these
     schema, campaign_service = import_lazily("rookery.kernel.schema"), import_lazily("rookery.notifications.campaigns")
     campaign_schemas = import_lazily("rookery.notifications.schemas.campaigns")
     subscriber_schemas = import_lazily("rookery.notifications.schemas.subscribers")
-    campaigns, subscribers = (
-        import_lazily("rookery.notifications.store.campaigns"),
-        import_lazily("rookery.notifications.store.subscribers"),
-    )
+    tables, subscribers = import_lazily("rookery.notifications.store.tables"), import_lazily("rookery.notifications.store.subscribers")
 
 
 def _render_campaign(context: EventContext, event: CampaignEvent) -> EventData:
-    campaign = campaigns.find(context.tx, context.viewer.workspace_id, event.campaign_id)
+    campaign = tables.CAMPAIGNS.find(context.tx, context.viewer.workspace_id, id=event.campaign_id)
     if campaign is None:
         return {"id": event.campaign_id}
     return schema.to_json(campaign_schemas.serialize_campaign(campaign_service.view_all(context.tx, [campaign])[0]))

@@ -8,13 +8,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Self, TypeAlias
 
+import orjson
 from pydantic import AfterValidator, Field
 
 from rookery.kernel.clock import format_iso, to_micros
 from rookery.kernel.placeholders import NAME_PATTERN
 from rookery.kernel.preconditions import compute_version
 from rookery.kernel.projections import Patch
-from rookery.kernel.unset import UNSET
 from rookery.kernel.variables import MAX_VALUE_LENGTH, TemplateValue
 from rookery.notifications.addresses import mask_address
 from rookery.notifications.messages import ChannelTarget, ChannelType, SendOutcome
@@ -94,22 +94,86 @@ class SubscriberChannel:
         return ChannelTarget(type=self.type, address=self.address, p256dh=self.p256dh, auth=self.auth)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscriber:
-    """
-    A person or a system that receives notifications.
+MAX_TAGS = 50
+MAX_ATTRIBUTES = 100
+MAX_ATTRIBUTES_BYTES = 16_384
+"""Maximum size of all attributes of a subscriber as JSON."""
 
-    Attributes:
-        external_id: The id in your own system, unique in the workspace.
-        attributes: Values for the placeholders of campaigns.
-    """
+EXTERNAL_ID, LOCALE = "external_id", "locale"
+RESERVED_NAMES = frozenset({EXTERNAL_ID, LOCALE})
+"""Names that attributes cannot have, because they are fields of the subscriber."""
+
+Tag = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^\s,;][^,;\r\n\t]*$")]
+ExternalId = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=200,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._@:+=~-]*$",
+        description="The id in your own system: letters, digits and . _ @ : + = ~ -, beginning with a letter or a digit.",
+        examples=["user-42"],
+    ),
+]
+
+
+def find_attributes_error(attributes: Mapping[str, TemplateValue]) -> str | None:
+    """Return the error of attributes that are too many or too large; None if there is no error."""
+    if len(attributes) > MAX_ATTRIBUTES:
+        return f"must be at most {MAX_ATTRIBUTES}"
+    size = len(orjson.dumps(attributes, option=orjson.OPT_PASSTHROUGH_SUBCLASS))
+    return f"must be at most {MAX_ATTRIBUTES_BYTES:,} bytes together" if size > MAX_ATTRIBUTES_BYTES else None
+
+
+def _require_attributes(attributes: dict[str, TemplateValue]) -> dict[str, TemplateValue]:
+    reserved = sorted(RESERVED_NAMES & attributes.keys())
+    if reserved:
+        msg = f"{', '.join(reserved)}: is a field of the subscriber, not an attribute"
+        raise ValueError(msg)
+    error = find_attributes_error(attributes)
+    if error is not None:
+        raise ValueError(error)
+    return attributes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriberSettings:
+    """The fields of a subscriber that its owner chooses. Its *external_id* is unique in the workspace."""
+
+    external_id: ExternalId
+    tags: Annotated[
+        tuple[Tag, ...],
+        Field(
+            max_length=MAX_TAGS,
+            description="Groups of subscribers, such as beta. A tag has no comma and no semicolon.",
+            examples=[["beta"]],
+        ),
+        AfterValidator(lambda tags: sorted(set(tags))),
+    ] = field(default_factory=tuple[str, ...])
+    attributes: Annotated[
+        dict[Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")], TemplateValue],
+        Field(max_length=MAX_ATTRIBUTES, description="Values for placeholders, by names such as first_name."),
+        AfterValidator(_require_attributes),
+    ] = field(default_factory=dict[str, TemplateValue])
+    locale: (
+        Annotated[
+            str,
+            Field(
+                max_length=35,
+                pattern=r"^[A-Za-z]{2,3}([_-][A-Za-z0-9]{2,8}){0,3}$",
+                description="The language of the subscriber, such as de or de-AT.",
+                examples=["de-AT"],
+            ),
+        ]
+        | None
+    ) = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscriber(SubscriberSettings):
+    """A person or a system that receives notifications."""
 
     id: str
     workspace_id: int
-    external_id: str
-    locale: str | None
-    tags: tuple[str, ...]
-    attributes: Mapping[str, TemplateValue]
     created_at: datetime
     updated_at: datetime
 
@@ -134,7 +198,6 @@ class ChannelDraft:
     A channel as given.
 
     Attributes:
-        status: None: keep that of the same address, or active.
         ends_at_ms: When a push subscription ends, in milliseconds since 1970. One that has ended is invalid, unless *status* is given.
     """
 
@@ -142,8 +205,8 @@ class ChannelDraft:
     address: str
     p256dh: str = ""
     auth: str = ""
-    status: ChannelStatus | None = None
-    status_reason: str | None = None
+    status: Annotated[ChannelStatus | None, Field(description="Default: active, or the status of the same address.")] = None
+    status_reason: Annotated[str | None, Field(max_length=500)] = None
     ends_at_ms: float | None = None
 
     def has_ended(self, now: datetime) -> bool:
@@ -152,22 +215,13 @@ class ChannelDraft:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubscriberDraft:
-    """
-    The fields of a new or changed subscriber. Fields that are not set keep their value.
+class NewSubscriber(SubscriberSettings):
+    """The input for a subscriber with its channels."""
 
-    Attributes:
-        channel_types: The types whose active channels *channels* replaces; None: all channels.
-        attribute_names: The attributes that *attributes* sets, or removes if it lacks them; None: all attributes.
-    """
+    channels: tuple[ChannelDraft, ...] = ()
 
-    external_id: str | UNSET = UNSET
-    channels: tuple[ChannelDraft, ...] | UNSET = UNSET
-    tags: tuple[str, ...] | UNSET = UNSET
-    attributes: Mapping[str, TemplateValue] | UNSET = UNSET
-    locale: str | UNSET | None = UNSET
-    channel_types: frozenset[ChannelType] | None = None
-    attribute_names: frozenset[str] | None = None
+
+SubscriberChange: TypeAlias = Patch[NewSubscriber]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,11 +242,20 @@ class SubscriberFilter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImportColumns:
+    """The types whose active channels a line replaces, and the attributes that it sets, or removes if it has no value for them."""
+
+    channel_types: frozenset[ChannelType]
+    attribute_names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImportLine:
-    """One line of an import: a *draft*, or the *errors* that make it invalid."""
+    """One line of an import: a *change*, or the *errors* that make it invalid. It concerns only *columns*; None: all fields of *change*."""
 
     number: int
-    draft: SubscriberDraft | None = None
+    change: SubscriberChange | None = None
+    columns: ImportColumns | None = None
     errors: Mapping[str, tuple[str, ...]] | None = None
 
 
@@ -218,7 +281,6 @@ MAX_TEST_SUBSCRIBERS = 20
 _MAX_TTL_S = 28 * 86_400
 _TEMPLATE = "Placeholders such as {{ first_name }} are variables of the campaign or attributes of the subscriber."
 
-Tag = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^\s,;][^,;\r\n\t]*$")]
 SubscriberRef = Annotated[str, Field(min_length=1, max_length=200)]
 Unique = AfterValidator(lambda values: tuple(dict.fromkeys(values)))
 """Removes repetitions from a tuple. The order stays."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rookery.access.models import Actor, Tenant
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
@@ -11,7 +9,7 @@ from rookery.kernel.preconditions import PreconditionFailed, format_etag
 from rookery.notifications.addresses import find_address_error, find_push_key_errors
 from rookery.notifications.links import LinkExpired, PublicLinks
 from rookery.notifications.messages import ChannelType
-from rookery.notifications.models import ChannelDraft, ChannelStatus, SubscriberDraft
+from rookery.notifications.models import ChannelDraft, ChannelStatus, SubscriberChange
 from rookery.notifications.subscribers import Subscribers
 
 MAX_PUSH_CHANNELS = 20
@@ -61,8 +59,8 @@ class PublicSubscriptions:
                 drafts = [
                     ChannelDraft(type=channel.type, address=channel.address, p256dh=channel.p256dh, auth=channel.auth) for channel in others
                 ]
-                draft = replace(SubscriberDraft(), channels=(*drafts, new))
-                await self._subscribers.update(tenant, grant.subscriber_id, draft, expected=frozenset({format_etag(view.version)}))
+                change = SubscriberChange.of(channels=(*drafts, new))
+                await self._subscribers.update(tenant, grant.subscriber_id, change, expected=frozenset({format_etag(view.version)}))
             except PreconditionFailed:
                 continue  # changed meanwhile
             except ValidationFailed as error:  # the only address that is checked is the new one

@@ -14,11 +14,7 @@ from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.placeholders import fill_placeholders, find_placeholder_faults, find_placeholder_names, to_text
 from rookery.kernel.urls import find_url_error
 from rookery.kernel.variables import TemplateValue
-from rookery.notifications.models import Campaign, CampaignSettings, RenderedMessage
-
-EXTERNAL_ID, LOCALE = "external_id", "locale"
-RESERVED_NAMES = frozenset({EXTERNAL_ID, LOCALE})
-"""Names that attributes cannot have, because they are fields of the subscriber."""
+from rookery.notifications.models import EXTERNAL_ID, LOCALE, RESERVED_NAMES, Campaign, CampaignSettings, RenderedMessage
 
 _SAMPLE_VALUE = "x"
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from rookery.kernel.errors import ValidationFailed
-from rookery.kernel.suggestions import suggest
+from rookery.kernel.sentences import suggest
 from rookery.notifications.models import CampaignSchedule
 
 DEFAULT_TIME_ZONE = "UTC"

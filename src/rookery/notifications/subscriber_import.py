@@ -14,9 +14,9 @@ from rookery.kernel.egress import EgressGuard
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
-from rookery.kernel.unset import value_or
+from rookery.kernel.unset import UNSET, value_or
 from rookery.notifications.events import SubscriberEvent
-from rookery.notifications.models import ImportLine, ImportReport, SubscriberDraft, SubscriberView
+from rookery.notifications.models import ChannelDraft, ImportLine, ImportReport, NewSubscriber, SubscriberChange, SubscriberView
 from rookery.notifications.store import subscribers as store
 from rookery.notifications.subscriber_builder import SubscriberBuilder
 from rookery.notifications.subscribers import find_refused
@@ -80,14 +80,14 @@ class SubscriberImport:
         return report
 
     async def _store_batch(self, tenant: Tenant, batch: Sequence[ImportLine], report: ImportReport) -> None:
-        drafts = [(line.number, line.draft) for line in batch if line.draft is not None]
-        channels = [(number, index, draft) for number, line in drafts for index, draft in enumerate(value_or(line.channels, ()))]
+        changes = [(line, line.change) for line in batch if line.change is not None]
+        channels = [(line.number, index, draft) for line, change in changes for index, draft in enumerate(_get_channels(change))]
         refused = await find_refused(self._egress, [draft for _, _, draft in channels], resolves_names=False)
         errors: dict[int, Mapping[str, tuple[str, ...]]] = {line.number: line.errors for line in batch if line.errors is not None}
         for position, error in refused.items():
             number, index, _ = channels[position]
             errors[number] = {**errors.get(number, {}), f"channels.{index}": (error,)}
-        valid = [(number, draft) for number, draft in drafts if number not in errors]
+        valid = [(line, change) for line, change in changes if line.number not in errors]
         counts = await self._db.write(lambda tx: self._upsert(tx, tenant, valid))
         report.created_count += counts.created
         report.updated_count += counts.updated
@@ -97,21 +97,24 @@ class SubscriberImport:
         free = MAX_REPORTED_ERRORS - len(report.errors)
         report.errors.extend(sorted(errors.items())[: max(0, free)])
 
-    def _upsert(self, tx: Tx, tenant: Tenant, lines: Sequence[tuple[int, SubscriberDraft]]) -> _BatchResult:
-        """Store the drafts of *lines*. One that does not fit its subscriber is an error of its line."""
+    def _upsert(self, tx: Tx, tenant: Tenant, lines: Sequence[tuple[ImportLine, SubscriberChange]]) -> _BatchResult:
+        """Store the changes of *lines*. One that does not fit its subscriber is an error of its line."""
         require_workspace(tx, tenant.public_workspace_id)
         now = self._clock()
-        names = sorted({value_or(draft.external_id, "") for _, draft in lines})
+        names = sorted({change.get("external_id") for _, change in lines})
         existing = store.find_by_external_ids(tx, tenant.workspace_id, names)
         current, created, changed = dict(existing), dict[str, SubscriberView](), dict[str, SubscriberView]()
         result = _BatchResult()
-        for number, draft in lines:
-            name = value_or(draft.external_id, "")
+        for line, change in lines:
+            name: str = change.get("external_id")
             old = current.get(name)
             try:
-                new = self._builder.build(tenant, name, draft, now) if old is None else self._builder.change(old, draft, now)
+                if old is None:
+                    new = self._builder.build(tenant, NewSubscriber(**change.get_set_fields()), now)
+                else:
+                    new = self._builder.change(old, change, now, columns=line.columns)
             except ValidationFailed as error:
-                result.errors[number] = error.field_errors
+                result.errors[line.number] = error.field_errors
                 continue
             if new is old:
                 result.unchanged += 1
@@ -142,3 +145,8 @@ class SubscriberImport:
         subject = AuditSubject(kind="subscriber", id="", name="import", environment=tenant.environment)
         counts = {"created": report.created_count, "updated": report.updated_count, "failed": report.failed_count}
         self._audit.record(tx, tenant.by, tenant.public_workspace_id, "subscriber.imported", subject, before={}, after=counts)
+
+
+def _get_channels(change: SubscriberChange) -> Sequence[ChannelDraft]:
+    drafts: tuple[ChannelDraft, ...] | UNSET = change.get("channels")
+    return value_or(drafts, ())

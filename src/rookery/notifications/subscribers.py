@@ -19,15 +19,16 @@ from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
-from rookery.kernel.unset import UNSET, value_or
+from rookery.kernel.unset import UNSET
 from rookery.notifications.addresses import WEB_TYPES, get_host, mask_address
 from rookery.notifications.events import ChannelChanged, SubscriberEvent
 from rookery.notifications.messages import ChannelType
 from rookery.notifications.models import (
     ChannelDraft,
     ChannelStatus,
+    NewSubscriber,
+    SubscriberChange,
     SubscriberChannel,
-    SubscriberDraft,
     SubscriberFilter,
     SubscriberView,
 )
@@ -57,7 +58,7 @@ class Subscribers:
         """Return the subscriber with the id or external id *ref*, or raise NotFound."""
         return await self._db.read(lambda tx: require_subscriber(tx, tenant, ref))
 
-    async def create(self, tenant: Tenant, draft: SubscriberDraft) -> SubscriberView:
+    async def create(self, tenant: Tenant, new: NewSubscriber) -> SubscriberView:
         """
         Create a subscriber.
 
@@ -65,24 +66,23 @@ class Subscribers:
             Conflict: A subscriber has this external id.
             ValidationFailed: An address is not allowed.
         """
-        external_id = value_or(draft.external_id, "")
-        await self._require_allowed(value_or(draft.channels, ()))
+        await self._require_allowed(new.channels)
         now = self._clock()
 
         def work(tx: Tx) -> SubscriberView:
             require_workspace(tx, tenant.public_workspace_id)
-            _require_free(tx, tenant, external_id)
-            new = self._builder.build(tenant, external_id, draft, now)
-            store.insert_subscribers(tx, [new])
-            self._publish(tx, "subscriber.created", new, now)
-            self._record_audit(tx, tenant, "created", new, (None, _audit_fields(new)))
-            return new
+            _require_free(tx, tenant, new.external_id)
+            view = self._builder.build(tenant, new, now)
+            store.insert_subscribers(tx, [view])
+            self._publish(tx, "subscriber.created", view, now)
+            self._record_audit(tx, tenant, "created", view, (None, _audit_fields(view)))
+            return view
 
         return await self._db.write(work)
 
-    async def update(self, tenant: Tenant, ref: str, draft: SubscriberDraft, *, expected: ExpectedETags = None) -> SubscriberView:
+    async def update(self, tenant: Tenant, ref: str, change: SubscriberChange, *, expected: ExpectedETags = None) -> SubscriberView:
         """
-        Change a subscriber. Fields that *draft* leaves out keep their value.
+        Change a subscriber. Fields that *change* leaves out keep their value.
 
         Raises:
             NotFound: The subscriber does not exist.
@@ -90,21 +90,22 @@ class Subscribers:
             PreconditionFailed: The subscriber has another version than *expected*.
             ValidationFailed: A new address is not allowed.
         """
-        if draft.channels is not UNSET and draft.channels:
+        drafts: tuple[ChannelDraft, ...] | UNSET = change.get("channels")
+        if drafts is not UNSET and drafts:
             # A channel that the subscriber has already may stay, even if its host is down or no longer allowed; deliveries check it.
             old_channels = (await self.get(tenant, ref)).channels
             stored_addresses = {(channel.type, channel.address) for channel in old_channels}
             stored_addresses |= {(channel.type, mask_address(channel.type, channel.address)) for channel in old_channels}
-            await self._require_allowed(draft.channels, stored_addresses)
+            await self._require_allowed(drafts, stored_addresses)
         now = self._clock()
 
         def work(tx: Tx) -> SubscriberView:
             require_workspace(tx, tenant.public_workspace_id)
             old = require_subscriber(tx, tenant, ref, lock=True)
             require_match("subscriber", old.version, expected)
-            if draft.external_id is not UNSET and draft.external_id != old.subscriber.external_id:
-                _require_free(tx, tenant, draft.external_id)
-            new = self._builder.change(old, draft, now)
+            if (external_id := change.get("external_id")) not in (UNSET, old.subscriber.external_id):
+                _require_free(tx, tenant, external_id)
+            new = self._builder.change(old, change, now)
             if new is old:
                 return old
             store.update_subscribers(tx, [(old, new)])

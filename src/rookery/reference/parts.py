@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import cast
 
 from rookery.kernel.errors import ValidationFailed
-from rookery.kernel.suggestions import suggest
+from rookery.kernel.sentences import suggest
 from rookery.reference.downgrade import Schema
 
 _WEBHOOKS_TAG = "Webhooks"

@@ -24,8 +24,8 @@ from rookery.kernel.http.operations import CALLER_PARAMETER, IF_MATCH_PARAMETER,
 from rookery.kernel.schema import CursorQuery, PatchModel, ResponseModel, parse_model, to_json
 from rookery.kernel.unset import UNSET
 from rookery.terminal.context import run
-from rookery.terminal.json_files import FieldsFile, read_json_object
 from rookery.terminal.options import (
+    FieldsFile,
     JsonOption,
     WorkspaceOption,
     YesOption,
@@ -33,6 +33,7 @@ from rookery.terminal.options import (
     parse_day,
     parse_time,
     raise_usage_error,
+    read_json_object,
     read_text_file,
     split_names,
 )

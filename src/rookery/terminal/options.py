@@ -9,8 +9,9 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, BinaryIO, NoReturn, TextIO
+from typing import Annotated, BinaryIO, NoReturn, TextIO, cast
 
+import orjson
 import typer
 
 from rookery.kernel.clock import parse_iso, utc_now
@@ -136,3 +137,31 @@ def _parse_time(text: str, *, in_future: bool) -> datetime:
         return parse_iso(text)
     except (ValueError, OverflowError):
         raise_usage_error(f"{text!r} is neither an ISO 8601 time nor a number of days such as 90d.")
+
+
+FieldsFile = Annotated[Path, typer.Argument(help="A JSON file with the fields of the request in the API; - reads standard input.")]
+"""The argument of a command that creates something. `read_json_object` returns its content."""
+
+
+def read_json_file(path: Path) -> object:
+    """
+    Return the JSON value in a file, or in standard input for `-`.
+
+    A file that cannot be read or is not JSON ends the command with exit code 2.
+    """
+    try:
+        return orjson.loads(read_text_file(path))
+    except orjson.JSONDecodeError as error:
+        raise_usage_error(f"{path} is not JSON: {error.msg} (line {error.lineno}).")
+
+
+def read_json_object(path: Path) -> dict[str, object]:
+    """
+    Return the JSON object in a file, or in standard input for `-`.
+
+    Another value ends the command as in `read_json_file`.
+    """
+    value = read_json_file(path)
+    if not isinstance(value, dict):
+        raise_usage_error(f"{path} must contain a JSON object.")
+    return cast("dict[str, object]", value)

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from rookery.kernel.control_characters import escape_control_characters
+from rookery.kernel.safe_texts import escape_control_characters
 
 Fields = Mapping[str, object]
 

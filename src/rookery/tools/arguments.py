@@ -9,7 +9,7 @@ import jsonschema_rs
 
 from rookery.kernel.schema_compilation import compile_schema
 from rookery.kernel.schema_cost import find_unsupported_reference, has_references, is_too_complex
-from rookery.kernel.suggestions import find_nearest, suggest
+from rookery.kernel.sentences import find_nearest, suggest
 from rookery.tools.argument_completion import MAX_ERRORS, ArgumentCompleter
 from rookery.tools.errors import ArgumentsInvalid
 

@@ -7,11 +7,10 @@ from datetime import timedelta
 
 from rookery.access.events import KeyChanged
 from rookery.kernel.domain import Domain
-from rookery.kernel.periodic import PeriodicTask
-from rookery.kernel.runtime import Runtime
+from rookery.kernel.runtime import PeriodicTask, Runtime
 from rookery.tools.api import list_operations
 from rookery.tools.recent_links import delete_links_of_ended_key
-from rookery.tools.store import calls, catalogue, ended_client_sessions, logins, negotiated_protocols, recent_links, servers
+from rookery.tools.store import calls, catalogue, logins, mcp_sessions, recent_links, servers
 from rookery.tools.wiring import ToolServices
 
 
@@ -23,7 +22,7 @@ def build(runtime: Runtime) -> Domain:
 
     async def delete_old_rows() -> int:
         now = runtime.clock()
-        ended_count = await runtime.db.write(lambda tx: ended_client_sessions.delete_expired(tx, now=now))
+        ended_count = await runtime.db.write(lambda tx: mcp_sessions.delete_expired(tx, now=now))
         link_count = await services.recent_links.delete_old()
         return ended_count + link_count + await runtime.db.write(lambda tx: calls.delete_calls(tx, called_before=now - retention))
 
@@ -57,8 +56,8 @@ def build(runtime: Runtime) -> Domain:
             servers.purge,
             logins.purge,
             catalogue.purge,
-            negotiated_protocols.purge,
-            ended_client_sessions.purge,
+            mcp_sessions.purge,
+            mcp_sessions.purge_ended,
             recent_links.purge,
         ],
         sealed_columns=[servers.SEALED_COLUMN, logins.SEALED_COLUMN],

@@ -8,6 +8,9 @@ truncated and end in part of a digest.
 `memo://insights` of the server `sqlite` is `sqlite://memo/insights`. A URI whose scheme is the server's id stays unchanged. The interface
 of an MCP App keeps its scheme, because hosts accept no other: `ui://board/app.html` of `kanban` is `ui://kanban/board/app.html`. The
 mapping is not reversible (`sqlite://memo/insights` might be the server's own URI), so the reverse returns candidates in order.
+
+Servers also list URI templates (RFC 6570). A tool of an MCP App refers to its interface, a resource with a `ui://` URI, which hosts show
+beside the result.
 """
 
 from __future__ import annotations
@@ -17,9 +20,49 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
+from typing import cast
 from urllib.parse import unquote
 
-from rookery.tools.uri_templates import matches_template
+from rookery.tools.models import JsonObject
+
+_VARIABLES = re.compile(r"((?:\{[^{}]*\})+)")
+"""One variable or several without text between them."""
+_OPERATORS = frozenset("+#./;?&")
+_FIXED_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+
+
+def matches_template(uri: str, template: str) -> bool:
+    """
+    Return whether *uri* contains the fixed parts of *template* in order. Linear time.
+
+    As in the SDKs, `{name}` stands for at least one character and no slash. A variable with an operator, such as `{+path}`, stands for
+    any text.
+    """
+    first, *rest = _parse(template)
+    if not uri.startswith(first):
+        return False
+    at, pairs = len(first), list(zip(rest[::2], rest[1::2], strict=True))
+    for index, (variables, text) in enumerate(pairs, start=1):
+        takes_any = any(expression[:1] in _OPERATORS for expression in variables[1:-1].split("}{"))
+        shortest = at if takes_any else at + 1
+        # The last part is at the end of the URI, each other one as early as possible.
+        end = uri.find(text, shortest) if index < len(pairs) else len(uri) - len(text) if uri.endswith(text) else -1
+        if end < shortest or (not takes_any and "/" in uri[at:end]):
+            return False
+        at = end + len(text)
+    return at == len(uri)
+
+
+def names_scheme(template: str) -> bool:
+    """Return whether *template* begins with a scheme. One that begins with a variable would match the URIs of every other server."""
+    return _FIXED_SCHEME.match(template) is not None
+
+
+@lru_cache(maxsize=1024)
+def _parse(template: str) -> tuple[str, ...]:
+    """Return the fixed parts of a template and its variables in turn, beginning and ending with a fixed part."""
+    return tuple(_VARIABLES.split(template))
+
 
 MAX_NAME_LENGTH = 64
 """Maximum length of a name that model APIs accept, with all prefixes."""
@@ -148,3 +191,47 @@ def list_upstream_candidates(server_id: str, uri: str, listed_uris: Iterable[str
 def restore_slashes(uri: str) -> str:
     """Return *uri* with the second slash restored that some proxies remove from `scheme://`."""
     return uri if "://" in uri else uri.replace(":/", "://", 1)
+
+
+EXTENSION = "io.modelcontextprotocol/ui"
+"""The extension's name in the capabilities of a client. Some servers offer their interfaces only to clients that announce it."""
+
+_REFERENCE_KEYS = ("ui/resourceUri", "openai/outputTemplate")
+"""Keys of `_meta` in which older hosts look for the interface. The present one is `resourceUri` of `ui`."""
+
+
+def select_extensions(capabilities: Mapping[str, object]) -> dict[str, JsonObject]:
+    """Return the extensions of a client that Rookery announces to servers on its behalf: MCP Apps and no other."""
+    extensions = capabilities.get("extensions")
+    settings = cast("Mapping[str, object]", extensions).get(EXTENSION) if isinstance(extensions, Mapping) else None
+    return {EXTENSION: cast("JsonObject", settings)} if isinstance(settings, dict) else {}
+
+
+def list_interface_uris(item: JsonObject) -> list[str]:
+    """Return the interfaces that the `_meta` of a tool or of a result refers to."""
+    meta = item.get("_meta")
+    if not isinstance(meta, dict):
+        return []
+    fields = cast("JsonObject", meta)
+    nested = fields.get("ui")
+    values = [fields.get(key) for key in _REFERENCE_KEYS]
+    values += [cast("JsonObject", nested).get("resourceUri")] if isinstance(nested, dict) else []
+    return [value for value in values if isinstance(value, str) and value.startswith(INTERFACE_PREFIX)]
+
+
+def rename_interfaces(server_id: str, item: JsonObject) -> JsonObject:
+    """Return a tool or a result with gateway URIs in the references of its `_meta`."""
+    if not list_interface_uris(item):
+        return item
+    meta = dict(cast("JsonObject", item["_meta"]))
+    for key in _REFERENCE_KEYS:
+        meta |= _rename(server_id, meta, key)
+    nested = meta.get("ui")
+    if isinstance(nested, dict):
+        meta["ui"] = {**nested, **_rename(server_id, cast("JsonObject", nested), "resourceUri")}
+    return {**item, "_meta": meta}
+
+
+def _rename(server_id: str, fields: JsonObject, key: str) -> JsonObject:
+    uri = fields.get(key)
+    return {key: to_gateway_uri(server_id, uri)} if isinstance(uri, str) and uri.startswith(INTERFACE_PREFIX) else {}

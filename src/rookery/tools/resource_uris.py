@@ -13,15 +13,16 @@ from rookery.tools.catalogue import Catalogue
 from rookery.tools.errors import AmbiguousName, ServerNotFound
 from rookery.tools.gateway_names import (
     find_listed_uri,
+    list_interface_uris,
     list_server_ids,
     list_upstream_candidates,
+    matches_template,
+    names_scheme,
     restore_slashes,
     to_gateway_uri,
 )
-from rookery.tools.mcp_apps import list_interface_uris
 from rookery.tools.models import JsonObject, Server
 from rookery.tools.recent_links import RecentLinks
-from rookery.tools.uri_templates import matches_template, names_scheme
 
 _ADDRESS_SCHEMES = frozenset(
     "about blob data file ftp ftps geo git gs http https imap irc ircs ldap ldaps mailto news nfs rtsp s3 sftp sip sips smb sms ssh svn "

@@ -15,7 +15,7 @@ from rookery.tools.models import Server
 from rookery.tools.resources import ResourceReader
 from rookery.tools.schemas import CallRecordResponse, HiddenTool, ServerResponse
 from rookery.tools.session_sharing import describe_concurrency, describe_sharing
-from rookery.tools.store import calls
+from rookery.tools.store.calls import CALLS
 from rookery.tools.supervision.session_pool import SessionPool
 
 
@@ -63,5 +63,5 @@ class ServerSerializer:
 
 def serialize_call(tx: Tx, workspace_id: int, call_id: str) -> Mapping[str, object]:
     """Return a call as the list of calls returns it, or only its id if the record no longer exists."""
-    row = calls.find_call(tx, workspace_id, call_id)
+    row = CALLS.find(tx, workspace_id, id=call_id)
     return {"id": call_id} if row is None else to_json(CallRecordResponse.model_validate(row, from_attributes=True))

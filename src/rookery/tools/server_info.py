@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from rookery.kernel.control_characters import remove_control_characters
+from rookery.kernel.safe_texts import remove_control_characters
 from rookery.tools.models import Server, ServerFeatures, ServerInfo
 
 MAX_TAGLINE_LENGTH = 200

@@ -39,14 +39,14 @@ from rookery.tools.servers.file_audit import ServersFileAudit
 from rookery.tools.servers.health_file import HealthFile
 from rookery.tools.servers.kill_switch import KillSwitch
 from rookery.tools.servers.logins import Logins
-from rookery.tools.servers.negotiated_protocols import StoredProtocols
 from rookery.tools.servers.registry import ServerRegistry
 from rookery.tools.servers.server_check import ServerChecker
 from rookery.tools.servers.workspace_servers import WorkspaceServers
 from rookery.tools.store import catalogue as catalogue_store
 from rookery.tools.store import logins as login_store
-from rookery.tools.store import negotiated_protocols as protocol_store
+from rookery.tools.store import mcp_sessions as protocol_store
 from rookery.tools.store import recent_links as link_store
+from rookery.tools.store.mcp_sessions import StoredProtocols
 from rookery.tools.supervision.session_pool import SessionPool
 from rookery.tools.supervision.state_lock import CallLocks
 from rookery.usage.wiring import UsageServices

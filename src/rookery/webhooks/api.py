@@ -9,7 +9,7 @@ from rookery.access.models import Caller
 from rookery.access.scopes import grants
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import Conflict
-from rookery.kernel.events import EventType
+from rookery.kernel.events import EventCatalogue, EventType
 from rookery.kernel.http import ItemPage, Operation, Output
 from rookery.kernel.pages import slice_anchored
 from rookery.kernel.preconditions import ExpectedETags
@@ -18,7 +18,6 @@ from rookery.kernel.secret import Secret
 from rookery.webhooks.deliveries import Deliveries
 from rookery.webhooks.endpoints import WebhookEndpoints
 from rookery.webhooks.errors import DeliveriesFull
-from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.models import (
     Delivery,
     EndpointUpdate,

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import Conflict, NotFound
+from rookery.kernel.events import EventCatalogue
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.webhooks.endpoints import require_endpoint
 from rookery.webhooks.errors import DeliveriesFull
-from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.events import TEST_EVENT
 from rookery.webhooks.models import (
     OPEN_STATES,
@@ -26,6 +26,7 @@ from rookery.webhooks.models import (
 from rookery.webhooks.outbox import NewEvent, Outbox
 from rookery.webhooks.store import deliveries as store
 from rookery.webhooks.store import events
+from rookery.webhooks.store.tables import ATTEMPTS, DELIVERIES, EVENTS
 
 _BATCH_SIZE = 500
 _TEST_MESSAGE = "This is a test. Your webhook works if you can read this."
@@ -62,10 +63,10 @@ class Deliveries:
             require_endpoint(tx, tenant, endpoint_id)
             delivery = _require_delivery(tx, tenant, endpoint_id, delivery_id)
             tenant.require_scopes(self._catalogue().list_scopes([delivery.event_type]))
-            event = events.find(tx, tenant.workspace_id, delivery.event_id)
+            event = EVENTS.find(tx, tenant.workspace_id, id=delivery.event_id)
             if event is None:
                 raise NotFound("delivery", delivery_id)
-            attempts = store.list_attempts(tx, tenant.workspace_id, delivery_id)
+            attempts = ATTEMPTS.find_all(tx, tenant.workspace_id, "number", delivery_id=delivery_id)
             return DeliveryDetails(delivery=delivery, body=event.get_body(delivery), attempts=tuple(attempts))
 
         return await self._db.read(read)
@@ -164,7 +165,7 @@ def _require_enabled(endpoint: WebhookEndpoint) -> None:
 
 
 def _require_delivery(tx: Tx, tenant: WebhookTenant, endpoint_id: str, delivery_id: str) -> Delivery:
-    delivery = store.find(tx, tenant.workspace_id, endpoint_id, delivery_id)
+    delivery = DELIVERIES.find(tx, tenant.workspace_id, endpoint_id=endpoint_id, id=delivery_id)
     if delivery is None:
         raise NotFound("delivery", delivery_id)
     return delivery

@@ -6,10 +6,9 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 
 from rookery.kernel.domain import Domain
-from rookery.kernel.periodic import PeriodicTask
-from rookery.kernel.runtime import Runtime
+from rookery.kernel.events import EventCatalogue
+from rookery.kernel.runtime import PeriodicTask, Runtime
 from rookery.webhooks.api import WebhooksApi
-from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.store import endpoints, events
 from rookery.webhooks.store.tables import SEALED_COLUMNS
 from rookery.webhooks.wiring import WebhookServices

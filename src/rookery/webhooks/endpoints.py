@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -15,19 +16,19 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.egress import AddressRefused, EgressGuard
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
-from rookery.kernel.events import EventBus
+from rookery.kernel.events import EventBus, EventCatalogue
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.kernel.projections import copy_fields
 from rookery.kernel.sealing import SealContext, Sealer
 from rookery.kernel.secret import Secret
-from rookery.kernel.signing import generate_signing_secret
-from rookery.kernel.urls import hide_secrets
-from rookery.webhooks import validation
-from rookery.webhooks.event_types import EventCatalogue
+from rookery.kernel.signing import find_secret_error, generate_signing_secret
+from rookery.kernel.urls import find_url_error, hide_secrets
 from rookery.webhooks.events import WebhookDisabled
 from rookery.webhooks.models import (
+    MAX_GRACE_HOURS,
+    DeliveryState,
     DisabledReason,
     EndpointChange,
     EndpointUpdate,
@@ -40,12 +41,14 @@ from rookery.webhooks.models import (
 from rookery.webhooks.outbox import HELD_MESSAGE
 from rookery.webhooks.store import deliveries
 from rookery.webhooks.store import endpoints as store
-from rookery.webhooks.store.tables import PREVIOUS_SECRET_PURPOSE, SECRET_PURPOSE
+from rookery.webhooks.store.tables import DELIVERIES, ENDPOINTS, PREVIOUS_SECRET_PURPOSE, SECRET_PURPOSE
 
 MAX_ENDPOINTS = 100
 """Maximum endpoints per workspace."""
 
 _DELETED_MESSAGE = "the webhook was deleted"
+_VALID_SECRET = re.compile(r"[!-~]{16,128}")
+_INVALID_SECRET_MESSAGE = "must be 16 to 128 printable ASCII characters without spaces"  # noqa: S105 - a message
 _TICK = timedelta(microseconds=1)
 
 _AuditFields = Mapping[str, object]
@@ -103,7 +106,7 @@ class WebhookEndpoints:
             Conflict: The workspace has the maximum number of endpoints.
             ScopeMissing, PermissionDenied: The key may not read the resources of these events.
         """
-        values = validation.validate_settings(copy_fields(WebhookSettings, settings), self._catalogue(), secret)
+        values = _validate_settings(copy_fields(WebhookSettings, settings), self._catalogue(), secret)
         tenant.require_scopes(self._catalogue().list_scopes(settings.events))
         await self._require_reachable(settings.url)
         secret, now = secret or generate_signing_secret(), self._clock()
@@ -121,10 +124,10 @@ class WebhookEndpoints:
 
         def work(tx: Tx) -> EndpointWithSecret:
             require_workspace(tx, tenant.public_workspace_id)
-            if store.count(tx, tenant.workspace_id) >= MAX_ENDPOINTS:
+            if ENDPOINTS.count(tx, tenant.workspace_id) >= MAX_ENDPOINTS:
                 raise Conflict(f"This workspace has {MAX_ENDPOINTS} webhooks, the maximum. Delete one first.")
             sealed_endpoint = replace(endpoint, sealed_secret=self._seal(tx, endpoint, SECRET_PURPOSE, secret))
-            store.insert_endpoint(tx, sealed_endpoint)
+            ENDPOINTS.insert(tx, sealed_endpoint)
             self._record_audit(tx, tenant, "created", sealed_endpoint, (None, _audit_fields(sealed_endpoint)))
             return EndpointWithSecret(endpoint=sealed_endpoint, secret=secret)
 
@@ -143,7 +146,7 @@ class WebhookEndpoints:
             ScopeMissing, PermissionDenied: The change concerns events, content or URL, and the key may not read the events' resources.
         """
         catalogue = self._catalogue()
-        values = validation.validate_settings(change.get_set_fields(), catalogue)
+        values = _validate_settings(change.get_set_fields(), catalogue)
         if "url" in values:
             await self._require_reachable(values["url"])
         now = self._clock()
@@ -163,9 +166,11 @@ class WebhookEndpoints:
                 logged = deliveries.list_types(tx, tenant.workspace_id, endpoint_id, candidates=unreadable)
                 tenant.require_scopes(catalogue.list_scopes(logged))
             new = replace(new, updated_at=_later(old, now))
-            store.update_endpoint(tx, new)
+            ENDPOINTS.update(tx, new)
             was_enabled = new.enabled and not old.enabled
-            held_count = deliveries.count_held(tx, tenant.workspace_id, endpoint_id) if was_enabled else None
+            held_count = (
+                DELIVERIES.count(tx, tenant.workspace_id, endpoint_id=endpoint_id, state=DeliveryState.HELD.value) if was_enabled else None
+            )
             if old.enabled and not new.enabled:
                 self._hold_deliveries(tx, new, DisabledReason.BY_HAND, now)
             self._record_audit(tx, tenant, "changed", new, (_audit_fields(old), _audit_fields(new)))
@@ -188,7 +193,7 @@ class WebhookEndpoints:
             old = require_endpoint(tx, tenant, endpoint_id, lock=True)
             require_match("webhook", old.version, expected)
             # Delete the endpoint first: this waits for transactions that add deliveries to it, so that `cancel` sees those too.
-            store.remove(tx, tenant.workspace_id, endpoint_id)
+            ENDPOINTS.delete(tx, tenant.workspace_id, id=endpoint_id)
             deliveries.cancel(tx, tenant.workspace_id, endpoint_id, error=_DELETED_MESSAGE, at=now)
             self._record_audit(tx, tenant, "deleted", old, (_audit_fields(old), None))
 
@@ -216,8 +221,8 @@ class WebhookEndpoints:
             Conflict: The grace period of an earlier rotation has not ended.
             PreconditionFailed: The endpoint has another version than *expected*.
         """
-        validation.validate_grace_hours(grace_hours)
-        new_secret = generate_signing_secret() if secret is None else validation.validate_secret(Secret(secret))
+        _validate_grace_hours(grace_hours)
+        new_secret = generate_signing_secret() if secret is None else _validate_secret(Secret(secret))
         now = self._clock()
 
         def work(tx: Tx) -> EndpointWithSecret:
@@ -237,7 +242,7 @@ class WebhookEndpoints:
                 previous_until=until,
                 updated_at=_later(old, now),
             )
-            store.update_endpoint(tx, new)
+            ENDPOINTS.update(tx, new)
             self._record_audit(tx, tenant, "secret_rotated", new, ({}, {"grace_period_hours": grace_hours}))
             return EndpointWithSecret(endpoint=new, secret=new_secret)
 
@@ -264,11 +269,11 @@ class WebhookEndpoints:
 
         Does nothing if the endpoint was deleted or is already disabled.
         """
-        old = store.find(tx, endpoint.workspace_id, endpoint.id, lock=True)
+        old = ENDPOINTS.find(tx, endpoint.workspace_id, id=endpoint.id, lock=True)
         if old is None or not old.enabled:
             return
         new = replace(old, enabled=False, disabled_at=at, disabled_reason=reason, updated_at=_later(old, at))
-        store.update_endpoint(tx, new)
+        ENDPOINTS.update(tx, new)
         self._hold_deliveries(tx, new, reason, at)
         tenant = WebhookTenant(workspace_id=new.workspace_id, public_workspace_id=new.public_workspace_id, by=SYSTEM_ACTOR)
         self._record_audit(tx, tenant, "disabled", new, (_audit_fields(old), _audit_fields(new)))
@@ -316,7 +321,7 @@ class WebhookEndpoints:
 
 def require_endpoint(tx: Tx, tenant: WebhookTenant, endpoint_id: str, *, lock: bool = False) -> WebhookEndpoint:
     """Return an endpoint of the tenant, or raise NotFound."""
-    endpoint = store.find(tx, tenant.workspace_id, endpoint_id, lock=lock)
+    endpoint = ENDPOINTS.find(tx, tenant.workspace_id, id=endpoint_id, lock=lock)
     if endpoint is None:
         raise NotFound("webhook", endpoint_id)
     return endpoint
@@ -341,3 +346,49 @@ def _audit_fields(endpoint: WebhookEndpoint) -> dict[str, object]:
     settings = copy_fields(WebhookSettings, endpoint)
     reason = None if endpoint.disabled_reason is None else endpoint.disabled_reason.value
     return {**settings, "url": hide_secrets(endpoint.url), "events": list(endpoint.events), "disabled_reason": reason}
+
+
+def _validate_settings(settings: Mapping[str, Any], catalogue: EventCatalogue, secret: Secret | None = None) -> dict[str, Any]:
+    """
+    Return the new values of settings, with each event once.
+
+    Raises:
+        ValidationFailed: With the errors of all fields.
+    """
+    errors: dict[str, list[str]] = {}
+    try:
+        EndpointChange.of(**settings)
+    except ValidationFailed as error:
+        errors = {name: list(texts) for name, texts in error.field_errors.items()}
+    events = tuple(dict.fromkeys(settings.get("events", ())))
+    others: dict[str, list[str]] = {
+        "url": [error] if "url" in settings and (error := find_url_error(settings["url"])) is not None else [],
+        "events": [error for pattern in events if (error := catalogue.find_pattern_error(pattern)) is not None],
+        "description": ["must not contain NUL"] if "\x00" in settings.get("description", "") else [],
+        "secret": _find_secret_errors(secret),
+    }
+    errors = {name: texts for name, texts in others.items() if texts} | errors
+    if errors:
+        raise ValidationFailed(errors)
+    return dict(settings) | ({"events": events} if events else {})
+
+
+def _validate_secret(secret: Secret) -> Secret:
+    """Return *secret*, or raise ValidationFailed."""
+    errors = _find_secret_errors(secret)
+    if errors:
+        raise ValidationFailed({"secret": errors})
+    return secret
+
+
+def _find_secret_errors(secret: Secret | None) -> list[str]:
+    if secret is None:
+        return []
+    error = find_secret_error(secret.reveal()) if _VALID_SECRET.fullmatch(secret.reveal()) else _INVALID_SECRET_MESSAGE
+    return [] if error is None else [error]
+
+
+def _validate_grace_hours(hours: int) -> None:
+    """Raise ValidationFailed unless *hours* is a valid grace period."""
+    if not 0 <= hours <= MAX_GRACE_HOURS:
+        raise ValidationFailed({"grace_period_hours": [f"must be 0 to {MAX_GRACE_HOURS}, not {hours}"]})

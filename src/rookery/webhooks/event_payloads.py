@@ -6,11 +6,11 @@ from rookery.access.event_rendering import EventContext, EventData, Renderers
 from rookery.kernel import schema
 from rookery.webhooks import schemas
 from rookery.webhooks.events import WebhookDisabled
-from rookery.webhooks.store import endpoints
+from rookery.webhooks.store.tables import ENDPOINTS
 
 
 def _render_endpoint(context: EventContext, event: WebhookDisabled) -> EventData:
-    endpoint = endpoints.find(context.tx, context.viewer.workspace_id, event.endpoint_id)
+    endpoint = ENDPOINTS.find(context.tx, context.viewer.workspace_id, id=event.endpoint_id)
     if endpoint is None:
         return {"id": event.endpoint_id}
     return schema.to_json(schemas.serialize_endpoint(endpoint, context.runtime.clock()))

@@ -121,6 +121,7 @@ class WebhookTenant(Tenant):
 MAX_EVENTS = 100
 MAX_CONCURRENCY = 16
 MAX_EVENT_NAME_LENGTH = 100
+MAX_GRACE_HOURS = 720
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

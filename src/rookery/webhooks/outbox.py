@@ -19,6 +19,7 @@ from rookery.kernel.events import EventType
 from rookery.kernel.ids import IdFactory
 from rookery.webhooks.models import Delivery, DeliveryKind, DeliveryState, Subscription, WebhookEvent
 from rookery.webhooks.store import deliveries, endpoints, events
+from rookery.webhooks.store.tables import DELIVERIES, EVENTS
 
 MAX_OPEN_DELIVERIES = 100_000
 """Maximum open deliveries of a workspace. Further ones are stored as failed."""
@@ -96,13 +97,13 @@ class Outbox:
                 new.append(event)
                 to_send += [self._build_delivery(event, subscription, DeliveryKind.EVENT) for subscription in subscribers]
         if new:
-            events.insert_events(tx, new)
+            EVENTS.insert(tx, *new)
             self.add_deliveries(tx, to_send)
 
     def add_for_endpoint(self, tx: Tx, workspace_id: int, subscription: Subscription, new_event: NewEvent, kind: DeliveryKind) -> Delivery:
         """Store an event for one endpoint only, regardless of its subscriptions."""
         event = _build_event(workspace_id, new_event, [subscription])
-        events.insert_events(tx, [event])
+        EVENTS.insert(tx, event)
         return self.add_deliveries(tx, [self._build_delivery(event, subscription, kind)])[0]
 
     def redact_memory(self, tx: Tx, workspace_id: int, memory_id: str) -> None:
@@ -137,7 +138,7 @@ class Outbox:
             fits = delivery.state is not DeliveryState.PENDING or room > 0
             stored_deliveries.append(delivery if fits else _failed_backlog_full(delivery))
             room -= delivery.state is DeliveryState.PENDING
-        deliveries.insert_deliveries(tx, stored_deliveries)
+        DELIVERIES.insert(tx, *stored_deliveries)
         tx.after_commit(self.wake)
         return stored_deliveries
 

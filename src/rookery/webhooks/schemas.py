@@ -15,6 +15,7 @@ from rookery.kernel.unset import UNSET
 from rookery.kernel.urls import hide_secrets
 from rookery.webhooks.models import (
     MAX_EVENT_NAME_LENGTH,
+    MAX_GRACE_HOURS,
     Attempt,
     DeliveryDetails,
     DeliveryFilter,
@@ -25,7 +26,6 @@ from rookery.webhooks.models import (
     WebhookEndpoint,
     WebhookSettings,
 )
-from rookery.webhooks.validation import MAX_GRACE_HOURS
 
 SecretInput = Annotated[
     str,

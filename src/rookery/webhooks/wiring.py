@@ -9,13 +9,13 @@ from functools import cached_property
 from rookery.access.wiring import AccessServices
 from rookery.kernel.delivery_engine import Signal
 from rookery.kernel.egress import EgressGuard
+from rookery.kernel.events import EventCatalogue
 from rookery.kernel.metrics import Metrics
 from rookery.kernel.runtime import Runtime
 from rookery.kernel.sealing import Sealer
 from rookery.webhooks.deliveries import Deliveries
 from rookery.webhooks.dispatcher import DeliveryMetrics, Dispatcher
 from rookery.webhooks.endpoints import WebhookEndpoints
-from rookery.webhooks.event_types import EventCatalogue
 from rookery.webhooks.outbox import Outbox
 from rookery.webhooks.ports import WebhookClient
 from rookery.webhooks.sender import DeliverySender

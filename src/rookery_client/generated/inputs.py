@@ -26,14 +26,14 @@ class ChannelBody(TypedDict, total=False):
     """A channel: `webhook`, `ntfy` and `apprise` with `url`, `email` with `address`, `webpush` with `endpoint` and `keys`."""
 
     type: Required[Literal["webhook", "email", "ntfy", "webpush", "apprise"]]
+    status: Literal["active", "invalid", "unsubscribed"] | None
+    """Default: active, or the status of the same address."""
     url: str | None
     address: str | None
     endpoint: str | None
     expirationTime: float | None
     """When a push subscription ends, in milliseconds since 1970, as browsers give it. Default: it does not."""
     keys: PushKeysBody | None
-    status: Literal["active", "invalid", "unsubscribed"] | None
-    """Default: active, or the status of the same address."""
 
 
 class CriterionBody(TypedDict, total=False):

@@ -271,11 +271,11 @@ class Call(Model):
     route: str
     status: int
     duration_ms: float
-    is_upstream_error: bool
-    """The status is that of an error of a tool, its server or a language model, which Rookery passed on."""
     address: str | None = None
     """Needs audit:read; omitted without it."""
     request_id: str
+    is_upstream_error: bool
+    """The status is that of an error of a tool, its server or a language model, which Rookery passed on."""
 
 
 class CallShown(Model):
@@ -1734,9 +1734,13 @@ class Subscriber(Model):
 
     id: str
     external_id: str
-    locale: str | None
+    """The id in your own system: letters, digits and . _ @ : + = ~ -, beginning with a letter or a digit."""
     tags: list[str]
+    """Groups of subscribers, such as beta. A tag has no comma and no semicolon."""
     attributes: dict[str, str | int | float | bool]
+    """Values for placeholders, by names such as first_name."""
+    locale: str | None
+    """The language of the subscriber, such as de or de-AT."""
     created_at: datetime
     updated_at: datetime
     channels: list[SubscriberChannel]

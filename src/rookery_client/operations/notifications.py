@@ -49,8 +49,9 @@ class NotificationsOperations:
         ))
 
     def create_subscriber(
-        self, *, external_id: str, channels: Sequence[inputs.ChannelBody] | Unset = UNSET, tags: Sequence[str] | Unset = UNSET,
-        attributes: Mapping[str, object] | Unset = UNSET, locale: str | Unset | None = UNSET, idempotency_key: str | Unset = UNSET,
+        self, *, external_id: str, tags: Sequence[str] | Unset = UNSET, attributes: Mapping[str, object] | Unset = UNSET,
+        locale: str | Unset | None = UNSET, channels: Sequence[inputs.ChannelBody] | Unset = UNSET,
+        idempotency_key: str | Unset = UNSET,
     ) -> models.Subscriber:
         """
         Create a subscriber. URLs are checked by the same rules as each delivery.
@@ -59,18 +60,18 @@ class NotificationsOperations:
 
         Args:
             external_id: The id in your own system: letters, digits and . _ @ : + = ~ -, beginning with a letter or a digit.
-            channels: A channel: `webhook`, `ntfy` and `apprise` with `url`, `email` with `address`, `webpush` with `endpoint` and
-                `keys`. The fields of `webpush` are those of the browser's `PushSubscription.toJSON()`. A subscription whose
-                `expirationTime` has passed is `invalid`. A channel that is listed again keeps its status unless `status` is given.
             tags: Groups of subscribers, such as beta. A tag has no comma and no semicolon.
             attributes: Values for placeholders, by names such as first_name.
             locale: The language of the subscriber, such as de or de-AT.
+            channels: A channel: `webhook`, `ntfy` and `apprise` with `url`, `email` with `address`, `webpush` with `endpoint` and
+                `keys`. The fields of `webpush` are those of the browser's `PushSubscription.toJSON()`. A subscription whose
+                `expirationTime` has passed is `invalid`. A channel that is listed again keeps its status unless `status` is given.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
         """
         return self._session.send(Call(
             operation="create_subscriber", method="POST", path="/api/agent/notify/subscribers", result=models.Subscriber,
-            body=given(external_id=external_id, channels=channels, tags=tags, attributes=attributes, locale=locale), accepts_key=True,
+            body=given(external_id=external_id, tags=tags, attributes=attributes, locale=locale, channels=channels), accepts_key=True,
             idempotency_key=idempotency_key,
         ))
 
@@ -120,8 +121,8 @@ class NotificationsOperations:
 
     def update_subscriber(
         self, subscriber: str, *, if_match: str | Unset = UNSET, external_id: str | Unset = UNSET,
-        channels: Sequence[inputs.ChannelBody] | Unset = UNSET, tags: Sequence[str] | Unset = UNSET,
-        attributes: Mapping[str, object] | Unset = UNSET, locale: str | Unset | None = UNSET,
+        tags: Sequence[str] | Unset = UNSET, attributes: Mapping[str, object] | Unset = UNSET, locale: str | Unset | None = UNSET,
+        channels: Sequence[inputs.ChannelBody] | Unset = UNSET,
     ) -> models.Subscriber:
         """
         Change a subscriber. Fields that are left out keep their value; `channels`, `tags` and `attributes` are replaced as a whole.
@@ -134,18 +135,18 @@ class NotificationsOperations:
             subscriber: The id or the external id of a subscriber.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             external_id: The id in your own system: letters, digits and . _ @ : + = ~ -, beginning with a letter or a digit.
-            channels: A channel: `webhook`, `ntfy` and `apprise` with `url`, `email` with `address`, `webpush` with `endpoint` and
-                `keys`. The fields of `webpush` are those of the browser's `PushSubscription.toJSON()`. A subscription whose
-                `expirationTime` has passed is `invalid`. A channel that is listed again keeps its status unless `status` is given.
             tags: Groups of subscribers, such as beta. A tag has no comma and no semicolon.
             attributes: Values for placeholders, by names such as first_name.
             locale: The language of the subscriber, such as de or de-AT.
+            channels: A channel: `webhook`, `ntfy` and `apprise` with `url`, `email` with `address`, `webpush` with `endpoint` and
+                `keys`. The fields of `webpush` are those of the browser's `PushSubscription.toJSON()`. A subscription whose
+                `expirationTime` has passed is `invalid`. A channel that is listed again keeps its status unless `status` is given.
         """
         return self._session.send(Call(
             operation="update_subscriber", method="PATCH",
             path=fill_path("/api/agent/notify/subscribers/{subscriber}", subscriber=subscriber), result=models.Subscriber,
             headers=given(**{"If-Match": if_match}),
-            body=given(external_id=external_id, channels=channels, tags=tags, attributes=attributes, locale=locale),
+            body=given(external_id=external_id, tags=tags, attributes=attributes, locale=locale, channels=channels),
         ))
 
     def delete_subscriber(self, subscriber: str, *, if_match: str | Unset = UNSET) -> None:
@@ -665,8 +666,9 @@ class AsyncNotificationsOperations:
         ))
 
     async def create_subscriber(
-        self, *, external_id: str, channels: Sequence[inputs.ChannelBody] | Unset = UNSET, tags: Sequence[str] | Unset = UNSET,
-        attributes: Mapping[str, object] | Unset = UNSET, locale: str | Unset | None = UNSET, idempotency_key: str | Unset = UNSET,
+        self, *, external_id: str, tags: Sequence[str] | Unset = UNSET, attributes: Mapping[str, object] | Unset = UNSET,
+        locale: str | Unset | None = UNSET, channels: Sequence[inputs.ChannelBody] | Unset = UNSET,
+        idempotency_key: str | Unset = UNSET,
     ) -> models.Subscriber:
         """
         Create a subscriber. URLs are checked by the same rules as each delivery.
@@ -675,18 +677,18 @@ class AsyncNotificationsOperations:
 
         Args:
             external_id: The id in your own system: letters, digits and . _ @ : + = ~ -, beginning with a letter or a digit.
-            channels: A channel: `webhook`, `ntfy` and `apprise` with `url`, `email` with `address`, `webpush` with `endpoint` and
-                `keys`. The fields of `webpush` are those of the browser's `PushSubscription.toJSON()`. A subscription whose
-                `expirationTime` has passed is `invalid`. A channel that is listed again keeps its status unless `status` is given.
             tags: Groups of subscribers, such as beta. A tag has no comma and no semicolon.
             attributes: Values for placeholders, by names such as first_name.
             locale: The language of the subscriber, such as de or de-AT.
+            channels: A channel: `webhook`, `ntfy` and `apprise` with `url`, `email` with `address`, `webpush` with `endpoint` and
+                `keys`. The fields of `webpush` are those of the browser's `PushSubscription.toJSON()`. A subscription whose
+                `expirationTime` has passed is `invalid`. A channel that is listed again keeps its status unless `status` is given.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
         """
         return await self._session.send(Call(
             operation="create_subscriber", method="POST", path="/api/agent/notify/subscribers", result=models.Subscriber,
-            body=given(external_id=external_id, channels=channels, tags=tags, attributes=attributes, locale=locale), accepts_key=True,
+            body=given(external_id=external_id, tags=tags, attributes=attributes, locale=locale, channels=channels), accepts_key=True,
             idempotency_key=idempotency_key,
         ))
 
@@ -736,8 +738,8 @@ class AsyncNotificationsOperations:
 
     async def update_subscriber(
         self, subscriber: str, *, if_match: str | Unset = UNSET, external_id: str | Unset = UNSET,
-        channels: Sequence[inputs.ChannelBody] | Unset = UNSET, tags: Sequence[str] | Unset = UNSET,
-        attributes: Mapping[str, object] | Unset = UNSET, locale: str | Unset | None = UNSET,
+        tags: Sequence[str] | Unset = UNSET, attributes: Mapping[str, object] | Unset = UNSET, locale: str | Unset | None = UNSET,
+        channels: Sequence[inputs.ChannelBody] | Unset = UNSET,
     ) -> models.Subscriber:
         """
         Change a subscriber. Fields that are left out keep their value; `channels`, `tags` and `attributes` are replaced as a whole.
@@ -750,18 +752,18 @@ class AsyncNotificationsOperations:
             subscriber: The id or the external id of a subscriber.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             external_id: The id in your own system: letters, digits and . _ @ : + = ~ -, beginning with a letter or a digit.
-            channels: A channel: `webhook`, `ntfy` and `apprise` with `url`, `email` with `address`, `webpush` with `endpoint` and
-                `keys`. The fields of `webpush` are those of the browser's `PushSubscription.toJSON()`. A subscription whose
-                `expirationTime` has passed is `invalid`. A channel that is listed again keeps its status unless `status` is given.
             tags: Groups of subscribers, such as beta. A tag has no comma and no semicolon.
             attributes: Values for placeholders, by names such as first_name.
             locale: The language of the subscriber, such as de or de-AT.
+            channels: A channel: `webhook`, `ntfy` and `apprise` with `url`, `email` with `address`, `webpush` with `endpoint` and
+                `keys`. The fields of `webpush` are those of the browser's `PushSubscription.toJSON()`. A subscription whose
+                `expirationTime` has passed is `invalid`. A channel that is listed again keeps its status unless `status` is given.
         """
         return await self._session.send(Call(
             operation="update_subscriber", method="PATCH",
             path=fill_path("/api/agent/notify/subscribers/{subscriber}", subscriber=subscriber), result=models.Subscriber,
             headers=given(**{"If-Match": if_match}),
-            body=given(external_id=external_id, channels=channels, tags=tags, attributes=attributes, locale=locale),
+            body=given(external_id=external_id, tags=tags, attributes=attributes, locale=locale, channels=channels),
         ))
 
     async def delete_subscriber(self, subscriber: str, *, if_match: str | Unset = UNSET) -> None:

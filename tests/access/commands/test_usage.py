@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.access import csv_export
+from rookery.kernel.safe_texts import csv_lines
 from tests.access.commands.command_line import CommandLine
 
 SINCE = ("--since", "2026-11-01", "--until", "2026-11-30")
@@ -110,7 +110,7 @@ def test_usage_as_csv_contains_no_formula(cli: CommandLine, tmp_path: Path) -> N
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", 'a"b', "a,b", "a\nb", "plain"])
 def test_a_csv_cell_is_read_as_text(text: str) -> None:
     """RFC 4180: text that a spreadsheet would compute is escaped; other text is unchanged."""
-    [row] = csv.reader(io.StringIO(csv_export.csv_lines([{"name": text}], ["name"]), newline=""))
+    [row] = csv.reader(io.StringIO(csv_lines([{"name": text}], ["name"]), newline=""))
 
     assert row == [f"'{text}" if text[0] in "=+-@\t\r" else text]
 

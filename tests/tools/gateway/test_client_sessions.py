@@ -18,7 +18,7 @@ import pytest
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from rookery.tools.gateway.client_sessions import MAX_SESSIONS_PER_KEY, MAX_SESSIONS_PER_WORKSPACE, ClientSessionManager
-from rookery.tools.gateway.eviction import MIN_AGE_S, EvictionRefused, select_evicted
+from rookery.tools.gateway.limits import MIN_AGE_S, EvictionRefused, select_evicted
 from tests import real_servers
 from tests.conftest import eventually
 from tests.deadlines import HANG_S

@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
-from rookery.tools.gateway.eviction import MIN_AGE_S, EvictionRefused, select_of_largest
 from rookery.tools.gateway.input_requests import MAX_WAITING_CALLS_PER_KEY, MAX_WAITING_CALLS_PER_WORKSPACE
+from rookery.tools.gateway.limits import MIN_AGE_S, EvictionRefused, select_of_largest
 from tests.processes import Server, run_server
 from tests.tools.gateway.clients import Json, post_later
 

@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.access import serializers
-from rookery.access.csv_export import call_columns, usage_columns
 from rookery.access.errors import DelegationDenied, KeyInGrace
 from rookery.access.keyring import Keyring
 from rookery.access.models import TEST, Actor, Caller, Environment, KeyCall, KeyWithSecret, KeyWithUsage, UsageField
@@ -25,26 +24,23 @@ from rookery.kernel.errors import Conflict, ValidationFailed
 from rookery.kernel.http import ItemPage, Operation, Output
 from rookery.kernel.http.responses import CSV_MEDIA_TYPE, csv_response, stream_csv_response, wants_csv
 from rookery.kernel.preconditions import ExpectedETags
-from rookery.kernel.schema import Page, ResponseModel, Timestamp
+from rookery.kernel.projections import Projection
+from rookery.kernel.schema import Page
 
 READ_SCOPE, WRITE_SCOPE, DELETE_SCOPE = "keys:read", "keys:write", "keys:delete"
 
 _MAX_SUMS = 10_000
 
 
-class CallResponse(ResponseModel):
+class CallResponse(Projection[KeyCall]):
     """One call of a key."""
 
-    at: Timestamp
-    method: str
-    route: str
-    status: int
-    duration_ms: float
+    hidden = frozenset({"key_id", "workspace_id"})
+
     is_upstream_error: Annotated[
         bool, Field(description="The status is that of an error of a tool, its server or a language model, which Rookery passed on.")
     ]
     address: Annotated[str | None, Field(description="Needs audit:read; omitted without it.")] = None
-    request_id: str
 
 
 key_operation = partial(Operation, tags=("Keys",))
@@ -134,7 +130,7 @@ class KeyOperations:
             raise ValidationFailed({"by": [f"gives more than {_MAX_SUMS:,} totals; group by fewer fields, or select fewer days"]})
         rows = [serializers.serialize_usage_sum(usage_sum, by) for usage_sum in usage_sums]
         if wants_csv(request, query.format):
-            return csv_response(rows, usage_columns(by), file_name=f"{self.keyring.kind}-keys-usage.csv")
+            return csv_response(rows, serializers.usage_columns(by), file_name=f"{self.keyring.kind}-keys-usage.csv")
         return {
             "since": query.since and query.since.isoformat(),
             "until": query.until and query.until.isoformat(),
@@ -150,7 +146,7 @@ class KeyOperations:
         await self.load_key(caller, key_id)
         if wants_csv(request, query.format):
             rows = (_present_call(caller, call) async for call in self.usage.iter_calls(workspace_id, key_id, filters))
-            columns = call_columns(with_addresses=caller.has_scope(ADDRESSES_SCOPE))
+            columns = serializers.call_columns(with_addresses=caller.has_scope(ADDRESSES_SCOPE))
             return stream_csv_response(rows, columns, file_name=f"{key_id}-calls.csv")
         return ItemPage(*await self.usage.list_call_page(workspace_id, key_id, filters, page=query.slice))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -28,7 +28,7 @@ from rookery.access.commands.key_options import (
     parse_new_expiry,
 )
 from rookery.access.key_fields import KeyChanges, NewApiKey
-from rookery.access.models import KeyWithSecret, Tier
+from rookery.access.models import Environment, KeyWithSecret, Tier
 from rookery.access.operator import get_operator, resolve_workspace
 from rookery.access.wiring import AccessServices
 from rookery.kernel.unset import UNSET, or_unset
@@ -41,7 +41,6 @@ ScopesOption = Annotated[
     typer.Option("--scope", help="A scope such as brain:read, mcp:* or *; may be repeated.", show_default=False),
 ]
 AgentIdOption = Annotated[str | None, typer.Option("--agent-id", help="The agent that the key is bound to.", show_default=False)]
-EnvironmentName = Literal["live", "test"]
 
 
 @app.command()
@@ -52,7 +51,7 @@ def create(
     preset: PresetOption = None,
     scope: ScopesOption = None,
     tier: Annotated[Tier, typer.Option(help="The hourly rate limit.")] = Tier.PRO,
-    environment: Annotated[EnvironmentName, typer.Option(help="A test key acts in a separate sandbox.")] = "live",
+    environment: Annotated[Environment, typer.Option(help="A test key acts in a separate sandbox.")] = "live",
     expires: ExpiresOption = None,
     agent_id: AgentIdOption = None,
     server: ServersOption = None,
@@ -92,7 +91,7 @@ def create(
 def list_(
     context: typer.Context,
     *,
-    environment: Annotated[EnvironmentName | None, typer.Option(help="Only live keys, or only test keys.", show_default=False)] = None,
+    environment: Annotated[Environment | None, typer.Option(help="Only live keys, or only test keys.", show_default=False)] = None,
     status: shared_key_commands.StatusOption = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rookery.access import csv_export, serializers
+from rookery.access import serializers
 from rookery.access.keyring import Keyring
 from rookery.access.models import CallFilter, KeyKind, UsageField, UsageFilter, UsageSum, Workspace
 from rookery.access.operator import resolve_workspace
@@ -22,6 +22,7 @@ from rookery.access.usage_log import RETENTION
 from rookery.access.wiring import AccessServices
 from rookery.kernel.clock import utc_now
 from rookery.kernel.errors import NotFound
+from rookery.kernel.safe_texts import csv_header, csv_lines
 from rookery.kernel.sentences import format_count
 from rookery.terminal.options import parse_day, raise_usage_error, split_names
 from rookery.terminal.output import Fields, is_terminal, print_notice, print_rows
@@ -116,9 +117,9 @@ async def print_usage(
     if query.key_id is not None:
         await _require_known_key(services, keyring, owner, query.key_id)
     if query.by is None:
-        columns, rows = csv_export.call_columns(), _iter_calls(services, owner, query)
+        columns, rows = serializers.call_columns(), _iter_calls(services, owner, query)
     else:
-        columns, rows = csv_export.usage_columns(query.by), _iter_sums(services, keyring.kind, owner, query, query.by)
+        columns, rows = serializers.usage_columns(query.by), _iter_sums(services, keyring.kind, owner, query, query.by)
     if output_format.as_csv:
         await _write_csv(rows, columns, file or sys.stdout)
         return
@@ -159,14 +160,14 @@ async def _iter_sums(
 
 
 async def _write_csv(rows: AsyncIterable[Fields], columns: list[str], file: TextIO) -> None:
-    file.write(csv_export.csv_header(columns))
+    file.write(csv_header(columns))
     pending_rows = list[Fields]()
     async for row in rows:
         pending_rows.append(row)
         if len(pending_rows) == _ROWS_PER_WRITE:
-            file.write(csv_export.csv_lines(pending_rows, columns))
+            file.write(csv_lines(pending_rows, columns))
             pending_rows.clear()
-    file.write(csv_export.csv_lines(pending_rows, columns))
+    file.write(csv_lines(pending_rows, columns))
 
 
 async def _print_chart(services: AccessServices, kind: KeyKind, owner: Workspace, query: UsageQuery) -> None:

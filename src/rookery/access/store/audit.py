@@ -119,7 +119,7 @@ def lock_end(tx: Tx, workspace_id: int, *, genesis: str) -> ChainEnd:
 
 def add_entry(tx: Tx, entry: AuditEntry) -> None:
     """Append *entry* to its chain, which this transaction must have locked."""
-    ENTRIES.add(tx, entry)
+    ENTRIES.insert(tx, entry)
     tx.execute(_UPDATE_END, {"of_workspace": entry.workspace_id, "seq": entry.seq, "hash": entry.hash})
 
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from rookery.access.models import Caller
 from rookery.agents.errors import UnknownHook
-from rookery.agents.hooks.agent_hooks import AgentHooks
-from rookery.agents.hooks.hook_metrics import HookMetrics
+from rookery.agents.hooks.agent_hooks import AgentHooks, HookMetrics
 from rookery.agents.hooks.payloads import build_answer, read_call
 from rookery.agents.models.agent_hooks import HookOutcome
 from rookery.agents.schemas.agent_hooks import HookBody, HookQuery, HookResponse, to_hook_response

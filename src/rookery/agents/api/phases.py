@@ -7,7 +7,7 @@ from functools import partial
 
 from rookery.access.models import Caller
 from rookery.agents import tool_declarations as tools
-from rookery.agents.api.presentation import READ_SCOPE, WORK_SCOPE, present_phase, present_task
+from rookery.agents.api.plans import READ_SCOPE, WORK_SCOPE, present_phase, present_task
 from rookery.agents.errors import (
     PhaseBlocked,
     PhaseClosed,

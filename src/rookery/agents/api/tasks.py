@@ -13,7 +13,7 @@ from starlette.types import Receive
 
 from rookery.access.models import Caller
 from rookery.agents import tool_declarations as tools
-from rookery.agents.api.presentation import READ_SCOPE, WORK_SCOPE, present_task
+from rookery.agents.api.plans import READ_SCOPE, WORK_SCOPE, present_task
 from rookery.agents.errors import (
     LeaseLost,
     PhaseBlocked,

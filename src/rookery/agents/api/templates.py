@@ -7,7 +7,7 @@ from functools import partial
 
 from rookery.access.models import Caller
 from rookery.agents import tool_declarations as tools
-from rookery.agents.api.presentation import present_plan
+from rookery.agents.api.plans import present_plan
 from rookery.agents.errors import SlugTaken, TemplateReadOnly, TooManyItems
 from rookery.agents.models.templates import RenderedTemplate, StoredTemplate
 from rookery.agents.models.views import PlanView

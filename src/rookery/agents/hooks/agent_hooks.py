@@ -1,4 +1,4 @@
-"""The events of coding agents: the start and the end of their sessions, prompts, and the end of turns."""
+"""The events of coding agents: the start and the end of their sessions, prompts, and the end of turns; with their metrics."""
 
 from __future__ import annotations
 
@@ -30,13 +30,16 @@ from rookery.agents.models.plans import PlanAccessFilter
 from rookery.agents.models.sessions import AgentSession, Handoff, HandoffOutcome, SessionEndRequest, SessionEventType, SessionStatus
 from rookery.agents.ports import FreeSpace, MemoryFinder
 from rookery.agents.sessions.end import SessionEnder
-from rookery.agents.store import handoffs, past_work, plans, session_events, tasks
+from rookery.agents.store import handoffs, session_events, tasks
 from rookery.agents.store import hooks as store
 from rookery.agents.store import sessions as session_store
+from rookery.agents.store.tables import HANDOFFS, PLANS
+from rookery.coding_agents.hook_declarations import HookEvent
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.logs import FailureLog
+from rookery.kernel.metrics import Metrics
 from rookery.kernel.pages import PageSlice
 from rookery.kernel.questions import extract_question
 
@@ -131,13 +134,13 @@ def list_past_sessions(tx: Tx, caller: Caller, project: HookProject, *, present:
     if project.org is not None:
         access_filter = replace(access_filter, orgs=frozenset({project.org}))
     own_ids = [] if present is None else [present.id, *session_store.list_predecessor_ids(tx, present.workspace_id, present.id)]
-    newest = past_work.find_newest_session(tx, access_filter, without=own_ids)
+    newest = handoffs.find_newest_session(tx, access_filter, without=own_ids)
     if newest is None:
         return []
-    own_handoff = handoffs.find_by_session(tx, newest.workspace_id, newest.id)
+    own_handoff = HANDOFFS.find(tx, newest.workspace_id, session_id=newest.id)
     if own_handoff is not None and own_handoff.taken_how is HandoffOutcome.IGNORED_STALE:
         own_handoff = None
-    parallel = past_work.list_pending_handoffs(
+    parallel = handoffs.list_pending_handoffs(
         tx, access_filter, written_after=newest.started_at, without=[*own_ids, newest.id], limit=_MAX_HANDOFFS
     )
     note = list[PastSession]()
@@ -380,7 +383,7 @@ class AgentHooks:
             session = self._sessions.find(tx, caller, call.session_id)
             if session is None or not session.is_open:
                 return None
-            return session.id, handoffs.find_by_session(tx, caller.workspace_id, session.id) is not None
+            return session.id, HANDOFFS.find(tx, caller.workspace_id, session_id=session.id) is not None
 
         open_session = await self._db.lookup(read)
         if open_session is None:
@@ -413,7 +416,8 @@ def _list_ready_tasks(tx: Tx, caller: Caller, project: HookProject, now: datetim
         tx, access_filter, TaskState.READY, plan_id=None, phase_id=None, session_id=None, at=now, page=PageSlice(_MAX_TASKS)
     )
     ready = task_page.items
-    slugs = {plan.id: plan.slug for plan in plans.find_by_ids(tx, sorted({task.plan_id for task in ready})).values()} if ready else {}
+    plan_ids = sorted({task.plan_id for task in ready})
+    slugs = {plan.id: plan.slug for plan in PLANS.find_all(tx, access_filter.workspace_id, id=plan_ids)}
     return [ReadyTask(id=task.id, name=task.name, plan=slugs.get(task.plan_id, "")) for task in ready]
 
 
@@ -430,3 +434,16 @@ def _build_queries(project: HookProject, state: _StartState) -> list[str]:
     branch = (project.branch or "").replace("-", " ").replace("_", " ").replace("/", " ")
     queries.append(" ".join([branch, project.commit or ""]).strip())
     return [extract_question(query) for query in queries if query.strip()]
+
+
+class HookMetrics:
+    """The counter of this process."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._hooks = metrics.add_counter(
+            "rookery_agent_hooks_total", "Events of coding agents, by client, event and outcome.", "client", "event", "outcome"
+        )
+
+    def record(self, client: str, event: HookEvent, outcome: HookOutcome) -> None:
+        """Count an event."""
+        self._hooks.add(client, event, outcome.value)

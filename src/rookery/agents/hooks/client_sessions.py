@@ -20,7 +20,7 @@ from rookery.agents.sessions.records import SessionRecords
 from rookery.agents.sessions.start import SessionStarter
 from rookery.agents.sessions.working_context import get_holder
 from rookery.agents.store import hooks as store
-from rookery.agents.store import sessions as session_store
+from rookery.agents.store.tables import SESSIONS
 from rookery.kernel.db import Tx
 
 MAX_MESSAGE_CHARS = 50_000
@@ -42,7 +42,7 @@ class ClientSessions:
             PermissionDenied: It belongs to another agent.
         """
         session_id = store.find_session_id(tx, caller.workspace_id, client_session)
-        session = None if session_id is None else session_store.find(tx, caller.workspace_id, session_id)
+        session = None if session_id is None else SESSIONS.find(tx, caller.workspace_id, id=session_id)
         if session is None or not can_read_session(caller, session):
             return None
         require_agent(caller, session.agent_id)
@@ -63,7 +63,7 @@ class ClientSessions:
         session_id = store.find_session_id(tx, workspace_id, client_session, lock=True)
         if session_id is None:
             return None
-        session = session_store.find_for_update(tx, workspace_id, session_id)
+        session = SESSIONS.find(tx, workspace_id, id=session_id, lock=True)
         if session is None or not can_read_session(caller, session):
             return None
         require_agent(caller, session.agent_id)

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import cast
 
-from rookery.kernel.template_variables import TemplateValue, TemplateVariable, VariableType
+from rookery.kernel.placeholders import TemplateValue, TemplateVariable, VariableType
 
 JsonObject = Mapping[str, object]
 

@@ -28,7 +28,8 @@ from rookery.agents.plans.transitions import (
     start_phase,
 )
 from rookery.agents.plans.views import load_task_view
-from rookery.agents.store import claims, phases, plans, tasks
+from rookery.agents.store import claims, phases, plans
+from rookery.agents.store.tables import TASKS
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import ValidationFailed
@@ -310,7 +311,7 @@ class Claims:
         """Release every task that the session has a lease on, within the transaction *tx*. Return the released tasks."""
         freed, access_filter = list[Task](), PlanAccessFilter(workspace_id=workspace_id)
         for task_id, plan_id in claims.list_by_session(tx, workspace_id, session_id):
-            plan, task = plans.find(tx, access_filter, plan_id, lock=True), tasks.find(tx, workspace_id, task_id, lock=True)
+            plan, task = plans.find(tx, access_filter, plan_id, lock=True), TASKS.find(tx, workspace_id, id=task_id, lock=True)
             if plan is None or task is None or task.claim is None or task.claim.session_id != session_id:
                 continue
             freed.append(self._save(tx, replace(task, status=TaskStatus.PENDING, claim=None), now))
@@ -351,7 +352,7 @@ class Claims:
         # Repeats only on PostgreSQL, when another request claims the found task by id at the same moment.
         while (task := claims.find_best(tx, access_filter, plan_id)) is not None:
             its_plan = plans.find(tx, access_filter, task.plan_id, lock=True)
-            current_task = tasks.find(tx, access_filter.workspace_id, task.id, lock=True)
+            current_task = TASKS.find(tx, access_filter.workspace_id, id=task.id, lock=True)
             is_active = its_plan is not None and its_plan.status is PlanStatus.ACTIVE
             if its_plan is not None and is_active and current_task is not None and current_task.status is TaskStatus.PENDING:
                 return load_task_view(tx, self._take(tx, its_plan, current_task, lease_request, actor=actor, now=now), now)
@@ -360,7 +361,7 @@ class Claims:
         return no_task if draft is None else NoTaskAvailable(reason="plan_draft", retry_after_s=30, plan=draft)
 
     def _take(self, tx: Tx, plan: Plan, task: Task, lease_request: LeaseRequest, *, actor: EventActor, now: datetime) -> Task:
-        phase = phases.find(tx, plan.id, task.phase_id)
+        phase = phases.find(tx, plan, task.phase_id)
         if phase is not None:
             start_phase(tx, plan, phase, self._recorder, actor=actor, now=now)
         claim = TaskClaim(
@@ -436,14 +437,14 @@ class Claims:
 
     def _save(self, tx: Tx, task: Task, now: datetime) -> Task:
         changed_task = replace(task, updated_at=now, version=task.version + 1)
-        tasks.change(tx, changed_task)
+        TASKS.update(tx, changed_task)
         return changed_task
 
     def _expire_batch(self, tx: Tx, workspace_id: int | None, now: datetime) -> int:
         expired_claims = claims.list_expired(tx, now, workspace_id=workspace_id, limit=_BATCH_SIZE)
         for task_id, plan_id, workspace in expired_claims:
             plan = plans.find(tx, PlanAccessFilter(workspace_id=workspace), plan_id, lock=True)
-            task = tasks.find(tx, workspace, task_id, lock=True)
+            task = TASKS.find(tx, workspace, id=task_id, lock=True)
             if plan is not None and task is not None:
                 expire_lease(tx, task, self._recorder, now)
         return len(expired_claims)
@@ -462,7 +463,7 @@ def _with_default_session(tx: Tx, caller: Caller, task_id: str, credential: Leas
     """Return *next_request* with the session of the claim that *caller* ends by *credential*, unless it names a session itself."""
     if next_request.session_id is not None:
         return next_request
-    task = tasks.find(tx, caller.workspace_id, task_id)
+    task = TASKS.find(tx, caller.workspace_id, id=task_id)
     claim = None if task is None else task.claim
     is_own = claim is not None and credential.matches(claim) and claim.key_id == caller.key_id
     return replace(next_request, session_id=claim.session_id) if claim is not None and is_own else next_request

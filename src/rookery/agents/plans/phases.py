@@ -38,7 +38,8 @@ from rookery.agents.plans.transitions import (
     start_phase,
 )
 from rookery.agents.plans.views import load_phase_view, load_plan_view
-from rookery.agents.store import dependencies, phases, plans, tasks
+from rookery.agents.store import dependencies, phases, tasks
+from rookery.agents.store.tables import CHECKPOINTS, PHASES, PLANS, TASKS
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import ValidationFailed
@@ -117,10 +118,10 @@ class Phases:
             plan = lock_writable_plan(tx, PlanAccessFilter.from_caller(caller), plan_ref)
             require_match("plan", plan.version, expected)
             require_open_plan(plan)
-            existing = phases.list_by_plan(tx, plan.id)
+            existing = phases.list_by_plan(tx, plan)
             if len(existing) >= MAX_PHASES_PER_PLAN:
                 raise TooManyItems("phases in this plan", MAX_PHASES_PER_PLAN)
-            if tasks.count(tx, plan.id) + len(draft.tasks) > MAX_TASKS_PER_PLAN:
+            if TASKS.count(tx, plan.workspace_id, plan_id=plan.id) + len(draft.tasks) > MAX_TASKS_PER_PLAN:
                 raise TooManyItems("tasks in this plan", MAX_TASKS_PER_PLAN)
             position = _resolve_position(draft.position, len(existing) + 1)
             phase = build_phase(plan, draft, position, ids=self._ids, now=now)
@@ -129,8 +130,8 @@ class Phases:
             ]
             depends = self._resolve_dependencies(tx, plan, existing, phase=phase, draft=draft, new_tasks=built_tasks)
             phases.shift(tx, plan.id, position, len(existing), offset=1)
-            phases.add(tx, [phase])
-            tasks.add(tx, built_tasks)
+            PHASES.insert(tx, phase)
+            TASKS.insert(tx, *built_tasks)
             dependencies.add(tx, plan.workspace_id, plan.id, [(item, other) for item, others in depends.items() for other in others])
             data: dict[str, object] = {"name": phase.name, "position": position, "tasks": len(built_tasks)}
             self._recorder.record_phase(tx, phase, "created", actor=EventActor.from_caller(caller), at=now, data=data)
@@ -164,7 +165,7 @@ class Phases:
                 fields["depends_on"] = True
             if fields:
                 changed_phase = replace(changed_phase, updated_at=now, version=phase.version + 1)
-                phases.change(tx, changed_phase)
+                PHASES.update(tx, changed_phase)
                 self._recorder.record_phase(
                     tx, changed_phase, "updated", actor=EventActor.from_caller(caller), at=now, data={"changed": fields}
                 )
@@ -209,7 +210,7 @@ class Phases:
                 if new_status is PhaseStatus.ON_HOLD and reason not in {None, phase.hold_reason}:
                     changes = diff_fields(phase, replace(phase, hold_reason=reason), "hold_reason")
                     phase = replace(phase, hold_reason=reason, updated_at=now, version=phase.version + 1)
-                    phases.change(tx, phase)
+                    PHASES.update(tx, phase)
                     self._recorder.record_phase(tx, phase, "updated", actor=by, at=now, data={"changed": changes})
                 return load_phase_view(tx, phase, now, with_tasks=True)
             require_transition("phase", phase.name, phase.status, new_status, PHASE_TRANSITIONS[phase.status])
@@ -229,7 +230,7 @@ class Phases:
                 updated_at=now,
                 version=phase.version + 1,
             )
-            phases.change(tx, changed_phase)
+            PHASES.update(tx, changed_phase)
             name = "reopened" if phase.status is PhaseStatus.COMPLETED else _EVENT_NAMES[new_status]
             self._recorder.record_phase(tx, changed_phase, name, actor=by, at=now, data=data)
             if is_closed:
@@ -254,7 +255,7 @@ class Phases:
             plan = lock_writable_plan(tx, PlanAccessFilter.from_caller(caller), plan_ref)
             phase = get_phase(tx, plan, ref)
             require_match("phase", phase.version, expected)
-            if phases.count_checkpoints(tx, phase) >= MAX_CHECKPOINTS_PER_PHASE:
+            if CHECKPOINTS.count(tx, phase.workspace_id, plan_id=phase.plan_id, phase_id=phase.id) >= MAX_CHECKPOINTS_PER_PHASE:
                 raise TooManyItems("checkpoints of this phase", MAX_CHECKPOINTS_PER_PHASE)
             checkpoint = Checkpoint(
                 id=self._ids(),
@@ -267,7 +268,7 @@ class Phases:
                 agent_id=caller.agent_id,
                 created_at=now,
             )
-            phases.add_checkpoint(tx, checkpoint)
+            CHECKPOINTS.insert(tx, checkpoint)
             self._recorder.record_phase(tx, phase, "checkpoint", actor=EventActor.from_caller(caller), at=now, data={"note": note[:200]})
             return checkpoint
 
@@ -287,7 +288,7 @@ class Phases:
             plan = lock_writable_plan(tx, PlanAccessFilter.from_caller(caller), plan_ref)
             phase = get_phase(tx, plan, ref)
             require_match("phase", phase.version, expected)
-            phase_tasks = [task.as_of(now) for task in tasks.list_by_phase(tx, phase.id)]
+            phase_tasks = [task.as_of(now) for task in tasks.list_by_phase(tx, phase)]
             claimed_task = next((task for task in phase_tasks if task.claim is not None), None)
             if claimed_task is not None and claimed_task.claim is not None and not force:
                 raise TaskClaimed(claimed_task.name, claimed_task.claim.holder, claimed_task.claim.expires_at)
@@ -301,10 +302,10 @@ class Phases:
 
     def _complete_plan_if_done(self, tx: Tx, plan: Plan, *, actor: EventActor, now: datetime) -> None:
         # Read again: a phase that started in this transaction may have activated the draft.
-        plan = plans.find_by_ids(tx, [plan.id])[plan.id]
+        plan = PLANS.get(tx, plan.workspace_id, id=plan.id)
         if plan.status not in {PlanStatus.ACTIVE, PlanStatus.PAUSED}:
             return
-        if not any(phase.status in OPEN_PHASE_STATUSES for phase in phases.list_by_plan(tx, plan.id)):
+        if not any(phase.status in OPEN_PHASE_STATUSES for phase in phases.list_by_plan(tx, plan)):
             complete_plan(tx, plan, self._recorder, actor=actor, now=now, data={"with": "the last phase"})
 
     def _resolve_dependencies(
@@ -332,7 +333,7 @@ class Phases:
 
     def _replace_dependencies(self, tx: Tx, plan: Plan, phase: Phase, refs: tuple[str | int, ...]) -> bool:
         phase_index = RefIndex()
-        for existing in phases.list_by_plan(tx, plan.id):
+        for existing in phases.list_by_plan(tx, plan):
             phase_index.add(existing.id, existing.position, [existing.name])
         depends_on_ids = resolve_refs(refs, phase_index, field="depends_on")
         if set(depends_on_ids) == set(dependencies.list_by_items(tx, [phase.id]).get(phase.id, [])):
@@ -356,7 +357,7 @@ def require_still_acyclic(
     Raises:
         ValidationFailed: There is a cycle.
     """
-    names = {phase.id: phase.name for phase in phases.list_by_plan(tx, plan.id)}
+    names = {phase.id: phase.name for phase in phases.list_by_plan(tx, plan)}
     phase_ids = dict[str, str]()
     for id, phase_id, name, _ in tasks.list_positions(tx, plan.id):
         names[id], phase_ids[id] = name, phase_id
@@ -380,7 +381,7 @@ def _require_startable(tx: Tx, phase: Phase, new_status: PhaseStatus, *, force: 
         raise PhaseBlocked(phase.name, blocking_ids)
     event_data: dict[str, object] = {"forced": True, "blocked_by": blocking_ids} if blocking_ids else {}
     if new_status is PhaseStatus.COMPLETED:
-        open_tasks = [task for task in tasks.list_by_phase(tx, phase.id) if task.status in OPEN_TASK_STATUSES]
+        open_tasks = [task for task in tasks.list_by_phase(tx, phase) if task.status in OPEN_TASK_STATUSES]
         task_fields: list[dict[str, object]] = [
             {"id": task.id, "name": task.name, "status": task.status.value} for task in open_tasks[:_MAX_LISTED_TASKS]
         ]
@@ -392,7 +393,7 @@ def _require_startable(tx: Tx, phase: Phase, new_status: PhaseStatus, *, force: 
 
 
 def _move(tx: Tx, phase: Phase, new_position: int) -> Phase:
-    position = _resolve_position(new_position, phases.count(tx, phase.plan_id))
+    position = _resolve_position(new_position, PHASES.count(tx, phase.workspace_id, plan_id=phase.plan_id))
     if position < phase.position:
         phases.shift(tx, phase.plan_id, position, phase.position - 1, offset=1)
     elif position > phase.position:

@@ -39,7 +39,8 @@ from rookery.agents.models.views import PlanView
 from rookery.agents.plans.plan_events import PlanEventRecorder
 from rookery.agents.plans.transitions import require_plan_access
 from rookery.agents.plans.views import build_plan_view
-from rookery.agents.store import dependencies, phases, plans, tasks, templates
+from rookery.agents.store import dependencies, plans, templates
+from rookery.agents.store.tables import PHASES, PLANS, TASKS
 from rookery.kernel.db import Tx
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.ids import IdFactory, is_uuid
@@ -301,9 +302,9 @@ def create_plan(tx: Tx, caller: Caller, draft: PlanDraft, *, recorder: PlanEvent
     depends = resolve_dependencies(draft, new_phases, inside)
     if draft.template is not None and draft.template.source is TemplateSource.SHIPPED:
         templates.record_shipped(tx, draft.template, now)
-    plans.add(tx, plan)
-    phases.add(tx, new_phases)
-    tasks.add(tx, [task for phase_tasks in inside for task in phase_tasks])
+    PLANS.insert(tx, plan)
+    PHASES.insert(tx, *new_phases)
+    TASKS.insert(tx, *[task for phase_tasks in inside for task in phase_tasks])
     dependencies.add(tx, plan.workspace_id, plan.id, ((item, other) for item, others in depends.items() for other in others))
     data: dict[str, object] = {"title": plan.title, "status": plan.status.value, "phases": len(new_phases), "tasks": sum(map(len, inside))}
     if plan.template is not None:

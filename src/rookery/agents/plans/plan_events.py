@@ -11,6 +11,7 @@ from datetime import datetime
 from rookery.agents.events import PhaseChanged, PlanChanged, TaskChanged
 from rookery.agents.models.plans import EventActor, Phase, Plan, PlanEvent, Task
 from rookery.agents.store import plans
+from rookery.agents.store.tables import PLAN_EVENTS
 from rookery.kernel.db import Tx
 from rookery.kernel.events import EventBus
 from rookery.kernel.wakeups import Wakeups
@@ -76,7 +77,7 @@ class PlanEventRecorder:
             task_id=task_id,
             data=data,
         )
-        plans.add_event(tx, event)
+        PLAN_EVENTS.insert(tx, event)
         return event
 
 

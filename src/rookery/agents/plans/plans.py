@@ -23,6 +23,7 @@ from rookery.agents.plans.transitions import (
 )
 from rookery.agents.plans.views import load_plan_view, load_plan_views
 from rookery.agents.store import phases, plans
+from rookery.agents.store.tables import PLANS
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.ids import IdFactory
@@ -119,7 +120,7 @@ class Plans:
             if fields:
                 require_plan_access(caller, changed_plan)
                 changed_plan = replace(changed_plan, updated_at=now, version=plan.version + 1)
-                plans.change(tx, changed_plan)
+                PLANS.update(tx, changed_plan)
                 self._recorder.record_plan(
                     tx, changed_plan, "updated", actor=EventActor.from_caller(caller), at=now, data={"changed": fields}
                 )
@@ -162,7 +163,7 @@ class Plans:
                 return _build_view(tx, activate_plan(tx, plan, self._recorder, actor=by, now=now), now)
             data: dict[str, object] = {} if reason is None else {"reason": reason}
             if status is PlanStatus.COMPLETED:
-                open_phases = [phase for phase in phases.list_by_plan(tx, plan.id) if phase.status in OPEN_PHASE_STATUSES]
+                open_phases = [phase for phase in phases.list_by_plan(tx, plan) if phase.status in OPEN_PHASE_STATUSES]
                 phase_fields: list[dict[str, object]] = [
                     {"id": phase.id, "position": phase.position, "name": phase.name, "status": phase.status.value}
                     for phase in open_phases[:_MAX_LISTED_PHASES]
@@ -174,7 +175,7 @@ class Plans:
                 changed_plan = complete_plan(tx, plan, self._recorder, actor=by, now=now, data=data)
             else:
                 changed_plan = replace(plan, status=status, updated_at=now, version=plan.version + 1)
-                plans.change(tx, changed_plan)
+                PLANS.update(tx, changed_plan)
                 self._recorder.record_plan(tx, changed_plan, "paused", actor=by, at=now, data=data)
             return _build_view(tx, changed_plan, now)
 
@@ -202,14 +203,14 @@ class Plans:
                     updated_at=now,
                     version=plan.version + 1,
                 )
-                plans.change(tx, plan)
+                PLANS.update(tx, plan)
                 self._recorder.record_plan(
                     tx, plan, "archived", actor=EventActor.from_caller(caller), at=now, data={} if reason is None else {"reason": reason}
                 )
             elif reason not in {None, plan.archive_reason}:
                 changes = diff_fields(plan, replace(plan, archive_reason=reason), "archive_reason")
                 plan = replace(plan, archive_reason=reason, updated_at=now, version=plan.version + 1)
-                plans.change(tx, plan)
+                PLANS.update(tx, plan)
                 self._recorder.record_plan(tx, plan, "updated", actor=EventActor.from_caller(caller), at=now, data={"changed": changes})
             return _build_view(tx, plan, now)
 
@@ -237,7 +238,7 @@ class Plans:
                     updated_at=now,
                     version=plan.version + 1,
                 )
-                plans.change(tx, plan)
+                PLANS.update(tx, plan)
                 self._recorder.record_plan(
                     tx, plan, "restored", actor=EventActor.from_caller(caller), at=now, data={"status": plan.status.value}
                 )
@@ -249,7 +250,7 @@ class Plans:
 def complete_plan(tx: Tx, plan: Plan, recorder: PlanEventRecorder, *, actor: EventActor, now: datetime, data: dict[str, object]) -> Plan:
     """Set *plan*, which must be locked, to completed and return it."""
     completed_plan = replace(plan, status=PlanStatus.COMPLETED, completed_at=now, updated_at=now, version=plan.version + 1)
-    plans.change(tx, completed_plan)
+    PLANS.update(tx, completed_plan)
     recorder.record_plan(tx, completed_plan, "completed", actor=actor, at=now, data=data)
     return completed_plan
 

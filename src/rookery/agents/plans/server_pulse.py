@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from rookery.agents.store import server_pulse as store
+from rookery.agents.store import claims as store
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.db import Database, Tx
 

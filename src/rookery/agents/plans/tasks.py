@@ -28,6 +28,7 @@ from rookery.agents.plans.transitions import (
 )
 from rookery.agents.plans.views import load_task_view, load_task_views
 from rookery.agents.store import dependencies, phases, tasks
+from rookery.agents.store.tables import TASKS
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import ValidationFailed
@@ -115,7 +116,7 @@ class Tasks:
             require_match("phase", phase.version, expected)
             if phase.status in {PhaseStatus.COMPLETED, PhaseStatus.SKIPPED}:
                 raise PhaseClosed(phase.name, phase.status)
-            if tasks.count(tx, plan.id) >= MAX_TASKS_PER_PLAN:
+            if TASKS.count(tx, plan.workspace_id, plan_id=plan.id) >= MAX_TASKS_PER_PLAN:
                 raise TooManyItems("tasks in this plan", MAX_TASKS_PER_PLAN)
             last = tasks.get_last_position(tx, phase.id)
             position = _resolve_position(draft.position, last + 1)
@@ -125,7 +126,7 @@ class Tasks:
                 depends = resolve_refs(draft.depends_on, *_build_ref_indexes(tx, plan, phase.id), field="depends_on")
                 require_still_acyclic(tx, plan, {task.id: depends}, new_tasks=[task])
             tasks.shift(tx, phase.id, position, last, offset=1)
-            tasks.add(tx, [task])
+            TASKS.insert(tx, task)
             dependencies.add(tx, plan.workspace_id, plan.id, [(task.id, other) for other in depends])
             data: dict[str, object] = {"name": task.name, "position": position}
             self._recorder.record_task(tx, task, "created", actor=EventActor.from_caller(caller), at=now, data=data)
@@ -162,13 +163,13 @@ class Tasks:
             if change.status is not UNSET and change.status is not task.status:
                 changed_task, forced_data = self._change_status(tx, plan, changed_task, change.status, change, actor=by, now=now)
                 changed_task = replace(changed_task, version=task.version + 1, updated_at=now)
-                tasks.change(tx, changed_task)
+                TASKS.update(tx, changed_task)
                 data = {**forced_data, **({"reason": reason} if reason else {}), **({"changed": changes} if changes else {})}
                 name = "reopened" if task.status is TaskStatus.COMPLETED else _EVENT_NAMES[change.status]
                 self._recorder.record_task(tx, changed_task, name, actor=by, at=now, data=data)
             elif changes:
                 changed_task = replace(changed_task, version=task.version + 1, updated_at=now)
-                tasks.change(tx, changed_task)
+                TASKS.update(tx, changed_task)
                 self._recorder.record_task(tx, changed_task, "updated", actor=by, at=now, data={"changed": changes})
             return load_task_view(tx, changed_task, now)
 
@@ -190,7 +191,7 @@ class Tasks:
             if task.claim is not None and not force:
                 raise TaskClaimed(task.name, task.claim.holder, task.claim.expires_at)
             dependencies.remove_items(tx, [task.id])
-            tasks.remove(tx, task)
+            TASKS.delete(tx, task.workspace_id, id=task.id)
             tasks.shift(tx, task.phase_id, task.position + 1, MAX_TASKS_PER_PLAN + 1, offset=-1)
             data: dict[str, object] = {"name": task.name, "forced": task.claim is not None}
             self._recorder.record_task(tx, task, "deleted", actor=EventActor.from_caller(caller), at=now, data=data)
@@ -213,7 +214,7 @@ class Tasks:
                 forced_data["forced"] = True
             else:
                 require_unblocked(tx, task)
-            phase = phases.find(tx, plan.id, task.phase_id)
+            phase = phases.find(tx, plan, task.phase_id)
             if phase is not None:
                 start_phase(tx, plan, phase, self._recorder, actor=actor, now=now)
         is_closed = new_status in {TaskStatus.COMPLETED, TaskStatus.SKIPPED, TaskStatus.FAILED}

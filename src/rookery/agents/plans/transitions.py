@@ -17,7 +17,8 @@ from rookery.access.models import Caller, not_in_allow_list
 from rookery.agents.errors import PhaseClosed, PlanArchived, PlanNotActive, TaskBlocked, WrongTransition
 from rookery.agents.models.plans import SYSTEM_ACTOR, EventActor, Phase, PhaseStatus, Plan, PlanAccessFilter, PlanStatus, Task, TaskStatus
 from rookery.agents.plans.plan_events import PlanEventRecorder
-from rookery.agents.store import dependencies, phases, plans, tasks
+from rookery.agents.store import dependencies, phases, plans
+from rookery.agents.store.tables import PHASES, PLANS, TASKS
 from rookery.kernel.db import Tx
 from rookery.kernel.errors import NotFound
 
@@ -138,7 +139,7 @@ def get_phase(tx: Tx, plan: Plan, ref: str) -> Phase:
     Raises:
         NotFound: The plan has no such phase.
     """
-    phase = phases.find(tx, plan.id, ref)
+    phase = phases.find(tx, plan, ref)
     if phase is None:
         raise NotFound("phase", ref)
     return phase
@@ -151,7 +152,7 @@ def get_task(tx: Tx, access_filter: PlanAccessFilter, task_id: str) -> tuple[Pla
     Raises:
         NotFound: The task does not exist, or *access_filter* excludes its plan.
     """
-    task = tasks.find(tx, access_filter.workspace_id, task_id)
+    task = TASKS.find(tx, access_filter.workspace_id, id=task_id)
     plan = None if task is None else plans.find(tx, access_filter, task.plan_id)
     if task is None or plan is None:
         raise NotFound("task", task_id)
@@ -168,10 +169,10 @@ def lock_writable_task(
         NotFound: As for `get_task`.
         PlanArchived: The plan is archived, and so read-only.
     """
-    before = tasks.find(tx, access_filter.workspace_id, task_id)
+    before = TASKS.find(tx, access_filter.workspace_id, id=task_id)
     plan = None if before is None else plans.find(tx, access_filter, before.plan_id, lock=True)
     # Read again: the task cannot change any further now that the plan is locked.
-    task = None if plan is None else tasks.find(tx, access_filter.workspace_id, task_id, lock=True)
+    task = None if plan is None else TASKS.find(tx, access_filter.workspace_id, id=task_id, lock=True)
     if plan is None or task is None:
         raise NotFound("task", task_id)
     return _require_not_archived(plan), expire_lease(tx, task, recorder, now)
@@ -182,7 +183,7 @@ def expire_lease(tx: Tx, task: Task, recorder: PlanEventRecorder, now: datetime)
     current = task.as_of(now)
     if current is not task and task.claim is not None:
         current = replace(current, version=task.version + 1)
-        tasks.change(tx, current)
+        TASKS.update(tx, current)
         data: dict[str, object] = {"holder": task.claim.holder, "attempts": current.attempts}
         recorder.record_task(tx, current, "lease_expired", actor=SYSTEM_ACTOR, at=now, data=data)
         if current.status is not task.status and current.error is not None:
@@ -206,7 +207,7 @@ def start_phase(tx: Tx, plan: Plan, phase: Phase, recorder: PlanEventRecorder, *
         started = replace(
             phase, status=PhaseStatus.IN_PROGRESS, started_at=phase.started_at or now, updated_at=now, version=phase.version + 1
         )
-        phases.change(tx, started)
+        PHASES.update(tx, started)
         recorder.record_phase(tx, started, "started", actor=actor, at=now)
     elif phase.status is not PhaseStatus.IN_PROGRESS:
         raise PhaseClosed(phase.name, phase.status)
@@ -223,7 +224,7 @@ def activate_plan(tx: Tx, plan: Plan, recorder: PlanEventRecorder, *, actor: Eve
         updated_at=now,
         version=plan.version + 1,
     )
-    plans.change(tx, active)
+    PLANS.update(tx, active)
     recorder.record_plan(tx, active, name, actor=actor, at=now)
     return active
 

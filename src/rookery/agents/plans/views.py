@@ -20,6 +20,7 @@ from rookery.agents.models.plans import (
 )
 from rookery.agents.models.views import PhaseView, PlanView, TaskView
 from rookery.agents.store import dependencies, phases, tasks
+from rookery.agents.store.tables import PHASES
 from rookery.kernel.clock import format_iso
 from rookery.kernel.db import Tx
 
@@ -31,11 +32,11 @@ _NO_COUNTS: StatusCounts = {}
 
 
 def load_plan_view(tx: Tx, plan: Plan, now: datetime, *, with_phases: bool, with_tasks: bool) -> PlanView:
-    plan_phases = phases.list_by_plan(tx, plan.id)
+    plan_phases = phases.list_by_plan(tx, plan)
     counts = dependencies.count_tasks_by_status(tx, [plan.id]).get(plan.id, {})
     if not with_phases:
         return _build_plan_view(plan, plan_phases, counts, None)
-    plan_tasks = tasks.list_by_plan(tx, plan.id) if with_tasks else None
+    plan_tasks = tasks.list_by_plan(tx, plan) if with_tasks else None
     return build_plan_view(
         plan,
         plan_phases,
@@ -43,7 +44,7 @@ def load_plan_view(tx: Tx, plan: Plan, now: datetime, *, with_phases: bool, with
         now,
         depends_on=dependencies.list_by_plan(tx, plan.id),
         tasks_by_phase=plan_tasks,
-        checkpoints=phases.list_checkpoints(tx, plan.id),
+        checkpoints=phases.list_checkpoints(tx, plan.workspace_id, plan.id),
     )
 
 
@@ -94,16 +95,18 @@ def build_plan_view(
 
 def load_plan_views(tx: Tx, plans: Sequence[Plan]) -> list[PlanView]:
     """Return the views of *plans* without their phases."""
+    if not plans:
+        return []
     ids = [plan.id for plan in plans]
-    phases_by_plan, counts = phases.list_by_plans(tx, ids), dependencies.count_tasks_by_status(tx, ids)
+    phases_by_plan, counts = phases.list_by_plans(tx, plans[0].workspace_id, ids), dependencies.count_tasks_by_status(tx, ids)
     return [_build_plan_view(plan, phases_by_plan[plan.id], counts.get(plan.id, {}), None) for plan in plans]
 
 
 def load_phase_view(tx: Tx, phase: Phase, now: datetime, *, with_tasks: bool) -> PhaseView:
     depends = dependencies.list_by_items(tx, [phase.id]).get(phase.id, [])
     blocked_by = _filter_ids(depends, dependencies.filter_unfinished_phases(tx, depends))
-    task_views = tuple(load_task_views(tx, tasks.list_by_phase(tx, phase.id), now)) if with_tasks else None
-    checkpoints = phases.list_checkpoints(tx, phase.plan_id).get(phase.id, ())
+    task_views = tuple(load_task_views(tx, tasks.list_by_phase(tx, phase), now)) if with_tasks else None
+    checkpoints = phases.list_checkpoints(tx, phase.workspace_id, phase.plan_id).get(phase.id, ())
     return _build_phase_view(
         phase, depends, blocked_by, dependencies.count_phase_tasks_by_status(tx, phase.id), checkpoints=checkpoints, tasks=task_views
     )
@@ -114,9 +117,12 @@ def load_task_view(tx: Tx, task: Task, now: datetime) -> TaskView:
 
 
 def load_task_views(tx: Tx, plan_tasks: Sequence[Task], now: datetime) -> list[TaskView]:
-    """Return the views of *plan_tasks*, which may belong to several plans."""
-    task_phases = phases.find_by_ids(tx, sorted({task.phase_id for task in plan_tasks}))
-    depends = dependencies.list_by_items(tx, [*(task.id for task in plan_tasks), *sorted({task.phase_id for task in plan_tasks})])
+    """Return the views of *plan_tasks*, which may belong to several plans of one workspace."""
+    if not plan_tasks:
+        return []
+    phase_ids = sorted({task.phase_id for task in plan_tasks})
+    task_phases = {phase.id: phase for phase in PHASES.find_all(tx, plan_tasks[0].workspace_id, id=phase_ids)}
+    depends = dependencies.list_by_items(tx, [*(task.id for task in plan_tasks), *phase_ids])
     required_tasks = {other for task in plan_tasks for other in depends.get(task.id, ())}
     open_tasks = dependencies.filter_open_tasks(tx, sorted(required_tasks))
     required_phases = {other for task in plan_tasks for other in depends.get(task.phase_id, ())}

@@ -22,9 +22,8 @@ from rookery.agents.plans.plan_builder import validate_dependencies, validate_si
 from rookery.agents.schemas.plans import PlanBody
 from rookery.agents.templates.render import find_faults, render_sample_plan
 from rookery.kernel.errors import ValidationFailed
-from rookery.kernel.placeholders import NAME_PATTERN
+from rookery.kernel.placeholders import NAME_PATTERN, TemplateValue
 from rookery.kernel.schema import Links, Meta, NotBlank, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp, map_validation_error
-from rookery.kernel.template_variables import TemplateValue
 from rookery.kernel.variables import MAX_PATTERN_LENGTH
 
 SLUG_PATTERN = r"^[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?$"

@@ -7,6 +7,7 @@ from datetime import timedelta
 from rookery.access.models import Caller, not_in_allow_list
 from rookery.agents.models.sessions import AgentSession
 from rookery.agents.store import sessions as store
+from rookery.agents.store.tables import SESSIONS
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
 from rookery.kernel.errors import PermissionDenied
@@ -66,7 +67,7 @@ class SessionFinder:
 
     async def is_open(self, workspace_id: int, session_id: str) -> bool:
         """Return True if the workspace has the session and it is open. The call counts as activity in the session."""
-        session = await self._db.lookup(lambda tx: store.find(tx, workspace_id, session_id))
+        session = await self._db.lookup(lambda tx: SESSIONS.find(tx, workspace_id, id=session_id))
         if session is None or not session.is_open:
             return False
         now = self._clock()

@@ -60,7 +60,7 @@ class BootLoader:
             if plan is None:
                 return None, None, ()
             view = load_plan_view(tx, plan, now, with_phases=False, with_tasks=False)
-            current = None if view.current_phase is None else phases.find(tx, plan.id, view.current_phase.id)
+            current = None if view.current_phase is None else phases.find(tx, plan, view.current_phase.id)
             task_page = tasks.list_page(
                 tx, access_filter, TaskState.READY, plan_id=plan.id, phase_id=None, session_id=None, at=now, page=PageSlice(MAX_BOOT_TASKS)
             )

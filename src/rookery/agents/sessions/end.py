@@ -17,6 +17,7 @@ from rookery.agents.sessions.access import can_read_session, require_agent
 from rookery.agents.sessions.errors import SessionEnded
 from rookery.agents.store import handoffs
 from rookery.agents.store import sessions as store
+from rookery.agents.store.tables import HANDOFFS, SESSIONS
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound, PermissionDenied, ValidationFailed
@@ -69,7 +70,7 @@ class SessionCloser:
             memories_due=self._archive_memories(tx, session, at) if is_final else session.last_activity_at + MEMORY_GRACE_PERIOD,
             version=session.version + 1,
         )
-        store.change(tx, ended_session)
+        SESSIONS.update(tx, ended_session)
         self.claims.release_session_tasks(
             tx, ended_session.workspace_id, ended_session.id, actor=actor, reason=f"the session is {reason or status.value}", now=at
         )
@@ -93,10 +94,10 @@ class SessionCloser:
         """Set the time to archive the memories of the sessions that *session* continued, unless they are archived."""
         ids = store.list_predecessor_ids(tx, session.workspace_id, session.id)
         if session.offered_id not in (None, session.id, *ids):
-            handoff = handoffs.find_by_session(tx, session.workspace_id, session.offered_id)
+            handoff = HANDOFFS.find(tx, session.workspace_id, session_id=session.offered_id)
             ids += [session.offered_id] if handoff is not None and handoff.taken_by == session.id else []
         for session_id in ids:
-            predecessor = store.find_for_update(tx, session.workspace_id, session_id)
+            predecessor = SESSIONS.find(tx, session.workspace_id, id=session_id, lock=True)
             if predecessor is not None and predecessor.memories_due is not None:
                 store.set_memories_due(tx, predecessor.workspace_id, predecessor.id, due)
 
@@ -133,7 +134,7 @@ class SessionEnder:
             self._promote(tx, caller, session, request, now)
             notes = request.handoff
             if notes is None and request.status is SessionStatus.HANDED_OFF and request.summary is not None:
-                handoff = handoffs.find_by_session(tx, session.workspace_id, session.id)
+                handoff = HANDOFFS.find(tx, session.workspace_id, session_id=session.id)
                 notes = SessionNotes(summary=request.summary) if handoff is None else None
             if notes is not None:
                 write_handoff(tx, session, notes, at=now)
@@ -173,7 +174,7 @@ def _is_same_end(tx: Tx, session: AgentSession, request: SessionEndRequest) -> b
         return False
     if request.handoff is None:
         return True
-    handoff = handoffs.find_by_session(tx, session.workspace_id, session.id)
+    handoff = HANDOFFS.find(tx, session.workspace_id, session_id=session.id)
     return handoff is not None and handoff.notes == request.handoff
 
 
@@ -185,7 +186,7 @@ def lock_session(tx: Tx, caller: Caller, session_id: str) -> AgentSession:
         NotFound: The session does not exist, or *caller* has no access to it.
         PermissionDenied: The session belongs to another agent.
     """
-    session = store.find_for_update(tx, caller.workspace_id, session_id)
+    session = SESSIONS.find(tx, caller.workspace_id, id=session_id, lock=True)
     if session is None or not can_read_session(caller, session):
         raise NotFound("session", session_id)
     require_agent(caller, session.agent_id)
@@ -299,7 +300,7 @@ class SessionSweeper:
         """Return the time until which the successors of *session* need its memories, or None if that is past."""
         last = session
         for _ in range(store.MAX_PREDECESSORS):
-            successor = None if last.resumed_by is None else store.find(tx, session.workspace_id, last.resumed_by)
+            successor = None if last.resumed_by is None else SESSIONS.find(tx, session.workspace_id, id=last.resumed_by)
             if successor is None:
                 break
             last = successor

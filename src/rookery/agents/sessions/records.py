@@ -1,9 +1,9 @@
-"""Operations on existing sessions: read, list, update, heartbeat and events."""
+"""Operations on existing sessions: read, list, update, heartbeat, events and the tokens that agents report."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import orjson
@@ -21,22 +21,67 @@ from rookery.agents.models.sessions import (
     SessionFilter,
     SessionStatus,
     SessionView,
+    TokenReport,
 )
 from rookery.agents.plans.transitions import get_plan
-from rookery.agents.ports import ToolCallCounter
+from rookery.agents.ports import PriceTokens, ToolCallCounter
 from rookery.agents.sessions.access import can_read_session
 from rookery.agents.sessions.end import lock_session, require_open_session, touch_session, write_handoff
 from rookery.agents.sessions.errors import NoHandoffOffered, SessionEnded, SessionFull
-from rookery.agents.sessions.token_usage import SessionTokenMeter
 from rookery.agents.store import handoffs, plans, session_events
 from rookery.agents.store import sessions as store
+from rookery.agents.store.tables import PLANS, SESSION_EVENTS, SESSIONS
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.errors import NotFound
+from rookery.kernel.errors import NotFound, ValidationFailed
 from rookery.kernel.events import EventBus
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.kernel.unset import UNSET, apply_changes
+from rookery.usage.ledger import UsageLedger
+from rookery.usage.models import UsageEntry, UsageKind, day_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionTokenMeter:
+    """Adds reported tokens to the ledger, at the cost that the agent reports, else at the price of the model."""
+
+    ledger: UsageLedger
+    price_tokens: PriceTokens
+
+    def resolve(self, tokens: TokenReport) -> TokenReport:
+        """
+        Return *tokens* with the currency of their cost, if they have one.
+
+        Raises:
+            ValidationFailed: They have a cost in another currency than that of this server. Amounts are never converted.
+        """
+        currency = self.ledger.currency
+        if tokens.currency not in {None, currency}:
+            raise ValidationFailed({"tokens.currency": [f"must be {currency}, the currency of this server, not {tokens.currency}"]})
+        return tokens if tokens.cost_nanos is None else replace(tokens, currency=currency)
+
+    def record(self, tx: Tx, caller: Caller, session: AgentSession, tokens: TokenReport, at: datetime) -> None:
+        """Add the tokens of an event, if it reports any."""
+        if tokens == TokenReport():
+            return
+        cost = self.price_tokens(tokens) if tokens.cost_nanos is None else tokens.cost_nanos
+        entry = UsageEntry(
+            workspace_id=session.workspace_id,
+            day=day_of(at),
+            kind=UsageKind.SESSION,
+            key_id=caller.key_id,
+            agent_id=session.agent_id,
+            model=tokens.model or "",
+            calls=1,
+            input_tokens=tokens.input,
+            cached_input_tokens=tokens.cached_input,
+            output_tokens=tokens.output,
+            unpriced_calls=int(cost is None),
+            cost_nanos=cost or 0,
+        )
+        self.ledger.add(tx, entry)
+
 
 MAX_EVENTS_PER_SESSION = 100_000
 """Maximum number of events in one session."""
@@ -69,7 +114,7 @@ class SessionRecords:
 
     def find_view(self, tx: Tx, caller: Caller, session_id: str) -> SessionView | None:
         """Return a session within the transaction *tx*, or None if it does not exist or *caller* has no access to it."""
-        session = store.find(tx, caller.workspace_id, session_id)
+        session = SESSIONS.find(tx, caller.workspace_id, id=session_id)
         return None if session is None or not can_read_session(caller, session) else self._load_views(tx, [session])[0]
 
     async def list_page(self, caller: Caller, filters: SessionFilter, *, plan: str | None, page: PageSlice) -> ListPage[SessionView]:
@@ -126,7 +171,7 @@ class SessionRecords:
                     raise NoHandoffOffered(session.id)
                 handoffs.mark_taken(tx, session.workspace_id, session.offered_id, taken_by=session.id, outcome=change.acknowledge, at=now)
             changed_session = replace(changed_session, last_activity_at=max(now, session.last_activity_at), version=session.version + 1)
-            store.change(tx, changed_session)
+            SESSIONS.update(tx, changed_session)
             if changed_session.status is not session.status:
                 self._announce(tx, changed_session, now)
             return changed_session
@@ -202,7 +247,7 @@ class SessionRecords:
             tokens=tokens,
             created_at=at,
         )
-        session_events.add(tx, event)
+        SESSION_EVENTS.insert(tx, event)
         self._token_meter.record(tx, caller, session, tokens, at)
         self._announce(tx, session, at)
         return event
@@ -218,7 +263,7 @@ class SessionRecords:
         """
 
         def read(tx: Tx) -> ListPage[SessionEvent] | None:
-            session = store.find(tx, caller.workspace_id, session_id)
+            session = SESSIONS.find(tx, caller.workspace_id, id=session_id)
             if session is None or not can_read_session(caller, session):
                 return None
             return session_events.list_page(tx, caller.workspace_id, session_id, after, event_type, page=page)
@@ -235,8 +280,8 @@ class SessionRecords:
         handoffs_by_session = handoffs.find_by_sessions(tx, workspace_id, ids)
         calls = self._tool_calls.count_by_session(tx, workspace_id, ids)
         completed_counts = plans.count_completed_tasks(tx, workspace_id, ids)
-        session_plans = plans.find_by_ids(tx, sorted({session.plan_id for session in sessions if session.plan_id is not None}))
-        slugs = {plan.id: plan.slug for plan in session_plans.values()}
+        plan_ids = sorted({session.plan_id for session in sessions if session.plan_id is not None})
+        slugs = {plan.id: plan.slug for plan in PLANS.find_all(tx, workspace_id, id=plan_ids)}
         return [
             SessionView(
                 session=session,

@@ -13,12 +13,11 @@ from rookery.agents.plans.server_pulse import ServerPulse
 from rookery.agents.ports import SessionKeyVerifier, SessionMemoryStore, ToolCallCounter
 from rookery.agents.sessions.boot import BootLoader
 from rookery.agents.sessions.end import SessionCloser, SessionEnder, SessionSweeper, touch_session
-from rookery.agents.sessions.records import SessionRecords
+from rookery.agents.sessions.records import SessionRecords, SessionTokenMeter
 from rookery.agents.sessions.start import SessionStarter
 from rookery.agents.sessions.stream import SessionStreams
-from rookery.agents.sessions.token_usage import SessionTokenMeter
 from rookery.agents.store import handoffs
-from rookery.agents.store import sessions as store
+from rookery.agents.store.tables import SESSIONS
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.events import EventBus
@@ -47,7 +46,7 @@ class ClaimHooks:
         """Mark the hand-off offered to the session as taken, since the session has completed a task of the same plan."""
         if actor.session_id is None:
             return
-        session = store.find(tx, task.workspace_id, actor.session_id)
+        session = SESSIONS.find(tx, task.workspace_id, id=actor.session_id)
         if session is not None and session.offered_id is not None and session.plan_id == task.plan_id:
             handoffs.mark_taken(
                 tx, session.workspace_id, session.offered_id, taken_by=session.id, outcome=HandoffOutcome.TASK_COMPLETED, at=at

@@ -24,7 +24,7 @@ from rookery.agents.sessions.access import can_read_session, require_agent, requ
 from rookery.agents.sessions.end import SessionCloser
 from rookery.agents.sessions.errors import SessionActive, SessionResumed
 from rookery.agents.store import handoffs, session_events
-from rookery.agents.store import sessions as store
+from rookery.agents.store.tables import HANDOFFS, SESSIONS
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
@@ -120,7 +120,7 @@ class SessionStarter:
             Conflict: Another transaction has just started a session of the agent on the plan.
             NotFound, PermissionDenied, PlanArchived, SessionActive, SessionResumed, PreconditionFailed: As for `resume`.
         """
-        was = store.find_for_update(tx, caller.workspace_id, session_id)
+        was = SESSIONS.find(tx, caller.workspace_id, id=session_id, lock=True)
         if was is None or not can_read_session(caller, was):
             raise NotFound("session", session_id)
         require_match("session", was.version, expected)
@@ -165,13 +165,13 @@ class SessionStarter:
         now = self._clock()
 
         def read(tx: Tx) -> PreviousSessionState:
-            handoff = None if session.offered_id is None else handoffs.find_by_session(tx, session.workspace_id, session.offered_id)
+            handoff = None if session.offered_id is None else HANDOFFS.find(tx, session.workspace_id, session_id=session.offered_id)
             checkpoint = None
             if session.resumed_from is not None:
                 checkpoint = session_events.find_last_checkpoint(tx, session.workspace_id, session.resumed_from)
             if checkpoint is None and session.plan_id is not None:
                 checkpoint = session_events.find_last_plan_checkpoint(tx, session.workspace_id, session.plan_id)
-            writer = None if checkpoint is None else store.find(tx, session.workspace_id, checkpoint.session_id)
+            writer = None if checkpoint is None else SESSIONS.find(tx, session.workspace_id, id=checkpoint.session_id)
             return PreviousSessionState(
                 handoff=handoff,
                 handoff_age_s=0.0 if handoff is None else _compute_age_s(handoff.written_at, now),
@@ -192,7 +192,7 @@ class SessionStarter:
         return await self._db.write(write)
 
     def _take_over(self, tx: Tx, caller: Caller, plan_id: str, agent_id: str, *, takeover: bool, at: datetime) -> AgentSession | None:
-        was = store.find_open_for_update(tx, caller.workspace_id, plan_id, agent_id)
+        was = SESSIONS.find(tx, caller.workspace_id, plan_id=plan_id, agent_id=agent_id, ended_at=None, lock=True)
         if was is None:
             return None
         if not takeover:
@@ -202,7 +202,7 @@ class SessionStarter:
         )
 
     def _store_session(self, tx: Tx, session: AgentSession, predecessor: AgentSession | None) -> AgentSession:
-        offer = None if predecessor is None else handoffs.find_by_session(tx, session.workspace_id, predecessor.id)
+        offer = None if predecessor is None else HANDOFFS.find(tx, session.workspace_id, session_id=predecessor.id)
         if offer is None and session.plan_id is not None:
             offer = handoffs.find_pending(tx, session.workspace_id, session.plan_id)
         session = replace(
@@ -210,9 +210,9 @@ class SessionStarter:
             resumed_from=None if predecessor is None else predecessor.id,
             offered_id=None if offer is None else offer.session_id,
         )
-        store.add(tx, session)
+        SESSIONS.insert(tx, session)
         if predecessor is not None:
-            store.change(tx, replace(predecessor, resumed_by=session.id))
+            SESSIONS.update(tx, replace(predecessor, resumed_by=session.id))
         event = AgentSessionStarted(
             workspace_id=session.workspace_id,
             session_id=session.id,

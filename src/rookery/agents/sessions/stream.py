@@ -24,6 +24,7 @@ from rookery.agents.sessions.access import can_read_session
 from rookery.agents.sessions.errors import TooManyStreams
 from rookery.agents.store import session_events
 from rookery.agents.store import sessions as store
+from rookery.agents.store.tables import SESSIONS
 from rookery.kernel.db import Database
 from rookery.kernel.errors import NotFound
 from rookery.kernel.events import EventBus
@@ -150,7 +151,7 @@ class SessionStreams:
             NotFound: The session does not exist, or *caller* has no access to it.
             TooManyStreams: The workspace has reached its limit of open streams.
         """
-        session = await self._db.lookup(lambda tx: store.find(tx, caller.workspace_id, session_id))
+        session = await self._db.lookup(lambda tx: SESSIONS.find(tx, caller.workspace_id, id=session_id))
         if session is None or not can_read_session(caller, session):
             raise NotFound("session", session_id)
         open_streams = sum(len(channel.subscribers) for channel in self._channels.values() if channel.workspace_id == caller.workspace_id)
@@ -211,7 +212,7 @@ class SessionStreams:
                 return
             channel.read_notify_count = channel.notify_count
             workspace_id, session_id = channel.workspace_id, channel.session.id
-            session = await self._db.lookup(lambda tx: store.find(tx, workspace_id, session_id))
+            session = await self._db.lookup(lambda tx: SESSIONS.find(tx, workspace_id, id=session_id))
             if session is None:
                 channel.close()  # The workspace was deleted.
                 return

@@ -12,7 +12,7 @@ from rookery.access.models import Caller
 from rookery.agents.models.sessions import AgentSession
 from rookery.agents.sessions.access import can_read_session
 from rookery.agents.store import hooks
-from rookery.agents.store import sessions as store
+from rookery.agents.store.tables import SESSIONS
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.working_context import CallSession
 
@@ -46,12 +46,12 @@ class WorkingContexts:
 
     def _find(self, tx: Tx, caller: Caller, call_session: CallSession) -> AgentSession | None:
         workspace_id, session_id, client_sessions = caller.workspace_id, call_session.session_id, call_session.client_sessions
-        named_session = None if session_id is None else store.find(tx, workspace_id, session_id)
+        named_session = None if session_id is None else SESSIONS.find(tx, workspace_id, id=session_id)
         if named_session is not None:
             return named_session
         for client_session in client_sessions if session_id is None else (session_id, *client_sessions):
             own_id = hooks.find_session_id(tx, workspace_id, client_session)
-            session = None if own_id is None else store.find(tx, workspace_id, own_id)
+            session = None if own_id is None else SESSIONS.find(tx, workspace_id, id=own_id)
             if session is not None and _is_own(caller, session):
                 return session
         return None if call_session.is_required else hooks.find_active_session(tx, workspace_id, get_holder(caller))

@@ -1,4 +1,4 @@
-"""Queries for task leases: the next task, claims and renewals, expired leases."""
+"""Queries for task leases: the next task, claims and renewals, expired leases, and leases that ended while no process ran."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 
-from sqlalchemy import BigInteger, ColumnElement, bindparam, case, cast, exists, func, select, update
+from sqlalchemy import BigInteger, Column, ColumnElement, Integer, Table, bindparam, case, cast, exists, func, select, update
 
 from rookery.agents.models.plans import PlanAccessFilter, PlanStatus, Task, TaskClaim, TaskStatus
 from rookery.agents.store.dependencies import OPEN_TASK_STATUS_VALUES
 from rookery.agents.store.tables import TASKS, phases, plans, tasks
 from rookery.agents.store.tasks import HAS_OPEN_DEPENDENCY, PHASE_IS_BLOCKED, WORKABLE_PHASE_STATUSES
 from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db import Statement, Tx, Value
+from rookery.kernel.db import Statement, Tx, Value, metadata, upsert
 
 _c = tasks.c
 _ADVISORY_LOCK = select(func.pg_advisory_xact_lock(bindparam("number", type_=BigInteger())))
@@ -263,3 +263,36 @@ def list_by_session(tx: Tx, workspace_id: int, session_id: str) -> list[tuple[st
     """Return (task id, plan id) of the tasks claimed in the session."""
     rows = tx.fetch_all(_BY_SESSION, {"workspace": workspace_id, "session": session_id})
     return [(row.text("id"), row.text("plan_id")) for row in rows]
+
+
+server_pulse = Table(
+    "agent_server_pulse",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("alive_at", BigInteger, nullable=False),
+)
+
+_ROW_ID = 1
+_ALIVE_AT = select(server_pulse.c.alive_at).where(server_pulse.c.id == _ROW_ID).with_for_update()
+_SAVE = upsert(server_pulse, index_elements=["id"], set_=lambda new: {"alive_at": new["alive_at"]})
+_EXTEND = (
+    update(tasks)
+    .where(_c.claim_expires_at > bindparam("after"), _c.claim_expires_at < bindparam("until"))
+    .values(claim_expires_at=bindparam("until"))
+)
+
+
+def lock_alive_at(tx: Tx) -> datetime | None:
+    """Return the time at which a process was alive last, or None, and lock it until this transaction ends."""
+    row = tx.fetch_one(_ALIVE_AT)
+    return None if row is None else from_micros(row.integer("alive_at"))
+
+
+def save_alive_at(tx: Tx, at: datetime) -> None:
+    """Store the time at which a process was alive last."""
+    tx.execute(_SAVE, {"id": _ROW_ID, "alive_at": to_micros(at)})
+
+
+def extend_leases(tx: Tx, *, after: datetime, until: datetime) -> int:
+    """Set the end of all leases that end between *after* and *until* to *until*. Return their number."""
+    return tx.execute(_EXTEND, {"after": to_micros(after), "until": to_micros(until)})

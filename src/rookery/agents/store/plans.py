@@ -14,16 +14,9 @@ from rookery.kernel.ids import is_uuid
 from rookery.kernel.pages import ListPage, PageSlice
 
 _c = plans.c
-_BY_ID = select(plans).where(_c.id == bindparam("ref"), _c.workspace_id == bindparam("workspace"))
-_BY_SLUG = select(plans).where(_c.slug == bindparam("ref"), _c.workspace_id == bindparam("workspace"))
-_BY_ID_LOCKED = _BY_ID.with_for_update()
-_BY_SLUG_LOCKED = _BY_SLUG.with_for_update()
-_BY_IDS = select(plans).where(_c.id.in_(bindparam("ids", expanding=True)))
 _SLUGS = select(_c.slug).where(
     _c.workspace_id == bindparam("workspace"), or_(_c.slug == bindparam("slug"), _c.slug.like(bindparam("like")))
 )
-_FIXED_COLUMNS = ("id", "workspace_id", "slug", "template", "template_version", "variables", "created_by", "event_seq", "created_at")
-_CHANGE = update(plans).where(_c.id == bindparam("plan"))
 _NEXT_SEQ = update(plans).where(_c.id == bindparam("plan")).values(event_seq=_c.event_seq + 1).returning(_c.event_seq)
 _ADVISORY_LOCK = select(func.pg_advisory_xact_lock(bindparam("number", type_=BigInteger())))
 _SLUG_LOCK_PREFIX = 0x736C7567 << 32
@@ -43,11 +36,6 @@ _COMPLETED_TASK_COUNTS = (
 )
 
 
-def add(tx: Tx, plan: Plan) -> None:
-    """Store *plan*. Its slug must be free."""
-    PLANS.add(tx, plan)
-
-
 def find(tx: Tx, access_filter: PlanAccessFilter, ref: str, *, lock: bool = False) -> Plan | None:
     """
     Return the plan with the slug or id *ref*, or None if it does not exist or *access_filter* excludes it.
@@ -55,13 +43,8 @@ def find(tx: Tx, access_filter: PlanAccessFilter, ref: str, *, lock: bool = Fals
     Args:
         lock: Lock the plan with everything in it until this transaction ends.
     """
-    free, locked = (_BY_ID, _BY_ID_LOCKED) if is_uuid(ref) else (_BY_SLUG, _BY_SLUG_LOCKED)
-    plan = PLANS.fetch_one(tx, locked if lock else free, {"ref": ref, "workspace": access_filter.workspace_id})
+    plan = PLANS.find(tx, access_filter.workspace_id, lock=lock, **{"id" if is_uuid(ref) else "slug": ref})
     return plan if plan is not None and access_filter.allows(plan) else None
-
-
-def find_by_ids(tx: Tx, ids: Sequence[str]) -> dict[str, Plan]:
-    return {plan.id: plan for plan in PLANS.fetch_all(tx, _BY_IDS, {"ids": ids})}
 
 
 def lock_similar_slugs(tx: Tx, workspace_id: int, slug: str) -> set[str]:
@@ -74,11 +57,6 @@ def lock_similar_slugs(tx: Tx, workspace_id: int, slug: str) -> set[str]:
         tx.fetch_one(_ADVISORY_LOCK, {"number": _SLUG_LOCK_PREFIX | (workspace_id & 0xFFFFFFFF)})
     rows = tx.fetch_all(_SLUGS, {"workspace": workspace_id, "slug": slug, "like": f"{slug}-%"})
     return {row.text("slug") for row in rows}
-
-
-def change(tx: Tx, plan: Plan) -> None:
-    """Store the changeable columns of *plan*, which this transaction must have locked."""
-    tx.execute(_CHANGE, {"plan": plan.id, **PLANS.to_changes(plan, _FIXED_COLUMNS)})
 
 
 def list_page(tx: Tx, access_filter: PlanAccessFilter, filters: PlanFilter, *, page: PageSlice) -> ListPage[Plan]:
@@ -113,10 +91,6 @@ def _filter_conditions(filters: PlanFilter) -> list[ColumnElement[bool]]:
 def reserve_event_seq(tx: Tx, plan_id: str) -> int:
     """Return the seq of the next event of the plan. This locks the plan."""
     return fetch_count(tx, _NEXT_SEQ, {"plan": plan_id})
-
-
-def add_event(tx: Tx, event: PlanEvent) -> None:
-    PLAN_EVENTS.add(tx, event)
 
 
 def list_events(tx: Tx, plan_id: str, *, after: int, page: PageSlice) -> ListPage[PlanEvent]:

@@ -27,11 +27,6 @@ _LAST_PLAN_CHECKPOINT = (
 )
 
 
-def add(tx: Tx, event: SessionEvent) -> None:
-    """Store *event*. Its seq must come from `sessions.reserve_event` in this transaction."""
-    SESSION_EVENTS.add(tx, event)
-
-
 def list_after(tx: Tx, workspace_id: int, session_id: str, seq: int, *, limit: int, offset: int = 0) -> list[SessionEvent]:
     """Return at most *limit* events with a greater seq than *seq*, in order, skipping the first *offset*."""
     params: dict[str, Value] = {"workspace": workspace_id, "session": session_id, "after": seq, "most": limit, "skip": offset}

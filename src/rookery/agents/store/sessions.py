@@ -1,15 +1,28 @@
-"""Queries for sessions. Most statements are constants that are compiled once."""
+"""Queries for sessions. Most statements are constants that are compiled once. `purge` deletes all data of the domain."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import BigInteger, ColumnElement, and_, bindparam, case, literal, or_, select, update
+from sqlalchemy import BigInteger, ColumnElement, and_, bindparam, case, delete, literal, or_, select, update
 from sqlalchemy.sql.elements import KeyedColumnElement
 
 from rookery.agents.models.sessions import AgentSession, SessionFilter, SessionStatus
-from rookery.agents.store.tables import SESSIONS, sessions
+from rookery.agents.store.hooks import client_sessions, hook_marks
+from rookery.agents.store.repositories import project_names, repositories
+from rookery.agents.store.tables import (
+    SESSIONS,
+    checkpoints,
+    dependencies,
+    handoffs,
+    phases,
+    plan_events,
+    plans,
+    session_events,
+    sessions,
+    tasks,
+)
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import KeysetList, Tx, Value
 from rookery.kernel.pages import ListPage, PageSlice
@@ -19,24 +32,7 @@ MAX_PREDECESSORS = 100
 
 _c = sessions.c
 _IS_SESSION = (_c.workspace_id == bindparam("workspace"), _c.id == bindparam("session"))
-_BY_ID = select(sessions).where(*_IS_SESSION)
-_BY_ID_LOCKED = _BY_ID.with_for_update()
 _BY_IDS = select(sessions).where(_c.id.in_(bindparam("ids", expanding=True)))
-_OPEN_BY_PLAN_AND_AGENT = (
-    select(sessions)
-    .where(
-        _c.workspace_id == bindparam("workspace"),
-        _c.plan_id == bindparam("plan"),
-        _c.agent_id == bindparam("agent"),
-        _c.ended_at.is_(None),
-    )
-    .with_for_update()
-)
-_CHANGEABLE_COLUMNS = (
-    "status", "goal", "context", "summary", "resumed_by", "offered_id", "end_reason", "last_activity_at", "ended_at",
-    "memories_due", "version",
-)  # fmt: skip
-_CHANGE = update(sessions).where(*_IS_SESSION)
 _NOW = bindparam("at", type_=BigInteger())
 _LATEST_ACTIVITY = case((_c.last_activity_at > _NOW, _c.last_activity_at), else_=_NOW)
 """The later of the stored and the new time, since the clocks of several processes differ."""
@@ -84,49 +80,12 @@ _MEMORIES_DUE = (
     .limit(bindparam("most"))
     .with_for_update(skip_locked=True)
 )
-_HAS_AGENT = select(_c.id).where(_c.workspace_id == bindparam("workspace"), _c.agent_id == bindparam("agent")).limit(1)
 _SET_MEMORIES_DUE = update(sessions).where(*_IS_SESSION).values(memories_due=bindparam("due"))
-
-
-def add(tx: Tx, session: AgentSession) -> None:
-    """
-    Store a new session.
-
-    Raises:
-        Conflict: The id is in use, or the agent has an open session on the plan.
-    """
-    SESSIONS.add(tx, session)
-
-
-def find(tx: Tx, workspace_id: int, session_id: str) -> AgentSession | None:
-    """Return a session of the workspace, or None."""
-    return SESSIONS.fetch_one(tx, _BY_ID, {"workspace": workspace_id, "session": session_id})
-
-
-def has_agent(tx: Tx, workspace_id: int, agent_id: str) -> bool:
-    """Return whether the workspace has a session of the agent, open or ended."""
-    return tx.fetch_one(_HAS_AGENT, {"workspace": workspace_id, "agent": agent_id}) is not None
-
-
-def find_for_update(tx: Tx, workspace_id: int, session_id: str) -> AgentSession | None:
-    """Return a session as `find` does, and lock it until this transaction ends."""
-    return SESSIONS.fetch_one(tx, _BY_ID_LOCKED, {"workspace": workspace_id, "session": session_id})
 
 
 def find_by_ids(tx: Tx, ids: Sequence[str]) -> list[AgentSession]:
     """Return the sessions with the given ids, of any workspace. Unknown ids are left out."""
     return SESSIONS.fetch_all(tx, _BY_IDS, {"ids": ids}) if ids else []
-
-
-def find_open_for_update(tx: Tx, workspace_id: int, plan_id: str, agent_id: str) -> AgentSession | None:
-    """Return the open session of an agent on a plan, or None, and lock it until this transaction ends."""
-    return SESSIONS.fetch_one(tx, _OPEN_BY_PLAN_AND_AGENT, {"workspace": workspace_id, "plan": plan_id, "agent": agent_id})
-
-
-def change(tx: Tx, session: AgentSession) -> None:
-    """Store the changeable columns of *session*, which this transaction must have locked."""
-    values = SESSIONS.to_row(session, _CHANGEABLE_COLUMNS)
-    tx.execute(_CHANGE, {"workspace": session.workspace_id, "session": session.id, **values})
 
 
 def touch(tx: Tx, workspace_id: int, session_id: str, *, at: datetime) -> AgentSession | None:
@@ -201,3 +160,18 @@ def _filter_conditions(filters: SessionFilter) -> list[ColumnElement[bool]]:
 
 def _is_in(column: KeyedColumnElement[str], names: Collection[str]) -> ColumnElement[bool]:
     return column.in_(sorted(names))
+
+
+_PLAN_IDS = select(plans.c.id).where(plans.c.workspace_id == bindparam("of_workspace"))
+_DELETES = [
+    *(delete(table).where(table.c.plan_id.in_(_PLAN_IDS)) for table in (plan_events, checkpoints, dependencies, tasks, phases)),
+    *(
+        delete(table).where(table.c.workspace_id == bindparam("of_workspace"))
+        for table in (plans, session_events, handoffs, sessions, client_sessions, hook_marks, repositories, project_names)
+    ),
+]
+
+
+def purge(tx: Tx, workspace_id: int) -> int:
+    """Delete all plans and sessions of the workspace with their contents. Return the number of deleted rows."""
+    return sum(tx.execute(statement, {"of_workspace": workspace_id}) for statement in _DELETES)

@@ -31,15 +31,23 @@ def _encode_criteria(criteria: Iterable[Criterion]) -> str:
 
 _CRITERIA = Codec((str,), _decode_criteria, _encode_criteria)
 
-plans, PLANS = map_table("plans", Plan)
+plans, PLANS = map_table(
+    "plans", Plan, fixed=("slug", "template", "template_version", "variables", "created_by", "event_seq", "created_at")
+)
 Index("ix_plans_slug", plans.c.workspace_id, plans.c.slug, unique=True)
 Index("ix_plans_newest", plans.c.workspace_id, plans.c.created_at, plans.c.id)
 Index("ix_plans_status", plans.c.workspace_id, plans.c.status, plans.c.id)
 
-phases, PHASES = map_table("plan_phases", Phase, codecs={"acceptance_criteria": _CRITERIA})
+phases, PHASES = map_table("plan_phases", Phase, codecs={"acceptance_criteria": _CRITERIA}, fixed=("plan_id", "created_at"))
 Index("ix_plan_phases_position", phases.c.plan_id, phases.c.position)
 
-tasks, TASKS = map_table("plan_tasks", Task, codecs={"acceptance_criteria": _CRITERIA}, nested={"claim": Nested(TaskClaim, _CLAIM_COLUMNS)})
+tasks, TASKS = map_table(
+    "plan_tasks",
+    Task,
+    codecs={"acceptance_criteria": _CRITERIA},
+    nested={"claim": Nested(TaskClaim, _CLAIM_COLUMNS)},
+    fixed=("plan_id", "phase_id", "created_at"),
+)
 """The `claim_…` columns and `claimed_at` hold a lease, or are all null."""
 
 # For the next task and the open tasks of a phase: each is the first row of an index range.
@@ -74,7 +82,11 @@ _in_session = plan_events.c.session_id.is_not(None)
 Index("ix_plan_events_session_id", plan_events.c.session_id, sqlite_where=_in_session)
 
 
-sessions, SESSIONS = map_table("agent_sessions", AgentSession)
+_WRITTEN_ONCE = ("agent_id", "agent_type", "key_id", "plan_id", "org", "project", "resumed_from", "started_at")
+_COUNTED = ("last_seq", "size", "tokens_in", "tokens_out")
+"""Columns to which each event adds, without reading the session first."""
+
+sessions, SESSIONS = map_table("agent_sessions", AgentSession, fixed=(*_WRITTEN_ONCE, *_COUNTED))
 
 Index("ix_agent_sessions_newest", sessions.c.workspace_id, sessions.c.started_at, sessions.c.id)
 Index("ix_agent_sessions_plan", sessions.c.plan_id)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, and_, bindparam, delete, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, exists, func, or_, select, update
 
 from rookery.agents.models.drafts import TaskState
-from rookery.agents.models.plans import MAX_TASK_ATTEMPTS, PhaseStatus, PlanAccessFilter, PlanStatus, Task, TaskStatus
+from rookery.agents.models.plans import MAX_TASK_ATTEMPTS, Phase, PhaseStatus, Plan, PlanAccessFilter, PlanStatus, Task, TaskStatus
 from rookery.agents.store.dependencies import CLOSED_PHASE_STATUS_VALUES, OPEN_TASK_STATUS_VALUES, is_unfinished
 from rookery.agents.store.plans import access_condition
 from rookery.agents.store.tables import TASKS, dependencies, phases, plans, tasks
@@ -20,21 +20,13 @@ from rookery.kernel.pages import ListPage, PageSlice, check_position
 
 _c = tasks.c
 _IN_PLAN = (plans.c.id, phases.c.position, _c.position, _c.id)
-_BY_ID = select(tasks).where(_c.id == bindparam("task"), _c.workspace_id == bindparam("workspace"))
-_BY_ID_LOCKED = _BY_ID.with_for_update()
-_BY_PLAN = select(tasks).where(_c.plan_id == bindparam("plan")).order_by(_c.phase_id, _c.position)
-_BY_PHASE = select(tasks).where(_c.phase_id == bindparam("phase")).order_by(_c.position)
 _POSITIONS = select(_c.id, _c.phase_id, _c.name, _c.position).where(_c.plan_id == bindparam("plan"))
-_COUNT = select(func.count().label("found")).select_from(tasks).where(_c.plan_id == bindparam("plan"))
 _LAST_POSITION = select(func.max(_c.position).label("last")).where(_c.phase_id == bindparam("phase"))
 _SHIFT = (
     update(tasks)
     .where(_c.phase_id == bindparam("phase"), _c.position >= bindparam("first"), _c.position <= bindparam("last"))
     .values(position=_c.position + bindparam("by"))
 )
-_FIXED_COLUMNS = ("id", "workspace_id", "plan_id", "phase_id", "created_at")
-_CHANGE = update(tasks).where(_c.id == bindparam("task"))
-_DELETE = delete(tasks).where(_c.id == bindparam("task"))
 
 _task_dependency, _required_task, _required_task_phase = dependencies.alias("n"), tasks.alias("d"), phases.alias("dp")
 _phase_dependency, _required_phase = dependencies.alias("pn"), phases.alias("needed")
@@ -66,43 +58,23 @@ PHASE_IS_BLOCKED = (
 WORKABLE_PHASE_STATUSES = [PhaseStatus.PENDING.value, PhaseStatus.IN_PROGRESS.value]
 
 
-def add(tx: Tx, new_tasks: Sequence[Task]) -> None:
-    """Store *new_tasks*. Their positions must be free."""
-    TASKS.add(tx, *new_tasks)
-
-
-def find(tx: Tx, workspace_id: int, task_id: str, *, lock: bool = False) -> Task | None:
-    """
-    Return a task of the workspace, or None. The caller must check the access to its plan.
-
-    Args:
-        lock: Lock the row for a change. A heartbeat does not lock the plan, so without this lock its update could be overwritten.
-    """
-    return TASKS.fetch_one(tx, _BY_ID_LOCKED if lock else _BY_ID, {"task": task_id, "workspace": workspace_id})
-
-
-def list_by_plan(tx: Tx, plan_id: str) -> dict[str, list[Task]]:
+def list_by_plan(tx: Tx, plan: Plan) -> dict[str, list[Task]]:
     """Return the tasks of the plan by phase id, ordered by position."""
     tasks_by_phase: dict[str, list[Task]] = {}
-    for task in TASKS.fetch_all(tx, _BY_PLAN, {"plan": plan_id}):
+    for task in TASKS.find_all(tx, plan.workspace_id, "phase_id", "position", plan_id=plan.id):
         tasks_by_phase.setdefault(task.phase_id, []).append(task)
     return tasks_by_phase
 
 
-def list_by_phase(tx: Tx, phase_id: str) -> list[Task]:
+def list_by_phase(tx: Tx, phase: Phase) -> list[Task]:
     """Return the tasks of a phase, ordered by position."""
-    return TASKS.fetch_all(tx, _BY_PHASE, {"phase": phase_id})
+    return TASKS.find_all(tx, phase.workspace_id, "position", phase_id=phase.id)
 
 
 def list_positions(tx: Tx, plan_id: str) -> list[tuple[str, str, str, int]]:
     """Return (id, phase id, name, position) of each task of the plan."""
     rows = tx.fetch_all(_POSITIONS, {"plan": plan_id})
     return [(row.text("id"), row.text("phase_id"), row.text("name"), row.integer("position")) for row in rows]
-
-
-def count(tx: Tx, plan_id: str) -> int:
-    """Return the number of tasks of the plan."""
-    return fetch_count(tx, _COUNT, {"plan": plan_id})
 
 
 def get_last_position(tx: Tx, phase_id: str) -> int:
@@ -113,16 +85,6 @@ def get_last_position(tx: Tx, phase_id: str) -> int:
 def shift(tx: Tx, phase_id: str, first: int, last: int, *, offset: int) -> None:
     """Add *offset* to the positions from *first* to *last*."""
     tx.execute(_SHIFT, {"phase": phase_id, "first": first, "last": last, "by": offset})
-
-
-def change(tx: Tx, task: Task) -> None:
-    """Store the changeable columns of *task*, whose plan this transaction must have locked."""
-    tx.execute(_CHANGE, {"task": task.id, **TASKS.to_changes(task, _FIXED_COLUMNS)})
-
-
-def remove(tx: Tx, task: Task) -> None:
-    """Delete *task*."""
-    tx.execute(_DELETE, {"task": task.id})
 
 
 def list_page(

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from rookery.agents.models.templates import JsonObject, RenderedTemplate, StoredTemplate, Template
-from rookery.kernel.placeholders import fill_placeholders, find_placeholder_faults, find_placeholder_names
-from rookery.kernel.template_variables import TemplateValue
+from rookery.kernel.placeholders import TemplateValue, fill_placeholders, find_placeholder_faults, find_placeholder_names
 from rookery.kernel.variables import complete_values, find_variable_faults, make_sample_values
 
 GUIDELINES_HEADING = "## Guidelines"

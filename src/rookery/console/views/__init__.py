@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from rookery.console.routing import View
 from rookery.console.views import (
-    audit,
     campaigns,
     content,
     keys,
@@ -24,12 +22,12 @@ from rookery.console.views import (
     sessions,
     settings,
     subscribers,
-    tool_calls,
     tool_servers,
     tools,
     usage,
     webhooks,
 )
+from rookery.console.visit import View
 
 VIEWS: tuple[View, ...] = (
     *overview.VIEWS,
@@ -38,7 +36,6 @@ VIEWS: tuple[View, ...] = (
     *memory_forms.VIEWS,
     *memory_transfer.VIEWS,
     *memories.VIEWS,
-    *tool_calls.VIEWS,
     *tool_servers.VIEWS,
     *tools.VIEWS,
     *playground.VIEWS,
@@ -55,6 +52,5 @@ VIEWS: tuple[View, ...] = (
     *usage.VIEWS,
     *webhooks.VIEWS,
     *keys.VIEWS,
-    *audit.VIEWS,
     *settings.VIEWS,
 )

@@ -10,8 +10,7 @@ from zoneinfo import ZoneInfo
 from starlette.responses import Response
 
 from rookery.console.arguments import choose, or_unset
-from rookery.console.routing import View
-from rookery.console.visit import PER_PAGE, Notice, PageLinks, SubmittedForm, Visit, get_field_errors
+from rookery.console.visit import PER_PAGE, Notice, PageLinks, SubmittedForm, View, Visit, get_field_errors
 from rookery_client import ApiError, AsyncRookery
 from rookery_client.calls import UNSET, Unset
 from rookery_client.generated import models

@@ -11,10 +11,9 @@ from starlette.responses import Response
 
 from rookery.console.arguments import choose, parse_variable
 from rookery.console.formats import to_json
-from rookery.console.routing import View
-from rookery.console.visit import PER_PAGE, PageLinks, SubmittedForm, Visit, get_field_errors
+from rookery.console.visit import PER_PAGE, PageLinks, SubmittedForm, View, Visit, get_field_errors
 from rookery.kernel.http import EventStream, encode_event
-from rookery.kernel.http.client_disconnect import cancel_on_disconnect
+from rookery.kernel.http.request_body import cancel_on_disconnect
 from rookery_client import ApiError
 from rookery_client.calls import UNSET, Unset
 from rookery_client.generated import inputs, models

@@ -10,8 +10,7 @@ from starlette.responses import Response
 
 from rookery.access.scopes import PLATFORM, PRESETS, SCOPES, can_delegate
 from rookery.console.arguments import or_unset, refuse_field
-from rookery.console.routing import View
-from rookery.console.visit import PER_PAGE, ListedPage, PageLinks, SubmittedForm, Visit, get_field_errors
+from rookery.console.visit import PER_PAGE, ListedPage, PageLinks, SubmittedForm, View, Visit, get_field_errors
 from rookery_client import ApiError
 from rookery_client.calls import UNSET
 from rookery_client.generated import models

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from starlette.responses import Response
 
-from rookery.console.routing import View
 from rookery.console.views.memory_filters import SCOPES, STATES, MemoryListFilters, list_types
-from rookery.console.visit import PER_PAGE, PageLinks, Visit
+from rookery.console.visit import PER_PAGE, PageLinks, View, Visit
 from rookery_client import ApiError
 from rookery_client.generated import models
 

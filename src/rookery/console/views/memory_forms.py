@@ -9,9 +9,8 @@ from typing import cast
 from starlette.responses import Response
 
 from rookery.console.arguments import or_unset
-from rookery.console.routing import View
 from rookery.console.views.memory_filters import KNOWN_TYPES, SCOPES, ScopeName
-from rookery.console.visit import SubmittedForm, Visit, get_field_errors
+from rookery.console.visit import SubmittedForm, View, Visit, get_field_errors
 from rookery_client import ApiError
 from rookery_client.calls import UNSET, Unset
 from rookery_client.generated import models

@@ -8,9 +8,8 @@ from typing import Literal, cast
 from starlette.responses import Response
 
 from rookery.console.rendering import PAGE_HEADERS
-from rookery.console.routing import View
 from rookery.console.views.memory_filters import list_types
-from rookery.console.visit import Visit
+from rookery.console.visit import View, Visit
 from rookery_client import ApiError
 from rookery_client.calls import UNSET
 from rookery_client.generated import models

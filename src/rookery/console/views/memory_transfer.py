@@ -10,8 +10,7 @@ from typing import cast
 
 from starlette.responses import Response, StreamingResponse
 
-from rookery.console.routing import View
-from rookery.console.visit import Visit
+from rookery.console.visit import View, Visit
 from rookery_client.calls import UNSET
 
 EXPORTED_FIELDS = (

@@ -10,10 +10,8 @@ from typing import TypeVar
 
 from starlette.responses import Response
 
-from rookery.console.call_group import open_call_group
 from rookery.console.day_charts import build_call_chart, build_duration_chart
-from rookery.console.routing import View
-from rookery.console.visit import Visit
+from rookery.console.visit import View, Visit, open_call_group
 from rookery_client import ApiError
 
 T = TypeVar("T")

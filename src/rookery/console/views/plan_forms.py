@@ -5,8 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from rookery.console.arguments import parse_variable
-from rookery.console.routing import View
-from rookery.console.visit import PER_PAGE, PageLinks, SubmittedForm, Visit, get_field_errors
+from rookery.console.visit import PER_PAGE, PageLinks, SubmittedForm, View, Visit, get_field_errors
 from rookery_client import ApiError
 from rookery_client.calls import UNSET
 from rookery_client.generated import inputs, models

@@ -10,8 +10,7 @@ from starlette.responses import Response
 
 from rookery.console.arguments import choose
 from rookery.console.plan_graph import BOX_WIDTH, MAX_DRAWN_TASKS, draw_graph, list_dependencies
-from rookery.console.routing import View
-from rookery.console.visit import PER_PAGE, Notice, PageLinks, Visit
+from rookery.console.visit import PER_PAGE, Notice, PageLinks, View, Visit
 from rookery_client import ApiError
 from rookery_client.calls import UNSET
 from rookery_client.generated import models

@@ -16,12 +16,11 @@ from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
-from rookery.console.routing import View
 from rookery.console.schema_form.edits import InvalidJsonText, apply_form, parse_json, read_choices
 from rookery.console.schema_form.nodes import FormNode, build_form, escape_pointer, to_json_text
 from rookery.console.views.tool_questions import QUESTIONS_FIELD, InvalidQuestions, read_questions, read_submitted
 from rookery.console.views.tools import read_annotations, server_path, tool_path
-from rookery.console.visit import Visit
+from rookery.console.visit import View, Visit
 from rookery.kernel.http.event_stream import EventStream, accepts_events, encode_event
 from rookery_client import ApiError
 from rookery_client.calls import UNSET

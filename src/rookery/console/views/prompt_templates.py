@@ -12,17 +12,15 @@ from typing import TypedDict, cast
 from starlette.responses import Response
 
 from rookery.console.arguments import or_unset, parse_integer, parse_json, refuse_field
-from rookery.console.call_group import open_call_group
 from rookery.console.day_charts import DayChart, build_day_chart
 from rookery.console.formats import to_json
-from rookery.console.routing import View
 from rookery.console.views.content import (
     READ,
     WRITE,
     cut_messages,
     read_variables,
 )
-from rookery.console.visit import PER_PAGE, PageLinks, SubmittedForm, Visit, get_field_errors
+from rookery.console.visit import PER_PAGE, PageLinks, SubmittedForm, View, Visit, get_field_errors, open_call_group
 from rookery_client import ApiError
 from rookery_client.calls import UNSET, Unset
 from rookery_client.generated import inputs, models

@@ -8,9 +8,8 @@ from typing import Literal, cast
 from starlette.responses import Response
 
 from rookery.console.arguments import or_unset, parse_integer, parse_number
-from rookery.console.routing import View
 from rookery.console.views.memory_filters import SCOPES, ScopeName, list_types
-from rookery.console.visit import Visit
+from rookery.console.visit import View, Visit
 from rookery_client import ApiError
 from rookery_client.calls import UNSET
 

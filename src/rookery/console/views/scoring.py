@@ -8,8 +8,7 @@ from itertools import pairwise
 
 from starlette.responses import Response
 
-from rookery.console.routing import View
-from rookery.console.visit import SubmittedForm, Visit
+from rookery.console.visit import SubmittedForm, View, Visit
 from rookery_client import ApiError
 from rookery_client.calls import UNSET
 from rookery_client.generated import inputs, models

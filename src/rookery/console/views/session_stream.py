@@ -9,8 +9,7 @@ from typing import cast
 
 from starlette.responses import Response
 
-from rookery.console.routing import View
-from rookery.console.visit import Visit
+from rookery.console.visit import View, Visit
 from rookery.kernel.http.event_stream import EventStream
 from rookery_client import ApiError
 from rookery_client.generated import models

@@ -7,8 +7,7 @@ from typing import Literal, cast, get_args
 from starlette.responses import Response
 
 from rookery.console.arguments import choose
-from rookery.console.routing import View
-from rookery.console.visit import PER_PAGE, PageLinks, Visit
+from rookery.console.visit import PER_PAGE, PageLinks, View, Visit
 from rookery_client import ApiError
 from rookery_client.calls import UNSET
 from rookery_client.generated import models

@@ -1,4 +1,4 @@
-"""The settings: the state of the engines, the limits, and the key of the session."""
+"""The settings (the state of the engines, the limits, and the key of the session) and the audit log."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import cast
 from starlette.responses import Response
 
 from rookery.access.rate_limits import UNLIMITED_SENTINEL
-from rookery.console.call_group import open_call_group
+from rookery.console.arguments import end_of_day
 from rookery.console.formats import format_duration, format_number
-from rookery.console.routing import View
-from rookery.console.visit import Visit
+from rookery.console.visit import PER_PAGE, PageLinks, View, Visit, open_call_group
+from rookery_client.calls import UNSET
 from rookery_client.generated import models
 
 DIAGNOSIS = "platform:metrics"
@@ -67,4 +67,28 @@ def _describe_limits(rate: models.RateLimit) -> list[tuple[str, object]]:
     return [("Requests", limit), ("Remaining", format_number(rate.remaining)), ("Used in this window", format_number(rate.used))]
 
 
-VIEWS = (View("GET", "/settings", show_settings), View("GET", "/settings/doctor", show_diagnosis, DIAGNOSIS))
+_PLATFORM_WORKSPACE = 0
+
+
+async def list_entries(visit: Visit) -> Response:
+    """List the entries of the workspace, or with `platform:audit` those of the platform, newest first."""
+    is_platform = visit.query("chain") == "platform" and visit.can("platform:audit")
+    page = await visit.client.audit.list_audit_entries(
+        page=visit.page_number,
+        per_page=PER_PAGE,
+        workspace_id=_PLATFORM_WORKSPACE if is_platform else UNSET,
+        action=visit.query("action") or UNSET,
+        subject_id=visit.query("subject") or UNSET,
+        actor_id=visit.query("actor") or UNSET,
+        since=visit.query("since") or UNSET,
+        until=end_of_day(visit.query("until")),
+    )
+    values = {name: visit.query(name) for name in ("action", "subject", "actor", "since", "until")}
+    return visit.render("audit/audit.html", page=page, links=PageLinks.of(visit, page), values=values, is_platform=is_platform)
+
+
+VIEWS = (
+    View("GET", "/settings", show_settings),
+    View("GET", "/settings/doctor", show_diagnosis, DIAGNOSIS),
+    View("GET", "/audit", list_entries, "audit:read"),
+)

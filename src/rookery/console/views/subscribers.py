@@ -5,9 +5,8 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from rookery.console.arguments import choose
-from rookery.console.routing import View
 from rookery.console.views.campaigns import CHANNELS, READ, WRITE
-from rookery.console.visit import PER_PAGE, PageLinks, Visit
+from rookery.console.visit import PER_PAGE, PageLinks, View, Visit
 from rookery_client import ApiError
 from rookery_client.calls import UNSET
 

@@ -7,9 +7,8 @@ from typing import Literal, cast
 
 from starlette.responses import Response
 
-from rookery.console.routing import View
 from rookery.console.views.tools import server_path
-from rookery.console.visit import SubmittedForm, Visit
+from rookery.console.visit import SubmittedForm, View, Visit
 from rookery_client import ApiError
 from rookery_client.calls import UNSET, Unset
 from rookery_client.generated import inputs, models

@@ -10,10 +10,8 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
-from rookery.console.call_group import open_call_group
 from rookery.console.day_charts import DayChart, build_day_chart
-from rookery.console.routing import View
-from rookery.console.visit import PER_PAGE, PageLinks, Visit
+from rookery.console.visit import PER_PAGE, PageLinks, View, Visit, open_call_group
 from rookery_client.calls import UNSET, Unset
 from rookery_client.generated import models
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from starlette.responses import Response
 
 from rookery.console.arguments import choose, or_unset
-from rookery.console.routing import View
-from rookery.console.visit import PER_PAGE, PageLinks, Visit, get_field_errors
+from rookery.console.visit import PER_PAGE, PageLinks, View, Visit, get_field_errors
 from rookery_client import ApiError
 from rookery_client.calls import UNSET
 

@@ -28,9 +28,9 @@ from rookery.content.schemas import (
 )
 from rookery.kernel.errors import Conflict, NotFound
 from rookery.kernel.http import DocumentedResponse, EventStream, ItemPage, Operation, Output, encode_event
-from rookery.kernel.http.client_disconnect import cancel_on_disconnect
 from rookery.kernel.http.event_stream import MEDIA_TYPE
 from rookery.kernel.http.idempotency import store_created_id
+from rookery.kernel.http.request_body import cancel_on_disconnect
 from rookery.kernel.schema import Page
 
 READ_SCOPE, WRITE_SCOPE = "content.read", "content.write"

@@ -17,9 +17,16 @@ from rookery.content.wiring import ContentServices
 from rookery.kernel.errors import NotFound, RookeryError
 from rookery.kernel.schema import parse_model, to_json
 from rookery.terminal.context import run
-from rookery.terminal.json_files import read_json_file, read_json_object
 from rookery.terminal.operation_commands import ListLimit, OperationCommand, add_operation_commands
-from rookery.terminal.options import JsonOption, WorkspaceOption, parse_pairs, raise_usage_error, read_text_file
+from rookery.terminal.options import (
+    JsonOption,
+    WorkspaceOption,
+    parse_pairs,
+    raise_usage_error,
+    read_json_file,
+    read_json_object,
+    read_text_file,
+)
 from rookery.terminal.output import Fields, print_json, print_record, print_text
 
 app = typer.Typer(no_args_is_help=True)

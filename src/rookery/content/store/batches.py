@@ -14,7 +14,6 @@ from rookery.kernel.pages import ListPage, PageSlice
 
 _OF_WORKSPACE = batches.c.workspace_id == bindparam("of_workspace")
 _IS_ONE = (batches.c.id == bindparam("of_id"), _OF_WORKSPACE)
-_SELECT_ONE = select(batches).where(*_IS_ONE)
 _STATUS = bindparam("status", type_=Text())
 _HAS_STATUS = or_(
     _STATUS == "", (_STATUS == "running") & batches.c.ended_at.is_(None), (_STATUS == "finished") & batches.c.ended_at.is_not(None)
@@ -24,14 +23,6 @@ _CLOSE_SOME = update(batches).where(*_IS_ONE).values(open_count=batches.c.open_c
 _END = update(batches).where(*_IS_ONE, batches.c.open_count <= 0, batches.c.ended_at.is_(None)).values(ended_at=bindparam("at"))
 _SELECT_OLD = select(batches.c.id).where(batches.c.ended_at < bindparam("before")).order_by(batches.c.ended_at).limit(bindparam("at_most"))
 _DELETE = delete(batches).where(batches.c.id.in_(bindparam("ids", expanding=True)))
-
-
-def insert_batch(tx: Tx, batch: GenerationBatch) -> None:
-    BATCHES.add(tx, batch)
-
-
-def find(tx: Tx, workspace_id: int, batch_id: str) -> GenerationBatch | None:
-    return BATCHES.fetch_one(tx, _SELECT_ONE, {"of_id": batch_id, "of_workspace": workspace_id})
 
 
 def list_page(tx: Tx, workspace_id: int, *, page: PageSlice, status: BatchStatus | None = None) -> ListPage[GenerationBatch]:

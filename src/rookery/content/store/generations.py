@@ -101,7 +101,7 @@ _DELETE = delete(generations).where(generations.c.id.in_(bindparam("ids", expand
 
 
 def insert_generations(tx: Tx, *new: Generation) -> None:
-    GENERATIONS.add(tx, *new)
+    GENERATIONS.insert(tx, *new)
 
 
 def find(tx: Tx, workspace_id: int, generation_id: str, *, lock: bool = False) -> Generation | None:

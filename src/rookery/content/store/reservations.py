@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import bindparam, delete, select
+from sqlalchemy import bindparam, select
 
 from rookery.content.models import CallReservation
 from rookery.content.store.tables import RESERVATIONS, reservations
@@ -21,16 +21,6 @@ _SELECT_ABANDONED = (
     .limit(bindparam("at_most"))
     .with_for_update(skip_locked=True)
 )
-_DELETE = delete(reservations).where(reservations.c.id == bindparam("of_id"), reservations.c.workspace_id == bindparam("of_workspace"))
-
-
-def add(tx: Tx, reservation: CallReservation) -> None:
-    RESERVATIONS.add(tx, reservation)
-
-
-def remove(tx: Tx, reservation: CallReservation) -> bool:
-    """Delete a reservation; return False if it was released before, or if its workspace was deleted."""
-    return tx.execute(_DELETE, {"of_id": reservation.id, "of_workspace": reservation.workspace_id}) == 1
 
 
 def has_any(tx: Tx) -> bool:

@@ -21,7 +21,7 @@ from rookery.content.models import (
     messages_to_json,
 )
 from rookery.kernel.db import Codec, Mapper, Value, encode_json, map_table, metadata
-from rookery.kernel.template_variables import TemplateValue, TemplateVariable
+from rookery.kernel.placeholders import TemplateValue, TemplateVariable
 
 
 def _decode_messages(text: str) -> tuple[ChatMessage, ...]:

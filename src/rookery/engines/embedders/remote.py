@@ -23,9 +23,9 @@ from rookery.kernel.clock import utc_now
 from rookery.kernel.egress.transport import get_tls_context
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.model_service_urls import ModelServiceKind
+from rookery.kernel.money import CHARS_PER_TOKEN
 from rookery.kernel.questions import keep_ends
 from rookery.kernel.retry_delays import find_retry_delay
-from rookery.kernel.token_estimates import CHARS_PER_TOKEN
 from rookery.memory.errors import NotEmbeddable
 from rookery.memory.models import Passage, Vector
 from rookery.memory.ports import EmbedderFeature, TokenMeter

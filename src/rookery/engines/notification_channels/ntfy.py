@@ -12,7 +12,7 @@ from rookery.engines.notification_channels.http_outcomes import evaluate_failure
 from rookery.kernel.clock import Clock
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.egress.http_client import REQUEST_TIMEOUT_S, GuardedHttpClient, PostFailed, PostResponse
-from rookery.kernel.redaction import redact
+from rookery.kernel.safe_texts import redact
 from rookery.notifications.messages import NotificationMessage, SendOutcome, SendResult
 from rookery.notifications.ntfy_address import NtfyAddress, parse_ntfy_address
 from rookery.notifications.ports import NTFY_MAX_BODY_BYTES, NTFY_MAX_TEXT_BYTES, BeginSend, begin_freely, shorten

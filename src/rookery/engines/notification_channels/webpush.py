@@ -18,7 +18,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.egress.http_client import REQUEST_TIMEOUT_S, GuardedHttpClient, PostFailed, PostResponse
 from rookery.kernel.errors import EngineUnavailable
-from rookery.kernel.redaction import redact
+from rookery.kernel.safe_texts import redact
 from rookery.notifications.errors import ChannelNotReady
 from rookery.notifications.messages import ChannelType, NotificationMessage, SendOutcome, SendResult
 from rookery.notifications.ports import BeginSend, begin_freely, shorten

@@ -39,8 +39,7 @@ from rookery.engines.texts.query import FtsQuery, any_term_expression, build_que
 from rookery.engines.texts.term_cache import MIN_UNFILTERED_SHARE, TermCacheLimits, TermCaches, filter_visible, rows_to_json
 from rookery.engines.texts.words import CONTEXT_WEIGHT, inverse_frequency
 from rookery.kernel.errors import EngineUnavailable
-from rookery.kernel.sqlite import ReopenableFile, SqliteFile, map_file_error
-from rookery.kernel.wal import truncate_wal
+from rookery.kernel.sqlite import ReopenableFile, SqliteFile, map_file_error, truncate_wal
 from rookery.memory.models import AccessFilter, IndexDocument, TextHit, TextQuery
 from rookery.memory.ports import TextFeature
 

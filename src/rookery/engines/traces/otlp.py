@@ -23,7 +23,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from rookery.kernel.ids import uuid7
-from rookery.kernel.redaction import redact
+from rookery.kernel.safe_texts import redact
 from rookery.kernel.tracing import AttributeValue
 
 _PATH = "/v1/traces"

@@ -32,7 +32,7 @@ from rookery.engines.upstreams.response_bodies import (
 )
 from rookery.engines.upstreams.sdk import BROKEN_CODE, STATUS_CODE, UNREADABLE_CODE, UNSENT_CODE, mark_throttled
 from rookery.kernel.clock import parse_retry_after, utc_now
-from rookery.kernel.redaction import redact
+from rookery.kernel.safe_texts import redact
 from rookery.kernel.sentences import end_sentence
 from rookery.kernel.tracing import propagation_headers
 from rookery.tools.errors import ConnectFailed

@@ -52,7 +52,7 @@ from rookery.tools.errors import (
     UpstreamErrorResponse,
     UpstreamStatusError,
 )
-from rookery.tools.mcp_apps import select_extensions
+from rookery.tools.gateway_names import select_extensions
 from rookery.tools.models import (
     MAX_FEATURES_PER_KIND,
     ConnectionInfo,

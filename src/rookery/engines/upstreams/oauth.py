@@ -45,9 +45,8 @@ from rookery.engines.upstreams.oauth_discovery import (
     read_object,
 )
 from rookery.kernel.egress import EgressGuard
-from rookery.tools.errors import ConnectFailed, LoginExpired, LoginFailed
+from rookery.tools.errors import ConnectFailed, LoginExpired, LoginFailed, add_resource_advice, describe_oauth_error
 from rookery.tools.models import ANNOUNCED_RESOURCE, AuthorizationRequest, HttpTarget, Login, OAuthConfig, OAuthRegistration, Server
-from rookery.tools.oauth_errors import add_resource_advice, describe_oauth_error
 
 _REQUEST_TIMEOUT_S = 10.0
 """Timeout of one request to an authorisation server."""

@@ -27,9 +27,8 @@ from rookery.engines.vectors.ivf_file import IvfFile, IvfFolder
 from rookery.engines.vectors.search import Floats, IndexLimits, ScoredRows, Segment, rank, validate_vectors
 from rookery.engines.vectors.vector_file import VectorFile
 from rookery.kernel.errors import EngineUnavailable
-from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
-from rookery.kernel.sqlite import ReopenableFile, map_file_error
-from rookery.kernel.wal import truncate_wal
+from rookery.kernel.runtime import PeriodicTask, run_periodic_tasks
+from rookery.kernel.sqlite import ReopenableFile, map_file_error, truncate_wal
 from rookery.memory.models import EmbeddedDocument, Vector, VectorHit
 from rookery.memory.ports import ModelVersion, VectorFeature
 from rookery.memory.vector_filter import AnyOf, VectorFilter

@@ -1,17 +1,34 @@
-"""The interface of a record store, and the function that opens one by its URL."""
+"""The interfaces of a record store and of messages between its processes, and the function that opens a store by its URL."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
-from rookery.kernel.db.channel import MessageChannel
 from rookery.kernel.db.sqlite import SqliteDatabase
 from rookery.kernel.db.transaction import Dialect, Tx
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.urls import show_scheme
+
+
+class MessageChannel(Protocol):
+    """A channel to all processes that share a record store. A message may be lost while a process is not connected."""
+
+    async def send(self, message: str) -> None:
+        """
+        Send *message*, of less than 8,000 bytes, to all listening processes, with this one.
+
+        Raises:
+            EngineUnavailable: The store is unavailable.
+        """
+        ...
+
+    async def listen(self, on_connect: Callable[[], None], on_message: Callable[[str], None]) -> NoReturn:
+        """Call *on_message* with each message until cancelled, and *on_connect* after each connection, as messages before it were lost."""
+        ...
+
 
 T = TypeVar("T")
 

@@ -18,8 +18,7 @@ from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import TypeEngine
 
-from rookery.kernel.db.rows import Value
-from rookery.kernel.db.statements import Statement, Upsert, find_written_columns
+from rookery.kernel.db.statements import Statement, Upsert, Value, find_written_columns
 
 _PLAIN_TYPES = (String, Integer)
 """Types whose values the driver takes and returns as they are, with their subclasses except `Enum`."""

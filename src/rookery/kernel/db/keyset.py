@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, func, or_, tuple_
 from sqlalchemy.sql import operators
 from sqlalchemy.sql.elements import UnaryExpression
 
-from rookery.kernel.db.rows import Row, Value
+from rookery.kernel.db.statements import Row, Value
 from rookery.kernel.db.transaction import Tx, fetch_count
 from rookery.kernel.pages import ListPage, PageSlice, Position, check_position
 

@@ -24,7 +24,7 @@ from sqlalchemy import Column, Table, and_, bindparam, func, select, update
 from sqlalchemy.sql import ColumnElement
 
 from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db.rows import Row, Value
+from rookery.kernel.db.statements import Row, Value
 from rookery.kernel.db.transaction import Tx
 
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")

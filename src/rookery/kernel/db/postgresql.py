@@ -22,8 +22,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, NullPool, PoolProxiedConnection
 from sqlalchemy.util import await_only
 
 from rookery.kernel.db.driver_statements import DriverStatements
-from rookery.kernel.db.rows import Row, Value
-from rookery.kernel.db.statements import Statement, Upsert
+from rookery.kernel.db.statements import Row, Statement, Upsert, Value
 from rookery.kernel.db.transaction import TransactionHook, Tx, TxCallbacks, get_transaction_hook
 from rookery.kernel.errors import Conflict, EngineReadOnly, EngineUnavailable, StorageFull
 from rookery.kernel.postgres_address import TCP_OPTIONS, add_options, describe_connection_error, parse_postgres_address

@@ -11,8 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, NoReturn, TypeVar
 
-from rookery.kernel.db.rows import Row, Value
-from rookery.kernel.db.statements import CompiledStatement, Statement, compile_statement
+from rookery.kernel.db.statements import CompiledStatement, Row, Statement, Value, compile_statement
 from rookery.kernel.db.transaction import Tx, TxCallbacks, get_transaction_hook
 from rookery.kernel.errors import Conflict, EngineUnavailable, StorageFull
 from rookery.kernel.sqlite import SqliteWriter, connect

@@ -8,8 +8,7 @@ from typing import Any, Literal, Protocol
 
 from sqlalchemy import Table, bindparam, delete
 
-from rookery.kernel.db.rows import Row, Value
-from rookery.kernel.db.statements import Statement
+from rookery.kernel.db.statements import Row, Statement, Value
 
 Dialect = Literal["sqlite", "postgresql"]
 

@@ -12,7 +12,6 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from rookery.kernel.errors import NotFound, RookeryError, ValidationFailed
-from rookery.kernel.http.object_texts import parse_object_texts
 from rookery.kernel.http.operations import (
     CALLER_PARAMETER,
     IF_MATCH_PARAMETER,
@@ -25,7 +24,7 @@ from rookery.kernel.http.operations import (
     parse_signature,
 )
 from rookery.kernel.http.result_budgets import BUDGET_ARGUMENT, DEFAULT_MAX_TOKENS, NEXT_CURSOR_FIELD, ResultBudget
-from rookery.kernel.http.tool_schemas import add_unpublished, build_input_schema, build_output_schema
+from rookery.kernel.http.tool_schemas import add_unpublished, build_input_schema, build_output_schema, parse_object_texts
 from rookery.kernel.schema import CursorQuery, PageQuery, parse_model
 from rookery.kernel.working_context import CallSession, WorkingContextFinder
 

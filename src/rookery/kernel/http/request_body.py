@@ -1,14 +1,16 @@
-"""Request bodies: limited in size and time while they arrive, and parsed strictly."""
+"""Request bodies, limited in size and time while they arrive and parsed strictly, and the cancellation of work whose client disconnects."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
 from typing import cast
 
 import orjson
+from starlette.requests import Request
 
 from rookery.kernel.errors import RookeryError, ValidationFailed
 from rookery.kernel.http.connection_limit import TransferLimits, TransferTimeout
@@ -83,8 +85,8 @@ async def read_body(receive: Receive, *, limit: int, scope: Scope, transfer: Tra
         scope: The request. Its client may wait for consent before it sends a body (`Expect: 100-continue`), which *receive* gives.
 
     Raises:
-        PayloadTooLarge: The body exceeds *limit*. A body that declares its length is not read at all, so that its client has the answer
-            before it, or a proxy, has sent much; reading of any other stops at the first byte beyond the limit.
+        PayloadTooLarge: The body exceeds *limit*. If the request declares a larger length, nothing is read, and the client or its proxy
+            gets the answer while it sends. Otherwise reading stops at the first byte beyond the limit.
         RequestTimeout: Nothing arrived for 30 s, or the transfer was too slow for too long. A body takes at most
             `limit / transfer.min_bytes_per_s + 30` s, whatever length it declares.
         ClientDisconnected: The client closed the connection.
@@ -187,3 +189,41 @@ def _nesting_depth(value: object) -> int:
         depth += containers
         level = below
     return depth
+
+
+_DISCONNECT_CHECK_DELAY_S = 0.1
+"""Delay before a request is watched for a disconnect. Most end earlier, and watching costs a task."""
+
+
+@contextlib.asynccontextmanager
+async def cancel_on_disconnect(request: Request) -> AsyncGenerator[None]:
+    """
+    Run the body while the client is connected, and cancel it when the client disconnects.
+
+    Raises:
+        ClientDisconnected: In place of the cancellation.
+    """
+    task = asyncio.current_task()
+    watching: list[asyncio.Task[None]] = []
+    has_left = False
+
+    async def watch() -> None:
+        nonlocal has_left
+        while (await request.receive())["type"] != "http.disconnect":
+            continue
+        has_left = True
+        if task is not None:
+            task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(_DISCONNECT_CHECK_DELAY_S, lambda: watching.append(asyncio.create_task(watch())))
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not has_left or task is None:
+            raise
+        task.uncancel()
+        raise ClientDisconnected from None
+    finally:
+        timer.cancel()
+        for watcher in watching:
+            watcher.cancel()

@@ -1,10 +1,11 @@
-"""Responses: JSON by pydantic's serialiser or orjson, files of CSV, and the error body."""
+"""Responses: JSON by pydantic's serialiser or orjson, pages of lists, files of CSV, and the error body."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import cast
+from urllib.parse import parse_qsl, urlencode
 
 import orjson
 from pydantic import BaseModel
@@ -13,9 +14,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from rookery.kernel.clock import format_iso
-from rookery.kernel.csv_lines import csv_header, csv_lines
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.redaction import redact
+from rookery.kernel.pages import CURSOR_FIELD, Position
+from rookery.kernel.safe_texts import csv_header, csv_lines, redact
+from rookery.kernel.schema import Links, Meta, PageQuery
 
 JSON_MEDIA_TYPE = b"application/json"
 
@@ -214,3 +216,44 @@ def stream_csv_response(rows: AsyncIterable[Mapping[str, object]], columns: Sequ
 
 def _build_headers(file_name: str) -> dict[str, str]:
     return {"Content-Disposition": f'attachment; filename="{file_name}"'}
+
+
+def page_response(
+    request: Request,
+    items: Sequence[BaseModel | Mapping[str, object]],
+    *,
+    query: PageQuery,
+    total: int,
+    end: Position | None = None,
+    summary: Mapping[str, object] | None = None,
+) -> Response:
+    """
+    Return *items* as one page of *total* items. The links keep the other query parameters of the request.
+
+    The link to the next page has a cursor if the request has one, and the number of the page otherwise.
+
+    Args:
+        end: The position of the last item, if there is a next page.
+        summary: Fields of the whole list, sent beside the fields of the page.
+    """
+    last = max(1, -(-total // query.per_page))
+    base = cast("str", request.scope["state"]["address"]) + request.url.path
+    own = {*query.offset_fields, CURSOR_FIELD}
+    parameters = [(name, value) for name, value in parse_qsl(request.url.query, keep_blank_values=True) if name not in own]
+    next_cursor = query.encode_cursor(end)
+
+    def link(value: int | str, name: str = "page") -> str:
+        return f"{base}?{urlencode([*parameters, (name, str(value))])}"
+
+    if query.cursor is None:
+        following = link(query.page + 1) if query.page < last else None
+    else:
+        following = None if next_cursor is None else link(next_cursor, CURSOR_FIELD)
+    links = Links(
+        first=link(1),
+        last=link(last),
+        prev=link(min(query.number - 1, last)) if query.number > 1 else None,
+        next=following,
+    )
+    meta = Meta(current_page=query.number, per_page=query.per_page, total=total, next_cursor=next_cursor)
+    return json_response({"data": list(items), "links": links, "meta": meta, **(summary or {})})

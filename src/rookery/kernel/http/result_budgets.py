@@ -15,8 +15,8 @@ from typing import TypeVar, cast
 import orjson
 
 from rookery.kernel.errors import ValidationFailed
+from rookery.kernel.money import CHARS_PER_TOKEN
 from rookery.kernel.schema import is_whole
-from rookery.kernel.token_estimates import CHARS_PER_TOKEN
 
 T = TypeVar("T")
 

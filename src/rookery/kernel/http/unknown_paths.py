@@ -20,8 +20,8 @@ from starlette.types import Receive, Scope, Send
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.http.responses import RouteNotFound, error_response, set_error
 from rookery.kernel.http.routes import RequestGuard, RouteTable
-from rookery.kernel.redaction import redact
-from rookery.kernel.suggestions import find_nearest
+from rookery.kernel.safe_texts import redact
+from rookery.kernel.sentences import find_nearest
 
 _PATH = re.compile(
     r"(?:/mcp(?:/[^/]+)?)?/(?:register|authorize|token"

@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rookery.kernel.config_files import read_config_file
+from rookery.kernel.data_folder import read_config_file
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.sealing.keys import SecretKey
 from rookery.kernel.secret import Secret, parse_secret_key

@@ -203,7 +203,7 @@ def delete_memory(tx: Tx, memory: Memory, *, at: datetime, superseded_by: str | 
             created_at=memory.created_at,
             ended_at=at,
         )
-        TOMBSTONES.add(tx, tombstone)
+        TOMBSTONES.insert(tx, tombstone)
     return True
 
 

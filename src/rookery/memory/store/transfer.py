@@ -109,7 +109,7 @@ def add(tx: Tx, transfer_records: Sequence[TransferRecord]) -> None:
 
 def add_tombstones(tx: Tx, tombstones: Sequence[Tombstone]) -> None:
     """Store tombstones whose ids are new."""
-    TOMBSTONES.add(tx, *tombstones)
+    TOMBSTONES.insert(tx, *tombstones)
 
 
 def _condition(selection: ExportSelection, at: datetime) -> ColumnElement[bool]:

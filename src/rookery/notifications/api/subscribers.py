@@ -99,7 +99,7 @@ class SubscriberApi:
 
         A channel that is listed again keeps its id and its status. `status` sets another one, for example to activate it again.
         """
-        return await self.subscribers.update(Tenant.from_caller(caller), subscriber, body.to_model(), expected=expected)
+        return await self.subscribers.update(Tenant.from_caller(caller), subscriber, body, expected=expected)
 
     async def delete_subscriber(self, caller: Caller, subscriber: str, expected: ExpectedETags) -> None:
         """Delete a subscriber. Its pending deliveries are skipped, and its data is removed from the log of deliveries."""

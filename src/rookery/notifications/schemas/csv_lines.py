@@ -7,7 +7,7 @@ import io
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import cast
 
 import orjson
@@ -18,8 +18,7 @@ from rookery.kernel.schema import parse_model
 from rookery.kernel.sentences import format_count
 from rookery.notifications.addresses import ADDRESS_FIELDS
 from rookery.notifications.messages import ChannelType
-from rookery.notifications.models import ChannelStatus, ImportLine, SubscriberChannel, SubscriberView
-from rookery.notifications.rendering import RESERVED_NAMES
+from rookery.notifications.models import RESERVED_NAMES, ChannelStatus, ImportColumns, ImportLine, SubscriberChannel, SubscriberView
 from rookery.notifications.schemas.subscribers import ImportedSubscriberBody
 
 MAX_LINE_BYTES = 64 * 1024
@@ -221,11 +220,11 @@ def _parse_row(number: int, row: Sequence[str], header: Sequence[str]) -> Import
     if attributes:
         fields["attributes"] = {name: cell for name, cell in attributes.items() if cell}
     try:
-        draft = parse_model(ImportedSubscriberBody, fields).to_model()
+        change = parse_model(ImportedSubscriberBody, fields)
     except ValidationFailed as error:
         return ImportLine(number=number, errors=_name_columns(error.field_errors, [name for name, _ in channels]))
     types = frozenset(_CHANNEL_COLUMNS[name] for name in columns)
-    return ImportLine(number=number, draft=replace(draft, channel_types=types, attribute_names=frozenset(attributes)))
+    return ImportLine(number=number, change=change, columns=ImportColumns(channel_types=types, attribute_names=frozenset(attributes)))
 
 
 def _name_columns(errors: Mapping[str, tuple[str, ...]], columns: Sequence[str]) -> dict[str, tuple[str, ...]]:

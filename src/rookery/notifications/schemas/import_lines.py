@@ -61,7 +61,7 @@ def _iter_jsonl(text_lines: Iterable[bytes]) -> Iterator[ImportLine]:
 
 def _parse_line(number: int, fields: Mapping[str, object]) -> ImportLine:
     try:
-        return ImportLine(number=number, draft=parse_model(ImportedSubscriberBody, fields).to_model())
+        return ImportLine(number=number, change=parse_model(ImportedSubscriberBody, fields))
     except ValidationFailed as error:
         return ImportLine(number=number, errors=error.field_errors)
 

@@ -3,84 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rookery.kernel.placeholders import NAME_PATTERN
-from rookery.kernel.projections import Projection
-from rookery.kernel.schema import PageQuery, PatchModel, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.projections import Body, Patch, Projection
+from rookery.kernel.schema import PageQuery, RequestModel, ResponseModel, Timestamp
 from rookery.kernel.unset import UNSET
 from rookery.kernel.urls import MASK
-from rookery.kernel.variables import TemplateValue
 from rookery.notifications.addresses import ADDRESS_FIELDS, find_address_error, find_push_key_errors, mask_address
 from rookery.notifications.messages import ChannelType
 from rookery.notifications.models import (
     ChannelDraft,
     ChannelStatus,
+    ExternalId,
     ImportReport,
+    NewSubscriber,
     Subscriber,
     SubscriberChannel,
-    SubscriberDraft,
     SubscriberFilter,
     SubscriberView,
-    Tag,
 )
-from rookery.notifications.rendering import RESERVED_NAMES
-from rookery.notifications.subscriber_builder import MAX_ATTRIBUTES, MAX_CHANNELS, find_attributes_error
+from rookery.notifications.subscriber_builder import MAX_CHANNELS
 
-MAX_TAGS = 50
-_MAX_ADDRESS_LENGTH = 2_048
-_EXTERNAL_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._@:+=~-]*$"
-_LOCALE_PATTERN = r"^[A-Za-z]{2,3}([_-][A-Za-z0-9]{2,8}){0,3}$"
-
-ExternalId = Annotated[
-    str,
-    Field(
-        min_length=1,
-        max_length=200,
-        pattern=_EXTERNAL_ID_PATTERN,
-        description="The id in your own system: letters, digits and . _ @ : + = ~ -, beginning with a letter or a digit.",
-        examples=["user-42"],
-    ),
-]
-Attributes = Annotated[
-    dict[Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")], TemplateValue],
-    Field(max_length=MAX_ATTRIBUTES, description="Values for placeholders, by names such as first_name."),
-]
-Locale = Annotated[
-    str,
-    Field(max_length=35, pattern=_LOCALE_PATTERN, description="The language of the subscriber, such as de or de-AT.", examples=["de-AT"]),
-]
-ChannelKind = Annotated[ChannelType, Field(strict=False)]
-StatusInput = Annotated[ChannelStatus, Field(strict=False)]
-Address = Annotated[str, Field(min_length=1, max_length=_MAX_ADDRESS_LENGTH)]
-
-
-def _require_attributes(attributes: dict[str, TemplateValue]) -> dict[str, TemplateValue]:
-    reserved = sorted(RESERVED_NAMES & attributes.keys())
-    if reserved:
-        msg = f"{', '.join(reserved)}: is a field of the subscriber, not an attribute"
-        raise ValueError(msg)
-    error = find_attributes_error(attributes)
-    if error is not None:
-        raise ValueError(error)
-    return attributes
-
-
-def _sort_unique(tags: list[str]) -> list[str]:
-    return sorted(set(tags))
-
-
-AttributesInput = Annotated[Attributes, AfterValidator(_require_attributes)]
-Tags = Annotated[
-    list[Tag],
-    Field(
-        max_length=MAX_TAGS, description="Groups of subscribers, such as beta. A tag has no comma and no semicolon.", examples=[["beta"]]
-    ),
-    AfterValidator(_sort_unique),
-]
+Address = Annotated[str, Field(min_length=1, max_length=2_048)]
 
 
 class PushKeysBody(RequestModel):
@@ -98,7 +44,7 @@ ExpirationTime = Annotated[
 ]
 
 
-class ChannelBody(RequestModel):
+class ChannelBody(Body[ChannelDraft]):
     """
     A channel: `webhook`, `ntfy` and `apprise` with `url`, `email` with `address`, `webpush` with `endpoint` and `keys`.
 
@@ -106,13 +52,14 @@ class ChannelBody(RequestModel):
     `invalid`. A channel that is listed again keeps its status unless `status` is given.
     """
 
-    type: ChannelKind
+    hidden = frozenset({"address", "p256dh", "auth", "status_reason", "ends_at_ms"})
+
+    type: Annotated[ChannelType, Field(strict=False)]
     url: Address | None = None
     address: Address | None = None
     endpoint: Address | None = None
     expirationTime: ExpirationTime = None  # noqa: N815 - the name in the Push API
     keys: PushKeysBody | None = None
-    status: Annotated[StatusInput | None, Field(description="Default: active, or the status of the same address.")] = None
 
     @model_validator(mode="after")
     def check_address(self) -> Self:
@@ -143,96 +90,61 @@ class ChannelBody(RequestModel):
         """Return the address, whatever its field."""
         return getattr(self, ADDRESS_FIELDS[self.type]) or ""
 
-    def to_model(self) -> ChannelDraft:
-        """Return the input for the channel."""
-        keys = self.keys
-        return ChannelDraft(
-            type=self.type,
-            address=self.get_address(),
-            p256dh="" if keys is None else keys.p256dh.rstrip("="),
-            auth="" if keys is None else keys.auth.rstrip("="),
-            status=self.status,
-            ends_at_ms=self.expirationTime,
-        )
+    def to_model(self, **others: object) -> ChannelDraft:
+        keys = {} if self.keys is None else {"p256dh": self.keys.p256dh.rstrip("="), "auth": self.keys.auth.rstrip("=")}
+        return super().to_model(address=self.get_address(), ends_at_ms=self.expirationTime, **keys, **others)
 
 
 class ImportedChannelBody(ChannelBody):
     """A channel of an import, with the fields that an export has."""
 
+    hidden = ChannelBody.hidden - {"status_reason"}
+
     id: Annotated[str | None, Field(max_length=100)] = None
-    status_reason: Annotated[str | None, Field(max_length=500)] = None
     last_confirmed_at: Timestamp | None = None
     created_at: Timestamp | None = None
-
-    def to_model(self) -> ChannelDraft:
-        return replace(super().to_model(), status_reason=self.status_reason)
 
 
 _SomeChannel = TypeVar("_SomeChannel", bound=ChannelBody)
 
 
-def _reject_duplicates(channels: list[_SomeChannel]) -> list[_SomeChannel]:
+def _reject_duplicates(channels: list[_SomeChannel]) -> tuple[_SomeChannel, ...]:
     """Return *channels*. Raise ValueError if one is listed twice."""
     addresses = [(channel.type, channel.get_address()) for channel in channels]
     for index, address in enumerate(addresses):
         if address in addresses[:index]:
             msg = f"{index}: the same channel is listed twice"
             raise ValueError(msg)
-    return channels
+    return tuple(channels)
 
 
-Channels = Annotated[list[ChannelBody], Field(max_length=MAX_CHANNELS), AfterValidator(_reject_duplicates)]
+Channels = Annotated[list[_SomeChannel], Field(max_length=MAX_CHANNELS), AfterValidator(_reject_duplicates)]
 
 
-class NewSubscriberBody(RequestModel):
+class NewSubscriberBody(Body[NewSubscriber]):
     """The body to create a subscriber."""
 
-    external_id: ExternalId
-    channels: Channels = Field(default_factory=list[ChannelBody])
-    tags: Tags = Field(default_factory=list)
-    attributes: AttributesInput = Field(default_factory=dict)
-    locale: Locale | None = None
-
-    def to_model(self) -> SubscriberDraft:
-        """Return the input for the subscriber."""
-        return SubscriberDraft(
-            external_id=self.external_id,
-            channels=tuple(channel.to_model() for channel in self.channels),
-            tags=tuple(self.tags),
-            attributes=self.attributes,
-            locale=self.locale,
-        )
+    channels: Channels[ChannelBody] = Field(default_factory=list[ChannelBody])
 
 
-class SubscriberChangeBody(PatchModel):
+class SubscriberChangeBody(Patch[NewSubscriber]):
     """The body to change a subscriber. Omitted fields keep their value; a given list or object replaces the old one."""
 
-    external_id: ExternalId | UNSET = UNSET
-    channels: Channels | UNSET = UNSET
-    tags: Tags | UNSET = UNSET
-    attributes: AttributesInput | UNSET = UNSET
-    locale: Locale | UNSET | None = UNSET
-
-    def to_model(self) -> SubscriberDraft:
-        return SubscriberDraft(
-            external_id=self.external_id,
-            channels=UNSET if self.channels is UNSET else tuple(channel.to_model() for channel in self.channels),
-            tags=UNSET if self.tags is UNSET else tuple(self.tags),
-            attributes=self.attributes,
-            locale=self.locale,
-        )
+    channels: Channels[ChannelBody] | UNSET = UNSET
 
 
-class ImportedSubscriberBody(SubscriberChangeBody):
+class ImportedSubscriberBody(Patch[NewSubscriber]):
     """A line of an import: the fields to set, and those that an export has."""
 
-    external_id: ExternalId = Field(default=...)  # pyright: ignore[reportIncompatibleVariableOverride] - required
-    channels: (  # pyright: ignore[reportIncompatibleVariableOverride] - narrower
-        Annotated[list[ImportedChannelBody], Field(max_length=MAX_CHANNELS), AfterValidator(_reject_duplicates)] | UNSET
-    ) = UNSET
+    external_id: ExternalId
+    channels: Channels[ImportedChannelBody] | UNSET = UNSET
     id: Annotated[str | None, Field(max_length=100)] = None
     created_at: Timestamp | None = None
     updated_at: Timestamp | None = None
+
+    def get_set_fields(self) -> dict[str, Any]:
+        """Return the fields to set, by name."""
+        return {name: value for name, value in super().get_set_fields().items() if name not in {"id", "created_at", "updated_at"}}
 
 
 class SubscribersQuery(PageQuery):

@@ -38,10 +38,6 @@ from rookery.notifications.models import (
 from rookery.notifications.store.tables import CAMPAIGNS, attempts, campaigns, channels, deliveries, subscriber_tags, subscribers
 
 _IDS: BindParameter[str] = bindparam("ids", expanding=True)
-_IS_ONE = (campaigns.c.id == bindparam("of_id"), campaigns.c.workspace_id == bindparam("of_workspace"))
-_SELECT_ONE = select(campaigns).where(*_IS_ONE)
-_SELECT_ONE_LOCKED = _SELECT_ONE.with_for_update()
-_UPDATE = update(campaigns).where(campaigns.c.id == bindparam("of_id"))
 _DELETE = delete(campaigns).where(campaigns.c.id.in_(_IDS))
 _DELETE_ATTEMPTS = delete(attempts).where(attempts.c.delivery_id.in_(select(deliveries.c.id).where(deliveries.c.campaign_id.in_(_IDS))))
 _DELETE_DELIVERIES = delete(deliveries).where(deliveries.c.campaign_id.in_(_IDS))
@@ -80,21 +76,11 @@ _SELECT_OLD = (
     .order_by(campaigns.c.ended_at)
     .limit(bindparam("at_most"))
 )
-_FIXED_COLUMNS = ("id", "workspace_id", "shown_workspace_id", "created_at", "owner", "lease_until")
 _NEW_ID: Mapping[Dialect, ColumnElement[str]] = {
     "sqlite": func.lower(func.hex(func.randomblob(16))),
     "postgresql": func.replace(cast(func.gen_random_uuid(), Text), "-", ""),
 }
 """The id of a row that SQL creates, in each dialect."""
-
-
-def insert_campaign(tx: Tx, campaign: Campaign) -> None:
-    CAMPAIGNS.add(tx, campaign)
-
-
-def find(tx: Tx, workspace_id: int, campaign_id: str, *, lock: bool = False) -> Campaign | None:
-    """Return a campaign; *lock* locks it until the transaction ends."""
-    return CAMPAIGNS.fetch_one(tx, _SELECT_ONE_LOCKED if lock else _SELECT_ONE, {"of_id": campaign_id, "of_workspace": workspace_id})
 
 
 def list_page(
@@ -108,12 +94,6 @@ def list_page(
     if text is not None:
         statement = statement.where(func.lower(campaigns.c.name).contains(text.lower(), autoescape=True))
     return CAMPAIGNS.fetch_page(tx, KeysetList(statement, campaigns.c.id.desc()), page)
-
-
-def update_campaign(tx: Tx, campaign: Campaign) -> None:
-    """Store the changed fields of a campaign. Its lease stays."""
-    values = CAMPAIGNS.to_changes(campaign, _FIXED_COLUMNS)
-    tx.execute(_UPDATE, {"of_id": campaign.id, **values})
 
 
 def remove(tx: Tx, campaign_ids: Sequence[str]) -> None:

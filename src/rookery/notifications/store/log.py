@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import bindparam, delete, or_, select
@@ -11,32 +10,13 @@ from rookery.kernel.clock import to_micros
 from rookery.kernel.db import KeysetList, Tx, purge_tables
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.notifications.models import (
-    NotificationAttempt,
     NotificationDelivery,
     NotificationFilter,
-    OutboxMessage,
 )
-from rookery.notifications.store.tables import ATTEMPTS, DELIVERIES, OUTBOX, attempts, deliveries, outbox, subscribers
+from rookery.notifications.store.tables import DELIVERIES, deliveries, outbox, subscribers
 
-_SELECT_ONE = select(*DELIVERIES.columns).where(
-    deliveries.c.id == bindparam("of_id"),
-    deliveries.c.campaign_id == bindparam("of_campaign"),
-    deliveries.c.workspace_id == bindparam("of_workspace"),
-)
-_ATTEMPTS = (
-    select(attempts)
-    .where(attempts.c.workspace_id == bindparam("of_workspace"), attempts.c.delivery_id == bindparam("of_delivery"))
-    .order_by(attempts.c.number)
-)
-_OUTBOX_LIST = KeysetList(select(outbox).where(outbox.c.workspace_id == bindparam("of_workspace")), outbox.c.id.desc())
-_CLEAR_OUTBOX = delete(outbox).where(outbox.c.workspace_id == bindparam("of_workspace"))
 _SELECT_OLD_OUTBOX = select(outbox.c.id).where(outbox.c.created_at < bindparam("before")).limit(bindparam("at_most"))
 _DELETE_OUTBOX = delete(outbox).where(outbox.c.id.in_(bindparam("ids", expanding=True)))
-
-
-def find(tx: Tx, workspace_id: int, campaign_id: str, delivery_id: str) -> NotificationDelivery | None:
-    params = {"of_id": delivery_id, "of_campaign": campaign_id, "of_workspace": workspace_id}
-    return DELIVERIES.fetch_one(tx, _SELECT_ONE, params)
 
 
 def list_page(
@@ -54,26 +34,6 @@ def list_page(
         )
         statement = statement.where(or_(deliveries.c.subscriber_id == filters.subscriber, deliveries.c.subscriber_id.in_(by_external_id)))
     return DELIVERIES.fetch_page(tx, KeysetList(statement, deliveries.c.id), page)
-
-
-def list_attempts(tx: Tx, workspace_id: int, delivery_id: str) -> list[NotificationAttempt]:
-    """Return the attempts of a delivery, oldest first."""
-    return ATTEMPTS.fetch_all(tx, _ATTEMPTS, {"of_workspace": workspace_id, "of_delivery": delivery_id})
-
-
-def add_to_outbox(tx: Tx, messages: Sequence[OutboxMessage]) -> None:
-    """Insert messages that a test key would have sent."""
-    OUTBOX.add(tx, *messages)
-
-
-def list_outbox(tx: Tx, workspace_id: int, *, page: PageSlice) -> ListPage[OutboxMessage]:
-    """Return a page of the outbox, newest first, and the total."""
-    return OUTBOX.fetch_page(tx, _OUTBOX_LIST, page, {"of_workspace": workspace_id})
-
-
-def clear_outbox(tx: Tx, workspace_id: int) -> int:
-    """Delete the outbox of a tenant; return the number of messages."""
-    return tx.execute(_CLEAR_OUTBOX, {"of_workspace": workspace_id})
 
 
 def delete_old_outbox(tx: Tx, *, before: datetime, limit: int) -> int:

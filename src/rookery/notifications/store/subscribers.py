@@ -23,11 +23,6 @@ from rookery.notifications.store.tables import CHANNELS, SUBSCRIBERS, channels, 
 
 _IDS: BindParameter[str] = bindparam("ids", expanding=True)
 _OF_WORKSPACE = subscribers.c.workspace_id == bindparam("of_workspace")
-_SELECT_BY_ID = select(subscribers).where(_OF_WORKSPACE, subscribers.c.id == bindparam("ref"))
-_SELECT_BY_EXTERNAL_ID = select(subscribers).where(_OF_WORKSPACE, subscribers.c.external_id == bindparam("ref"))
-_SELECT_BY_ID_LOCKED = _SELECT_BY_ID.with_for_update()
-_SELECT_BY_EXTERNAL_ID_LOCKED = _SELECT_BY_EXTERNAL_ID.with_for_update()
-_SELECT_BY_EXTERNAL_IDS = select(subscribers).where(_OF_WORKSPACE, subscribers.c.external_id.in_(_IDS)).with_for_update()
 _SELECT_REFS = select(subscribers.c.id, subscribers.c.external_id).where(
     _OF_WORKSPACE, or_(subscribers.c.id.in_(_IDS), subscribers.c.external_id.in_(_IDS))
 )
@@ -35,8 +30,6 @@ _SELECT_AFTER = (
     select(subscribers).where(_OF_WORKSPACE, subscribers.c.id > bindparam("past")).order_by(subscribers.c.id).limit(bindparam("at_most"))
 )
 _SELECT_CHANNELS = select(channels).where(channels.c.subscriber_id.in_(_IDS)).order_by(channels.c.subscriber_id, channels.c.position)
-_UPDATE = update(subscribers).where(subscribers.c.id == bindparam("of_id"))
-_UPDATE_CHANNEL = update(channels).where(channels.c.id == bindparam("of_id"))
 _DELETE = delete(subscribers).where(subscribers.c.id.in_(_IDS))
 _DELETE_TAGS = delete(subscriber_tags).where(subscriber_tags.c.subscriber_id.in_(_IDS))
 _DELETE_CHANNELS_OF = delete(channels).where(channels.c.subscriber_id.in_(_IDS))
@@ -65,20 +58,16 @@ _DELETE_OUTBOX = delete(outbox).where(
     outbox.c.delivery_id.in_(select(deliveries.c.id).where(deliveries.c.subscriber_id == bindparam("of_subscriber"))),
 )
 
-_FIXED_COLUMNS = ("id", "workspace_id", "created_at")
-
 
 def find(tx: Tx, workspace_id: int, ref: str, *, lock: bool = False) -> SubscriberView | None:
     """Return the subscriber with the id or the external id *ref*; *lock* locks it until the transaction ends."""
-    params = {"of_workspace": workspace_id, "ref": ref}
-    by_id, by_external_id = (_SELECT_BY_ID_LOCKED, _SELECT_BY_EXTERNAL_ID_LOCKED) if lock else (_SELECT_BY_ID, _SELECT_BY_EXTERNAL_ID)
-    subscriber = SUBSCRIBERS.fetch_one(tx, by_id, params) or SUBSCRIBERS.fetch_one(tx, by_external_id, params)
+    subscriber = SUBSCRIBERS.find(tx, workspace_id, id=ref, lock=lock) or SUBSCRIBERS.find(tx, workspace_id, external_id=ref, lock=lock)
     return None if subscriber is None else add_channels(tx, [subscriber])[0]
 
 
 def find_by_external_ids(tx: Tx, workspace_id: int, external_ids: Sequence[str]) -> dict[str, SubscriberView]:
     """Return the subscribers with these external ids, locked until the transaction ends."""
-    rows = SUBSCRIBERS.fetch_all(tx, _SELECT_BY_EXTERNAL_IDS, {"of_workspace": workspace_id, "ids": list(external_ids)})
+    rows = SUBSCRIBERS.find_all(tx, workspace_id, external_id=external_ids, lock=True)
     return {view.subscriber.external_id: view for view in add_channels(tx, rows)}
 
 
@@ -114,15 +103,14 @@ def add_channels(tx: Tx, rows: Sequence[Subscriber]) -> list[SubscriberView]:
 
 def insert_subscribers(tx: Tx, views: Sequence[SubscriberView]) -> None:
     """Insert new subscribers with their channels and tags."""
-    SUBSCRIBERS.add(tx, *(view.subscriber for view in views))
-    CHANNELS.add(tx, *(channel for view in views for channel in view.channels))
+    SUBSCRIBERS.insert(tx, *(view.subscriber for view in views))
+    CHANNELS.insert(tx, *(channel for view in views for channel in view.channels))
     tx.execute_many(_INSERT_TAG, [row for view in views for row in _tag_rows(view.subscriber)])
 
 
 def update_subscribers(tx: Tx, changes: Sequence[tuple[SubscriberView, SubscriberView]]) -> None:
     """Store changed subscribers; *changes*: the old and the new state of each."""
-    params = [SUBSCRIBERS.to_changes(new.subscriber, _FIXED_COLUMNS) | {"of_id": new.subscriber.id} for _, new in changes]
-    tx.execute_many(_UPDATE, params)
+    SUBSCRIBERS.update(tx, *(new.subscriber for _, new in changes))
     retagged = [new.subscriber for old, new in changes if old.subscriber.tags != new.subscriber.tags]
     if retagged:
         tx.execute(_DELETE_TAGS, {"ids": [subscriber.id for subscriber in retagged]})
@@ -132,12 +120,9 @@ def update_subscribers(tx: Tx, changes: Sequence[tuple[SubscriberView, Subscribe
     removed = [channel_id for channel_id in old_channels if channel_id not in new_channels]
     if removed:
         tx.execute(_DELETE_CHANNELS, {"ids": removed})
-    CHANNELS.add(tx, *(channel for channel_id, channel in new_channels.items() if channel_id not in old_channels))
+    CHANNELS.insert(tx, *(channel for channel_id, channel in new_channels.items() if channel_id not in old_channels))
     changed = [channel for channel_id, channel in new_channels.items() if old_channels.get(channel_id, channel) != channel]
-    tx.execute_many(
-        _UPDATE_CHANNEL,
-        [CHANNELS.to_changes(channel, (*_FIXED_COLUMNS, "last_confirmed_at")) | {"of_id": channel.id} for channel in changed],
-    )
+    CHANNELS.update(tx, *changed)
 
 
 def remove(tx: Tx, subscriber: Subscriber, *, at: datetime) -> None:

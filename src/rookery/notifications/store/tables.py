@@ -22,6 +22,7 @@ subscribers, SUBSCRIBERS = map_table(
     Subscriber,
     Index("uq_notify_subscribers_external_id", "workspace_id", "external_id", unique=True),
     Index("ix_notify_subscribers_workspace_id", "workspace_id", "id"),
+    fixed=("created_at",),
 )
 
 subscriber_tags = Table(
@@ -38,6 +39,7 @@ channels, CHANNELS = map_table(
     SubscriberChannel,
     Index("ix_notify_channels_subscriber_id", "subscriber_id", "position"),
     Index("ix_notify_channels_type", "workspace_id", "type", "status", "subscriber_id"),
+    fixed=("created_at", "last_confirmed_at"),
 )
 
 campaigns, CAMPAIGNS = map_table(
@@ -47,6 +49,7 @@ campaigns, CAMPAIGNS = map_table(
     Index("ix_notify_campaigns_ended_at", "ended_at"),
     columns={"public_workspace_id": "shown_workspace_id"},
     nested={"schedule": Nested(CampaignSchedule, {"at": "schedule_local", "at_utc": "scheduled_at"})},
+    fixed=("shown_workspace_id", "created_at", "owner", "lease_until"),
 )
 # Few campaigns are active, so that the queries of the dispatcher have a small index.
 _is_active = campaigns.c.status.in_(["scheduled", "sending"])

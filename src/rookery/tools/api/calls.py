@@ -24,9 +24,8 @@ from rookery.kernel.http import (
     encode_event,
     json_response,
 )
-from rookery.kernel.http.client_disconnect import cancel_on_disconnect
 from rookery.kernel.http.event_stream import CALL_KEEP_ALIVE_INTERVAL_S
-from rookery.kernel.http.request_body import InvalidJson
+from rookery.kernel.http.request_body import InvalidJson, cancel_on_disconnect
 from rookery.kernel.http.responses import set_error
 from rookery.kernel.http.routes import NO_QUERY_MESSAGE
 from rookery.kernel.sentences import format_count

@@ -16,8 +16,7 @@ from rookery.kernel.http import DocumentedResponse, Operation, Output, json_resp
 from rookery.tools.api.listing import READ_SCOPE, SERVER_ERRORS, build_deprecation_headers, to_call_options
 from rookery.tools.api.pages import HtmlPages, wants_html
 from rookery.tools.catalogue import Catalogue
-from rookery.tools.discovery.catalogue_size import SEARCH_QUERY
-from rookery.tools.discovery.client_guides import KEY_COMMANDS, KEY_VARIABLE, SetupTarget, list_setups
+from rookery.tools.discovery.client_guides import KEY_COMMANDS, KEY_VARIABLE, SEARCH_QUERY, SetupTarget, list_setups
 from rookery.tools.discovery.documents import Discovery, ServerListing
 from rookery.tools.discovery.documents import get_version as version_here
 from rookery.tools.discovery.server_openapi import build_openapi

@@ -16,7 +16,7 @@ from rookery.tools.models import CallRecord, ToolCallFilter
 from rookery.tools.servers.registry import is_server_allowed
 from rookery.tools.store import call_stats as store
 from rookery.tools.store.call_stats import CallGroupBy, CallStats
-from rookery.tools.store.calls import find_call
+from rookery.tools.store.calls import CALLS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class CallAnalytics:
             NotFound: It does not exist in the caller's workspace, or the key may not use its server or tool.
         """
         await self._buffer.flush()
-        call = await self._db.read(lambda tx: find_call(tx, caller.workspace_id, call_id))
+        call = await self._db.read(lambda tx: CALLS.find(tx, caller.workspace_id, id=call_id))
         if call is None or not (is_server_allowed(caller, call.server_id) and is_tool_allowed(caller, call.server_id, call.tool)):
             raise NotFound("tool call", call_id)
         return call

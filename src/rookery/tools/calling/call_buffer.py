@@ -1,5 +1,5 @@
 """
-A buffer of call records, written in batches right after the responses.
+A buffer of call records, written in batches right after the responses, and the redaction of the texts in them.
 
 A commit per call would cost more than the call. At 16 callers, the records of one moment share a transaction. A record is on
 disk about 20 ms after its response. Records are lost only if the process is killed within that time.
@@ -7,11 +7,15 @@ disk about 20 ms after its response. Records are lost only if the process is kil
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import cast
 
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.events import EventBus
+from rookery.kernel.safe_texts import redact
 from rookery.kernel.write_buffer import WriteBuffer
+from rookery.tools.calling.results import to_json
 from rookery.tools.events import ToolCalled
 from rookery.tools.models import CallRecord
 from rookery.tools.store import calls as store
@@ -107,3 +111,40 @@ def _to_usage(call: CallRecord) -> UsageEntry:
         failed=int(not call.success and call.code != _INPUT_REQUIRED),
         duration_us=round(call.duration_ms * 1_000),
     )
+
+
+_MAX_ERROR_LENGTH = 500
+_MAX_ARGUMENTS_LENGTH = 4096
+_REDACTED = "…"
+_SECRET_NAME = re.compile(
+    r"passw|pwd|passphrase|secret|token|(?:api|access|private|signing|encryption)[-_ ]?key|authori[sz]ation|bearer|jwt|credential"
+    r"|cookie|dsn|connection[-_ ]?string|^(?:pin|otp|cvv|cvc)$",
+    re.IGNORECASE,
+)
+"""Argument names whose values are always redacted."""
+
+
+def redact_error(text: str) -> str:
+    """Return a failure's error message in the form in which it is stored."""
+    return redact_text(text, _MAX_ERROR_LENGTH)
+
+
+def redact_arguments(arguments: dict[str, object]) -> str:
+    """Return a call's arguments as stored: JSON, truncated at the end if it is long."""
+    return redact_text(to_json(cast("dict[str, object]", _redact_values(arguments))).decode(), _MAX_ARGUMENTS_LENGTH)
+
+
+def redact_text(text: str, max_length: int) -> str:
+    """Return *text* with secrets redacted, truncated to *max_length* characters."""
+    # Truncate after redacting: half a key would not be recognised.
+    short_text = redact(text)[:max_length]
+    return short_text.encode("utf-8", "replace").decode().replace("\x00", "\N{REPLACEMENT CHARACTER}")
+
+
+def _redact_values(value: object) -> object:
+    if isinstance(value, dict):
+        fields = cast("dict[str, object]", value)
+        return {name: _REDACTED if _SECRET_NAME.search(name) else _redact_values(item) for name, item in fields.items()}
+    if isinstance(value, list):
+        return [_redact_values(item) for item in cast("list[object]", value)]
+    return value

@@ -14,9 +14,8 @@ from rookery.kernel.errors import NotInAllowList, RookeryError
 from rookery.kernel.ids import IdFactory, uuid7
 from rookery.kernel.workspace_shares import MAX_WAITING_HOLD_S, WorkspaceShares
 from rookery.tools.call_options import DEFAULT_CALL_OPTIONS, CallOptions
-from rookery.tools.calling.call_buffer import CallBuffer
+from rookery.tools.calling.call_buffer import CallBuffer, redact_arguments, redact_error, redact_text
 from rookery.tools.calling.execution import execute
-from rookery.tools.calling.redaction import redact_arguments, redact_error, redact_text
 from rookery.tools.calling.result_cache import CacheLookup, ResultCache, is_cacheable
 from rookery.tools.calling.results import ToolCallFailed, ToolResult, parse_result, to_json
 from rookery.tools.calling.tool_call import ToolCall

@@ -24,8 +24,7 @@ from rookery.terminal.output import Fields, print_json, print_list, print_notice
 from rookery.tools.call_options import CallOptions
 from rookery.tools.commands import login
 from rookery.tools.commands.check_output import check_to_fields, print_checked, print_slow_output
-from rookery.tools.commands.file_change_audit import record_file_change
-from rookery.tools.commands.tool_services import ToolPlatform, run_with_platform
+from rookery.tools.commands.tool_services import ToolPlatform, record_file_change, run_with_platform
 from rookery.tools.models import JsonObject, Server
 from rookery.tools.servers.entries import RESERVED_IDS, SERVER_ID_PATTERN, VARIABLE_PATTERN
 from rookery.tools.servers.entry_import import (

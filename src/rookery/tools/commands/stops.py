@@ -12,7 +12,7 @@ import typer
 from rookery.access.operator import get_operator, resolve_workspace
 from rookery.kernel.clock import format_iso
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.suggestions import find_nearest
+from rookery.kernel.sentences import find_nearest
 from rookery.terminal.context import get_settings
 from rookery.terminal.options import JsonOption, WorkspaceOption, raise_usage_error
 from rookery.terminal.output import print_json, print_list, print_notice, print_record

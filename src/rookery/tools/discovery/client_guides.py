@@ -1,12 +1,17 @@
-"""Set-up instructions for each client, ready to paste. They name the key's variable and never contain a key. No I/O."""
+"""
+Set-up instructions for each client, ready to paste, and the size of a list of tools, which decides if it gets search mode. No I/O.
+
+The instructions name the key's variable and never contain a key.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, cast, get_args
 
+from rookery.kernel.money import CHARS_PER_TOKEN
 from rookery.tools.models import JsonObject
 
 KEY_VARIABLE = "ROOKERY_KEY"
@@ -226,3 +231,43 @@ def list_setups(target: SetupTarget) -> list[SetupGuide]:
         SetupGuide(client="javascript", name="JavaScript", file=None, language="javascript", text=_render_javascript(target),
                    note=f"{_PLAIN_HTTP} Node.js 18 or newer, in a file that ends in .mjs. The key comes from {KEY_VARIABLE}."),
     ]  # fmt: skip
+
+
+MAX_CATALOGUE_TOKENS = 6_000
+"""The built-in servers take less. A list that is longer costs more than a search for each tool that is needed."""
+
+SEARCH_QUERY = "?mode=search"
+"""The query that makes the address of all tools that of search mode."""
+
+_MODEL_FIELDS = ("name", "description", "inputSchema")
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueSize:
+    """
+    The size of a list of tools.
+
+    Attributes:
+        tokens: Those of the names, descriptions and input schemas, which every client shows its model.
+    """
+
+    count: int
+    tokens: int
+
+
+def measure_catalogue(tools: Iterable[object]) -> CatalogueSize:
+    """Return the size of *tools*, the entries of `tools/list`."""
+    listed = [cast("Mapping[str, object]", tool) for tool in tools if isinstance(tool, dict)]
+    definitions = [{name: tool[name] for name in _MODEL_FIELDS if name in tool} for tool in listed]
+    chars = sum(len(json.dumps(tool, ensure_ascii=False, separators=(",", ":"))) for tool in definitions)
+    return CatalogueSize(len(definitions), -(-chars // CHARS_PER_TOKEN))
+
+
+def needs_search_mode(size: CatalogueSize, *, defers_tools: bool) -> bool:
+    """
+    Return whether a client should use search mode, because its list takes more than `MAX_CATALOGUE_TOKENS`.
+
+    Args:
+        defers_tools: The client shows its model the names alone, and loads a definition when it is needed.
+    """
+    return not defers_tools and size.tokens > MAX_CATALOGUE_TOKENS

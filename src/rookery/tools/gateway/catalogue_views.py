@@ -16,10 +16,10 @@ from rookery.tools.gateway_names import (
     DEFAULT_NAME_LENGTH,
     find_original_name,
     map_gateway_names,
+    rename_interfaces,
     split_gateway_name,
     to_gateway_name,
 )
-from rookery.tools.mcp_apps import rename_interfaces
 from rookery.tools.models import JsonObject, Server, ServerFeatures
 from rookery.tools.resources import ResourceReader
 from rookery.tools.server_info import INSTRUCTIONS_TEMPLATE, complete_server

@@ -24,7 +24,7 @@ from rookery.tools.call_options import CallOptions
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.feature_lists import FeatureChange
 from rookery.tools.gateway.catalogue_views import GatewayView
-from rookery.tools.gateway.eviction import EvictionRefused, select_evicted
+from rookery.tools.gateway.limits import EvictionRefused, select_evicted
 from rookery.tools.gateway.list_changes import CanSeeTool, ListChanges
 from rookery.tools.gateway.mcp_requests import HandlerContext, McpRequest, get_client_connection, get_mcp_request, get_view
 from rookery.tools.models import Server

@@ -26,8 +26,8 @@ from rookery.access.models import Caller
 from rookery.kernel.server_group import ServerGroup
 from rookery.tools.call_options import CallOptions
 from rookery.tools.errors import UpstreamErrorResponse
-from rookery.tools.gateway.eviction import EvictionRefused, select_evicted, select_of_largest
 from rookery.tools.gateway.forwarding import WAITING_STATE_PREFIX
+from rookery.tools.gateway.limits import EvictionRefused, select_evicted, select_of_largest
 from rookery.tools.gateway.mcp_requests import McpRequest
 from rookery.tools.models import JsonObject
 from rookery.tools.ports import OnRequest

@@ -18,7 +18,7 @@ from rookery.tools.call_options import CallOptions
 from rookery.tools.calling.results import PROTOCOL_META_PREFIX
 from rookery.tools.gateway.catalogue_views import VIEW_STATE_KEY, GatewayView
 from rookery.tools.gateway.session_ids import list_client_sessions
-from rookery.tools.mcp_apps import select_extensions
+from rookery.tools.gateway_names import select_extensions
 from rookery.tools.models import JsonObject
 
 HandlerContext: TypeAlias = ServerRequestContext[None, Request]

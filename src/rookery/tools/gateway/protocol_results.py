@@ -12,8 +12,8 @@ from mcp import MCPError
 
 from rookery.kernel.errors import NotFound, RookeryError
 from rookery.tools.errors import AmbiguousName, PromptNotFound, ServerNotFound, ToolNotFound, UpstreamErrorResponse
-from rookery.tools.gateway.request_limits import build_failure_result
-from rookery.tools.mcp_apps import rename_interfaces
+from rookery.tools.gateway.limits import build_failure_result
+from rookery.tools.gateway_names import rename_interfaces
 from rookery.tools.models import CallOutcome, JsonObject
 
 LinkRenamer: TypeAlias = Callable[[str], str]

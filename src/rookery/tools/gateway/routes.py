@@ -26,7 +26,7 @@ from rookery.kernel.schema import QueryModel
 from rookery.tools.errors import ServerNotFound, ToolDisabled, TooManySessions
 from rookery.tools.gateway.catalogue_views import VIEW_STATE_KEY, GatewayView
 from rookery.tools.gateway.lazy_app import Gateway
-from rookery.tools.gateway.request_limits import count_message
+from rookery.tools.gateway.limits import count_message
 
 _log = structlog.stdlib.get_logger("rookery.tools")
 

@@ -25,7 +25,7 @@ from rookery.kernel.db import Database
 from rookery.kernel.sealing import DecryptionFailed, SealContext, Sealer
 from rookery.kernel.server_group import ServerGroup
 from rookery.tools.models import JsonObject
-from rookery.tools.store import ended_client_sessions as store
+from rookery.tools.store import mcp_sessions as store
 
 _SESSION_ENDED: JsonObject = {
     "code": -32600,

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, TypeVar, cast
 from urllib.parse import urlsplit
 
 from rookery.kernel.clock import parse_iso
-from rookery.kernel.suggestions import find_nearest, suggest
+from rookery.kernel.sentences import find_nearest, suggest
 from rookery.tools.entry_fields import EntryField, list_entry_fields
 from rookery.tools.models import (
     BUILTIN_IDS,

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
-from rookery.kernel.config_files import read_config_file
+from rookery.kernel.data_folder import read_config_file
 from rookery.tools.models import JsonObject
 from rookery.tools.servers.servers_file import InvalidServersFile
 

@@ -11,8 +11,7 @@ from typing import cast
 
 import orjson
 
-from rookery.kernel.config_files import read_config_file
-from rookery.kernel.data_folder import TOOL_HEALTH_FILE
+from rookery.kernel.data_folder import TOOL_HEALTH_FILE, read_config_file
 
 _MAX_FILE_BYTES = 16 * 1024 * 1024
 _MAX_REASON_CHARS = 300

@@ -25,9 +25,8 @@ from rookery.kernel.clock import Clock, to_micros
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.sealing import SealContext, Sealer
-from rookery.tools.errors import ConnectFailed, LoginExpired, LoginFailed, LoginNotSupported
+from rookery.tools.errors import ConnectFailed, LoginExpired, LoginFailed, LoginNotSupported, add_resource_advice, describe_oauth_error
 from rookery.tools.models import ALL_WORKSPACES, AuthorizationRequest, HttpTarget, Login, OAuthRegistration, Server, SessionIsolation
-from rookery.tools.oauth_errors import add_resource_advice, describe_oauth_error
 from rookery.tools.ports import AuthorizationServers
 from rookery.tools.store import logins as store
 from rookery.tools.store import servers as revisions

@@ -15,7 +15,7 @@ from typing import cast
 
 import orjson
 
-from rookery.kernel.config_files import read_config_file
+from rookery.kernel.data_folder import read_config_file
 from rookery.tools.models import CommandTarget, Server
 from rookery.tools.servers.entries import RESERVED_IDS, SERVER_ID_PATTERN, InvalidServerEntry, ServerEntry
 

@@ -29,7 +29,6 @@ _CALLS = (
     .order_by(tool_calls.c.called_at.desc(), tool_calls.c.id.desc())
     .limit(bindparam("limit"))
 )
-_CALL = select(tool_calls).where(tool_calls.c.id == bindparam("id"), tool_calls.c.workspace_id == bindparam("workspace_id"))
 _STORED_IDS = select(tool_calls.c.id).where(tool_calls.c.id.in_(bindparam("ids", expanding=True)))
 _COUNTS_BY_SESSION = (
     select(tool_calls.c.session_id, func.count().label("number"))
@@ -51,11 +50,6 @@ def find_stored_ids(tx: Tx, ids: Sequence[str]) -> set[str]:
 def list_latest_calls(tx: Tx, *, workspace_id: int, limit: int) -> list[CallRecord]:
     """Return at most *limit* calls of a workspace, latest first."""
     return CALLS.fetch_all(tx, _CALLS, {"workspace_id": workspace_id, "limit": limit})
-
-
-def find_call(tx: Tx, workspace_id: int, call_id: str) -> CallRecord | None:
-    """Return one call of a workspace, or None."""
-    return CALLS.fetch_one(tx, _CALL, {"id": call_id, "workspace_id": workspace_id})
 
 
 def count_by_session(tx: Tx, workspace_id: int, ids: Sequence[str]) -> Mapping[str, int]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from rookery.kernel.available_cores import count_available_cores
+from rookery.kernel.process_resources import count_available_cores
 
 _PROC = Path("/proc")
 

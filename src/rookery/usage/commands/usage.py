@@ -15,9 +15,9 @@ from rich.text import Text
 
 from rookery.access.operator import resolve_workspace
 from rookery.kernel.clock import utc_now
-from rookery.kernel.csv_lines import csv_header, csv_lines
 from rookery.kernel.money import format_money, to_amount
 from rookery.kernel.pages import PageSlice
+from rookery.kernel.safe_texts import csv_header, csv_lines
 from rookery.terminal.context import run
 from rookery.terminal.options import (
     JsonOption,

@@ -10,13 +10,12 @@ from sqlalchemy import bindparam, func, literal, or_, select, update
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import KeysetList, Tx, fetch_count
 from rookery.kernel.pages import ListPage, PageSlice
-from rookery.webhooks.models import RESENDABLE_STATES, Attempt, Delivery, DeliveryFilter, DeliveryState
-from rookery.webhooks.store.tables import ATTEMPTS, DELIVERIES, attempts, deliveries, endpoints
+from rookery.webhooks.models import RESENDABLE_STATES, Delivery, DeliveryFilter, DeliveryState
+from rookery.webhooks.store.tables import DELIVERIES, deliveries, endpoints
 
 _OF_WORKSPACE = deliveries.c.workspace_id == bindparam("of_workspace")
 _OF_ENDPOINT = (_OF_WORKSPACE, deliveries.c.endpoint_id == bindparam("of_endpoint"))
 
-_SELECT_ONE = select(deliveries).where(*_OF_ENDPOINT, deliveries.c.id == bindparam("of_id"))
 _FILTERS = (
     *_OF_ENDPOINT,
     or_(bindparam("of_state") == literal(""), deliveries.c.state == bindparam("of_state")),
@@ -49,7 +48,6 @@ _SELECT_RESENDABLE = (
 _SELECT_TYPES = (
     select(deliveries.c.event_type).where(*_OF_ENDPOINT, deliveries.c.event_type.in_(bindparam("types", expanding=True))).distinct()
 )
-_COUNT_HELD = select(func.count().label("n")).select_from(deliveries).where(*_OF_ENDPOINT, deliveries.c.state == DeliveryState.HELD.value)
 _REQUEUE = (
     update(deliveries)
     .where(*_OF_ENDPOINT, deliveries.c.id.in_(bindparam("ids", expanding=True)), _IS_RESENDABLE)
@@ -65,19 +63,6 @@ _CLOSE_ALL = (
     .where(*_OF_ENDPOINT, or_(deliveries.c.next_at.is_not(None), deliveries.c.state == DeliveryState.HELD.value))
     .values(state=bindparam("to_state"), next_at=None, owner=None, error=bindparam("new_error"), ended_at=bindparam("at"))
 )
-_ATTEMPTS = (
-    select(attempts)
-    .where(attempts.c.workspace_id == bindparam("of_workspace"), attempts.c.delivery_id == bindparam("of_delivery"))
-    .order_by(attempts.c.number)
-)
-
-
-def insert_deliveries(tx: Tx, new: Sequence[Delivery]) -> None:
-    DELIVERIES.add(tx, *new)
-
-
-def find(tx: Tx, workspace_id: int, endpoint_id: str, delivery_id: str) -> Delivery | None:
-    return DELIVERIES.fetch_one(tx, _SELECT_ONE, {"of_workspace": workspace_id, "of_endpoint": endpoint_id, "of_id": delivery_id})
 
 
 def list_page(tx: Tx, workspace_id: int, endpoint_id: str, filters: DeliveryFilter, *, page: PageSlice) -> ListPage[Delivery]:
@@ -104,11 +89,6 @@ def list_resendable(tx: Tx, workspace_id: int, endpoint_id: str, *, since: datet
     return DELIVERIES.fetch_all(tx, _SELECT_RESENDABLE, params)
 
 
-def count_held(tx: Tx, workspace_id: int, endpoint_id: str) -> int:
-    """Return the number of held deliveries of an endpoint."""
-    return fetch_count(tx, _COUNT_HELD, {"of_workspace": workspace_id, "of_endpoint": endpoint_id})
-
-
 def list_types(tx: Tx, workspace_id: int, endpoint_id: str, *, candidates: Sequence[str]) -> list[str]:
     """Return those of the event types *candidates* that occur in an endpoint's log."""
     if not candidates:
@@ -132,8 +112,3 @@ def cancel(tx: Tx, workspace_id: int, endpoint_id: str, *, error: str, at: datet
     """Cancel all unfinished deliveries of a deleted endpoint; return the number."""
     values = {"to_state": DeliveryState.CANCELLED.value, "new_error": error, "at": to_micros(at)}
     return tx.execute(_CLOSE_ALL, {"of_workspace": workspace_id, "of_endpoint": endpoint_id, **values})
-
-
-def list_attempts(tx: Tx, workspace_id: int, delivery_id: str) -> list[Attempt]:
-    """Return the attempts of a delivery, oldest first."""
-    return ATTEMPTS.fetch_all(tx, _ATTEMPTS, {"of_workspace": workspace_id, "of_delivery": delivery_id})

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import Text, bindparam, delete, func, or_, select, update
+from sqlalchemy import Text, bindparam, func, or_, select, update
 
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import KeysetList, Tx, fetch_count, match_part, purge_tables
+from rookery.kernel.db import KeysetList, Tx, match_part, purge_tables
 from rookery.kernel.events import EventType
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.webhooks.models import DisabledReason, Subscription, WebhookEndpoint
 from rookery.webhooks.store.tables import ENDPOINTS, SUBSCRIPTIONS, endpoints
 
 _OF_WORKSPACE = endpoints.c.workspace_id == bindparam("of_workspace")
-_IS_ONE = (endpoints.c.id == bindparam("of_id"), _OF_WORKSPACE)
 
-_COUNT = select(func.count().label("n")).select_from(endpoints).where(_OF_WORKSPACE)
 _PATTERN = bindparam("pattern", type_=Text())
 _IS_DESCRIBED, _HAS_URL = (func.lower(column).like(_PATTERN, escape="\\") for column in (endpoints.c.description, endpoints.c.url))
 _LIST = KeysetList(select(endpoints).where(_OF_WORKSPACE, or_(_IS_DESCRIBED, _HAS_URL)), endpoints.c.id.desc())
@@ -27,29 +25,15 @@ _SELECT_SUBSCRIPTIONS = (
     select(*SUBSCRIPTIONS.columns).where(_OF_WORKSPACE).order_by(endpoints.c.id).with_for_update(read=True, key_share=True)
 )
 _SELECT_PATTERNS = select(endpoints.c.workspace_id, endpoints.c.events).distinct()
-_SELECT_ONE = select(endpoints).where(*_IS_ONE)
-_SELECT_ONE_LOCKED = _SELECT_ONE.with_for_update(key_share=True)
-_CHANGE = update(endpoints).where(*_IS_ONE)
-_FIXED_COLUMNS = ("id", "workspace_id", "shown_workspace_id", "created_at")
 _SELECT_AUTO_DISABLED = (
     select(endpoints)
     .where(endpoints.c.disabled_reason.in_((DisabledReason.FAILURES.value, DisabledReason.GONE.value)))
     .order_by(endpoints.c.disabled_at.desc(), endpoints.c.id)
     .limit(bindparam("at_most"))
 )
-_REMOVE = delete(endpoints).where(*_IS_ONE)
 _DELETE_EXPIRED_SECRETS = (
     update(endpoints).where(endpoints.c.previous_until <= bindparam("now")).values(previous_secret=None, previous_until=None)
 )
-
-
-def insert_endpoint(tx: Tx, endpoint: WebhookEndpoint) -> None:
-    ENDPOINTS.add(tx, endpoint)
-
-
-def count(tx: Tx, workspace_id: int) -> int:
-    """Return the number of endpoints of a workspace."""
-    return fetch_count(tx, _COUNT, {"of_workspace": workspace_id})
 
 
 def list_page(tx: Tx, workspace_id: int, *, page: PageSlice, text: str = "", searches_urls: bool = True) -> ListPage[WebhookEndpoint]:
@@ -72,22 +56,6 @@ def list_subscriptions(tx: Tx, workspace_id: int) -> list[Subscription]:
 def list_subscribed_tenants(tx: Tx, type: EventType) -> list[int]:
     """Return the ids of all tenants with an endpoint that subscribes to *type*, sorted; only for events of several tenants."""
     return sorted({row.integer("workspace_id") for row in tx.fetch_all(_SELECT_PATTERNS) if type.matches(row.text("events").split(" "))})
-
-
-def find(tx: Tx, workspace_id: int, endpoint_id: str, *, lock: bool = False) -> WebhookEndpoint | None:
-    """Return an endpoint of a workspace; *lock* locks it until the transaction ends."""
-    return ENDPOINTS.fetch_one(tx, _SELECT_ONE_LOCKED if lock else _SELECT_ONE, {"of_id": endpoint_id, "of_workspace": workspace_id})
-
-
-def update_endpoint(tx: Tx, endpoint: WebhookEndpoint) -> None:
-    """Store the changed fields of an endpoint."""
-    values = ENDPOINTS.to_changes(endpoint, _FIXED_COLUMNS)
-    tx.execute(_CHANGE, {"of_id": endpoint.id, "of_workspace": endpoint.workspace_id, **values})
-
-
-def remove(tx: Tx, workspace_id: int, endpoint_id: str) -> bool:
-    """Delete an endpoint; return False if it does not exist."""
-    return tx.execute(_REMOVE, {"of_id": endpoint_id, "of_workspace": workspace_id}) == 1
 
 
 def list_auto_disabled(tx: Tx, *, limit: int) -> list[WebhookEndpoint]:

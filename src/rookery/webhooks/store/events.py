@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 
 import orjson
@@ -10,10 +9,8 @@ from sqlalchemy import BindParameter, bindparam, delete, select, update
 
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Tx, purge_tables
-from rookery.webhooks.models import WebhookEvent
-from rookery.webhooks.store.tables import DELETED_MEMORY, EVENTS, attempts, deliveries, events
+from rookery.webhooks.store.tables import DELETED_MEMORY, attempts, deliveries, events
 
-_SELECT_ONE = select(events).where(events.c.id == bindparam("of_id"), events.c.workspace_id == bindparam("of_workspace"))
 _SELECT_OLD = select(events.c.id).where(events.c.created_at < bindparam("before")).order_by(events.c.created_at).limit(bindparam("at_most"))
 _EVENT_IDS: BindParameter[str] = bindparam("ids", expanding=True)
 _DELIVERY_IDS = select(deliveries.c.id).where(deliveries.c.event_id.in_(_EVENT_IDS))
@@ -27,14 +24,6 @@ _SELECT_BY_MEMORY = select(events.c.id, events.c.body, events.c.full_body).where
 )
 _REDACT = update(events).where(events.c.id == bindparam("of_id")).values(body=bindparam("new_body"), full_body=None, about=DELETED_MEMORY)
 _DELETE_RESPONSES = update(attempts).where(attempts.c.delivery_id.in_(_DELIVERY_IDS)).values(response=None)
-
-
-def insert_events(tx: Tx, new: Sequence[WebhookEvent]) -> None:
-    EVENTS.add(tx, *new)
-
-
-def find(tx: Tx, workspace_id: int, event_id: str) -> WebhookEvent | None:
-    return EVENTS.fetch_one(tx, _SELECT_ONE, {"of_id": event_id, "of_workspace": workspace_id})
 
 
 def delete_old(tx: Tx, *, before: datetime, limit: int) -> int:

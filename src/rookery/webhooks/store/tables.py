@@ -21,6 +21,7 @@ endpoints, ENDPOINTS = map_table(
     Index("ix_webhook_endpoints_workspace_id", "workspace_id", "id"),
     columns={"public_workspace_id": "shown_workspace_id", "sealed_secret": "secret"},
     codecs={"events": _WORDS},
+    fixed=("shown_workspace_id", "created_at"),
 )
 SUBSCRIPTIONS = Mapper(Subscription, endpoints, columns={"public_workspace_id": "shown_workspace_id"}, codecs={"events": _WORDS})
 SECRET_PURPOSE, PREVIOUS_SECRET_PURPOSE = "webhook's secret", "webhook's previous secret"

@@ -1,5 +1,5 @@
 """
-Removal of keys and credentials from text before it is logged. Pure.
+Texts that others may have written, made safe for logs, terminals and spreadsheets. Pure.
 
 Keys are found in every form: plain, in JSON, in a repr, percent-encoded, in the base64 of Basic credentials, and split in two by quotes.
 All patterns take linear time: each begins with a fixed word and repeats one class of characters.
@@ -7,7 +7,10 @@ All patterns take linear time: each begins with a fixed word and repeats one cla
 
 from __future__ import annotations
 
+import csv
+import io
 import re
+from collections.abc import Iterable, Mapping, Sequence
 
 _UNDERSCORE = r"(?:_|%(?:25)*5[Ff])"
 _KEY_CHARACTER = r"(?:[A-Za-z0-9+/=_-]|%[0-9A-Fa-f]{2})"
@@ -58,3 +61,58 @@ def redact(text: str) -> str:
 
 def _mask_key(match: re.Match[str]) -> str:
     return match[1] + _ELLIPSIS if len(match[2]) >= _MIN_KEY_CHARACTERS else match[0]
+
+
+_CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Line breaks, other controls, marks that change the direction of a text, and lone surrogates, which have no UTF-8."""
+
+
+_LAYOUT = frozenset("\t\n")
+
+
+_TERMINAL_SEQUENCE = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]")
+"""A command to a terminal, for example for a colour."""
+
+
+def remove_control_characters(text: str) -> str:
+    """Return *text* as one line without control characters and commands to terminals."""
+    return " ".join(_CONTROL_CHARACTER.sub(" ", _TERMINAL_SEQUENCE.sub("", text)).split())
+
+
+def escape_control_characters(text: str, *, keeps_layout: bool = False) -> str:
+    r"""
+    Return *text* with control characters and line breaks as escapes such as \x1b.
+
+    Args:
+        keeps_layout: Leave line feeds and tabs as they are.
+    """
+    return _CONTROL_CHARACTER.sub(_escape_unless_layout if keeps_layout else _escape, text)
+
+
+def _escape_unless_layout(match: re.Match[str]) -> str:
+    return match[0] if match[0] in _LAYOUT else _escape(match)
+
+
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
+
+
+_FORMULA_PREFIXES = (*"=+-@\t\r", *"\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}")
+"""First characters that spreadsheets interpret as a formula (OWASP, CSV injection), full-width forms included."""
+
+
+def csv_header(columns: Sequence[str]) -> str:
+    """Return the header line."""
+    return csv_lines([dict(zip(columns, columns, strict=True))], columns)
+
+
+def csv_lines(rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> str:
+    """Return one line per row, each ending with CRLF."""
+    buffer = io.StringIO()
+    csv.writer(buffer).writerows([_escape_cell(row[column]) for column in columns] for row in rows)
+    return buffer.getvalue()
+
+
+def _escape_cell(value: object) -> object:
+    """Return the value of a cell. A text that a spreadsheet would interpret as a formula gets a leading apostrophe."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_PREFIXES) else value

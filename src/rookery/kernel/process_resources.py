@@ -1,9 +1,11 @@
-"""The cores that this process may use: fewer than the machine has if its affinity or its control group limits them."""
+"""The resources of this process: the cores that it may use, its share of common limits, and the pauses of its garbage collector."""
 
 from __future__ import annotations
 
+import gc
 import math
 import os
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -49,3 +51,56 @@ def _read_quota(folder: Path) -> float | None:
         except OSError:
             return None
     return float(quota) / float(period) if quota.isdigit() and float(period) > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessShare:
+    """
+    The place of a process among those that share a limit.
+
+    Attributes:
+        number: From 1 to *count*, a different one for each process.
+    """
+
+    number: int = 1
+    count: int = 1
+
+    def part_of(self, limit: int) -> int:
+        """Return the part of *limit*, at least 1. The parts of all processes add up to a limit that is not below their number."""
+        return max(1, (limit + self.count - self.number) // self.count)
+
+
+_NEW_OBJECTS_STARTING = 500_000
+"""The start of a server creates 300,000 objects, so it runs no collection."""
+
+_NEW_OBJECTS_SERVING = 5_000
+
+
+def expect_imports() -> None:
+    """
+    Collect garbage after 500,000 new objects instead of 700, because imports create many objects and hardly any garbage.
+
+    Measured on `rookery keys list`: with Python's default threshold, collections take 100 of 560 ms. The start of a server has one
+    collection with 200,000, which takes 80 to 110 ms and frees 1,000 objects.
+    """
+    gc.set_threshold(_NEW_OBJECTS_STARTING, *gc.get_threshold()[1:])
+
+
+def expect_requests() -> None:
+    """
+    Exclude all existing objects from later collections, which block requests, and collect after 5,000 new objects.
+
+    Measured on tool calls of 16 clients: p99 55 and 60 ms instead of 89 and 152 ms, and a sixth more throughput.
+    """
+    gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS_SERVING, *gc.get_threshold()[1:])
+
+
+def expect_forks() -> None:
+    """Exclude all existing objects from later collections, which would write to the memory that forked processes share."""
+    gc.freeze()
+
+
+def expect_end() -> None:
+    """Exclude all objects from the collection at the exit of Python. It takes 50 ms, and the memory is freed anyway."""
+    gc.freeze()

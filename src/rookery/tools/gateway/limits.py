@@ -1,16 +1,18 @@
 """
-The count of an MCP client's messages against the rate limit of its key, and the answers to those over the limit.
+The limits of MCP clients: the count of their messages against the rate limit of their key, and what ends when a limit is reached.
 
-The messages that the protocol itself needs are free: notifications, pings and answers to requests of the server. An event stream and the
-end of a session are free too. A client that may not end its session would keep it.
+The messages that the protocol itself needs are not counted: notifications, pings and answers to requests of the server. An event stream
+and the end of a session are not either. A client that may not end its session would keep it.
 
 A message over the limit is answered with HTTP 200. Many clients end their session for good after a 429, and show nothing of its body.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
-from typing import cast
+import math
+from collections import Counter
+from collections.abc import Hashable, Mapping, MutableMapping
+from typing import TypeVar, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -71,3 +73,47 @@ def _is_modern(message: Mapping[str, object]) -> bool:
     params = message.get("params")
     meta = cast("JsonObject", params).get("_meta") if isinstance(params, dict) else None
     return isinstance(meta, dict) and _REVISION_META_KEY in meta
+
+
+T = TypeVar("T")
+OwnerT = TypeVar("OwnerT", bound=Hashable)
+
+MIN_AGE_S = 60.0
+"""Time for which nothing is evicted. Without it, clients over the limit that retry at once would evict each other all the time."""
+
+
+class EvictionRefused(Exception):
+    """Even the oldest is too recent. In `retry_after_s` it no longer is."""
+
+    def __init__(self, retry_after_s: int) -> None:
+        super().__init__(retry_after_s)
+        self.retry_after_s = retry_after_s
+
+
+def select_evicted(started_at: Mapping[T, float], now: float, *, min_age_s: float = MIN_AGE_S) -> T:
+    """
+    Return the key with the earliest time. *started_at* is not empty.
+
+    Raises:
+        EvictionRefused: That time is less than *min_age_s* before *now*.
+    """
+    oldest = min(started_at, key=started_at.__getitem__)
+    missing_s = started_at[oldest] + min_age_s - now
+    if missing_s > 0:
+        raise EvictionRefused(math.ceil(missing_s))
+    return oldest
+
+
+def select_of_largest(owners: Mapping[T, OwnerT], newcomer: OwnerT, started_at: Mapping[T, float], now: float) -> T:
+    """
+    Return the oldest of the owner with the most. It may be recent if *newcomer*, with one more, still has fewer than that owner.
+
+    With equal numbers it may not: two owners that retry at once would evict each other all the time.
+
+    Raises:
+        EvictionRefused: The oldest is too recent.
+    """
+    counts = Counter(owners.values())
+    ((largest, count),) = counts.most_common(1)
+    min_age_s = 0.0 if counts[newcomer] + 1 < count else MIN_AGE_S
+    return select_evicted({item: started_at[item] for item, owner in owners.items() if owner == largest}, now, min_age_s=min_age_s)

@@ -1,0 +1,88 @@
+"""The queries that every table of a workspace has, with the same behaviour on both dialects."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+import pytest
+from sqlalchemy import Index, MetaData, delete, text
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.schema import CreateTable
+
+from rookery.kernel.db import Database, map_table
+from rookery.kernel.pages import PageSlice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """A row of a workspace."""
+
+    id: str
+    workspace_id: int
+    board: str = "a"
+    title: str = ""
+    owner: str | None = None
+    created_by: str = "first"
+
+
+cards, CARDS = map_table("cards", Card, Index("ix_cards_board", "board"), fixed=("created_by",), into=MetaData())
+_OWN, _OTHER = 1, 2
+
+
+@pytest.fixture
+async def store(database: Database) -> AsyncIterator[Database]:
+    """A record store with three cards of a workspace and one of another."""
+    dialect = sqlite.dialect() if database.dialect == "sqlite" else postgresql.dialect()
+    await database.write(lambda tx: tx.execute(text(str(CreateTable(cards, if_not_exists=True).compile(dialect=dialect)))))
+    items = [Card(id="1", workspace_id=_OWN), Card(id="2", workspace_id=_OWN, owner="me"), Card(id="3", workspace_id=_OWN, board="b")]
+    await database.write(lambda tx: CARDS.insert(tx, *items, Card(id="4", workspace_id=_OTHER)))
+    yield database
+    await database.write(lambda tx: tx.execute(delete(cards)))
+
+
+async def test_each_query_is_of_one_workspace(store: Database) -> None:
+    """A row of another workspace is neither read, counted, changed nor deleted."""
+    other = Card(id="4", workspace_id=_OWN, title="taken")
+
+    assert await store.read(lambda tx: CARDS.find(tx, _OWN, id="4")) is None
+    assert not await store.read(lambda tx: CARDS.has(tx, _OWN, id="4"))
+    assert [card.id for card in await store.read(lambda tx: CARDS.find_all(tx, _OWN, board="a"))] == ["1", "2"]
+    assert await store.read(lambda tx: (CARDS.count(tx, _OWN), CARDS.count(tx, _OTHER))) == (3, 1)
+    assert await store.write(lambda tx: CARDS.update(tx, other)) == 0
+    assert await store.write(lambda tx: CARDS.delete(tx, _OWN, id="4")) == 0
+    assert await store.write(lambda tx: CARDS.delete(tx, _OWN)) == 3
+    assert await store.read(lambda tx: CARDS.get(tx, _OTHER, id="4")) == Card(id="4", workspace_id=_OTHER)
+
+
+async def test_a_value_may_be_null_or_one_of_several(store: Database) -> None:
+    """None means null, and an empty list no row."""
+    assert [card.id for card in await store.read(lambda tx: CARDS.find_all(tx, _OWN, "-id", owner=None))] == ["3", "1"]
+    assert [card.id for card in await store.read(lambda tx: CARDS.find_all(tx, _OWN, id=["1", "3", "4"]))] == ["1", "3"]
+    assert await store.read(lambda tx: CARDS.find_all(tx, _OWN, id=list[str]())) == []
+    assert await store.write(lambda tx: CARDS.find(tx, _OWN, owner="me", lock=True)) == Card(id="2", workspace_id=_OWN, owner="me")
+
+
+async def test_a_page_is_in_the_given_order(store: Database) -> None:
+    """The total counts all rows with the values."""
+    page = await store.read(lambda tx: CARDS.find_page(tx, _OWN, PageSlice(1, 1), "board", "-id", board=["a", "b"]))
+
+    assert ([card.id for card in page.items], page.total, page.has_next) == (["1"], 3, True)
+
+
+async def test_an_update_leaves_fixed_columns(store: Database) -> None:
+    """The key, the workspace and the columns that the table names are written once."""
+    changed = Card(id="1", workspace_id=_OWN, title="new", created_by="second")
+
+    assert await store.write(lambda tx: CARDS.update(tx, changed, replace(changed, id="none"))) == 1
+    assert await store.read(lambda tx: CARDS.get(tx, _OWN, id="1")) == replace(changed, created_by="first")
+    with pytest.raises(LookupError, match="no row of cards"):
+        await store.read(lambda tx: CARDS.get(tx, _OWN, id="none"))
+
+
+@pytest.mark.parametrize("name", ["key", "fixed"])
+def test_a_key_names_columns(name: str) -> None:
+    """A mistake in the declaration is an error of the start."""
+    key, fixed = (("number",), ()) if name == "key" else (("id",), ("number",))
+    with pytest.raises(TypeError, match="the table cards has no column number"):
+        map_table("cards", Card, key=key, fixed=fixed, into=MetaData())
