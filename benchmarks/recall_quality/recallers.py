@@ -32,9 +32,10 @@ from rookery.memory.candidates import CandidateSearch
 from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
 from rookery.memory.feedback import RecallBuffer
 from rookery.memory.indexing import build_document, build_passage
-from rookery.memory.models import EmbeddedDocument, Memory, MemoryScope, RecallMode, RecallRequest, RecallResult
+from rookery.memory.models import EmbeddedDocument, Memory, MemoryScope
 from rookery.memory.ports import Embedder
 from rookery.memory.recall import Recall
+from rookery.memory.recall_models import RecallMode, RecallRequest, RecallResult
 from rookery.memory.similarity_scales import SimilarityScales
 from rookery.memory.store import records
 from rookery.migrations import migrate

@@ -71,6 +71,13 @@ class TricyclePatch(Patch[TricycleSettings]):
     pedals: Pedals | UNSET | None = UNSET
 
 
+class TaggedTricyclePatch(Patch[TricycleSettings]):
+    """A change of a tricycle by which null removes the tags, and nothing else."""
+
+    hidden = frozenset({"pedals"})
+    resets_by_null = frozenset({"tags"})
+
+
 class PedalResponse(Projection[Pedal]):
     """A pedal in a response."""
 
@@ -106,6 +113,13 @@ def test_null_in_a_change_restores_the_default() -> None:
     assert change.apply_to(tricycle) == Tricycle(id=1, name="Ada", pedals=(Pedal(length_mm=311),))
     with pytest.raises(ValidationFailed, match="null"):
         TricyclePatch.of(name=None)
+
+
+def test_null_in_a_change_restores_the_default_of_named_fields() -> None:
+    """Null is refused for the fields that the change does not name."""
+    assert TaggedTricyclePatch.of(tags=None).get_set_fields() == {"tags": {}}
+    with pytest.raises(ValidationFailed, match="null"):
+        TaggedTricyclePatch.of(colour=None)
 
 
 def test_a_response_reads_the_fields_of_a_part() -> None:

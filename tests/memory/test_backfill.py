@@ -6,7 +6,8 @@ import pytest
 
 from rookery.memory.batch_runs import RunItem, RunObserver
 from rookery.memory.maintenance.backfill import BackfillRequest, parse_org
-from rookery.memory.models import MemoryScope, MemoryState, RecallRequest, get_state
+from rookery.memory.models import MemoryScope, MemoryState, get_state
+from rookery.memory.recall_models import RecallRequest
 from tests.memory.makers import MODEL, MemoryRig, make_caller
 
 

@@ -22,8 +22,9 @@ from rookery.kernel.jobs import jobs
 from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
 from rookery.memory.indexing import Indexer, build_document, build_passage
 from rookery.memory.maintenance.reindexing import ReindexRequest
-from rookery.memory.models import EmbeddedDocument, IndexDocument, Memory, MemoryChange, Passage, RecallRequest, Vector, VectorHit
+from rookery.memory.models import EmbeddedDocument, IndexDocument, Memory, MemoryChange, Passage, Vector, VectorHit
 from rookery.memory.ports import ModelVersion
+from rookery.memory.recall_models import RecallRequest
 from rookery.memory.vector_filter import VectorFilter
 from tests.conftest import FakeClock, eventually
 from tests.deadlines import HANG_S
@@ -74,7 +75,7 @@ async def _change_during_reindex(
 async def test_a_reindex_does_not_undo_a_concurrent_change(database: Database, data_dir: Path, clock: FakeClock) -> None:
     """A re-index that read the old content and writes after the change does not leave the old content in the index."""
     clock.advance(hours=1)
-    current, by_words, by_meaning = await _change_during_reindex(database, data_dir, clock, MemoryChange(content="The otter swims."))
+    current, by_words, by_meaning = await _change_during_reindex(database, data_dir, clock, MemoryChange.of(content="The otter swims."))
 
     assert current.indexed_at is not None
     assert current.indexed_at >= current.updated_at
@@ -86,7 +87,7 @@ async def test_old_content_written_by_a_killed_worker_is_replaced(rig: MemoryRig
     memory = await rig.remember("The heron nests on the roof.")
     claim = update(jobs).values(owner="elsewhere:1:killed", run_at=to_micros(rig.clock() + timedelta(minutes=5)))
     await rig.db.write(lambda tx: tx.execute(claim, {}))
-    await rig.services.records.change(make_caller(), memory.id, MemoryChange(content="The otter swims."))
+    await rig.services.records.change(make_caller(), memory.id, MemoryChange.of(content="The otter swims."))
     await rig.run_jobs()
     (old_vectors,) = await rig.embedder.embed_passages([build_passage(memory)])
     await rig.vectors.put([EmbeddedDocument(document=build_document(memory), vectors=old_vectors)])

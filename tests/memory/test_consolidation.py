@@ -16,17 +16,8 @@ from rookery.kernel.db import Database
 from rookery.memory import merging, statements
 from rookery.memory.batch_runs import RunItem, RunObserver, RunReport
 from rookery.memory.maintenance.consolidation import ConsolidationRequest
-from rookery.memory.models import (
-    Memory,
-    MemoryChange,
-    MemoryScope,
-    MemoryState,
-    Passage,
-    RecallRequest,
-    Tombstone,
-    Vector,
-    get_state,
-)
+from rookery.memory.models import Memory, MemoryChange, MemoryScope, MemoryState, Passage, Tombstone, Vector, get_state
+from rookery.memory.recall_models import RecallRequest
 from tests.conftest import FakeClock
 from tests.engines.conftest import compute_similarities
 from tests.memory.makers import MODEL, MemoryRig, StemEmbedder, build_rig, make_caller, make_memory
@@ -109,7 +100,7 @@ async def test_a_restore_keeps_text_written_after_the_merge(rig: MemoryRig) -> N
     primary, second = await _remember_similar_pair(rig)
     await _consolidate(rig)
     content = f"{BASE}\n\nThey return in March.\n\nOr in April."
-    await rig.services.records.change(make_caller(), primary.id, MemoryChange(content=content))
+    await rig.services.records.change(make_caller(), primary.id, MemoryChange.of(content=content))
     await rig.services.records.restore(make_caller(), second.id)
 
     assert (await rig.reload(primary)).content == f"{BASE}\n\nOr in April."
@@ -120,7 +111,7 @@ async def test_a_restore_keeps_a_merged_paragraph_that_was_extended(rig: MemoryR
     primary, second = await _remember_similar_pair(rig)
     await _consolidate(rig)
     content = f"{BASE}\n\nThey return in March. Not all of them."
-    await rig.services.records.change(make_caller(), primary.id, MemoryChange(content=content))
+    await rig.services.records.change(make_caller(), primary.id, MemoryChange.of(content=content))
     await rig.services.records.restore(make_caller(), second.id)
 
     assert (await rig.reload(primary)).content == content
@@ -178,10 +169,10 @@ async def test_only_pairs_above_the_threshold_are_merged(rig: MemoryRig) -> None
 async def test_memories_that_expire_or_are_not_indexed_are_left_out(rig: MemoryRig) -> None:
     """A merge does not change an expiry time, and only vectors of the current content are compared."""
     primary, second = await _remember_similar_pair(rig)
-    third = await rig.remember(BASE, expires_in_h=5)
+    third = await rig.remember(BASE, expires_in=5)
     await rig.run_jobs()
     fourth = await rig.remember(BASE)
-    change = MemoryChange(content=OTHER)
+    change = MemoryChange.of(content=OTHER)
     await rig.services.records.change(make_caller(), second.id, change)
 
     report, _ = await _consolidate(rig)
@@ -242,7 +233,7 @@ async def test_a_memory_changed_during_the_merge_is_not_archived(rig: MemoryRig,
     async def change() -> None:
         rig.hooks.before_put = None
         memory = second if changed_memory == "other" else primary
-        await rig.services.records.change(make_caller(), memory.id, MemoryChange(content=OTHER))
+        await rig.services.records.change(make_caller(), memory.id, MemoryChange.of(content=OTHER))
 
     async def index() -> None:
         rig.hooks.after_put = None
@@ -405,7 +396,7 @@ async def test_all_chunks_of_a_long_memory_must_be_similar(database: Database, d
 
     assert (await _consolidate(rig))[0].counts["merged"] == 0
     assert await _are_live(rig, one_topic, two_topics) == [True, True]
-    await rig.services.records.change(make_caller(), two_topics.id, MemoryChange(confidence=0.95))
+    await rig.services.records.change(make_caller(), two_topics.id, MemoryChange.of(confidence=0.95))
     await rig.run_jobs()
     assert (await _consolidate(rig))[0].counts["merged"] == 1
     assert await _are_live(rig, one_topic, two_topics) == [False, True]

@@ -21,8 +21,9 @@ from rookery.kernel.config import Settings
 from rookery.kernel.secret import Secret
 from rookery.memory.embedding_migration import IndexVersion
 from rookery.memory.maintenance.reindexing import ReindexRequest, RunReport
-from rookery.memory.models import MemoryChange, RecallMode, RecallRequest, RecallResult
+from rookery.memory.models import MemoryChange
 from rookery.memory.ports import ModelVersion
+from rookery.memory.recall_models import RecallMode, RecallRequest, RecallResult
 from tests.conftest import Caller, FakeClock, Instance, eventually, run_instance
 from tests.embedding_service import KEY, EmbeddingService, run_embedding_service
 from tests.memory.makers import DIMENSION, MemoryRig, StemEmbedder, build_rig, make_caller
@@ -105,7 +106,7 @@ async def test_memories_stored_or_changed_during_the_migration_are_found_by_mean
     """Both models embed new contents; existing vectors are not computed again."""
     memory = await platform.rig.remember("heron nest")
     (swallow,) = (await platform.recall("swallow")).hits[:1]
-    await platform.rig.services.records.change(make_caller(), swallow.memory.id, MemoryChange(content="heron bridge"))
+    await platform.rig.services.records.change(make_caller(), swallow.memory.id, MemoryChange.of(content="heron bridge"))
     await platform.rig.run_jobs()
 
     assert await platform.find_contents("heron") == ["heron boat", "heron bridge", "heron nest", "heron roof"]

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.kernel.errors import NotFound, ValidationFailed
-from rookery.memory.models import Memory, MemoryFilter, MemoryScope, RecallRequest
+from rookery.memory.models import Memory, MemoryFilter, MemoryScope
 from rookery.memory.ranking import adjust_confidence
+from rookery.memory.recall_models import RecallRequest
 from tests.conftest import FakeClock
 from tests.memory.makers import HERON, MemoryRig, make_agent, make_caller
 from tests.stopwatch import Stopwatch

@@ -17,7 +17,8 @@ from rookery.memory.batch_runs import RunItem, RunObserver
 from rookery.memory.events import MemoryDeleted
 from rookery.memory.maintenance import consolidation
 from rookery.memory.maintenance.forgetting import ForgetRequest
-from rookery.memory.models import Memory, MemoryChange, MemoryScope, RecallRequest, Tombstone
+from rookery.memory.models import Memory, MemoryChange, MemoryScope, Tombstone
+from rookery.memory.recall_models import RecallRequest
 from rookery.memory.store import merges as merge_store
 from rookery.memory.store import records as store
 from rookery.memory.store.tables import memories, memory_tags, merges, recall_feedback
@@ -66,7 +67,7 @@ async def test_forget_by_agent_deletes_its_memories_in_every_state(rig: MemoryRi
     private = await rig.remember("heron of kim", agent_id="kim", memory_scope=MemoryScope.AGENT)
     shared = await rig.remember("heron by kim", agent_id="kim")
     archived = await rig.remember("old heron of kim", agent_id="kim")
-    expired = await rig.remember("brief heron of kim", agent_id="kim", expires_in_h=1)
+    expired = await rig.remember("brief heron of kim", agent_id="kim", expires_in=1)
     other_agent = await rig.remember("heron of lee", agent_id="lee")
     other_workspace = await rig.remember("heron of kim", make_caller(workspace_id=2), agent_id="kim")
     await rig.run_jobs()
@@ -167,7 +168,7 @@ async def test_merged_text_that_was_changed_is_reported(rig: MemoryRig) -> None:
     merged = await rig.remember(MORE, confidence=0.5)
     await rig.run_jobs()
     await rig.services.maintenance.consolidation.run(consolidation.ConsolidationRequest(workspace_id=1, threshold=0.7))
-    await rig.services.records.change(make_caller(), primary.id, MemoryChange(content=f"{BASE}. KIM SAW THEM."))
+    await rig.services.records.change(make_caller(), primary.id, MemoryChange.of(content=f"{BASE}. KIM SAW THEM."))
 
     _, items = await _forget(rig, merged.id)
 

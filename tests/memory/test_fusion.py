@@ -19,7 +19,7 @@ from rookery.memory.fusion import (
     lift,
     weigh_neighbour,
 )
-from rookery.memory.models import RecallMode
+from rookery.memory.recall_models import RecallMode
 
 MODES: list[RecallMode] = ["semantic", "keyword", "hybrid"]
 shares = st.floats(0, 1)

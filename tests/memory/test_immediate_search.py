@@ -16,7 +16,8 @@ from rookery.kernel.errors import EngineUnavailable, ValidationFailed
 from rookery.kernel.pages import PageSlice
 from rookery.memory.events import MemoryStored
 from rookery.memory.indexing import EMBED_JOB
-from rookery.memory.models import AccessFilter, IndexDocument, Memory, MemoryChange, MemoryFilter, RecallRequest, TextQuery
+from rookery.memory.models import AccessFilter, IndexDocument, Memory, MemoryChange, MemoryFilter, TextQuery
+from rookery.memory.recall_models import RecallRequest
 from tests.conftest import FakeClock, eventually
 from tests.deadlines import HANG_S
 from tests.memory.makers import HERON, MemoryRig, build_rig, make_caller, make_draft
@@ -78,7 +79,7 @@ async def _recall(rig: MemoryRig, query: str, mode: SearchFunction = "hybrid", k
 
 
 async def _change(rig: MemoryRig, memory: Memory, content: str) -> Memory:
-    return await rig.services.records.change(make_caller(), memory.id, MemoryChange(content=content))
+    return await rig.services.records.change(make_caller(), memory.id, MemoryChange.of(content=content))
 
 
 async def _has_content(rig: MemoryRig, memory: Memory, content: str) -> bool:

@@ -102,7 +102,7 @@ async def test_a_change_or_deletion_after_a_pass_is_not_missed(rig: MemoryRig, m
     await moves.run()
     rig.clock.advance(hours=1)
     new = await rig.remember("new rook")
-    await rig.services.records.change(make_caller(), changed.id, MemoryChange(content="changed rook"))
+    await rig.services.records.change(make_caller(), changed.id, MemoryChange.of(content="changed rook"))
     await rig.services.records.delete(make_caller(), deleted.id)
     await rig.services.records.archive(make_caller(), archived.id)
     await rig.run_jobs()  # by a server that still uses the old index
@@ -132,7 +132,7 @@ async def test_changes_during_a_batch_are_copied_again(rig: MemoryRig, moves: Mo
                 Interrupted.has_changed = True
                 rig.clock.advance(seconds=1)
                 rejected = await super().put(memories)
-                await rig.services.records.change(make_caller(), changed.id, MemoryChange(content="changed rook"))
+                await rig.services.records.change(make_caller(), changed.id, MemoryChange.of(content="changed rook"))
                 await rig.services.records.delete(make_caller(), deleted.id)
                 await rig.run_jobs()
                 return rejected
@@ -265,7 +265,7 @@ async def test_texts_are_moved_with_their_changes(rig: MemoryRig, moves: Moves) 
     own = await rig.remember("own heron", agent_id="kim", memory_scope=MemoryScope.AGENT)
     first = await moves.run(index)
     rig.clock.advance(hours=1)
-    await rig.services.records.change(make_caller(), changed.id, MemoryChange(tags=("new",)))
+    await rig.services.records.change(make_caller(), changed.id, MemoryChange.of(tags=("new",)))
     await rig.services.records.delete(make_caller(), deleted.id)
     await rig.run_jobs()
 

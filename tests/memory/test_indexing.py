@@ -11,7 +11,8 @@ from rookery.kernel.jobs import Job, JobDone
 from rookery.kernel.pages import PageSlice
 from rookery.memory.indexing import EMBED_JOB, build_passage
 from rookery.memory.jobs import BATCH_SIZE, RETRY_DELAYS_S, MemoryJobs
-from rookery.memory.models import Memory, MemoryChange, MemoryFilter, MemoryState, Passage, RecallRequest, get_state
+from rookery.memory.models import Memory, MemoryChange, MemoryFilter, MemoryState, Passage, get_state
+from rookery.memory.recall_models import RecallRequest
 from tests.conftest import FakeClock
 from tests.memory.makers import HERON, MODEL, MemoryRig, StemEmbedder, build_rig, make_caller, make_memory
 
@@ -193,7 +194,7 @@ class _ChangingEmbedder(StemEmbedder):
         vectors = await super().embed_passages(passages)  # pyright: ignore[reportArgumentType] - what the port passes
         if not self.has_changed:
             self.has_changed = True
-            change = MemoryChange(content="A crane nests here.")
+            change = MemoryChange.of(content="A crane nests here.")
             await self.rig.services.records.change(make_caller(), self.memory.id, change)
         return vectors
 

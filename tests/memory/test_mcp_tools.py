@@ -114,7 +114,7 @@ async def test_the_tools_cover_the_life_cycle_of_a_memory(rig: MemoryRig) -> Non
 async def test_tools_accept_times_and_null_to_clear_fields(rig: MemoryRig) -> None:
     """As in REST, since and until filter memories, and null clears org, project and expiry."""
     server = make_memory_api(rig).server()
-    memory = await rig.remember("The heron nests.", org="acme", expires_in_h=1.0)
+    memory = await rig.remember("The heron nests.", org="acme", expires_in=1.0)
     schemas = {tool.name: dict(tool.input_schema) for tool in server.tools()}
 
     async def call(tool: str, **arguments: object) -> Mapping[str, object]:

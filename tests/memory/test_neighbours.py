@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from rookery.access.models import Caller
-from rookery.memory.models import AccessFilter, Memory, MemoryFilter, MemoryScope, RecallHit, RecallRequest
+from rookery.memory.models import AccessFilter, Memory, MemoryFilter, MemoryScope
+from rookery.memory.recall_models import RecallHit, RecallRequest
 from rookery.memory.store.neighbours import find_neighbours
 from tests.memory.makers import MemoryRig, make_agent, make_caller
 
@@ -70,7 +71,7 @@ async def test_a_hidden_neighbour_does_not_change_a_score(rig: MemoryRig) -> Non
     (beside_private,) = await _store(rig, ANSWER, session_id="s1")
     await _store(rig, about, session_id="s2", org="other")
     (beside_other_org,) = await _store(rig, ANSWER, session_id="s2")
-    await rig.remember(about, session_id="s3", expires_in_h=1.0)
+    await rig.remember(about, session_id="s3", expires_in=1.0)
     (beside_expired,) = await _store(rig, ANSWER, session_id="s3")
     (archived, beside_archived) = await _store(rig, about, ANSWER, session_id="s4")
     await rig.remember(about, make_caller(workspace_id=2), session_id="s5")

@@ -10,7 +10,8 @@ from rookery.kernel.errors import NotFound
 from rookery.memory.batch_runs import RunItem, RunObserver
 from rookery.memory.events import MemoryArchived, MemoryDeleted
 from rookery.memory.maintenance.pruning import PruneRequest
-from rookery.memory.models import Memory, MemoryScope, RecallRequest
+from rookery.memory.models import Memory, MemoryScope
+from rookery.memory.recall_models import RecallRequest
 from tests.memory.makers import MemoryRig, make_caller
 
 NO_CRITERIA = PruneRequest(workspace_id=1)
@@ -62,7 +63,7 @@ async def test_a_memory_exactly_at_the_threshold_stays(rig: MemoryRig) -> None:
 
 async def test_prune_ignores_expired_and_archived_memories(rig: MemoryRig) -> None:
     """They are neither counted nor archived, and no duplicates of live memories."""
-    await rig.remember("heron", confidence=0.1, expires_in_h=1)
+    await rig.remember("heron", confidence=0.1, expires_in=1)
     archived = await rig.remember("heron", confidence=0.2)
     await rig.services.records.archive(make_caller(), archived.id)
     remaining = await rig.remember("heron", confidence=0.15)

@@ -10,7 +10,8 @@ import pytest
 from rookery.access.models import Caller
 from rookery.kernel.errors import NotInAllowList, PermissionDenied
 from rookery.memory.events import MemoryRecalled
-from rookery.memory.models import MemoryFilter, MemoryScope, RecallHit, RecallMode, RecallRequest
+from rookery.memory.models import MemoryFilter, MemoryScope
+from rookery.memory.recall_models import RecallHit, RecallMode, RecallRequest
 from rookery.memory.store import records
 from tests.memory.makers import MemoryRig, make_agent, make_caller, make_memory
 
@@ -169,7 +170,7 @@ async def test_every_result_matches_all_filters(rig: MemoryRig, mode: RecallMode
 @pytest.mark.parametrize("mode", MODES)
 async def test_outdated_index_entries_are_not_returned(rig: MemoryRig, mode: RecallMode) -> None:
     """Hits without a live record are dropped, and more are fetched until top_k is reached."""
-    stored = [await rig.remember(f"heron {n}", expires_in_h=1 if n % 4 == 0 else None) for n in range(160)]
+    stored = [await rig.remember(f"heron {n}", expires_in=1 if n % 4 == 0 else None) for n in range(160)]
     await rig.run_jobs()
     for number, memory in enumerate(stored):
         if number % 4 == 1:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rookery.memory.models import MemoryFilter, RecallRequest
+from rookery.memory.models import MemoryFilter
+from rookery.memory.recall_models import RecallRequest
 from tests.memory.makers import MemoryRig, make_caller
 
 _MEMORIES = [

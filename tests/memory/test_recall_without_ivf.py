@@ -9,7 +9,7 @@ from pathlib import Path
 from rookery.engines.vectors import ivf_build
 from rookery.engines.vectors.embedded import EmbeddedVectorIndex
 from rookery.engines.vectors.search import IndexLimits
-from rookery.memory.models import RecallMode, RecallRequest, RecallResult
+from rookery.memory.recall_models import RecallMode, RecallRequest, RecallResult
 from tests.conftest import FakeClock, eventually
 from tests.memory.makers import DIMENSION, MemoryRig, build_rig, make_caller
 

@@ -10,7 +10,8 @@ from rookery.kernel.errors import NotFound, PermissionDenied, ValidationFailed
 from rookery.kernel.pages import PageSlice
 from rookery.memory.events import MemoryArchived, MemoryDeleted
 from rookery.memory.indexing import DELETE_JOB, EMBED_JOB
-from rookery.memory.models import MemoryChange, MemoryFilter, MemoryScope, MemoryState, RecallRequest, get_state
+from rookery.memory.models import MemoryChange, MemoryFilter, MemoryScope, MemoryState, get_state
+from rookery.memory.recall_models import RecallRequest
 from rookery.memory.store import records
 from tests.memory.makers import MODEL, MemoryRig, make_agent, make_caller
 
@@ -26,7 +27,7 @@ async def test_changing_the_content_updates_content_at_and_reindexes(rig: Memory
     await rig.run_jobs()
     rig.clock.advance(days=1)
 
-    changed_memory = await rig.services.records.change(make_caller(), memory.id, MemoryChange(content="We deploy on Tuesdays."))
+    changed_memory = await rig.services.records.change(make_caller(), memory.id, MemoryChange.of(content="We deploy on Tuesdays."))
     state = get_state(await rig.reload(memory), model=MODEL)
     await rig.run_jobs()
 
@@ -45,7 +46,7 @@ async def test_changing_other_fields_leaves_content_at(rig: MemoryRig) -> None:
     await rig.run_jobs()
     rig.clock.advance(days=1)
 
-    change = MemoryChange(type="decision", tags=("B", "c"), confidence=0.3, source="chat", org="zoo", project=None, expires_in_h=2.0)
+    change = MemoryChange.of(type="decision", tags=("B", "c"), confidence=0.3, source="chat", org="zoo", project=None, expires_in=2.0)
     changed_memory = await rig.services.records.change(make_caller(), memory.id, change)
     await rig.run_jobs()
 
@@ -75,7 +76,9 @@ async def test_a_change_without_effect_writes_nothing(rig: MemoryRig) -> None:
     unchanged = await rig.reload(memory)
     rig.clock.advance(days=1)
 
-    assert await rig.services.records.change(make_caller(), memory.id, MemoryChange(content=memory.content, type=memory.type)) == unchanged
+    assert (
+        await rig.services.records.change(make_caller(), memory.id, MemoryChange.of(content=memory.content, type=memory.type)) == unchanged
+    )
     assert await rig.jobs.count_pending(EMBED_JOB, 1) == 0
 
 
@@ -83,8 +86,8 @@ async def test_two_changes_in_the_same_microsecond_have_different_times(rig: Mem
     """The indexer marks a record only if updated_at is that of the embedded one."""
     memory = await rig.remember("one")
 
-    second = await rig.services.records.change(make_caller(), memory.id, MemoryChange(content="two"))
-    third = await rig.services.records.change(make_caller(), memory.id, MemoryChange(content="three"))
+    second = await rig.services.records.change(make_caller(), memory.id, MemoryChange.of(content="two"))
+    third = await rig.services.records.change(make_caller(), memory.id, MemoryChange.of(content="three"))
 
     assert memory.updated_at < second.updated_at < third.updated_at
 
@@ -93,9 +96,9 @@ async def test_a_change_must_result_in_a_valid_memory(rig: MemoryRig) -> None:
     """The rules of `remember` apply to changes too."""
     memory = await rig.remember(memory_scope=MemoryScope.SHARED)
     with pytest.raises(ValidationFailed):
-        await rig.services.records.change(make_caller(), memory.id, MemoryChange(org=None))
+        await rig.services.records.change(make_caller(), memory.id, MemoryChange.of(org=None))
     with pytest.raises(PermissionDenied):
-        await rig.services.records.change(make_caller(orgs=frozenset({"acme"})), memory.id, MemoryChange(org="zoo"))
+        await rig.services.records.change(make_caller(orgs=frozenset({"acme"})), memory.id, MemoryChange.of(org="zoo"))
 
     assert await rig.reload(memory) == memory
 
@@ -146,7 +149,7 @@ async def test_a_changed_archived_memory_stays_archived(rig: MemoryRig) -> None:
     """Recall does not return it."""
     memory = await rig.remember()
     await rig.services.records.archive(make_caller(), memory.id)
-    await rig.services.records.change(make_caller(), memory.id, MemoryChange(content="A crane nests here."))
+    await rig.services.records.change(make_caller(), memory.id, MemoryChange.of(content="A crane nests here."))
     await rig.run_jobs()
 
     assert await _recall(rig, "crane") == []
@@ -183,7 +186,7 @@ async def test_deleting_many_returns_the_deleted_ids(rig: MemoryRig) -> None:
 
 async def test_an_expired_memory_is_not_found(rig: MemoryRig) -> None:
     """The sweep removes expired memories from every store."""
-    memory = await rig.remember(expires_in_h=1)
+    memory = await rig.remember(expires_in=1)
     await rig.run_jobs()
     rig.clock.advance(hours=1)
 
@@ -212,7 +215,7 @@ async def test_a_memory_without_access_is_not_found(rig: MemoryRig) -> None:
             with pytest.raises(NotFound):
                 await action(caller, memory.id)
         with pytest.raises(NotFound):
-            await records_service.change(caller, memory.id, MemoryChange(content="stolen"))
+            await records_service.change(caller, memory.id, MemoryChange.of(content="stolen"))
         assert await rig.reload(memory) == memory
     assert await records_service.get(make_agent("lee"), private.id) == private
     assert await records_service.get(make_agent("kim", scopes=frozenset({"brain:admin"})), private.id) == private

@@ -9,7 +9,8 @@ import pytest
 from rookery.memory.batch_runs import RunReport
 from rookery.memory.events import ReindexCompleted
 from rookery.memory.maintenance.reindexing import ReindexRequest
-from rookery.memory.models import MemoryChange, RecallRequest
+from rookery.memory.models import MemoryChange
+from rookery.memory.recall_models import RecallRequest
 from tests.conftest import FakeClock
 from tests.memory.command_line import Platform
 from tests.memory.makers import DIMENSION, MemoryRig, StemEmbedder, build_rig, make_caller
@@ -69,7 +70,7 @@ async def test_a_reindex_includes_only_matching_memories(rig: MemoryRig) -> None
     await rig.remember("pending heron")
     changed_memory = await rig.remember("heron before")
     await rig.run_jobs()
-    await rig.services.records.change(make_caller(), changed_memory.id, MemoryChange(content="heron after"))
+    await rig.services.records.change(make_caller(), changed_memory.id, MemoryChange.of(content="heron after"))
     await rig.remember("heron never indexed")
 
     requests = [

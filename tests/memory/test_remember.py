@@ -52,7 +52,7 @@ async def test_a_scope_requires_its_owner(rig: MemoryRig, scope: MemoryScope, fi
 
 async def test_memories_expire_if_requested_and_session_memories_after_seven_days(rig: MemoryRig, clock: FakeClock) -> None:
     """`expires_in` sets the expiry; session memories default to seven days."""
-    by_hours = await rig.remember(expires_in_h=1.5)
+    by_hours = await rig.remember(expires_in=1.5)
     by_scope = await rig.remember(memory_scope=MemoryScope.SESSION, session_id="s1")
 
     assert by_hours.expires_at == clock() + timedelta(minutes=90)
@@ -61,7 +61,7 @@ async def test_memories_expire_if_requested_and_session_memories_after_seven_day
 
 async def test_the_shortest_expiry_is_accepted(rig: MemoryRig, clock: FakeClock) -> None:
     """expires_in may be any number above 0; the smallest expiry is a microsecond."""
-    assert (await rig.remember(expires_in_h=5e-324)).expires_at == clock() + timedelta(microseconds=1)
+    assert (await rig.remember(expires_in=5e-324)).expires_at == clock() + timedelta(microseconds=1)
 
 
 async def test_identical_content_is_stored_with_a_list_of_duplicates(rig: MemoryRig) -> None:
@@ -120,7 +120,7 @@ async def test_archived_expired_and_foreign_memories_are_no_duplicates(rig: Memo
     """Archived, expired and foreign memories never count."""
     archived = await rig.remember()
     await rig.services.records.archive(make_caller(), archived.id)
-    await rig.remember(expires_in_h=1)
+    await rig.remember(expires_in=1)
     await rig.remember(by=make_caller(workspace_id=2))
     rig.clock.advance(hours=1)
 

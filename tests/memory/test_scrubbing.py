@@ -7,7 +7,8 @@ from dataclasses import replace
 from rookery.memory.batch_runs import RunItem, RunObserver
 from rookery.memory.maintenance.reindexing import ReindexRequest as Reindex
 from rookery.memory.maintenance.scrubbing import CleanRequest
-from rookery.memory.models import MemoryChange, MemoryState, RecallRequest, get_state
+from rookery.memory.models import MemoryChange, MemoryState, get_state
+from rookery.memory.recall_models import RecallRequest
 from tests.memory.makers import MODEL, MemoryRig, make_caller
 
 PRIVATE = "Ask Kim at kim@example.org about the heron."
@@ -87,7 +88,7 @@ async def test_a_dry_run_lists_what_a_run_then_does(rig: MemoryRig) -> None:
 async def test_a_change_during_the_run_is_not_undone(rig: MemoryRig) -> None:
     """The run cleans the current content, not the content that it read before."""
     memory = await rig.remember(PRIVATE)
-    change = MemoryChange(content="Ask Lee at lee@example.org instead.")
+    change = MemoryChange.of(content="Ask Lee at lee@example.org instead.")
 
     async def change_memory() -> None:
         rig.hooks.before_write = None

@@ -11,7 +11,8 @@ from rookery.kernel.config import Settings
 from rookery.kernel.engine_breakers import EngineBreakers
 from rookery.memory.embedding_migration import IndexVersion
 from rookery.memory.errors import NotEmbeddable
-from rookery.memory.models import AccessFilter, MemoryScope, RecallHit, RecallRequest
+from rookery.memory.models import AccessFilter, MemoryScope
+from rookery.memory.recall_models import RecallHit, RecallRequest
 from rookery.memory.similarity_scales import SimilarityScales
 from rookery.memory.store.samples import sample_ids
 from tests.memory.makers import MemoryRig, make_agent, make_caller

@@ -12,8 +12,8 @@ from typing import cast
 import pytest
 from typer.testing import Result
 
-from rookery.memory.models import Memory, MemoryFilter, RecallMode, RecallRequest
-from rookery.memory.recall_records import LabelledMemory, TrainingStatus
+from rookery.memory.models import Memory, MemoryFilter
+from rookery.memory.recall_models import LabelledMemory, RecallMode, RecallRequest, TrainingStatus
 from rookery.memory.retention import MemoryPurge
 from rookery.memory.store import recalls
 from rookery.memory.training import BATCH_SIZE
@@ -116,7 +116,7 @@ async def test_training_rows_are_deleted_with_their_memory(rig: MemoryRig, clock
     deleted, superseded, expiring = (
         await rig.remember("heron one"),
         await rig.remember("heron two"),
-        await rig.remember("heron three", expires_in_h=1.0),
+        await rig.remember("heron three", expires_in=1.0),
     )
     archived = await rig.remember("heron four")
     await rig.run_jobs()

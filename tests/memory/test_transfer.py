@@ -18,7 +18,8 @@ from rookery.kernel.clock import from_micros
 from rookery.kernel.db import Database, open_database
 from rookery.kernel.ids import is_uuid, uuid7
 from rookery.memory.merging import Merge
-from rookery.memory.models import Memory, MemoryScope, RecallRequest, Tombstone
+from rookery.memory.models import Memory, MemoryScope, Tombstone
+from rookery.memory.recall_models import RecallRequest
 from rookery.memory.store import merges, records, transfer
 from rookery.memory.store.transfer import TransferRecord
 from rookery.memory.transfer.exporting import ExportRequest
@@ -353,7 +354,7 @@ async def test_exports_and_imports_can_redact_personal_data_and_secrets(rig: Mem
 async def test_expired_memories_are_neither_exported_nor_imported(rig: MemoryRig) -> None:
     """An expired memory counts as deleted."""
     transfers = Transfers(rig)
-    await rig.remember("short", expires_in_h=1)
+    await rig.remember("short", expires_in=1)
     lines = await transfers.export_lines()
     rig.clock.advance(hours=2)
 

@@ -12,17 +12,8 @@ from rookery.kernel.db import Database
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.pages import PageSlice
 from rookery.memory.events import MemoryRecalled
-from rookery.memory.models import (
-    AccessFilter,
-    IndexDocument,
-    MemoryFilter,
-    RecallRequest,
-    RecallResult,
-    TextHit,
-    TextQuery,
-    Vector,
-    VectorHit,
-)
+from rookery.memory.models import AccessFilter, IndexDocument, MemoryFilter, TextHit, TextQuery, Vector, VectorHit
+from rookery.memory.recall_models import RecallRequest, RecallResult
 from rookery.memory.vector_filter import VectorFilter
 from tests.conftest import FakeClock
 from tests.memory.makers import DIMENSION, MODEL, HookedVectors, Hooks, MemoryRig, build_rig, make_caller, make_draft

@@ -11,7 +11,8 @@ projections of it:
 | `Projection[D]` | those of D without bounds, `workspace_id` being the public one; never bytes, which are sealed values |
 
 A subclass names the model for the OpenAPI document. A field that it declares itself replaces the one of D, or is added to them. The
-fields of D in its `hidden` are left out. With `resets_by_null`, null stands for the default of a field that has one.
+fields of D in its `hidden` are left out. With `resets_by_null`, null stands for the default of a field that has one; a patch may name the
+fields for which it does.
 """
 
 from __future__ import annotations
@@ -75,14 +76,16 @@ class Patch(PatchModel, Generic[D]):
     """A partial update of the fields of D. Bodies in it are objects of the domain after validation."""
 
     hidden: ClassVar[frozenset[str]] = frozenset()
-    resets_by_null: ClassVar[bool] = False
+    resets_by_null: ClassVar[bool | frozenset[str]] = False
     _defaults: ClassVar[dict[str, DataclassField[Any]]] = {}
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         listed = [item for item in _iter_fields(_find_source(cls, Patch)) if item[0] not in cls.hidden]
-        cls._defaults = {name: field for name, _, field in listed if cls.resets_by_null and _has_default(field)}
+        resets = cls.resets_by_null
+        resettable = resets if isinstance(resets, frozenset) else {name for name, _, _ in listed if resets}
+        cls._defaults = {name: field for name, _, field in listed if name in resettable and _has_default(field)}
         _add_fields(cls, Patch, {name: _make_optional(_accept_json(hint), is_nullable=name in cls._defaults) for name, hint, _ in listed})
 
     @field_validator("*", mode="after")

@@ -328,9 +328,10 @@ class ItemsOf:
         return {**handler(schema), "x-items": handler(self._model.__pydantic_core_schema__)}
 
 
-def enum_schema(kind: type[StrEnum]) -> WithJsonSchema:
+def enum_schema(kind: type[StrEnum], description: str | None = None) -> WithJsonSchema:
     """Return an annotation that documents a text as one of the values of *kind*, although it is sent unchanged."""
-    return WithJsonSchema({"type": "string", "enum": [member.value for member in kind]})
+    described = {} if description is None else {"description": description}
+    return WithJsonSchema({"type": "string", "enum": [member.value for member in kind], **described})
 
 
 def to_json(response: ResponseModel) -> dict[str, object]:

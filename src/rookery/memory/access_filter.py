@@ -7,15 +7,12 @@ from datetime import datetime
 
 from rookery.access.models import Caller, not_in_allow_list
 from rookery.kernel.errors import PermissionDenied, ValidationFailed
-from rookery.memory.models import AccessFilter, Memory, MemoryFilter, MemoryScope, read_fields
+from rookery.memory.models import ALL_AGENTS, AccessFilter, Memory, MemoryFilter, MemoryScope, read_fields
 from rookery.memory.visibility import is_visible
 
 ADMIN_SCOPE = "brain:admin"
 
 _FILTER_FIELDS = tuple(column.name for column in fields(MemoryFilter))
-
-ALL_AGENTS = "*"
-"""A wildcard agent id for lists: the own memories of every agent."""
 
 
 def build_access_filter(caller: Caller, memory_filter: MemoryFilter, *, at: datetime, is_list: bool = False) -> AccessFilter:

@@ -30,10 +30,10 @@ from rookery.memory.agent_context import AgentContext
 from rookery.memory.errors import AlreadySuperseded, BacklogFull, MemoriesFull, NotEmbeddable
 from rookery.memory.feedback import Feedback
 from rookery.memory.memory_map import MemoryMap
-from rookery.memory.models import BootMemories, Draft, Memory, RecallMode, RememberResult, SearchResult, Tombstone
+from rookery.memory.models import BootMemories, Draft, Memory, RememberResult, SearchResult, Tombstone
 from rookery.memory.recall import Recall
 from rookery.memory.recall_log import RecallLog
-from rookery.memory.recall_records import FeedbackResult, LoggedRecall
+from rookery.memory.recall_models import FeedbackResult, LoggedRecall, RecallMode
 from rookery.memory.records import Records
 from rookery.memory.remember import Remember, RememberOutcome
 from rookery.memory.schemas.recall_log import (
@@ -208,7 +208,7 @@ class MemoryApi:
         Pass `wait_ms` to wait for it. With `dedupe`, a memory with the same content in the same space is returned with status 200 and
         `duplicate: true` instead of stored again.
         """
-        return await self.remember.store(caller, body.to_draft(), wait_s=body.wait_s)
+        return await self.remember.store(caller, body.to_model(), wait_s=body.wait_s)
 
     async def post_batch(self, caller: Caller, body: BatchBody) -> Response:
         """
@@ -283,7 +283,7 @@ class MemoryApi:
 
     async def get_memories(self, caller: Caller, query: MemoriesQuery) -> ItemPage[Memory]:
         """List the memories that the key may see, filtered by their fields, newest first."""
-        return ItemPage(*await self.listing.list_page(caller, query.to_filter(), state=query.to_state(), page=query.slice))
+        return ItemPage(*await self.listing.list_page(caller, query.to_filter(), state=query.state, page=query.slice))
 
     async def get_memory(self, caller: Caller, memory_id: str) -> Memory:
         """
@@ -304,7 +304,7 @@ class MemoryApi:
 
     async def patch_memory(self, caller: Caller, memory_id: str, body: ChangeBody, expected: ExpectedETags) -> Memory:
         """Change fields of a memory and index it again. Fields that are left out keep their value."""
-        return await self.records.change(caller, _normalize_id(memory_id), body.to_change(), expected=expected)
+        return await self.records.change(caller, _normalize_id(memory_id), body, expected=expected)
 
     async def delete_memory(self, caller: Caller, memory_id: str, expected: ExpectedETags) -> None:
         """Delete a memory from the store and from the indexes. This cannot be undone; use archive to keep it for audit."""
@@ -370,6 +370,6 @@ def _validate_agent_id(agent_id: str) -> str:
 def _parse_item(item: Mapping[str, object]) -> Draft | ValidationFailed:
     """Return the draft of one batch item, or its validation errors in the form of a body's errors."""
     try:
-        return DraftBody.model_validate(item).to_draft()
+        return DraftBody.model_validate(item).to_model()
     except ValidationError as error:
         return map_validation_error(error, DraftBody)

@@ -15,9 +15,10 @@ from rookery.memory.concurrency import gather_pair
 from rookery.memory.embedding_migration import IndexVersion
 from rookery.memory.errors import NotEmbeddable
 from rookery.memory.fusion import SimilarityScale, compute_competition, discount_weak_words, estimate_relevance, fuse, lift, weigh_neighbour
-from rookery.memory.models import AccessFilter, RecallMode, RecallRequest, TextHit, TextQuery, Vector, VectorHit
+from rookery.memory.models import AccessFilter, TextHit, TextQuery, Vector, VectorHit
 from rookery.memory.ports import TextIndex
 from rookery.memory.ranking import Candidate
+from rookery.memory.recall_models import RecallMode, RecallRequest
 from rookery.memory.similarity_scales import SimilarityScales
 from rookery.memory.store.neighbours import Neighbour, find_neighbours
 from rookery.memory.text_queries import parse_keywords, parse_question

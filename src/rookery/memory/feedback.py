@@ -18,7 +18,7 @@ from rookery.memory.access_filter import can_read
 from rookery.memory.indexing import EMBED_JOB, FORCE_FIELD
 from rookery.memory.models import Memory
 from rookery.memory.ranking import adjust_confidence
-from rookery.memory.recall_records import FeedbackResult, FeedbackVerdict, RecallRecord, build_example
+from rookery.memory.recall_models import FeedbackResult, FeedbackVerdict, RecallRecord, build_example
 from rookery.memory.store import feedback, recalls, records, training
 
 

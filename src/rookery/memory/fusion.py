@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rookery.memory.models import RecallMode
+from rookery.memory.recall_models import RecallMode
 
 SIMILARITY_WEIGHT, TEXT_WEIGHT = 0.45, 0.55
 """The weights of similarity and words in hybrid recall."""

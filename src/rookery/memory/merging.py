@@ -11,12 +11,8 @@ from typing import Protocol
 import orjson
 
 from rookery.memory.metadata import FOREIGN_IDS, Metadata
-from rookery.memory.models import Memory
+from rookery.memory.models import MAX_CONTENT_CHARS, MAX_TAGS, Memory
 from rookery.memory.statements import Difference, Distinction, extract_new_sentences, find_distinction
-
-MAX_CONTENT_CHARS = 50_000
-MAX_TAGS = 100
-"""The limits of `remember`: a merged memory must be storable."""
 
 _SEPARATOR = "\n\n"
 

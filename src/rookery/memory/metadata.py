@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import orjson
 
@@ -22,6 +22,7 @@ MAX_FILTER_VALUE_CHARS = 1_000
 _DIGEST_BYTES = 12
 
 Metadata = Mapping[str, object]
+MetadataObject = TypeVar("MetadataObject", bound=Metadata)
 
 ForeignId = Literal[
     "basic_memory_id",
@@ -41,9 +42,9 @@ ForeignId = Literal[
 FOREIGN_IDS: frozenset[str] = frozenset(get_args(ForeignId))
 
 
-def validate_metadata(metadata: Metadata) -> None:
+def validate_metadata(metadata: MetadataObject) -> MetadataObject:
     """
-    Check the size limits of *metadata*.
+    Return *metadata* if it is within the limits.
 
     Raises:
         ValueError: It has too many keys, an empty or too long key, or too many bytes.
@@ -62,6 +63,7 @@ def validate_metadata(metadata: Metadata) -> None:
     if b"\\u0000" in encoded:
         msg = "must not contain the character NUL (U+0000)"
         raise ValueError(msg)
+    return metadata
 
 
 def to_json(metadata: Metadata) -> bytes:

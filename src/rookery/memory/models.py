@@ -6,14 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+
+from pydantic import AfterValidator, Field
 
 from rookery.kernel.clock import to_micros
+from rookery.kernel.ids import is_uuid
 from rookery.kernel.pages import Position
 from rookery.kernel.preconditions import compute_version
-from rookery.kernel.unset import UNSET
+from rookery.kernel.projections import Patch
+from rookery.kernel.schema import NotBlank, enum_schema
+from rookery.kernel.validation_messages import WORD_PATTERN
 from rookery.memory.authorship import Author
-from rookery.memory.metadata import Metadata, build_labels
+from rookery.memory.metadata import MAX_BYTES, MAX_KEYS, Metadata, build_labels, validate_metadata
 
 Vector = bytes
 """Little-endian float32, unit length, in the embedder's native dimension. Engines may pad it."""
@@ -24,6 +29,17 @@ SCORE_DECIMALS = 4
 
 DEFAULT_TYPE = "observation"
 """The type of a memory whose author gives none."""
+
+ALL_AGENTS = "*"
+"""A wildcard agent id for lists: the own memories of every agent."""
+
+MAX_CONTENT_CHARS = 50_000
+MAX_TAGS = 100
+MAX_TAG_CHARS = 128
+MAX_NAME_CHARS = 100
+"""The maximum length of an org, an agent id, a session id and a source."""
+MAX_PROJECT_CHARS = 255
+_MAX_EXPIRY_H = 87_600
 
 FACET: Mapping[str, bool] = {"facet": True}
 """The metadata of a field of `Memory` that can be filtered by."""
@@ -59,6 +75,52 @@ class ArchivedReason(StrEnum):
     """The reason why a memory is archived, if it was not archived on request."""
 
     MERGED = "merged"
+
+
+def _validate_uuid(text: str) -> str:
+    normalized = text.lower()
+    if not is_uuid(normalized):
+        msg = "must be a UUID"
+        raise ValueError(msg)
+    return normalized
+
+
+def _validate_single_agent(agent_id: str) -> str:
+    if agent_id == ALL_AGENTS:
+        msg = f"{ALL_AGENTS!r} stands for all agents in lists and cannot be the id of an agent"
+        raise ValueError(msg)
+    return agent_id
+
+
+MemoryId = Annotated[str, AfterValidator(_validate_uuid)]
+Type = Annotated[
+    str,
+    Field(
+        pattern=WORD_PATTERN,
+        description="observation, context, decision, convention, architecture, procedure, fact, research, plan, bug, documentation, "
+        "service, pattern, or your own: 1 to 64 lower-case letters, digits, `_` and `-`, the first one a letter. The type "
+        "determines how fast confidence decays.",
+        examples=["decision"],
+    ),
+]
+Org = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS, description="The organisation namespace.", examples=["acme"]), NotBlank]
+Project = Annotated[
+    str, Field(min_length=1, max_length=MAX_PROJECT_CHARS, description="The project within the org.", examples=["web"]), NotBlank
+]
+AgentId = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_NAME_CHARS, description="The agent that the memory belongs to; the key's own by default."),
+    NotBlank,
+]
+SessionId = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS, description="The session that the memory belongs to."), NotBlank]
+ScopeName = Annotated[MemoryScope, enum_schema(MemoryScope), Field(strict=False)]
+Scope = Annotated[
+    MemoryScope,
+    enum_schema(MemoryScope, "Visibility: the project, only the agent, the session, or the whole org (shared)."),
+    Field(strict=False),
+]
+Tag = Annotated[str, Field(min_length=1, max_length=MAX_TAG_CHARS), NotBlank]
+Source = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS, description="The origin of the memory."), NotBlank]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,37 +361,46 @@ class TextQuery:
     keeps_stop_words: bool = False
 
 
-RecallMode = Literal["semantic", "keyword", "hybrid"]
-"""The search method of recall: by meaning, by words, or by both."""
-
 MapGrouping = Literal["project", "type"]
 """The field by which a map groups memories."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
-    """
-    A memory to store, as its author gave it. Defaults are filled in when it is stored.
+class MemorySettings:
+    """The fields of a memory that its author gives and may change."""
 
-    Attributes:
-        expires_in_h: Hours until it expires. None: never, except for session memories.
-        dedupe: Return the oldest memory with the same content in the same space instead of storing another.
-    """
+    content: Annotated[str, Field(min_length=1, max_length=MAX_CONTENT_CHARS, description="The text to remember."), NotBlank]
+    type: Type = DEFAULT_TYPE
+    org: Org | None = None
+    project: Project | None = None
+    tags: Annotated[tuple[Tag, ...], Field(max_length=MAX_TAGS, description="Converted to lower case; duplicates are removed.")] = ()
+    metadata: Annotated[
+        dict[str, object],
+        Field(
+            description="A JSON object of your own, stored and returned unchanged. At most "
+            f"{MAX_BYTES // 1024} KiB and {MAX_KEYS} keys. Recall and search do not read it, but can filter by it.",
+            examples=[{"user_id": "u_17", "ticket": 4211}],
+        ),
+        AfterValidator(validate_metadata),
+    ] = field(default_factory=dict[str, object])
+    confidence: Annotated[float, Field(ge=0, le=1, description="The author's certainty, 0 to 1.")] = 0.8
+    source: Source = "manual"
+    expires_in: Annotated[float, Field(gt=0, le=_MAX_EXPIRY_H, description="Hours until the memory expires and is deleted.")] | None = None
 
-    content: str
-    type: str = DEFAULT_TYPE
-    org: str | None = None
-    project: str | None = None
-    agent_id: str | None = None
-    session_id: str | None = None
-    memory_scope: MemoryScope = MemoryScope.PROJECT
-    tags: tuple[str, ...] = ()
-    metadata: Metadata = field(default_factory=dict[str, object])
-    confidence: float = 0.8
-    source: str = "manual"
-    supersedes_id: str | None = None
-    expires_in_h: float | None = None
-    dedupe: bool = False
+
+MemoryChange: TypeAlias = Patch[MemorySettings]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft(MemorySettings):
+    """A memory to store. Without `expires_in` it never expires, unless its scope is `session`."""
+
+    type: Annotated[Type, Field(description=f"{DEFAULT_TYPE} by default.")] = DEFAULT_TYPE
+    agent_id: Annotated[AgentId, AfterValidator(_validate_single_agent)] | None = None
+    session_id: SessionId | None = None
+    memory_scope: Scope = MemoryScope.PROJECT
+    supersedes_id: Annotated[MemoryId, Field(description="The id of a memory to replace; that memory is deleted.")] | None = None
+    dedupe: Annotated[bool, Field(description="Return an identical memory of the same space instead of storing another.")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,26 +419,6 @@ class RememberResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryChange:
-    """
-    A change of a memory. Fields that are not set keep their value.
-
-    Attributes:
-        expires_in_h: The hours from now; None removes the expiry.
-    """
-
-    content: str | UNSET = UNSET
-    type: str | UNSET = UNSET
-    org: str | UNSET | None = UNSET
-    project: str | UNSET | None = UNSET
-    tags: tuple[str, ...] | UNSET = UNSET
-    metadata: Metadata | UNSET = UNSET
-    confidence: float | UNSET = UNSET
-    source: str | UNSET = UNSET
-    expires_in_h: float | UNSET | None = UNSET
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
     """
     The remains of a deleted memory: its position in the lineage, without its content.
@@ -382,179 +433,6 @@ class Tombstone:
     superseded_by: str | None
     created_at: datetime
     ended_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecallRequest:
-    """
-    The parameters of a recall.
-
-    Attributes:
-        boost: The weight of *keywords*, 0..1.
-        min_relevance: The minimum relevance of a result, 0..1.
-        context: Neighbours in the session to return with each result, on either side, 0..2.
-        explains: Also return what was dropped and why. This costs a second search if there are filters.
-        max_tokens: A token budget, filled in order; memories that do not fit are skipped. None: no budget.
-    """
-
-    query: str
-    filters: MemoryFilter = field(default_factory=MemoryFilter)
-    top_k: int = 5
-    mode: RecallMode = "hybrid"
-    keywords: tuple[str, ...] = ()
-    boost: float = 0.2
-    min_relevance: float | None = None
-    max_tokens: int | None = None
-    context: int = 0
-    explains: bool = False
-
-
-DropRule = Literal["top_k", "similar", "min_relevance", "max_tokens", "filter"]
-"""
-The rule by which a recall dropped a memory.
-
-    top_k          better ones took all places
-    min_relevance  it is less relevant than the request wants
-    max_tokens     it did not fit the remaining budget
-    filter         a filter of the request rejects it
-"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreParts:
-    """
-    The parts of a score, which add up to it: meaning, words, the neighbours in the session, and the keywords of the request.
-
-    Attributes:
-        repeated: The reduction of a repeated memory of a series that had a higher score than the one before it; 0 or less.
-    """
-
-    meaning: float
-    words: float
-    neighbours: float
-    keywords: float
-    repeated: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankExplanation:
-    """
-    The explanation of a memory's position in a recall.
-
-    Attributes:
-        semantic_rank: Its rank among the hits by meaning, from 1; None if it is not among them.
-        keyword_rank: Its rank among the hits by words, from 1; None if it is not among them.
-        text_score: Its word score, 0..1.
-        neighbour: The score of the best neighbour in its session before any gain, 0..1; None without a neighbour.
-        matched_keywords: The keywords of the request that it contains.
-        keyword_share: The share of the request's keywords that it contains, 0..1.
-        decay: The factor by which age reduces its confidence, 0..1.
-        place: Its final position, from 1.
-        is_repeated: Whether a better memory differs from it by numbers and dates only, which costs it rank.
-        parts: The parts of its score.
-        highlight: Its content as HTML, with the words of the question in `mark`; None if the request wants no explanations.
-    """
-
-    semantic_rank: int | None
-    keyword_rank: int | None
-    similarity: float | None
-    text_score: float | None
-    neighbour: float | None
-    matched_keywords: tuple[str, ...]
-    keyword_share: float
-    relevance: float
-    decay: float
-    place: int
-    parts: ScoreParts
-    is_repeated: bool = False
-    highlight: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DroppedMemory:
-    """
-    A memory that the caller may read and that a recall did not return.
-
-    Attributes:
-        filters: The names of the filters that reject it, for the rule `filter`.
-        score: What it would be ranked by. One that a filter rejects was compared in a search without the filters.
-    """
-
-    memory: Memory
-    rule: DropRule
-    filters: tuple[str, ...]
-    score: float
-    relevance: float
-    similarity: float | None
-    text_score: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecallExplanation:
-    """
-    The explanation of a whole recall.
-
-    Attributes:
-        mode: The search method that was used.
-        candidate_count: Memories that the indexes found and that were compared.
-        confident_relevance: The relevance of the best memory from which on a recall is confident.
-        dropped: The best of the memories that were not returned.
-    """
-
-    mode: RecallMode
-    candidate_count: int
-    confident_relevance: float
-    dropped: tuple[DroppedMemory, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecallContext:
-    """The memories stored just before and after a recalled one in its session, in the order of time."""
-
-    before: tuple[Memory, ...] = ()
-    after: tuple[Memory, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecallHit:
-    """
-    A recalled memory.
-
-    Attributes:
-        score: What it is ranked by, unrounded.
-        relevance: The probability that it answers the question, in 0..1.
-        similarity: Its cosine similarity. None if its vector was not compared.
-        similar_count: Memories that differ from it by numbers and dates only, and that were compared and not returned.
-        context: Its neighbours; None if the request did not ask for them.
-    """
-
-    memory: Memory
-    score: float
-    relevance: float
-    similarity: float | None
-    effective_confidence: float
-    similar_count: int
-    explanation: RankExplanation
-    context: RecallContext | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecallResult:
-    """
-    The result of a recall, best first.
-
-    Attributes:
-        is_confident: Whether the best memory is as relevant as answers usually are.
-        notice: The reason of a fallback from semantic to keyword search, or of an incomplete explanation.
-        explanation: What was compared and dropped, if the request wants it.
-    """
-
-    recall_id: str
-    hits: tuple[RecallHit, ...]
-    is_confident: bool
-    took_ms: float
-    notice: str | None = None
-    explanation: RecallExplanation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,18 +27,7 @@ from rookery.memory.errors import NotEmbeddable
 from rookery.memory.events import MemoryRecalled
 from rookery.memory.feedback import RecallBuffer
 from rookery.memory.fusion import get_confident_relevance, is_confident
-from rookery.memory.models import (
-    SCORE_DECIMALS,
-    AccessFilter,
-    DroppedMemory,
-    Memory,
-    RecallContext,
-    RecallExplanation,
-    RecallHit,
-    RecallMode,
-    RecallRequest,
-    RecallResult,
-)
+from rookery.memory.models import SCORE_DECIMALS, AccessFilter, Memory
 from rookery.memory.ports import SessionLookup
 from rookery.memory.ranking import (
     HALF_LIVES_DAYS,
@@ -57,7 +46,18 @@ from rookery.memory.recall_explanation import (
     list_filtered,
     remove_filters,
 )
-from rookery.memory.recall_records import LoggedRequest, RecallQueryRecord, RecallRecord
+from rookery.memory.recall_models import (
+    DroppedMemory,
+    LoggedRequest,
+    RecallContext,
+    RecallExplanation,
+    RecallHit,
+    RecallMode,
+    RecallQueryRecord,
+    RecallRecord,
+    RecallRequest,
+    RecallResult,
+)
 from rookery.memory.series import Series, find_series, find_values
 from rookery.memory.store import records
 from rookery.memory.store.neighbours import Neighbour, find_neighbours

@@ -8,19 +8,9 @@ from dataclasses import fields, replace
 
 from rookery.kernel.questions import extract_question
 from rookery.memory.fusion import SIMILARITY_WEIGHT, TEXT_WEIGHT
-from rookery.memory.models import (
-    SCORE_DECIMALS,
-    AccessFilter,
-    DroppedMemory,
-    DropRule,
-    Memory,
-    MemoryFilter,
-    RankExplanation,
-    RecallMode,
-    RecallRequest,
-    ScoreParts,
-)
+from rookery.memory.models import SCORE_DECIMALS, AccessFilter, Memory, MemoryFilter
 from rookery.memory.ranking import Candidate, RankedMemory, round_for_ranking
+from rookery.memory.recall_models import DroppedMemory, DropRule, RankExplanation, RecallMode, RecallRequest, ScoreParts
 from rookery.memory.text_queries import highlight, parse_question
 from rookery.memory.visibility import is_visible
 

@@ -15,18 +15,20 @@ from rookery.memory.access_filter import ADMIN_SCOPE, build_access_filter, can_r
 from rookery.memory.continued_sessions import add_continued_sessions
 from rookery.memory.feedback import RecallBuffer
 from rookery.memory.memory_audit import MemoryAudit
-from rookery.memory.models import SCORE_DECIMALS, AccessFilter, Memory, MemoryScope, RecallRequest, RecallResult
+from rookery.memory.models import SCORE_DECIMALS, AccessFilter, Memory, MemoryScope
 from rookery.memory.ports import SessionLookup
 from rookery.memory.ranking import RankedMemory, round_for_ranking
 from rookery.memory.recall import Recall
 from rookery.memory.recall_explanation import find_failed_filters, remove_filters
-from rookery.memory.recall_records import (
+from rookery.memory.recall_models import (
     AbsenceReason,
     LoggedRecall,
     MemoryVerdict,
     RecallLogFilter,
     RecallRecord,
     RecallReplay,
+    RecallRequest,
+    RecallResult,
     RecallViewer,
 )
 from rookery.memory.store import recall_log, records

@@ -13,7 +13,6 @@ from rookery.kernel.errors import NotFound, ValidationFailed
 from rookery.kernel.events import EventBus
 from rookery.kernel.jobs import JobQueue
 from rookery.kernel.preconditions import ExpectedETags, require_match
-from rookery.kernel.unset import UNSET, apply_changes, value_or
 from rookery.memory.access_filter import can_read, require_can_write
 from rookery.memory.authorship import Author
 from rookery.memory.events import MemoryArchived, MemoryDeleted
@@ -306,8 +305,12 @@ def require_owner(memory: Memory) -> None:
 
 
 def _apply_change(memory: Memory, change: MemoryChange, *, at: datetime) -> Memory:
-    lifetime_h, tags = change.expires_in_h, change.tags
-    changed_memory = apply_changes(memory, replace(change, expires_in_h=UNSET, tags=UNSET if tags is UNSET else normalize_tags(tags)))
-    if lifetime_h is not UNSET:
-        changed_memory = replace(changed_memory, expires_at=None if lifetime_h is None else at + hours_delta(lifetime_h))
-    return replace(changed_memory, base_confidence=value_or(change.confidence, memory.base_confidence))
+    values = change.get_set_fields()
+    if "tags" in values:
+        values["tags"] = normalize_tags(values["tags"])
+    if "confidence" in values:
+        values["base_confidence"] = values["confidence"]
+    if "expires_in" in values:
+        hours = values.pop("expires_in")
+        values["expires_at"] = None if hours is None else at + hours_delta(hours)
+    return replace(memory, **values)

@@ -8,8 +8,9 @@ from datetime import datetime
 
 from rookery.access.models import Caller
 from rookery.memory.errors import NotEmbeddable
-from rookery.memory.models import MemoryFilter, RecallHit, RecallMode, RecallRequest, RecallResult
+from rookery.memory.models import MemoryFilter
 from rookery.memory.recall import Recall
+from rookery.memory.recall_models import RecallHit, RecallMode, RecallRequest, RecallResult
 from rookery.memory.sessions import READ_SCOPE
 
 

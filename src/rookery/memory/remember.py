@@ -159,7 +159,7 @@ class Remember:
         """Return the open sessions that *drafts* without an expiry name; their memories live until the session ends."""
         if self._sessions is None:
             return frozenset()
-        session_ids = {draft.session_id for draft in drafts if draft.memory_scope is MemoryScope.SESSION and draft.expires_in_h is None}
+        session_ids = {draft.session_id for draft in drafts if draft.memory_scope is MemoryScope.SESSION and draft.expires_in is None}
         return frozenset(
             [session for session in session_ids if session is not None and await self._sessions.is_open(caller.workspace_id, session)]
         )
@@ -167,7 +167,7 @@ class Remember:
     def _build_memory(self, caller: Caller, draft: Draft, open_sessions: frozenset[str]) -> Memory:
         """Return the memory of *draft*, with its defaults, if *caller* may store it."""
         now = self._clock()
-        lifetime = None if draft.expires_in_h is None else hours_delta(draft.expires_in_h)
+        lifetime = None if draft.expires_in is None else hours_delta(draft.expires_in)
         if lifetime is None and draft.memory_scope is MemoryScope.SESSION and draft.session_id not in open_sessions:
             lifetime = _SESSION_TTL
         values = read_fields(draft, _DRAFTED_FIELDS)

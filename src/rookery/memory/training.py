@@ -14,7 +14,7 @@ from rookery.kernel.runtime import PeriodicTask, run_periodic_tasks
 from rookery.kernel.write_buffer import WriteBuffer
 from rookery.memory.events import MemoryStored
 from rookery.memory.memory_audit import MemoryAudit
-from rookery.memory.recall_records import LabelledMemory, TrainingExample, TrainingStatus
+from rookery.memory.recall_models import LabelledMemory, TrainingExample, TrainingStatus
 from rookery.memory.store import records, training
 
 BATCH_SIZE = 200

@@ -171,12 +171,6 @@ class RememberBody(TypedDict, total=False):
     """The organisation namespace."""
     project: str | None
     """The project within the org."""
-    agent_id: str | None
-    """The agent that the memory belongs to; the key's own by default."""
-    session_id: str | None
-    """The session that the memory belongs to."""
-    memory_scope: Literal["project", "agent", "session", "shared"] | None
-    """Visibility: the project, only the agent, the session, or the whole org (shared)."""
     tags: Sequence[str] | None
     """Converted to lower case; duplicates are removed."""
     metadata: Mapping[str, object] | None
@@ -188,10 +182,16 @@ class RememberBody(TypedDict, total=False):
     """The author's certainty, 0 to 1."""
     source: str | None
     """The origin of the memory."""
-    supersedes_id: str | None
-    """The id of a memory to replace; that memory is deleted."""
     expires_in: float | None
     """Hours until the memory expires and is deleted."""
+    agent_id: str | None
+    """The agent that the memory belongs to; the key's own by default."""
+    session_id: str | None
+    """The session that the memory belongs to."""
+    memory_scope: Literal["project", "agent", "session", "shared"] | None
+    """Visibility: the project, only the agent, the session, or the whole org (shared)."""
+    supersedes_id: str | None
+    """The id of a memory to replace; that memory is deleted."""
     dedupe: bool | None
     """Return an identical memory of the same space instead of storing another."""
     wait_ms: int | None

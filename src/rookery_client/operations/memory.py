@@ -27,11 +27,11 @@ class MemoryOperations:
 
     def remember(
         self, *, content: str, x_session_id: str | Unset = UNSET, type: str | Unset | None = UNSET, org: str | Unset | None = UNSET,
-        project: str | Unset | None = UNSET, agent_id: str | Unset | None = UNSET, session_id: str | Unset | None = UNSET,
-        memory_scope: Literal["project", "agent", "session", "shared"] | Unset | None = UNSET,
-        tags: Sequence[str] | Unset | None = UNSET, metadata: Mapping[str, object] | Unset | None = UNSET,
-        confidence: float | Unset | None = UNSET, source: str | Unset | None = UNSET, supersedes_id: str | Unset | None = UNSET,
-        expires_in: float | Unset | None = UNSET, dedupe: bool | Unset | None = UNSET, wait_ms: int | Unset | None = UNSET,
+        project: str | Unset | None = UNSET, tags: Sequence[str] | Unset | None = UNSET,
+        metadata: Mapping[str, object] | Unset | None = UNSET, confidence: float | Unset | None = UNSET,
+        source: str | Unset | None = UNSET, expires_in: float | Unset | None = UNSET, agent_id: str | Unset | None = UNSET,
+        session_id: str | Unset | None = UNSET, memory_scope: Literal["project", "agent", "session", "shared"] | Unset | None = UNSET,
+        supersedes_id: str | Unset | None = UNSET, dedupe: bool | Unset | None = UNSET, wait_ms: int | Unset | None = UNSET,
         idempotency_key: str | Unset = UNSET,
     ) -> models.Remember:
         """
@@ -48,16 +48,16 @@ class MemoryOperations:
             type: observation by default.
             org: The organisation namespace.
             project: The project within the org.
-            agent_id: The agent that the memory belongs to; the key's own by default.
-            session_id: The session that the memory belongs to.
-            memory_scope: Visibility: the project, only the agent, the session, or the whole org (shared).
             tags: Converted to lower case; duplicates are removed.
             metadata: A JSON object of your own, stored and returned unchanged. At most 16 KiB and 64 keys. Recall and search do not
                 read it, but can filter by it.
             confidence: The author's certainty, 0 to 1.
             source: The origin of the memory.
-            supersedes_id: The id of a memory to replace; that memory is deleted.
             expires_in: Hours until the memory expires and is deleted.
+            agent_id: The agent that the memory belongs to; the key's own by default.
+            session_id: The session that the memory belongs to.
+            memory_scope: Visibility: the project, only the agent, the session, or the whole org (shared).
+            supersedes_id: The id of a memory to replace; that memory is deleted.
             dedupe: Return an identical memory of the same space instead of storing another.
             wait_ms: Maximum milliseconds to wait for indexing before the response.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
@@ -67,8 +67,8 @@ class MemoryOperations:
             operation="remember", method="POST", path="/v1/brain/remember", result=models.Remember,
             headers=given(**{"X-Session-ID": x_session_id}),
             body=given(
-                content=content, type=type, org=org, project=project, agent_id=agent_id, session_id=session_id, memory_scope=memory_scope,
-                tags=tags, metadata=metadata, confidence=confidence, source=source, supersedes_id=supersedes_id, expires_in=expires_in,
+                content=content, type=type, org=org, project=project, tags=tags, metadata=metadata, confidence=confidence, source=source,
+                expires_in=expires_in, agent_id=agent_id, session_id=session_id, memory_scope=memory_scope, supersedes_id=supersedes_id,
                 dedupe=dedupe, wait_ms=wait_ms,
             ),
             accepts_key=True, idempotency_key=idempotency_key,
@@ -483,7 +483,8 @@ class MemoryOperations:
             org: The organisation namespace.
             project: The project within the org.
             tags: Converted to lower case; duplicates are removed.
-            metadata: Replaces the old object; null removes it.
+            metadata: A JSON object of your own, stored and returned unchanged. At most 16 KiB and 64 keys. Recall and search do not
+                read it, but can filter by it.
             confidence: The author's certainty, 0 to 1.
             source: The origin of the memory.
             expires_in: Hours until the memory expires and is deleted.
@@ -570,11 +571,11 @@ class AsyncMemoryOperations:
 
     async def remember(
         self, *, content: str, x_session_id: str | Unset = UNSET, type: str | Unset | None = UNSET, org: str | Unset | None = UNSET,
-        project: str | Unset | None = UNSET, agent_id: str | Unset | None = UNSET, session_id: str | Unset | None = UNSET,
-        memory_scope: Literal["project", "agent", "session", "shared"] | Unset | None = UNSET,
-        tags: Sequence[str] | Unset | None = UNSET, metadata: Mapping[str, object] | Unset | None = UNSET,
-        confidence: float | Unset | None = UNSET, source: str | Unset | None = UNSET, supersedes_id: str | Unset | None = UNSET,
-        expires_in: float | Unset | None = UNSET, dedupe: bool | Unset | None = UNSET, wait_ms: int | Unset | None = UNSET,
+        project: str | Unset | None = UNSET, tags: Sequence[str] | Unset | None = UNSET,
+        metadata: Mapping[str, object] | Unset | None = UNSET, confidence: float | Unset | None = UNSET,
+        source: str | Unset | None = UNSET, expires_in: float | Unset | None = UNSET, agent_id: str | Unset | None = UNSET,
+        session_id: str | Unset | None = UNSET, memory_scope: Literal["project", "agent", "session", "shared"] | Unset | None = UNSET,
+        supersedes_id: str | Unset | None = UNSET, dedupe: bool | Unset | None = UNSET, wait_ms: int | Unset | None = UNSET,
         idempotency_key: str | Unset = UNSET,
     ) -> models.Remember:
         """
@@ -591,16 +592,16 @@ class AsyncMemoryOperations:
             type: observation by default.
             org: The organisation namespace.
             project: The project within the org.
-            agent_id: The agent that the memory belongs to; the key's own by default.
-            session_id: The session that the memory belongs to.
-            memory_scope: Visibility: the project, only the agent, the session, or the whole org (shared).
             tags: Converted to lower case; duplicates are removed.
             metadata: A JSON object of your own, stored and returned unchanged. At most 16 KiB and 64 keys. Recall and search do not
                 read it, but can filter by it.
             confidence: The author's certainty, 0 to 1.
             source: The origin of the memory.
-            supersedes_id: The id of a memory to replace; that memory is deleted.
             expires_in: Hours until the memory expires and is deleted.
+            agent_id: The agent that the memory belongs to; the key's own by default.
+            session_id: The session that the memory belongs to.
+            memory_scope: Visibility: the project, only the agent, the session, or the whole org (shared).
+            supersedes_id: The id of a memory to replace; that memory is deleted.
             dedupe: Return an identical memory of the same space instead of storing another.
             wait_ms: Maximum milliseconds to wait for indexing before the response.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
@@ -610,8 +611,8 @@ class AsyncMemoryOperations:
             operation="remember", method="POST", path="/v1/brain/remember", result=models.Remember,
             headers=given(**{"X-Session-ID": x_session_id}),
             body=given(
-                content=content, type=type, org=org, project=project, agent_id=agent_id, session_id=session_id, memory_scope=memory_scope,
-                tags=tags, metadata=metadata, confidence=confidence, source=source, supersedes_id=supersedes_id, expires_in=expires_in,
+                content=content, type=type, org=org, project=project, tags=tags, metadata=metadata, confidence=confidence, source=source,
+                expires_in=expires_in, agent_id=agent_id, session_id=session_id, memory_scope=memory_scope, supersedes_id=supersedes_id,
                 dedupe=dedupe, wait_ms=wait_ms,
             ),
             accepts_key=True, idempotency_key=idempotency_key,
@@ -1026,7 +1027,8 @@ class AsyncMemoryOperations:
             org: The organisation namespace.
             project: The project within the org.
             tags: Converted to lower case; duplicates are removed.
-            metadata: Replaces the old object; null removes it.
+            metadata: A JSON object of your own, stored and returned unchanged. At most 16 KiB and 64 keys. Recall and search do not
+                read it, but can filter by it.
             confidence: The author's certainty, 0 to 1.
             source: The origin of the memory.
             expires_in: Hours until the memory expires and is deleted.

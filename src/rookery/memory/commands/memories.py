@@ -89,7 +89,7 @@ def remember(
     body = parse_model(RememberBody, fields)
 
     async def work(memory: MemoryCommandServices, caller: Caller) -> ResponseModel:
-        return memory.serializer.serialize_remembered(caller, await memory.remember.store(caller, body.to_draft()))
+        return memory.serializer.serialize_remembered(caller, await memory.remember.store(caller, body.to_model()))
 
     result = _run(context, workspace, work)
     if as_json:

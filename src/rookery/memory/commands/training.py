@@ -15,7 +15,7 @@ from rookery.kernel.sentences import format_count
 from rookery.memory.commands.maintenance_services import run_in_workspace
 from rookery.memory.maintenance.cleaning import load_finders
 from rookery.memory.maintenance.cleaning.redaction import PiiFinder, redact
-from rookery.memory.recall_records import LabelledMemory, TrainingStatus
+from rookery.memory.recall_models import LabelledMemory, TrainingStatus
 from rookery.terminal.options import JsonOption, OutputOption, WorkspaceOption, YesOption, confirm, open_new_file, raise_usage_error
 from rookery.terminal.output import show_progress
 

@@ -21,7 +21,7 @@ from rookery.memory.indexing import Indexer
 from rookery.memory.maintenance.batch_runner import BatchRun, BatchRunner, batch_reader
 from rookery.memory.maintenance.erasure import DELETED_TEXT, Erasure
 from rookery.memory.models import Memory
-from rookery.memory.recall_records import RecallRecord
+from rookery.memory.recall_models import RecallRecord
 from rookery.memory.records import delete_memory, remove_from_primaries
 from rookery.memory.statements import list_sentences
 from rookery.memory.store import feedback, recall_log, records

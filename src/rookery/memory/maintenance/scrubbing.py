@@ -23,7 +23,7 @@ from rookery.memory.maintenance.cleaning.redaction import PiiFinder, clean_tags,
 from rookery.memory.maintenance.erasure import CLEANED_TEXT, Erasure
 from rookery.memory.metadata import Metadata
 from rookery.memory.models import Memory
-from rookery.memory.recall_records import RecallRecord
+from rookery.memory.recall_models import RecallRecord
 from rookery.memory.records import next_version
 from rookery.memory.store import recall_log, records
 from rookery.memory.store.maintenance import MemorySelection

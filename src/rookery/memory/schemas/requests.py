@@ -4,49 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Annotated, ClassVar, Literal, cast
+from typing import Annotated, ClassVar, cast
 
 import orjson
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
-from rookery.kernel.ids import is_uuid
 from rookery.kernel.pages import PageSlice
-from rookery.kernel.schema import CursorQuery, ItemsOf, NotBlank, PageQuery, PatchModel, QueryModel, RequestModel, Timestamp
-from rookery.kernel.unset import UNSET
-from rookery.memory.access_filter import ALL_AGENTS
+from rookery.kernel.projections import Body, Patch
+from rookery.kernel.schema import CursorQuery, ItemsOf, NotBlank, PageQuery, QueryModel, RequestModel, Timestamp, enum_schema
 from rookery.memory.memory_map import MAX_POINTS
 from rookery.memory.metadata import (
-    MAX_BYTES,
     MAX_FILTER_VALUE_CHARS,
     MAX_KEYS,
     build_facet_label,
     build_label,
     to_filter_text,
-    validate_metadata,
 )
 from rookery.memory.models import (
-    DEFAULT_TYPE,
     FACET_FIELDS,
+    AgentId,
     Draft,
     MapGrouping,
-    MemoryChange,
     MemoryFilter,
+    MemoryId,
     MemoryScope,
+    MemorySettings,
     MemoryState,
-    RecallMode,
-    RecallRequest,
+    Org,
+    Project,
+    Scope,
+    ScopeName,
+    SessionId,
+    Source,
+    Tag,
+    Type,
 )
+from rookery.memory.recall_models import RecallMode, RecallRequest
 
-MAX_CONTENT_CHARS = 50_000
 MAX_QUERY_CHARS = 2_000
 MAX_BATCH_SIZE = 500
 MAX_FORGET_IDS = 100
 MAX_BATCH_BYTES = 10 * 1024 * 1024
 
-_MAX_EXPIRY_H = 87_600
 _FILTER_FIELDS = frozenset(column.name for column in fields(MemoryFilter))
-ScopeName = Literal["project", "agent", "session", "shared"]
-StateName = Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"]
 
 
 def _validate_query_length(query: str) -> str:
@@ -58,24 +58,11 @@ def _validate_query_length(query: str) -> str:
     return query
 
 
-def _validate_uuid(text: str) -> str:
-    normalized = text.lower()
-    if not is_uuid(normalized):
-        msg = "must be a UUID"
-        raise ValueError(msg)
-    return normalized
-
-
 def _validate_printable(text: str) -> str:
     if "\0" in text or not text.isprintable():
         msg = "must be printable text"
         raise ValueError(msg)
     return text
-
-
-def _validate_metadata_size(metadata: dict[str, object]) -> dict[str, object]:
-    validate_metadata(metadata)
-    return metadata
 
 
 def _validate_pairs(pairs: dict[str, object]) -> dict[str, object]:
@@ -147,41 +134,9 @@ _RECALL_FIELD_HINTS: Mapping[str, str] = {
     "search_mode": "mode",
 }
 
-Content = Annotated[str, Field(min_length=1, max_length=MAX_CONTENT_CHARS, description="The text to remember."), NotBlank]
-Type = Annotated[
-    str,
-    Field(
-        pattern=r"^[a-z][a-z0-9_-]{0,63}$",
-        description="observation, context, decision, convention, architecture, procedure, fact, research, plan, bug, documentation, "
-        "service, pattern, or your own: 1 to 64 lower-case letters, digits, `_` and `-`, the first one a letter. The type "
-        "determines how fast confidence decays.",
-        examples=["decision"],
-    ),
-]
-Org = Annotated[str, Field(min_length=1, max_length=100, description="The organisation namespace.", examples=["acme"]), NotBlank]
-Project = Annotated[str, Field(min_length=1, max_length=255, description="The project within the org.", examples=["web"]), NotBlank]
-AgentId = Annotated[
-    str, Field(min_length=1, max_length=100, description="The agent that the memory belongs to; the key's own by default."), NotBlank
-]
-SessionId = Annotated[str, Field(min_length=1, max_length=100, description="The session that the memory belongs to."), NotBlank]
-Tag = Annotated[str, Field(min_length=1, max_length=128), NotBlank]
-Tags = Annotated[list[Tag], Field(max_length=100, description="Converted to lower case; duplicates are removed.")]
-Confidence = Annotated[float, Field(ge=0, le=1, description="The author's certainty, 0 to 1.")]
 MinConfidence = Annotated[float, Field(ge=0, le=1, description="Only memories with at least this effective confidence, 0 to 1.")]
 Since = Annotated[Timestamp | None, Field(description="Only memories created at or after this time.")]
 Until = Annotated[Timestamp | None, Field(description="Only memories created before this time.")]
-Source = Annotated[str, Field(min_length=1, max_length=100, description="The origin of the memory."), NotBlank]
-Scope = Annotated[ScopeName, Field(description="Visibility: the project, only the agent, the session, or the whole org (shared).")]
-Hours = Annotated[float, Field(gt=0, le=_MAX_EXPIRY_H, description="Hours until the memory expires and is deleted.")]
-Metadata = Annotated[
-    dict[str, object],
-    Field(
-        description="A JSON object of your own, stored and returned unchanged. At most "
-        f"{MAX_BYTES // 1024} KiB and {MAX_KEYS} keys. Recall and search do not read it, but can filter by it.",
-        examples=[{"user_id": "u_17", "ticket": 4211}],
-    ),
-    AfterValidator(_validate_metadata_size),
-]
 MetadataFilter = Annotated[
     dict[str, object],
     Field(
@@ -200,43 +155,13 @@ QueryText = Annotated[
 ]
 WaitMs = Annotated[int, Field(ge=0, le=5000, description="Maximum milliseconds to wait for indexing before the response.")]
 Keyword = Annotated[str, Field(min_length=1, max_length=200), NotBlank]
-MemoryId = Annotated[str, AfterValidator(_validate_uuid)]
 
 
-def _validate_single_agent(agent_id: str) -> str:
-    if agent_id == ALL_AGENTS:
-        msg = f"{ALL_AGENTS!r} stands for all agents in lists and cannot be the id of an agent"
-        raise ValueError(msg)
-    return agent_id
-
-
-class DraftBody(RequestModel):
+class DraftBody(Body[Draft]):
     """One memory to store, as part of a batch. A null field counts as missing."""
 
+    resets_by_null = True
     hints: ClassVar[Mapping[str, str]] = _FIELD_HINTS
-
-    content: Content
-    type: Annotated[Type, Field(description=f"{DEFAULT_TYPE} by default.")] | None = None
-    org: Org | None = None
-    project: Project | None = None
-    agent_id: Annotated[AgentId, AfterValidator(_validate_single_agent)] | None = None
-    session_id: SessionId | None = None
-    memory_scope: Scope | None = None
-    tags: Tags | None = None
-    metadata: Metadata | None = None
-    confidence: Confidence | None = None
-    source: Source | None = None
-    supersedes_id: Annotated[MemoryId, Field(description="The id of a memory to replace; that memory is deleted.")] | None = None
-    expires_in: Hours | None = None
-    dedupe: Annotated[bool, Field(description="Return an identical memory of the same space instead of storing another.")] | None = None
-
-    def to_draft(self) -> Draft:
-        """Return the draft. Fields that were left out have their defaults."""
-        values = {name: value for name, value in self if value is not None and name not in {"expires_in", "wait_ms"}}
-        values |= {"tags": tuple(self.tags or ()), "expires_in_h": self.expires_in}
-        if self.memory_scope is not None:
-            values["memory_scope"] = MemoryScope(self.memory_scope)
-        return Draft(**values)
 
 
 class RememberBody(DraftBody):
@@ -268,33 +193,15 @@ class BatchBody(RequestModel):
         return (self.wait_ms or 0) / 1000
 
 
-class ChangeBody(PatchModel):
-    """The fields to change. Missing fields keep their value. org, project, tags, metadata and expires_in accept null, which clears them."""
+class ChangeBody(Patch[MemorySettings]):
+    """
+    The fields to change. Missing fields keep their value.
 
+    org, project, tags, metadata and expires_in accept null, which clears them. A new metadata object replaces the old one.
+    """
+
+    resets_by_null = frozenset({"tags", "metadata"})
     hints: ClassVar[Mapping[str, str]] = _FIELD_HINTS
-
-    content: Content | UNSET = UNSET
-    type: Type | UNSET = UNSET
-    org: Org | UNSET | None = UNSET
-    project: Project | UNSET | None = UNSET
-    tags: Tags | UNSET | None = UNSET
-    metadata: Annotated[Metadata, Field(description="Replaces the old object; null removes it.")] | UNSET | None = UNSET
-    confidence: Confidence | UNSET = UNSET
-    source: Source | UNSET = UNSET
-    expires_in: Hours | UNSET | None = UNSET
-
-    def to_change(self) -> MemoryChange:
-        return MemoryChange(
-            content=self.content,
-            type=self.type,
-            org=self.org,
-            project=self.project,
-            tags=UNSET if self.tags is UNSET else tuple(self.tags or ()),
-            metadata=UNSET if self.metadata is UNSET else self.metadata or {},
-            confidence=self.confidence,
-            source=self.source,
-            expires_in_h=self.expires_in,
-        )
 
 
 class RecallBody(RequestModel):
@@ -346,10 +253,9 @@ class RecallBody(RequestModel):
 
     def to_request(self, default_mode: RecallMode) -> RecallRequest:
         """Return the recall request. Fields that were left out have their defaults."""
-        scopes = frozenset(MemoryScope(name) for name in self.include_scopes or ())
         return RecallRequest(
             query=self.query,
-            filters=_build_filter(self, scopes or None),
+            filters=_build_filter(self, frozenset(self.include_scopes or ()) or None),
             top_k=5 if self.top_k is None else self.top_k,
             mode=self.mode or default_mode,
             keywords=tuple(dict.fromkeys(self.keywords or ())),
@@ -422,7 +328,7 @@ class FilterQuery(SpaceQuery):
         return fields | {"metadata": pairs} if pairs else fields
 
     def to_filter(self) -> MemoryFilter:
-        return _build_filter(self, None if self.memory_scope is None else frozenset({MemoryScope(self.memory_scope)}))
+        return _build_filter(self, None if self.memory_scope is None else frozenset({self.memory_scope}))
 
 
 class SearchQuery(FilterQuery, CursorQuery):
@@ -484,10 +390,10 @@ class BootQuery(QueryModel):
 class MemoriesQuery(FilterQuery, PageQuery):
     """Filters of a list of memories. Without *state*, all but archived ones are listed."""
 
-    state: Annotated[StateName | None, Field(description="Only memories in this state; by default all that are not archived.")] = None
-
-    def to_state(self) -> MemoryState | None:
-        return None if self.state is None else MemoryState(self.state)
+    state: Annotated[
+        Annotated[MemoryState, enum_schema(MemoryState)] | None,
+        Field(description="Only memories in this state; by default all that are not archived."),
+    ] = None
 
 
 def _parse_object(text: str) -> Mapping[str, object]:

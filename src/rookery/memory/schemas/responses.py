@@ -17,12 +17,8 @@ from rookery.memory.models import (
     SCORE_DECIMALS,
     ArchivedReason,
     BootMemories,
-    DropRule,
     Memory,
     MemoryState,
-    RecallContext,
-    RecallHit,
-    RecallResult,
     RememberResult,
     SearchResult,
     Tombstone,
@@ -30,6 +26,7 @@ from rookery.memory.models import (
     read_fields,
 )
 from rookery.memory.ranking import HALF_LIVES_DAYS, memory_decay_factor
+from rookery.memory.recall_models import DropRule, RecallContext, RecallHit, RecallResult
 
 TEXT_FIELDS = frozenset({"content", "metadata"})
 """Fields that must not remain anywhere once a memory is deleted. Stored responses omit them; webhooks have them only on request."""

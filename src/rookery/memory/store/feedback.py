@@ -8,7 +8,7 @@ from sqlalchemy import and_, bindparam, delete, insert, or_, select
 
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Tx
-from rookery.memory.recall_records import FeedbackVerdict, RecallRecord
+from rookery.memory.recall_models import FeedbackVerdict, RecallRecord
 from rookery.memory.store.tables import recall_feedback
 
 _DAY_MICROS = 86_400 * 1_000_000

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, and_, bindparam, delete, or_, select, upda
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import KeysetList, Tx, upsert
 from rookery.kernel.pages import ListPage, PageSlice
-from rookery.memory.recall_records import FeedbackVerdict, RecallLogFilter, RecallRecord, RecallViewer
+from rookery.memory.recall_models import FeedbackVerdict, RecallLogFilter, RecallRecord, RecallViewer
 from rookery.memory.store.tables import RECALLS, recall_feedback, recall_log_exclusions, recalls
 
 _EXCLUDED = select(recall_log_exclusions.c.workspace_id).where(recall_log_exclusions.c.workspace_id.in_(bindparam("ids", expanding=True)))

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, delete, or_, select, update
 
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Tx, upsert
-from rookery.memory.recall_records import RecallRecord
+from rookery.memory.recall_models import RecallRecord
 from rookery.memory.store import recall_log, training
 from rookery.memory.store.tables import RECALLS, memories, recalls
 

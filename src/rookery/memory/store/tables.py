@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, Column, Index, Table, Text, and_, bindparam, 
 from rookery.kernel.db import Value, map_table, metadata
 from rookery.memory.merging import Merge
 from rookery.memory.models import Memory, Tombstone
-from rookery.memory.recall_records import RecallRecord, TrainingExample
+from rookery.memory.recall_models import RecallRecord, TrainingExample
 from rookery.memory.store.codecs import AUTHOR, LOGGED_REQUEST, METADATA, QUERY_RECORD, RECALL_ID, fingerprint
 
 memories, MEMORIES = map_table(

@@ -9,7 +9,7 @@ from sqlalchemy import and_, bindparam, delete, func, or_, select, update
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Tx, upsert
-from rookery.memory.recall_records import LabelledMemory, TrainingExample, TrainingStatus
+from rookery.memory.recall_models import LabelledMemory, TrainingExample, TrainingStatus
 from rookery.memory.store.tables import MEMORIES, TRAINING_EXAMPLES, memories, recalls, training_rows, training_workspaces
 
 _ENABLED = select(training_workspaces.c.workspace_id).where(training_workspaces.c.workspace_id.in_(bindparam("ids", expanding=True)))

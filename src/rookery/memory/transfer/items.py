@@ -17,9 +17,19 @@ from rookery.kernel.clock import format_iso, parse_iso, to_micros
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.ids import is_uuid
 from rookery.memory.authorship import Author
-from rookery.memory.merging import MAX_CONTENT_CHARS, MAX_TAGS, Merge
+from rookery.memory.merging import Merge
 from rookery.memory.metadata import Metadata, validate_metadata
-from rookery.memory.models import EXPORTED_FIELDS, Memory, MemoryScope, Tombstone
+from rookery.memory.models import (
+    EXPORTED_FIELDS,
+    MAX_CONTENT_CHARS,
+    MAX_NAME_CHARS,
+    MAX_PROJECT_CHARS,
+    MAX_TAG_CHARS,
+    MAX_TAGS,
+    Memory,
+    MemoryScope,
+    Tombstone,
+)
 from rookery.memory.records import require_owner
 from rookery.memory.store.transfer import TransferRecord
 from rookery.memory.transfer.label_mappings import LabelMapping
@@ -53,9 +63,6 @@ TYPE_RULE = "a type has 1 to 64 lower-case letters, digits, `_` and `-`, the fir
 MAX_LISTED_WARNINGS = 1_000
 """Maximum warnings that a report lists. Memory use does not depend on the number of memories."""
 
-MAX_TAG_CHARS = 128
-MAX_NAME_CHARS = 100
-MAX_PROJECT_CHARS = 255
 _MAX_RUN_CHARS = 200
 _MAX_AUTHOR_CHARS = 255
 _AUTHOR_KINDS = get_args(ActorKind)

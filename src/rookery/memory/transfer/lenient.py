@@ -14,13 +14,9 @@ from typing import TypeVar, cast
 
 from rookery.kernel.clock import from_micros
 from rookery.kernel.errors import RookeryError
-from rookery.memory.merging import MAX_TAGS
 from rookery.memory.metadata import MAX_BYTES, MAX_KEY_CHARS, MAX_KEYS, to_json
-from rookery.memory.models import Memory, MemoryScope
+from rookery.memory.models import MAX_NAME_CHARS, MAX_PROJECT_CHARS, MAX_TAG_CHARS, MAX_TAGS, Memory, MemoryScope
 from rookery.memory.transfer.items import (
-    MAX_NAME_CHARS,
-    MAX_PROJECT_CHARS,
-    MAX_TAG_CHARS,
     TYPE_PATTERN,
     TYPE_RULE,
     FieldReader,

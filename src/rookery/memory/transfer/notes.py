@@ -20,15 +20,21 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from rookery.kernel.errors import RookeryError
-from rookery.memory.merging import MAX_CONTENT_CHARS, MAX_TAGS, Merge
+from rookery.memory.merging import Merge
 from rookery.memory.metadata import to_json
-from rookery.memory.models import Memory, MemoryScope, Tombstone
-from rookery.memory.store.transfer import TransferRecord
-from rookery.memory.transfer.front_matter import FrontMatter, load_front_matter, read_front_matter
-from rookery.memory.transfer.items import (
+from rookery.memory.models import (
+    MAX_CONTENT_CHARS,
     MAX_NAME_CHARS,
     MAX_PROJECT_CHARS,
     MAX_TAG_CHARS,
+    MAX_TAGS,
+    Memory,
+    MemoryScope,
+    Tombstone,
+)
+from rookery.memory.store.transfer import TransferRecord
+from rookery.memory.transfer.front_matter import FrontMatter, load_front_matter, read_front_matter
+from rookery.memory.transfer.items import (
     UTF_16_MARKS,
     FieldReader,
     ImportedMemory,

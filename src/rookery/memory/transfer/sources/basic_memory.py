@@ -13,8 +13,7 @@ from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import cast
 
-from rookery.memory.merging import MAX_CONTENT_CHARS
-from rookery.memory.models import Memory
+from rookery.memory.models import MAX_CONTENT_CHARS, Memory
 from rookery.memory.transfer.items import TYPE_PATTERN, ImportedMemory, ReadProgress, field_error, truncate
 from rookery.memory.transfer.lenient import LenientReader
 from rookery.memory.transfer.markdown_documents import split_text
