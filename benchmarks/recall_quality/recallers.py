@@ -193,11 +193,16 @@ class _Store:
         breakers = EngineBreakers(Settings())
         self._recall = Recall(
             db=self._db,
-            migration=EmbeddingMigration(db=self._db, clock=lambda: _LATER, current=IndexVersion(embedder=embedder, vectors=self._vectors)),
             candidates=CandidateSearch(
-                db=self._db, texts=self._texts, scales=SimilarityScales(db=self._db, breaker=breakers.vectors), breakers=breakers
+                db=self._db,
+                migration=EmbeddingMigration(
+                    db=self._db, clock=lambda: _LATER, current=IndexVersion(embedder=embedder, vectors=self._vectors)
+                ),
+                texts=self._texts,
+                scales=SimilarityScales(db=self._db, breaker=breakers.vectors),
+                breakers=breakers,
             ),
-            breakers=breakers,
+            writes=breakers.writes,
             buffer=RecallBuffer(db=self._db),
             bus=EventBus(),
             clock=lambda: _LATER,

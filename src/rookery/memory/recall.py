@@ -12,18 +12,15 @@ from dataclasses import dataclass, field, replace
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.engine_breakers import EngineBreakers
+from rookery.kernel.engine_breakers import EngineWrites
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.money import CHARS_PER_TOKEN
-from rookery.kernel.tracing import start_span
 from rookery.kernel.workspace_shares import MAX_QUERY_HOLD_S, WorkspaceShares
 from rookery.memory.access_filter import build_access_filter
-from rookery.memory.candidates import Candidates, CandidateSearch, RecallQuery
+from rookery.memory.candidates import Candidates, CandidateSearch, SearchPlan
 from rookery.memory.continued_sessions import add_continued_sessions
-from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
-from rookery.memory.errors import NotEmbeddable
 from rookery.memory.events import MemoryRecalled
 from rookery.memory.feedback import RecallBuffer
 from rookery.memory.fusion import get_confident_relevance, is_confident
@@ -64,9 +61,8 @@ from rookery.memory.store.neighbours import Neighbour, find_neighbours
 from rookery.memory.text_queries import match_keywords
 from rookery.memory.visibility import is_readable, is_visible
 
-_MAX_ROUNDS = 4
-_LIMIT_GROWTH = 4
-"""Growth of the number of candidates per round if the result is not final; at most 64 times the first number."""
+_LIMIT_GROWTH, _MAX_GROWTH = 4, 64
+"""Growth of the number of candidates if the result is not final: per search, and at most."""
 
 _MIN_HYBRID_CANDIDATES, _HYBRID_CANDIDATES_PER_RESULT = 60, 3
 """
@@ -79,8 +75,6 @@ _MAX_CROWDED_CANDIDATES = 200
 
 _BUDGET_OVERFETCH = 3
 """Over-fetch factor of top_k with a token budget, to choose memories that fit."""
-
-_REBUILDING_NOTICE = "Results are by keywords only: the vectors of this workspace are being rebuilt and cannot be searched yet."
 
 _UNEXPLAINED_NOTICE = "The memories that filters dropped are not listed: an index failed during the explanation."
 
@@ -107,6 +101,7 @@ class Recall:
     The recall service.
 
     Args:
+        writes: Knows which indexes accept only reads.
         sessions: A lookup of the sessions that a session continues. None: sessions continue none.
         half_lives_days: Half-lives by type; they override `ranking.HALF_LIVES_DAYS` (settings).
         timer: A clock in seconds that never goes back; tests pass their own.
@@ -116,9 +111,8 @@ class Recall:
         self,
         *,
         db: Database,
-        migration: EmbeddingMigration,
         candidates: CandidateSearch,
-        breakers: EngineBreakers,
+        writes: EngineWrites,
         buffer: RecallBuffer,
         bus: EventBus,
         clock: Clock,
@@ -129,9 +123,8 @@ class Recall:
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._db = db
-        self._migration = migration
         self._candidates = candidates
-        self._breakers = breakers
+        self._writes = writes
         self._buffer = buffer
         self._bus = bus
         self._shares = shares
@@ -159,18 +152,17 @@ class Recall:
         started_s = self._timer()
         at = self._clock()
         filters = await add_continued_sessions(self._sessions, caller.workspace_id, request.filters)
-        query = RecallQuery(request, build_access_filter(caller, filters, at=at), request.mode)
-        await self._select_index(query)
-        read = _Records(query.access_filter, find_values(request.query))
-        ranked_memories, candidates = await self._rank(query, read)
+        access = build_access_filter(caller, filters, at=at)
+        read = _Records(access, find_values(request.query))
+        ranked_memories, candidates = await self._rank(await self._candidates.plan_search(request, access), read)
+        plan = candidates.plan
         contexts = await self._find_contexts(read, ranked_memories, distance=request.context)
         selection = _select_within_budget(ranked_memories, contexts, request)
-        hits = _list_hits(query.mode, selection, request, read.series_counts)
+        hits = _list_hits(plan.mode, selection, request, read.series_counts)
         recall_id = self._ids()
         memory_ids = tuple(hit.memory.id for hit in hits)
         best_relevance = max((hit.relevance for hit in hits), default=0.0)
-        has_confidence = bool(hits) and is_confident(query.mode, best_relevance)
-        access = query.access_filter
+        has_confidence = bool(hits) and is_confident(plan.mode, best_relevance)
         await self._buffer.add(
             RecallRecord(
                 id=recall_id,
@@ -180,7 +172,7 @@ class Recall:
                 created_at=at,
                 query_record=RecallQueryRecord(
                     query=request.query,
-                    mode=query.mode,
+                    mode=plan.mode,
                     semantic_ranks=tuple(hit.explanation.semantic_rank for hit in hits),
                     keyword_ranks=tuple(hit.explanation.keyword_rank for hit in hits),
                 ),
@@ -193,8 +185,9 @@ class Recall:
                 session_id=access.session_id,
             )
         )
-        explanation = await self._explain(query, read, candidates, ranked_memories, memory_ids) if request.explains else None
-        query.report_refusals(self._breakers.writes)
+        explanation = await self._explain(read, candidates, ranked_memories, memory_ids) if request.explains else None
+        notices = (plan.notice, explanation and explanation.notice, plan.describe_refusals(self._writes))
+        notice = " ".join(filter(None, notices)) or None
         took_ms = (self._timer() - started_s) * 1000
         self._bus.publish(
             MemoryRecalled(
@@ -203,8 +196,8 @@ class Recall:
                 query=request.query,
                 results=memory_ids,
                 duration_ms=took_ms,
-                mode=query.mode,
-                is_degraded=query.notice is not None,
+                mode=plan.mode,
+                is_degraded=notice is not None,
             )
         )
         return RecallResult(
@@ -212,7 +205,7 @@ class Recall:
             hits=hits,
             is_confident=has_confidence,
             took_ms=took_ms,
-            notice=query.notice,
+            notice=notice,
             explanation=explanation,
         )
 
@@ -226,71 +219,67 @@ class Recall:
             EngineUnavailable, NotEmbeddable: As for `find`.
         """
         started_s = self._timer()
-        query = RecallQuery(replace(request, explains=True), access_filter, request.mode)
-        await self._select_index(query)
+        request = replace(request, explains=True)
         read = _Records(access_filter, find_values(request.query))
-        ranked_memories, candidates = await self._rank(query, read)
+        ranked_memories, candidates = await self._rank(await self._candidates.plan_search(request, access_filter), read)
+        plan = candidates.plan
         contexts = await self._find_contexts(read, ranked_memories, distance=request.context)
         selection = _select_within_budget(ranked_memories, contexts, request)
-        hits = _list_hits(query.mode, selection, query.request, read.series_counts)
-        explanation = await self._explain(query, read, candidates, ranked_memories, [hit.memory.id for hit in hits])
+        hits = _list_hits(plan.mode, selection, request, read.series_counts)
+        explanation = await self._explain(read, candidates, ranked_memories, [hit.memory.id for hit in hits])
         best_relevance = max((hit.relevance for hit in hits), default=0.0)
         result = RecallResult(
             recall_id=recall_id,
             hits=hits,
-            is_confident=bool(hits) and is_confident(query.mode, best_relevance),
+            is_confident=bool(hits) and is_confident(plan.mode, best_relevance),
             took_ms=(self._timer() - started_s) * 1000,
-            notice=query.notice,
+            notice=" ".join(filter(None, (plan.notice, explanation.notice))) or None,
             explanation=explanation,
         )
-        return result, await self._rank_all(query, read, candidates, list(candidates.scores))
+        return result, await self._rank_all(read, candidates, list(candidates.scores))
 
     async def _explain(
-        self,
-        query: RecallQuery,
-        read: _Records,
-        candidates: Candidates,
-        ranked_memories: Sequence[RankedMemory],
-        returned_ids: Sequence[str],
+        self, read: _Records, candidates: Candidates, ranked_memories: Sequence[RankedMemory], returned_ids: Sequence[str]
     ) -> RecallExplanation:
-        """Return what *query* compared, and the best memories that it dropped. Only memories that the caller may read are among them."""
-        skipped_ids = _list_skipped_ids(ranked_memories, returned_ids, query.request)
+        """Return what a recall compared, and the best memories that it dropped. Only memories that the caller may read are among them."""
+        plan = candidates.plan
+        skipped_ids = _list_skipped_ids(ranked_memories, returned_ids, plan.request)
         best_ids = _select_relevant(candidates, None)[: len(returned_ids) + len(skipped_ids) + MAX_DROPPED]
-        compared = await self._rank_all(query, read, candidates, best_ids)
-        filtered = await self._find_filtered(query) if has_filters(query.access_filter) else []
+        compared = await self._rank_all(read, candidates, best_ids)
+        filtered = await self._find_filtered(plan) if has_filters(plan.access_filter) else []
         dropped = list_dropped(
             compared,
-            request=query.request,
+            request=plan.request,
             returned_ids=returned_ids,
             skipped_ids=skipped_ids,
-            limit=MAX_DROPPED - len(filtered),
+            limit=MAX_DROPPED - len(filtered or ()),
         )
         return RecallExplanation(
-            mode=query.mode,
+            mode=plan.mode,
             candidate_count=len(candidates.scores),
-            confident_relevance=get_confident_relevance(query.mode),
-            dropped=(*dropped, *filtered),
+            confident_relevance=get_confident_relevance(plan.mode),
+            dropped=(*dropped, *(filtered or ())),
+            notice=_UNEXPLAINED_NOTICE if filtered is None else None,
         )
 
-    async def _find_filtered(self, query: RecallQuery) -> list[DroppedMemory]:
-        """Return the best memories that the filters dropped. None of them, and a notice in *query*, if an index fails meanwhile."""
-        wide_query = replace(query, access_filter=remove_filters(query.access_filter))
+    async def _find_filtered(self, plan: SearchPlan) -> list[DroppedMemory] | None:
+        """Return the best memories that the filters dropped. None if an index fails meanwhile."""
         candidates = None
         with suppress(EngineUnavailable):
-            candidates = await self._candidates.find(wide_query, _MIN_HYBRID_CANDIDATES)
-        if candidates is None or wide_query.mode != query.mode:
-            query.notice = " ".join(filter(None, (query.notice, _UNEXPLAINED_NOTICE)))
-            return []
-        read = _Records(wide_query.access_filter, find_values(query.request.query))
-        others = await self._rank_all(wide_query, read, candidates, _select_relevant(candidates, None))
-        return list_filtered(others, query.access_filter, limit=MAX_DROPPED // 2)
+            wide_plan = replace(plan, access_filter=remove_filters(plan.access_filter))
+            candidates = await self._candidates.find(wide_plan, _MIN_HYBRID_CANDIDATES)
+        if candidates is None or candidates.plan.mode != plan.mode:
+            return None
+        read = _Records(candidates.plan.access_filter, find_values(plan.request.query))
+        others = await self._rank_all(read, candidates, _select_relevant(candidates, None))
+        return list_filtered(others, plan.access_filter, limit=MAX_DROPPED // 2)
 
-    async def _rank_all(self, query: RecallQuery, read: _Records, candidates: Candidates, ids: Sequence[str]) -> list[RankedMemory]:
+    async def _rank_all(self, read: _Records, candidates: Candidates, ids: Sequence[str]) -> list[RankedMemory]:
         """Return the visible ones of the candidates *ids*, in order."""
-        request = query.request
+        request = candidates.plan.request
         await self._load_records(read, ids)
         boost = request.boost if request.keywords else 0.0
-        is_bounded = query.mode != "semantic"
+        is_bounded = candidates.plan.mode != "semantic"
         ranked_memories = [
             self._rank_one(request, read, candidates.get_candidate(memory_id), boost, is_bounded=is_bounded)
             for memory_id in ids
@@ -298,65 +287,33 @@ class Recall:
         ]
         return sort_memories(ranked_memories)
 
-    async def _select_index(self, query: RecallQuery) -> None:
-        """Select the vector index: the current model's, or the previous one's until its vectors are rebuilt, or none if that is gone."""
-        if query.mode == "keyword":
-            return
-        try:
-            index = query.index = await self._find_ready_index(query.access_filter.workspace_id)
-        except EngineUnavailable as error:
-            query.drop_vectors(error)
-            return
-        if index is not None and index.is_previous:
-            try:
-                with start_span("embedding"):
-                    query.vector = await self._breakers.previous_embedder.call(lambda: index.embedder.embed_query(query.question))
-            except EngineUnavailable:
-                query.index = None
-            except NotEmbeddable as error:
-                query.drop_vectors(error)
-                return
-        if query.index is None:
-            query.fall_back(_REBUILDING_NOTICE)
-
-    async def _find_ready_index(self, workspace_id: int) -> IndexVersion | None:
-        """Return the active index if it is loaded for the workspace. None while it loads, so that no request waits for minutes."""
-        index = await self._migration.get_active_index(workspace_id)
-        if index is None:
-            return None
-        is_ready = await self._breakers.vectors.call(lambda: index.vectors.is_ready(workspace_id))
-        return index if is_ready else None
-
-    async def _rank(self, query: RecallQuery, read: _Records) -> tuple[list[RankedMemory], Candidates]:
+    async def _rank(self, plan: SearchPlan, read: _Records) -> tuple[list[RankedMemory], Candidates]:
         """
         Return the best visible memories, in order, and all candidates.
 
         More candidates are fetched while the records drop too many.
         """
-        request = query.request
+        request = plan.request
         needed_count = request.top_k * (_BUDGET_OVERFETCH if request.max_tokens is not None else 1)
         limit = 2 * needed_count + 20
-        if query.mode == "hybrid":
+        if plan.mode == "hybrid":
             limit = max(_MIN_HYBRID_CANDIDATES, _HYBRID_CANDIDATES_PER_RESULT * needed_count)
-        ranked_memories, candidates = list[RankedMemory](), Candidates(mode=query.mode, scores={}, is_complete=True)
-        for _ in range(_MAX_ROUNDS):
-            candidates = await self._candidates.find(query, limit)
-            ranked_memories, is_settled = await self._rank_candidates(query, read, candidates, needed_count)
-            if is_settled or candidates.is_complete:
-                break
-            limit *= _LIMIT_GROWTH
-        return ranked_memories, candidates
+        max_limit = _MAX_GROWTH * limit
+        while True:
+            candidates = await self._candidates.find(plan, limit)
+            ranked_memories, is_settled = await self._rank_candidates(read, candidates, needed_count)
+            if is_settled or candidates.is_complete or limit >= max_limit:
+                return ranked_memories, candidates
+            plan, limit = candidates.plan, limit * _LIMIT_GROWTH
 
-    async def _rank_candidates(
-        self, query: RecallQuery, read: _Records, candidate_set: Candidates, limit: int
-    ) -> tuple[list[RankedMemory], bool]:
+    async def _rank_candidates(self, read: _Records, candidate_set: Candidates, limit: int) -> tuple[list[RankedMemory], bool]:
         """
         Read records, best candidates first, until no unread one can be among the best *limit*.
 
         Return the ranked memories, and whether the result is final: further candidates could not change it.
         """
-        request = query.request
-        is_bounded = query.mode != "semantic"
+        plan, request = candidate_set.plan, candidate_set.plan.request
+        is_bounded = plan.mode != "semantic"
         boost = request.boost if request.keywords else 0.0
         scores = candidate_set.scores
         candidates = _select_relevant(candidate_set, request.min_relevance)
@@ -383,7 +340,7 @@ class Recall:
             await asyncio.sleep(0)  # the read may not yield to the event loop; let other requests run
         # A hybrid score is relative to the candidates, so further candidates have no upper bound to compare with. If some of these are not
         # relevant enough, further ones are not either.
-        is_enough = query.mode == "hybrid" and len(ranked_memories) >= limit
+        is_enough = plan.mode == "hybrid" and len(ranked_memories) >= limit
         is_crowded = len(scores) < _MAX_CROWDED_CANDIDATES and any(item.is_repeated for item in ranked_memories[: request.top_k])
         return ranked_memories, (is_enough and not is_crowded) or len(candidates) < len(scores)
 

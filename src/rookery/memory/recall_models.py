@@ -128,12 +128,14 @@ class RecallExplanation:
         candidate_count: Memories that the indexes found and that were compared.
         confident_relevance: The relevance of the best memory from which on a recall is confident.
         dropped: The best of the memories that were not returned.
+        notice: What *dropped* lacks, and why.
     """
 
     mode: RecallMode
     candidate_count: int
     confident_relevance: float
     dropped: tuple[DroppedMemory, ...]
+    notice: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
