@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from rookery.kernel.db import Database
@@ -15,12 +15,11 @@ from rookery.kernel.tracing import start_span
 from rookery.memory.concurrency import gather_pair
 from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
 from rookery.memory.errors import NotEmbeddable
-from rookery.memory.fusion import SimilarityScale, compute_competition, discount_weak_words, estimate_relevance, fuse, lift, weigh_neighbour
-from rookery.memory.models import AccessFilter, TextHit, TextQuery, Vector, VectorHit
+from rookery.memory.models import AccessFilter, RecallMode, TextHit, TextQuery, Vector, VectorHit
 from rookery.memory.ports import TextIndex
-from rookery.memory.ranking import Candidate
-from rookery.memory.recall_models import RecallMode, RecallRequest
-from rookery.memory.similarity_scales import SimilarityScales
+from rookery.memory.ranking import Score, compute_competition, discount_weak_words, estimate_relevance, fuse, lift, weigh_neighbour
+from rookery.memory.recall_models import RecallRequest
+from rookery.memory.similarity_scales import SimilarityScale, SimilarityScales
 from rookery.memory.store.neighbours import Neighbour, find_neighbours
 from rookery.memory.text_queries import parse_keywords, parse_question
 from rookery.memory.vector_filter import build_vector_filter, filter_ids
@@ -40,6 +39,8 @@ _LACKING_NOTICES = {
 """The notice for each index that accepts only reads."""
 
 T = TypeVar("T")
+
+_NOTHING: Mapping[str, float] = {}
 
 _ENGINE_NAMES = {"embedder": "embedder", "vectors": "vector index", "texts": "full-text index"}
 _VECTOR_ENGINES = frozenset({"embedder", "vectors"})
@@ -122,50 +123,15 @@ class Candidates:
 
     Attributes:
         plan: The plan that was carried out. It lacks an index that failed.
-        scores: The score of each hit, without the keyword boost. It decides the order.
+        bases: The score of each hit without the keyword boost (`Score.base`). It decides the order.
         is_complete: True if the indexes have no further hits.
-        similarities: Cosine similarities, where known. *normalized* has them on their scale.
-        text_scores: Word scores from 0 to 1, best first. The best hit's score is the share of the question's words that it has; the others
-            are in proportion: `coverage * bm25 / best_bm25`.
-        ranking_text_scores: *text_scores* after the discount for weak words (`fusion.discount_weak_words`). They are part of *scores*.
-        neighbours: The relevance of the best neighbour in the session, where there is one.
-        competition: The mean relevance of the best candidates.
+        get_score: Returns the score of a hit. It takes some µs, so only the hits whose records are read get one.
     """
 
     plan: SearchPlan
-    scores: Mapping[str, float]
+    bases: Mapping[str, float]
     is_complete: bool
-    similarities: Mapping[str, float] = field(default_factory=dict[str, float])
-    normalized: Mapping[str, float] = field(default_factory=dict[str, float])
-    text_scores: Mapping[str, float] = field(default_factory=dict[str, float])
-    ranking_text_scores: Mapping[str, float] = field(default_factory=dict[str, float])
-    neighbours: Mapping[str, float] = field(default_factory=dict[str, float])
-    semantic_ranks: Mapping[str, int] = field(default_factory=dict[str, int])
-    keyword_ranks: Mapping[str, int] = field(default_factory=dict[str, int])
-    competition: float = 0.0
-
-    def get_candidate(self, memory_id: str) -> Candidate:
-        """Return the scores and ranks of one memory."""
-        neighbour = self.neighbours.get(memory_id)
-        text_score = self.text_scores.get(memory_id)
-        return Candidate(
-            memory_id=memory_id,
-            score=self.scores[memory_id],
-            relevance=estimate_relevance(
-                self.plan.mode,
-                similarity=self.normalized.get(memory_id),
-                text_score=text_score,
-                neighbour=neighbour or 0.0,
-                competition=self.competition,
-            ),
-            similarity=self.similarities.get(memory_id),
-            normalized_similarity=self.normalized.get(memory_id),
-            text_score=text_score,
-            ranking_text_score=self.ranking_text_scores.get(memory_id),
-            neighbour=neighbour,
-            semantic_rank=self.semantic_ranks.get(memory_id),
-            keyword_rank=self.keyword_ranks.get(memory_id),
-        )
+    get_score: Callable[[str], Score]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,17 +283,15 @@ class CandidateSearch:
         relevances |= fuse(joined_ids & completed.keys(), normalized, ranking_text_scores)
         weights = _weigh_neighbours(neighbours, relevances)
         lifted = {memory_id: lift(relevances[memory_id], weights[memory_id]) for memory_id in weights.keys() & relevances.keys()}
-        return Candidates(
-            plan=plan,
-            scores=relevances | lifted,
-            is_complete=hits.are_complete,
+        return _build_candidates(
+            plan,
+            hits,
+            relevances | lifted,
             similarities=similarities,
             normalized=normalized,
             text_scores=text_scores,
             ranking_text_scores=ranking_text_scores,
             neighbours=weights,
-            semantic_ranks=_rank_hits(hits.vectors),
-            keyword_ranks=_rank_hits(hits.texts),
             competition=competition,
         )
 
@@ -372,7 +336,7 @@ async def _catch_outage(searching: Awaitable[T]) -> T | EngineUnavailable:
 
 
 def _weigh_neighbours(neighbours: Mapping[str, Sequence[Neighbour]], relevances: Mapping[str, float]) -> dict[str, float]:
-    """Return for each memory beside one of *neighbours* the relevance of the best one beside it (`fusion.weigh_neighbour`)."""
+    """Return for each memory beside one of *neighbours* the relevance of the best one beside it (`ranking.weigh_neighbour`)."""
     weights = dict[str, float]()
     for memory_id, pairs in neighbours.items():
         relevance = relevances[memory_id]
@@ -384,16 +348,10 @@ def _weigh_neighbours(neighbours: Mapping[str, Sequence[Neighbour]], relevances:
 
 
 def _semantic_candidates(plan: SearchPlan, hits: _Hits, similarities: Mapping[str, float]) -> Candidates:
+    bases = {hit.memory_id: 0.0 for hit in hits.keywords} | dict(similarities)
     normalized = _normalize(similarities, plan.scale)
-    return Candidates(
-        plan=plan,
-        scores={hit.memory_id: 0.0 for hit in hits.keywords} | dict(similarities),
-        is_complete=hits.are_complete,
-        similarities=similarities,
-        normalized=normalized,
-        semantic_ranks=_rank_hits(hits.vectors),
-        competition=compute_competition(normalized.values()),
-    )
+    competition = compute_competition(normalized.values())
+    return _build_candidates(plan, hits, bases, similarities=similarities, normalized=normalized, competition=competition)
 
 
 def _keyword_candidates(plan: SearchPlan, text_hits: tuple[Sequence[TextHit], Sequence[TextHit]], limit: int) -> Candidates:
@@ -401,14 +359,45 @@ def _keyword_candidates(plan: SearchPlan, text_hits: tuple[Sequence[TextHit], Se
     text_scores = _normalize_text_scores(hits.texts)
     # Of the best one, not of its coverage: with smaller scores, more of them would be equal at two decimals.
     best = max((hit.score for hit in hits.texts), default=1.0)
-    return Candidates(
-        plan=plan,
-        scores={hit.memory_id: 0.0 for hit in hits.keywords} | {hit.memory_id: hit.score / best for hit in hits.texts},
-        is_complete=hits.are_complete,
-        text_scores=text_scores,
-        keyword_ranks=_rank_hits(hits.texts),
-        competition=compute_competition(text_scores.values()),
-    )
+    bases = {hit.memory_id: 0.0 for hit in hits.keywords} | {hit.memory_id: hit.score / best for hit in hits.texts}
+    return _build_candidates(plan, hits, bases, text_scores=text_scores, competition=compute_competition(text_scores.values()))
+
+
+def _build_candidates(
+    plan: SearchPlan,
+    hits: _Hits,
+    bases: Mapping[str, float],
+    *,
+    similarities: Mapping[str, float] = _NOTHING,
+    normalized: Mapping[str, float] = _NOTHING,
+    text_scores: Mapping[str, float] = _NOTHING,
+    ranking_text_scores: Mapping[str, float] = _NOTHING,
+    neighbours: Mapping[str, float] = _NOTHING,
+    competition: float,
+) -> Candidates:
+    """Return the candidates with *bases*. The parts of their scores are those of `Score`, by id."""
+    semantic_ranks, keyword_ranks = _rank_hits(hits.vectors), _rank_hits(hits.texts)
+
+    def get_score(memory_id: str) -> Score:
+        base, similarity, text_score = bases[memory_id], normalized.get(memory_id), text_scores.get(memory_id)
+        neighbour = neighbours.get(memory_id)
+        return Score(
+            mode=plan.mode,
+            base=base,
+            total=base,
+            relevance=estimate_relevance(
+                plan.mode, similarity=similarity, text_score=text_score, neighbour=neighbour or 0.0, competition=competition
+            ),
+            similarity=similarities.get(memory_id),
+            normalized_similarity=similarity,
+            text_score=text_score,
+            ranking_text_score=ranking_text_scores.get(memory_id),
+            neighbour=neighbour,
+            semantic_rank=semantic_ranks.get(memory_id),
+            keyword_rank=keyword_ranks.get(memory_id),
+        )
+
+    return Candidates(plan=plan, bases=bases, is_complete=hits.are_complete, get_score=get_score)
 
 
 def _normalize(similarities: Mapping[str, float], scale: SimilarityScale | None) -> dict[str, float]:
