@@ -12,8 +12,8 @@ from typing import cast
 import pytest
 from typer.testing import Result
 
-from rookery.memory.models import Memory, MemoryFilter
-from rookery.memory.recall_models import LabelledMemory, RecallMode, RecallRequest, TrainingStatus
+from rookery.memory.models import Memory, MemoryFilter, RecallMode
+from rookery.memory.recall_models import LabelledMemory, RecallRequest, TrainingStatus
 from rookery.memory.retention import MemoryPurge
 from rookery.memory.store import recalls
 from rookery.memory.training import BATCH_SIZE

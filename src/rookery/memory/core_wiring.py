@@ -145,14 +145,14 @@ class MemoryCore:
         runtime = self._runtime
         return Recall(
             db=runtime.db,
-            migration=self.migration,
             candidates=CandidateSearch(
                 db=runtime.db,
+                migration=self.migration,
                 texts=self._ports.texts,
                 scales=SimilarityScales(db=runtime.db, breaker=self._breakers.vectors),
                 breakers=self._breakers,
             ),
-            breakers=self._breakers,
+            writes=self._breakers.writes,
             buffer=self.recall_buffer,
             bus=runtime.bus,
             sessions=self._ports.sessions,

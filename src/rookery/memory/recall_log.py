@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -11,13 +12,12 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound
 from rookery.kernel.pages import ListPage, PageSlice
-from rookery.memory.access_filter import ADMIN_SCOPE, build_access_filter, can_read
-from rookery.memory.continued_sessions import add_continued_sessions
+from rookery.memory.access_filter import ADMIN_SCOPE, can_read, resolve_access_filter
 from rookery.memory.feedback import RecallBuffer
 from rookery.memory.memory_audit import MemoryAudit
 from rookery.memory.models import SCORE_DECIMALS, AccessFilter, Memory, MemoryScope
 from rookery.memory.ports import SessionLookup
-from rookery.memory.ranking import RankedMemory, round_for_ranking
+from rookery.memory.ranking import RecallHit, round_for_ranking
 from rookery.memory.recall import Recall
 from rookery.memory.recall_explanation import find_failed_filters, remove_filters
 from rookery.memory.recall_models import (
@@ -99,8 +99,8 @@ class RecallLog:
         """
         logged = await self.get(caller, recall_id)
         now, request = self.clock(), logged.request.request
-        filters = await add_continued_sessions(self.sessions, caller.workspace_id, request.filters)
-        access_filter = build_access_filter(caller, replace(filters, agent_id=logged.record.agent_id), at=now)
+        filters = replace(request.filters, agent_id=logged.record.agent_id)
+        access_filter = await resolve_access_filter(self.sessions, caller, filters, at=now)
         asked_filter = replace(
             access_filter,
             agent_id=logged.record.agent_id,
@@ -170,7 +170,7 @@ def _judge(
     *,
     access: AccessFilter,
     result: RecallResult,
-    compared: list[RankedMemory],
+    compared: list[RecallHit],
 ) -> MemoryVerdict:
     """Return the step at which *memory* leaves the recall. None stands for one that the caller may not read."""
     ids = logged.record.memory_ids
@@ -187,7 +187,7 @@ def _judge(
     rank = next((rank for rank, ranked in enumerate(compared, start=1) if ranked.memory.id == memory_id), None)
     if rank is not None:
         ranked = compared[rank - 1]
-        verdict = replace(verdict, rank=rank, score=ranked.score, relevance=ranked.candidate.relevance)
+        verdict = replace(verdict, rank=rank, score=ranked.score.total, relevance=ranked.score.relevance)
     if memory.created_at > logged.record.created_at:
         return replace(verdict, reason="stored_later")
     if rank is None:
@@ -198,19 +198,20 @@ def _judge(
     return replace(verdict, reason=_find_lost_place(compared, rank, logged.request.request, result))
 
 
-def _find_lost_place(compared: list[RankedMemory], rank: int, request: RecallRequest, result: RecallResult) -> AbsenceReason:
+def _find_lost_place(compared: list[RecallHit], rank: int, request: RecallRequest, result: RecallResult) -> AbsenceReason:
     """Return why the memory of *rank* among those that were compared is not returned."""
     ranked = compared[rank - 1]
-    if request.min_relevance is not None and round(ranked.candidate.relevance, SCORE_DECIMALS) < request.min_relevance:
+    if request.min_relevance is not None and round(ranked.score.relevance, SCORE_DECIMALS) < request.min_relevance:
         return "min_relevance"
     has_room = len(result.hits) < request.top_k or (bool(result.hits) and rank < _last_rank(compared, result))
     if request.max_tokens is not None and has_room:
         return "max_tokens"
-    is_outranked = ranked.is_repeated and bool(result.hits) and round_for_ranking(ranked.score) > round_for_ranking(result.hits[-1].score)
+    last_score = round_for_ranking(result.hits[-1].score.total) if result.hits else math.inf
+    is_outranked = ranked.score.is_repeated and round_for_ranking(ranked.score.total) > last_score
     return "similar" if is_outranked else "top_k"
 
 
-def _last_rank(compared: list[RankedMemory], result: RecallResult) -> int:
+def _last_rank(compared: list[RecallHit], result: RecallResult) -> int:
     """Return the rank of the last returned memory among the compared ones."""
     last_id = result.hits[-1].memory.id
     return next((rank for rank, ranked in enumerate(compared, start=1) if ranked.memory.id == last_id), 0)

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from rookery.access.models import Caller
 from rookery.kernel.schema import Links, Meta, PageQuery, QueryModel, ResponseModel, Timestamp
-from rookery.memory.models import MemoryId, read_fields
-from rookery.memory.recall_models import AbsenceReason, FeedbackVerdict, LoggedRecall, RecallLogFilter, RecallMode, RecallReplay
+from rookery.memory.models import MemoryId, RecallMode, read_fields
+from rookery.memory.recall_models import AbsenceReason, FeedbackVerdict, LoggedRecall, RecallLogFilter, RecallReplay
 from rookery.memory.schemas.responses import MemorySerializer, RecallResponse, Score
 
 _Name = Annotated[str, Field(min_length=1, max_length=255)]

@@ -13,13 +13,7 @@ from rookery.kernel.pages import PageSlice
 from rookery.kernel.projections import Body, Patch
 from rookery.kernel.schema import CursorQuery, ItemsOf, NotBlank, PageQuery, QueryModel, RequestModel, Timestamp, enum_schema
 from rookery.memory.memory_map import MAX_POINTS
-from rookery.memory.metadata import (
-    MAX_FILTER_VALUE_CHARS,
-    MAX_KEYS,
-    build_facet_label,
-    build_label,
-    to_filter_text,
-)
+from rookery.memory.metadata import MAX_FILTER_VALUE_CHARS, MAX_KEYS, build_facet_label, build_label, to_filter_text
 from rookery.memory.models import (
     FACET_FIELDS,
     AgentId,
@@ -32,6 +26,7 @@ from rookery.memory.models import (
     MemoryState,
     Org,
     Project,
+    RecallMode,
     Scope,
     ScopeName,
     SessionId,
@@ -39,7 +34,7 @@ from rookery.memory.models import (
     Tag,
     Type,
 )
-from rookery.memory.recall_models import RecallMode, RecallRequest
+from rookery.memory.recall_models import RecallRequest
 
 MAX_QUERY_CHARS = 2_000
 MAX_BATCH_SIZE = 500

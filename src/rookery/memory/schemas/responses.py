@@ -25,8 +25,8 @@ from rookery.memory.models import (
     get_state,
     read_fields,
 )
-from rookery.memory.ranking import HALF_LIVES_DAYS, memory_decay_factor
-from rookery.memory.recall_models import DropRule, RecallContext, RecallHit, RecallResult
+from rookery.memory.ranking import HALF_LIVES_DAYS, RecallContext, RecallHit, memory_decay_factor
+from rookery.memory.recall_models import DropRule, RecallResult
 
 TEXT_FIELDS = frozenset({"content", "metadata"})
 """Fields that must not remain anywhere once a memory is deleted. Stored responses omit them; webhooks have them only on request."""
@@ -484,7 +484,8 @@ class MemorySerializer:
         }
         if explain:
             explained = [
-                RecalledMemory.model_construct(None, **_recalled_fields(hit), explain=_serialize_explanation(hit)) for hit in result.hits
+                RecalledMemory.model_construct(None, **_recalled_fields(hit), explain=_serialize_explanation(hit, place))
+                for place, hit in enumerate(result.hits, start=1)
             ]
             return RecallResponse.model_construct(None, memories=explained, explain=_serialize_drops(result), **fields)
         memories = [RecalledMemory.model_construct(None, **_recalled_fields(hit)) for hit in result.hits]
@@ -536,12 +537,13 @@ def _serialize_author(author: Author | None) -> AuthorResponse | None:
 
 
 def _recalled_fields(hit: RecallHit) -> dict[str, object]:
+    score = hit.score
     return {
         **read_fields(hit.memory, _RECALLED_FIELDS),
         "memory_scope": hit.memory.memory_scope.value,
-        "score": round_score(hit.score),
-        "relevance": round_score(hit.relevance),
-        "similarity": None if hit.similarity is None else round_score(hit.similarity),
+        "score": round_score(score.total),
+        "relevance": round_score(score.relevance),
+        "similarity": None if score.similarity is None else round_score(score.similarity),
         "effective_confidence": round_score(hit.effective_confidence),
         "similar": hit.similar_count or None,
         "context": None if hit.context is None else _serialize_context(hit.context),
@@ -556,17 +558,17 @@ def _serialize_context(context: RecallContext) -> ContextResponse:
     return ContextResponse.model_construct(None, before=before, after=after)
 
 
-def _serialize_explanation(hit: RecallHit) -> ExplanationResponse:
-    explanation = hit.explanation
-    ranks = RanksResponse(semantic=explanation.semantic_rank, keyword=explanation.keyword_rank)
+def _serialize_explanation(hit: RecallHit, place: int) -> ExplanationResponse:
+    score = hit.score
     return ExplanationResponse.from_parts(
-        explanation,
+        score,
         hit,
-        ranks=ranks,
+        place=place,
+        ranks=RanksResponse(semantic=score.semantic_rank, keyword=score.keyword_rank),
         scope=hit.memory.memory_scope,
-        parts=ScorePartsResponse.from_parts(explanation.parts, repeated=explanation.parts.repeated or None),
-        is_repeated=explanation.is_repeated or None,
-        highlight=explanation.highlight or "",
+        parts=ScorePartsResponse.from_parts(score, repeated=score.reduction or None),
+        is_repeated=score.is_repeated or None,
+        highlight=hit.highlight or "",
     )
 
 
@@ -579,7 +581,12 @@ def _serialize_drops(result: RecallResult) -> RecallExplanationResponse | None:
         candidates=explanation.candidate_count,
         dropped=[
             DroppedMemoryResponse.from_parts(
-                dropped, dropped.memory, memory_scope=dropped.memory.memory_scope.value, excerpt=dropped.memory.content[:_EXCERPT_CHARS]
+                dropped,
+                dropped.hit.score,
+                memory := dropped.hit.memory,
+                score=dropped.hit.score.total,
+                memory_scope=memory.memory_scope.value,
+                excerpt=memory.content[:_EXCERPT_CHARS],
             )
             for dropped in explanation.dropped
         ],
