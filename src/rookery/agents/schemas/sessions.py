@@ -45,9 +45,6 @@ from rookery.kernel.projections import Body, Projection
 from rookery.kernel.schema import PageQuery, PatchModel, RequestModel, ResponseModel, Timestamp
 from rookery.kernel.unset import UNSET
 
-SessionStatusName = Literal["active", "paused", "completed", "failed", "handed_off", "abandoned"]
-
-
 Summary = Annotated[str, Field(max_length=MAX_SUMMARY_LENGTH, description="The outcome of the session.")]
 
 
@@ -121,7 +118,7 @@ class EndBody(RequestModel):
 class SessionsQuery(PageQuery):
     """Filters of the list of sessions."""
 
-    status: Annotated[SessionStatusName | None, Field(description="Only sessions with this status.")] = None
+    status: Annotated[SessionStatus | None, Field(description="Only sessions with this status.")] = None
     agent_id: Annotated[str | None, Field(min_length=1, max_length=100, description="Only sessions of this agent.")] = None
     plan: PlanReference | None = None
     org: Org | None = None
@@ -130,7 +127,7 @@ class SessionsQuery(PageQuery):
     def to_filter(self) -> SessionFilter:
         """Return the filter without the plan, which must be looked up."""
         return SessionFilter(
-            status=None if self.status is None else SessionStatus(self.status),
+            status=self.status,
             agent_id=self.agent_id,
             org=self.org,
             project=self.project,
@@ -154,7 +151,6 @@ class SessionResponse(Projection[AgentSession]):
     hidden = frozenset({"key_id", "offered_id", "memories_due", "last_seq", "size", "tokens_in", "tokens_out", "version"})
 
     plan: Annotated[str | None, Field(validation_alias="plan_slug", description="The slug of the plan. Its id is plan_id.")]
-    status: SessionStatusName
     handoff: HandoffResponse | None
     stats: StatsResponse
 
@@ -163,7 +159,7 @@ class HeartbeatResponse(ResponseModel):
     """The status of an open session."""
 
     id: str
-    status: SessionStatusName
+    status: SessionStatus
     last_activity_at: Timestamp
 
 
