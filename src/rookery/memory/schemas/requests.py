@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Annotated, ClassVar, cast
+from typing import Annotated, ClassVar, cast, get_type_hints
 
 import orjson
 from pydantic import AfterValidator, BaseModel, Field, model_validator
+from pydantic.fields import FieldInfo
 
 from rookery.kernel.pages import PageSlice
 from rookery.kernel.projections import Body, Patch
@@ -25,6 +26,7 @@ from rookery.memory.models import (
     AgentId,
     Draft,
     MapGrouping,
+    Memory,
     MemoryFilter,
     MemoryId,
     MemoryScope,
@@ -204,7 +206,18 @@ class ChangeBody(Patch[MemorySettings]):
     hints: ClassVar[Mapping[str, str]] = _FIELD_HINTS
 
 
-class RecallBody(RequestModel):
+class FacetFilters(BaseModel):
+    """The filters by the facet fields of `Memory`, with their types and descriptions."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        hints = get_type_hints(Memory, include_extras=True)
+        facets = {name: FieldInfo.from_annotated_attribute(hints[name] | None, None) for name in FACET_FIELDS}
+        cls.__pydantic_fields__ = {**cls.model_fields, **facets}
+
+
+class RecallBody(FacetFilters, RequestModel):
     """A recall request. A null field counts as missing."""
 
     hints: ClassVar[Mapping[str, str]] = _RECALL_FIELD_HINTS
@@ -294,7 +307,7 @@ class SpaceQuery(QueryModel):
         return _build_filter(self)
 
 
-class FilterQuery(SpaceQuery):
+class FilterQuery(FacetFilters, SpaceQuery):
     """Filters by owner and by field."""
 
     memory_scope: Scope | None = None
