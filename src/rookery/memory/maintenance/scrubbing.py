@@ -27,6 +27,7 @@ from rookery.memory.recall_models import RecallRecord
 from rookery.memory.records import next_version
 from rookery.memory.store import recall_log, records
 from rookery.memory.store.maintenance import MemorySelection
+from rookery.memory.store.tables import MEMORIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +131,7 @@ class Scrubbing:
         """Clean the memories in their current state, under row locks, so that concurrent changes are not undone."""
         now, author, results = self.clock(), Author.from_actor(request.by), list[CleanResult]()
         for read, result_of_read in unclean:
-            current = records.lock_memory(tx, read.workspace_id, read.id)
+            current = MEMORIES.find(tx, read.workspace_id, id=read.id, lock=True)
             if current is None:
                 continue
             result = result_of_read if current == read else clean_memory_again(current)

@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, and_, bindparam, delete, or_, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, or_, select, update
 
-from rookery.kernel.clock import from_micros, to_micros
+from rookery.kernel.clock import to_micros
 from rookery.kernel.db import KeysetList, Tx, upsert
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.memory.recall_models import FeedbackVerdict, RecallLogFilter, RecallRecord, RecallViewer
-from rookery.memory.store.tables import RECALLS, recall_feedback, recall_log_exclusions, recalls
+from rookery.memory.store.tables import FEEDBACK, RECALLS, recall_log_exclusions, recalls
 
 _EXCLUDED = select(recall_log_exclusions.c.workspace_id).where(recall_log_exclusions.c.workspace_id.in_(bindparam("ids", expanding=True)))
-_SINCE = select(recall_log_exclusions.c.since).where(recall_log_exclusions.c.workspace_id == bindparam("workspace"))
 _EXCLUDE = upsert(recall_log_exclusions, index_elements=["workspace_id"])
-_INCLUDE = delete(recall_log_exclusions).where(recall_log_exclusions.c.workspace_id == bindparam("workspace"))
 _CLEARED = {"request": None, "org": None, "project": None, "agent_id": None, "session_id": None}
 _CLEAR = update(recalls).where(recalls.c.workspace_id == bindparam("workspace"), recalls.c.request.is_not(None)).values(_CLEARED)
-_FEEDBACK = select(recall_feedback.c.recall_id, recall_feedback.c.memory_id, recall_feedback.c.used).where(
-    recall_feedback.c.workspace_id == bindparam("workspace"), recall_feedback.c.recall_id.in_(bindparam("ids", expanding=True))
-)
 
 
 def filter_excluded(tx: Tx, workspace_ids: Collection[int]) -> set[int]:
@@ -29,21 +24,10 @@ def filter_excluded(tx: Tx, workspace_ids: Collection[int]) -> set[int]:
     return {row.integer("workspace_id") for row in tx.fetch_all(_EXCLUDED, {"ids": sorted(workspace_ids)})} if workspace_ids else set()
 
 
-def get_excluded_since(tx: Tx, workspace_id: int) -> datetime | None:
-    """Return the time since when the workspace keeps no log. None if it keeps one."""
-    row = tx.fetch_one(_SINCE, {"workspace": workspace_id})
-    return None if row is None else from_micros(row.integer("since"))
-
-
 def exclude(tx: Tx, workspace_id: int, *, at: datetime) -> int:
     """Stop the log of the workspace and clear the logged requests. Return their number."""
     tx.execute(_EXCLUDE, {"workspace_id": workspace_id, "since": to_micros(at)})
     return tx.execute(_CLEAR, {"workspace": workspace_id})
-
-
-def include(tx: Tx, workspace_id: int) -> None:
-    """Start the log of the workspace again."""
-    tx.execute(_INCLUDE, {"workspace": workspace_id})
 
 
 def clear(tx: Tx, workspace_id: int, *, org: str | None, project: str | None, agent_id: str | None, session_id: str | None) -> int:
@@ -101,11 +85,8 @@ def get_recall(tx: Tx, viewer: RecallViewer, recall_id: str) -> RecallRecord | N
 
 def get_feedback(tx: Tx, workspace_id: int, recall_ids: Sequence[str]) -> dict[tuple[str, str], FeedbackVerdict]:
     """Return the feedback on recalls, by recall and memory."""
-    rows = tx.fetch_all(_FEEDBACK, {"workspace": workspace_id, "ids": recall_ids}) if recall_ids else []
-    return {
-        (row.text("recall_id"), row.text("memory_id")): FeedbackVerdict.USED if row.integer("used") else FeedbackVerdict.IGNORED
-        for row in rows
-    }
+    rows = FEEDBACK.find_all(tx, workspace_id, recall_id=recall_ids) if recall_ids else []
+    return {(row.recall_id, row.memory_id): FeedbackVerdict.USED if row.used else FeedbackVerdict.IGNORED for row in rows}
 
 
 def _visibility_condition(viewer: RecallViewer) -> ColumnElement[bool]:

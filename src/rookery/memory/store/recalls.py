@@ -18,7 +18,6 @@ _RECALLED_AT_INTERVAL = timedelta(days=1)
 """Minimum interval between two updates of a memory's `recalled_at`."""
 
 _ADD = upsert(recalls, index_elements=["id"])
-_BY_ID = select(recalls).where(recalls.c.workspace_id == bindparam("workspace"), recalls.c.id == bindparam("recall"))
 _EXPIRED = select(recalls.c.id).where(recalls.c.created_at < bindparam("before")).order_by(recalls.c.created_at).limit(bindparam("most"))
 _DELETE = delete(recalls).where(recalls.c.id.in_(_EXPIRED))
 _MARK_RECALLED = (
@@ -54,10 +53,6 @@ def add(tx: Tx, recalls_to_add: Sequence[RecallRecord]) -> None:
 
 def _remove_request(recall: RecallRecord) -> RecallRecord:
     return replace(recall, request=None, org=None, project=None, agent_id=None, session_id=None)
-
-
-def get_recall(tx: Tx, workspace_id: int, recall_id: str) -> RecallRecord | None:
-    return RECALLS.fetch_one(tx, _BY_ID, {"workspace": workspace_id, "recall": recall_id})
 
 
 def delete_before(tx: Tx, before: datetime, *, limit: int) -> int:
