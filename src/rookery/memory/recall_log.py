@@ -31,7 +31,7 @@ from rookery.memory.recall_models import (
     RecallResult,
     RecallViewer,
 )
-from rookery.memory.store import recall_log
+from rookery.memory.store import recalls
 from rookery.memory.store.tables import MEMORIES, RECALL_LOG_EXCLUSIONS
 from rookery.memory.visibility import is_readable
 
@@ -64,7 +64,7 @@ class RecallLog:
         await self.buffer.flush()
 
         def read(tx: Tx) -> ListPage[LoggedRecall]:
-            record_page = recall_log.list_recalls(tx, _to_viewer(caller), filters, page=page)
+            record_page = recalls.list_recalls(tx, _to_viewer(caller), filters, page=page)
             return record_page.with_items(_add_feedback(tx, record_page.items))
 
         return await self.db.read(read)
@@ -79,7 +79,7 @@ class RecallLog:
         await self.buffer.flush()
 
         def read(tx: Tx) -> list[LoggedRecall]:
-            record = recall_log.get_recall(tx, _to_viewer(caller), recall_id)
+            record = recalls.get_recall(tx, _to_viewer(caller), recall_id)
             return [] if record is None else _add_feedback(tx, [record])
 
         logged = await self.db.read(read)
@@ -131,7 +131,7 @@ class RecallLog:
             if is_enabled:
                 RECALL_LOG_EXCLUSIONS.delete(tx, workspace_id)
             else:
-                cleared = recall_log.exclude(tx, workspace_id, at=now)
+                cleared = recalls.exclude(tx, workspace_id, at=now)
             action = "recall_log.enabled" if is_enabled else "recall_log.disabled"
             self.audit.record_setting(tx, by, workspace_id, action, {"cleared": cleared})
             return cleared
@@ -151,7 +151,7 @@ def _to_viewer(caller: Caller) -> RecallViewer:
 
 
 def _add_feedback(tx: Tx, rows: Sequence[RecallRecord]) -> list[LoggedRecall]:
-    feedback = recall_log.get_feedback(tx, rows[0].workspace_id, [row.id for row in rows]) if rows else {}
+    feedback = recalls.get_feedback(tx, rows[0].workspace_id, [row.id for row in rows]) if rows else {}
     return [
         LoggedRecall(record=row, request=row.request, feedback=tuple(feedback.get((row.id, memory_id)) for memory_id in row.memory_ids))
         for row in rows

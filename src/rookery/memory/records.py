@@ -20,7 +20,7 @@ from rookery.memory.indexing import DELETE_JOB, EMBED_JOB, Indexer
 from rookery.memory.memory_audit import MemoryAudit
 from rookery.memory.merging import Merge, contains_merge, merge_memories, remove_merged_text
 from rookery.memory.models import Memory, MemoryChange, MemoryScope, Tombstone
-from rookery.memory.store import merges, records
+from rookery.memory.store import records
 from rookery.memory.store.tables import MEMORIES, MERGES
 
 _MIN_TIME_STEP = timedelta(microseconds=1)
@@ -253,7 +253,7 @@ def remove_from_primaries(tx: Tx, jobs: JobQueue, memory: Memory, *, by: Author,
     if primary is not None and not contains_merge(primary, merge):
         left_in = primary.id
     revert_merges(tx, jobs, [merge], by=by, at=at)
-    merges.add(tx, [replace(merge, length=0, tags=())])  # its position in the lineage stays, like its tombstone
+    records.add_merges(tx, [replace(merge, length=0, tags=())])  # its position in the lineage stays, like its tombstone
     seen_ids = {memory.id}  # a guard against cycles: imported data may contain them
     while primary is not None and primary.id not in seen_ids:
         seen_ids.add(primary.id)
@@ -266,7 +266,7 @@ def remove_from_primaries(tx: Tx, jobs: JobQueue, memory: Memory, *, by: Author,
             left_in = primary.id
             continue
         changed_memory, new_merges = merge_memories(remove_merged_text(primary, [next_merge]), [source], run=next_merge.run)
-        merges.add(tx, [replace(new_merge, is_done=next_merge.is_done) for new_merge in new_merges])
+        records.add_merges(tx, [replace(new_merge, is_done=next_merge.is_done) for new_merge in new_merges])
         if changed_memory != primary:
             _store_version(tx, jobs, primary, changed_memory, by=by, at=at)
     return left_in

@@ -22,7 +22,7 @@ from rookery.memory.maintenance.clusters import Cluster, ClusterFinder, is_merge
 from rookery.memory.merging import Merge, contains_merge, merge_memories
 from rookery.memory.ports import OpenComparison, SpaceRow, VectorIndex
 from rookery.memory.records import archive_memory, next_version, revert_merges
-from rookery.memory.store import maintenance, merges, records
+from rookery.memory.store import maintenance, records
 from rookery.memory.store.maintenance import MemoryIdRow, MemorySelection
 from rookery.memory.store.tables import MEMORIES, MERGES
 
@@ -233,14 +233,14 @@ class Consolidation:
             if merged_memory != top:
                 records.update_memory(tx, top, next_version(top, merged_memory, by=run.request.author, at=self._clock()))
                 self._jobs.enqueue(tx, EMBED_JOB, workspace_id=top.workspace_id, payload={"memory_id": top.id})
-        merges.add(tx, all_merges)
+        records.add_merges(tx, all_merges)
         return all_merges
 
     async def _finish_interrupted(self, run: _Run) -> None:
         """Finish the merges that a killed run wrote but did not verify."""
         after = ""
         while unfinished_ids := await self._db.read(
-            lambda tx, at=after: merges.list_unfinished(tx, run.request.workspace_id, after=at, limit=BATCH_SIZE)
+            lambda tx, at=after: records.list_unfinished_merges(tx, run.request.workspace_id, after=at, limit=BATCH_SIZE)
         ):
             for primary_id in unfinished_ids:
                 into = await self._db.read(lambda tx, at=primary_id: MERGES.find_all(tx, run.request.workspace_id, primary_id=at))

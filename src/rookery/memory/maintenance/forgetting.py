@@ -24,7 +24,7 @@ from rookery.memory.models import Memory
 from rookery.memory.recall_models import RecallRecord
 from rookery.memory.records import delete_memory, remove_from_primaries
 from rookery.memory.statements import list_sentences
-from rookery.memory.store import recall_log
+from rookery.memory.store import recalls
 from rookery.memory.store.maintenance import MemorySelection
 from rookery.memory.store.tables import FEEDBACK, MEMORIES
 
@@ -119,7 +119,7 @@ class Forgetting:
             if not request.ids:
                 names = ("org", "project", "agent_id", "session_id")
                 criteria = {name: getattr(request, name) for name in names}
-                await self.db.write(lambda tx: recall_log.clear(tx, request.workspace_id, **criteria))
+                await self.db.write(lambda tx: recalls.clear(tx, request.workspace_id, **criteria))
             if sentences:
                 await self._clear_questions(request.workspace_id, sentences)
             return await self.erasure.run()
@@ -136,9 +136,9 @@ class Forgetting:
         after: str | None = ""
 
         def clear_batch(tx: Tx, start: str) -> str | None:
-            rows = recall_log.list_with_query(tx, workspace_id, after=start, limit=BATCH_SIZE)
+            rows = recalls.list_with_query(tx, workspace_id, after=start, limit=BATCH_SIZE)
             repeating = [row.id for row in rows if any(not sentences.isdisjoint(_digest_sentences(text)) for text in _list_questions(row))]
-            recall_log.clear_ids(tx, workspace_id, repeating)
+            recalls.clear_ids(tx, workspace_id, repeating)
             return rows[-1].id if rows else None
 
         while after is not None:

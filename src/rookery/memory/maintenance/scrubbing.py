@@ -25,7 +25,7 @@ from rookery.memory.metadata import Metadata
 from rookery.memory.models import Memory
 from rookery.memory.recall_models import RecallRecord
 from rookery.memory.records import next_version
-from rookery.memory.store import recall_log, records
+from rookery.memory.store import recalls, records
 from rookery.memory.store.maintenance import MemorySelection
 from rookery.memory.store.tables import MEMORIES
 
@@ -107,9 +107,9 @@ class Scrubbing:
         after, count = "", 0
 
         def clean_batch(tx: Tx, start: str) -> tuple[str | None, int]:
-            rows = recall_log.list_with_query(tx, workspace_id, after=start, limit=BATCH_SIZE)
+            rows = recalls.list_with_query(tx, workspace_id, after=start, limit=BATCH_SIZE)
             changed = [clean_row for row in rows if (clean_row := _redact_questions(row, finders)) != row]
-            recall_log.save_queries(tx, changed)
+            recalls.save_queries(tx, changed)
             if changed:
                 self.erasure.add_pending(tx, CLEANED_TEXT)
             return rows[-1].id if rows else None, len(changed)

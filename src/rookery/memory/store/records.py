@@ -1,4 +1,4 @@
-"""Queries on single memories: their records, their lineage, and those of a session. Statements are constants, compiled once."""
+"""Queries on single memories: their records, their lineage and merges, and those of a session. Statements are constants, compiled once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import NamedTuple, cast
 from sqlalchemy import BigInteger, Table, bindparam, delete, func, insert, or_, select
 
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Tx, Value
+from rookery.kernel.db import Tx, Value, upsert
+from rookery.memory.merging import Merge
 from rookery.memory.models import Memory, MemoryScope, Tombstone
 from rookery.memory.store.tables import (
     IS_IN_WORKSPACE,
@@ -21,6 +22,7 @@ from rookery.memory.store.tables import (
     memories,
     memory_labels,
     memory_tags,
+    merges,
 )
 
 MAX_DUPLICATES = 10
@@ -56,11 +58,15 @@ _MAX_STEPS = 1_000
 
 _IS_LIVE = (IS_IN_WORKSPACE, IS_SESSION_SCOPE, memories.c.session_id == bindparam("session"), memories.c.archived_at.is_(None))
 _LOCK_LIVE = select(*MEMORIES.columns).where(*_IS_LIVE).order_by(memories.c.id).limit(bindparam("most")).with_for_update()
-_LOCK_BY_ID = (
-    select(*MEMORIES.columns)
-    .where(*_IS_LIVE, memories.c.id.in_(bindparam("ids", expanding=True)))
-    .order_by(memories.c.id)
-    .with_for_update()
+
+# A memory can be merged again after a restore by other means than `restore`; the newer merge counts.
+_ADD_MERGE = upsert(merges, index_elements=["memory_id"], set_=lambda new: {c.name: new[c.name] for c in merges.c if c.name != "memory_id"})
+_UNFINISHED = (
+    select(merges.c.primary_id)
+    .where(merges.c.workspace_id == bindparam("workspace"), merges.c.is_done == 0, merges.c.primary_id > bindparam("after"))
+    .distinct()
+    .order_by(merges.c.primary_id)
+    .limit(bindparam("most"))
 )
 
 
@@ -264,6 +270,15 @@ def lock_live(tx: Tx, workspace_id: int, session_id: str, *, limit: int) -> list
 
 def lock_by_ids(tx: Tx, workspace_id: int, session_id: str, ids: Sequence[str]) -> list[Memory]:
     """Return and lock those of *ids* that belong to the session and are not archived."""
-    if not ids:
-        return []
-    return MEMORIES.fetch_all(tx, _LOCK_BY_ID, {"workspace": workspace_id, "session": session_id, "ids": ids})
+    conditions = {"session_id": session_id, "memory_scope": MemoryScope.SESSION.value, "archived_at": None}
+    return MEMORIES.find_all(tx, workspace_id, id=ids, lock=True, **conditions) if ids else []
+
+
+def add_merges(tx: Tx, planned_merges: Sequence[Merge]) -> None:
+    """Store merges whose memories are yet to be archived."""
+    tx.execute_many(_ADD_MERGE, [MERGES.to_row(merge) for merge in planned_merges])
+
+
+def list_unfinished_merges(tx: Tx, workspace_id: int, *, after: str, limit: int) -> list[str]:
+    """Return the primaries, by id, of merges that are not completed."""
+    return [row.text("primary_id") for row in tx.fetch_all(_UNFINISHED, {"workspace": workspace_id, "after": after, "most": limit})]

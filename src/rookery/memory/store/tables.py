@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import BigInteger, Column, Index, Table, Text, and_, bindparam, literal_column
+from sqlalchemy import BigInteger, Column, Index, Table, Text, and_, bindparam, literal_column, select
 
-from rookery.kernel.db import Nested, Value, WorkspaceTable, map_table, metadata
+from rookery.kernel.db import Nested, Tx, Value, WorkspaceTable, map_table, metadata, purge_tables
 from rookery.memory.batch_runs import RunCheckpoint
 from rookery.memory.merging import Merge
 from rookery.memory.models import Memory, Tombstone
@@ -172,3 +172,26 @@ vector_sets, VECTOR_SETS = map_table(
     sqlite_with_rowid=False,
 )
 """The model versions that have vectors in a workspace. The vectors of a retired one are being deleted."""
+
+_IDS = select(memories.c.id).where(memories.c.workspace_id == bindparam("of_workspace"))
+_delete_rows = purge_tables(
+    memory_tags,
+    memory_labels,
+    tombstones,
+    recall_feedback,
+    recalls,
+    recall_log_exclusions,
+    merges,
+    runs,
+    training_rows,
+    training_workspaces,
+    active_models,
+    vector_sets,
+    memories,
+)
+
+
+def purge_workspace(tx: Tx, workspace_id: int) -> tuple[list[str], int]:
+    """Delete every row of *workspace_id*. Return the ids of its memories, which the indexes still hold, and the number of rows."""
+    ids = [row.text("id") for row in tx.fetch_all(_IDS, {"of_workspace": workspace_id})]
+    return ids, _delete_rows(tx, workspace_id)

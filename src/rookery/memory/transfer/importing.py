@@ -33,7 +33,7 @@ from rookery.memory.maintenance.scrubbing import clean_memory
 from rookery.memory.merging import Merge
 from rookery.memory.models import Memory, Tombstone
 from rookery.memory.records import normalize_tags
-from rookery.memory.store import maintenance, merges, records, transfer
+from rookery.memory.store import maintenance, records, transfer
 from rookery.memory.store.tables import MEMORIES, TOMBSTONES
 from rookery.memory.transfer.conflicts import ConflictResolver, DryRunState, ImportBatch, ImportDecision
 from rookery.memory.transfer.exporting import MemoryExport
@@ -237,7 +237,7 @@ class MemoryImport:
         transfer.add(tx, list(rows.memories.values()))
         TOMBSTONES.insert(tx, *rows.tombstones.values())
         if rows.merges:
-            merges.add(tx, list(rows.merges.values()))
+            records.add_merges(tx, list(rows.merges.values()))
         for record in rows.memories.values():
             if record.memory.archived_at is None:
                 self.jobs.enqueue(tx, EMBED_IMPORTED_JOB, workspace_id=request.workspace_id, payload={"memory_id": record.id})
