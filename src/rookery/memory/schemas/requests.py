@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Annotated, ClassVar, cast, get_type_hints
+from typing import Annotated, ClassVar, cast
 
 import orjson
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 from pydantic.fields import FieldInfo
 
 from rookery.kernel.pages import PageSlice
-from rookery.kernel.projections import Body, Patch
+from rookery.kernel.projections import Body, Patch, get_field_types
 from rookery.kernel.schema import CursorQuery, ItemsOf, NotBlank, PageQuery, QueryModel, RequestModel, Timestamp, enum_schema
 from rookery.memory.memory_map import MAX_POINTS
 from rookery.memory.metadata import (
@@ -212,8 +212,8 @@ class FacetFilters(BaseModel):
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
         super().__pydantic_init_subclass__(**kwargs)
-        hints = get_type_hints(Memory, include_extras=True)
-        facets = {name: FieldInfo.from_annotated_attribute(hints[name] | None, None) for name in FACET_FIELDS}
+        types = get_field_types(Memory)
+        facets = {name: FieldInfo.from_annotated_attribute(types[name] | None, None) for name in FACET_FIELDS}
         cls.__pydantic_fields__ = {**cls.model_fields, **facets}
 
 
