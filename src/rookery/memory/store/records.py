@@ -91,10 +91,10 @@ class _Names:
             self.remove(tx, old)
             self.add(tx, new)
 
-    def _list_rows(self, of: Sequence[Memory]) -> list[dict[str, Value]]:
+    def _list_rows(self, items: Sequence[Memory]) -> list[dict[str, Value]]:
         return [
             {"workspace_id": memory.workspace_id, self._column: name, "memory_id": memory.id}
-            for memory in of
+            for memory in items
             for name in sorted(set(getattr(memory, self._field)))
         ]
 
@@ -110,7 +110,7 @@ class NewMemory(NamedTuple):
 
     @property
     def fingerprint(self) -> str:
-        """The digest that equal memories share (`rows.fingerprint`)."""
+        """The digest that equal memories share (`codecs.fingerprint`)."""
         return cast("str", self.row["fingerprint"])
 
 
