@@ -22,7 +22,7 @@ from rookery.agents.models.sessions import (
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.money import from_amount, to_amount
 from rookery.kernel.projections import Body, Projection
-from rookery.kernel.schema import OMITTED_IF_NONE, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.schema import OMITTED_IF_NONE, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp, enum_schema
 
 MAX_STATE_BYTES = 256 * 1024
 """Maximum size of the state of a checkpoint as JSON, in bytes."""
@@ -41,6 +41,9 @@ State = Annotated[
     AfterValidator(_limit_state),
     Field(description="The state of a checkpoint, from which the work can continue: any JSON object, at most 256 KiB."),
 ]
+
+
+SessionEventName = Annotated[SessionEventType, enum_schema(SessionEventType), Field(strict=False)]
 
 
 class TokensBody(RequestModel):
@@ -79,7 +82,7 @@ class TokensBody(RequestModel):
 class EventBody(RequestModel):
     """An event to append to a session."""
 
-    type: Annotated[SessionEventType, Field(strict=False, description="The type of the event.")] = SessionEventType.NOTE
+    type: Annotated[SessionEventName, Field(description="The type of the event.")] = SessionEventType.NOTE
     message: Annotated[str, Field(max_length=50_000, description="A description in words.")] = ""
     data: Annotated[Object, Field(description="Structured data of the event: a JSON object, at most 64 KiB.")] | None = None
     state: State | None = None
@@ -116,7 +119,7 @@ class SessionEventsQuery(PageQuery):
     """Filters of the list of session events."""
 
     after: Annotated[int, Field(ge=0, le=2**53, description="Only events with a greater seq.")] = 0
-    type: Annotated[SessionEventType | None, Field(description="Only events of this type.")] = None
+    type: Annotated[SessionEventName | None, Field(description="Only events of this type.")] = None
 
 
 class SessionStreamQuery(QueryModel):
@@ -156,6 +159,7 @@ class SessionEventResponse(Projection[SessionEvent]):
 
     hidden = frozenset({"workspace_id"})
 
+    type: SessionEventName
     tokens: Annotated[TokensResponse, BeforeValidator(_to_tokens)]
 
 

@@ -42,9 +42,10 @@ from rookery.agents.schemas.session_events import (
 )
 from rookery.agents.sessions.boot import SessionBoot
 from rookery.kernel.projections import Body, Projection
-from rookery.kernel.schema import PageQuery, PatchModel, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.schema import PageQuery, PatchModel, RequestModel, ResponseModel, Timestamp, enum_schema
 from rookery.kernel.unset import UNSET
 
+SessionStatusName = Annotated[SessionStatus, enum_schema(SessionStatus)]
 Summary = Annotated[str, Field(max_length=MAX_SUMMARY_LENGTH, description="The outcome of the session.")]
 
 
@@ -118,7 +119,7 @@ class EndBody(RequestModel):
 class SessionsQuery(PageQuery):
     """Filters of the list of sessions."""
 
-    status: Annotated[SessionStatus | None, Field(description="Only sessions with this status.")] = None
+    status: Annotated[SessionStatusName | None, Field(description="Only sessions with this status.")] = None
     agent_id: Annotated[str | None, Field(min_length=1, max_length=100, description="Only sessions of this agent.")] = None
     plan: PlanReference | None = None
     org: Org | None = None
@@ -151,6 +152,7 @@ class SessionResponse(Projection[AgentSession]):
     hidden = frozenset({"key_id", "offered_id", "memories_due", "last_seq", "size", "tokens_in", "tokens_out", "version"})
 
     plan: Annotated[str | None, Field(validation_alias="plan_slug", description="The slug of the plan. Its id is plan_id.")]
+    status: SessionStatusName
     handoff: HandoffResponse | None
     stats: StatsResponse
 
@@ -159,7 +161,7 @@ class HeartbeatResponse(ResponseModel):
     """The status of an open session."""
 
     id: str
-    status: SessionStatus
+    status: SessionStatusName
     last_activity_at: Timestamp
 
 
