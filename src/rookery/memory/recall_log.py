@@ -31,7 +31,8 @@ from rookery.memory.recall_models import (
     RecallResult,
     RecallViewer,
 )
-from rookery.memory.store import recall_log, records
+from rookery.memory.store import recalls
+from rookery.memory.store.tables import MEMORIES, RECALL_LOG_EXCLUSIONS
 from rookery.memory.visibility import is_readable
 
 AUDIT_SCOPE = "audit:read"
@@ -63,7 +64,7 @@ class RecallLog:
         await self.buffer.flush()
 
         def read(tx: Tx) -> ListPage[LoggedRecall]:
-            record_page = recall_log.list_recalls(tx, _to_viewer(caller), filters, page=page)
+            record_page = recalls.list_recalls(tx, _to_viewer(caller), filters, page=page)
             return record_page.with_items(_add_feedback(tx, record_page.items))
 
         return await self.db.read(read)
@@ -78,7 +79,7 @@ class RecallLog:
         await self.buffer.flush()
 
         def read(tx: Tx) -> list[LoggedRecall]:
-            record = recall_log.get_recall(tx, _to_viewer(caller), recall_id)
+            record = recalls.get_recall(tx, _to_viewer(caller), recall_id)
             return [] if record is None else _add_feedback(tx, [record])
 
         logged = await self.db.read(read)
@@ -110,14 +111,15 @@ class RecallLog:
         result, compared = await self.recall.replay(asked_filter, request, recall_id=recall_id)
         verdict = None
         if memory_id is not None:
-            memory = await self.db.lookup(lambda tx: records.get_memory(tx, caller.workspace_id, memory_id))
+            memory = await self.db.lookup(lambda tx: MEMORIES.find(tx, caller.workspace_id, id=memory_id))
             is_known = memory is not None and can_read(caller, memory, at=now)
             verdict = _judge(memory if is_known else None, memory_id, logged, access=asked_filter, result=result, compared=compared)
         return RecallReplay(logged=logged, result=result, verdict=verdict)
 
     async def get_disabled_since(self, workspace_id: int) -> datetime | None:
         """Return the time since when the workspace keeps no log. None if it keeps one."""
-        return await self.db.read(lambda tx: recall_log.get_excluded_since(tx, workspace_id))
+        exclusion = await self.db.read(lambda tx: RECALL_LOG_EXCLUSIONS.find(tx, workspace_id))
+        return None if exclusion is None else exclusion.since
 
     async def set_enabled(self, workspace_id: int, *, is_enabled: bool, by: Actor) -> int:
         """Start the log of a workspace, or stop it and clear what it has. Return the number of entries cleared."""
@@ -127,9 +129,9 @@ class RecallLog:
         def write(tx: Tx) -> int:
             cleared = 0
             if is_enabled:
-                recall_log.include(tx, workspace_id)
+                RECALL_LOG_EXCLUSIONS.delete(tx, workspace_id)
             else:
-                cleared = recall_log.exclude(tx, workspace_id, at=now)
+                cleared = recalls.exclude(tx, workspace_id, at=now)
             action = "recall_log.enabled" if is_enabled else "recall_log.disabled"
             self.audit.record_setting(tx, by, workspace_id, action, {"cleared": cleared})
             return cleared
@@ -149,7 +151,7 @@ def _to_viewer(caller: Caller) -> RecallViewer:
 
 
 def _add_feedback(tx: Tx, rows: Sequence[RecallRecord]) -> list[LoggedRecall]:
-    feedback = recall_log.get_feedback(tx, rows[0].workspace_id, [row.id for row in rows]) if rows else {}
+    feedback = recalls.get_feedback(tx, rows[0].workspace_id, [row.id for row in rows]) if rows else {}
     return [
         LoggedRecall(record=row, request=row.request, feedback=tuple(feedback.get((row.id, memory_id)) for memory_id in row.memory_ids))
         for row in rows

@@ -19,6 +19,7 @@ from rookery.memory.models import MemoryFilter, MemoryScope
 from rookery.memory.records import archive_memory, next_version
 from rookery.memory.schemas.responses import MemorySerializer
 from rookery.memory.store import records
+from rookery.memory.store.tables import MEMORIES
 
 READ_SCOPE = "brain:read"
 
@@ -86,7 +87,7 @@ class SessionMemories:
             self.audit.record_session(tx, caller, "memories.promoted", session_id, fields)
         for memory in memories:
             promoted = replace(memory, memory_scope=MemoryScope.PROJECT, org=memory.org or org, project=memory.project or project)
-            records.update_space(tx, next_version(memory, promoted, by=author, at=at))
+            MEMORIES.update(tx, next_version(memory, promoted, by=author, at=at))
             self.jobs.enqueue(tx, EMBED_JOB, workspace_id=workspace_id, payload={"memory_id": memory.id})
 
     def archive(self, tx: Tx, workspace_id: int, session_id: str, *, at: datetime, limit: int) -> bool:

@@ -151,7 +151,8 @@ class WorkspaceTable(Mapper[T]):
 
     def _conditions(self, where: Where) -> list[ColumnElement[bool]]:
         tenant: ColumnElement[int] = self._table.c.workspace_id
-        if any(str(index.columns[0].name) in where for index in self._table.indexes):
+        leading = [*self._key[:1], *(str(index.columns[0].name) for index in self._table.indexes)]
+        if any(name in where for name in leading):
             tenant = tenant + 0  # otherwise SQLite may prefer an index of the workspace to the one that finds few rows
         conditions = [tenant == bindparam("of_workspace_id")]
         for name, value in where.items():

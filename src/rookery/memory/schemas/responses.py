@@ -7,8 +7,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from rookery.access.models import ActorKind, Caller
+from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
+from rookery.kernel.projections import Projection
 from rookery.kernel.schema import OMITTED_IF_NONE, Links, Meta, OmittedIfNone, ResponseModel, Timestamp, enum_schema
 from rookery.memory.authorship import Author
 from rookery.memory.memory_map import MemoryMapResult
@@ -19,6 +20,7 @@ from rookery.memory.models import (
     BootMemories,
     Memory,
     MemoryState,
+    NameCount,
     RememberResult,
     SearchResult,
     Tombstone,
@@ -40,7 +42,7 @@ def round_score(number: float) -> float:
 Score = Annotated[float, AfterValidator(round_score)]
 
 
-class AuthorResponse(ResponseModel):
+class AuthorResponse(Projection[Author]):
     """
     The author of a memory or of a change.
 
@@ -50,14 +52,8 @@ class AuthorResponse(ResponseModel):
         agent_id: The agent of the key, or the agent that the request named.
     """
 
-    kind: ActorKind
-    key_id: str | None
-    name: str
-    agent_id: str | None
-    session_id: str | None
 
-
-class MemoryBaseResponse(ResponseModel):
+class MemoryBaseResponse(Projection[Memory]):
     """
     A memory without its content and metadata.
 
@@ -66,28 +62,13 @@ class MemoryBaseResponse(ResponseModel):
     request.
     """
 
-    id: str
-    workspace_id: int
-    org: str | None
-    project: str | None
-    agent_id: str | None
-    session_id: str | None
+    hidden = TEXT_FIELDS | {"base_confidence", "content_at", "indexed_model", "index_failed_at"}
+
     memory_scope: str
-    type: str
-    tags: Sequence[str]
-    confidence: float
     effective_confidence: float
-    source: str
-    supersedes_id: str | None
-    superseded_by: str | None
-    expires_at: Timestamp | None
-    archived_at: Timestamp | None
     archived_reason: Annotated[str, enum_schema(ArchivedReason)] | None
     indexed: bool
-    indexed_at: Timestamp | None
     state: Annotated[str, enum_schema(MemoryState)]
-    created_at: Timestamp
-    updated_at: Timestamp
     created_by: AuthorResponse | None
     updated_by: AuthorResponse | None
 
@@ -107,13 +88,11 @@ class MemoriesResponse(ResponseModel):
     meta: Meta
 
 
-class MemoryVersionResponse(ResponseModel):
+class MemoryVersionResponse(Projection[Tombstone]):
     """One version in a lineage. *memory* is null once the memory was replaced or deleted, because its content is erased."""
 
-    id: str
-    supersedes_id: str | None
-    superseded_by: str | None
-    created_at: Timestamp
+    hidden = frozenset({"workspace_id"})
+
     ended_at: Timestamp | None
     state: Annotated[str, enum_schema(MemoryState)]
     memory: MemoryResponse | None
@@ -232,7 +211,7 @@ class ContextResponse(ResponseModel):
     after: list[NeighbourResponse]
 
 
-class RecalledMemory(ResponseModel):
+class RecalledMemory(Projection[Memory]):
     """
     A recalled memory.
 
@@ -244,24 +223,19 @@ class RecalledMemory(ResponseModel):
         context: Its neighbours in the session, if the request has *context*.
     """
 
-    id: str
-    content: str
-    type: str
-    org: str | None
-    project: str | None
-    agent_id: str | None
-    session_id: str | None
+    hidden = frozenset(
+        {
+            *("workspace_id", "base_confidence", "supersedes_id", "superseded_by", "content_at", "expires_at", "archived_at"),
+            *("created_by", "updated_by", "indexed_at", "indexed_model", "index_failed_at"),
+        }
+    )
+
     memory_scope: str
-    tags: Sequence[str]
     metadata: dict[str, object]
-    source: str
     score: float
     relevance: float
     similarity: float | None
-    confidence: float
     effective_confidence: float
-    created_at: Timestamp
-    updated_at: Timestamp
     similar: Annotated[int | None, OMITTED_IF_NONE] = None
     context: Annotated[ContextResponse | None, OMITTED_IF_NONE] = None
     explain: Annotated[ExplanationResponse | None, OMITTED_IF_NONE] = None
@@ -348,11 +322,8 @@ class SearchResponse(ResponseModel):
     notice: OmittedIfNone = None
 
 
-class CountResponse(ResponseModel):
+class CountResponse(Projection[NameCount]):
     """A name and the number of memories that have it."""
-
-    name: str
-    count: int
 
 
 class TagsResponse(ResponseModel):
