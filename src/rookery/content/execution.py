@@ -28,6 +28,7 @@ from rookery.content.ports import OutputScorer, TextGenerator
 from rookery.content.prices import compute_cost
 from rookery.content.store import batches
 from rookery.content.store import generations as store
+from rookery.content.store.tables import GENERATIONS
 from rookery.kernel.cancellation import run_to_end
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
@@ -239,7 +240,7 @@ class GenerationRunner:
         current, is_current = generation, True
         changed = _finish(generation, outcome, cost_nanos=None if price is None else cost, now=now)
         if generation.mode is GenerationMode.QUEUED or not store.finish_run(tx, changed, run=generation):
-            stored = store.find(tx, generation.workspace_id, generation.id, lock=True)
+            stored = GENERATIONS.find(tx, generation.workspace_id, id=generation.id, lock=True)
             if stored is None:  # its workspace was deleted, so there is neither an answer nor a budget to settle
                 return replace(
                     generation, status=GenerationStatus.CANCELLED, error_code=CANCELLED, error_message=_WORKSPACE_DELETED_MESSAGE
@@ -248,7 +249,7 @@ class GenerationRunner:
             is_current = (stored.status, stored.run_count, stored.owner) == (generation.status, generation.run_count, generation.owner)
             cost_nanos = None if price is None else cost
             changed = _finish(stored, outcome, cost_nanos=cost_nanos, now=now) if is_current else _add_usage(stored, usage, cost_nanos)
-            store.update_generation(tx, changed)
+            GENERATIONS.update(tx, changed)
         payer = current if is_current else replace(current, reserved_nanos=0, reserved_on=None)
         self._budgets.settle(tx, payer, spent_nanos=cost, now=now, usage=usage)
         has_ended = is_current and not changed.is_open

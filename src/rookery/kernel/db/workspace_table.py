@@ -54,7 +54,7 @@ class WorkspaceTable(Mapper[T]):
     which `-` before a name reverses one; without it, rows come in the order of the key. A statement is built at its first use.
 
     Args:
-        fixed: The columns that `update` never writes, besides the key and the workspace.
+        fixed: The columns that `update` and `save` never change, besides the key and the workspace.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class WorkspaceTable(Mapper[T]):
         super().__init__(model, table, columns=columns, codecs=codecs, nested=nested)
         self._key = tuple(column.name for column in table.primary_key)
         self._identity = tuple(name for name in self._key if name != "workspace_id")
-        self._fixed = frozenset((*self._key, "workspace_id", *fixed))
+        self._fixed |= {"workspace_id", *fixed}
         self._built: dict[tuple[object, ...], Any] = {}
         """Statements and lists, by what determines them."""
 
@@ -116,15 +116,19 @@ class WorkspaceTable(Mapper[T]):
         statement = self._build_once(("count", _get_form(where)), lambda: self._build_select(where, func.count().label("n")))
         return fetch_count(tx, statement, _bind(workspace_id, where))
 
-    def update(self, tx: Tx, *items: T) -> int:
-        """Store the changed fields of rows, found by their key and workspace; return the number of those that exist."""
-        statement = self._build_once(("update",), lambda: update(self._table).where(*self._conditions(dict.fromkeys(self._identity, ""))))
-        return tx.execute_many(statement, [self._to_update(item) for item in items])
+    def update(self, tx: Tx, *items: T, **where: Value) -> int:
+        """Store the changed fields of rows, found by key and workspace, that have the values *where*; return the number of these rows."""
+        form = ("update", _get_form(where))
+        statement = self._build_once(
+            form, lambda: update(self._table).where(*self._conditions({**dict.fromkeys(self._identity, ""), **where}))
+        )
+        return tx.execute_many(statement, [self._to_update(item, where) for item in items])
 
-    def _to_update(self, item: T) -> dict[str, Value]:
+    def _to_update(self, item: T, where: Mapping[str, Value]) -> dict[str, Value]:
         row = self.to_row(item)
-        identity = {f"of_{name}": row[name] for name in (*self._identity, "workspace_id")}
-        return identity | {column: value for column, value in row.items() if column not in self._fixed}
+        conditions = {f"of_{name}": row[name] for name in (*self._identity, "workspace_id")}
+        conditions |= {f"of_{name}": value for name, value in where.items() if value is not None}
+        return conditions | {column: value for column, value in row.items() if column not in self._fixed}
 
     def delete(self, tx: Tx, workspace_id: int, **where: Value | Sequence[Value]) -> int:
         """Delete the rows with these values, all of the workspace without any; return the number."""
