@@ -16,8 +16,8 @@ from rookery.access.workspaces import Workspaces
 from rookery.kernel.pages import PageSlice
 from rookery.kernel.running_server import find_server
 from rookery.kernel.schema import ResponseModel, parse_model, to_json
+from rookery.memory.models import RecallMode
 from rookery.memory.recall import Recall
-from rookery.memory.recall_models import RecallMode
 from rookery.memory.remember import Remember
 from rookery.memory.schemas.requests import RecallBody, RememberBody, SearchQuery
 from rookery.memory.schemas.responses import MemorySerializer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Annotated, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import orjson
 from pydantic import AfterValidator, BaseModel, Field, model_validator
@@ -208,7 +208,7 @@ class FacetFilters(BaseModel):
     def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         types = get_field_types(Memory)
-        facets = {name: FieldInfo.from_annotated_attribute(types[name] | None, None) for name in FACET_FIELDS}
+        facets = {name: FieldInfo.from_annotated_attribute(cast("Any", types[name] | None), None) for name in FACET_FIELDS}
         cls.__pydantic_fields__ = {**cls.model_fields, **facets}
 
 
