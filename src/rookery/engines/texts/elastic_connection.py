@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from base64 import b64encode
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import cast
-from urllib.parse import parse_qsl, unquote
 
 import httpx2
 import orjson
@@ -15,6 +13,7 @@ import orjson
 from rookery.kernel.egress.service_client import LOGIN_STATUSES, ResponseTooLarge, ServiceClient, ServiceResponse
 from rookery.kernel.errors import EngineReadOnly, EngineUnavailable, WrongSettings
 from rookery.kernel.secret import Secret
+from rookery.kernel.store_address import COUNTS, parse_store_address
 
 ENGINE = "texts"
 DEFAULT_INDEX = "rookery-memories"
@@ -23,16 +22,13 @@ _DEFAULT_PORT = 9200
 _CONNECT_TIMEOUT_S = 3.0
 _MAX_CONNECTIONS = 32
 _MAX_REASON_CHARS = 300
-_MAX_SHARDS = 1024
 
 _BLOCK_TYPE, _BLOCK_STATUSES = "cluster_block_exception", frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS})
 """The refusal of a write to an index that accepts only reads. With 503, the whole cluster does not work."""
 _MISSING_INDEX_TYPES = frozenset({"index_not_found_exception", "aliases_not_found_exception"})
 
-_ADDRESS = re.compile(
-    r"(?:elasticsearch|opensearch)(?P<tls>\+https)?://(?:(?P<user>[^:@/?]*):(?P<password>[^@/?]*)@)?"
-    r"(?P<host>\[[0-9a-fA-F:.]+\]|[^\s:/@?#\[\]]+)(?::(?P<port>\d{1,5}))?(?:/(?P<index>[a-z0-9][a-z0-9_.-]{0,199})?)?(?:\?(?P<options>[^#]*))?"
-)
+_SCHEMES = frozenset({"elasticsearch", "elasticsearch+https", "opensearch", "opensearch+https"})
+_OPTIONS = {"shards": COUNTS, "replicas": COUNTS | {"0"}}
 _ADVICE = "use elasticsearch://user:password@host:9200/index or opensearch+https://…, with the options shards and replicas"
 
 
@@ -74,21 +70,16 @@ def parse_address(address: str) -> ElasticServer:
     Raises:
         WrongSettings: The address is invalid. The message does not contain it, because it may contain a password.
     """
-    match = _ADDRESS.fullmatch(address)
-    options = dict(parse_qsl(match["options"] or "", keep_blank_values=True)) if match else {}
-    is_valid = options.keys() <= {"shards", "replicas"} and all(
-        value.isascii() and value.isdigit() and int(value) <= _MAX_SHARDS for value in options.values()
-    )
-    port = int(match["port"] or _DEFAULT_PORT) if match else 0
-    if match is None or not is_valid or not 0 < port < 2**16 or options.get("shards") == "0":
+    parts = parse_store_address(address, schemes=_SCHEMES, default_port=_DEFAULT_PORT, options=_OPTIONS)
+    if parts is None or parts.name != parts.name.lower():
         raise WrongSettings(f"ROOKERY_TEXTS: invalid address; {_ADVICE}")
     return ElasticServer(
-        base_url=f"http{'s' if match['tls'] else ''}://{match['host']}:{port}",
-        user=None if match["user"] is None else unquote(match["user"]),
-        password=None if match["password"] is None else Secret(unquote(match["password"])),
-        index=match["index"] or DEFAULT_INDEX,
-        shards=int(options.get("shards", "1")),
-        replicas=int(options["replicas"]) if "replicas" in options else None,
+        base_url=parts.base_url,
+        user=parts.user,
+        password=parts.password,
+        index=parts.name or DEFAULT_INDEX,
+        shards=int(parts.options.get("shards", "1")),
+        replicas=int(parts.options["replicas"]) if "replicas" in parts.options else None,
     )
 
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import cast
-from urllib.parse import parse_qsl, unquote
 
 import httpx2
 import orjson
@@ -17,6 +16,7 @@ from rookery.kernel.clock import parse_retry_after, utc_now
 from rookery.kernel.egress.service_client import LOGIN_STATUSES, ResponseTooLarge, ServiceClient, ServiceResponse
 from rookery.kernel.errors import EngineReadOnly, EngineUnavailable, StorageFull, WrongSettings
 from rookery.kernel.secret import Secret
+from rookery.kernel.store_address import COUNTS, parse_store_address
 
 ENGINE = "vectors"
 DEFAULT_COLLECTION = "rookery_memories"
@@ -26,15 +26,12 @@ _DEFAULT_PORT = 6333
 _CONNECT_TIMEOUT_S = 3.0
 _MAX_CONNECTIONS = 32
 _MAX_REASON_CHARS = 300
-_MAX_SHARDS = 1024
 _MAX_RETRY_AFTER_S = 3600
 
 _DISK_FULL_REASONS = ("no space left", "disk space", "out of disk")
 
-_ADDRESS = re.compile(
-    r"qdrant(?P<tls>\+https|s)?://(?::(?P<key>[^@/?]*)@)?(?P<host>\[[0-9a-fA-F:.]+\]|[^\s:/@?#\[\]]+)(?::(?P<port>\d{1,5}))?"
-    r"(?:/(?P<collection>[a-zA-Z0-9][a-zA-Z0-9_.-]{0,199})?)?(?:\?(?P<options>[^#]*))?"
-)
+_SCHEMES = frozenset({"qdrant", "qdrant+https", "qdrants"})
+_OPTIONS = {"shards": COUNTS, "replicas": COUNTS, "quantization": QUANTIZATIONS, "on_disk": frozenset({"true", "false"})}
 _API_KEY = re.compile(r"[!-~]+")
 _ADVICE = (
     "use qdrant://:api-key@host:6333/collection or qdrant+https://…, with the options shards, replicas, quantization (none, scalar, "
@@ -80,31 +77,17 @@ def parse_address(address: str) -> QdrantServer:
     Raises:
         WrongSettings: The address is invalid. The message does not contain it, because it may contain an API key.
     """
-    match = _ADDRESS.fullmatch(address)
-    options = dict(parse_qsl(match["options"] or "", keep_blank_values=True)) if match else {}
-    api_key = None if match is None or match["key"] is None else unquote(match["key"])
-    port = int(match["port"] or _DEFAULT_PORT) if match else 0
-    if match is None or not 0 < port < 2**16 or not _are_valid(options) or (api_key is not None and _API_KEY.fullmatch(api_key) is None):
+    parts = parse_store_address(address, schemes=_SCHEMES, default_port=_DEFAULT_PORT, options=_OPTIONS)
+    if parts is None or parts.user or (parts.password is not None and _API_KEY.fullmatch(parts.password.reveal()) is None):
         raise WrongSettings(f"ROOKERY_VECTORS: invalid address; {_ADVICE}")
     return QdrantServer(
-        base_url=f"http{'s' if match['tls'] else ''}://{match['host']}:{port}",
-        api_key=None if api_key is None else Secret(api_key),
-        collection=match["collection"] or DEFAULT_COLLECTION,
-        shards=int(options["shards"]) if "shards" in options else None,
-        replicas=int(options.get("replicas", "1")),
-        quantization=options.get("quantization", "none"),
-        is_on_disk=options.get("on_disk") == "true",
-    )
-
-
-def _are_valid(options: Mapping[str, str]) -> bool:
-    if options.keys() - {"shards", "replicas", "quantization", "on_disk"}:
-        return False
-    numbers = [options[name] for name in ("shards", "replicas") if name in options]
-    return (
-        all(number.isascii() and number.isdigit() and 0 < int(number) <= _MAX_SHARDS for number in numbers)
-        and options.get("quantization", "none") in QUANTIZATIONS
-        and options.get("on_disk", "false") in {"true", "false"}
+        base_url=parts.base_url,
+        api_key=parts.password,
+        collection=parts.name or DEFAULT_COLLECTION,
+        shards=int(parts.options["shards"]) if "shards" in parts.options else None,
+        replicas=int(parts.options.get("replicas", "1")),
+        quantization=parts.options.get("quantization", "none"),
+        is_on_disk=parts.options.get("on_disk") == "true",
     )
 
 
