@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
 
 from rookery.kernel.errors import NotFound, RookeryError
 from rookery.kernel.safe_texts import escape_control_characters
 from rookery.kernel.sentences import suggest
-
-_TOO_MANY_REQUESTS = 429
 
 
 class CallInvalid(RookeryError):
@@ -273,7 +272,8 @@ class UpstreamStatusError(UpstreamError):
     """The upstream answered the request with an HTTP error status. Only this request failed; the session is usable."""
 
     def __init__(self, status: int, message: str, *, retry_after_s: int | None = None) -> None:
-        super().__init__(message, retry_after_s=retry_after_s, is_throttled=status == _TOO_MANY_REQUESTS or retry_after_s is not None)
+        is_throttled = status == HTTPStatus.TOO_MANY_REQUESTS or retry_after_s is not None
+        super().__init__(message, retry_after_s=retry_after_s, is_throttled=is_throttled)
         self.status = status
 
 
