@@ -19,8 +19,8 @@ DOMAINS = ("memory", "tools", "agents", "content", "usage", "access", "webhooks"
 
 
 def load_builders(*, without: str = "") -> list[BuildDomain]:
-    """Import every domain, except *without*, and return its `domain.build`."""
-    return [cast("BuildDomain", import_module(f"rookery.{name}.domain").build) for name in DOMAINS if name != without]
+    """Import every domain, except *without*, and return its `build.build`."""
+    return [cast("BuildDomain", import_module(f"rookery.{name}.build").build) for name in DOMAINS if name != without]
 
 
 def load_commands() -> list[CommandEntry]:

@@ -11,21 +11,21 @@ from typing import cast
 import structlog
 from sqlalchemy import func, literal, select
 
+from rookery.access.build import AccessServices
 from rookery.access.first_run import FirstRunResult, create_first_keys
 from rookery.access.models import SYSTEM_ACTOR, Caller
 from rookery.access.ports import AccessPorts
 from rookery.access.store import keys
-from rookery.access.wiring import AccessServices
+from rookery.agents.build import AgentPorts, AgentServices
 from rookery.agents.events import AgentSessionEnded
 from rookery.agents.models.sessions import TokenReport
 from rookery.agents.sessions.access import SessionFinder
 from rookery.agents.store.tables import SESSIONS
-from rookery.agents.wiring import AgentPorts, AgentServices
+from rookery.content.build import ContentServices
 from rookery.content.chat import TokenUsage
 from rookery.content.models import ContentTenant
 from rookery.content.ports import ContentPorts
 from rookery.content.prices import PriceList, compute_cost
-from rookery.content.wiring import ContentServices
 from rookery.domains import load_builders, load_events, load_renderers, load_state_renderers
 from rookery.engines import counters, detection, notification_channels, similarity, text_generators, upstreams, webhook_client
 from rookery.engines.judge_models import GeneratorJudge
@@ -54,20 +54,19 @@ from rookery.kernel.server_group import ServerGroup
 from rookery.kernel.wakeups import Wakeups
 from rookery.kernel.working_context import CallSession, WorkingContext, WorkingContextFinder
 from rookery.kernel.workspace_shares import WorkspaceShares
-from rookery.memory.core_wiring import MemoryCore
+from rookery.memory.build import MemoryServices
 from rookery.memory.indexing import DELETE_JOB
 from rookery.memory.store import records as memory_records
-from rookery.memory.wiring import MemoryServices
 from rookery.memory_engines import MemoryEngines, open_memory_engines, provide_memory_ports
-from rookery.notifications.wiring import NotificationPorts, NotificationServices
+from rookery.notifications.build import NotificationPorts, NotificationServices
 from rookery.observability import MetricTargets, Observability, build_observability
-from rookery.scoring.wiring import ScoringPorts, ScoringServices
+from rookery.scoring.build import ScoringPorts, ScoringServices
+from rookery.tools.build import ToolPorts, ToolServices
 from rookery.tools.store import calls as tool_calls
-from rookery.tools.wiring import ToolPorts, ToolServices
+from rookery.usage.build import UsageServices
 from rookery.usage.ports import UsagePorts, UsedBudget
-from rookery.usage.wiring import UsageServices
+from rookery.webhooks.build import WebhookPorts, WebhookServices
 from rookery.webhooks.event_recorder import EventRecorder, StateEventPublisher
-from rookery.webhooks.wiring import WebhookPorts, WebhookServices
 
 STATUS_STARTING = "starting"
 """The state of an engine that is starting, as /readyz shows it."""
@@ -376,7 +375,6 @@ def build_platform(
     runtime.provide(DiskSpace, lambda _: DiskSpace(disk_folder, min_free_bytes=settings.min_free_disk_mb * _MIB))
     runtime.provide(EgressGuard, lambda _: EgressGuard(allow=settings.egress_allow, allow_private=settings.egress_private))
     runtime.provide(EventCatalogue, lambda _: EventCatalogue(load_events()))
-    runtime.provide(MemoryCore, lambda runtime: runtime.use(MemoryServices))
     runtime.provide(NotificationPorts, _build_notification_ports)
     runtime.provide(Sealer, lambda runtime: runtime.use(SealingServices).sealer)
     runtime.provide(WebhookPorts, lambda runtime: WebhookPorts(open_client=lambda: webhook_client.open(runtime.use(EgressGuard))))

@@ -28,7 +28,7 @@ class StartDomain(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
     """
-    A domain as it registers itself. `build(runtime)` in its `domain` module returns it.
+    A domain as it registers itself. `build(runtime)` in its `build` module returns it.
 
     Attributes:
         operations: The operations under each prefix, in the order of the API description.
