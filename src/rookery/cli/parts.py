@@ -16,7 +16,7 @@ import structlog
 from rookery.access.build import AccessServices
 from rookery.access.ports import AccessPorts, IsAgentInUse
 from rookery.cli.store import prepare_store
-from rookery.domains import load_events, load_renderers
+from rookery.domains import load_events, record_events
 from rookery.engines import counters
 from rookery.kernel.clock import utc_now
 from rookery.kernel.config import Settings
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from rookery.notifications.build import NotificationServices
     from rookery.scoring.scorer import ContentScorer
     from rookery.webhooks.build import WebhookServices
-    from rookery.webhooks.outbox import Outbox
 
 _log = structlog.stdlib.get_logger("rookery.cli")
 
@@ -79,14 +78,6 @@ async def open_runtime(runtime: Runtime) -> AsyncGenerator[None]:
             _log.error("stopped.not_all_written", reason=error.message)
 
 
-def _record_events(runtime: Runtime, domain: str, outbox: Outbox | None = None) -> None:
-    """Publish the changes of *domain* to webhooks, as the whole platform does."""
-    from rookery.webhooks.event_recorder import EventRecorder
-    from rookery.webhooks.outbox import Outbox
-
-    EventRecorder(runtime, outbox or Outbox(runtime.clock, runtime.ids), load_events([domain]), load_renderers([domain]))
-
-
 def _provide_sealing(runtime: Runtime, columns: Sequence[SealedColumn]) -> None:
     """Let `use` return the encryption of *columns*, the guard of outgoing requests, and the types of events."""
     from rookery.kernel.egress import EgressGuard
@@ -124,7 +115,7 @@ async def open_keys_for_changes(settings: Settings) -> AsyncGenerator[AccessServ
     from rookery.memory.store.records import has_agent
 
     runtime = build_runtime(settings, is_agent_in_use=has_agent)
-    _record_events(runtime, "access")
+    record_events(runtime, domains=["access"])
     async with open_runtime(runtime):
         yield runtime.use(AccessServices)
 
@@ -147,7 +138,7 @@ async def open_memory(settings: Settings) -> AsyncGenerator[MemoryStore]:
     provide_memory_ports(runtime)
     memory = runtime.use(MemoryServices)
     _ = memory.training  # from here on it collects what is stored and recalled
-    _record_events(runtime, "memory")
+    record_events(runtime, domains=["memory"])
     async with open_runtime(runtime):
         yield MemoryStore(workspaces=runtime.use(AccessServices).workspaces, memory=memory)
 
@@ -161,7 +152,7 @@ async def open_webhooks(settings: Settings) -> AsyncGenerator[WebhookServices]:
     runtime = build_runtime(settings)
     _provide_sealing(runtime, SEALED_COLUMNS)
     webhooks = runtime.use(WebhookServices)
-    _record_events(runtime, "webhooks", webhooks.outbox)
+    record_events(runtime, webhooks.outbox, domains=["webhooks"])
     async with open_runtime(runtime):
         yield webhooks
 
@@ -174,7 +165,7 @@ async def open_notifications(settings: Settings) -> AsyncGenerator[NotificationS
 
     runtime = build_runtime(settings)
     _provide_sealing(runtime, SEALED_COLUMNS)
-    _record_events(runtime, "notifications")
+    record_events(runtime, domains=["notifications"])
     async with open_runtime(runtime):
         yield runtime.use(NotificationServices)
 
