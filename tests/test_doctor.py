@@ -264,9 +264,9 @@ async def test_memories_that_wait_long_for_an_index_are_counted(settings: Settin
 
     async with rookery.open_for_command():
         new_jobs = [(1, {"memory_id": str(number)}) for number in range(2)]
-        await rookery.db.write(lambda tx: rookery.jobs.enqueue_many(tx, WORDS_JOB, new_jobs))
+        await rookery.db.write(lambda tx: rookery.runtime.jobs.enqueue_many(tx, WORDS_JOB, new_jobs))
         clock.advance(seconds=50)
-        await rookery.db.write(lambda tx: rookery.jobs.enqueue(tx, EMBED_JOB, workspace_id=1, payload={"memory_id": "2"}))
+        await rookery.db.write(lambda tx: rookery.runtime.jobs.enqueue(tx, EMBED_JOB, workspace_id=1, payload={"memory_id": "2"}))
         early = await list_backlogs()
         clock.advance(seconds=100)
         late = await list_backlogs()

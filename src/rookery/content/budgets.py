@@ -44,8 +44,8 @@ from rookery.kernel.errors import NotFound, RookeryError
 from rookery.kernel.money import to_amount
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
+from rookery.usage.build import UsageServices
 from rookery.usage.models import LedgerFilter, NamedUsage, UsageEntry, UsageKind, day_of
-from rookery.usage.wiring import UsageServices
 
 _MAX_LISTED_OVERRIDES = 2_000
 _OVERRUN_MEMORY = timedelta(days=7)

@@ -21,8 +21,8 @@ from rookery.memory.maintenance.reindexing import ReindexRequest
 from rookery.terminal.options import JsonOption, WorkspaceOption, YesOption, confirm, raise_usage_error
 
 if TYPE_CHECKING:  # help texts are shown faster without it
+    from rookery.memory.build import MemoryServices
     from rookery.memory.memory_audit import RunAction
-    from rookery.memory.wiring import MemoryServices
 
 _REINDEX_ADVICE = "Changed memories are stale: `rookery brain:reindex --stale` brings the indexes up to date."
 

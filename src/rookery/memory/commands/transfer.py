@@ -32,7 +32,7 @@ from rookery.memory.transfer.label_mappings import LabelMapping, parse_mapping
 from rookery.terminal.options import JsonOption, WorkspaceOption, raise_usage_error
 
 if TYPE_CHECKING:  # help texts are shown faster without it
-    from rookery.memory.wiring import MemoryServices
+    from rookery.memory.build import MemoryServices
 
 _STANDARD_STREAM = Path("-")
 
