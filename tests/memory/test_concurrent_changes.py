@@ -25,7 +25,7 @@ from rookery.memory.maintenance.reindexing import ReindexRequest
 from rookery.memory.models import EmbeddedDocument, IndexDocument, Memory, MemoryChange, Passage, Vector, VectorHit
 from rookery.memory.ports import ModelVersion
 from rookery.memory.recall_models import RecallRequest
-from rookery.memory.vector_filter import VectorFilter
+from rookery.memory.visibility import VectorFilter
 from tests.conftest import FakeClock, eventually
 from tests.deadlines import HANG_S
 from tests.memory.makers import MemoryRig, StemEmbedder, build_rig, make_caller

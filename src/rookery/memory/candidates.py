@@ -7,12 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from rookery.kernel.cancellation import gather_pair
 from rookery.kernel.db import Database
 from rookery.kernel.engine_breakers import EngineBreakers, EngineWrites
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.questions import extract_question
 from rookery.kernel.tracing import start_span
-from rookery.memory.concurrency import gather_pair
 from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
 from rookery.memory.errors import NotEmbeddable
 from rookery.memory.models import AccessFilter, RecallMode, TextHit, TextQuery, Vector, VectorHit
@@ -22,7 +22,7 @@ from rookery.memory.recall_models import RecallRequest
 from rookery.memory.similarity_scales import SimilarityScale, SimilarityScales
 from rookery.memory.store.neighbours import Neighbour, find_neighbours
 from rookery.memory.text_queries import parse_keywords, parse_question
-from rookery.memory.vector_filter import build_vector_filter, filter_ids
+from rookery.memory.visibility import build_vector_filter, filter_ids
 
 MAX_NEIGHBOUR_SOURCES = 24
 """

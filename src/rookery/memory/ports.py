@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument, Passage, TextHit, TextQuery, Vector, VectorHit
-from rookery.memory.vector_filter import VectorFilter
+from rookery.memory.visibility import VectorFilter
 
 
 class EmbedderFeature(StrEnum):

@@ -1,18 +1,27 @@
 """
 The score of a recalled memory, and the order of a result. Pure functions: no I/O, no clock, no settings.
 
+A series is memories of the same words but for numbers and dates, such as "The deploy of 2026-11-21 went well."
+The first of a series in a result takes its place by its own score, the others lower ones: five times the same note is no better an answer
+than one, and hides the memory beside them that matters. Nothing is left out for it, as long as there is room.
+
 The constants were chosen on the development sets of `benchmarks.recall_quality`, which shows what a change of them does.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import NamedTuple, TypeVar
 
+from rookery.kernel.tokenization import fold_text
 from rookery.memory.models import Memory, MemoryScope, RecallMode
-from rookery.memory.series import REPEATED_SHARE, Series, find_repeated
+from rookery.memory.statements import DATE_WORDS
+
+T = TypeVar("T")
 
 SIMILARITY_WEIGHT, TEXT_WEIGHT = 0.45, 0.55
 """The weights of similarity and words in hybrid recall."""
@@ -61,6 +70,25 @@ SCOPE_PRIORITY: Mapping[MemoryScope, int] = {
 _CONFIDENCE_DECIMALS = 12
 """Decimals of a confidence after feedback, so that it becomes 0.82 and not 0.8200000000000001."""
 
+REPEATED_SHARE = 0.5
+"""The share of its score by which a further memory of a series is ranked."""
+
+_NUMBER = re.compile(r"\d+(?:[.,:/\-]\d+)*")
+_CLOSING_MARKS = ".,;:!?)]"
+
+
+class Series(NamedTuple):
+    """
+    The series of a memory in one result.
+
+    Attributes:
+        pattern: Its words without case, with a mark in place of each number, day and month.
+        asked_values: The numbers and dates of the question that it has. A memory that has what was asked for repeats no other one.
+    """
+
+    pattern: str
+    asked_values: frozenset[str]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
@@ -76,13 +104,14 @@ class Score:
         total   = (base + boost * keyword_share) / (1 + boost)
 
     Recall by meaning: `base = similarity`, and `total = base + boost * keyword_share`. Recall by words: `base = bm25 / best_bm25`, and
-    *total* is that of hybrid recall. In all modes, with the weights of `_CALIBRATIONS`, where the *competition* is the mean of the best:
+    *total* is that of hybrid recall. In all modes, with the weights of `_CALIBRATIONS` and the competition of `compute_competition`:
 
-        logit      = intercept + a * normalized_similarity + b * text_score + c * neighbour + d * competition
-        relevance  = 1 / (1 + exp(-logit))
-        ranking    = round(total, 2), and half of it for a repeated memory
+        logit     = intercept + a * normalized_similarity + b * text_score + c * neighbour + d * competition
+        relevance = 1 / (1 + exp(-logit))
+        ranking   = round(total, 2), and half of it for a repeated memory
 
-    A part that is not known is None and counts as 0.
+    A part that is not known is None and counts as 0. The properties `meaning`, `words`, `neighbours` and `keywords` are the parts as they
+    are in *total*; with *reduction* they add up to it.
 
     Attributes:
         base: The score without the keyword boost, by which candidates are read.
@@ -125,7 +154,7 @@ class Score:
 
     @property
     def meaning(self) -> float:
-        """The part of *total* for the similarity. It, the next three and *reduction* add up to *total*."""
+        """The part of *total* for the similarity."""
         return self._base_meaning / self._divisor
 
     @property
@@ -345,7 +374,7 @@ def ranking_key(hit: RecallHit) -> tuple[float, int, float, timedelta, str]:
 
 
 def sort_hits(hits: Iterable[RecallHit]) -> list[RecallHit]:
-    """Return *hits* best first. All but the best of a series get a lower place (`series`)."""
+    """Return *hits* best first. All but the best of a series get a lower place."""
     ordered = sorted((_mark_repeated(hit, is_repeated=False) for hit in hits), key=ranking_key)
     is_repeated = find_repeated(ordered, lambda hit: hit.series)
     if not any(is_repeated):
@@ -366,3 +395,40 @@ def boost_score(score: float, *, share: float, boost: float, is_bounded: bool) -
     """
     raised = score + boost * share
     return raised / (1 + boost) if is_bounded else raised
+
+
+def find_values(text: str) -> frozenset[str]:
+    """Return the numbers, days and months of *text*."""
+    low_text = text.casefold()
+    return frozenset(_NUMBER.findall(low_text)) | {word.strip(_CLOSING_MARKS) for word in low_text.split() if _is_date_word(word)}
+
+
+def find_series(content: str, asked_values: frozenset[str]) -> Series:
+    """Return the series of a memory with *content* in the result of a question with *asked_values*."""
+    words = ("#" if _is_date_word(word) else word for word in _NUMBER.sub("#", content.casefold()).split())
+    return Series(" ".join(words), asked_values & find_values(content) if asked_values else asked_values)
+
+
+def find_repeated(items: Sequence[T], get_series: Callable[[T], Series | None]) -> list[bool]:
+    """Return for each of *items*, best first, whether a better one is of the same series. Without a series, None, it is not."""
+    better_series = set[Series]()
+    is_repeated = list[bool]()
+    for item in items:
+        series = get_series(item)
+        is_repeated.append(series in better_series)
+        if series is not None:
+            better_series.add(series)
+    return is_repeated
+
+
+def select_distinct(memories: Sequence[Memory], limit: int) -> list[Memory]:
+    """Return *limit* of *memories* in their order: the first of each series before any further one."""
+    is_repeated = find_repeated(memories, lambda memory: find_series(memory.content, frozenset()))
+    order = sorted(range(len(memories)), key=lambda index: is_repeated[index])
+    return [memories[index] for index in sorted(order[:limit])]
+
+
+def _is_date_word(word: str) -> bool:
+    """Return whether *word*, without case, is the name of a day or a month."""
+    name = word.strip(_CLOSING_MARKS)
+    return name in DATE_WORDS or (not name.isascii() and fold_text(name) in DATE_WORDS)

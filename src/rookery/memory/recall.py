@@ -19,9 +19,8 @@ from rookery.kernel.ids import IdFactory
 from rookery.kernel.money import CHARS_PER_TOKEN
 from rookery.kernel.questions import extract_question
 from rookery.kernel.workspace_shares import MAX_QUERY_HOLD_S, WorkspaceShares
-from rookery.memory.access_filter import build_access_filter
+from rookery.memory.access_filter import resolve_access_filter
 from rookery.memory.candidates import Candidates, CandidateSearch, SearchPlan
-from rookery.memory.continued_sessions import add_continued_sessions
 from rookery.memory.events import MemoryRecalled
 from rookery.memory.feedback import RecallBuffer
 from rookery.memory.models import SCORE_DECIMALS, AccessFilter, Memory
@@ -30,8 +29,11 @@ from rookery.memory.ranking import (
     HALF_LIVES_DAYS,
     RecallContext,
     RecallHit,
+    Series,
     are_confident,
     boost_score,
+    find_series,
+    find_values,
     get_confident_relevance,
     memory_decay_factor,
     round_for_ranking,
@@ -47,7 +49,6 @@ from rookery.memory.recall_models import (
     RecallRequest,
     RecallResult,
 )
-from rookery.memory.series import Series, find_series, find_values
 from rookery.memory.store import records
 from rookery.memory.store.neighbours import Neighbour, find_neighbours
 from rookery.memory.text_queries import highlight, match_keywords, parse_question
@@ -143,8 +144,7 @@ class Recall:
     async def _find(self, caller: Caller, request: RecallRequest) -> RecallResult:
         started_s = self._timer()
         at = self._clock()
-        filters = await add_continued_sessions(self._sessions, caller.workspace_id, request.filters)
-        access = build_access_filter(caller, filters, at=at)
+        access = await resolve_access_filter(self._sessions, caller, request.filters, at=at)
         read = _Records(access, find_values(request.query))
         ranked, candidates = await self._rank(await self._candidates.plan_search(request, access), read)
         hits = await self._select(ranked, read, request)
@@ -173,7 +173,7 @@ class Recall:
             )
         )
         explanation = await self._explain(read, candidates, ranked, memory_ids) if request.explains else None
-        notice = join_notices(plan.notice, explanation and explanation.notice, plan.describe_refusals(self._writes))
+        notice = _join_notices(plan.notice, explanation and explanation.notice, plan.describe_refusals(self._writes))
         took_ms = (self._timer() - started_s) * 1000
         self._bus.publish(
             MemoryRecalled(
@@ -206,7 +206,7 @@ class Recall:
             hits=hits,
             is_confident=are_confident(hits),
             took_ms=(self._timer() - started_s) * 1000,
-            notice=join_notices(candidates.plan.notice, explanation.notice),
+            notice=_join_notices(candidates.plan.notice, explanation.notice),
             explanation=explanation,
         )
         return result, await self._compare(read, candidates, list(candidates.bases))
@@ -357,8 +357,8 @@ class Recall:
         return {memory_id: _build_context(pairs, readable) for memory_id, pairs in neighbours.items()}
 
 
-def join_notices(*notices: str | None) -> str | None:
-    """Return *notices* as one text; None if there are none."""
+def _join_notices(*notices: str | None) -> str | None:
+    """Return *notices* as one text, or None."""
     return " ".join(filter(None, notices)) or None
 
 

@@ -12,8 +12,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound
 from rookery.kernel.pages import ListPage, PageSlice
-from rookery.memory.access_filter import ADMIN_SCOPE, build_access_filter, can_read
-from rookery.memory.continued_sessions import add_continued_sessions
+from rookery.memory.access_filter import ADMIN_SCOPE, can_read, resolve_access_filter
 from rookery.memory.feedback import RecallBuffer
 from rookery.memory.memory_audit import MemoryAudit
 from rookery.memory.models import SCORE_DECIMALS, AccessFilter, Memory, MemoryScope
@@ -100,8 +99,8 @@ class RecallLog:
         """
         logged = await self.get(caller, recall_id)
         now, request = self.clock(), logged.request.request
-        filters = await add_continued_sessions(self.sessions, caller.workspace_id, request.filters)
-        access_filter = build_access_filter(caller, replace(filters, agent_id=logged.record.agent_id), at=now)
+        filters = replace(request.filters, agent_id=logged.record.agent_id)
+        access_filter = await resolve_access_filter(self.sessions, caller, filters, at=now)
         asked_filter = replace(
             access_filter,
             agent_id=logged.record.agent_id,

@@ -19,7 +19,7 @@ from rookery.memory.errors import NotEmbeddable
 from rookery.memory.models import AccessFilter, Passage, Vector
 from rookery.memory.ports import Embedder
 from rookery.memory.store import samples
-from rookery.memory.vector_filter import filter_readable_ids
+from rookery.memory.visibility import filter_readable_ids
 from rookery.usage.embedding_meter import SERVER_PAYER, charge_embeddings
 
 STANDARD_SCORES_TO_FULL = 4.0

@@ -24,7 +24,7 @@ from rookery.engines.vectors.qdrant_requests import Json
 from rookery.engines.vectors.search import validate_vectors
 from rookery.memory.models import EmbeddedDocument, Vector, VectorHit
 from rookery.memory.ports import ModelVersion, VectorFeature
-from rookery.memory.vector_filter import VectorFilter
+from rookery.memory.visibility import VectorFilter
 
 T = TypeVar("T")
 

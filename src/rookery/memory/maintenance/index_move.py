@@ -31,7 +31,7 @@ from rookery.memory.store import index_moves as store
 from rookery.memory.store import indexing
 from rookery.memory.store.index_moves import IndexState
 from rookery.memory.text_queries import parse_question
-from rookery.memory.vector_filter import VectorFilter, filter_ids
+from rookery.memory.visibility import VectorFilter, filter_ids
 
 _BATCH_SIZE = 256
 _LOG_BATCH_SIZE = 1_000
