@@ -148,8 +148,8 @@ def _list_errors(_: Rookery, __: Sequence[RouteEndpoint]) -> Iterator[Row]:
             summary = re.split(r"\n(?:Attributes|Args):", inspect.getdoc(error) or "")[0]
             declarations.append((error.code, status, " ".join(summary.split()), error.fields))
     for code, status in sorted({(code, status) for code, status, *_ in declarations}, key=lambda declared: (declared[1], declared[0])):
-        texts = [(meaning, fields) for declared, _, meaning, fields in declarations if declared == code]
-        meanings, fields = (dict.fromkeys(filter(None, column)) for column in zip(*texts, strict=True))
+        meanings = dict.fromkeys(meaning for declared, _, meaning, _ in declarations if declared == code)
+        fields = dict.fromkeys(fields for declared, _, _, fields in declarations if declared == code and fields)
         yield f"`{code}`", status, " ".join(meanings), "; ".join(fields)
 
 

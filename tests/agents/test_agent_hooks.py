@@ -485,10 +485,10 @@ def make_hooks(
         db=db or services.db,
         clock=services.clock,
         sessions=ClientSessions(starter=sessions.starter, records=sessions.records),
-        projects=ProjectNames(db=db or services.db, clock=services.clock, disk=disk or services.disk_space),
+        projects=ProjectNames(db=db or services.db, clock=services.clock, disk=disk or services.runtime.use(DiskSpace)),
         ender=sessions.ender,
         memories=memories or services.memory.related,
-        disk=disk or services.disk_space,
+        disk=disk or services.runtime.use(DiskSpace),
         deadline_s=deadline_s,
     )
 

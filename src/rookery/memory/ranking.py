@@ -104,13 +104,13 @@ class Score:
         total   = (base + boost * keyword_share) / (1 + boost)
 
     Recall by meaning: `base = similarity`, and `total = base + boost * keyword_share`. Recall by words: `base = bm25 / best_bm25`, and
-    *total* is that of hybrid recall. In all modes, with the weights of `_CALIBRATIONS` and the *competition* of `compute_competition`:
+    *total* is that of hybrid recall. In all modes, with the weights of `_CALIBRATIONS` and the competition of `compute_competition`:
 
         logit     = intercept + a * normalized_similarity + b * text_score + c * neighbour + d * competition
         relevance = 1 / (1 + exp(-logit))
         ranking   = round(total, 2), and half of it for a repeated memory
 
-    A part that is not known is None and counts as 0. The properties *meaning*, *words*, *neighbours* and *keywords* are the parts as they
+    A part that is not known is None and counts as 0. The properties `meaning`, `words`, `neighbours` and `keywords` are the parts as they
     are in *total*; with *reduction* they add up to it.
 
     Attributes:

@@ -358,7 +358,7 @@ class Recall:
 
 
 def _join_notices(*notices: str | None) -> str | None:
-    """Return *notices* as one text; None if there are none."""
+    """Return *notices* as one text, or None."""
     return " ".join(filter(None, notices)) or None
 
 
