@@ -20,6 +20,7 @@ from rookery.agents.hooks.client_sessions import ClientSessions
 from rookery.agents.hooks.project_names import ProjectNames
 from rookery.agents.models.agent_hooks import HookCall, HookOutcome, HookProject, PastMemory
 from rookery.coding_agents.hook_declarations import EVENTS
+from rookery.kernel.data_folder import DiskSpace
 from rookery.kernel.db import Database, open_database
 from rookery.kernel.errors import EngineUnavailable, StorageFull
 from rookery.kernel.http.edge import EdgeMiddleware

@@ -27,6 +27,7 @@ from sqlalchemy import (
     delete,
     func,
     literal,
+    literal_column,
     select,
     update,
 )
@@ -157,7 +158,7 @@ class WorkspaceTable(Mapper[T]):
         tenant: ColumnElement[int] = self._table.c.workspace_id
         leading = [*self._key[:1], *(str(index.columns[0].name) for index in self._table.indexes)]
         if any(name in where for name in leading):
-            tenant = tenant + 0  # otherwise SQLite may prefer an index of the workspace to the one that finds few rows
+            tenant = tenant + literal_column("0")  # otherwise SQLite may prefer an index of the workspace to the one that finds few rows
         conditions = [tenant == bindparam("of_workspace_id")]
         for name, value in where.items():
             column = self._table.c[name]
@@ -171,7 +172,7 @@ class WorkspaceTable(Mapper[T]):
 
 
 def _is_list(value: Value | Sequence[Value]) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+    return not isinstance(value, (str, int, bytes)) and isinstance(value, Sequence)
 
 
 def _get_form(where: Where) -> tuple[object, ...]:

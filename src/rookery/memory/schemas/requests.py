@@ -14,7 +14,13 @@ from rookery.kernel.pages import PageSlice
 from rookery.kernel.projections import Body, Patch, get_field_types
 from rookery.kernel.schema import CursorQuery, ItemsOf, NotBlank, PageQuery, QueryModel, RequestModel, Timestamp, enum_schema
 from rookery.memory.memory_map import MAX_POINTS
-from rookery.memory.metadata import MAX_FILTER_VALUE_CHARS, MAX_KEYS, build_facet_label, build_label, to_filter_text
+from rookery.memory.metadata import (
+    MAX_FILTER_VALUE_CHARS,
+    MAX_KEYS,
+    build_facet_label,
+    build_label,
+    to_filter_text,
+)
 from rookery.memory.models import (
     FACET_FIELDS,
     AgentId,
@@ -28,7 +34,6 @@ from rookery.memory.models import (
     MemoryState,
     Org,
     Project,
-    RecallMode,
     Scope,
     ScopeName,
     SessionId,
@@ -36,7 +41,7 @@ from rookery.memory.models import (
     Tag,
     Type,
 )
-from rookery.memory.recall_models import RecallRequest
+from rookery.memory.recall_models import RecallMode, RecallRequest
 
 MAX_QUERY_CHARS = 2_000
 MAX_BATCH_SIZE = 500
@@ -208,7 +213,7 @@ class FacetFilters(BaseModel):
     def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         types = get_field_types(Memory)
-        facets = {name: FieldInfo.from_annotated_attribute(cast("Any", types[name] | None), None) for name in FACET_FIELDS}
+        facets = {name: FieldInfo.from_annotated_attribute(cast("type[Any]", types[name] | None), None) for name in FACET_FIELDS}
         cls.__pydantic_fields__ = {**cls.model_fields, **facets}
 
 
