@@ -102,7 +102,7 @@ class GenerationRunner:
     """
     Runs generations.
 
-    Args:
+    Attributes:
         get_generator: Returns the language model for a generation.
         get_scorer: Returns the scorer of outputs.
         worker_id: The id of this process in leases.

@@ -23,10 +23,6 @@ from rookery.memory.capacity import Capacity, StorageLimits
 from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
 from rookery.memory.feedback import Feedback, RecallBuffer
 from rookery.memory.indexing import Indexer
-from rookery.memory.maintenance.erasure import Erasure
-from rookery.memory.maintenance.index_check import IndexCheck
-from rookery.memory.maintenance.orphaned_texts import OrphanedTexts
-from rookery.memory.maintenance.reindexing import Reindexer
 from rookery.memory.memory_audit import MemoryAudit
 from rookery.memory.memory_map import MemoryMap
 from rookery.memory.ports import (
@@ -52,7 +48,11 @@ from rookery.memory.similarity_scales import SimilarityScales
 from rookery.memory.training import Training
 
 if TYPE_CHECKING:
+    from rookery.memory.maintenance.erasure import Erasure
+    from rookery.memory.maintenance.index_check import IndexCheck
     from rookery.memory.maintenance.operations import MaintenanceServices
+    from rookery.memory.maintenance.orphaned_texts import OrphanedTexts
+    from rookery.memory.maintenance.reindexing import Reindexer
     from rookery.memory.transfer.importing import TransferServices
 
 _MIB = 1024 * 1024
@@ -257,15 +257,21 @@ class MemoryServices:
 
     @cached_property
     def erasure(self) -> Erasure:
+        from rookery.memory.maintenance.erasure import Erasure
+
         return Erasure(db=self._runtime.db, stores=self._ports.erasable_stores, clock=self._runtime.clock, orphans=self.orphaned_texts)
 
     @cached_property
     def orphaned_texts(self) -> OrphanedTexts:
+        from rookery.memory.maintenance.orphaned_texts import OrphanedTexts
+
         runtime = self._runtime
         return OrphanedTexts(db=runtime.db, texts=self._ports.texts, indexer=self.indexer)
 
     @cached_property
     def reindexer(self) -> Reindexer:
+        from rookery.memory.maintenance.reindexing import Reindexer
+
         runtime = self._runtime
         return Reindexer(
             db=runtime.db,
@@ -280,6 +286,8 @@ class MemoryServices:
 
     @cached_property
     def index_check(self) -> IndexCheck:
+        from rookery.memory.maintenance.index_check import IndexCheck
+
         ports, runtime = self._ports, self._runtime
         return IndexCheck(db=runtime.db, vectors=ports.vectors, texts=ports.texts, clock=runtime.clock, model=ports.embedder.model)
 

@@ -95,7 +95,7 @@ class ArgumentCompleter:
     A null that is not accepted is removed, as if the argument was not set. If the argument is required, it is refused all the same. A
     missing argument that is required gets the default of its schema, unless the schema does not accept it.
 
-    Args:
+    Attributes:
         schema: The schema of *validator*.
         is_builtin: Remove nulls at any depth, and read texts. Otherwise only arguments themselves are removed.
         is_destructive: Required lists must be lists or their JSON: they name what the tool destroys. No empty text is removed.
