@@ -207,7 +207,11 @@ class MemoryServices:
     @cached_property
     def sessions(self) -> SessionMemories:
         return SessionMemories(
-            jobs=self._runtime.jobs, bus=self._runtime.bus, context=self.context, serializer=self.serializer, audit=self.audit
+            jobs=self._runtime.jobs,
+            bus=self._runtime.bus,
+            context=self.context,
+            serialize_boot=self.serializer.serialize_boot,
+            audit=self.audit,
         )
 
     @cached_property
