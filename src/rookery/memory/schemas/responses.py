@@ -57,7 +57,7 @@ class MemoryBaseResponse(Projection[Memory]):
     """
     A memory without its content and metadata.
 
-    *created_by* and *updated_by* are null for a memory from before Rookery recorded authors. *superseded_by* names the memory that
+    *created_by* and *updated_by* are null for a memory from before Rookery recorded authors. `superseded_by` names the memory that
     replaced this one, or that it was merged into. *archived_reason* is `merged` in the second case, and null if the memory was archived on
     request.
     """
