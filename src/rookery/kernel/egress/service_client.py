@@ -185,7 +185,7 @@ _parse_url = lru_cache(maxsize=256)(httpx2.URL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryBounds:
-    """Bounds of retries. After a `Retry-After` that is longer than *max_delay_s*, there is none."""
+    """Bounds of retries. A request whose `Retry-After` is longer than *max_delay_s* is not sent again."""
 
     max_attempts: int = 3
     min_delay_s: float = 0.5
