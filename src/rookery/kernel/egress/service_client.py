@@ -114,6 +114,7 @@ class ServiceClient:
         self._limits = httpx2.Limits(max_connections=max_connections, max_keepalive_connections=_MAX_IDLE, keepalive_expiry=_KEEPALIVE_S)
         self._proxy = proxy
         self._transport: httpx2.AsyncHTTPTransport | None = None
+        self._is_closed = False
 
     async def open(self, method: str, url: str, content: bytes | None = None, headers: Mapping[str, str] = _NO_HEADERS) -> httpx2.Response:
         """
@@ -123,6 +124,9 @@ class ServiceClient:
             httpx2.HTTPError: There is no response; see `describe_connection_error`.
             httpx2.InvalidURL: *url* is invalid.
         """
+        if self._is_closed:
+            msg = "the client is closed"
+            raise httpx2.ConnectError(msg)
         if self._transport is None:
             self._transport = httpx2.AsyncHTTPTransport(  # without a client, which needs a third of the time of a call
                 verify=get_tls_context(verify=self._verify_ssl), limits=self._limits, proxy=self._proxy
@@ -161,7 +165,8 @@ class ServiceClient:
                 return await _read(await self.open(method, url, content, headers), max_bytes)
 
     async def close(self) -> None:
-        """Close all connections. Idempotent."""
+        """Close all connections, and open no more: a request that waits for its next attempt gets a `ConnectError`. Idempotent."""
+        self._is_closed = True
         transport, self._transport = self._transport, None
         if transport is not None:
             await transport.aclose()
