@@ -538,7 +538,7 @@ def _serialize_explanation(hit: RecallHit, place: int) -> ExplanationResponse:
         ranks=RanksResponse(semantic=score.semantic_rank, keyword=score.keyword_rank),
         scope=hit.memory.memory_scope,
         parts=ScorePartsResponse.from_parts(score, repeated=score.reduction or None),
-        is_repeated=score.is_repeated or None,
+        is_repeated=hit.is_repeated or None,
         highlight=hit.highlight or "",
     )
 
