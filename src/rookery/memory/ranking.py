@@ -381,13 +381,14 @@ def ranking_key(hit: RecallHit, *, is_repeated: bool | None = None) -> tuple[flo
     )
 
 
-def sort_hits(hits: Iterable[RecallHit]) -> list[RecallHit]:
-    """Return *hits* best first. All but the best of a series get a lower place."""
+def sort_hits(hits: Iterable[RecallHit], limit: int | None = None) -> list[RecallHit]:
+    """Return *hits* best first, at most *limit*. All but the best of a series get a lower place."""
     ordered = sorted(hits, key=lambda hit: ranking_key(hit, is_repeated=False))
-    is_repeated = find_repeated(ordered, lambda hit: hit.series)
-    # Only a hit whose mark changes is copied: copies would take longer than the rest of the ranking.
-    marked = [_mark_repeated(hit, is_repeated=repeated) for hit, repeated in zip(ordered, is_repeated, strict=True)]
-    return sorted(marked, key=ranking_key) if any(is_repeated) else marked
+    places = list(zip(ordered, find_repeated(ordered, lambda hit: hit.series), strict=True))
+    if any(is_repeated for _, is_repeated in places):
+        places.sort(key=lambda place: ranking_key(place[0], is_repeated=place[1]))
+    # Only a hit that is returned and whose mark changes is copied: copies would take longer than the rest of the ranking.
+    return [_mark_repeated(hit, is_repeated=is_repeated) for hit, is_repeated in places[:limit]]
 
 
 def _mark_repeated(hit: RecallHit, *, is_repeated: bool) -> RecallHit:
@@ -408,13 +409,21 @@ def boost_score(score: float, *, share: float, boost: float, is_bounded: bool) -
 def find_values(text: str) -> frozenset[str]:
     """Return the numbers, days and months of *text*."""
     low_text = text.casefold()
-    return frozenset(_NUMBER.findall(low_text)) | {word.strip(_CLOSING_MARKS) for word in low_text.split() if _is_date_word(word)}
+    return _join_values(low_text, _find_date_words(low_text.split()))
 
 
 def find_series(content: str, asked_values: frozenset[str]) -> Series:
     """Return the series of a memory with *content* in the result of a question with *asked_values*."""
-    words = ("#" if _is_date_word(word) else word for word in _NUMBER.sub("#", content.casefold()).split())
-    return Series(" ".join(words), asked_values & find_values(content) if asked_values else asked_values)
+    low_text = content.casefold()
+    words = _NUMBER.sub("#", low_text).split()
+    dates = _find_date_words(words)
+    pattern = " ".join(["#" if word in dates else word for word in words] if dates else words)
+    return Series(pattern, asked_values & _join_values(low_text, dates) if asked_values else asked_values)
+
+
+def _join_values(low_text: str, dates: Iterable[str]) -> frozenset[str]:
+    """Return the numbers of *low_text* and *dates*, its words that are days and months. No word with a digit is one."""
+    return frozenset(_NUMBER.findall(low_text)) | {word.strip(_CLOSING_MARKS) for word in dates}
 
 
 def find_repeated(items: Sequence[T], get_series: Callable[[T], Series | None]) -> list[bool]:
@@ -436,7 +445,10 @@ def select_distinct(memories: Sequence[Memory], limit: int) -> list[Memory]:
     return [memories[index] for index in sorted(order[:limit])]
 
 
-def _is_date_word(word: str) -> bool:
-    """Return whether *word*, without case, is the name of a day or a month."""
-    name = word.strip(_CLOSING_MARKS)
-    return name in DATE_WORDS or (not name.isascii() and fold_text(name) in DATE_WORDS)
+def _find_date_words(words: Sequence[str]) -> set[str]:
+    """Return those of *words*, without case, that are the name of a day or a month, with the marks that close them."""
+    return {
+        word
+        for word in words
+        if (name := word.strip(_CLOSING_MARKS)) in DATE_WORDS or (not name.isascii() and fold_text(name) in DATE_WORDS)
+    }

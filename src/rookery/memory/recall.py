@@ -79,11 +79,13 @@ class _Records:
 
     Attributes:
         asked_values: The numbers and dates of the question.
+        series_by_id: The series of the memories that were ranked.
         series_counts: The number of memories of each series among those that were ranked.
     """
 
     access_filter: AccessFilter
     asked_values: frozenset[str]
+    series_by_id: dict[str, Series] = field(default_factory=dict[str, Series])
     series_counts: Counter[Series | None] = field(default_factory=Counter[Series | None])
     memories: dict[str, Memory] = field(default_factory=dict[str, Memory])
     fetched_ids: set[str] = field(default_factory=set[str])
@@ -288,8 +290,8 @@ class Recall:
             await self._load_records(read, batch)
             ranked.extend(self._build_hit(read, candidates, memory_id) for memory_id in batch if memory_id in read.memories)
             position += len(batch)
-            ranked = sort_hits(ranked)
-            del ranked[limit:]  # thousands of ties are all read; sorting them in each round would take a second
+            step = max(step, position)  # a long series is read in few statements
+            ranked = sort_hits(ranked, limit)  # thousands of ties are all read; sorting them in each round would take a second
             if len(ranked) >= limit:
                 following = bases[ids[min(position, len(ids) - 1)]]
                 ceiling = boost_score(following, share=1.0, boost=request.keyword_boost, is_bounded=mode != "semantic")
@@ -317,7 +319,9 @@ class Recall:
         memory, request = read.memories[memory_id], candidates.plan.request
         matched_keywords = match_keywords(request.keywords, memory.content, *memory.tags) if request.keywords else ()
         share = len(matched_keywords) / len(request.keywords) if request.keywords else 0.0
-        series = find_series(memory.content, read.asked_values)
+        series = read.series_by_id.get(memory_id)
+        if series is None:
+            series = read.series_by_id[memory_id] = find_series(memory.content, read.asked_values)
         read.series_counts[series] += 1
         score = candidates.get_score(
             memory_id,

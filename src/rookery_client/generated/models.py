@@ -1334,7 +1334,7 @@ class RecalledMemory(Model):
     effective_confidence: float
     similar: int | None = None
     """
-    The number of memories that differ from it by numbers and dates only and are not in this answer, because they rank lower.
+    The number of memories that differ from it by numbers and dates only and are not in this answer, of those that were compared.
     """
     context: Context | None = None
     """Its neighbours in the session, if the request has *context*."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -219,7 +220,7 @@ class RecalledMemory(Projection[Memory]):
         score: The value that ranks the memories; comparable within one answer.
         relevance: The probability that the memory answers the question, in 0..1; comparable between answers.
         similarity: The cosine similarity of question and memory, if both were compared.
-        similar: The number of memories that differ from it by numbers and dates only and are not in this answer, because they rank lower.
+        similar: The number of memories that differ from it by numbers and dates only and are not in this answer, of those that were compared.
         context: Its neighbours in the session, if the request has *context*.
     """
 
@@ -503,6 +504,7 @@ class MemorySerializer:
         }
 
 
+@lru_cache(maxsize=1024)
 def _serialize_author(author: Author | None) -> AuthorResponse | None:
     return None if author is None else AuthorResponse.model_construct(None, **read_fields(author, _AUTHOR_FIELDS))
 
