@@ -21,10 +21,10 @@ from sqlalchemy.pool import NullPool
 
 from rookery import migrations
 from rookery.kernel.db import metadata
-from rookery.kernel.db.postgresql import ENGINE_URL
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.postgres_address import parse_postgres_address
 from rookery.migrations import FIRST_COMMIT, FIRST_REVISION, HEAD_REVISION, migrate
+from rookery.migrations.upgrade import ENGINE_URL
 from rookery.wiring import build_platform
 from tests.conftest import SECRET_KEY
 from tests.deadlines import HANG_S

@@ -1,48 +1,54 @@
-"""Tests of the statements that the record store on PostgreSQL runs by the driver. They do the same as by SQLAlchemy's engine."""
+"""Tests of the statements that the record store on PostgreSQL runs by the driver."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Enum, Executable, LargeBinary, bindparam, cast, delete, func, insert, literal, select, update
-from sqlalchemy.dialects.postgresql.psycopg import PGDialectAsync_psycopg
+from sqlalchemy import BindParameter, DateTime, Enum, Executable, bindparam, cast, func, insert, literal, select, update
 
 from rookery.kernel.db import open_database, upsert
-from rookery.kernel.db.driver_statements import DriverStatements
+from rookery.kernel.db.driver_statements import compile_for_driver
+from rookery.kernel.db.statements import Value
 from rookery.kernel.errors import Conflict
 from rookery.kernel.jobs import jobs
 
 _JOB = {"id": "a", "kind": "K", "workspace_id": 1, "payload": "100 %", "attempts": 0, "run_at": 0, "created_at": 0}
 _BY_ID = jobs.c.id == bindparam("wanted_id")
-
-
-@pytest.fixture
-def statements() -> DriverStatements:
-    """An empty cache."""
-    return DriverStatements(PGDialectAsync_psycopg())
+_NOW = bindparam("now", type_=DateTime)
 
 
 @pytest.mark.embedded_store
 @pytest.mark.parametrize(
-    ("statement", "params", "is_for_driver"),
-    [
-        (select(jobs.c.id, func.count()).where(_BY_ID).group_by(jobs.c.id), {"wanted_id": "a"}, True),
-        (insert(jobs), _JOB, True),
-        (update(jobs).where(_BY_ID).values(kind="L"), {"wanted_id": "a"}, True),
-        (delete(jobs).where(_BY_ID).returning(jobs.c.id), {"wanted_id": "a"}, True),
-        (select(jobs.c.id).where(jobs.c.id.in_(bindparam("ids", expanding=True))), {"ids": ["a"]}, False),
-        (select(cast(jobs.c.payload, LargeBinary)), {}, False),
-        (select(cast(jobs.c.kind, Enum("K", name="kind"))), {}, False),
-        (select(func.now()), {}, False),
-    ],
+    "statement", [select(cast(jobs.c.kind, Enum("K", name="kind"))), select(func.now()), select(jobs).where(jobs.c.run_at == _NOW)]
 )
-def test_only_plain_statements_run_by_the_driver(
-    statements: DriverStatements, statement: Executable, params: dict[str, object], *, is_for_driver: bool
-) -> None:
-    """Lists have a text for each length, and other types need conversions of SQLAlchemy."""
-    assert (statements.get(statement, params) is not None) == is_for_driver
-    assert statements.get(statement, params) is statements.get(statement, params)
+def test_a_statement_whose_values_need_a_conversion_is_refused(statement: Executable) -> None:
+    """The driver would return an object of its own."""
+    with pytest.raises(TypeError, match="cannot have the type"):
+        compile_for_driver(statement, {"now": 1})
+
+
+@pytest.mark.external_service
+async def test_a_list_is_one_parameter(postgres_database: str, tmp_path: Path) -> None:
+    """Also an empty one, one with thousands of items, and one that is part of the statement."""
+    db = open_database(postgres_database, data_dir=tmp_path)
+    ids: BindParameter[str] = bindparam("ids", expanding=True)
+    inside, outside = select(jobs.c.id).where(jobs.c.id.in_(ids)), select(jobs.c.id).where(jobs.c.id.not_in(ids))
+    numbers = select(jobs.c.id).where(jobs.c.attempts.in_(bindparam("counts", expanding=True)), jobs.c.kind.in_(["K", "L"]))
+    nested = select(jobs.c.id).where(jobs.c.id.in_(select(jobs.c.id).where(jobs.c.attempts == 1)))
+    await db.write(lambda tx: tx.execute_many(insert(jobs), [{**_JOB, "id": name, "attempts": place} for place, name in enumerate("abc")]))
+
+    async def list_ids(statement: Executable, params: Mapping[str, Sequence[Value]] | None = None) -> str:
+        return "".join(sorted(row.text("id") for row in await db.read(lambda tx: tx.fetch_all(statement, params))))
+
+    assert await list_ids(inside, {"ids": ["c", "a", "z", "a"]}) == "ac"
+    assert await list_ids(outside, {"ids": ["c", "a", "z"]}) == "b"
+    assert (await list_ids(inside, {"ids": []}), await list_ids(outside, {"ids": []})) == ("", "abc")
+    assert await list_ids(inside, {"ids": [f"a{number}" for number in range(5_000)] + ["b"]}) == "b"
+    assert await list_ids(numbers, {"counts": [0, 2, 2**40]}) == "ac"
+    assert await list_ids(nested) == "b"
+    await db.close()
 
 
 @pytest.mark.external_service

@@ -11,7 +11,6 @@ import psycopg
 import pytest
 from psycopg import sql
 from sqlalchemy import func, insert, literal, literal_column, select
-from sqlalchemy.exc import DBAPIError
 
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database, open_database
@@ -237,9 +236,9 @@ async def _succeeds(pool: PostgresPool, work: Callable[[PostgresConnection], Awa
 
 async def test_an_unexpected_error_of_postgresql_has_no_values(store: Database) -> None:
     """The error is logged, and the values of a statement may be the content of a memory."""
-    with pytest.raises(DBAPIError) as error:
+    with pytest.raises(psycopg.DataError) as error:
         await store.write(lambda tx: tx.execute(_INSERT, {**_JOB, "workspace_id": "nest"}))
-    with pytest.raises(DBAPIError) as many:
+    with pytest.raises(psycopg.DataError) as many:
         await store.write(lambda tx: tx.execute_many(_INSERT, [{**_JOB, "run_at": 2**70}, {**_JOB, "id": "b"}]))
 
     assert "heron" not in str(error.value)

@@ -42,12 +42,12 @@ _REASONS = (
     (re.compile(r"timeout expired|timed out", re.IGNORECASE), "it did not answer in time"),
 )
 
-TCP_OPTIONS: Mapping[str, int] = {
-    "keepalives": 1,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 20_000,
+TCP_OPTIONS: Mapping[str, str] = {
+    "keepalives": "1",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "20000",
 }
 """
 A connection fails 20 to 25 s after the last answer of the host, even in the middle of a statement. By default it takes hours.

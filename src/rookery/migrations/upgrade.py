@@ -17,10 +17,12 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from rookery.kernel.db.postgresql import ENGINE_URL
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.postgres_address import parse_postgres_address
 from rookery.migrations.errors import MigrationFailed
+
+ENGINE_URL = "postgresql+psycopg://"
+"""The URL of SQLAlchemy's engines. `connect_args` have the address."""
 
 _ADVISORY_LOCK_ID = 8400_0001
 _LOCK_NOT_AVAILABLE = "55P03"

@@ -1333,9 +1333,7 @@ class RecalledMemory(Model):
     """The cosine similarity of question and memory, if both were compared."""
     effective_confidence: float
     similar: int | None = None
-    """
-    The number of memories that differ from it by numbers and dates only and are not in this answer, of those that were compared.
-    """
+    """The number of compared memories that differ from it by numbers and dates only and are not in this answer."""
     context: Context | None = None
     """Its neighbours in the session, if the request has *context*."""
     explain: Explanation | None = None

@@ -220,7 +220,7 @@ class RecalledMemory(Projection[Memory]):
         score: The value that ranks the memories; comparable within one answer.
         relevance: The probability that the memory answers the question, in 0..1; comparable between answers.
         similarity: The cosine similarity of question and memory, if both were compared.
-        similar: The number of memories that differ from it by numbers and dates only and are not in this answer, of those that were compared.
+        similar: The number of compared memories that differ from it by numbers and dates only and are not in this answer.
         context: Its neighbours in the session, if the request has *context*.
     """
 
