@@ -13,6 +13,7 @@ the new model in `indexed_model`.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,8 @@ from rookery.memory.store import vector_sets as store
 from rookery.memory.store.tables import ACTIVE_MODELS
 
 _WARMUP_TEXT = "the heron stands still"
+
+_CURRENT_VALIDITY_S, _MAX_CACHED_WORKSPACES = 1.0, 10_000
 
 _log = structlog.stdlib.get_logger("rookery.memory")
 
@@ -76,6 +79,7 @@ class EmbeddingMigration:
         current: IndexVersion,
         find_previous: Callable[[ModelVersion], IndexVersion | None] = lambda _: None,
         close_previous: Callable[[], Awaitable[None]] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._db = db
         self._clock = clock
@@ -83,6 +87,8 @@ class EmbeddingMigration:
         self._current_version = ModelVersion(model=current.embedder.model, dimension=current.embedder.dimension)
         self._find_previous = find_previous
         self._close_previous = close_previous
+        self._monotonic = monotonic
+        self._is_current_until_s: dict[int, float] = {}
         self._was_outdated = True
         self._logged_unknown = set[ModelVersion]()
         self._warmed_up = set[ModelVersion]()
@@ -100,11 +106,20 @@ class EmbeddingMigration:
         """
         Return the index that serves semantic recall in the workspace. None if no embedder fits until the index is rebuilt.
 
+        That it is the current one is not asked again for a second. In that second after another process has switched to a newer model,
+        recall uses the vectors of this one, which are deleted in the next round of `activate_complete`.
+
         Raises:
             EngineUnavailable: The record store is down.
         """
+        now_s = self._monotonic()
+        if self._is_current_until_s.get(workspace_id, now_s) > now_s:
+            return self._current
         active = await self.get_active_version(workspace_id)
         if active is None or active == self._current_version:
+            if len(self._is_current_until_s) >= _MAX_CACHED_WORKSPACES:
+                self._is_current_until_s.clear()
+            self._is_current_until_s[workspace_id] = now_s + _CURRENT_VALIDITY_S
             return self._current
         return self._find_index(active)
 

@@ -25,7 +25,7 @@ _MARK_RECALLED = (
     update(memories)
     .where(
         memories.c.workspace_id == bindparam("workspace"),
-        memories.c.id == bindparam("memory"),
+        memories.c.id.in_(bindparam("ids", expanding=True)),
         or_(memories.c.recalled_at.is_(None), memories.c.recalled_at < bindparam("day_ago")),
     )
     .values(recalled_at=bindparam("at"))
@@ -46,14 +46,13 @@ def add(tx: Tx, recalls_to_add: Sequence[RecallRecord]) -> None:
     excluded = filter_excluded(tx, {recall.workspace_id for recall in recalls_to_add})
     rows = [recall if recall.workspace_id in enabled else replace(recall, query_record=None) for recall in recalls_to_add]
     tx.execute_many(_ADD, [RECALLS.to_row(_remove_request(recall) if recall.workspace_id in excluded else recall) for recall in rows])
-    last = {(recall.workspace_id, memory_id): recall.created_at for recall in recalls_to_add for memory_id in recall.memory_ids}
-    tx.execute_many(
-        _MARK_RECALLED,
-        [
-            {"workspace": workspace_id, "memory": memory_id, "at": to_micros(at), "day_ago": to_micros(at - _RECALLED_AT_INTERVAL)}
-            for (workspace_id, memory_id), at in last.items()
-        ],
-    )
+    for workspace_id in {recall.workspace_id for recall in rows}:
+        own = [recall for recall in rows if recall.workspace_id == workspace_id]
+        ids = sorted({memory_id for recall in own for memory_id in recall.memory_ids})
+        at = max(recall.created_at for recall in own)  # one time for all, since the column is exact to a day
+        if ids:
+            day_ago = to_micros(at - _RECALLED_AT_INTERVAL)
+            tx.execute(_MARK_RECALLED, {"workspace": workspace_id, "ids": ids, "at": to_micros(at), "day_ago": day_ago})
 
 
 def _remove_request(recall: RecallRecord) -> RecallRecord:
