@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
@@ -165,6 +165,9 @@ class _Hits:
         return max(len(self.vectors), len(self.texts), len(self.keywords)) < self.limit
 
 
+ReadAhead = Callable[[Sequence[str]], Coroutine[None, None, None]]
+
+
 class CandidateSearch:
     """The search for candidates in the indexes. An index that fails, or does not answer in time, is left out if the mode allows it."""
 
@@ -211,9 +214,12 @@ class CandidateSearch:
             return index, await self._breakers.previous_embedder.call(lambda: index.embedder.embed_query(question))
         return None, None
 
-    async def find(self, plan: SearchPlan, limit: int) -> Candidates:
+    async def find(self, plan: SearchPlan, limit: int, *, read_ahead: ReadAhead) -> Candidates:
         """
         Return the candidates of *plan*, at most *limit* of each index. The searches are concurrent where they are independent.
+
+        Args:
+            read_ahead: Called with the candidates that are probably the best of a hybrid recall, while their neighbours are read.
 
         Raises:
             EngineUnavailable: An index that the mode needs is down, or all are.
@@ -236,7 +242,7 @@ class CandidateSearch:
             try:
                 if plan.mode == "semantic":
                     return _semantic_candidates(plan, hits, await self._complete_similarities(index, plan, hits))
-                return await self._hybrid_candidates(index, plan, hits)
+                return await self._hybrid_candidates(index, plan, hits, read_ahead)
             except EngineUnavailable as error:
                 vector_result = error
         by_words = plan.without_vectors(vector_result)
@@ -276,7 +282,7 @@ class CandidateSearch:
         with start_span("text search"):
             return await self._breakers.texts.call(lambda: self._texts.search(text_query, access_filter=access_filter, limit=limit))
 
-    async def _hybrid_candidates(self, index: IndexVersion, plan: SearchPlan, hits: _Hits) -> Candidates:
+    async def _hybrid_candidates(self, index: IndexVersion, plan: SearchPlan, hits: _Hits, read_ahead: ReadAhead) -> Candidates:
         similarities = dict(hits.vectors)
         text_scores = _normalize_text_scores(hits.texts)
         ids = dict.fromkeys([*similarities, *text_scores, *(hit.memory_id for hit in hits.keywords)])
@@ -287,7 +293,8 @@ class CandidateSearch:
         ceiling = normalized.get(hits.vectors[-1].memory_id, 0.0) if unseen_ids else 0.0
         estimated = {**normalized, **dict.fromkeys(unseen_ids, ceiling)}
         estimates = fuse(ids, estimated, _discount_weak_words(text_scores, estimated, plan.scale))
-        neighbours = await self._find_neighbours(plan, estimates)
+        best = [memory_id for _, memory_id in sorted((-estimate, memory_id) for memory_id, estimate in estimates.items())]
+        neighbours, _ = await gather_pair(self._find_neighbours(plan, best[:MAX_NEIGHBOUR_SOURCES]), read_ahead(best))
         joined_ids = {neighbour.memory_id for pairs in neighbours.values() for neighbour in pairs} - ids.keys()
         completed = await self._look_up_similarities(index, plan, unseen_ids | joined_ids)
         similarities |= completed
@@ -312,12 +319,9 @@ class CandidateSearch:
             competition=competition,
         )
 
-    async def _find_neighbours(self, plan: SearchPlan, relevances: Mapping[str, float]) -> Mapping[str, tuple[Neighbour, ...]]:
-        """Return the neighbours of the best candidates."""
-        order = sorted((-relevance, memory_id) for memory_id, relevance in relevances.items())
-        best = [memory_id for _, memory_id in order[:MAX_NEIGHBOUR_SOURCES]]
+    async def _find_neighbours(self, plan: SearchPlan, ids: Sequence[str]) -> Mapping[str, tuple[Neighbour, ...]]:
         with start_span("neighbours"):
-            return await self._db.lookup(lambda tx: find_neighbours(tx, plan.access_filter, best))
+            return await self._db.lookup(lambda tx: find_neighbours(tx, plan.access_filter, ids))
 
     async def _look_up_similarities(self, index: IndexVersion, plan: SearchPlan, ids: Collection[str]) -> dict[str, float]:
         """Return the similarities of *ids*, where known."""

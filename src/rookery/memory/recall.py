@@ -63,6 +63,9 @@ Hits of each index that hybrid recall compares. With 200, frac@10 of single turn
 equal; with 40, nDCG@10 was 0.2 points lower. All are within the 95 % intervals. 100 take 0.5 ms more than 60 (`benchmarks.recall_latency`).
 """
 
+_RECORDS_AHEAD = 5
+"""Records that are read in one statement beside those needed."""
+
 _MAX_CROWDED_CANDIDATES = 200
 """Candidates up to which hybrid recall looks for further ones if those of one series take more than one place."""
 
@@ -240,12 +243,14 @@ class Recall:
     async def _find_filtered(self, plan: SearchPlan) -> list[DroppedMemory] | None:
         """Return the best memories that the filters dropped. None if an index fails meanwhile."""
         candidates = None
+        wide_plan = replace(plan, access_filter=remove_filters(plan.access_filter))
+        read = _Records(wide_plan.access_filter, find_values(plan.request.query))
         with suppress(EngineUnavailable):
-            wide_plan = replace(plan, access_filter=remove_filters(plan.access_filter))
-            candidates = await self._candidates.find(wide_plan, _MIN_HYBRID_CANDIDATES)
+            candidates = await self._candidates.find(
+                wide_plan, _MIN_HYBRID_CANDIDATES, read_ahead=lambda ids: self._load_records(read, ids)
+            )
         if candidates is None or candidates.plan.mode != plan.mode:
             return None
-        read = _Records(candidates.plan.access_filter, find_values(plan.request.query))
         others = await self._compare(read, candidates, _select_relevant(candidates, None))
         return list_filtered(others, plan.access_filter, limit=MAX_DROPPED // 2)
 
@@ -267,7 +272,9 @@ class Recall:
             limit = max(_MIN_HYBRID_CANDIDATES, _HYBRID_CANDIDATES_PER_RESULT * needed_count)
         max_limit = _MAX_GROWTH * limit
         while True:
-            candidates = await self._candidates.find(plan, limit)
+            candidates = await self._candidates.find(
+                plan, limit, read_ahead=lambda ids: self._load_records(read, ids[: needed_count + _RECORDS_AHEAD])
+            )
             ranked, is_settled = await self._rank_candidates(read, candidates, needed_count)
             if is_settled or candidates.is_complete or limit >= max_limit:
                 return ranked, candidates
@@ -283,7 +290,7 @@ class Recall:
         ids = _select_relevant(candidates, request.min_relevance)
         read.series_counts.clear()
         ranked = list[RecallHit]()
-        position, step = 0, limit + 5
+        position, step = 0, limit + _RECORDS_AHEAD
         first_count = step if request.keyword_boost else _count_ties(bases, ids, limit)
         while position < len(ids):
             batch = ids[position : position + step] if position else ids[:first_count]
@@ -309,9 +316,10 @@ class Recall:
         unread = [memory_id for memory_id in ids if memory_id not in read.fetched_ids]
         if not unread:
             return
-        read.fetched_ids.update(unread)
         access = read.access_filter
-        for memory in await self._db.lookup(lambda tx: records.get_memories(tx, access.workspace_id, unread)):
+        memories = await self._db.lookup(lambda tx: records.get_memories(tx, access.workspace_id, unread))
+        read.fetched_ids.update(unread)
+        for memory in memories:
             if memory.archived_at is None and is_visible(access, memory):
                 read.memories[memory.id] = memory
 

@@ -49,6 +49,9 @@ _SET_LOCAL = "SELECT set_config('statement_timeout', %(timeout)s, true), set_con
 
 _BEFORE_ALL = (-1, "")
 
+_ALL = ""
+"""In place of a word in the cache of counts: all documents of a workspace, with their mean length."""
+
 
 class CountCache(Generic[K, V]):
     """
@@ -86,8 +89,7 @@ class PostgresTextIndex:
         self._query_timeout = f"{int(query_timeout_s * 1000)}ms"
         self._max_scored_documents = max_scored_documents
         self._is_set_up = False
-        self._counts = CountCache[tuple[int, str], int]()
-        self._sizes = CountCache[int, tuple[int, float]]()
+        self._counts = CountCache[tuple[int, str], tuple[int, float]]()
         # Compiling a statement takes longer than running it, and a plan without its words may read the whole table.
         options = {"statement_timeout": self._query_timeout, "jit": "off", "plan_cache_mode": "force_custom_plan"}
         self._pool = PostgresPool(url, engine=ENGINE, options=options, on_missing_table=self._forget_table)
@@ -228,19 +230,15 @@ class PostgresTextIndex:
     ) -> tuple[dict[str, int], int, float]:
         """Return the number of documents with each word and phrase, that of all, and their mean length."""
 
-        async def count(keys: Sequence[tuple[int, str]]) -> list[int]:
-            parameters = {"workspace_id": workspace_id, "queries": [query for _, query in keys]}
-            cursor = await connection.execute(postgresql_sql.COUNT_MATCHES, parameters)
-            return [cast("int", number) for (number,) in await cursor.fetchall()]
-
-        async def measure(_: Sequence[int]) -> list[tuple[int, float]]:
-            cursor = await connection.execute(postgresql_sql.MEASURE, {"workspace_id": workspace_id})
-            return cast("list[tuple[int, float]]", await cursor.fetchall())
+        async def count(keys: Sequence[tuple[int, str]]) -> list[tuple[int, float]]:
+            statement = postgresql_sql.COUNT_MATCHES_AND_ALL if keys[0][1] == _ALL else postgresql_sql.COUNT_MATCHES
+            parameters = {"workspace_id": workspace_id, "queries": [query for _, query in keys if query != _ALL]}
+            cursor = await connection.execute(statement, parameters)
+            return [(cast("int", number), cast("float", length)) for _, number, length in await cursor.fetchall()]
 
         queries = list(dict.fromkeys(term.query for term in (*terms.words, *terms.required, *terms.pairs)))
-        counts = await self._counts.get([(workspace_id, query) for query in queries], count)
-        ((total, average_length),) = await self._sizes.get([workspace_id], measure)
-        return dict(zip(queries, counts, strict=True)), total, average_length
+        (total, average_length), *counts = await self._counts.get([(workspace_id, query) for query in (_ALL, *queries)], count)
+        return dict(zip(queries, (number for number, _ in counts), strict=True)), total, average_length
 
     def _select_rare_words(self, words: Sequence[Term], counts: Sequence[int], limit: int) -> Sequence[Term]:
         """Return the rarest *words* that find enough documents; all of them, if few documents have any."""

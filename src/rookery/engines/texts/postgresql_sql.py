@@ -65,14 +65,17 @@ LIST_IDS = sql.SQL(
     """
 )
 COUNT_ALL = sql.SQL("SELECT count(*) FROM rookery_texts WHERE workspace_id = %(workspace_id)s")
-MEASURE = sql.SQL("SELECT count(*), coalesce(avg(length), 0)::float8 FROM rookery_texts WHERE workspace_id = %(workspace_id)s")
-COUNT_MATCHES = sql.SQL(
-    """
-    SELECT (SELECT count(*) FROM rookery_texts WHERE workspace_id + 0 = %(workspace_id)s AND words @@ wanted.query)
-    FROM unnest(%(queries)s::tsquery[]) WITH ORDINALITY AS wanted (query, number) ORDER BY wanted.number
-    """
-)
+_COUNT_MATCHES = """
+    SELECT wanted.number,
+      (SELECT count(*) FROM rookery_texts WHERE workspace_id + 0 = %(workspace_id)s AND words @@ wanted.query), 0::float8
+    FROM unnest(%(queries)s::tsquery[]) WITH ORDINALITY AS wanted (query, number)
+"""
+_MEASURE = "SELECT 0, count(*), coalesce(avg(length), 0)::float8 FROM rookery_texts WHERE workspace_id = %(workspace_id)s"
+COUNT_MATCHES = sql.SQL(f"{_COUNT_MATCHES} ORDER BY 1")
 """The sum keeps PostgreSQL from reading the whole workspace by the primary key as well: the lexemes of *queries* belong to it alone."""
+
+COUNT_MATCHES_AND_ALL = sql.SQL(f"{_MEASURE} UNION ALL {_COUNT_MATCHES} ORDER BY 1")
+"""The first row has the number of documents of the workspace and their mean length."""
 
 VACUUM = sql.SQL("VACUUM rookery_texts")
 
