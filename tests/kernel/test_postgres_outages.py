@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,7 +14,7 @@ from psycopg import sql
 from sqlalchemy import func, insert, literal, literal_column, select
 
 from rookery.kernel.config import Settings
-from rookery.kernel.db import Database, open_database
+from rookery.kernel.db import Database, Tx, open_database
 from rookery.kernel.db.instrumented import InstrumentedDatabase
 from rookery.kernel.db.postgresql import PostgresDatabase
 from rookery.kernel.engine_breakers import EngineBreakers
@@ -148,6 +149,23 @@ async def test_requests_do_not_wait_for_a_lost_record_store(store: Database, url
     assert {type(outcome) for outcome in outcomes} == {EngineUnavailable}
     assert await _ask(guarded) == 1
     assert EngineBreakers(Settings()).database is None, "a file needs none"
+
+
+async def test_a_transaction_that_the_server_ends_is_unavailable_and_the_next_one_works(postgres_database: str) -> None:
+    """An operator has set idle_in_transaction_session_timeout, and the process slept between two statements."""
+    store = PostgresDatabase(f"{postgres_database}?options=-c%20idle_in_transaction_session_timeout%3D100")
+
+    def pause(tx: Tx) -> None:
+        tx.fetch_one(_SELECT_ONE)
+        time.sleep(0.5)  # as a stopped process does
+        tx.fetch_one(_SELECT_ONE)
+
+    with pytest.raises(EngineUnavailable):
+        await store.read(pause)
+    answer = await _ask(store)
+    await store.close()
+
+    assert answer == 1
 
 
 def _make_read_only(database: str, *, is_read_only: bool) -> None:

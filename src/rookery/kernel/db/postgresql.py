@@ -43,6 +43,8 @@ _RETRYABLE_SQLSTATES = frozenset({"40001", "40P01"})
 """serialization_failure and deadlock_detected: PostgreSQL rolled the transaction back in favour of another."""
 _DISK_FULL_SQLSTATES = frozenset({"53100"})
 _READ_ONLY_SQLSTATE = "25006"
+_ENDED_SQLSTATES = frozenset({"25P03", "25P04"})
+"""idle_in_transaction_session_timeout and transaction_timeout, by which an operator lets the server close connections."""
 
 _BEGIN_WRITE = b"BEGIN"
 _BEGIN_UNSYNCED_WRITE = b"BEGIN; SET LOCAL synchronous_commit TO off"
@@ -313,6 +315,6 @@ def _raise_mapped(error: psycopg.Error) -> NoReturn:
     if isinstance(error, psycopg.IntegrityError):
         msg = "An object of the same name exists already."
         raise Conflict(msg) from error
-    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
+    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) or error.sqlstate in _ENDED_SQLSTATES:
         raise EngineUnavailable("database", describe_connection_error(error)) from error
     raise error
