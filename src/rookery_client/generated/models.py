@@ -663,19 +663,19 @@ class GenerationBatch(Model):
     """A batch."""
 
     id: str
+    key_id: str | None
+    total: int
+    metadata: dict[str, object]
+    created_at: datetime
+    ended_at: datetime | None
     status: Literal["running", "finished"] | str
     """finished: every generation has ended."""
-    total: int
     counts: BatchCounts
     usage: GenerationTokens
     cost: float
     """The cost so far in `currency`."""
     currency: str | None
     """The currency of the cost; null before a call has run."""
-    metadata: dict[str, object]
-    key_id: str | None
-    created_at: datetime
-    ended_at: datetime | None
 
 
 class GenerationFailure(Model):
@@ -1818,50 +1818,12 @@ class Tags(Model):
     tags: list[Count]
 
 
-class Template(Model):
-    """A complete template. It can be sent back with PUT."""
-
-    slug: str
-    name: str
-    description: str
-    category: str | None
-    source: str
-    version: str
-    variables: dict[str, Variable]
-    guidelines: list[str]
-    plan: dict[str, object]
-    phases: list[dict[str, object]]
-    phase_names: list[str]
-    tasks: int
-    """The number of tasks."""
-    created_at: datetime | None
-    updated_at: datetime | None
-
-
 class TemplateList(Model):
     """The resource templates of one server."""
 
     server: str
     resource_templates: list[dict[str, object]]
     count: int
-
-
-class TemplateSummary(Model):
-    """A template in a list."""
-
-    slug: str
-    name: str
-    description: str
-    category: str | None
-    source: str
-    """shipped: comes with Rookery and is read-only; workspace: belongs to the workspace."""
-    version: str
-    variables: dict[str, Variable]
-    phase_names: list[str]
-    tasks: int
-    """The number of tasks."""
-    created_at: datetime | None
-    updated_at: datetime | None
 
 
 class TemplateUsed(Model):
@@ -2077,6 +2039,24 @@ class Workspace(Model):
     created_at: datetime
 
 
+class TemplateSummary(Model):
+    """A template in a list."""
+
+    slug: str
+    name: str
+    description: str
+    category: str | None
+    source: str
+    """shipped: comes with Rookery and is read-only; workspace: belongs to the workspace."""
+    version: str
+    variables: dict[str, Variable]
+    phase_names: list[str]
+    tasks: int
+    """The number of tasks."""
+    created_at: datetime | None
+    updated_at: datetime | None
+
+
 class Delivery(Model):
     """The delivery of one event to one endpoint."""
 
@@ -2123,6 +2103,14 @@ class Offered(Handoff):
 
     age_s: float
     """Seconds since it was written."""
+
+
+class Template(TemplateSummary):
+    """A complete template. It can be sent back with PUT."""
+
+    guidelines: list[str]
+    plan: dict[str, object]
+    phases: list[dict[str, object]]
 
 
 class DeliveryDetail(Delivery):
@@ -2326,41 +2314,41 @@ class GenerationItem(Model):
     """A generation without its messages and its output."""
 
     id: str
+    key_id: str | None
+    """The key that pays; null: the command line."""
     mode: Literal["sync", "queued", "stream"] | str
     status: Literal["queued", "running", "succeeded", "failed", "cancelled"] | str
-    canned: bool
-    """True: the answer is a fixed text, because a test key asked for it."""
+    batch_id: str | None
+    retry_of: str | None
+    """The generation that this one repeats."""
     model: str
     provider_model: str | None
     """The model as the provider names it."""
     template: GenerationTemplate | None = None
     max_tokens: int
     temperature: float | None
+    metadata: dict[str, object]
     schema_mode: Literal["json_schema", "json_object", "prompt"] | str | None = None
     """The way in which JSON was requested from the provider; null without a schema."""
     finish_reason: str | None
     """The provider's reason, such as stop or length."""
-    usage: GenerationTokens | None = None
-    cost: float | None
-    """The cost in `currency`; null: the model has no price."""
     currency: str | None
     """The currency of the cost, a code of ISO 4217; null before the call has run."""
     attempts: int
     """Answers that were requested from the provider."""
-    error: GenerationFailure | None = None
     latency_ms: float | None
     """Duration of the last call at the provider."""
-    metadata: dict[str, object]
-    key_id: str | None
-    """The key that pays; null: the command line."""
-    batch_id: str | None
-    index: int | None
-    """The position in the batch, from 0."""
-    retry_of: str | None
-    """The generation that this one repeats."""
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
+    canned: bool
+    """True: the answer is a fixed text, because a test key asked for it."""
+    usage: GenerationTokens | None = None
+    cost: float | None
+    """The cost in `currency`; null: the model has no price."""
+    error: GenerationFailure | None = None
+    index: int | None
+    """The position in the batch, from 0."""
 
 
 class Ended(Task):
