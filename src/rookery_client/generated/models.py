@@ -1987,23 +1987,23 @@ class Variable(Model):
 class Who(Model):
     """The calling key and its rights."""
 
+    id: str
+    workspace_id: int
+    name: str
+    agent_id: str | None
+    hint: str
+    """The start of the secret."""
+    created_at: datetime
+    expires_at: datetime | None
+    suspended_at: datetime | None
+    delete_after: datetime | None
+    """The end of the grace period after a rotation."""
     servers: list[str] | None
     tools: list[str] | None
     orgs: list[str] | None
     projects: list[str] | None
     tool_limits: dict[str, int]
-    id: str
-    name: str
-    workspace_id: int
-    agent_id: str | None
-    expires_at: datetime | None
-    created_at: datetime
-    suspended_at: datetime | None
-    delete_after: datetime | None
-    """The end of the grace period after a rotation."""
     status: Literal["Active", "Revoked", "Expired"] | str
-    hint: str
-    """The start of the secret."""
     call_count: int
     """Calls over the whole life of the key."""
     last_used_at: datetime | None
@@ -2198,23 +2198,23 @@ class WebhookWithSecret(Webhook):
 class ApiKey(Model):
     """An API key. Its secret is returned only at creation and rotation."""
 
+    id: str
+    workspace_id: int
+    name: str
+    agent_id: str | None
+    hint: str
+    """The start of the secret."""
+    created_at: datetime
+    expires_at: datetime | None
+    suspended_at: datetime | None
+    delete_after: datetime | None
+    """The end of the grace period after a rotation."""
     servers: list[str] | None
     tools: list[str] | None
     orgs: list[str] | None
     projects: list[str] | None
     tool_limits: dict[str, int]
-    id: str
-    name: str
-    workspace_id: int
-    agent_id: str | None
-    expires_at: datetime | None
-    created_at: datetime
-    suspended_at: datetime | None
-    delete_after: datetime | None
-    """The end of the grace period after a rotation."""
     status: Literal["Active", "Revoked", "Expired"] | str
-    hint: str
-    """The start of the secret."""
     call_count: int
     """Calls over the whole life of the key."""
     last_used_at: datetime | None
@@ -2234,23 +2234,23 @@ class ApiKeyWithSecret(ApiKey):
 class AgentKey(Model):
     """An agent key. Its secret is returned only at creation and rotation."""
 
+    id: str
+    workspace_id: int
+    name: str
+    agent_id: str | None
+    hint: str
+    """The start of the secret."""
+    created_at: datetime
+    expires_at: datetime | None
+    suspended_at: datetime | None
+    delete_after: datetime | None
+    """The end of the grace period after a rotation."""
     servers: list[str] | None
     tools: list[str] | None
     orgs: list[str] | None
     projects: list[str] | None
     tool_limits: dict[str, int]
-    id: str
-    name: str
-    workspace_id: int
-    agent_id: str | None
-    expires_at: datetime | None
-    created_at: datetime
-    suspended_at: datetime | None
-    delete_after: datetime | None
-    """The end of the grace period after a rotation."""
     status: Literal["Active", "Revoked", "Expired"] | str
-    hint: str
-    """The start of the secret."""
     call_count: int
     """Calls over the whole life of the key."""
     last_used_at: datetime | None
