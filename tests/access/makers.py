@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from rookery.access.agent_keys import AgentKeys
+from rookery.access.api import list_key_operations
 from rookery.access.api_keys import ApiKeys
 from rookery.access.audit_log import AuditLog
 from rookery.access.guard import AdmittedRequest, Guard
@@ -23,6 +24,7 @@ from rookery.access.workspaces import Workspaces
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database
 from rookery.kernel.engine_breakers import EngineBreakers
+from rookery.kernel.http import Operation
 from rookery.migrations import migrate
 from tests.conftest import OPERATOR, FakeClock
 
@@ -43,6 +45,11 @@ class Access:
     agent_keys: AgentKeys
     workspaces: Workspaces
     audit: AuditLog
+
+    @property
+    def operations(self) -> list[Operation]:
+        """The operations of keys, which commands run."""
+        return list_key_operations(self.api_keys, self.agent_keys, self.usage, self.clock)
 
     async def create_workspace(self, name: str = "nest") -> int:
         """Make a workspace."""

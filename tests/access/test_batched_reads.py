@@ -6,21 +6,27 @@ from datetime import timedelta
 
 from rookery.access.audit_log import GENESIS_HASH
 from rookery.access.key_fields import NewAgentKey
-from rookery.access.models import CallFilter
+from rookery.access.keyring import Keyring
+from rookery.access.models import CallFilter, Environment, KeyWithUsage
+from rookery.kernel.pages import collect_items
 from tests.access.makers import OPERATOR, Access
 
 
+async def _list_all(keys: Keyring, workspace: int, environment: Environment | None = None) -> list[KeyWithUsage]:
+    return await collect_items(lambda page: keys.list_page(workspace, page=page, environment=environment), page_size=100)
+
+
 async def test_all_keys_are_listed_newest_first_each_once(access: Access) -> None:
-    """More keys than a batch has, of one workspace only."""
+    """More keys than a page has, of one workspace only."""
     workspace, other = await access.create_workspace(), await access.create_workspace("other")
     requests = [NewAgentKey(name=f"key {number}", permissions=("brain:read",)) for number in range(1_001)]
     new_keys = await access.agent_keys.create_many(workspace, requests, by=OPERATOR)
     await access.create_agent_key(other)
 
-    listed = [entry.key.id async for entry in access.agent_keys.iter_keys(workspace)]
+    listed = [entry.key.id for entry in await _list_all(access.agent_keys, workspace)]
     assert listed == sorted((new_key.key.id for new_key in new_keys), reverse=True)
-    assert [entry.key.id async for entry in access.api_keys.iter_keys(workspace)] == []
-    assert [entry async for entry in access.agent_keys.iter_keys(workspace, environment="test")] == []
+    assert await _list_all(access.api_keys, workspace) == []
+    assert await _list_all(access.agent_keys, workspace, "test") == []
 
 
 async def test_all_calls_are_listed_newest_first_each_once(access: Access) -> None:

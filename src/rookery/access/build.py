@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from rookery.access.agent_keys import AgentKeys
 from rookery.access.api_keys import ApiKeys
@@ -22,6 +23,9 @@ from rookery.kernel.process_registry import ProcessRegistry
 from rookery.kernel.process_resources import ProcessShare
 from rookery.kernel.runtime import PeriodicTask, Runtime
 from rookery.kernel.server_group import ServerGroup
+
+if TYPE_CHECKING:  # commands that read no models start faster without it
+    from rookery.kernel.http import Operation
 
 
 class AccessServices:
@@ -99,6 +103,13 @@ class AccessServices:
         runtime = self._runtime
         is_agent_in_use = runtime.use(AccessPorts).is_agent_in_use
         return AgentKeys(runtime.db, self.usage, self.audit, runtime.clock, bus=runtime.bus, is_agent_in_use=is_agent_in_use)
+
+    @cached_property
+    def operations(self) -> list[Operation]:
+        """The operations of keys, for commands."""
+        from rookery.access.api import list_key_operations
+
+        return list_key_operations(self.api_keys, self.agent_keys, self.usage, self._runtime.clock)
 
 
 def build(runtime: Runtime) -> Domain:

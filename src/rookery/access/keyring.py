@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -29,10 +29,6 @@ from rookery.kernel.unset import UNSET
 
 DEFAULT_GRACE_HOURS = 24
 MAX_GRACE_HOURS = 720
-
-_BATCH_SIZE = 1_000
-_AFTER_ALL_IDS = "z"
-"""Sorts after every id in any collation."""
 
 _UNAUDITED_FIELDS = frozenset({"call_count", "last_used_at", "last_used_ip", "status"})
 """Fields that no change of settings alters directly."""
@@ -105,15 +101,6 @@ class Keyring(ABC):
         return await self._db.read(
             lambda tx: store.list_key_page(tx, self.kind, workspace_id, at=at, environment=environment, status=status, text=text, page=page)
         )
-
-    async def iter_keys(self, workspace_id: int, *, environment: Environment | None = None) -> AsyncGenerator[KeyWithUsage]:
-        """Yield all keys with their usage, newest first. Reads in batches of 1,000 keys, so memory stays bounded."""
-        await self._usage.flush()
-        at, before = to_micros(self._clock()), _AFTER_ALL_IDS
-        while entries := await self._db.read(self._select_batch(workspace_id, at, environment, before)):
-            for entry in entries:
-                yield entry
-            before = entries[-1].key.id
 
     async def list_expiring(self, *, within: timedelta, limit: int) -> list[KeyWithUsage]:
         """Return active keys of all workspaces that expire within *within*, the first to expire first; for operators."""
@@ -321,11 +308,6 @@ class Keyring(ABC):
         now = self._clock()
         due = await self._db.read(lambda tx: bool(store.list_expired_unannounced(tx, self.kind, at=to_micros(now), lock=False)))
         return await self._db.write(lambda tx: self._announce_expired(tx, now)) if due else 0
-
-    def _select_batch(self, workspace_id: int, at: int, environment: Environment | None, before: str) -> Callable[[Tx], list[KeyWithUsage]]:
-        return lambda tx: store.list_keys_before(
-            tx, self.kind, workspace_id, at=at, environment=environment, before=before, limit=_BATCH_SIZE
-        )
 
     @abstractmethod
     async def _generate_key(self, environment: Environment) -> KeyMaterial:

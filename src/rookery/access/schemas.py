@@ -22,6 +22,7 @@ from rookery.access.models import (
     AuditFilter,
     CallFilter,
     Environment,
+    Key,
     KeyKind,
     KeyRestrictions,
     KeyStatus,
@@ -340,22 +341,17 @@ class RateLimitResponse(ResponseModel):
     local: Annotated[bool, Field(description="True if only this process is counted, because the shared counter is unavailable.")]
 
 
-class _RestrictionsResponse(ResponseModel):
+class _KeyResponse(Projection[Key]):
+    hidden = frozenset(
+        {"kind", "tenant_id", "restrictions", "environment", "scopes", "rate_limit_tier", "rate_limit"}
+        | {"ip_restriction", "ip_list", "revoked_at"}
+    )
+
     servers: list[str] | None
     tools: list[str] | None
     orgs: list[str] | None
     projects: list[str] | None
     tool_limits: dict[str, int]
-
-
-class _KeyResponse(_RestrictionsResponse):
-    id: str
-    name: str
-    workspace_id: int
-    agent_id: str | None
-    expires_at: Timestamp | None
-    created_at: Timestamp
-    suspended_at: Timestamp | None
     delete_after: Annotated[Timestamp | None, Field(description="The end of the grace period after a rotation.")]
     status: Annotated[KeyStatus, enum_schema(KeyStatus)]
     hint: Annotated[str, Field(description="The start of the secret.")]

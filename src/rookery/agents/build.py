@@ -26,8 +26,12 @@ from rookery.agents.plans.plans import Plans
 from rookery.agents.plans.server_pulse import BEAT_INTERVAL_S, ServerPulse
 from rookery.agents.plans.tasks import Tasks
 from rookery.agents.ports import FreeSpace, MemoryFinder, PriceTokens, SessionMemoryStore, ToolCallCounter
-from rookery.agents.sessions.records import SessionTokenMeter
-from rookery.agents.sessions.session_services import SessionServices, build_session_services
+from rookery.agents.sessions.boot import BootLoader
+from rookery.agents.sessions.end import SessionCloser, SessionEnder, SessionSweeper
+from rookery.agents.sessions.records import SessionRecords, SessionTokenMeter
+from rookery.agents.sessions.session_services import ClaimHooks, SessionServices
+from rookery.agents.sessions.start import SessionStarter
+from rookery.agents.sessions.stream import SessionStreams
 from rookery.agents.sessions.working_context import WorkingContexts
 from rookery.agents.store import sessions as session_store
 from rookery.agents.store import templates as template_store
@@ -97,20 +101,21 @@ class AgentServices:
 
     @cached_property
     def sessions(self) -> SessionServices:
-        runtime = self._runtime
-        ports = runtime.use(AgentPorts)
-        return build_session_services(
-            db=runtime.db,
-            bus=runtime.bus,
-            wakeups=runtime.wakeups,
-            clock=runtime.clock,
-            ids=runtime.ids,
-            memories=ports.memories,
-            tool_calls=ports.tool_calls,
-            token_meter=SessionTokenMeter(ledger=runtime.use(UsageServices).ledger, price_tokens=ports.price_tokens),
-            keys=runtime.use(AccessServices).guard,
-            claims=self.claims,
-            pulse=self.pulse,
+        """The services of sessions. From then on, a claim in a session requires that the session is open."""
+        runtime, ports, claims, hooks = self._runtime, self._runtime.use(AgentPorts), self.claims, ClaimHooks(self._runtime.clock)
+        db, bus, clock, memories = runtime.db, runtime.bus, runtime.clock, ports.memories
+        claims.session_hook = hooks.record_activity
+        claims.completion_listeners.append(hooks.on_task_completed)
+        closer = SessionCloser(memories=memories, claims=claims, bus=bus)
+        starter = SessionStarter(db=db, bus=bus, clock=clock, ids=runtime.ids, closer=closer)
+        token_meter = SessionTokenMeter(ledger=runtime.use(UsageServices).ledger, price_tokens=ports.price_tokens)
+        return SessionServices(
+            starter=starter,
+            boot_loader=BootLoader(db=db, clock=clock, memories=memories, starter=starter),
+            records=SessionRecords(db=db, bus=bus, clock=clock, tool_calls=ports.tool_calls, token_meter=token_meter),
+            ender=SessionEnder(db=db, clock=clock, memories=memories, closer=closer),
+            streams=SessionStreams(db=db, bus=bus, wakeups=runtime.wakeups, keys=runtime.use(AccessServices).guard),
+            sweeper=SessionSweeper(db=db, clock=clock, memories=memories, closer=closer, pulse=self.pulse),
         )
 
     @cached_property

@@ -150,15 +150,10 @@ class GenerationSummary:
         key_id: The key that pays; empty for the command line.
         is_canned: The answer is a fixed text, because a test key asked for it.
         batch_index: The position in the batch, from 0.
-        retry_of: The failed generation that this one repeats.
-        provider_model: The model as the provider names it.
         reasoning_tokens, cached_tokens: The parts of the output that is reasoning, and of the input that the provider had in its cache.
         cost_nanos: The cost in billionths of the currency; None: the model has no price, or nothing was used.
-        currency: The currency of the cost when the call ran; None: it has not run, or it ran before currencies were recorded.
         reserved_nanos: The part of the budgets that is reserved while the call runs, on the day *reserved_on* and in its month.
-        attempts: Number of answers that were requested from the provider.
         run_count: Number of times that a process started the call. It bounds the repetitions of queued work.
-        latency_ms: Duration of the last call at the provider.
         owner: The worker that runs the call, until *lease_until* at most.
     """
 
@@ -170,26 +165,28 @@ class GenerationSummary:
     is_canned: bool
     batch_id: str | None = None
     batch_index: int | None = None
-    retry_of: str | None = None
+    retry_of: Annotated[str | None, Field(description="The generation that this one repeats.")] = None
     model: str
-    provider_model: str | None = None
+    provider_model: Annotated[str | None, Field(description="The model as the provider names it.")] = None
     template: str | None = None
     template_version: int | None = None
     max_tokens: int
     temperature: float | None = None
     metadata: JsonObject = field(default_factory=dict[str, object])
     schema_mode: str | None = None
-    finish_reason: str | None = None
+    finish_reason: Annotated[str | None, Field(description="The provider's reason, such as stop or length.")] = None
     input_tokens: int | None = None
     output_tokens: int | None = None
     reasoning_tokens: int = 0
     cached_tokens: int = 0
     is_estimated: bool = False
     cost_nanos: int | None = None
-    currency: str | None = None
+    currency: Annotated[
+        str | None, Field(description="The currency of the cost, a code of ISO 4217; null before the call has run.", examples=["USD"])
+    ] = None
     reserved_nanos: int = 0
     reserved_on: str | None = None
-    attempts: int = 0
+    attempts: Annotated[int, Field(description="Answers that were requested from the provider.")] = 0
     run_count: int = 0
     error_code: str | None = None
     error_message: str | None = None

@@ -19,6 +19,7 @@ from rookery.content.models import (
     BudgetStatus,
     ContentTenant,
     Generation,
+    GenerationBatch,
     GenerationDraft,
     GenerationFilter,
     GenerationMetadata,
@@ -28,6 +29,7 @@ from rookery.content.models import (
     PeriodBudget,
     PromptTemplate,
     PromptTemplateDraft,
+    PromptTemplateVersion,
     PromptVariables,
     TemplateVersionNumber,
 )
@@ -223,39 +225,27 @@ class GenerationTemplate(ResponseModel):
     version: int
 
 
-class GenerationItem(ResponseModel):
+class GenerationItem(Projection[GenerationSummary]):
     """A generation without its messages and its output."""
 
-    id: str
-    mode: GenerationMode
-    status: GenerationStatus
+    hidden = frozenset(
+        {"workspace_id", "is_canned", "batch_index", "template_version", "input_tokens", "output_tokens", "reasoning_tokens"}
+        | {"cached_tokens", "is_estimated", "cost_nanos", "reserved_nanos", "reserved_on", "run_count", "error_code", "error_message"}
+        | {"owner", "lease_until"}
+    )
+
     canned: Annotated[bool, Field(description="True: the answer is a fixed text, because a test key asked for it.")]
-    model: str
-    provider_model: Annotated[str | None, Field(description="The model as the provider names it.")]
     template: GenerationTemplate | None
-    max_tokens: int
-    temperature: float | None
     schema_mode: Annotated[
         Literal["json_schema", "json_object", "prompt"] | None,
         Field(description="The way in which JSON was requested from the provider; null without a schema."),
     ]
-    finish_reason: Annotated[str | None, Field(description="The provider's reason, such as stop or length.")]
     usage: GenerationTokens | None
     cost: Annotated[float | None, Field(description="The cost in `currency`; null: the model has no price.")]
-    currency: Annotated[
-        str | None, Field(description="The currency of the cost, a code of ISO 4217; null before the call has run.", examples=["USD"])
-    ]
-    attempts: Annotated[int, Field(description="Answers that were requested from the provider.")]
     error: GenerationFailure | None
     latency_ms: Annotated[float | None, Field(description="Duration of the last call at the provider.")]
-    metadata: dict[str, object]
     key_id: Annotated[str | None, Field(description="The key that pays; null: the command line.")]
-    batch_id: str | None
     index: Annotated[int | None, Field(description="The position in the batch, from 0.")]
-    retry_of: Annotated[str | None, Field(description="The generation that this one repeats.")]
-    created_at: Timestamp
-    started_at: Timestamp | None
-    ended_at: Timestamp | None
 
 
 class MessageResponse(Projection[ChatMessage]):
@@ -287,20 +277,17 @@ class BatchCounts(ResponseModel):
     cancelled: int
 
 
-class GenerationBatchResponse(ResponseModel):
+class GenerationBatchResponse(Projection[GenerationBatch]):
     """A batch."""
 
-    id: str
+    hidden = frozenset({"workspace_id", "open_count"})
+
     status: Annotated[BatchStatus, Field(description="finished: every generation has ended.")]
-    total: int
     counts: BatchCounts
     usage: GenerationTokens
     cost: Annotated[float, Field(description="The cost so far in `currency`.")]
     currency: Annotated[str | None, Field(description="The currency of the cost; null before a call has run.", examples=["USD"])]
-    metadata: dict[str, object]
     key_id: str | None
-    created_at: Timestamp
-    ended_at: Timestamp | None
 
 
 class PromptVariableBody(Body[TemplateVariable]):
@@ -372,11 +359,8 @@ class PromptTemplateResponse(Projection[PromptTemplate]):
     messages: list[MessageResponse]
 
 
-class PromptTemplateVersionResponse(ResponseModel):
+class PromptTemplateVersionResponse(Projection[PromptTemplateVersion]):
     """A version of a template."""
-
-    version: int
-    created_at: Timestamp
 
 
 class RenderedPromptResponse(ResponseModel):

@@ -7,14 +7,15 @@ runs the handler of the operation in its own process, with the rights of the ope
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import date, datetime
+from enum import Enum
 from importlib import import_module
-from inspect import Parameter, Signature, getdoc
+from inspect import Parameter, Signature, getdoc, isclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Protocol, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, Protocol, Union, cast, get_args, get_origin
 
 import typer
 from pydantic import BaseModel
@@ -25,6 +26,7 @@ from rookery.kernel.schema import CursorQuery, PatchModel, ResponseModel, parse_
 from rookery.kernel.unset import UNSET
 from rookery.terminal.context import run
 from rookery.terminal.options import (
+    DryRunOption,
     FieldsFile,
     JsonOption,
     WorkspaceOption,
@@ -37,7 +39,7 @@ from rookery.terminal.options import (
     read_text_file,
     split_names,
 )
-from rookery.terminal.output import Fields, print_fields, print_json, print_list, print_notice
+from rookery.terminal.output import Fields, print_fields, print_json, print_notice, print_rows
 
 _PAGE_SIZE = 100
 
@@ -73,7 +75,9 @@ class OperationCommand:
         to_row: Converts the response, or an item of a list, for people.
         print_response: Prints the response for people.
         notice: Returns a message for people about the response, or an empty text.
-        question: The question to confirm, formatted with the arguments.
+        question: The question to confirm, formatted with the arguments and the fields of the target.
+        target: The operation that returns what the command removes. The command gets --dry-run, which prints the target.
+        to_removal: Returns the output from the target and the value of --dry-run, in place of the target and of the response.
     """
 
     name: str
@@ -95,6 +99,8 @@ class OperationCommand:
     print_response: Callable[[Fields], None] | None = None
     notice: Callable[[Fields], str] | None = None
     question: str = ""
+    target: str = ""
+    to_removal: Callable[[Fields, bool], Fields] | None = None
 
 
 class OperationServices(Protocol):
@@ -140,7 +146,7 @@ class _CommandRunner:
 
     def __init__(self, command: OperationCommand, operation: Operation, part: str | None, resolve_caller: ResolveCaller) -> None:
         self._command, self._part, self._resolve_caller = command, part, resolve_caller
-        self._has_result = operation.response_model is not None
+        self._has_response = operation.response_model is not None
         self._signature = parse_signature(operation.handler)
         self._models = [model for model in (self._signature.query, self._signature.body) if model is not None]
         self._fields = {name: _OptionField(info) for _, model in self._models for name, info in model.model_fields.items()}
@@ -183,35 +189,51 @@ class _CommandRunner:
         yield Parameter("workspace", Parameter.KEYWORD_ONLY, annotation=WorkspaceOption, default=None)
         if command.question:
             yield Parameter("yes", Parameter.KEYWORD_ONLY, annotation=YesOption, default=False)
-        if self._has_result:
+        if command.target:
+            yield Parameter("dry_run", Parameter.KEYWORD_ONLY, annotation=DryRunOption, default=False)
+        if self._has_response or command.target:
             yield Parameter("as_json", Parameter.KEYWORD_ONLY, annotation=JsonOption, default=False)
 
     def _run(self, context: typer.Context, values: Mapping[str, Any]) -> None:
         command, fields = self._command, self._read_fields(values)
         arguments: dict[str, object] = {name: values[name] for name in self._signature.path_parameters}
         arguments |= {name: parse_model(model, fields) for name, model in self._models}
-        if command.question:
-            confirm(command.question.format(**values), yes=values["yes"])
+        target = self._read_target(context, values) if command.target else dict[str, object]()
+        is_dry_run = values.get("dry_run", False)
+        if command.question and not is_dry_run:
+            confirm(command.question.format(**{**values, **target}), yes=values["yes"])
 
-        async def work(services: OperationServices) -> Fields | list[Fields] | None:
+        async def work(services: OperationServices) -> Fields | None:
             caller = await self._resolve_caller(services, values["workspace"])
-            operation = next(operation for operation in services.operations if operation.operation_id == command.operation)
+            operation = _find_operation(services, command.operation)
             if self._signature.takes_caller:
                 arguments[CALLER_PARAMETER] = caller
             if self._signature.takes_if_match:
                 arguments[IF_MATCH_PARAMETER] = None
             if self._signature.query is not None and issubclass(self._signature.query[1], CursorQuery):
-                return await self._list_items(operation, caller, arguments, fields, limit=values.get("limit"))
+                items = self._iter_items(operation, caller, arguments, fields, limit=values.get("limit"))
+                return await self._print_list(items, as_json=values["as_json"])
             result = await operation.handler(**arguments)
-            return self._to_fields(operation.to_body(caller, result)) if self._has_result else None
+            return self._to_fields(operation.to_body(caller, result)) if self._has_response else None
 
-        output = run(context, work, part=self._part)
+        output = target if is_dry_run else run(context, work, part=self._part)
+        if command.to_removal is not None:
+            output = command.to_removal(target, is_dry_run)
         if output is not None and values["as_json"]:
             print_json(output)
-        elif isinstance(output, list):
-            self._print_list(output)
         elif output is not None:
-            self._print_record(output)
+            self._print_record({**target, **output})
+
+    def _read_target(self, context: typer.Context, values: Mapping[str, Any]) -> Fields:
+        """Return the fields of what the command removes."""
+
+        async def work(services: OperationServices) -> Fields:
+            caller = await self._resolve_caller(services, values["workspace"])
+            operation = _find_operation(services, self._command.target)
+            arguments = {name: values[name] for name in self._signature.path_parameters}
+            return self._to_fields(operation.to_body(caller, await operation.handler(**{CALLER_PARAMETER: caller}, **arguments)))
+
+        return run(context, work, part=self._part)
 
     def _read_fields(self, values: Mapping[str, Any]) -> dict[str, object]:
         """Return the fields of the body or the query that the command line has."""
@@ -227,21 +249,23 @@ class _CommandRunner:
             raise_usage_error("Use at least one option that changes something; --help lists them.")
         return fields
 
-    async def _list_items(
+    async def _iter_items(
         self, operation: Operation, caller: object, arguments: Mapping[str, object], filters: Mapping[str, object], *, limit: int | None
-    ) -> list[Fields]:
-        """Return the items of all pages, or the first *limit* of them."""
+    ) -> AsyncGenerator[Fields]:
+        """Yield the items of all pages, or the first *limit* of them."""
         name, model = cast("tuple[str, type[CursorQuery]]", self._signature.query)
-        items, cursor = list[Fields](), dict[str, str]()
+        count, cursor = 0, dict[str, str]()
         while True:
-            size = _PAGE_SIZE if limit is None else min(_PAGE_SIZE, limit - len(items))
+            size = _PAGE_SIZE if limit is None else min(_PAGE_SIZE, limit - count)
             query = parse_model(model, {**filters, **cursor, model.size_field: size})
             query.bind(operation.list_name, {**filters, **cursor})
             page = cast("ItemPage[object]", await operation.handler(**{**arguments, name: query}))
-            items += [self._to_fields(item) for item in operation.to_items(caller, page.items)]
+            for item in operation.to_items(caller, page.items):
+                yield self._to_fields(item)
+            count += len(page.items)
             next_cursor = query.encode_cursor(page.end)
-            if next_cursor is None or len(items) == limit:
-                return items
+            if next_cursor is None or count == limit:
+                return
             cursor["cursor"] = next_cursor
 
     def _to_fields(self, body: BaseModel | Mapping[str, object] | Output) -> Fields:
@@ -252,12 +276,10 @@ class _CommandRunner:
     def _to_row(self, fields: Fields) -> Fields:
         return fields if self._command.to_row is None else self._command.to_row(fields)
 
-    def _print_list(self, items: Sequence[Fields]) -> None:
+    async def _print_list(self, items: AsyncGenerator[Fields], *, as_json: bool) -> None:
         command = self._command
-        if items or not command.empty:
-            print_list([self._to_row(item) for item in items], command.columns, table_columns=command.table_columns)
-        else:
-            print_notice(command.empty)
+        rows = items if as_json else (self._to_row(item) async for item in items)
+        await print_rows(rows, command.columns, as_json=as_json, table_columns=command.table_columns, empty=command.empty)
 
     def _print_record(self, fields: Fields) -> None:
         command, row = self._command, self._to_row(fields)
@@ -268,6 +290,10 @@ class _CommandRunner:
         text = "" if command.notice is None else command.notice(fields)
         if text:
             print_notice(text)
+
+
+def _find_operation(services: OperationServices, operation_id: str) -> Operation:
+    return next(operation for operation in services.operations if operation.operation_id == operation_id)
 
 
 class _OptionField:
@@ -287,9 +313,11 @@ class _OptionField:
 
     @property
     def annotation(self) -> Any:  # noqa: ANN401 - a type
-        """The type that Typer reads. Dates and times are parsed here, because they may also be a number of days."""
+        """The type that Typer reads, with choices in lower case. Dates and times are parsed here: they may also be a number of days."""
         if self._is_array:
             return list[str]
+        if isclass(self.kind) and issubclass(self.kind, Enum):
+            return Literal[tuple(member.value.lower() for member in self.kind)]
         return str if self.kind in {date, datetime} else self.kind
 
     def convert(self, value: Any) -> object:  # noqa: ANN401 - a value from Typer

@@ -53,7 +53,7 @@ def print_record(fields: Fields, *, as_json: bool) -> None:
 
 
 async def print_rows(
-    rows: AsyncIterable[Fields], columns: Sequence[str], *, as_json: bool, table_columns: Sequence[str] | None = None
+    rows: AsyncIterable[Fields], columns: Sequence[str], *, as_json: bool, table_columns: Sequence[str] | None = None, empty: str = ""
 ) -> None:
     """
     Print rows while they are read, so that memory stays bounded. On a terminal, print a table of the first 1,000.
@@ -63,7 +63,9 @@ async def print_rows(
         columns: The columns of the lines.
         table_columns: The columns of the table, if they differ.
         as_json: Print a JSON array of whole rows.
+        empty: The message in place of an empty list, unless *as_json*.
     """
+    is_empty = True
     if as_json:
         mark = "["
         async for row in rows:
@@ -77,10 +79,15 @@ async def print_rows(
                 print_notice(f"These are the first {_MAX_TABLE_ROWS:,} rows. Use a pipe or --json to get all.")
                 break
             first.append(row)
-        print_table(first, table_columns or columns)
+        is_empty = not first
+        if first or not empty:
+            print_table(first, table_columns or columns)
     else:
         async for row in rows:
             _print_line(row, columns)
+            is_empty = False
+    if is_empty and empty and not as_json:
+        print_notice(empty)
 
 
 def print_list(rows: Sequence[Fields], columns: Sequence[str], *, table_columns: Sequence[str] | None = None) -> None:

@@ -663,19 +663,19 @@ class GenerationBatch(Model):
     """A batch."""
 
     id: str
+    key_id: str | None
+    total: int
+    metadata: dict[str, object]
+    created_at: datetime
+    ended_at: datetime | None
     status: Literal["running", "finished"] | str
     """finished: every generation has ended."""
-    total: int
     counts: BatchCounts
     usage: GenerationTokens
     cost: float
     """The cost so far in `currency`."""
     currency: str | None
     """The currency of the cost; null before a call has run."""
-    metadata: dict[str, object]
-    key_id: str | None
-    created_at: datetime
-    ended_at: datetime | None
 
 
 class GenerationFailure(Model):
@@ -1816,50 +1816,12 @@ class Tags(Model):
     tags: list[Count]
 
 
-class Template(Model):
-    """A complete template. It can be sent back with PUT."""
-
-    slug: str
-    name: str
-    description: str
-    category: str | None
-    source: str
-    version: str
-    variables: dict[str, Variable]
-    guidelines: list[str]
-    plan: dict[str, object]
-    phases: list[dict[str, object]]
-    phase_names: list[str]
-    tasks: int
-    """The number of tasks."""
-    created_at: datetime | None
-    updated_at: datetime | None
-
-
 class TemplateList(Model):
     """The resource templates of one server."""
 
     server: str
     resource_templates: list[dict[str, object]]
     count: int
-
-
-class TemplateSummary(Model):
-    """A template in a list."""
-
-    slug: str
-    name: str
-    description: str
-    category: str | None
-    source: str
-    """shipped: comes with Rookery and is read-only; workspace: belongs to the workspace."""
-    version: str
-    variables: dict[str, Variable]
-    phase_names: list[str]
-    tasks: int
-    """The number of tasks."""
-    created_at: datetime | None
-    updated_at: datetime | None
 
 
 class TemplateUsed(Model):
@@ -2023,23 +1985,23 @@ class Variable(Model):
 class Who(Model):
     """The calling key and its rights."""
 
+    id: str
+    workspace_id: int
+    name: str
+    agent_id: str | None
+    hint: str
+    """The start of the secret."""
+    created_at: datetime
+    expires_at: datetime | None
+    suspended_at: datetime | None
+    delete_after: datetime | None
+    """The end of the grace period after a rotation."""
     servers: list[str] | None
     tools: list[str] | None
     orgs: list[str] | None
     projects: list[str] | None
     tool_limits: dict[str, int]
-    id: str
-    name: str
-    workspace_id: int
-    agent_id: str | None
-    expires_at: datetime | None
-    created_at: datetime
-    suspended_at: datetime | None
-    delete_after: datetime | None
-    """The end of the grace period after a rotation."""
     status: Literal["Active", "Revoked", "Expired"] | str
-    hint: str
-    """The start of the secret."""
     call_count: int
     """Calls over the whole life of the key."""
     last_used_at: datetime | None
@@ -2073,6 +2035,24 @@ class Workspace(Model):
     workspace_id: int
     name: str
     created_at: datetime
+
+
+class TemplateSummary(Model):
+    """A template in a list."""
+
+    slug: str
+    name: str
+    description: str
+    category: str | None
+    source: str
+    """shipped: comes with Rookery and is read-only; workspace: belongs to the workspace."""
+    version: str
+    variables: dict[str, Variable]
+    phase_names: list[str]
+    tasks: int
+    """The number of tasks."""
+    created_at: datetime | None
+    updated_at: datetime | None
 
 
 class Delivery(Model):
@@ -2121,6 +2101,14 @@ class Offered(Handoff):
 
     age_s: float
     """Seconds since it was written."""
+
+
+class Template(TemplateSummary):
+    """A complete template. It can be sent back with PUT."""
+
+    guidelines: list[str]
+    plan: dict[str, object]
+    phases: list[dict[str, object]]
 
 
 class DeliveryDetail(Delivery):
@@ -2208,23 +2196,23 @@ class WebhookWithSecret(Webhook):
 class ApiKey(Model):
     """An API key. Its secret is returned only at creation and rotation."""
 
+    id: str
+    workspace_id: int
+    name: str
+    agent_id: str | None
+    hint: str
+    """The start of the secret."""
+    created_at: datetime
+    expires_at: datetime | None
+    suspended_at: datetime | None
+    delete_after: datetime | None
+    """The end of the grace period after a rotation."""
     servers: list[str] | None
     tools: list[str] | None
     orgs: list[str] | None
     projects: list[str] | None
     tool_limits: dict[str, int]
-    id: str
-    name: str
-    workspace_id: int
-    agent_id: str | None
-    expires_at: datetime | None
-    created_at: datetime
-    suspended_at: datetime | None
-    delete_after: datetime | None
-    """The end of the grace period after a rotation."""
     status: Literal["Active", "Revoked", "Expired"] | str
-    hint: str
-    """The start of the secret."""
     call_count: int
     """Calls over the whole life of the key."""
     last_used_at: datetime | None
@@ -2244,23 +2232,23 @@ class ApiKeyWithSecret(ApiKey):
 class AgentKey(Model):
     """An agent key. Its secret is returned only at creation and rotation."""
 
+    id: str
+    workspace_id: int
+    name: str
+    agent_id: str | None
+    hint: str
+    """The start of the secret."""
+    created_at: datetime
+    expires_at: datetime | None
+    suspended_at: datetime | None
+    delete_after: datetime | None
+    """The end of the grace period after a rotation."""
     servers: list[str] | None
     tools: list[str] | None
     orgs: list[str] | None
     projects: list[str] | None
     tool_limits: dict[str, int]
-    id: str
-    name: str
-    workspace_id: int
-    agent_id: str | None
-    expires_at: datetime | None
-    created_at: datetime
-    suspended_at: datetime | None
-    delete_after: datetime | None
-    """The end of the grace period after a rotation."""
     status: Literal["Active", "Revoked", "Expired"] | str
-    hint: str
-    """The start of the secret."""
     call_count: int
     """Calls over the whole life of the key."""
     last_used_at: datetime | None
@@ -2324,41 +2312,41 @@ class GenerationItem(Model):
     """A generation without its messages and its output."""
 
     id: str
+    key_id: str | None
+    """The key that pays; null: the command line."""
     mode: Literal["sync", "queued", "stream"] | str
     status: Literal["queued", "running", "succeeded", "failed", "cancelled"] | str
-    canned: bool
-    """True: the answer is a fixed text, because a test key asked for it."""
+    batch_id: str | None
+    retry_of: str | None
+    """The generation that this one repeats."""
     model: str
     provider_model: str | None
     """The model as the provider names it."""
     template: GenerationTemplate | None = None
     max_tokens: int
     temperature: float | None
+    metadata: dict[str, object]
     schema_mode: Literal["json_schema", "json_object", "prompt"] | str | None = None
     """The way in which JSON was requested from the provider; null without a schema."""
     finish_reason: str | None
     """The provider's reason, such as stop or length."""
-    usage: GenerationTokens | None = None
-    cost: float | None
-    """The cost in `currency`; null: the model has no price."""
     currency: str | None
     """The currency of the cost, a code of ISO 4217; null before the call has run."""
     attempts: int
     """Answers that were requested from the provider."""
-    error: GenerationFailure | None = None
     latency_ms: float | None
     """Duration of the last call at the provider."""
-    metadata: dict[str, object]
-    key_id: str | None
-    """The key that pays; null: the command line."""
-    batch_id: str | None
-    index: int | None
-    """The position in the batch, from 0."""
-    retry_of: str | None
-    """The generation that this one repeats."""
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
+    canned: bool
+    """True: the answer is a fixed text, because a test key asked for it."""
+    usage: GenerationTokens | None = None
+    cost: float | None
+    """The cost in `currency`; null: the model has no price."""
+    error: GenerationFailure | None = None
+    index: int | None
+    """The position in the batch, from 0."""
 
 
 class Ended(Task):

@@ -668,9 +668,10 @@ class PlansOperations:
         ))
 
     def complete_task(
-        self, task: str, *, if_match: str | Unset = UNSET, claim_token: str | Unset | None = UNSET, force: bool | Unset = UNSET,
-        result: object | Unset = UNSET, notes: str | Unset | None = UNSET, claim_next: bool | Unset = UNSET,
-        session_id: str | Unset | None = UNSET, ttl_s: int | Unset = UNSET, idempotency_key: str | Unset = UNSET,
+        self, task: str, *, if_match: str | Unset = UNSET, claim_token: str | Unset | None = UNSET,
+        session_id: str | Unset | None = UNSET, force: bool | Unset = UNSET, result: object | Unset = UNSET,
+        notes: str | Unset | None = UNSET, claim_next: bool | Unset = UNSET, ttl_s: int | Unset = UNSET,
+        idempotency_key: str | Unset = UNSET,
     ) -> models.Ended:
         """
         Complete a claimed task with its result. `claim_next` claims the next task in the same request.
@@ -681,12 +682,12 @@ class PlansOperations:
             task: The id of a task.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             claim_token: The claim_token that the claim returned.
+            session_id: The session of the claim. It proves the claim instead of claim_token. The next task is claimed in it; by
+                default, in the session of the completed task.
             force: Skip the checks that would reject the change. The event records it. Default: `false`.
             result: The result of the work: any JSON, at most 64 KiB.
             notes: A text in Markdown.
             claim_next: Also claim the best ready task of the same plan, in the same transaction. Default: `false`.
-            session_id: The session of the claim. It proves the claim instead of claim_token. The next task is claimed in it; by
-                default, in the session of the completed task.
             ttl_s: The duration of the lease in seconds, from now. Default: `900`.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
@@ -695,7 +696,7 @@ class PlansOperations:
             operation="complete_task", method="POST", path=fill_path("/api/agent/tasks/{task}/complete", task=task), result=models.Ended,
             headers=given(**{"If-Match": if_match}),
             body=given(
-                claim_token=claim_token, force=force, result=result, notes=notes, claim_next=claim_next, session_id=session_id,
+                claim_token=claim_token, session_id=session_id, force=force, result=result, notes=notes, claim_next=claim_next,
                 ttl_s=ttl_s,
             ),
             accepts_key=True, idempotency_key=idempotency_key,
@@ -1380,9 +1381,10 @@ class AsyncPlansOperations:
         ))
 
     async def complete_task(
-        self, task: str, *, if_match: str | Unset = UNSET, claim_token: str | Unset | None = UNSET, force: bool | Unset = UNSET,
-        result: object | Unset = UNSET, notes: str | Unset | None = UNSET, claim_next: bool | Unset = UNSET,
-        session_id: str | Unset | None = UNSET, ttl_s: int | Unset = UNSET, idempotency_key: str | Unset = UNSET,
+        self, task: str, *, if_match: str | Unset = UNSET, claim_token: str | Unset | None = UNSET,
+        session_id: str | Unset | None = UNSET, force: bool | Unset = UNSET, result: object | Unset = UNSET,
+        notes: str | Unset | None = UNSET, claim_next: bool | Unset = UNSET, ttl_s: int | Unset = UNSET,
+        idempotency_key: str | Unset = UNSET,
     ) -> models.Ended:
         """
         Complete a claimed task with its result. `claim_next` claims the next task in the same request.
@@ -1393,12 +1395,12 @@ class AsyncPlansOperations:
             task: The id of a task.
             if_match: The ETag of the version to change, or several. If the current version has another one, nothing changes.
             claim_token: The claim_token that the claim returned.
+            session_id: The session of the claim. It proves the claim instead of claim_token. The next task is claimed in it; by
+                default, in the session of the completed task.
             force: Skip the checks that would reject the change. The event records it. Default: `false`.
             result: The result of the work: any JSON, at most 64 KiB.
             notes: A text in Markdown.
             claim_next: Also claim the best ready task of the same plan, in the same transaction. Default: `false`.
-            session_id: The session of the claim. It proves the claim instead of claim_token. The next task is claimed in it; by
-                default, in the session of the completed task.
             ttl_s: The duration of the lease in seconds, from now. Default: `900`.
             idempotency_key: A text of your choice, the same for each repetition of this request, also after a restart. By default, each
                 call has its own.
@@ -1407,7 +1409,7 @@ class AsyncPlansOperations:
             operation="complete_task", method="POST", path=fill_path("/api/agent/tasks/{task}/complete", task=task), result=models.Ended,
             headers=given(**{"If-Match": if_match}),
             body=given(
-                claim_token=claim_token, force=force, result=result, notes=notes, claim_next=claim_next, session_id=session_id,
+                claim_token=claim_token, session_id=session_id, force=force, result=result, notes=notes, claim_next=claim_next,
                 ttl_s=ttl_s,
             ),
             accepts_key=True, idempotency_key=idempotency_key,

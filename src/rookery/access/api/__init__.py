@@ -19,6 +19,11 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.http import Operation
 
 
+def list_key_operations(api_keys: ApiKeys, agent_keys: AgentKeys, usage: UsageLog, clock: Clock) -> list[Operation]:
+    """Return the operations of both kinds of key."""
+    return [*ApiKeyOperations(api_keys, usage, clock).operations(), *AgentKeyOperations(agent_keys, usage, clock).operations()]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessApi:
     """The HTTP API of access."""
@@ -34,8 +39,7 @@ class AccessApi:
     def platform_operations(self) -> list[Operation]:
         """Return the operations under the platform's prefix."""
         return [
-            *ApiKeyOperations(self.api_keys, self.usage, self.clock).operations(),
-            *AgentKeyOperations(self.agent_keys, self.usage, self.clock).operations(),
+            *list_key_operations(self.api_keys, self.agent_keys, self.usage, self.clock),
             *WorkspaceOperations(self.workspaces, self.api_keys, self.clock).operations(),
             *AuditOperations(self.audit).operations(),
             *self._current_key_operations().operations(),

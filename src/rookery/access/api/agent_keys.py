@@ -59,7 +59,7 @@ class AgentKeyOperations(KeyOperations):
                    summary="Add to the IP list of an agent key"),
             change(method="DELETE", path=ips, handler=self.delete_ips, operation_id="remove_agent_key_ips",
                    summary="Remove from the IP list of an agent key"),
-            *self.shared_operations(base, "agent key", AgentKeyResponse, NewAgentKeyResponse),
+            *self.shared_operations(base, "agent key", AgentKeyResponse, NewAgentKeyResponse, "key"),
         ]  # fmt: skip
 
     async def post_key(self, caller: Caller, body: NewAgentKeyBody) -> KeyWithSecret:

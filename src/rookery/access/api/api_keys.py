@@ -24,7 +24,7 @@ class ApiKeyOperations(KeyOperations):
             key_operation(method="PATCH", path="/api-keys/{key_id}", handler=self.patch_key, present=self.present_key,
                           required_scope=WRITE_SCOPE, response_model=ApiKeyResponse, etag=True, operation_id="update_api_key",
                           summary="Change an API key"),
-            *self.shared_operations("/api-keys", "API key", ApiKeyResponse, NewApiKeyResponse),
+            *self.shared_operations("/api-keys", "API key", ApiKeyResponse, NewApiKeyResponse, "plaintext_key"),
         ]  # fmt: skip
 
     async def post_key(self, caller: Caller, body: NewApiKeyBody) -> KeyWithSecret:

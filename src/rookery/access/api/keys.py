@@ -54,10 +54,11 @@ class KeyOperations:
     usage: UsageLog
     clock: Clock
 
-    def shared_operations(self, base: str, title: str, response_model: type[BaseModel], created_model: type[BaseModel]) -> list[Operation]:
+    def shared_operations(
+        self, base: str, title: str, response_model: type[BaseModel], created_model: type[BaseModel], secret_name: str
+    ) -> list[Operation]:
         """Return the operations under *base* that both kinds have; *title* is the kind's name in summaries."""
         one, noun = f"{base}/{{key_id}}", title.lower().replace(" ", "_")
-        secret = "plaintext_key" if self.keyring.kind == "api" else "key"
         key = partial(key_operation, present=self.present_key, response_model=response_model, etag=True)
         return [
             key_operation(method="GET", path=base, handler=self.get_keys, present=self.present_key, required_scope=READ_SCOPE,
@@ -71,7 +72,7 @@ class KeyOperations:
                           operation_id=f"delete_{noun}", summary=f"Delete an {title}"),
             key_operation(method="POST", path=f"{one}/rotate", handler=self.post_rotate, present=self.present_new_key,
                           committed=KeyWithSecret, required_scope=WRITE_SCOPE, status=201, response_model=created_model, idempotent=True,
-                          secret_fields=(secret,), etag=True, errors=(Conflict, KeyInGrace, DelegationDenied),
+                          secret_fields=(secret_name,), etag=True, errors=(Conflict, KeyInGrace, DelegationDenied),
                           operation_id=f"rotate_{noun}", summary=f"Rotate an {title}"),
             key(method="POST", path=f"{one}/suspend", handler=self.post_suspend, required_scope=WRITE_SCOPE, errors=(Conflict,),
                 operation_id=f"suspend_{noun}", summary=f"Suspend an {title}", allowed_on_full_disk=True),

@@ -36,12 +36,9 @@ from rookery.access.models import KeyWithSecret, KeyWithUsage
 from rookery.access.operator import get_operator, resolve_workspace
 from rookery.kernel.unset import UNSET, or_unset
 from rookery.terminal.options import (
-    DryRunOption,
     JsonOption,
     OutputOption,
     WorkspaceOption,
-    YesOption,
-    confirm,
     parse_expiry,
     raise_usage_error,
     read_text_file,
@@ -110,18 +107,6 @@ def create(
     shared_key_commands.create_and_print(context, work, count=count, out=out, as_json=as_json)
 
 
-@app.command("list")
-def list_(
-    context: typer.Context,
-    *,
-    status: shared_key_commands.StatusOption = None,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """List the agent keys of a workspace, newest first."""
-    shared_key_commands.list_keys(context, workspace, environment=None, status=status, as_json=as_json)
-
-
 @app.command()
 def change(
     context: typer.Context,
@@ -161,30 +146,6 @@ def change(
 
 
 @app.command()
-def revoke(
-    context: typer.Context,
-    *,
-    key_id: KeyIdArgument,
-    workspace: WorkspaceOption = None,
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Revoke an agent key permanently. Its next request fails with key_revoked."""
-    entry = read(context, lambda services: shared_key_commands.get_key(context, services, workspace, key_id))
-    if dry_run:
-        shared_key_commands.print_key(entry, as_json=as_json)
-        return
-    confirm(f"Revoke the key {entry.key.name!r} ({entry.key.hint}) permanently?", yes=yes)
-
-    async def work(services: AccessServices) -> KeyWithUsage:
-        await services.agent_keys.revoke(entry.key.workspace_id, key_id, by=get_operator())
-        return await services.agent_keys.get(entry.key.workspace_id, key_id)
-
-    shared_key_commands.print_key(run_with_access(context, work), as_json=as_json)
-
-
-@app.command()
 def permissions(
     context: typer.Context,
     *,
@@ -216,7 +177,8 @@ def permissions(
 
         shared_key_commands.print_key(run_with_access(context, work), as_json=as_json)
     else:
-        shared_key_commands.show(context, key_id=key_id, workspace=workspace, as_json=as_json)
+        key = read(context, lambda services: shared_key_commands.get_key(context, services, workspace, key_id))
+        shared_key_commands.print_key(key, as_json=as_json)
 
 
 @app.command()
@@ -305,4 +267,14 @@ def _print_check(entry: KeyWithUsage, check: str, permissions: Sequence[str], *,
         raise typer.Exit(1)
 
 
-shared_key_commands.register(app, "agent-keys")
+shared_key_commands.register(
+    app,
+    "agent-keys",
+    shared_key_commands.key_command(
+        "revoke",
+        "revoke_agent_key",
+        "Revoke an agent key permanently. Its next request fails with key_revoked.",
+        target="get_agent_key",
+        question="Revoke the key {name!r} ({hint}) permanently?",
+    ),
+)

@@ -87,19 +87,6 @@ def create(
     shared_key_commands.create_and_print(context, work, count=count, out=out, as_json=as_json)
 
 
-@app.command("list")
-def list_(
-    context: typer.Context,
-    *,
-    environment: Annotated[Environment | None, typer.Option(help="Only live keys, or only test keys.", show_default=False)] = None,
-    status: shared_key_commands.StatusOption = None,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """List the API keys of a workspace, newest first."""
-    shared_key_commands.list_keys(context, workspace, environment=environment, status=status, as_json=as_json)
-
-
 @app.command()
 def change(
     context: typer.Context,

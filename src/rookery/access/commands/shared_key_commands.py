@@ -1,13 +1,14 @@
-"""The commands that both kinds of key share: `rookery keys …` and `rookery agent-keys …`."""
+"""The commands that both kinds of key share: `rookery keys …` and `rookery agent-keys …`. Those of operations are declared here."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -18,10 +19,11 @@ from rookery.access.commands.key_options import ExpiresOption, KeyIdArgument, Ne
 from rookery.access.commands.key_services import read, run_with_access
 from rookery.access.key_fields import KeyChanges
 from rookery.access.keyring import DEFAULT_GRACE_HOURS, Keyring
-from rookery.access.models import Environment, KeyWithSecret, KeyWithUsage
-from rookery.access.operator import get_operator, resolve_workspace
+from rookery.access.models import KeyWithSecret, KeyWithUsage
+from rookery.access.operator import get_operator, resolve_caller, resolve_workspace
 from rookery.kernel.clock import utc_now
 from rookery.kernel.unset import UNSET
+from rookery.terminal.operation_commands import OperationCommand, add_operation_commands
 from rookery.terminal.options import (
     DryRunOption,
     JsonOption,
@@ -32,24 +34,33 @@ from rookery.terminal.options import (
     open_new_file,
     raise_usage_error,
 )
-from rookery.terminal.output import Fields, print_fields, print_json, print_list, print_record, print_rows, show_progress
+from rookery.terminal.output import Fields, print_fields, print_json, print_list, print_record, show_progress
 
 MAX_NEW_KEYS = 1_000
 
 CountOption = Annotated[int, typer.Option(help="Number of keys to create.", min=1, max=MAX_NEW_KEYS)]
-StatusOption = Annotated[
-    Literal["active", "revoked", "expired"] | None,
-    typer.Option(help="Only keys with this status; a suspended key counts as revoked.", show_default=False),
-]
+_ENVIRONMENT = {"environment": ""}
+_STATUS = {"status": "Only keys with this status; a suspended key counts as revoked."}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyCommandGroup:
-    """One kind of key on the command line: its noun, its keyring, and the columns of its lists."""
+    """
+    One kind of key on the command line: its keyring, its operations, and the columns of its lists.
+
+    Attributes:
+        noun: The noun with its article.
+        operations: The class with its operations, as `module:class`.
+        resource: The noun in the ids of its operations.
+        filters: The options of its list.
+    """
 
     noun: str
     plural: str
     get_keyring: Callable[[AccessServices], Keyring]
+    operations: str
+    resource: str
+    filters: Mapping[str, str]
     columns: tuple[str, ...]
     table_columns: tuple[str, ...]
 
@@ -59,6 +70,9 @@ KEY_COMMAND_GROUPS = {
         noun="an API key",
         plural="API keys",
         get_keyring=lambda services: services.api_keys,
+        operations="rookery.access.api.api_keys:ApiKeyOperations",
+        resource="api_key",
+        filters={**_ENVIRONMENT, **_STATUS},
         columns=("id", "name", "hint", "environment", "status", "rate_limit_tier", "scopes", "expires_at", "last_used_at", "call_count"),
         table_columns=("id", "name", "status", "scopes", "expires_at", "last_used_at", "call_count", "rate_limit_tier", "environment"),
     ),
@@ -66,6 +80,9 @@ KEY_COMMAND_GROUPS = {
         noun="an agent key",
         plural="agent keys",
         get_keyring=lambda services: services.agent_keys,
+        operations="rookery.access.api.agent_keys:AgentKeyOperations",
+        resource="agent_key",
+        filters=_STATUS,
         columns=("id", "name", "agent_id", "status", "permissions", "rate_limit", "expires_at", "last_used_at", "call_count"),
         table_columns=("id", "name", "status", "permissions", "expires_at", "last_used_at", "call_count", "rate_limit", "agent_id"),
     ),
@@ -73,35 +90,39 @@ KEY_COMMAND_GROUPS = {
 """The groups by their command."""
 
 
-def register(app: typer.Typer, group: str) -> None:
-    """Register the shared commands in a group."""
-    noun, plural = KEY_COMMAND_GROUPS[group].noun, KEY_COMMAND_GROUPS[group].plural
+key_command = partial(OperationCommand, arguments={"key_id": "The key's id."})
+"""A command on one key."""
+
+
+def _describe_deletion(key: Fields, is_dry_run: bool) -> Fields:  # noqa: FBT001 - called by position
+    return {"id": key["id"], "name": key["name"], "deleted": not is_dry_run}
+
+
+def register(app: typer.Typer, group: str, *others: OperationCommand) -> None:
+    """Register the shared commands in a group, and *others*, which change a key."""
+    kind = KEY_COMMAND_GROUPS[group]
+    noun, plural, resource = kind.noun, kind.plural, kind.resource
+    queries = (
+        OperationCommand("list", f"list_{resource}s", f"List the {plural} of a workspace, newest first.", options=kind.filters,
+                         columns=kind.columns, table_columns=kind.table_columns),
+        key_command("show", f"get_{resource}", f"Show {noun}."),
+    )  # fmt: skip
+    changes = (
+        key_command("suspend", f"suspend_{resource}", f"Suspend {noun}: its requests are rejected until it is resumed."),
+        key_command("resume", f"resume_{resource}", f"Resume {noun} that was suspended."),
+        key_command("delete", f"delete_{resource}", f"Delete {noun}. Its requests are rejected from then on.", target=f"get_{resource}",
+                    question="Delete the key {name!r} ({hint})?", to_removal=_describe_deletion, columns=("id", "name", "deleted")),
+        *others,
+    )  # fmt: skip
+    add_operation_commands(app, queries, apis=[kind.operations], part="keys-read-only", resolve_caller=resolve_caller)
+    add_operation_commands(app, changes, apis=[kind.operations], part="keys", resolve_caller=resolve_caller)
     for name, command, help_text in (
-        ("show", show, f"Show {noun}."),
-        ("suspend", suspend, f"Suspend {noun}: its requests are rejected until it is resumed."),
-        ("resume", resume, f"Resume {noun} that was suspended."),
         ("rotate", rotate, f"Create a successor of {noun} with the same settings. Its secret is shown only once."),
         ("extend", extend, f"Replace or remove the expiry of {noun}. An expired key becomes active again."),
-        ("delete", delete, f"Delete {noun}. Its requests are rejected from then on."),
         ("prune", prune, f"Delete {plural} that have expired or whose grace period is over, by default of all workspaces."),
         ("usage", usage_, f"Show the totals of the calls of all {plural} or of one, or list the single calls of one."),
     ):
         app.command(name, help=help_text)(command)
-
-
-def show(context: typer.Context, *, key_id: KeyIdArgument, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
-    """Show a key."""
-    print_key(read(context, lambda services: get_key(context, services, workspace, key_id)), as_json=as_json)
-
-
-def suspend(context: typer.Context, *, key_id: KeyIdArgument, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
-    """Suspend a key."""
-    change_and_print(context, workspace, key_id, lambda keys, owner: keys.suspend(owner, key_id, by=get_operator()), as_json=as_json)
-
-
-def resume(context: typer.Context, *, key_id: KeyIdArgument, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
-    """Resume a suspended key."""
-    change_and_print(context, workspace, key_id, lambda keys, owner: keys.resume(owner, key_id, by=get_operator()), as_json=as_json)
 
 
 def extend(
@@ -138,24 +159,6 @@ def rotate(
         return [await get_group(context).get_keyring(services).rotate(owner, key_id, by=get_operator(), grace_hours=grace_hours)]
 
     create_and_print(context, work, count=1, out=out, as_json=as_json)
-
-
-def delete(
-    context: typer.Context,
-    *,
-    key_id: KeyIdArgument,
-    workspace: WorkspaceOption = None,
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Delete a key."""
-    entry = read(context, lambda services: get_key(context, services, workspace, key_id))
-    if not dry_run:
-        confirm(f"Delete the key {entry.key.name!r} ({entry.key.hint})?", yes=yes)
-        keyring = get_group(context).get_keyring
-        run_with_access(context, lambda services: keyring(services).delete(entry.key.workspace_id, key_id, by=get_operator()))
-    print_record({"id": key_id, "name": entry.key.name, "deleted": not dry_run}, as_json=as_json)
 
 
 def prune(
@@ -214,23 +217,6 @@ def usage_(
         )
 
 
-def list_keys(context: typer.Context, workspace: str | None, *, environment: Environment | None, status: str | None, as_json: bool) -> None:
-    """Print the keys of a workspace, newest first, while they are read."""
-    kind = get_group(context)
-
-    async def work(services: AccessServices) -> None:
-        owner = (await resolve_workspace(services, workspace)).id
-
-        async def rows() -> AsyncGenerator[Fields]:
-            async for entry in kind.get_keyring(services).iter_keys(owner, environment=environment):
-                if status in {None, entry.key.status(utc_now()).value.lower()}:
-                    yield _serialize(entry)
-
-        await print_rows(rows(), kind.columns, as_json=as_json, table_columns=kind.table_columns)
-
-    read(context, work)
-
-
 def create_and_print(
     context: typer.Context,
     create_keys: Callable[[AccessServices, Callable[[int], None]], Awaitable[Sequence[KeyWithSecret]]],
@@ -257,31 +243,18 @@ def create_and_print(
             print_list(new_rows, ["id", "name", "plaintext_key" if "plaintext_key" in new_rows[0] else "key"])
 
 
-def change_and_print(
-    context: typer.Context, workspace: str | None, key_id: str, change: Callable[[Keyring, int], Awaitable[object]], *, as_json: bool
-) -> None:
-    """Change a key by *change*, which gets the keyring and the owner, and print the changed key."""
-
-    async def work(services: AccessServices) -> KeyWithUsage:
-        keyring = get_group(context).get_keyring(services)
-        owner = (await resolve_workspace(services, workspace)).id
-        await change(keyring, owner)
-        return await keyring.get(owner, key_id)
-
-    print_key(run_with_access(context, work), as_json=as_json)
-
-
 def update_and_print(
     context: typer.Context, workspace: str | None, key_id: str, changes: KeyChanges, *, as_json: bool, action: str = "changed"
 ) -> None:
     """Change the settings of a key and print the changed key."""
-    change_and_print(
-        context,
-        workspace,
-        key_id,
-        lambda keys, owner: keys.update(owner, key_id, changes, by=get_operator(), action=action),
-        as_json=as_json,
-    )
+
+    async def work(services: AccessServices) -> KeyWithUsage:
+        keyring = get_group(context).get_keyring(services)
+        owner = (await resolve_workspace(services, workspace)).id
+        await keyring.update(owner, key_id, changes, by=get_operator(), action=action)
+        return await keyring.get(owner, key_id)
+
+    print_key(run_with_access(context, work), as_json=as_json)
 
 
 async def get_key(context: typer.Context, services: AccessServices, workspace: str | None, key_id: str) -> KeyWithUsage:

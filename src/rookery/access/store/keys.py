@@ -88,7 +88,6 @@ _STATUS = case(
 _IN_STATUS = (bindparam("status", type_=Text()) == "") | (bindparam("status", type_=Text()) == _STATUS)
 _HAS_WORDS = func.lower(keys.c.name).like(bindparam("pattern", type_=Text()), escape="\\")
 _LIST = KeysetList(select(keys).where(*_IN_WORKSPACE, _IN_STATUS, _HAS_WORDS), keys.c.id.desc())
-_BEFORE = select(keys).where(*_IN_WORKSPACE, keys.c.id < bindparam("before")).order_by(keys.c.id.desc()).limit(bindparam("limit"))
 _ACTIVE = (
     keys.c.kind == bindparam("kind"),
     keys.c.revoked_at.is_(None),
@@ -196,14 +195,6 @@ def list_key_page(
         "pattern": match_part(text),
     }
     return _LIST.fetch(tx, page, params, _key_from_row)
-
-
-def list_keys_before(
-    tx: Tx, kind: KeyKind, workspace_id: int, *, at: int, environment: Environment | None, before: str, limit: int
-) -> list[KeyWithUsage]:
-    """Return the workspace's keys older than the key with the id *before*, newest first."""
-    params: dict[str, Value] = {"kind": kind, "workspace_id": workspace_id, "at": at, "environment": environment or ""}
-    return _fetch_keys(tx, _BEFORE, {**params, "before": before, "limit": limit})
 
 
 def list_expiring(tx: Tx, kind: KeyKind, *, at: int, expires_by: int, limit: int) -> list[KeyWithUsage]:

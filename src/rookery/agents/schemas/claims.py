@@ -73,24 +73,27 @@ class HeartbeatBody(RequestModel):
         return LeaseCredential(token=self.claim_token, session_id=self.session_id)
 
 
-class ReleaseBody(RequestModel):
-    """A lease to end without a result."""
+class _EndedLease(RequestModel):
+    """The proof of a claim that ends."""
 
     claim_token: Token | None = None
     session_id: ClaimSession | None = None
     force: Force = False
-    reason: Reason | None = None
 
     def to_credential(self) -> LeaseCredential:
         """Return the proof of the claim."""
         return LeaseCredential(token=self.claim_token, session_id=self.session_id, force=self.force)
 
 
-class CompleteBody(RequestModel):
+class ReleaseBody(_EndedLease):
+    """A lease to end without a result."""
+
+    reason: Reason | None = None
+
+
+class CompleteBody(_EndedLease):
     """The result of a task."""
 
-    claim_token: Token | None = None
-    force: Force = False
     result: Result = None
     notes: Text | None = None
     claim_next: Annotated[bool, Field(description="Also claim the best ready task of the same plan, in the same transaction.")] = False
@@ -108,27 +111,16 @@ class CompleteBody(RequestModel):
     ) = None
     ttl_s: Ttl = DEFAULT_TTL_S
 
-    def to_credential(self) -> LeaseCredential:
-        """Return the proof of the claim."""
-        return LeaseCredential(token=self.claim_token, session_id=self.session_id, force=self.force)
-
     def to_next_request(self) -> LeaseRequest | None:
         """Return the lease request for the next task, or None if `claim_next` is false."""
         return LeaseRequest(session_id=self.session_id, ttl_s=self.ttl_s) if self.claim_next else None
 
 
-class FailBody(RequestModel):
+class FailBody(_EndedLease):
     """The reason why a task cannot be done."""
 
-    claim_token: Token | None = None
-    session_id: ClaimSession | None = None
-    force: Force = False
     error: ErrorText
     result: Result = None
-
-    def to_credential(self) -> LeaseCredential:
-        """Return the proof of the claim."""
-        return LeaseCredential(token=self.claim_token, session_id=self.session_id, force=self.force)
 
 
 class NextTaskToolResponse(ResponseModel):

@@ -299,45 +299,28 @@ def _from_template(name: str) -> object:
     return Field(validation_alias=AliasPath("template", name))
 
 
-TemplateCategory = Annotated[str | None, _from_template("category"), BeforeValidator(lambda category: category or None)]
-Variables = Annotated[dict[str, VariableResponse], _from_template("variables")]
-PhaseNames = Annotated[list[str], _from_template("phase_names")]
-TaskCount = Annotated[int, Field(description="The number of tasks.", validation_alias=AliasPath("template", "task_count"))]
-
-
 class TemplateSummary(ResponseModel):
     """A template in a list."""
 
     slug: Annotated[str, _from_template("slug")]
     name: Annotated[str, _from_template("name")]
     description: Annotated[str, _from_template("description")]
-    category: TemplateCategory
+    category: Annotated[str | None, _from_template("category"), BeforeValidator(lambda category: category or None)]
     source: Annotated[str, Field(description="shipped: comes with Rookery and is read-only; workspace: belongs to the workspace.")]
     version: str
-    variables: Variables
-    phase_names: PhaseNames
-    tasks: TaskCount
+    variables: Annotated[dict[str, VariableResponse], _from_template("variables")]
+    phase_names: Annotated[list[str], _from_template("phase_names")]
+    tasks: Annotated[int, Field(description="The number of tasks.", validation_alias=AliasPath("template", "task_count"))]
     created_at: Timestamp | None
     updated_at: Timestamp | None
 
 
-class TemplateResponse(ResponseModel):
+class TemplateResponse(TemplateSummary):
     """A complete template. It can be sent back with PUT."""
 
-    slug: Annotated[str, _from_template("slug")]
-    name: Annotated[str, _from_template("name")]
-    description: Annotated[str, _from_template("description")]
-    category: TemplateCategory
-    source: str
-    version: str
-    variables: Variables
     guidelines: Annotated[list[str], _from_template("guidelines")]
     plan: Annotated[dict[str, object], _from_template("plan")]
     phases: Annotated[list[dict[str, object]], _from_template("phases")]
-    phase_names: PhaseNames
-    tasks: TaskCount
-    created_at: Timestamp | None
-    updated_at: Timestamp | None
 
 
 class AgentsVersionResponse(ResponseModel):

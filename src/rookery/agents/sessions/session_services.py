@@ -1,4 +1,4 @@
-"""Construction of the session services, and the effects of task claims and completions on the session in which they are made."""
+"""The session services, and the effects of task claims and completions on the session in which they are made."""
 
 from __future__ import annotations
 
@@ -8,21 +8,15 @@ from datetime import datetime
 from rookery.access.models import Caller
 from rookery.agents.models.plans import EventActor, Task
 from rookery.agents.models.sessions import HandoffOutcome
-from rookery.agents.plans.claims import Claims
-from rookery.agents.plans.server_pulse import ServerPulse
-from rookery.agents.ports import SessionKeyVerifier, SessionMemoryStore, ToolCallCounter
 from rookery.agents.sessions.boot import BootLoader
-from rookery.agents.sessions.end import SessionCloser, SessionEnder, SessionSweeper, touch_session
-from rookery.agents.sessions.records import SessionRecords, SessionTokenMeter
+from rookery.agents.sessions.end import SessionEnder, SessionSweeper, touch_session
+from rookery.agents.sessions.records import SessionRecords
 from rookery.agents.sessions.start import SessionStarter
 from rookery.agents.sessions.stream import SessionStreams
 from rookery.agents.store import handoffs
 from rookery.agents.store.tables import SESSIONS
 from rookery.kernel.clock import Clock
-from rookery.kernel.db import Database, Tx
-from rookery.kernel.events import EventBus
-from rookery.kernel.ids import IdFactory
-from rookery.kernel.wakeups import Wakeups
+from rookery.kernel.db import Tx
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,37 +57,3 @@ class SessionServices:
     ender: SessionEnder
     streams: SessionStreams
     sweeper: SessionSweeper
-
-
-def build_session_services(
-    *,
-    db: Database,
-    bus: EventBus,
-    wakeups: Wakeups,
-    clock: Clock,
-    ids: IdFactory,
-    memories: SessionMemoryStore,
-    tool_calls: ToolCallCounter,
-    token_meter: SessionTokenMeter,
-    keys: SessionKeyVerifier,
-    claims: Claims,
-    pulse: ServerPulse,
-) -> SessionServices:
-    """
-    Return the session services. No background task is started.
-
-    Args:
-        claims: The task claims. This registers hooks there, so that a claim in a session requires that the session is open.
-    """
-    closing = SessionCloser(memories=memories, claims=claims, bus=bus)
-    claims.session_hook = ClaimHooks(clock).record_activity
-    claims.completion_listeners.append(ClaimHooks(clock).on_task_completed)
-    starting = SessionStarter(db=db, bus=bus, clock=clock, ids=ids, closer=closing)
-    return SessionServices(
-        starter=starting,
-        boot_loader=BootLoader(db=db, clock=clock, memories=memories, starter=starting),
-        records=SessionRecords(db=db, bus=bus, clock=clock, tool_calls=tool_calls, token_meter=token_meter),
-        ender=SessionEnder(db=db, clock=clock, memories=memories, closer=closing),
-        streams=SessionStreams(db=db, bus=bus, wakeups=wakeups, keys=keys),
-        sweeper=SessionSweeper(db=db, clock=clock, memories=memories, closer=closing, pulse=pulse),
-    )

@@ -15,28 +15,9 @@ from rookery.terminal.context import run
 if TYPE_CHECKING:  # not imported at run time, to keep commands that open nothing fast
     from rookery.access.operator import WorkspaceServices
     from rookery.kernel.db import Database
-    from rookery.tools.servers.kill_switch import KillSwitch
-    from rookery.tools.servers.logins import Logins
-    from rookery.tools.servers.server_check import ServerChecker
-    from rookery.tools.servers.workspace_servers import WorkspaceServers
+    from rookery.tools.build import ToolServices
 
 T = TypeVar("T")
-
-
-class ToolCommandServices(Protocol):
-    """The services of the tools domain, not started."""
-
-    @property
-    def workspace_servers(self) -> WorkspaceServers: ...
-
-    @property
-    def kill_switch(self) -> KillSwitch: ...
-
-    @property
-    def checker(self) -> ServerChecker: ...
-
-    @property
-    def logins(self) -> Logins: ...
 
 
 class ToolPlatform(Protocol):
@@ -49,7 +30,7 @@ class ToolPlatform(Protocol):
     def access(self) -> WorkspaceServices: ...
 
     @property
-    def tools(self) -> ToolCommandServices: ...
+    def tools(self) -> ToolServices: ...
 
 
 def run_with_platform(context: typer.Context, work: Callable[[ToolPlatform], Awaitable[T]], *, create: bool = False) -> T:

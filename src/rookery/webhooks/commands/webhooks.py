@@ -18,7 +18,7 @@ from rookery.kernel.sentences import format_count
 from rookery.kernel.urls import hide_secrets
 from rookery.terminal.context import run
 from rookery.terminal.operation_commands import ListLimit, OperationCommand, add_operation_commands
-from rookery.terminal.options import DryRunOption, JsonOption, WorkspaceOption, YesOption, confirm
+from rookery.terminal.options import JsonOption, WorkspaceOption
 from rookery.terminal.output import Fields, print_fields, print_json, print_list, print_notice, print_record
 from rookery.webhooks import schemas
 from rookery.webhooks.build import WebhookServices
@@ -73,6 +73,14 @@ def _print_delivery(fields: Fields) -> None:
     print_list(attempts, _ATTEMPT_COLUMNS)
 
 
+def _describe_removal(endpoint: Fields, is_dry_run: bool) -> Fields:  # noqa: FBT001 - called by position
+    return {"removed": endpoint["id"], "dry_run": is_dry_run}
+
+
+def _print_removal(fields: Fields) -> None:
+    print(f"{'Would remove' if fields['dry_run'] else 'Removed'} {fields['id']}, to {fields['url']}.")  # noqa: T201 - the command's output
+
+
 _endpoint = partial(OperationCommand, arguments=_WEBHOOK_ID, convert=_hide_url)
 _with_secret = partial(OperationCommand, names=_NAMES, files=("secret",), columns=_SECRET_COLUMNS, notice=_explain_secret)
 
@@ -87,6 +95,8 @@ COMMANDS = (
     _endpoint("change", "update_webhook", "Change an endpoint. Options that are omitted keep their value.", names=_CHANGE_NAMES,
               options={"url": "", **_EVENTS, **_DESCRIPTION, "include_content": f"{_CONTENT_HELP}, or not.",
                        "strict_order": f"{_STRICT_ORDER_HELP}, or not.", "concurrency": ""}),
+    _endpoint("remove", "delete_webhook", "Remove an endpoint and cancel its open deliveries.", target="get_webhook",
+              question="Remove the webhook to {url}?", to_removal=_describe_removal, print_response=_print_removal),
     _endpoint("enable", "update_webhook", "Enable an endpoint, also after it was disabled automatically.", fixed={"enabled": True},
               notice=_describe_held_deliveries),
     _endpoint("disable", "update_webhook", "Disable an endpoint. Its deliveries are held until they are resent.", fixed={"enabled": False}),
@@ -123,27 +133,6 @@ def run_with_webhooks(context: typer.Context, workspace: str | None, work: Calla
         return await work(services, WebhookTenant.for_operator(owner.id, get_operator()))
 
     return run(context, run_in_workspace, part=_PART)
-
-
-@app.command()
-def remove(
-    context: typer.Context,
-    webhook_id: WebhookIdArgument,
-    *,
-    workspace: WorkspaceOption = None,
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Remove an endpoint and cancel its open deliveries."""
-    endpoint = run_with_webhooks(context, workspace, lambda webhooks, tenant: webhooks.endpoints.get(tenant, webhook_id))
-    if not dry_run:
-        confirm(f"Remove the webhook to {hide_secrets(endpoint.url)}?", yes=yes)
-        run_with_webhooks(context, workspace, lambda webhooks, tenant: webhooks.endpoints.delete(tenant, webhook_id))
-    if as_json:
-        print_json({"removed": webhook_id, "dry_run": dry_run})
-    else:
-        print(f"{'Would remove' if dry_run else 'Removed'} {webhook_id}, to {hide_secrets(endpoint.url)}.")  # noqa: T201 - the command's output
 
 
 @app.command()
