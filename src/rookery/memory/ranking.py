@@ -220,7 +220,7 @@ class RecallHit:
         return self.get_ranking(is_repeated=self.is_repeated)
 
     def get_ranking(self, *, is_repeated: bool) -> float:
-        """Return *ranking* as if the memory was, or was not, a repeated one."""
+        """Return the value of `ranking` for a memory that is, or is not, a repeated one."""
         ranking = round_for_ranking(self.score.total)
         return ranking - abs(ranking) * (1 - REPEATED_SHARE) if is_repeated else ranking
 

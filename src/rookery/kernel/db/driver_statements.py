@@ -97,9 +97,9 @@ class DriverStatement:
         return (await connection.execute(self.sql, self.bind(params))).rowcount
 
     async def execute_many(self, connection: PostgresConnection, params: Sequence[Params]) -> int:
-        """Run it once for each of *params*, without a wait between them, and return the number of rows that it changed."""
+        """Run it once for each of *params*, without a wait between them; return the number of rows that it changed."""
         cursor = connection.cursor()
-        await cursor.executemany(self.sql, [self.bind(each) for each in params])
+        await cursor.executemany(self.sql, [self.bind(row) for row in params])
         return cursor.rowcount
 
 
@@ -124,7 +124,7 @@ def _compile(statement: Executable, keys: frozenset[str]) -> DriverStatement:
     clause = cast("ClauseElement", statement)
     compiled = cast("SQLCompiler", clause.compile(dialect=_DIALECT, column_keys=find_written_columns(statement, keys)))
     types = [*(bind.type for bind in compiled.bind_names), *(column.type for column in _list_columns(statement))]
-    if faulty_types := [repr(each) for each in types if not _is_plain(each)]:
+    if faulty_types := [repr(column_type) for column_type in types if not _is_plain(column_type)]:
         msg = f"The driver converts no values, so a statement cannot have the type {faulty_types[0]}: {compiled}"
         raise TypeError(msg)
     if compiled.post_compile_params or compiled.literal_execute_params or compiled.insert_prefetch or compiled.update_prefetch:

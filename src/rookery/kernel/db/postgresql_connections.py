@@ -26,8 +26,8 @@ _REPLACE_INTERVAL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Idle:
-    """A connection that nobody uses, and the number of replacements before it was opened."""
+class _Entry:
+    """A connection, and the number of replacements before it was opened."""
 
     connection: PostgresConnection
     generation: int
@@ -48,7 +48,7 @@ class ConnectionStack:
     def __init__(self, conninfo: str, *, prepares_statements: Callable[[], bool]) -> None:
         self._conninfo = conninfo
         self._prepares_statements = prepares_statements
-        self._idle: list[_Idle] = []
+        self._idle: list[_Entry] = []
         self._generation = 0
         self._must_replace = False
         self._replaced_s = float("-inf")
@@ -61,16 +61,16 @@ class ConnectionStack:
         Raises:
             psycopg.Error: No connection could be opened.
         """
-        taken = await self._take()
+        entry = await self._take()
         try:
-            yield taken.connection
+            yield entry.connection
         except Exception:
-            await self._give_back_after_error(taken)
+            await self._give_back_after_error(entry)
             raise
         except BaseException:  # its statement was cancelled, and the server may still be busy with it
-            await taken.connection.close()
+            await entry.connection.close()
             raise
-        await self._give_back(taken)
+        await self._give_back(entry)
 
     def replace_soon(self) -> None:
         """Open all connections again when they are needed next, unless that was done less than a second before."""
@@ -87,7 +87,7 @@ class ConnectionStack:
         while self._idle:
             await self._idle.pop().connection.close()
 
-    async def _take(self) -> _Idle:
+    async def _take(self) -> _Entry:
         if self._must_replace and time.monotonic() - self._replaced_s >= _REPLACE_INTERVAL_S:
             self.replace()
         while self._idle:
@@ -100,16 +100,16 @@ class ConnectionStack:
         generation = self._generation
         threshold = _PREPARE_THRESHOLD if self._prepares_statements() else None
         connection = await PostgresConnection.connect(self._conninfo, autocommit=True, prepare_threshold=threshold)
-        return _Idle(connection, generation)
+        return _Entry(connection, generation)
 
-    async def _give_back(self, taken: _Idle) -> None:
-        if taken.generation == self._generation and not taken.connection.closed:
-            self._idle.append(taken)
+    async def _give_back(self, entry: _Entry) -> None:
+        if entry.generation == self._generation and not entry.connection.closed:
+            self._idle.append(entry)
         else:
-            await taken.connection.close()
+            await entry.connection.close()
 
-    async def _give_back_after_error(self, taken: _Idle) -> None:
-        connection = taken.connection
+    async def _give_back_after_error(self, entry: _Entry) -> None:
+        connection = entry.connection
         try:
             if not connection.closed and connection.pgconn.transaction_status != TransactionStatus.IDLE:
                 await connection.execute(b"ROLLBACK", prepare=False)
@@ -117,7 +117,7 @@ class ConnectionStack:
             await connection.close()
             if not isinstance(error, psycopg.Error):
                 raise
-        await self._give_back(taken)
+        await self._give_back(entry)
 
 
 async def _is_open(connection: PostgresConnection) -> bool:
