@@ -232,16 +232,19 @@ dev: $(DEV)
 
 upstreams: $(UPSTREAMS)
 
-$(RUNTIME): requirements.lock pyproject.toml | $(BIN)/python
+# Half of the bytecode that pip would write is never used; slim compiles what a server imports. With the tools of development, all stays.
+$(RUNTIME): requirements.lock pyproject.toml distribution/slim.py src/rookery/engines/embedders/bert.py | $(BIN)/python
 	@echo "Installing Rookery into .venv, once"
-	@$(LOCKED) requirements.lock
+	@$(LOCKED) requirements.lock --no-compile
 	@$(SELF)
+	@[ -e $(DEV) ] || $(BIN)/python -m distribution.slim
 	@$(COMPILED)
 	@touch $@
 
 $(DEV): requirements-dev.lock pyproject.toml | $(BIN)/python
 	@echo "Installing Rookery and its tools into .venv, once"
 	@$(LOCKED) requirements-dev.lock --no-binary $(SOURCE_ONLY)
+	@rm -rf .venv/share/rookery
 	@$(SELF)
 	@$(COMPILED)
 	@touch $(RUNTIME) $@

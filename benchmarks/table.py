@@ -37,7 +37,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Tools": ("tools", "faults", "first_list", "refused_calls", "tool_search", "tool_catalogue"),
     "Agents": ("agents", "agent_events", "coding_agent_hooks"),
     "Content and deliveries": ("scoring", "content_generation", "jobs", "webhooks", "notifications"),
-    "Server": ("commands", "start", "guard", "flood", "metrics", "routing", "reference", "test-clients", "fuzz"),
+    "Server": ("install", "commands", "start", "guard", "flood", "metrics", "routing", "reference", "test-clients", "fuzz"),
     "Processes and engines": ("processes", "neighbours", "soak", "test_engine_failures", "test_two_hosts", "engines"),
 }
 """The files of results under each heading of the table, in its order."""

@@ -25,13 +25,21 @@ REVISION = "1110a243fdf4706b3f48f1d95db1a4f5529b4d41"
 IGNORED_FILES = shutil.ignore_patterns(".*", "__pycache__", "dist", "data", "node_modules", "*.egg-info")
 
 
-def write_bundle(folder: Path) -> None:
+def write_bundle(folder: Path, *, installed_folder: Path = model_files.INSTALLED_BUNDLE) -> None:
     """
     Write the model that a wheel contains into *folder*: graph, tokenizer, licence, notice and provenance.
+
+    Args:
+        installed_folder: Where `make install` has put these files. Then the weights are not read: that environment has none.
 
     Raises:
         SystemExit: The digests of the installed weights differ from those of the model's own repository.
     """
+    installed = model_files.find_bundle([installed_folder])
+    if installed is not None and installed.provenance.graph_format == bert.GRAPH_FORMAT:
+        installed.verify()
+        shutil.copytree(installed_folder, folder)
+        return
     source = model_files.find_weights()
     weights_file, tokenizer = source / "model.safetensors", source / "tokenizer.json"
     for path, expected in ((weights_file, model_files.WEIGHTS_SHA256), (tokenizer, model_files.TOKENIZER_SHA256)):

@@ -5,27 +5,34 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import struct
 import subprocess
 import sys
 import sysconfig
 import tomllib
 import zipfile
 from collections.abc import Iterable
+from filecmp import dircmp
 from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+import Stemmer
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from distribution import sbom
-from distribution.build_wheel import build
+from distribution.build_wheel import build, write_bundle
 from distribution.client.wheel import DEPENDENCIES, build_client
+from distribution.slim import iter_modules, remove_symbols
 from distribution.try_wheel import STORED, use_new_server
-from rookery.engines.embedders import model_files
+from rookery.engines.embedders import minilm, model_files
+from rookery.engines.embedders.model import load_model
 
 ROOT = Path(__file__).resolve().parent.parent
 BUNDLE = "rookery/engines/embedders/bundled"
+SECTION_TABLE_AT = 40
+"""The place of the number in the header of ELF."""
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +94,53 @@ def test_the_same_sources_build_the_same_wheel(wheel: Path, tmp_path: Path) -> N
     (second,) = build(tmp_path, with_sources=False)
 
     assert hashlib.sha256(second.read_bytes()).hexdigest() == hashlib.sha256(wheel.read_bytes()).hexdigest()
+
+
+def test_the_model_of_an_installation_is_that_of_the_wheel(tmp_path: Path) -> None:
+    """`make install` writes the same files and removes the weights; `make dist` then copies the files."""
+    write_bundle(tmp_path / "installed", installed_folder=tmp_path / "none")
+    write_bundle(tmp_path / "copied", installed_folder=tmp_path / "installed")
+
+    model = load_model(tmp_path / "unused", "int8", bundles=[tmp_path / "none", tmp_path / "copied"])
+
+    assert len(model.embed_query("whole")) == minilm.DIMENSION * 4
+    assert not (tmp_path / "unused").exists()
+    assert not dircmp(tmp_path / "installed", tmp_path / "copied").diff_files
+
+
+def test_a_library_without_its_symbols_is_smaller_and_works(tmp_path: Path) -> None:
+    """`make install` cuts what is behind the parts that are loaded."""
+    library = tmp_path / Path(str(Stemmer.__file__)).name
+    data = bytearray(Path(str(Stemmer.__file__)).read_bytes())
+    struct.pack_into("<Q", data, SECTION_TABLE_AT, len(data))
+    library.write_bytes(data + bytes(4096))
+
+    remove_symbols(library)
+    cut = library.read_bytes()
+    remove_symbols(library)
+    code = "import Stemmer; print(Stemmer.Stemmer('english').stemWord('running'), Stemmer.__file__)"
+    run = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=True)
+
+    assert run.stdout.split() == ["run", str(library)]
+    assert len(cut) <= len(data)
+    assert library.read_bytes() == cut
+
+
+def test_what_is_no_library_stays_as_it_is(tmp_path: Path) -> None:
+    """Another system has other files under the same name."""
+    (file := tmp_path / "module.so").write_bytes(b"\xcf\xfa\xed\xfe" * 100)
+
+    remove_symbols(file)
+
+    assert file.read_bytes() == b"\xcf\xfa\xed\xfe" * 100
+
+
+def test_an_installation_imports_every_module_but_programs_and_extras() -> None:
+    """Importing them compiles what they need."""
+    modules = set(iter_modules())
+
+    assert {"rookery.app", "rookery.cli.server", "rookery.engines.vectors.search", "rookery_client.operations.groups"} <= modules
+    assert not [name for name in modules if name.endswith(("__main__", "otlp"))]
 
 
 def test_the_command_in_messages_installs_what_the_lock_pins() -> None:

