@@ -1,0 +1,236 @@
+"""Lists made from operations: columns from the fields of the response, filters from those of the query, and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from starlette.responses import Response
+
+from rookery.console.arguments import end_of_day
+from rookery.console.operation_schemas import ObjectSchema, SchemaField, get_value
+from rookery.console.visit import PER_PAGE, ListedPage, PageLinks, View, Visit
+from rookery_client import ApiError
+
+CellKind = Literal["text", "list", "number", "time", "duration", "size", "state"]
+FilterKind = Literal["search", "select", "text", "date"]
+
+_KINDS_BY_SUFFIX: Mapping[str, CellKind] = {"_ms": "duration", "_bytes": "size"}
+_STATE_FIELDS = frozenset({"status", "state"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """
+    A column of a list.
+
+    Attributes:
+        name: The field of the response, dotted inside others.
+        show: Returns what a cell shows, given the item. None: the value of the field.
+        note: Returns the small text below it.
+        macro: A macro of `resource/cells.html` that shows the cell, given the item.
+        is_narrow: Narrow screens show the column.
+        scope: The scope without which the column is not shown.
+    """
+
+    name: str
+    title: str = ""
+    kind: CellKind | None = None
+    show: Callable[[Any], object] | None = None
+    note: Callable[[Any], object] | None = None
+    macro: str = ""
+    is_narrow: bool = True
+    scope: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownColumn:
+    """A column with what its field says."""
+
+    column: Column
+    title: str
+    kind: CellKind
+
+    @property
+    def classes(self) -> str:
+        """The classes of its cells."""
+        is_number = self.kind in {"number", "time", "duration", "size"}
+        return " ".join([*(["num"] if is_number else []), *([] if self.column.is_narrow else ["hide-narrow"])])
+
+    def get_value(self, item: object) -> object:
+        """Return the value of its cell in the row of *item*."""
+        return get_value(item, self.column.name) if self.column.show is None else self.column.show(item)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """
+    A filter of a list.
+
+    Attributes:
+        name: The parameter of the operation.
+        parameter: The parameter of the page, if its name differs.
+        convert: Returns the value for the operation, given the text.
+    """
+
+    name: str
+    parameter: str = ""
+    label: str = ""
+    placeholder: str = ""
+    size: int = 16
+    options: Sequence[tuple[str, str]] | None = None
+    convert: Callable[[str], object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownFilter:
+    """A filter with its text, and what its parameter says."""
+
+    name: str
+    label: str
+    kind: FilterKind
+    text: str
+    declared: Filter
+    options: Sequence[tuple[str, str]]
+    max_length: int
+
+    @property
+    def value(self) -> object:
+        """The value for the operation. A text that is no option counts as missing, as the page then shows."""
+        if not self.text or (self.kind == "select" and all(self.text != value for value, _ in self.options)):
+            return None
+        if self.declared.convert is not None:
+            return self.declared.convert(self.text)
+        if self.kind == "date" and self.declared.name == "until":
+            return end_of_day(self.text)
+        return {"true": True, "false": False}.get(self.text, self.text) if self.kind == "select" else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """
+    A page of a list.
+
+    Attributes:
+        problem: The message of a filter that is refused.
+        hidden: Further parameters of the page that its filters keep.
+    """
+
+    declared: ResourceList
+    path: str
+    columns: Sequence[ShownColumn]
+    filters: Sequence[ShownFilter]
+    items: Sequence[Any]
+    links: PageLinks | None
+    problem: str = ""
+    status: int = 200
+    hidden: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def is_filtered(self) -> bool:
+        return any(each.text for each in self.filters)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceList:
+    """
+    A list of resources.
+
+    Attributes:
+        path: The path of its page below `/console/`.
+        client: The attribute of the client with its operation.
+        operation: The id of the operation.
+        link: Returns the path of the page of an item; None: the items have none.
+        noun, plural: What an item is called.
+        empty: The title and the text in place of an empty list.
+        new: The path, the scope and the label of the button for a new item.
+        tabs: A template with the tabs of the section.
+        tail: A macro of `resource/cells.html` with the actions of an item, in a last column for keys with *tail_scope*.
+        parameters: Parameters of the operation that are no filters.
+    """
+
+    path: str
+    client: str
+    operation: str
+    title: str
+    lead: str = ""
+    scope: str | None = None
+    noun: str
+    plural: str = ""
+    icon: str = "search"
+    columns: Sequence[Column]
+    filters: Sequence[Filter] = ()
+    link: Callable[[Any], str] | None = None
+    empty: tuple[str, str]
+    empty_label: str = ""
+    new: tuple[str, str, str] | None = None
+    tabs: str = ""
+    tail: str = ""
+    tail_scope: str = ""
+    template: str = "resource/list.html"
+    parameters: Mapping[str, object] = field(default_factory=dict[str, object])
+    per_page: int = PER_PAGE
+
+    def view(self) -> View:
+        return View("GET", f"/{self.path}", self.show, self.scope)
+
+    async def show(self, visit: Visit) -> Response:
+        """Show the page of the list."""
+        page = await self.load(visit)
+        return visit.render(self.template, status=page.status, listing=page)
+
+    async def load(self, visit: Visit, *ids: str, path: str = "", hidden: Mapping[str, str] | None = None, **parameters: object) -> Page:
+        """
+        Return a page of the list.
+
+        Args:
+            ids: The path parameters of the operation.
+            path: The path of the page, if it is not that of the declaration.
+        """
+        query, item = visit.operations.get_query(self.operation), visit.operations.get_item(self.operation)
+        columns = [_show_column(item, column) for column in self.columns if column.scope is None or visit.can(column.scope)]
+        filters = [_show_filter(query, each, visit) for each in self.filters]
+        call = cast("Callable[..., Awaitable[ListedPage]]", getattr(getattr(visit.client, self.client), self.operation))
+        values = {each.declared.name: value for each in filters if (value := each.value) is not None}
+        place = path or self.path
+        try:
+            found = await call(*ids, page=visit.page_number, per_page=self.per_page, **{**self.parameters, **parameters, **values})
+        except ApiError as error:
+            if error.status not in {404, 422} or not values:
+                raise
+            # A filter by something that does not exist is a 404 of the API.
+            status = 200 if error.status == 404 else 422
+            return Page(self, place, columns, filters, [], None, error.message, status, hidden or {})
+        return Page(self, place, columns, filters, found.items, PageLinks.of(visit, found, self.per_page), hidden=hidden or {})
+
+
+def _show_column(item: ObjectSchema, column: Column) -> ShownColumn:
+    found = item.find(column.name)
+    title = column.title or (found.label if found else column.name.capitalize())
+    return ShownColumn(column, title, column.kind or ("text" if found is None or column.show or column.macro else _choose_kind(found)))
+
+
+def _choose_kind(found: SchemaField) -> CellKind:
+    for end, kind in _KINDS_BY_SUFFIX.items():
+        if found.name.endswith(end):
+            return kind
+    if found.is_time:
+        return "time"
+    if found.kind in {"integer", "number"}:
+        return "number"
+    if found.kind == "array":
+        return "list"
+    return "state" if found.name.rpartition(".")[2] in _STATE_FIELDS else "text"
+
+
+def _show_filter(query: ObjectSchema, declared: Filter, visit: Visit) -> ShownFilter:
+    found = query.fields[declared.name]
+    options = declared.options or [(option, option.replace("_", " ")) for option in found.options]
+    if not options and found.kind == "boolean":
+        options = [("true", "yes"), ("false", "no")]
+    kind: FilterKind = "select" if options else "search" if declared.name == "q" else "date" if found.is_time else "text"
+    name = declared.parameter or declared.name
+    return ShownFilter(
+        name, declared.label or found.label, kind, visit.query(name), declared, options, int(found.get_limit("maxLength") or 0)
+    )
