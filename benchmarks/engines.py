@@ -28,7 +28,7 @@ import numpy as np
 
 from rookery.engines import texts, vectors
 from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument, MemoryScope, TextQuery, Vector
-from rookery.memory.vector_filter import build_vector_filter, filter_ids
+from rookery.memory.visibility import build_vector_filter, filter_ids
 
 DIMENSION = 384
 BATCH = 500

@@ -40,7 +40,7 @@ from rookery.kernel.ids import uuid7
 from rookery.memory.indexing import build_document as document_of
 from rookery.memory.models import AccessFilter, EmbeddedDocument, Memory, MemoryScope
 from rookery.memory.store import records
-from rookery.memory.vector_filter import build_vector_filter
+from rookery.memory.visibility import build_vector_filter
 
 _BATCH = 2000
 _NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -33,8 +33,8 @@ from rookery.kernel.config import Settings
 from rookery.kernel.db import Tx
 from rookery.kernel.ids import uuid7
 from rookery.memory.indexing import build_document
-from rookery.memory.models import EmbeddedDocument, Memory, MemoryScope, Passage, Vector
-from rookery.memory.recall_models import RecallMode, RecallRequest
+from rookery.memory.models import EmbeddedDocument, Memory, MemoryScope, Passage, RecallMode, Vector
+from rookery.memory.recall_models import RecallRequest
 from rookery.memory.store import records
 from rookery.wiring import Rookery, build_platform
 

@@ -41,7 +41,7 @@ from rookery.engines import embedders
 from rookery.engines.vectors.embedded import EmbeddedVectorIndex
 from rookery.engines.vectors.search import IndexLimits
 from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument, MemoryScope, Passage
-from rookery.memory.vector_filter import build_vector_filter
+from rookery.memory.visibility import build_vector_filter
 
 Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib
 import inspect
+import pkgutil
 import re
 import sys
 import tempfile
@@ -20,17 +22,21 @@ from typing import Any, Literal, TypeAlias, cast, get_args, get_origin
 
 from typer.core import TyperCommand, TyperGroup
 
+import rookery
 from rookery.access.api.audit import ALL_CHAINS_SCOPE
 from rookery.access.scopes import PRESETS, SCOPES
 from rookery.app import build_route_table
 from rookery.cli import COMMANDS, load_command
 from rookery.domains import load_events
 from rookery.kernel.config import Settings
+from rookery.kernel.errors import RookeryError, WrongSettings
+from rookery.kernel.events import EventCatalogue
 from rookery.kernel.http.routes import RouteEndpoint
 from rookery.kernel.secret import Secret
 from rookery.memory.access_filter import ADMIN_SCOPE
+from rookery.migrations.errors import MigrationFailed
 from rookery.tools.entry_fields import EntryField, list_entry_fields
-from rookery.tools.models import OAuthConfig, Root, Roots, ToolRules
+from rookery.tools.models import FAILURES, OAuthConfig, Root, Roots, ToolRules
 from rookery.tools.servers.entries import FIELDS
 from rookery.wiring import Rookery, build_platform
 
@@ -124,6 +130,35 @@ def _list_events(_: Rookery, __: Sequence[RouteEndpoint]) -> Iterator[Row]:
             )
 
 
+def _list_webhook_events(_: Rookery, __: Sequence[RouteEndpoint]) -> Iterator[Row]:
+    for event in EventCatalogue(load_events()).types:
+        yield f"`{event.name}`", event.description, event.data + (f": `GET {event.resource}`" if event.resource else "")
+
+
+def _list_errors(_: Rookery, __: Sequence[RouteEndpoint]) -> Iterator[Row]:
+    """Yield each code with the texts of the classes that declare it, by status."""
+    for module in pkgutil.walk_packages(rookery.__path__, "rookery."):
+        if not module.name.endswith(("__main__", ".env", ".process_guard")):
+            importlib.import_module(module.name)
+    declarations = [("internal_error", "500", "An error in Rookery. The log has it under the same request id.", "`request_id`")]
+    declarations += [(code, "500", meaning, "see [tool calls](#tool-calls)") for code, meaning in FAILURES.items()]
+    for error in _iter_subclasses(RookeryError):
+        if "code" in vars(error):
+            status = "none" if issubclass(error, WrongSettings | MigrationFailed) else str(error.status)
+            summary = re.split(r"\n(?:Attributes|Args):", inspect.getdoc(error) or "")[0]
+            declarations.append((error.code, status, " ".join(summary.split()), error.fields))
+    for code, status in sorted({(code, status) for code, status, *_ in declarations}, key=lambda declared: (declared[1], declared[0])):
+        meanings = dict.fromkeys(meaning for declared, _, meaning, _ in declarations if declared == code)
+        fields = dict.fromkeys(fields for declared, _, _, fields in declarations if declared == code and fields)
+        yield f"`{code}`", status, " ".join(meanings), "; ".join(fields)
+
+
+def _iter_subclasses(base: type[RookeryError]) -> Iterator[type[RookeryError]]:
+    for subclass in base.__subclasses__():
+        yield subclass
+        yield from _iter_subclasses(subclass)
+
+
 def _list_entry_fields(_: Rookery, __: Sequence[RouteEndpoint]) -> Iterator[Row]:
     rules = {f"tools.{name}": field for name, field in list_entry_fields(ToolRules).items()}
     for name, field in ({name: field for name, field in FIELDS.items() if name != "tools"} | rules).items():
@@ -170,6 +205,8 @@ TABLES = (
     Table("routes.md", ("Method and path", "Scope", "Status", "What it does"), _list_routes),
     Table("metrics.md", ("Metric", "Kind", "Labels", "What it measures"), _list_metrics),
     Table("servers-json.md", ("Field", "Values", "Default", "What it does"), _list_entry_fields),
+    Table("errors.md", ("Code", "Status", "When", "Further fields"), _list_errors),
+    Table("webhook-events.md", ("Event of a webhook", "When", "What `data` is"), _list_webhook_events),
     Table("events.md", ("Event", "Fields", "What happened"), _list_events),
 )
 

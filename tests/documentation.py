@@ -351,7 +351,7 @@ def open_terminal(model_folder: Path) -> Generator[Terminal]:
 _OPERATOR = """
 import json, os, sys
 from pathlib import Path
-import rookery.cli.records
+import rookery.cli.parts
 from rookery.cli import COMMANDS, load_command, main
 from rookery.kernel.config import Settings
 from rookery.wiring import build_platform

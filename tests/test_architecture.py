@@ -96,11 +96,13 @@ def test_imports_follow_the_contracts(capsys: pytest.CaptureFixture[str]) -> Non
 LAZY_IMPORTERS = (
     *("kernel/db/database.py", "memory/maintenance/cleaning/__init__.py", "migrations/__init__.py", "tools/gateway/lazy_app.py"),
     *("engines/upstreams/__init__.py", "memory/transfer/formats.py", "rookery/cli/__init__.py", "tools/commands/tool_services.py"),
+    *("rookery/cli/parts.py", "access/build.py", "memory/build.py", "usage/build.py"),
 )
 """
 Modules that import slow libraries in functions: PostgreSQL's driver, alembic, the telephone numbering plans, the server of the MCP SDK
 and its client of authorisation servers. Together they take more than 0.9 s of the 2 s that a start may take.
-The command line imports only the modules of the command that runs, and those of `servers` the record store only to change the file.
+The command line imports only the modules of the command that runs, and those of `servers` the record store only to change the file. The
+`build` of a domain whose services commands use imports its API, and thus pydantic, only for a server.
 """
 
 

@@ -28,8 +28,7 @@ from rookery.kernel.ids import uuid7
 from rookery.memory.indexing import EMBED_JOB, WORDS_JOB, build_document
 from rookery.memory.maintenance.forgetting import ForgetRequest
 from rookery.memory.maintenance.reindexing import ReindexRequest
-from rookery.memory.store import records
-from rookery.memory.store.tables import memories
+from rookery.memory.store.tables import MEMORIES, memories
 from rookery.wiring import Rookery, build_platform
 from tests.conftest import OPERATOR, FakeClock, Instance, eventually, run_instance
 from tests.console.prefix_proxy import run_prefix_proxy
@@ -241,7 +240,7 @@ async def test_texts_without_a_memory_are_reported_with_what_to_do(settings: Set
     """`doctor --deep` counts the texts that a killed process left, and the command in its advice erases them."""
     async with run_instance(settings) as instance:
         stored = await instance.admin.remember("The heron of a stored memory.")
-        memory = await instance.rookery.db.lookup(lambda tx: records.get_memory(tx, 1, str(stored["id"])))
+        memory = await instance.rookery.db.lookup(lambda tx: MEMORIES.find(tx, 1, id=str(stored["id"])))
         assert memory is not None
         orphans = [replace(build_document(memory), memory_id=uuid7(), content="the secret heron") for _ in range(2)]
         await instance.rookery.engines.texts.put(orphans, is_early=True)
@@ -265,9 +264,9 @@ async def test_memories_that_wait_long_for_an_index_are_counted(settings: Settin
 
     async with rookery.open_for_command():
         new_jobs = [(1, {"memory_id": str(number)}) for number in range(2)]
-        await rookery.db.write(lambda tx: rookery.jobs.enqueue_many(tx, WORDS_JOB, new_jobs))
+        await rookery.db.write(lambda tx: rookery.runtime.jobs.enqueue_many(tx, WORDS_JOB, new_jobs))
         clock.advance(seconds=50)
-        await rookery.db.write(lambda tx: rookery.jobs.enqueue(tx, EMBED_JOB, workspace_id=1, payload={"memory_id": "2"}))
+        await rookery.db.write(lambda tx: rookery.runtime.jobs.enqueue(tx, EMBED_JOB, workspace_id=1, payload={"memory_id": "2"}))
         early = await list_backlogs()
         clock.advance(seconds=100)
         late = await list_backlogs()

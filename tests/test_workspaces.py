@@ -50,7 +50,7 @@ async def _is_empty(instance: Instance, workspace_id: int) -> bool:
     remaining = await instance.rookery.engines.vectors.count(workspace_id) + await instance.rookery.engines.texts.count(
         workspace_id, query=parse_query("stay"), access_filter=access_filter
     )
-    return remaining == 0 and await instance.rookery.jobs.count_pending("DeleteFromIndex", workspace_id) == 0
+    return remaining == 0 and await instance.rookery.runtime.jobs.count_pending("DeleteFromIndex", workspace_id) == 0
 
 
 async def test_no_table_keeps_a_row_of_a_deleted_workspace(settings: Settings) -> None:

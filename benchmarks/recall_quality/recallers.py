@@ -32,10 +32,10 @@ from rookery.memory.candidates import CandidateSearch
 from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
 from rookery.memory.feedback import RecallBuffer
 from rookery.memory.indexing import build_document, build_passage
-from rookery.memory.models import EmbeddedDocument, Memory, MemoryScope
+from rookery.memory.models import EmbeddedDocument, Memory, MemoryScope, RecallMode
 from rookery.memory.ports import Embedder
 from rookery.memory.recall import Recall
-from rookery.memory.recall_models import RecallMode, RecallRequest, RecallResult
+from rookery.memory.recall_models import RecallRequest, RecallResult
 from rookery.memory.similarity_scales import SimilarityScales
 from rookery.memory.store import records
 from rookery.migrations import migrate
@@ -146,9 +146,9 @@ class Product:
         async with store.without(question.gold):
             unanswered = await store.find(question.text, "hybrid", top_k=CONFIDENCE_TOP_K)
         return Confidence(
-            hits=tuple((hit.relevance, store.names[hit.memory.id] in question.gold) for hit in answered.hits),
+            hits=tuple((hit.score.relevance, store.names[hit.memory.id] in question.gold) for hit in answered.hits),
             is_confident=answered.is_confident,
-            unanswered_hits=tuple(hit.relevance for hit in unanswered.hits),
+            unanswered_hits=tuple(hit.score.relevance for hit in unanswered.hits),
             unanswered_is_confident=unanswered.is_confident,
         )
 
@@ -193,11 +193,16 @@ class _Store:
         breakers = EngineBreakers(Settings())
         self._recall = Recall(
             db=self._db,
-            migration=EmbeddingMigration(db=self._db, clock=lambda: _LATER, current=IndexVersion(embedder=embedder, vectors=self._vectors)),
             candidates=CandidateSearch(
-                db=self._db, texts=self._texts, scales=SimilarityScales(db=self._db, breaker=breakers.vectors), breakers=breakers
+                db=self._db,
+                migration=EmbeddingMigration(
+                    db=self._db, clock=lambda: _LATER, current=IndexVersion(embedder=embedder, vectors=self._vectors)
+                ),
+                texts=self._texts,
+                scales=SimilarityScales(db=self._db, breaker=breakers.vectors),
+                breakers=breakers,
             ),
-            breakers=breakers,
+            writes=breakers.writes,
             buffer=RecallBuffer(db=self._db),
             bus=EventBus(),
             clock=lambda: _LATER,

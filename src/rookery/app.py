@@ -19,6 +19,7 @@ from rookery.console.ports import ConsolePorts
 from rookery.console.store import SignOuts
 from rookery.doctor import FindingGrade, examine, has_no_problem
 from rookery.kernel.config import Settings
+from rookery.kernel.data_folder import DiskSpace
 from rookery.kernel.engine_breakers import READS_ONLY
 from rookery.kernel.errors import EngineUnavailable, RookeryError
 from rookery.kernel.events import EventCatalogue
@@ -38,6 +39,7 @@ from rookery.kernel.http.unknown_paths import UnknownPathHandler
 from rookery.kernel.metrics import PROCESS_METRICS_PATH
 from rookery.kernel.schema import ResponseModel
 from rookery.kernel.sealing import KeySource
+from rookery.kernel.working_context import WorkingContextFinder
 from rookery.memory.transfer.draft_files import read_draft_file
 from rookery.observability import Observability
 from rookery.reference.api import DocumentCache, ReferenceApi
@@ -67,7 +69,7 @@ def build_route_table(rookery: Rookery) -> RouteTable:
     """Return the table of all routes of the server with their prefixes."""
     settings, table, health = (
         rookery.settings,
-        RouteTable(disk=rookery.disk_space, contexts=rookery.contexts),
+        RouteTable(disk=rookery.runtime.use(DiskSpace), contexts=rookery.runtime.use(WorkingContextFinder)),
         HealthRoutes(rookery.probes, rookery.sealing.keys),
     )
     start_page = StartPage(

@@ -23,6 +23,7 @@ from rookery.kernel.engine_breakers import READS_ONLY
 from rookery.kernel.errors import EngineReadOnly, EngineUnavailable, RookeryError, StorageFull
 from rookery.kernel.http.connection_limit import RESERVED_FILE_DESCRIPTORS, max_open_connections
 from rookery.kernel.http.proxy_check import CLAIMED_ADDRESS, fetch_arrival
+from rookery.kernel.process_registry import ProcessRegistry
 from rookery.kernel.running_server import fetch_engine_states, find_server
 from rookery.kernel.sentences import format_count
 from rookery.kernel.sqlite import find_damage
@@ -337,7 +338,7 @@ async def _check_poolers(rookery: Rookery) -> list[DoctorFinding]:
 
 async def _check_backlog(rookery: Rookery) -> list[DoctorFinding]:
     """Check for memories that have waited long for an index."""
-    stats = await rookery.jobs.get_stats()
+    stats = await rookery.runtime.jobs.get_stats()
     findings = list[DoctorFinding]()
     for kind, text in _BACKLOGS.items():
         waiting = stats.get(kind)
@@ -351,7 +352,7 @@ async def _check_backlog(rookery: Rookery) -> list[DoctorFinding]:
 
 
 async def _check_failed_jobs(rookery: Rookery) -> list[DoctorFinding]:
-    failed = await rookery.jobs.list_failed(_MAX_LISTED + 1)
+    failed = await rookery.runtime.jobs.list_failed(_MAX_LISTED + 1)
     if not failed:
         return [DoctorFinding("jobs", "ok", "no job has failed")]
     more = f" (the first {_MAX_LISTED} are shown)" if len(failed) > _MAX_LISTED else ""
@@ -363,7 +364,7 @@ async def _check_failed_jobs(rookery: Rookery) -> list[DoctorFinding]:
 
 
 async def _check_processes(rookery: Rookery) -> list[DoctorFinding]:
-    live = await rookery.processes.list_live()
+    live = await rookery.runtime.use(ProcessRegistry).list_live()
     if not live:
         return []
     hosts = len({process.host for process in live})

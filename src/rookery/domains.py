@@ -12,15 +12,17 @@ if TYPE_CHECKING:  # the command line reads this list and imports no domain
     from rookery.access.event_rendering import Renderers, StateRenderers
     from rookery.kernel.domain import BuildDomain
     from rookery.kernel.events import Event
+    from rookery.kernel.runtime import Runtime
     from rookery.terminal.entries import CommandEntry
+    from rookery.webhooks.outbox import Outbox
 
 DOMAINS = ("memory", "tools", "agents", "content", "usage", "access", "webhooks", "notifications", "scoring")
 """The packages of the domains, in the order of lists and documents."""
 
 
 def load_builders(*, without: str = "") -> list[BuildDomain]:
-    """Import every domain, except *without*, and return its `domain.build`."""
-    return [cast("BuildDomain", import_module(f"rookery.{name}.domain").build) for name in DOMAINS if name != without]
+    """Import every domain, except *without*, and return its `build.build`."""
+    return [cast("BuildDomain", import_module(f"rookery.{name}.build").build) for name in DOMAINS if name != without]
 
 
 def load_commands() -> list[CommandEntry]:
@@ -47,6 +49,12 @@ def load_state_renderers() -> StateRenderers:
     """Return `event_payloads.STATE_RENDERERS` of each domain that has events about the state of a process."""
     modules = _import_all("event_payloads")
     return {event: render for module in modules for event, render in getattr(module, "STATE_RENDERERS", {}).items()}
+
+
+def record_events(runtime: Runtime, outbox: Outbox | None = None, domains: Iterable[str] = DOMAINS) -> None:
+    """Publish the events of *domains* to webhooks from now on. *outbox* None: a server or worker finds their deliveries by polling."""
+    webhooks = import_module("rookery.webhooks.event_recorder")
+    webhooks.EventRecorder(runtime, outbox or webhooks.Outbox(runtime.clock, runtime.ids), load_events(domains), load_renderers(domains))
 
 
 def _import_all(part: str, domains: Iterable[str] = DOMAINS) -> list[ModuleType]:

@@ -12,10 +12,10 @@ from rookery.engines.similarity.projection import project_vectors
 from rookery.kernel.config import Settings
 from rookery.kernel.runtime import Runtime
 from rookery.kernel.sqlite import RecordStoreWal
-from rookery.memory.core_wiring import MemoryPorts
+from rookery.memory.build import MemoryPorts
 from rookery.memory.embedding_migration import IndexVersion
 from rookery.memory.ports import ErasableStore, ModelVersion, TokenMeter
-from rookery.usage.wiring import UsageServices
+from rookery.usage.build import UsageServices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

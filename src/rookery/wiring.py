@@ -11,22 +11,22 @@ from typing import cast
 import structlog
 from sqlalchemy import func, literal, select
 
+from rookery.access.build import AccessServices
 from rookery.access.first_run import FirstRunResult, create_first_keys
 from rookery.access.models import SYSTEM_ACTOR, Caller
 from rookery.access.ports import AccessPorts
 from rookery.access.store import keys
-from rookery.access.wiring import AccessServices
+from rookery.agents.build import AgentPorts, AgentServices
 from rookery.agents.events import AgentSessionEnded
 from rookery.agents.models.sessions import TokenReport
 from rookery.agents.sessions.access import SessionFinder
 from rookery.agents.store.tables import SESSIONS
-from rookery.agents.wiring import AgentPorts, AgentServices
+from rookery.content.build import ContentServices
 from rookery.content.chat import TokenUsage
 from rookery.content.models import ContentTenant
 from rookery.content.ports import ContentPorts
 from rookery.content.prices import PriceList, compute_cost
-from rookery.content.wiring import ContentServices
-from rookery.domains import load_builders, load_events, load_renderers, load_state_renderers
+from rookery.domains import load_builders, load_events, load_state_renderers, record_events
 from rookery.engines import counters, detection, notification_channels, similarity, text_generators, upstreams, webhook_client
 from rookery.engines.judge_models import GeneratorJudge
 from rookery.engines.text_generators.canned import CannedGenerator
@@ -44,7 +44,7 @@ from rookery.kernel.events import EventBus, EventCatalogue
 from rookery.kernel.http import Operation
 from rookery.kernel.http.operation_tools import OperationServer
 from rookery.kernel.ids import IdFactory, uuid7
-from rookery.kernel.jobs import JobQueue, JobWorker
+from rookery.kernel.jobs import JobWorker
 from rookery.kernel.metrics import Metrics
 from rookery.kernel.process_registry import EngineLocation, ProcessRegistry, strip_address
 from rookery.kernel.process_resources import count_available_cores
@@ -54,20 +54,19 @@ from rookery.kernel.server_group import ServerGroup
 from rookery.kernel.wakeups import Wakeups
 from rookery.kernel.working_context import CallSession, WorkingContext, WorkingContextFinder
 from rookery.kernel.workspace_shares import WorkspaceShares
-from rookery.memory.core_wiring import MemoryCore
+from rookery.memory.build import MemoryServices
 from rookery.memory.indexing import DELETE_JOB
 from rookery.memory.store import records as memory_records
-from rookery.memory.wiring import MemoryServices
 from rookery.memory_engines import MemoryEngines, open_memory_engines, provide_memory_ports
-from rookery.notifications.wiring import NotificationPorts, NotificationServices
+from rookery.notifications.build import NotificationPorts, NotificationServices
 from rookery.observability import MetricTargets, Observability, build_observability
-from rookery.scoring.wiring import ScoringPorts, ScoringServices
+from rookery.scoring.build import ScoringPorts, ScoringServices
+from rookery.tools.build import ToolPorts, ToolServices
 from rookery.tools.store import calls as tool_calls
-from rookery.tools.wiring import ToolPorts, ToolServices
+from rookery.usage.build import UsageServices
 from rookery.usage.ports import UsagePorts, UsedBudget
-from rookery.usage.wiring import UsageServices
-from rookery.webhooks.event_recorder import EventRecorder, StateEventPublisher
-from rookery.webhooks.wiring import WebhookPorts, WebhookServices
+from rookery.webhooks.build import WebhookPorts, WebhookServices
+from rookery.webhooks.event_recorder import StateEventPublisher
 
 STATUS_STARTING = "starting"
 """The state of an engine that is starting, as /readyz shows it."""
@@ -115,9 +114,9 @@ class Rookery:
         ]
         job_kinds = [observability.platform_metrics.instrument_kind(kind) for domain in domains for kind in domain.job_kinds]
         self.worker = JobWorker(runtime.jobs, job_kinds, lease_s=runtime.settings.job_lease_s)
-        outbox, events = self.webhooks.outbox, load_events()
-        EventRecorder(runtime, outbox, events, load_renderers())
-        self._state_events = StateEventPublisher(runtime, outbox, events, load_state_renderers())
+        outbox = self.webhooks.outbox
+        record_events(runtime, outbox)
+        self._state_events = StateEventPublisher(runtime, outbox, load_events(), load_state_renderers())
         self._exit_stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -132,14 +131,6 @@ class Rookery:
     @property
     def db(self) -> Database:
         return self.runtime.db
-
-    @property
-    def bus(self) -> EventBus:
-        return self.runtime.bus
-
-    @property
-    def jobs(self) -> JobQueue:
-        return self.runtime.jobs
 
     @property
     def access(self) -> AccessServices:
@@ -176,25 +167,6 @@ class Rookery:
     @property
     def sealing(self) -> SealingServices:
         return self.runtime.use(SealingServices)
-
-    @property
-    def processes(self) -> ProcessRegistry:
-        """The processes that use the record store."""
-        return self.runtime.use(ProcessRegistry)
-
-    @property
-    def group(self) -> ServerGroup:
-        """The server processes that share the address."""
-        return self.runtime.use(ServerGroup)
-
-    @property
-    def contexts(self) -> WorkingContextFinder:
-        """The finder of the session that a request belongs to."""
-        return self.runtime.use(WorkingContextFinder)
-
-    @property
-    def disk_space(self) -> DiskSpace:
-        return self.runtime.use(DiskSpace)
 
     @property
     def engines(self) -> MemoryEngines:
@@ -236,8 +208,9 @@ class Rookery:
     async def _start(self, *, serves: bool) -> None:
         await self.observability.start(self._exit_stack)
         await self._open()
-        self._exit_stack.push_async_callback(self.processes.close)
-        await self.processes.register("server" if serves else "worker")
+        processes = self.runtime.use(ProcessRegistry)
+        self._exit_stack.push_async_callback(processes.close)
+        await processes.register("server" if serves else "worker")
         await self.sealing.sealer.start()
         await self.worker.start()
         self._exit_stack.push_async_callback(self.worker.stop)
@@ -245,7 +218,7 @@ class Rookery:
         for domain in self.domains:
             if domain.start is not None:
                 await domain.start(self._exit_stack, serves=serves)
-        is_first = self.group.number == 1
+        is_first = self.runtime.use(ServerGroup).number == 1
         tasks = [task for task in self.periodic_tasks if (serves or not task.needs_tool_servers) and (is_first or not task.is_single)]
         work = [run_periodic_tasks(tasks), self._warm_up_engines(), self.runtime.wakeups.run()]
         if serves:
@@ -376,7 +349,6 @@ def build_platform(
     runtime.provide(DiskSpace, lambda _: DiskSpace(disk_folder, min_free_bytes=settings.min_free_disk_mb * _MIB))
     runtime.provide(EgressGuard, lambda _: EgressGuard(allow=settings.egress_allow, allow_private=settings.egress_private))
     runtime.provide(EventCatalogue, lambda _: EventCatalogue(load_events()))
-    runtime.provide(MemoryCore, lambda runtime: runtime.use(MemoryServices))
     runtime.provide(NotificationPorts, _build_notification_ports)
     runtime.provide(Sealer, lambda runtime: runtime.use(SealingServices).sealer)
     runtime.provide(WebhookPorts, lambda runtime: WebhookPorts(open_client=lambda: webhook_client.open(runtime.use(EgressGuard))))

@@ -208,11 +208,11 @@ async def test_no_store_function_returns_rows_of_another_workspace(access: Acces
             key_store.find_key(tx, "api", other, key_id, at=at),
             key_store.list_key_page(tx, "api", other, at=at, environment=None, page=PageSlice(9))[:2],
             key_store.delete_key(tx, replace(new_key.key, workspace_id=other), at=at),
-            key_store.count_keys(tx, other),
+            key_store.KEYS.count(tx, other),
             key_store.list_agent_ids(tx, other),
             usage_store.list_call_page(tx, other, key_id, CallFilter(), page=PageSlice(9))[:2],
             usage_store.list_sums(tx, other, "api", UsageFilter(), frozenset({"key"}), limit=9),
-            usage_store.count_calls(tx, other),
+            usage_store.CALLS.count(tx, other),
             workspace_store.find_sandbox(tx, other),
         ]
 

@@ -20,6 +20,7 @@ from rookery.agents.hooks.client_sessions import ClientSessions
 from rookery.agents.hooks.project_names import ProjectNames
 from rookery.agents.models.agent_hooks import HookCall, HookOutcome, HookProject, PastMemory
 from rookery.coding_agents.hook_declarations import EVENTS
+from rookery.kernel.data_folder import DiskSpace
 from rookery.kernel.db import Database, open_database
 from rookery.kernel.errors import EngineUnavailable, StorageFull
 from rookery.kernel.http.edge import EdgeMiddleware
@@ -485,10 +486,10 @@ def make_hooks(
         db=db or services.db,
         clock=services.clock,
         sessions=ClientSessions(starter=sessions.starter, records=sessions.records),
-        projects=ProjectNames(db=db or services.db, clock=services.clock, disk=disk or services.disk_space),
+        projects=ProjectNames(db=db or services.db, clock=services.clock, disk=disk or services.runtime.use(DiskSpace)),
         ender=sessions.ender,
         memories=memories or services.memory.related,
-        disk=disk or services.disk_space,
+        disk=disk or services.runtime.use(DiskSpace),
         deadline_s=deadline_s,
     )
 

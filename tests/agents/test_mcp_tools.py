@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import cast
 
 import httpx2
 from pydantic import BaseModel
 
-from rookery.agents.api import AgentsApi
 from rookery.agents.models.drafts import TaskPatch
 from rookery.agents.schemas import claims, queries
 from rookery.agents.schemas import plans as p
 from rookery.agents.schemas import session_events as e
 from rookery.agents.schemas import sessions as s
 from rookery.agents.schemas import templates as t
+from rookery.kernel.http.operation_tools import PublishedTool
 from rookery.kernel.schema import RequestModel
 from tests.conftest import Caller, Instance
 
@@ -93,9 +94,14 @@ def _get_path(value: object, *path: str | int) -> object:
     return value
 
 
+def list_agent_tools(instance: Instance) -> Sequence[PublishedTool]:
+    """Return the tools of the built-in server `agents`."""
+    return next(server.tools() for server in instance.rookery.tool_servers if server.id == "agents")
+
+
 async def test_every_tool_has_the_arguments_of_its_route(instance: Instance) -> None:
     """No argument that the route does not have, no required one that the route does not require, and a description."""
-    tools = AgentsApi(instance.rookery.agents).server().tools()
+    tools = list_agent_tools(instance)
     assert {tool.name for tool in tools} == TOOL_ROUTES.keys()
     for tool in tools:
         body, path = TOOL_ROUTES[tool.name]
@@ -254,7 +260,7 @@ async def test_a_tool_returns_the_error_of_its_route(instance: Instance) -> None
 
 async def test_an_error_of_a_tool_names_a_tool_and_that_of_its_route_a_route(instance: Instance) -> None:
     """The same error, whose hint a caller of tools can follow."""
-    agent, tools = instance.agent, {tool.name for tool in AgentsApi(instance.rookery.agents).server().tools()}
+    agent, tools = instance.agent, {tool.name for tool in list_agent_tools(instance)}
     task = str(_get_path(await _call(agent, "plan_create", **PLAN), "phases", 0, "tasks", 0, "id"))
     session = str(_get_path(await _call(agent, "session_start", goal="Tea", agent_type="claude"), "session", "id"))
     await _call(agent, "session_end", session_id=session)
@@ -276,9 +282,7 @@ async def test_each_tool_needs_the_permission_of_its_route(instance: Instance) -
     reader = await instance.agent_key("mcp:read", "mcp:write", "plans.read")
     listed = (await reader.get("/api/v1/mcp/servers/agents/tools")).json()["tools"]
 
-    assert {item["name"] for item in listed} == {
-        tool.name for tool in AgentsApi(instance.rookery.agents).server().tools() if tool.required_scope == "plans.read"
-    }
+    assert {item["name"] for item in listed} == {tool.name for tool in list_agent_tools(instance) if tool.required_scope == "plans.read"}
     response = await _send(reader, "task_claim_next")
     assert (response.status_code, response.json()["required_permission"]) == (403, "phases.write")
     assert (await _send(reader, "plan_list")).status_code == 200

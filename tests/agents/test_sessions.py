@@ -28,7 +28,7 @@ async def test_a_session_starts_with_its_context_and_publishes_an_event(instance
     """POST /sessions returns {session, boot}, and AgentSessionStarted has agent, org and project."""
     plan = await make_plan(instance, "write", "test", org="acme", project="web")
     events = list[AgentSessionStarted]()
-    instance.rookery.bus.subscribe(AgentSessionStarted, events.append)
+    instance.rookery.runtime.bus.subscribe(AgentSessionStarted, events.append)
     await instance.admin.remember("Tabs, not spaces.", org="acme", project="web", type="convention")
 
     response = await start_session(instance.agent, plan=plan, goal="ship", context={"branch": "main"})
@@ -90,7 +90,7 @@ async def test_an_agent_has_one_open_session_on_a_plan(instance: Instance) -> No
 async def test_a_session_is_paused_continued_and_ended_once(instance: Instance) -> None:
     """Active ⇄ paused → completed. The same end again changes nothing; another end is 409, and so is any other change."""
     events = list[AgentSessionEnded]()
-    instance.rookery.bus.subscribe(AgentSessionEnded, events.append)
+    instance.rookery.runtime.bus.subscribe(AgentSessionEnded, events.append)
     session = await start_session_id(instance.agent)
     path = f"{SESSIONS}/{session}"
 

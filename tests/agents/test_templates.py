@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rookery.access.models import KeyRestrictions
-from rookery.agents.api import AgentsApi
+from rookery.agents.api.templates import TemplateApi
 from rookery.agents.commands.templates import app
 from rookery.agents.templates.library import (
     MAX_TEMPLATES_PER_WORKSPACE,
@@ -24,7 +24,6 @@ from rookery.agents.templates.library import (
     Templates,
     read_templates,
 )
-from rookery.agents.wiring import AgentServices
 from rookery.app import create_app
 from rookery.cli import CommandContext
 from rookery.kernel.config import Settings
@@ -209,9 +208,8 @@ async def _upgraded(instance: Instance, folder: Path) -> AsyncGenerator[Caller]:
             text = file.read_text(encoding="utf-8").replace("name: Bug fix\n", "name: Defect\n")
             (folder / file.name).write_text(text, encoding="utf-8")
     upgraded = copy(instance.rookery)
-    agents = AgentServices(upgraded.runtime)
-    agents.templates = Templates(upgraded.db, upgraded.access.audit, upgraded.clock, shipped=read_templates(folder))
-    upgraded.domains = [Domain(operations=[("/v1", AgentsApi(agents).operations())])]
+    templates = Templates(upgraded.db, upgraded.access.audit, upgraded.clock, shipped=read_templates(folder))
+    upgraded.domains = [Domain(operations=[("/v1", TemplateApi(templates=templates, plans=upgraded.agents.plans).operations())])]
     caller = Caller(httpx2.ASGITransport(create_app(upgraded)), instance.admin.key)
     async with caller.http:
         yield caller

@@ -10,9 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 from benchmarks.tool_catalogue import catalogue, estimated_tokens
-from rookery.agents.api import AgentsApi
 from tests.agents.makers import make_plan, phase
-from tests.agents.test_mcp_tools import TOOL_ROUTES
+from tests.agents.test_mcp_tools import TOOL_ROUTES, list_agent_tools
 from tests.conftest import Caller, Instance, eventually
 
 Json = dict[str, object]
@@ -90,7 +89,7 @@ def test_each_schema_has_one_type_and_no_title() -> None:
 async def test_no_tool_allows_what_its_route_rejects(instance: Instance) -> None:
     """The model of the route accepts the whole range and every value of a tool's argument."""
     compared_count = 0
-    for tool in AgentsApi(instance.rookery.agents).server().tools():
+    for tool in list_agent_tools(instance):
         model: type[BaseModel] = TOOL_ROUTES[tool.name][0]
         route = cast("Mapping[str, Json]", model.model_json_schema().get("properties", {}))
         for name, tool_schema in cast("Mapping[str, Json]", tool.input_schema["properties"]).items():

@@ -14,6 +14,7 @@ from starlette.types import Message
 
 from rookery.access.models import Caller as AccessCaller
 from rookery.content.api.generations import GenerationApi
+from rookery.content.models import GenerationMode
 from rookery.content.schemas import NewGenerationBody
 from rookery.kernel.config import Settings
 from rookery.kernel.http import EventStream
@@ -104,7 +105,7 @@ async def test_a_client_that_leaves_before_the_first_event_cancels_the_generatio
         if message["type"] == "http.response.body":
             raise ConnectionResetError
 
-    response = await api.post_generation(caller, NewGenerationBody(prompt="a", mode="stream"), Request(scope, receive))
+    response = await api.post_generation(caller, NewGenerationBody(prompt="a", mode=GenerationMode.STREAM), Request(scope, receive))
     assert isinstance(response, EventStream)
     with pytest.raises(ConnectionResetError):
         await response(scope, receive, send)

@@ -17,8 +17,7 @@ from rookery.engines.texts.embedded import TextIndexLimits
 from rookery.engines.texts.term_cache import TermCacheLimits
 from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument, MemoryScope, Vector, VectorHit
 from rookery.memory.ports import VectorIndex
-from rookery.memory.vector_filter import build_vector_filter, filter_ids
-from rookery.memory.visibility import is_visible
+from rookery.memory.visibility import build_vector_filter, filter_ids, is_visible
 from tests.engines.ivf import OpenIndex, open_index
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)

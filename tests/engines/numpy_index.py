@@ -9,7 +9,7 @@ import numpy as np
 from rookery.kernel.clock import to_micros
 from rookery.memory.models import EmbeddedDocument, IndexDocument, Vector, VectorHit
 from rookery.memory.ports import ModelVersion
-from rookery.memory.vector_filter import AllOf, AnyOf, Condition, Conditions, VectorFilter
+from rookery.memory.visibility import AllOf, AnyOf, Condition, Conditions, VectorFilter
 
 Entries = dict[tuple[str, int, int, str], EmbeddedDocument]
 """Documents by model, dimension, workspace and memory."""

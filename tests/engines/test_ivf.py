@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from rookery.engines.vectors.embedded import EmbeddedVectorIndex
 from rookery.engines.vectors.search import IndexLimits
 from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument, Vector
-from rookery.memory.vector_filter import build_vector_filter
+from rookery.memory.visibility import build_vector_filter
 from tests.conftest import eventually
 from tests.engines.conftest import (
     CROSSES,

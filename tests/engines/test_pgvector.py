@@ -20,7 +20,7 @@ from rookery.engines.vectors.pgvector import PgvectorIndex
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.models import Vector
 from rookery.memory.ports import VectorFeature, VectorIndex
-from rookery.memory.vector_filter import build_vector_filter
+from rookery.memory.visibility import build_vector_filter
 from tests.conftest import eventually
 from tests.engines.conftest import EAST, find_ids, make_embedded, make_filter
 from tests.engines.engine_contracts import HowTested

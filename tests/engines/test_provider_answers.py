@@ -21,10 +21,10 @@ from rookery.content.errors import (
 )
 from rookery.content.response_schema import AnswerMismatch, ResponseSchema
 from rookery.engines.text_generators.compatibility import MEMORY_S
-from rookery.engines.text_generators.http_client import RetryBounds
 from rookery.engines.text_generators.openai import OpenAiTextGenerator
 from rookery.engines.text_generators.provider import parse_url
 from rookery.kernel.clock import utc_now
+from rookery.kernel.egress.service_client import RetryBounds
 from rookery.kernel.retry_delays import find_retry_delay
 from tests.chat_service import (
     ANSWER,

@@ -17,7 +17,7 @@ from rookery.engines.vectors.qdrant_connection import parse_address
 from rookery.kernel.errors import EngineReadOnly, EngineUnavailable, StorageFull
 from rookery.memory.models import Vector
 from rookery.memory.ports import ModelVersion
-from rookery.memory.vector_filter import build_vector_filter, filter_ids
+from rookery.memory.visibility import build_vector_filter, filter_ids
 from tests.conftest import eventually
 from tests.deadlines import HANG_S
 from tests.engines.conftest import EAST, find_ids, make_embedded, make_filter, vector

@@ -25,7 +25,7 @@ from rookery.engines.vectors.qdrant import QdrantIndex
 from rookery.engines.vectors.qdrant_connection import parse_address as parse_qdrant_address
 from rookery.kernel.db import open_database
 from rookery.kernel.postgresql import PostgresConnection, PostgresPool
-from rookery.memory.vector_filter import build_vector_filter
+from rookery.memory.visibility import build_vector_filter
 from rookery.notifications.messages import SendOutcome
 from tests.chat_service import run_chat_service
 from tests.deadlines import HANG_S

@@ -26,9 +26,10 @@ from rookery.content.errors import (
 from rookery.content.ports import TextGenerator
 from rookery.engines import text_generators
 from rookery.engines.text_generators.canned import CANNED_TEXT, CannedGenerator
-from rookery.engines.text_generators.http_client import RetryBounds, Timeouts
+from rookery.engines.text_generators.http_client import Timeouts
 from rookery.engines.text_generators.openai import OpenAiTextGenerator
 from rookery.engines.text_generators.provider import parse_url
+from rookery.kernel.egress.service_client import RetryBounds
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from tests.certificates import write_certificate
 from tests.chat_service import (

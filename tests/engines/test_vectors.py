@@ -22,7 +22,7 @@ from rookery.engines.vectors.vector_file import Point
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.memory.models import Vector, VectorHit
 from rookery.memory.ports import VectorIndex
-from rookery.memory.vector_filter import build_vector_filter
+from rookery.memory.visibility import build_vector_filter
 from tests.conftest import eventually
 from tests.engines.conftest import EAST, damage, find_ids, make_embedded, make_filter, remove, vector
 from tests.engines.index_contract import run_writer

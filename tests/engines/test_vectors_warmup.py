@@ -10,7 +10,7 @@ import pytest
 
 from rookery.engines.vectors import ivf_build
 from rookery.engines.vectors.search import IndexLimits
-from rookery.memory.vector_filter import build_vector_filter
+from rookery.memory.visibility import build_vector_filter
 from tests.conftest import eventually
 from tests.deadlines import HANG_S
 from tests.engines.conftest import EAST, NORTH, find_ids, make_embedded, make_filter

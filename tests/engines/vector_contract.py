@@ -15,7 +15,7 @@ from hypothesis.stateful import rule
 
 from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument, MemoryScope, Vector, VectorHit
 from rookery.memory.ports import ModelVersion, VectorIndex
-from rookery.memory.vector_filter import AllOf, AnyOf, Condition, Conditions, Range, VectorFilter, build_vector_filter
+from rookery.memory.visibility import AllOf, AnyOf, Condition, Conditions, Range, VectorFilter, build_vector_filter
 from tests.conftest import eventually
 from tests.engines.conftest import (
     CROSSES,

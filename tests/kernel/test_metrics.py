@@ -201,7 +201,7 @@ async def test_failed_jobs_and_the_age_of_the_oldest_job_are_metrics(instance: I
     """They show the backlog of the whole store."""
     at = instance.rookery.clock()
     await instance.rookery.worker.stop()
-    jobs = replace(instance.rookery.jobs, clock=lambda: at - timedelta(days=365))
+    jobs = replace(instance.rookery.runtime.jobs, clock=lambda: at - timedelta(days=365))
     await instance.rookery.db.write(lambda tx: jobs.enqueue(tx, "EmbedMemory", workspace_id=1, payload={"memory_id": "x"}))
 
     samples = await scrape(instance.admin)

@@ -80,6 +80,27 @@ async def test_an_update_leaves_fixed_columns(store: Database) -> None:
         await store.read(lambda tx: CARDS.get(tx, _OWN, id="none"))
 
 
+async def test_an_update_may_require_values(store: Database) -> None:
+    """A row without them is left alone; None means null."""
+    changed = Card(id="2", workspace_id=_OWN, board="c")
+
+    assert await store.write(lambda tx: CARDS.update(tx, changed, owner="you", board="a")) == 0
+    assert await store.write(lambda tx: CARDS.update(tx, changed, owner="me", board="a")) == 1
+    assert await store.write(lambda tx: CARDS.update(tx, changed, owner="me")) == 0
+    assert await store.write(lambda tx: CARDS.update(tx, changed, owner=None)) == 1
+
+
+async def test_a_row_may_exist_already(store: Database) -> None:
+    """`add` leaves it, and `save` changes it as an update does."""
+    first, new = Card(id="1", workspace_id=_OWN, title="new", created_by="second"), Card(id="5", workspace_id=_OWN)
+
+    assert await store.write(lambda tx: CARDS.add(tx, first, new)) == 1
+    assert await store.read(lambda tx: CARDS.get(tx, _OWN, id="1")) == Card(id="1", workspace_id=_OWN)
+    await store.write(lambda tx: CARDS.save(tx, first, replace(new, id="6")))
+    assert await store.read(lambda tx: CARDS.get(tx, _OWN, id="1")) == replace(first, created_by="first")
+    assert await store.read(lambda tx: CARDS.count(tx, _OWN)) == 5
+
+
 @pytest.mark.parametrize("name", ["key", "fixed"])
 def test_a_key_names_columns(name: str) -> None:
     """A mistake in the declaration is an error of the start."""

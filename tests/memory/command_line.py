@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 
 from rookery.cli import add_commands
 from rookery.kernel.db import open_database
+from rookery.memory.build import MemoryServices
 from rookery.memory.capacity import StorageLimits
-from rookery.memory.wiring import MemoryServices
 from tests.conftest import FakeClock
 from tests.memory.makers import MemoryRig, StemEmbedder, build_rig
 

@@ -26,8 +26,8 @@ from rookery.kernel.ids import uuid7
 from rookery.kernel.jobs import JobQueue, JobWorker
 from rookery.kernel.runtime import Runtime
 from rookery.memory.api import MemoryApi
+from rookery.memory.build import MemoryPorts, MemoryServices
 from rookery.memory.capacity import Capacity, StorageLimits
-from rookery.memory.core_wiring import MemoryPorts
 from rookery.memory.embedding_migration import IndexVersion
 from rookery.memory.events import MemoryArchived, MemoryDeleted, MemoryRecalled, MemoryStored, MemorySuperseded, ReindexCompleted
 from rookery.memory.indexing import DELETE_JOB, EMBED_JOB, WORDS_JOB
@@ -35,7 +35,6 @@ from rookery.memory.jobs import MemoryJobs
 from rookery.memory.models import Draft, EmbeddedDocument, Memory, MemoryScope, Passage, Vector
 from rookery.memory.ports import ModelVersion
 from rookery.memory.text_queries import stem_words
-from rookery.memory.wiring import MemoryServices
 from tests.conftest import FakeClock
 
 DIMENSION = 64

@@ -25,7 +25,7 @@ from rookery.memory.maintenance.reindexing import ReindexRequest
 from rookery.memory.models import EmbeddedDocument, IndexDocument, Memory, MemoryChange, Passage, Vector, VectorHit
 from rookery.memory.ports import ModelVersion
 from rookery.memory.recall_models import RecallRequest
-from rookery.memory.vector_filter import VectorFilter
+from rookery.memory.visibility import VectorFilter
 from tests.conftest import FakeClock, eventually
 from tests.deadlines import HANG_S
 from tests.memory.makers import MemoryRig, StemEmbedder, build_rig, make_caller
@@ -68,7 +68,7 @@ async def _change_during_reindex(
     by_meaning = await quick.services.recall.find(make_caller(), RecallRequest(query="The otter swims.", mode="semantic"))
     await slow.close()
     await quick.close()
-    near_ids = [hit.memory.id for hit in by_meaning.hits if hit.similarity is not None and hit.similarity > 0.99]
+    near_ids = [hit.memory.id for hit in by_meaning.hits if hit.score.similarity is not None and hit.score.similarity > 0.99]
     return current, [hit.memory.id for hit in by_words.hits], near_ids
 
 
@@ -98,7 +98,7 @@ async def test_old_content_written_by_a_killed_worker_is_replaced(rig: MemoryRig
 
     for mode in ("semantic", "keyword"):
         recall = await rig.services.recall.find(make_caller(), RecallRequest(query="The otter swims.", mode=mode))
-        assert [hit.memory.id for hit in recall.hits if hit.score > 0.99] == [memory.id], mode
+        assert [hit.memory.id for hit in recall.hits if hit.score.total > 0.99] == [memory.id], mode
 
 
 @dataclass

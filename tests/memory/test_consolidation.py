@@ -73,7 +73,7 @@ async def test_the_memory_with_the_highest_confidence_absorbs_new_sentences_of_t
     assert (merged_memory.content, merged_memory.superseded_by, merged_memory.archived_at) == (MORE, primary.id, rig.clock())
     assert items == [RunItem(id=second.id, action="merge", why="21 characters of it were added", into=primary.id)]
     assert [hit.memory.id for hit in (*by_keyword.hits, *by_meaning.hits)] == [primary.id, primary.id]
-    assert by_meaning.hits[0].similarity == pytest.approx(1.0)
+    assert by_meaning.hits[0].score.similarity == pytest.approx(1.0)
     assert await _are_live(rig, other) == [True]
     assert [memory.id for memory in await rig.services.records.history(make_caller(), primary.id)] == [second.id, primary.id]
     assert [memory.id for memory in await rig.services.records.history(make_caller(), second.id)] == [second.id, primary.id]

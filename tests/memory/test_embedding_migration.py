@@ -21,9 +21,9 @@ from rookery.kernel.config import Settings
 from rookery.kernel.secret import Secret
 from rookery.memory.embedding_migration import IndexVersion
 from rookery.memory.maintenance.reindexing import ReindexRequest, RunReport
-from rookery.memory.models import MemoryChange
+from rookery.memory.models import MemoryChange, RecallMode
 from rookery.memory.ports import ModelVersion
-from rookery.memory.recall_models import RecallMode, RecallRequest, RecallResult
+from rookery.memory.recall_models import RecallRequest, RecallResult
 from tests.conftest import Caller, FakeClock, Instance, eventually, run_instance
 from tests.embedding_service import KEY, EmbeddingService, run_embedding_service
 from tests.memory.makers import DIMENSION, MemoryRig, StemEmbedder, build_rig, make_caller
@@ -53,7 +53,7 @@ class MigratedPlatform:
         """Return the contents that semantic recall finds. Fail if recall used full text instead."""
         result = await self.recall(query, mode)
         assert result.notice is None
-        return sorted(hit.memory.content for hit in result.hits if hit.similarity is not None and hit.similarity > 0.5)
+        return sorted(hit.memory.content for hit in result.hits if hit.score.similarity is not None and hit.score.similarity > 0.5)
 
     async def reindex(self, **changes: object) -> RunReport:
         """Run `brain:reindex --stale`."""

@@ -19,7 +19,6 @@ from rookery.memory.maintenance import consolidation
 from rookery.memory.maintenance.forgetting import ForgetRequest
 from rookery.memory.models import Memory, MemoryChange, MemoryScope, Tombstone
 from rookery.memory.recall_models import RecallRequest
-from rookery.memory.store import merges as merge_store
 from rookery.memory.store import records as store
 from rookery.memory.store.tables import memories, memory_tags, merges, recall_feedback
 from tests.memory.command_line import Platform
@@ -146,7 +145,7 @@ async def test_deleting_a_memory_removes_its_text_from_every_memory_it_was_merge
         store.update_memory(tx, middle, replace(second, archived_at=second.created_at))
         first, second_rows = merging.merge_memories(top, [second], run="2")
         store.update_memory(tx, top, first)
-        merge_store.add(tx, [replace(merge, is_done=True) for merge in (*rows, *second_rows)])
+        store.add_merges(tx, [replace(merge, is_done=True) for merge in (*rows, *second_rows)])
 
     await rig.db.write(plan)
     assert {"Kim", "Lee"} <= set((await rig.reload(top)).content.split())

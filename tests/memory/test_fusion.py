@@ -4,22 +4,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.memory.fusion import (
+from rookery.memory.models import RecallMode
+from rookery.memory.ranking import (
     SECOND_NEIGHBOUR_FACTOR,
     SIMILARITY_WEIGHT,
     TEXT_WEIGHT,
     WEAK_COVERAGE,
-    SimilarityScale,
     compute_competition,
     discount_weak_words,
     estimate_relevance,
-    estimate_scale,
     fuse,
     is_confident,
     lift,
     weigh_neighbour,
 )
-from rookery.memory.recall_models import RecallMode
+from rookery.memory.similarity_scales import SimilarityScale, estimate_scale
 
 MODES: list[RecallMode] = ["semantic", "keyword", "hybrid"]
 shares = st.floats(0, 1)

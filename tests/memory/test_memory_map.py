@@ -16,10 +16,10 @@ import pytest
 
 from rookery.access.models import KeyRestrictions
 from rookery.engines.similarity.projection import project_vectors
+from rookery.memory.build import MemoryServices
 from rookery.memory.memory_map import MapLayouts
 from rookery.memory.models import MemoryFilter
 from rookery.memory.ports import MapProjection
-from rookery.memory.wiring import MemoryServices
 from tests.conftest import Caller, Instance, eventually
 from tests.deadlines import HANG_S
 from tests.memory.makers import make_caller

@@ -9,7 +9,8 @@ import pytest
 
 from rookery.access.models import Caller
 from rookery.memory.models import AccessFilter, Memory, MemoryFilter, MemoryScope
-from rookery.memory.recall_models import RecallHit, RecallRequest
+from rookery.memory.ranking import RecallHit
+from rookery.memory.recall_models import RecallRequest
 from rookery.memory.store.neighbours import find_neighbours
 from tests.memory.makers import MemoryRig, make_agent, make_caller
 
@@ -39,9 +40,9 @@ async def test_an_answer_beside_its_question_is_lifted(rig: MemoryRig) -> None:
     await rig.run_jobs()
 
     hits = await _recall(rig)
-    assert _find(hits, answer).score > _find(hits, alone).score
-    assert _find(hits, answer).explanation.neighbour == pytest.approx(1.0, abs=0.35)
-    assert _find(hits, alone).explanation.neighbour is None
+    assert _find(hits, answer).score.total > _find(hits, alone).score.total
+    assert _find(hits, answer).score.neighbour == pytest.approx(1.0, abs=0.35)
+    assert _find(hits, alone).score.neighbour is None
 
 
 @pytest.mark.parametrize("mode", ["semantic", "keyword"])
@@ -50,7 +51,7 @@ async def test_pure_modes_ignore_neighbours(rig: MemoryRig, mode: str) -> None:
     _, answer = await _store(rig, "Kim asks where the herons nest", f"{ANSWER} with the herons")
     await rig.run_jobs()
 
-    assert _find(await _recall(rig, mode=mode), answer).explanation.neighbour is None
+    assert _find(await _recall(rig, mode=mode), answer).score.neighbour is None
 
 
 async def test_neighbours_of_other_sessions_do_not_count(rig: MemoryRig) -> None:
@@ -59,7 +60,7 @@ async def test_neighbours_of_other_sessions_do_not_count(rig: MemoryRig) -> None
     (answer,) = await _store(rig, ANSWER, session_id="s2")
     await rig.run_jobs()
 
-    assert _find(await _recall(rig), answer).explanation.neighbour is None
+    assert _find(await _recall(rig), answer).score.neighbour is None
 
 
 async def test_a_hidden_neighbour_does_not_change_a_score(rig: MemoryRig) -> None:
@@ -82,13 +83,13 @@ async def test_a_hidden_neighbour_does_not_change_a_score(rig: MemoryRig) -> Non
     rig.clock.advance(hours=2)
 
     hits = await _recall(rig, make_caller(), MemoryFilter(org="acme"), context=2)
-    score = _find(hits, baseline).score
+    score = _find(hits, baseline).score.total
     for memory in (beside_private, beside_other_org, beside_expired, beside_archived, beside_foreign):
-        assert _find(hits, memory).score == pytest.approx(score), memory.session_id
+        assert _find(hits, memory).score.total == pytest.approx(score), memory.session_id
         assert _find(hits, memory).context is not None
         assert about not in [other.content for hit in hits if hit.context for other in (*hit.context.before, *hit.context.after)]
     own_hits = await _recall(rig, kim, MemoryFilter(org="acme"))
-    assert _find(own_hits, beside_private).score > _find(own_hits, baseline).score, "Kim may read her own memory"
+    assert _find(own_hits, beside_private).score.total > _find(own_hits, baseline).score.total, "Kim may read her own memory"
 
 
 async def test_context_shows_neighbours_that_the_filters_leave_out(rig: MemoryRig) -> None:
@@ -99,7 +100,7 @@ async def test_context_shows_neighbours_that_the_filters_leave_out(rig: MemoryRi
 
     (hit,) = await _recall(rig, filters=MemoryFilter(type="decision"), context=1)
     assert hit.memory.id == answer.id
-    assert hit.explanation.neighbour is None
+    assert hit.score.neighbour is None
     assert hit.context is not None
     assert [memory.type for memory in hit.context.before] == ["observation"]
 

@@ -20,6 +20,7 @@ from rookery.memory.metadata import build_label
 from rookery.memory.models import AccessFilter, Memory, MemoryScope, MemoryState, NameCount, OrgCount, get_state
 from rookery.memory.store import indexing, queries, records
 from rookery.memory.store.codecs import fingerprint
+from rookery.memory.store.tables import MEMORIES, TOMBSTONES
 from rookery.memory.visibility import is_visible
 from tests.conftest import FakeClock
 from tests.memory.makers import MODEL, make_memory
@@ -214,12 +215,12 @@ async def test_no_store_function_reads_or_changes_another_workspace(database: Da
     def call_as_other_workspace(tx: Tx) -> list[object]:
         foreign = replace(current, workspace_id=2)
         return [
-            records.get_memory(tx, 2, current.id),
-            records.lock_memory(tx, 2, current.id),
+            MEMORIES.find(tx, 2, id=current.id),
+            MEMORIES.find(tx, 2, id=current.id, lock=True),
             records.get_memories(tx, 2, [current.id]),
             records.list_unindexed(tx, 2, [current.id]),
-            records.get_tombstone(tx, 2, superseded.id),
-            records.count_memories(tx, 2),
+            TOMBSTONES.find(tx, 2, id=superseded.id),
+            MEMORIES.count(tx, 2),
             records.delete_memory(tx, foreign, at=clock()),
             records.update_memory(tx, foreign, replace(foreign, content="stolen")),
             queries.list_page(tx, AccessFilter(workspace_id=2, at=clock()), None, model=MODEL, page=PageSlice(10))[:2],
@@ -229,7 +230,7 @@ async def test_no_store_function_reads_or_changes_another_workspace(database: Da
         ]
 
     assert await database.write(call_as_other_workspace) == [None, None, [], [], None, 0, False, None, ([], 0), [], [], []]
-    assert await database.read(lambda tx: records.get_memory(tx, 1, current.id)) == current
+    assert await database.read(lambda tx: MEMORIES.find(tx, 1, id=current.id)) == current
 
 
 async def test_a_memory_is_read_back_as_stored(database: Database, clock: FakeClock) -> None:
@@ -248,7 +249,7 @@ async def test_a_memory_is_read_back_as_stored(database: Database, clock: FakeCl
     )
     await _store(database, memory)
 
-    assert await database.lookup(lambda tx: records.get_memory(tx, 1, memory.id)) == memory
+    assert await database.lookup(lambda tx: MEMORIES.find(tx, 1, id=memory.id)) == memory
 
 
 class _ExplainingTx(SqliteTx):

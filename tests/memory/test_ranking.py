@@ -11,8 +11,8 @@ from rookery.memory.models import MemoryScope
 from rookery.memory.ranking import (
     DEFAULT_HALF_LIFE_DAYS,
     HALF_LIVES_DAYS,
-    Candidate,
-    RankedMemory,
+    RecallHit,
+    Score,
     boost_score,
     decay_factor,
     memory_decay_factor,
@@ -29,19 +29,14 @@ half_lives = st.none() | st.integers(1, 1000)
 shares = st.floats(0, 1)
 
 
-def make_ranked(memory_id: str = "a", **fields: object) -> RankedMemory:
+def make_ranked(memory_id: str = "a", **fields: object) -> RecallHit:
     """Return a ranked memory with a score of 0.5."""
     score = fields.pop("score", 0.5)
     decay = fields.pop("decay", 1.0)
     assert isinstance(score, float)
     assert isinstance(decay, float)
-    return RankedMemory(
-        candidate=Candidate(memory_id=memory_id, score=score),
-        memory=make_memory(FakeClock(AT), id=memory_id, **fields),
-        score=score,
-        matched_keywords=(),
-        keyword_share=0.0,
-        decay=decay,
+    return RecallHit(
+        memory=make_memory(FakeClock(AT), id=memory_id, **fields), score=Score(mode="semantic", base=score, total=score, decay=decay)
     )
 
 
@@ -105,7 +100,7 @@ def test_age_begins_with_the_last_change_of_the_content() -> None:
 
 
 @given(ranked_lists, st.randoms())
-def test_the_ranking_does_not_depend_on_the_input_order(ranked: list[RankedMemory], random_source: Random) -> None:
+def test_the_ranking_does_not_depend_on_the_input_order(ranked: list[RecallHit], random_source: Random) -> None:
     """The order is total; the id is the last criterion."""
     shuffled = random_source.sample(ranked, len(ranked))
 
@@ -113,13 +108,13 @@ def test_the_ranking_does_not_depend_on_the_input_order(ranked: list[RankedMemor
 
 
 @given(ranked_lists)
-def test_memories_are_ranked_by_score_scope_confidence_and_recency(ranked: list[RankedMemory]) -> None:
+def test_memories_are_ranked_by_score_scope_confidence_and_recency(ranked: list[RecallHit]) -> None:
     """Each criterion decides only if all before it are equal."""
     priority = {MemoryScope.AGENT: 0, MemoryScope.PROJECT: 1, MemoryScope.SHARED: 2, MemoryScope.SESSION: 3}
 
     keys = [
         (
-            -round_for_ranking(ranked_memory.score),
+            -round_for_ranking(ranked_memory.score.total),
             priority[ranked_memory.memory.memory_scope],
             -ranked_memory.effective_confidence,
             -ranked_memory.memory.created_at.timestamp(),

@@ -10,8 +10,9 @@ import pytest
 from rookery.access.models import Caller
 from rookery.kernel.errors import NotInAllowList, PermissionDenied
 from rookery.memory.events import MemoryRecalled
-from rookery.memory.models import MemoryFilter, MemoryScope
-from rookery.memory.recall_models import RecallHit, RecallMode, RecallRequest
+from rookery.memory.models import MemoryFilter, MemoryScope, RecallMode
+from rookery.memory.ranking import RecallHit
+from rookery.memory.recall_models import RecallRequest
 from rookery.memory.store import records
 from tests.memory.makers import MemoryRig, make_agent, make_caller, make_memory
 
@@ -46,7 +47,7 @@ async def test_semantic_scores_are_similarities_unrounded(rig: MemoryRig) -> Non
     await rig.run_jobs()
 
     (hit,) = await _recall(rig, "tuesday deploy")
-    assert hit.score == hit.similarity == pytest.approx(1.0, abs=1e-3)
+    assert hit.score.total == hit.score.similarity == pytest.approx(1.0, abs=1e-3)
 
 
 async def test_a_memory_found_by_words_alone_can_win_a_hybrid_recall(rig: MemoryRig) -> None:
@@ -71,9 +72,9 @@ async def test_a_memory_found_by_keyword_alone_is_included(rig: MemoryRig) -> No
 
     hits = await _recall(rig, "alpha beta", keywords=("zx81",), boost=1.0, top_k=5)
     (keyword_hit,) = [hit for hit in hits if hit.memory.id == rare.id]
-    assert keyword_hit.similarity is not None
-    assert keyword_hit.score == pytest.approx(keyword_hit.similarity + 1.0)
-    assert (keyword_hit.explanation.matched_keywords, keyword_hit.explanation.keyword_share) == (("zx81",), 1.0)
+    assert keyword_hit.score.similarity is not None
+    assert keyword_hit.score.total == pytest.approx(keyword_hit.score.similarity + 1.0)
+    assert (keyword_hit.score.matched_keywords, keyword_hit.score.keyword_share) == (("zx81",), 1.0)
 
 
 async def test_relevance_rises_with_the_share_of_keywords_found(rig: MemoryRig) -> None:
@@ -82,8 +83,8 @@ async def test_relevance_rises_with_the_share_of_keywords_found(rig: MemoryRig) 
     await rig.run_jobs()
 
     (hit,) = await _recall(rig, "tuesday", keywords=("deploy", "release days", "friday"), boost=0.3)
-    assert hit.similarity is not None
-    assert hit.score == pytest.approx(hit.similarity + 0.3 * 2 / 3)
+    assert hit.score.similarity is not None
+    assert hit.score.total == pytest.approx(hit.score.similarity + 0.3 * 2 / 3)
 
 
 async def test_an_agents_own_memory_outranks_the_projects_at_equal_relevance(rig: MemoryRig) -> None:
@@ -195,27 +196,21 @@ async def test_filters_apply_to_the_record_not_to_the_index_entry(rig: MemoryRig
 
 
 async def test_explain_returns_how_each_hit_was_ranked(rig: MemoryRig) -> None:
-    """The explanation has ranks, similarity, matched keywords, decay, scope and final place."""
+    """The explanation has ranks, similarity, matched keywords, decay and scope."""
     await rig.remember("deploy on tuesday", type="observation")
     rig.clock.advance(days=30)
     await rig.remember("deploy the roof", type="convention")
     await rig.run_jobs()
 
     first, second = await _recall(rig, "deploy tuesday", mode="hybrid", keywords=("tuesdays",))
-    assert (first.explanation.place, first.explanation.semantic_rank, first.explanation.keyword_rank, first.explanation.text_score) == (
-        1,
-        1,
-        1,
-        1.0,
-    ), "it has all words of the question"
-    assert (first.explanation.matched_keywords, first.explanation.keyword_share, second.explanation.keyword_share) == (
+    assert (first.score.semantic_rank, first.score.keyword_rank, first.score.text_score) == (1, 1, 1.0), "it has all words of the question"
+    assert (first.score.matched_keywords, first.score.keyword_share, second.score.keyword_share) == (
         ("tuesdays",),
         1.0,
         0.0,
     )
-    assert (first.explanation.decay, second.explanation.decay, second.explanation.place) == (pytest.approx(0.5), 1.0, 2)
-    assert (first.explanation.similarity, first.explanation.relevance) == (first.similarity, first.relevance)
-    assert first.explanation.neighbour is None
+    assert (first.score.decay, second.score.decay) == (pytest.approx(0.5), 1.0)
+    assert first.score.neighbour is None
 
 
 async def test_a_token_budget_is_filled_in_order_skipping_what_does_not_fit(rig: MemoryRig) -> None:
@@ -264,7 +259,7 @@ async def test_recall_without_its_embedder_uses_full_text(rig: MemoryRig) -> Non
     assert _contents(await _recall(rig, "heron", mode="keyword")) == ["heron"]
     for mode in ("semantic", "hybrid"):
         result = await rig.services.recall.find(make_caller(), RecallRequest(query="heron", mode=mode))
-        assert ([hit.memory.content for hit in result.hits], [hit.similarity for hit in result.hits]) == (["heron"], [None])
+        assert ([hit.memory.content for hit in result.hits], [hit.score.similarity for hit in result.hits]) == (["heron"], [None])
         assert result.notice == "Results are by keywords only: the embedder is unavailable: it is switched off"
 
 
@@ -302,8 +297,8 @@ async def test_hybrid_recall_uses_meaning_whatever_the_scale_of_the_model(rig: M
     hits = await _recall(rig, "heron nest boathouse roof", mode="hybrid", top_k=40)
     by_id = {hit.memory.id: hit for hit in hits}
     assert hits[0].memory.id == answer.id
-    assert all(hit.similarity is not None and (full_similarity or hit.similarity > 0.7) for hit in hits)
-    spread = by_id[answer.id].score - by_id[words_alone.id].score
+    assert all(hit.score.similarity is not None and (full_similarity or hit.score.similarity > 0.7) for hit in hits)
+    spread = by_id[answer.id].score.total - by_id[words_alone.id].score.total
     assert spread > 0.25, "not by words alone"
 
 
@@ -315,7 +310,7 @@ async def test_a_lone_memory_of_an_unknown_model_is_found(rig: MemoryRig) -> Non
 
     (hit,) = await _recall(rig, "where herons nest", mode="hybrid")
     (other_hit,) = await _recall(rig, "ladder price", mode="hybrid")
-    assert hit.score > 0.5 > other_hit.score
+    assert hit.score.total > 0.5 > other_hit.score.total
 
 
 async def test_an_answer_says_whether_it_is_confident(rig: MemoryRig) -> None:
@@ -331,7 +326,7 @@ async def test_an_answer_says_whether_it_is_confident(rig: MemoryRig) -> None:
     answered = await rig.services.recall.find(make_caller(), request("where does the spare boathouse key hang"))
     unanswered = await rig.services.recall.find(make_caller(), request("price of bread in 1923"))
     assert (answered.is_confident, unanswered.is_confident) == (True, False)
-    assert answered.hits[0].relevance > 0.5 > unanswered.hits[0].relevance
+    assert answered.hits[0].score.relevance > 0.5 > unanswered.hits[0].score.relevance
 
 
 async def test_a_minimum_relevance_selects_before_the_number_of_results(rig: MemoryRig) -> None:

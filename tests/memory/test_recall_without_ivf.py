@@ -9,7 +9,8 @@ from pathlib import Path
 from rookery.engines.vectors import ivf_build
 from rookery.engines.vectors.embedded import EmbeddedVectorIndex
 from rookery.engines.vectors.search import IndexLimits
-from rookery.memory.recall_models import RecallMode, RecallRequest, RecallResult
+from rookery.memory.models import RecallMode
+from rookery.memory.recall_models import RecallRequest, RecallResult
 from tests.conftest import FakeClock, eventually
 from tests.memory.makers import DIMENSION, MemoryRig, build_rig, make_caller
 
@@ -41,7 +42,7 @@ async def test_recall_uses_full_text_until_the_ivf_file_of_a_large_workspace_is_
 
     await restored_rig.close()
     assert result.notice is None
-    near_contents = [hit.memory.content for hit in result.hits if hit.similarity is not None and hit.similarity > 0.5]
+    near_contents = [hit.memory.content for hit in result.hits if hit.score.similarity is not None and hit.score.similarity > 0.5]
     assert sorted(near_contents) == ["heron boat", "heron roof"]
 
 

@@ -12,7 +12,7 @@ from rookery.memory.events import MemoryArchived, MemoryDeleted
 from rookery.memory.indexing import DELETE_JOB, EMBED_JOB
 from rookery.memory.models import MemoryChange, MemoryFilter, MemoryScope, MemoryState, get_state
 from rookery.memory.recall_models import RecallRequest
-from rookery.memory.store import records
+from rookery.memory.store.tables import MEMORIES, TOMBSTONES
 from tests.memory.makers import MODEL, MemoryRig, make_agent, make_caller
 
 
@@ -169,7 +169,7 @@ async def test_a_deleted_memory_is_removed_from_every_store(rig: MemoryRig) -> N
         await rig.services.records.delete(make_caller(), memory.id)
     assert (await rig.vectors.count(1), await rig.services.listing.count_tags(make_caller(), MemoryFilter())) == (0, [])
     assert (await rig.services.search.find(make_caller(), "heron", MemoryFilter(), page=PageSlice(5))).total == 0
-    assert await rig.db.read(lambda tx: records.get_tombstone(tx, 1, memory.id)) is None
+    assert await rig.db.read(lambda tx: TOMBSTONES.find(tx, 1, id=memory.id)) is None
     assert MemoryDeleted(workspace_id=1, memory_id=memory.id, at=rig.clock()) in rig.events
 
 
@@ -195,7 +195,7 @@ async def test_an_expired_memory_is_not_found(rig: MemoryRig) -> None:
     assert await _recall(rig, "heron") == []
     assert await rig.services.retention.sweep() == (1, 0)
     await rig.run_jobs()
-    assert (await rig.vectors.count(1), await rig.db.read(lambda tx: records.count_memories(tx, 1))) == (0, 0)
+    assert (await rig.vectors.count(1), await rig.db.read(lambda tx: MEMORIES.count(tx, 1))) == (0, 0)
 
 
 async def test_a_memory_without_access_is_not_found(rig: MemoryRig) -> None:

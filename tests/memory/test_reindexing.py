@@ -99,7 +99,7 @@ async def test_another_model_makes_all_stale_and_a_reindex_makes_them_current(ri
     recall_after = await newer_rig.services.recall.find(make_caller(), RecallRequest(query="heron"))
     await newer_rig.close()
 
-    assert (stale_before, recall_before.notice is not None, [hit.similarity for hit in recall_before.hits], stale_after) == (
+    assert (stale_before, recall_before.notice is not None, [hit.score.similarity for hit in recall_before.hits], stale_after) == (
         1,
         True,
         [None],

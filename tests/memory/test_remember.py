@@ -15,7 +15,7 @@ from rookery.memory.errors import AlreadySuperseded, BacklogFull, MemoriesFull
 from rookery.memory.events import MemoryStored, MemorySuperseded
 from rookery.memory.indexing import DELETE_JOB, EMBED_JOB
 from rookery.memory.models import Draft, MemoryScope, RememberResult, Tombstone
-from rookery.memory.store import records
+from rookery.memory.store.tables import MEMORIES, TOMBSTONES
 from tests.conftest import FakeClock, eventually
 from tests.deadlines import HANG_S
 from tests.memory.makers import HERON, MemoryRig, build_rig, make_agent, make_caller, make_draft, make_memory
@@ -140,8 +140,8 @@ async def test_a_superseded_memory_leaves_only_a_tombstone(rig: MemoryRig, clock
     await rig.run_jobs()
 
     assert backlog == 1
-    assert await rig.db.read(lambda tx: records.get_memory(tx, 1, superseded.id)) is None
-    assert await rig.db.read(lambda tx: records.get_tombstone(tx, 1, superseded.id)) == Tombstone(
+    assert await rig.db.read(lambda tx: MEMORIES.find(tx, 1, id=superseded.id)) is None
+    assert await rig.db.read(lambda tx: TOMBSTONES.find(tx, 1, id=superseded.id)) == Tombstone(
         id=superseded.id, workspace_id=1, supersedes_id=None, superseded_by=current.id, created_at=superseded.created_at, ended_at=clock()
     )
     assert (await rig.vectors.count(1), current.supersedes_id) == (1, superseded.id)
@@ -315,7 +315,7 @@ async def test_a_full_workspace_rejects_memories(database: Database, data_dir: P
     with pytest.raises(MemoriesFull):
         await rig.remember("b")
     await rig.remember("c", make_caller(workspace_id=2))
-    count = await rig.db.read(lambda tx: records.count_memories(tx, 1))
+    count = await rig.db.read(lambda tx: MEMORIES.count(tx, 1))
     await rig.close()
 
     assert count == 3

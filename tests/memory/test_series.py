@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rookery.memory.series import find_series, find_values
+from rookery.memory.ranking import find_series, find_values
 from tests.conftest import Instance
 
 QUESTION = "Can I deploy the shop today?"

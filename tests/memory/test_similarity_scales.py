@@ -12,7 +12,8 @@ from rookery.kernel.engine_breakers import EngineBreakers
 from rookery.memory.embedding_migration import IndexVersion
 from rookery.memory.errors import NotEmbeddable
 from rookery.memory.models import AccessFilter, MemoryScope
-from rookery.memory.recall_models import RecallHit, RecallRequest
+from rookery.memory.ranking import RecallHit
+from rookery.memory.recall_models import RecallRequest
 from rookery.memory.similarity_scales import SimilarityScales
 from rookery.memory.store.samples import sample_ids
 from tests.memory.makers import MemoryRig, make_agent, make_caller
@@ -27,7 +28,7 @@ async def _recall(rig: MemoryRig, by: Caller) -> list[RecallHit]:
 
 async def _recall_relevances(rig: MemoryRig, by: Caller) -> dict[str, float]:
     request = RecallRequest(query=QUESTION, mode="semantic", top_k=20)
-    return {hit.memory.id: hit.relevance for hit in (await rig.services.recall.find(by, request)).hits}
+    return {hit.memory.id: hit.score.relevance for hit in (await rig.services.recall.find(by, request)).hits}
 
 
 async def test_hidden_memories_do_not_change_scores_of_a_model_without_a_scale(rig: MemoryRig) -> None:
@@ -59,7 +60,7 @@ async def test_a_text_that_the_embedder_rejects_fails_no_question(rig: MemoryRig
     rig.embedder.before_embedding = reject
     hits = await _recall(rig, make_caller())
     assert hits[0].memory.id == answer.id
-    assert all(hit.similarity is not None for hit in hits)
+    assert all(hit.score.similarity is not None for hit in hits)
 
 
 async def test_questions_do_not_wait_for_a_service_that_is_busy_with_passages(rig: MemoryRig) -> None:

@@ -12,10 +12,10 @@ from typing import cast
 import pytest
 from typer.testing import Result
 
-from rookery.memory.models import Memory, MemoryFilter
-from rookery.memory.recall_models import LabelledMemory, RecallMode, RecallRequest, TrainingStatus
+from rookery.memory.models import Memory, MemoryFilter, RecallMode
+from rookery.memory.recall_models import LabelledMemory, RecallRequest, TrainingStatus
 from rookery.memory.retention import MemoryPurge
-from rookery.memory.store import recalls
+from rookery.memory.store.tables import RECALLS
 from rookery.memory.training import BATCH_SIZE
 from tests.conftest import FakeClock
 from tests.memory.command_line import Platform
@@ -56,7 +56,7 @@ async def test_training_rows_are_off_by_default(rig: MemoryRig) -> None:
 
     assert await list_rows(rig) == []
     assert await rig.services.training.get_status(1) == TrainingStatus(enabled_since=None, example_count=0)
-    recall_record = await rig.db.read(lambda tx: recalls.get_recall(tx, 1, recall_id))
+    recall_record = await rig.db.read(lambda tx: RECALLS.find(tx, 1, id=recall_id))
     assert recall_record is not None
     assert recall_record.query_record is None
 
@@ -169,7 +169,7 @@ async def test_disabling_training_keeps_the_rows_and_deletes_stored_queries(rig:
     await give_feedback(rig, recall_id, memory)
     await rig.remember("The heron dreams.")
 
-    recall_record = await rig.db.read(lambda tx: recalls.get_recall(tx, 1, recall_id))
+    recall_record = await rig.db.read(lambda tx: RECALLS.find(tx, 1, id=recall_id))
     assert [label for label, _, _ in await list_examples(rig)] == ["stored"]
     assert recall_record is not None
     assert recall_record.query_record is None

@@ -20,7 +20,8 @@ from rookery.kernel.ids import is_uuid, uuid7
 from rookery.memory.merging import Merge
 from rookery.memory.models import Memory, MemoryScope, Tombstone
 from rookery.memory.recall_models import RecallRequest
-from rookery.memory.store import merges, records, transfer
+from rookery.memory.store import records, transfer
+from rookery.memory.store.tables import TOMBSTONES
 from rookery.memory.store.transfer import TransferRecord
 from rookery.memory.transfer.exporting import ExportRequest
 from rookery.memory.transfer.importing import BATCH_SIZE, ImportRequest
@@ -106,13 +107,13 @@ def test_an_export_and_an_import_into_an_empty_store_restore_all_records(
     async def run() -> None:
         with TemporaryDirectory() as name:
             async with _open_empty_store(Path(name, "one")) as source, _open_empty_store(Path(name, "two")) as target:
-                await source.db.write(lambda tx: (transfer.add(tx, memories), transfer.add_tombstones(tx, tombstones)))
+                await source.db.write(lambda tx: (transfer.add(tx, memories), TOMBSTONES.insert(tx, *tombstones)))
                 if is_merged and memories:
                     merge = Merge(
                         memory_id=memories[0].id, workspace_id=1, primary_id=uuid7(), run="r1", seen_at=from_micros(5), length=3,
                         digest="0" * 32, tags=("a",), is_done=True,
                     )  # fmt: skip
-                    await source.db.write(lambda tx: merges.add(tx, [merge]))
+                    await source.db.write(lambda tx: records.add_merges(tx, [merge]))
                 first = await Transfers(source).export_lines()
                 report, rejections = await Transfers(target).import_source(first)
                 second_report, _ = await Transfers(target).import_source(first)

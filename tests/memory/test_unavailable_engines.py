@@ -14,7 +14,7 @@ from rookery.kernel.pages import PageSlice
 from rookery.memory.events import MemoryRecalled
 from rookery.memory.models import AccessFilter, IndexDocument, MemoryFilter, TextHit, TextQuery, Vector, VectorHit
 from rookery.memory.recall_models import RecallRequest, RecallResult
-from rookery.memory.vector_filter import VectorFilter
+from rookery.memory.visibility import VectorFilter
 from tests.conftest import FakeClock
 from tests.memory.makers import DIMENSION, MODEL, HookedVectors, Hooks, MemoryRig, build_rig, make_caller, make_draft
 

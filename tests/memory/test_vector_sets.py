@@ -18,7 +18,7 @@ from rookery.memory.embedding_migration import IndexVersion, MigrationProgress
 from rookery.memory.models import Memory
 from rookery.memory.ports import ModelVersion, VectorSet
 from rookery.memory.store import vector_sets as store
-from rookery.memory.store.purge import purge_workspace
+from rookery.memory.store.tables import purge_workspace
 from tests.conftest import FakeClock
 from tests.engines.numpy_index import Entries, NumpyVectorIndex
 from tests.memory.makers import DIMENSION, MemoryRig, StemEmbedder, build_rig, make_caller

@@ -7,9 +7,9 @@ from typing import cast
 
 from rookery.content.chat import ChatMessage, ChatRequest, Completion, TokenUsage
 from rookery.content.errors import ProviderError
-from rookery.engines.text_generators.http_client import RetryBounds
 from rookery.engines.text_generators.openai import OpenAiTextGenerator
 from rookery.engines.text_generators.provider import parse_url
+from rookery.kernel.egress.service_client import RetryBounds
 from tests.chat_service import ChatService, RecordedRequest, Script, answer
 from tests.chat_service import Exchange as Connection
 from tests.deadlines import HANG_S

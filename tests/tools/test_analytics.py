@@ -42,7 +42,7 @@ def make_failed_row(number: int, code: str = "tool_execution_error", **fields: o
 
 async def insert_rows(instance: Instance, *rows: CallRecord) -> None:
     """Put rows into the workspace of *instance*."""
-    await instance.rookery.db.write(lambda tx: store.insert_calls(tx, rows))
+    await instance.rookery.db.write(lambda tx: store.CALLS.add(tx, *rows))
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ async def test_one_call_is_read_by_its_id(reader: Instance) -> None:
 async def test_a_percentile_is_the_least_duration_that_this_share_does_not_exceed(database: Database, durations: list[float]) -> None:
     """Exact, on both stores, for any number of calls and any ties."""
     await database.write(lambda tx: store.purge(tx, 1))
-    await database.write(lambda tx: store.insert_calls(tx, [make_row(n, duration_ms=duration) for n, duration in enumerate(durations)]))
+    await database.write(lambda tx: store.CALLS.add(tx, *[make_row(n, duration_ms=duration) for n, duration in enumerate(durations)]))
 
     report = await CallAnalytics(database, CallBuffer(database)).load_report(CALLER, ToolCallFilter(workspace_id=1), "tool", limit=10)
 
@@ -249,7 +249,7 @@ async def test_figures_of_a_range_read_only_that_range(database: Database) -> No
     """The query uses an index on workspace and time, so its cost is bounded."""
     if database.dialect != "sqlite":
         pytest.skip("PostgreSQL chooses by its statistics, and an empty table has no statistics")
-    await database.write(lambda tx: store.insert_calls(tx, [make_row(n) for n in range(50)]))
+    await database.write(lambda tx: store.CALLS.add(tx, *[make_row(n) for n in range(50)]))
     plan = "EXPLAIN QUERY PLAN SELECT count(*) FROM tool_calls WHERE workspace_id = 1 AND called_at >= 1 AND called_at < 2"
 
     steps = await database.read(lambda tx: [step.text("detail") for step in tx.fetch_all(text(plan))])

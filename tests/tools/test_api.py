@@ -86,7 +86,7 @@ async def test_a_call_returns_the_specified_fields_and_writes_a_row(instance: In
     assert direct.json()["result"] == result
     assert sessionless.status_code == 200
     await instance.rookery.tools.call_log.flush()
-    rows = await instance.rookery.db.read(lambda tx: store.list_latest_calls(tx, workspace_id=instance.workspace_id, limit=5))
+    rows = await instance.rookery.db.read(lambda tx: store.CALLS.find_all(tx, instance.workspace_id, "-called_at", "-id"))
     assert [(row.tool, row.session_id, row.key_id, row.success) for row in rows] == [
         ("pid", None, key.key_id, True),
         ("echo", None, key.key_id, True),
@@ -312,7 +312,7 @@ async def test_a_caller_that_leaves_cancels_the_tool(instance: Instance, setting
 
     await eventually(marker.exists)
     await instance.rookery.tools.call_log.flush()
-    rows = await instance.rookery.db.read(lambda tx: store.list_latest_calls(tx, workspace_id=instance.workspace_id, limit=1))
+    rows = await instance.rookery.db.read(lambda tx: store.CALLS.find_all(tx, instance.workspace_id, "-called_at", "-id"))
     assert [row.code for row in rows] == ["client_left"]
     assert not any(message.get("status") == 200 for message in messages)
 

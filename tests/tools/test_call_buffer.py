@@ -38,7 +38,7 @@ KEY = "sk_live_" + "a1B2" * 8
 
 async def stored_rows(db: Database) -> list[CallRecord]:
     """Return the rows on disk, latest first."""
-    return await db.read(lambda tx: store.list_latest_calls(tx, workspace_id=1, limit=2000))
+    return await db.read(lambda tx: store.CALLS.find_all(tx, 1, "-called_at", "-id"))
 
 
 class FailingDatabase:

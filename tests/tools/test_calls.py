@@ -35,7 +35,7 @@ from tests.tools.makers import CALLER, OTHER, Tools, call, call_text, is_alive, 
 async def list_rows(tools: Tools, workspace_id: int = 1) -> list[CallRecord]:
     """Return the rows of a workspace, the latest first."""
     await tools.call_buffer.flush()
-    return await tools.db.read(lambda tx: store.list_latest_calls(tx, workspace_id=workspace_id, limit=100))
+    return await tools.db.read(lambda tx: store.CALLS.find_all(tx, workspace_id, "-called_at", "-id"))
 
 
 # Results and stored rows.

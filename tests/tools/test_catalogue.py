@@ -380,11 +380,11 @@ async def test_rows_and_snapshots_are_read_as_they_were_written(database: Databa
         lambda tx: store.save_snapshot(tx, FeatureSnapshot(server_key="s", fingerprint="old", features=ServerFeatures(), seen_at=at))
     )
     await database.write(lambda tx: store.save_snapshot(tx, snapshot))
-    await database.write(lambda tx: stored_calls.insert_calls(tx, [row, row]))
+    await database.write(lambda tx: stored_calls.CALLS.add(tx, row, row))
 
     assert await database.read(store.list_snapshots) == [snapshot]
-    assert await database.read(lambda tx: stored_calls.list_latest_calls(tx, workspace_id=1, limit=5)) == [row]
-    assert await database.read(lambda tx: stored_calls.list_latest_calls(tx, workspace_id=2, limit=5)) == []
+    assert await database.read(lambda tx: stored_calls.CALLS.find_all(tx, 1, "-called_at", "-id")) == [row]
+    assert await database.read(lambda tx: stored_calls.CALLS.find_all(tx, 2, "-called_at", "-id")) == []
 
 
 async def test_a_server_that_floods_change_notifications_is_listed_once_a_second(start: Start) -> None:

@@ -62,7 +62,7 @@ async def test_a_result_is_cached_for_the_same_arguments_in_any_order(start: Sta
     assert [outcome.cache for outcome in outcomes] == ["miss", "hit", "miss", "miss"]
     assert outcomes[0].result == outcomes[1].result
     await tools.call_buffer.flush()
-    rows: list[CallRecord] = await tools.db.read(lambda tx: store.list_latest_calls(tx, workspace_id=1, limit=10))
+    rows: list[CallRecord] = await tools.db.read(lambda tx: store.CALLS.find_all(tx, 1, "-called_at", "-id"))
     assert [(row.cached, row.success) for row in reversed(rows)] == [(False, True), (True, True), (False, True), (False, True)]
 
 
@@ -75,7 +75,7 @@ async def test_the_arguments_that_are_sent_are_part_of_the_cache_key(start: Star
 
     assert (plain.cache, unset.cache) == ("miss", "hit")
     await tools.call_buffer.flush()
-    rows: list[CallRecord] = await tools.db.read(lambda tx: store.list_latest_calls(tx, workspace_id=1, limit=10))
+    rows: list[CallRecord] = await tools.db.read(lambda tx: store.CALLS.find_all(tx, 1, "-called_at", "-id"))
     assert [json.loads(row.arguments or "") for row in rows] == [{"text": "hi", "tone": None}, {"text": "hi"}]
 
 

@@ -21,10 +21,10 @@ from rookery.kernel.metrics import Metrics
 from rookery.kernel.pages import PageSlice
 from rookery.kernel.runtime import Runtime
 from rookery.kernel.sealing import KeySource, Sealer
+from rookery.webhooks.build import WebhookPorts, WebhookServices
 from rookery.webhooks.models import OPEN_STATES, Delivery, DeliveryDetails, DeliveryFilter, WebhookEndpoint, WebhookSettings, WebhookTenant
 from rookery.webhooks.outbox import NewEvent
 from rookery.webhooks.store import deliveries
-from rookery.webhooks.wiring import WebhookPorts, WebhookServices
 from tests.conftest import FakeClock, eventually
 from tests.webhooks.makers import CATALOGUE
 

@@ -9,25 +9,10 @@ from rookery.kernel.config import Settings
 from rookery.webhooks.models import DeliveryState
 from tests.conftest import eventually, run_instance
 from tests.documentation import ROOT, blocks, differences, table
-from tests.webhooks.makers import CATALOGUE
 from tests.webhooks.receiver import run_receiver
 
 EVENTS = ROOT / "docs" / "reference" / "webhook-events.md"
 HOW_TO = ROOT / "docs" / "how-to" / "webhooks.md"
-
-
-def test_every_event_of_webhooks_is_in_the_reference() -> None:
-    """webhook-events.md has exactly the event types, with their descriptions."""
-    expected = [
-        [
-            f"`{event_type.name}`",
-            event_type.description,
-            event_type.data + (f": `GET {event_type.resource}`" if event_type.resource else ""),
-        ]
-        for event_type in CATALOGUE.types
-    ]
-
-    assert table(EVENTS, "Event of a webhook") == expected
 
 
 def test_every_state_of_a_delivery_is_in_the_how_to() -> None:

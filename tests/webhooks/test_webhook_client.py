@@ -171,8 +171,8 @@ async def test_a_name_that_later_resolves_to_a_forbidden_address_is_rejected(rec
     assert "10.0.0.7" not in error.value.message
 
 
-async def test_concurrent_first_requests_share_one_lazy_client(receiver: Receiver) -> None:
-    """The HTTP client is loaded at the first request, not at the start."""
+async def test_concurrent_first_requests_are_all_answered(receiver: Receiver) -> None:
+    """Connections are opened by requests, and closing twice is allowed."""
     client = webhook_client.open(LOCAL_GUARD)
     try:
         responses = await asyncio.gather(*(client.post(receiver.url, {}, str(number).encode()) for number in range(50)))

@@ -14,6 +14,7 @@ from rookery.access import audit_chain
 from rookery.access.audit_chain import GENESIS_HASH, ChainVerifier
 from rookery.access.models import Actor, AuditEntry, AuditFilter, ChainEnd, Environment
 from rookery.access.store import audit as store
+from rookery.access.store.audit import CHAIN_ENDS
 from rookery.kernel.clock import Clock, format_iso, from_micros, to_micros
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import Conflict
@@ -120,7 +121,7 @@ class AuditLog:
 
     def delete_chain(self, tx: Tx, workspace_id: int) -> ChainEnd:
         """Delete the chain of a workspace that is being deleted, and return the chain's last entry."""
-        end = store.find_end(tx, workspace_id) or _empty_chain_end(workspace_id)
+        end = CHAIN_ENDS.find(tx, workspace_id) or _empty_chain_end(workspace_id)
         store.delete_chain(tx, workspace_id)
         return end
 
@@ -206,7 +207,7 @@ class AuditLog:
                     break
 
     async def _get_chain_end(self, workspace_id: int) -> ChainEnd:
-        return await self._db.read(lambda tx: store.find_end(tx, workspace_id)) or _empty_chain_end(workspace_id)
+        return await self._db.read(lambda tx: CHAIN_ENDS.find(tx, workspace_id)) or _empty_chain_end(workspace_id)
 
     async def _has_creation_entry(self, workspace_id: int) -> bool:
         """Return whether the platform's chain records the creation of the workspace; its own chain then had a first entry."""

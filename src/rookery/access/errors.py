@@ -22,16 +22,21 @@ from rookery.kernel.errors import Conflict, RookeryError
 
 
 class Unauthorised(RookeryError):
-    """A missing, ambiguous or unknown key. The message does not reveal whether a key exists."""
+    """
+    No key, two different keys, or an unknown key.
+
+    Deleted keys and keys past their grace period are unknown. The message does not reveal whether a key exists.
+    """
 
     status, code = 401, "unauthorised"
+    fields = "header `WWW-Authenticate: Bearer`"
 
     def __init__(self, message: str = "A valid key is required: send it as a Bearer token or in X-API-Key.") -> None:
         super().__init__(message, headers={"WWW-Authenticate": "Bearer"})
 
 
 class KeyRevoked(Unauthorised):
-    """The secret is correct, but the key was revoked."""
+    """The key is revoked, or suspended, as the message says."""
 
     code = "key_revoked"
 
@@ -47,7 +52,7 @@ class KeySuspended(KeyRevoked):
 
 
 class KeyExpired(Unauthorised):
-    """The secret is correct, but the key has expired."""
+    """The key has expired."""
 
     code = "key_expired"
 
@@ -56,25 +61,27 @@ class KeyExpired(Unauthorised):
 
 
 class AddressNotAllowed(RookeryError):
-    """The key may not be used from the client's address."""
+    """The key may not be used from this address."""
 
     status, code = 403, "ip_not_allowed"
+    fields = "`your_ip`"
 
     def __init__(self, your_ip: str) -> None:
         super().__init__(f"This key may not be used from {your_ip}.", your_ip=your_ip)
 
 
 class ScopeMissing(RookeryError):
-    """The API key lacks the scope that the route requires."""
+    """The API key lacks the scope."""
 
     status, code = 403, "scope_missing"
+    fields = "`required_scope`"
 
     def __init__(self, required_scope: str) -> None:
         super().__init__(f"This key lacks the scope {required_scope!r}.", required_scope=required_scope)
 
 
 class WorkspaceMismatch(RookeryError):
-    """X-Workspace-ID names another workspace than the key's. The message does not reveal whether that one exists."""
+    """`X-Workspace-ID` is another workspace than the key's (`field`)."""
 
     status, code = 403, "permission_denied"
 
@@ -83,7 +90,7 @@ class WorkspaceMismatch(RookeryError):
 
 
 class DelegationDenied(RookeryError):
-    """The acting key may change keys, but not beyond its own rights; `field` names the setting."""
+    """The key would grant what it does not have; `field` names the setting."""
 
     status, code = 403, "permission_denied"
 
@@ -93,9 +100,14 @@ class DelegationDenied(RookeryError):
 
 
 class RateLimited(RookeryError):
-    """The limit of the key, of a tool or of failed attempts per address is exceeded; `retry_after` is in seconds."""
+    """
+    The limit of the key, one of its tool limits, or the budget of an address for wrong keys (10 a minute) is exceeded.
+
+    The last one applies to every route that takes a key, and its answer has no `X-RateLimit` headers.
+    """
 
     status, code = 429, "rate_limited"
+    fields = "`retry_after`: seconds; header `Retry-After`"
 
     def __init__(self, retry_after_s: int, message: str = "The rate limit of this key is exceeded.") -> None:
         """*message*: the limit that is exceeded. The seconds are added, because most clients show nothing but the message."""
@@ -105,7 +117,7 @@ class RateLimited(RookeryError):
 
 
 class KeyInGrace(Conflict):
-    """The key was already rotated and is in its grace period."""
+    """The key was already rotated; rotate its successor."""
 
     code = "key_in_grace"
 
@@ -114,9 +126,10 @@ class KeyInGrace(Conflict):
 
 
 class NameTaken(Conflict):
-    """Another resource of the same kind has this name, which must be unique."""
+    """The name is in use and must be unique."""
 
     code = "name_taken"
+    fields = "`resource`"
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"Another {kind} is named {name!r}.", resource=kind)

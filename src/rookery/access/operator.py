@@ -10,7 +10,7 @@ from rookery.access.models import Actor, Caller, Workspace
 from rookery.terminal.context import choose_workspace
 
 if TYPE_CHECKING:  # commands that open nothing start faster without it
-    from rookery.access.wiring import AccessServices
+    from rookery.access.build import AccessServices
     from rookery.access.workspaces import Workspaces
 
 _MAX_NAME_LENGTH = 100

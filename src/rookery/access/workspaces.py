@@ -103,7 +103,7 @@ class Workspaces:
                 require_acting_scope(tx, by, ALL_WORKSPACES_SCOPE, self._clock())
             require_match("workspace", workspace.version, expected)
             sandbox = store.find_sandbox(tx, workspace_id)
-            counts = keys.count_keys(tx, workspace_id), usage.count_calls(tx, workspace_id)
+            counts = keys.KEYS.count(tx, workspace_id), usage.CALLS.count(tx, workspace_id)
             rows = None if dry_run else self._purge(tx, workspace_id, sandbox)
             if not dry_run:
                 audit_workspace_change(tx, self._audit, by, workspace, None)

@@ -38,16 +38,17 @@ class UnknownHook(NotFound):
 
 
 class SlugTaken(Conflict):
-    """The slug is in use in this workspace."""
+    """The slug is in use by another plan or plan template of the workspace."""
 
     code = "slug_taken"
+    fields = "`slug`"
 
     def __init__(self, kind: str, slug: str) -> None:
         super().__init__(f"The workspace already has a {kind} with the slug {slug!r}; choose another slug.", slug=slug)
 
 
 class PlanArchived(Conflict):
-    """An archived plan is read-only until it is restored."""
+    """An archived plan is read-only; restore it first."""
 
     code = "plan_archived"
 
@@ -57,9 +58,10 @@ class PlanArchived(Conflict):
 
 
 class PlanNotActive(Conflict):
-    """Work can start only in an active plan. Work in progress can be finished in a paused one."""
+    """The plan is paused or completed, so no work can begin or be added."""
 
     code = "plan_not_active"
+    fields = "`plan_status`"
 
     def __init__(self, slug: str, status: str) -> None:
         todo = "resume it" if status == "paused" else "reopen it"
@@ -68,9 +70,10 @@ class PlanNotActive(Conflict):
 
 
 class PlanHasOpenPhases(Conflict):
-    """A plan can be completed when all phases are completed or skipped, or by force."""
+    """A plan with open phases can be completed only with `force`."""
 
     code = "plan_has_open_phases"
+    fields = "`phases`"
 
     def __init__(self, slug: str, phases: Sequence[Mapping[str, object]]) -> None:
         names = ", ".join(f"{phase['position']} {phase['name']!r}" for phase in phases[:5])
@@ -79,9 +82,10 @@ class PlanHasOpenPhases(Conflict):
 
 
 class PhaseHasOpenTasks(Conflict):
-    """A phase can be completed when all tasks are completed or skipped, or by force."""
+    """A phase with open tasks can be completed only with `force`."""
 
     code = "phase_has_open_tasks"
+    fields = "`tasks`, `count`"
 
     def __init__(self, name: str, tasks: Sequence[Mapping[str, object]], count: int) -> None:
         super().__init__(
@@ -92,9 +96,10 @@ class PhaseHasOpenTasks(Conflict):
 
 
 class PhaseClosed(Conflict):
-    """Work cannot start in a phase that is completed, skipped or on hold. Tasks cannot be added to a completed or skipped phase."""
+    """The phase is completed, skipped or on hold, so no work can begin; or it is closed, so no task can be added."""
 
     code = "phase_closed"
+    fields = "`phase_status`"
 
     def __init__(self, name: str, status: str) -> None:
         super().__init__(f"The phase {name!r} is {status}; change its status first.", phase_status=status)
@@ -102,9 +107,10 @@ class PhaseClosed(Conflict):
 
 
 class PhaseBlocked(Conflict):
-    """The phase depends on phases that are not done."""
+    """The phase waits for other phases."""
 
     code = "phase_blocked"
+    fields = "`blocked_by`: their ids"
 
     def __init__(self, name: str, blocked_by: Sequence[str]) -> None:
         super().__init__(
@@ -113,9 +119,10 @@ class PhaseBlocked(Conflict):
 
 
 class TaskBlocked(Conflict):
-    """The task depends on tasks that are not done, or its phase on phases that are not done."""
+    """The task or its phase waits for others."""
 
     code = "task_blocked"
+    fields = "`blocked_by`: their ids"
 
     def __init__(self, name: str, blocked_by: Sequence[str]) -> None:
         super().__init__(
@@ -124,9 +131,10 @@ class TaskBlocked(Conflict):
 
 
 class TaskClaimed(Conflict):
-    """The task has a lease. *expires_at* is its end, unless the holder renews it."""
+    """Another worker holds the task."""
 
     code = "task_claimed"
+    fields = "`holder`, `expires_at`"
 
     def __init__(self, name: str, holder: Mapping[str, object], expires_at: datetime) -> None:
         super().__init__(
@@ -137,9 +145,10 @@ class TaskClaimed(Conflict):
 
 
 class LeaseLost(Conflict):
-    """The token or session does not match the current claim of the task: the claim has ended, or the proof belongs to another one."""
+    """The lease of the `claim_token` has ended, or the token or session belongs to another claim."""
 
     code = "lease_lost"
+    fields = "`task_status`; `token_task_id`: the task of the token"
 
     def __init__(self, name: str, status: str, message: str | None = None, detail: Mapping[str, object] | None = None) -> None:
         todo = "claim it again" if status == "pending" else "read it before you go on"
@@ -176,9 +185,10 @@ class LeaseLost(Conflict):
 
 
 class WrongTransition(Conflict):
-    """The current status does not allow the new one."""
+    """The status cannot change in this way."""
 
     code = "wrong_transition"
+    fields = "`was`, `wanted`, `allowed`"
 
     def __init__(self, kind: str, name: str, current: str, target: str, *, allowed: Sequence[str]) -> None:
         targets = ", ".join(allowed) or "none"
@@ -191,16 +201,17 @@ class WrongTransition(Conflict):
 
 
 class TooManyItems(Conflict):
-    """The limit of items of this kind is reached."""
+    """The plan has the maximum number of phases, tasks or checkpoints."""
 
     code = "too_many"
+    fields = "`limit`"
 
     def __init__(self, kind: str, limit: int) -> None:
         super().__init__(f"The limit of {limit:,} {kind} is reached.", limit=limit)
 
 
 class TemplateReadOnly(Conflict):
-    """Templates shipped with Rookery are read-only. A copy can be changed."""
+    """A built-in template cannot be changed; copy it under another slug."""
 
     code = "template_read_only"
 

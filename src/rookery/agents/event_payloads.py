@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from rookery.access.event_rendering import EventContext, EventData, Renderers
+from rookery.agents.build import AgentServices
 from rookery.agents.events import AgentSessionEvent, PhaseChanged, PlanChanged, TaskChanged
 from rookery.agents.models.plans import PlanAccessFilter
 from rookery.agents.plans.transitions import get_phase, get_plan, get_task
 from rookery.agents.plans.views import load_phase_view, load_plan_view, load_task_view
 from rookery.agents.schemas.plan_responses import to_phase_response, to_plan_response, to_task_response
 from rookery.agents.schemas.sessions import to_session_response
-from rookery.agents.wiring import AgentServices
 from rookery.kernel.errors import NotFound
 from rookery.kernel.schema import to_json
 

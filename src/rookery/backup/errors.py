@@ -16,30 +16,30 @@ from rookery.kernel.errors import Conflict, RookeryError
 
 
 class InvalidArchive(RookeryError):
-    """The file is not a backup, is incomplete or damaged, or comes from a newer Rookery. Nothing was written."""
+    """The file is not a backup, incomplete, damaged, or from a newer Rookery. Only commands return this error."""
 
     status, code = 422, "archive_unfit"
 
 
 class FolderNotEmpty(Conflict):
-    """The folder is not empty. A backup is restored only into an empty folder."""
+    """A backup is restored only into an empty folder. Only commands return this error."""
 
     code = "folder_taken"
 
 
 class DatabaseNotEmpty(Conflict):
-    """The database holds records. Records are restored or moved only into an empty database."""
+    """The database or `records.db` that should get the records has some already. Only commands return this error."""
 
     code = "database_taken"
 
 
 class RecordsInUse(Conflict):
-    """A server, a worker or a command uses the records. They are moved only while nothing uses them."""
+    """A server, a worker or another client uses the records that are to be moved. Only commands return this error."""
 
     code = "records_in_use"
 
 
 class FileExists(Conflict):
-    """The file exists already. A backup never overwrites a file."""
+    """A backup never overwrites a file. Only commands return this error."""
 
     code = "file_taken"

@@ -72,13 +72,13 @@ class CommandContext:
 
 
 PARTS = {
-    "keys": "rookery.cli.key_changes:open_keys_for_changes",
-    "keys-read-only": "rookery.cli.records:open_keys_for_reading",
-    "memory": "rookery.cli.memories:open_memory",
-    "scoring": "rookery.cli.scoring:open_scoring",
-    "notifications": "rookery.cli.notifications:open_notifications",
-    "templates": "rookery.cli.templates:open_templates",
-    "webhooks": "rookery.cli.webhooks:open_webhooks",
+    "keys": "rookery.cli.parts:open_keys_for_changes",
+    "keys-read-only": "rookery.cli.parts:open_keys_for_reading",
+    "memory": "rookery.cli.parts:open_memory",
+    "scoring": "rookery.cli.parts:open_scoring",
+    "notifications": "rookery.cli.parts:open_notifications",
+    "templates": "rookery.cli.parts:open_templates",
+    "webhooks": "rookery.cli.parts:open_webhooks",
 }
 """The functions that open a part of the platform for one command."""
 

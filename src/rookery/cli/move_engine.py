@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +25,7 @@ from rookery.kernel.errors import Conflict
 from rookery.kernel.sealing import KeySource
 from rookery.kernel.secret import Secret
 from rookery.memory.maintenance.index_move import IndexMove, MovedIndex, MovedTexts, MovedVectors, MovePreview, MoveReport
+from rookery.memory.ports import IndexName
 from rookery.terminal.context import get_settings, run
 from rookery.terminal.options import JsonOption
 from rookery.terminal.output import print_fields, print_json, print_notice, show_progress
@@ -32,7 +33,6 @@ from rookery.terminal.output import print_fields, print_json, print_notice, show
 if TYPE_CHECKING:  # records move without the rest of the platform, which takes a second to import
     from rookery.wiring import Rookery
 
-IndexKind = Literal["vectors", "texts"]
 
 app = typer.Typer(no_args_is_help=True, help="Move the records, the vectors or the full texts to another engine.")
 
@@ -87,7 +87,7 @@ def move_records(context: typer.Context, *, to: ToOption, dry_run: DryRunOption 
     _print_next_steps(move, settings, result.secret_key_id)
 
 
-def _move_index(context: typer.Context, kind: IndexKind, to: str, *, dry_run: bool, as_json: bool) -> None:
+def _move_index(context: typer.Context, kind: IndexName, to: str, *, dry_run: bool, as_json: bool) -> None:
     target = parse_address(to, os.environ, name="--to")
     settings = get_settings(context)
     is_finish = target.reveal() == (settings.vectors if kind == "vectors" else settings.texts).reveal()
@@ -124,7 +124,7 @@ def _move_index(context: typer.Context, kind: IndexKind, to: str, *, dry_run: bo
     _print_index_move(result, kind, is_finish=is_finish, as_json=as_json)
 
 
-def _describe_goal(kind: IndexKind, target: Secret, platform: Rookery) -> str:
+def _describe_goal(kind: IndexName, target: Secret, platform: Rookery) -> str:
     """Return a name of the target without its login, so that a new password continues the move."""
     address = hashlib.sha256(_LOGIN.sub("//", target.reveal()).encode()).hexdigest()
     embedder = platform.engines.embedder
@@ -132,7 +132,7 @@ def _describe_goal(kind: IndexKind, target: Secret, platform: Rookery) -> str:
 
 
 @asynccontextmanager
-async def _open_index(platform: Rookery, kind: IndexKind, target: Secret, *, is_finish: bool) -> AsyncGenerator[MovedIndex]:
+async def _open_index(platform: Rookery, kind: IndexName, target: Secret, *, is_finish: bool) -> AsyncGenerator[MovedIndex]:
     """Yield the target. When the servers use it already, vectors are not copied from the old engine, which may be out of date."""
     settings, engines = platform.settings, platform.engines
     if kind == "vectors":
@@ -163,7 +163,7 @@ async def _open_index(platform: Rookery, kind: IndexKind, target: Secret, *, is_
         await text_index.close()
 
 
-def _print_index_preview(preview: MovePreview, kind: IndexKind, *, as_json: bool) -> None:
+def _print_index_preview(preview: MovePreview, kind: IndexName, *, as_json: bool) -> None:
     seconds = preview.to_copy / _ENTRIES_PER_S[kind]
     if as_json:
         print_json(
@@ -189,7 +189,7 @@ def _print_index_preview(preview: MovePreview, kind: IndexKind, *, as_json: bool
     print_notice("Dry run: nothing was copied.")
 
 
-def _print_index_move(report: MoveReport, kind: IndexKind, *, is_finish: bool, as_json: bool) -> None:
+def _print_index_move(report: MoveReport, kind: IndexName, *, is_finish: bool, as_json: bool) -> None:
     is_complete = is_finish and not report.missing
     if as_json:
         print_json(

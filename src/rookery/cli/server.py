@@ -24,6 +24,7 @@ from rookery.cli.platform import build_prepared
 from rookery.kernel import process_resources
 from rookery.kernel.config import Settings
 from rookery.kernel.http.metrics_page import open_metrics_socket
+from rookery.kernel.process_registry import ProcessRegistry
 from rookery.kernel.running_server import remove_server_file
 from rookery.kernel.secret import Secret
 from rookery.kernel.server_supervisor import ServerSupervisor
@@ -92,7 +93,7 @@ def init(
 async def _first_run(rookery: Rookery, *, to_serve: bool = False) -> FirstRunResult:
     async with rookery.open_for_command():
         if to_serve:
-            await rookery.processes.check()
+            await rookery.runtime.use(ProcessRegistry).check()
             await rookery.require_matching_dimension()
         return await rookery.create_first_keys()
 

@@ -37,7 +37,7 @@ from rookery.tools.servers.entries import BUILTIN_IDS
 from rookery.tools.servers.servers_file import SERVER_ID_PATTERN, InvalidServersFile, read_servers_file
 
 if TYPE_CHECKING:  # only for a key that is created
-    from rookery.access.wiring import AccessServices
+    from rookery.access.build import AccessServices
 
 
 _Action: TypeAlias = Literal["show", "write", "check", "remove"]

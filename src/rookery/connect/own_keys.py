@@ -18,7 +18,7 @@ from rookery.connect.server_client import ServerClient
 from rookery.kernel.secret import Secret
 
 if TYPE_CHECKING:  # a command that creates no key starts faster without it
-    from rookery.access.wiring import AccessServices
+    from rookery.access.build import AccessServices
 
 LEAST_PERMISSIONS = ("mcp:read", "mcp:write", "brain:read", "brain:write", "sessions.read", "sessions.write", "plans.read")
 """Permissions of a connected client: tools, memory, and the sessions and ready tasks that its hooks use."""

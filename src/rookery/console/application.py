@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from http import HTTPStatus
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -30,10 +31,8 @@ from rookery_client.generated import models
 
 _ELEMENT_ID = re.compile(r"[a-z][a-z-]{0,40}")
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
-_SEE_OTHER = 303
 _SLASHES_OF_FIRST_PAGES = 2
 """Slashes in the path of `/console/` and of the pages directly below it."""
-_FORBIDDEN, _NOT_FOUND, _NOT_ALLOWED, _INTERNAL, _BAD_GATEWAY = 403, 404, 405, 500, 502
 _SIGNED_OUT_CODES = frozenset({"unauthorised", "key_revoked", "key_expired"})
 
 _log = structlog.stdlib.get_logger("rookery.console")
@@ -76,10 +75,10 @@ class Console:
     async def _respond(self, request: Request, path: str, stack: AsyncExitStack) -> Response:
         base = _get_base(request.scope)
         if request.method not in _SAFE_METHODS and not _is_same_origin(request):
-            return self._show_plain_error(request, _FORBIDDEN, "The form was sent from another site.")
+            return self._show_plain_error(request, HTTPStatus.FORBIDDEN, "The form was sent from another site.")
         if path.startswith("/static/") and request.method in _SAFE_METHODS:
             file = self._templates.static_files.get(path.removeprefix("/static/"))
-            return file or self._show_plain_error(request, _NOT_FOUND, "There is no such file.")
+            return file or self._show_plain_error(request, HTTPStatus.NOT_FOUND, "There is no such file.")
         try:
             if path in {"/sign-in", "/sign-out", "/switch"}:
                 return await self._respond_to_sign_in(request, path)
@@ -89,13 +88,13 @@ class Console:
         except Exception:  # noqa: BLE001 - a browser gets a page with the request id, and the log has the rest
             _log.exception("console.failed", path=path)
             message = "The console failed to show this page. The log of the server has the details."
-            return self._show_plain_error(request, _INTERNAL, message, shows_id=True)
+            return self._show_plain_error(request, HTTPStatus.INTERNAL_SERVER_ERROR, message, shows_id=True)
 
     async def _respond_to_sign_in(self, request: Request, path: str) -> Response:
         if path == "/sign-in":
             return await (self._sign_in.post(request) if request.method == "POST" else self._sign_in.get(request))
         if request.method != "POST":
-            return self._show_plain_error(request, _NOT_ALLOWED, "Use the menu of the console to sign out.")
+            return self._show_plain_error(request, HTTPStatus.METHOD_NOT_ALLOWED, "Use the menu of the console to sign out.")
         return await (self._sign_in.sign_out(request) if path == "/sign-out" else self._sign_in.switch(request))
 
     async def _respond_to_visit(self, request: Request, path: str, base: str, stack: AsyncExitStack) -> Response:
@@ -110,16 +109,18 @@ class Console:
                 return self._send_to_sign_in(request, path, base, refused=True)
             return self._show_plain_error(request, error.status, error.message, code=error.code)
         except (ConnectionFailed, UnexpectedResponse) as error:
-            return self._show_plain_error(request, _BAD_GATEWAY, str(error))
+            return self._show_plain_error(request, HTTPStatus.BAD_GATEWAY, str(error))
         if not grants(read_scopes(own_key), SIGN_IN_SCOPE):  # it had the scope when it signed in
             return self._send_to_sign_in(request, path, base, refused=True)
         visit = self._build_visit(request, base, session, client, own_key)
         view, parameters = self._find_view(request.method, path)
         if view is None:
-            return _show_error(visit, _NOT_FOUND, "This page does not exist.")
+            return _show_error(visit, HTTPStatus.NOT_FOUND, "This page does not exist.")
         request.scope["path_params"] = parameters
         if view.scope is not None and not visit.can(view.scope):
-            return _show_error(visit, _FORBIDDEN, f"Your key has no scope {view.scope}, which this page needs.", code="scope_missing")
+            return _show_error(
+                visit, HTTPStatus.FORBIDDEN, f"Your key has no scope {view.scope}, which this page needs.", code="scope_missing"
+            )
         return await _show_view(view, visit)
 
     def _build_visit(self, request: Request, base: str, session: ConsoleSession, client: AsyncRookery, own_key: models.Who) -> Visit:
@@ -152,7 +153,7 @@ class Console:
         if request.headers.get("sec-fetch-site") == "cross-site":
             # The browser withholds a SameSite=Strict cookie when a link of another site leads here. A request of our own page has it.
             return self._templates.render("reload.html", {})
-        return Response(status_code=_SEE_OTHER, headers={"Location": location})
+        return Response(status_code=HTTPStatus.SEE_OTHER, headers={"Location": location})
 
     def _open_client(self, scope: Scope, key: str) -> AsyncRookery:
         # No retries: a page shows at once that an engine is unavailable. The transport sends the Host of the browser, whatever it is.
@@ -174,12 +175,12 @@ async def _show_view(view: View, visit: Visit) -> Response:
     except ApiError as error:
         return _show_error(visit, error.status, error.message, code=error.code, request_id=error.request_id)
     except (ConnectionFailed, UnexpectedResponse) as error:
-        return _show_error(visit, _BAD_GATEWAY, str(error))
+        return _show_error(visit, HTTPStatus.BAD_GATEWAY, str(error))
     except InvalidPathValue:
-        return _show_error(visit, _NOT_FOUND, "This page does not exist.")
+        return _show_error(visit, HTTPStatus.NOT_FOUND, "This page does not exist.")
     except PageTooLarge as error:
         _log.error("console.page_too_large", reason=str(error))
-        return _show_error(visit, _INTERNAL, "This page would be too large. Narrow its filters.")
+        return _show_error(visit, HTTPStatus.INTERNAL_SERVER_ERROR, "This page would be too large. Narrow its filters.")
 
 
 def _show_error(visit: Visit, status: int, message: str, *, code: str = "", request_id: str | None = None) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from http import HTTPStatus
 from urllib.parse import urlencode
 from weakref import WeakValueDictionary
 
@@ -28,7 +29,6 @@ SIGN_IN_SCOPE = "console:read"
 _MAX_FORM_BYTES = 16 * 1024
 _MAX_KEY_CHARS = 200
 _MAX_INDEX_CHARS = 4
-_SEE_OTHER, _SERVER_ERROR = 303, 500
 _NEXT_PAGE = re.compile(r"[a-z][a-z0-9/_-]{0,200}", re.IGNORECASE)
 _FAILURES = RateLimit(10, MINUTE_US, has_absolute_reset=False)
 """Failed sign-ins of one address. Further attempts wait, also those with a correct key."""
@@ -72,7 +72,7 @@ class SignIn:
             try:
                 own_key = await self._check(request, key)
             except ApiError as error:
-                has_failed = error.status < _SERVER_ERROR  # otherwise the server failed, and not the key
+                has_failed = error.status < HTTPStatus.INTERNAL_SERVER_ERROR  # otherwise the server failed, and not the key
                 if has_failed:
                     await record_action(self._ports, request, "console.sign_in_failed", {"reason": error.code}, None)
                 return self.show(next_page=next_page, error=error.message, status=error.status)
@@ -140,7 +140,7 @@ def _get_next_page(text: str) -> str:
 
 
 def _redirect(page: str) -> Response:
-    return Response(status_code=_SEE_OTHER, headers={"Location": page or "./"})
+    return Response(status_code=HTTPStatus.SEE_OTHER, headers={"Location": page or "./"})
 
 
 async def _read_form(request: Request) -> dict[str, str]:

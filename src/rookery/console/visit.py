@@ -6,6 +6,7 @@ from asyncio import TaskGroup
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Literal, Protocol, cast, get_args
 from urllib.parse import parse_qsl
 
@@ -51,7 +52,6 @@ async def record_action(
 
 MAX_FORM_BYTES = 12 * 1024 * 1024
 _MAX_FORM_FIELDS = 2_000
-_SEE_OTHER = 303
 _FORM_STATUSES = frozenset({400, 403, 409, 422})
 PER_PAGE = 25
 
@@ -268,7 +268,7 @@ class Visit:
         location = f"{self.base}{path}{mark}"
         if self.is_partial:
             return Response(status_code=204, headers={"HX-Redirect": location})
-        return Response(status_code=_SEE_OTHER, headers={"Location": location})
+        return Response(status_code=HTTPStatus.SEE_OTHER, headers={"Location": location})
 
 
 class ListedPage(Protocol):

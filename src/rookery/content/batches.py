@@ -8,6 +8,7 @@ from dataclasses import replace
 from rookery.access.workspaces import require_workspace
 from rookery.content.generations import GenerationServices, cancel_in
 from rookery.content.models import (
+    OPEN_STATUSES,
     BatchStatus,
     BatchView,
     ContentTenant,
@@ -22,7 +23,7 @@ from rookery.content.queued_work import enqueue, require_room
 from rookery.content.requests import add_position, resolve_draft
 from rookery.content.store import batches as store
 from rookery.content.store import generations
-from rookery.content.store.tables import BATCHES
+from rookery.content.store.tables import BATCHES, GENERATIONS
 from rookery.kernel.db import Tx
 from rookery.kernel.errors import NotFound, RookeryError
 from rookery.kernel.pages import ListPage, PageSlice
@@ -72,7 +73,7 @@ class GenerationBatches:
                 created_at=now,
             )
             BATCHES.insert(tx, batch)
-            generations.insert_generations(tx, *new)
+            GENERATIONS.insert(tx, *new)
             enqueue(tx, self._services.jobs, new)
             return load_batch_view(tx, tenant.workspace_id, batch_id)
 
@@ -103,7 +104,9 @@ class GenerationBatches:
         def work(tx: Tx) -> tuple[list[Generation], BatchView]:
             require_workspace(tx, tenant.public_workspace_id)
             _require_batch(tx, tenant.workspace_id, batch_id)
-            open_generations = generations.list_open_of_batch(tx, tenant.workspace_id, batch_id)
+            open_generations = GENERATIONS.find_all(
+                tx, tenant.workspace_id, "id", lock=True, batch_id=batch_id, status=sorted(OPEN_STATUSES)
+            )
             for generation in open_generations:
                 cancel_in(tx, self._services.runner, generation, now)
             return open_generations, load_batch_view(tx, tenant.workspace_id, batch_id)

@@ -37,14 +37,15 @@ from rookery.content.ports import FindKeyNames
 from rookery.content.prices import PriceList, add_overrun, compute_cost, estimate_max_usage, extend_overrun
 from rookery.content.store import budgets as store
 from rookery.content.store import overruns
+from rookery.content.store.tables import BUDGETS, OVERRUNS
 from rookery.kernel.clock import Clock, format_iso
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound, RookeryError
 from rookery.kernel.money import to_amount
 from rookery.kernel.pages import ListPage, PageSlice
 from rookery.kernel.preconditions import ExpectedETags, require_match
+from rookery.usage.build import UsageServices
 from rookery.usage.models import LedgerFilter, NamedUsage, UsageEntry, UsageKind, day_of
-from rookery.usage.wiring import UsageServices
 
 _MAX_LISTED_OVERRIDES = 2_000
 _OVERRUN_MEMORY = timedelta(days=7)
@@ -180,7 +181,7 @@ class Budgets:
             cost_nanos=compute_cost(price, longest),
             now=now,
         )
-        overruns.put(tx, overrun)
+        OVERRUNS.save(tx, overrun)
 
     def release(self, tx: Tx, reservation: CallReservation) -> None:
         """Release the reservation of a call of which nothing is known."""
@@ -238,7 +239,7 @@ class Budgets:
         now = self._clock()
 
         def read(tx: Tx) -> Sequence[BudgetStatus]:
-            overrides = store.list_budgets(tx, tenant.workspace_id)[:_MAX_LISTED_OVERRIDES]
+            overrides = BUDGETS.find_all(tx, tenant.workspace_id)[:_MAX_LISTED_OVERRIDES]
             holders = list(dict.fromkeys((*_list_payers(tenant.key_id)[::-1], *(budget.holder for budget in overrides))))
             if text:
                 names = self._find_key_names(tx, tenant.workspace_id, holders)
@@ -265,7 +266,7 @@ class Budgets:
         def change(tx: Tx) -> None:
             for period, limit in limits.items():
                 budget = BudgetOverride(workspace_id=tenant.workspace_id, holder=holder, period=period, limit_nanos=limit, updated_at=now)
-                store.set_budget(tx, budget)
+                BUDGETS.save(tx, budget)
 
         return await self._change(tenant, key_id, change, now, expected)
 
@@ -282,7 +283,7 @@ class Budgets:
 
         def change(tx: Tx) -> None:
             for period in periods:
-                store.delete_budget(tx, tenant.workspace_id, key_id or WORKSPACE_BUDGET, period)
+                BUDGETS.delete(tx, tenant.workspace_id, holder=key_id or WORKSPACE_BUDGET, period=period)
 
         return await self._change(tenant, key_id, change, self._clock(), expected)
 

@@ -33,7 +33,7 @@ DEFAULT_RETRY_AFTER_S = 5
 
 
 class GenerationNotConfigured(RookeryError):
-    """No provider of language models is set."""
+    """The operator has not set `ROOKERY_GENERATION`."""
 
     status, code = 503, "generation_not_configured"
 
@@ -58,18 +58,20 @@ class ProviderError(RookeryError):
 
 
 class ProviderUnavailable(ProviderError):
-    """The provider cannot be reached, does not answer in time, or fails. The same request may succeed later."""
+    """No connection to the provider, a time-out, or a 5xx after all retries."""
 
     status, code = 503, "provider_unavailable"
+    fields = "`provider_status`, if it answered; header `Retry-After`"
 
     def __init__(self, reason: str, *, usage: TokenUsage = NO_USAGE, retry_after_s: int = DEFAULT_RETRY_AFTER_S, **detail: object) -> None:
         super().__init__(f"The language model is unavailable: {reason}", usage=usage, retry_after_s=retry_after_s, **detail)
 
 
 class StreamInterrupted(ProviderUnavailable):
-    """The answer ended in the middle. `received_chars` counts its characters that were delivered. It is not requested again."""
+    """The provider's answer ended in the middle. It is not requested again."""
 
     status, code = 502, "stream_interrupted"
+    fields = "`received_chars`; header `Retry-After`"
 
     def __init__(self, reason: str, *, received_chars: int, usage: TokenUsage) -> None:
         super().__init__(
@@ -78,9 +80,10 @@ class StreamInterrupted(ProviderUnavailable):
 
 
 class ProviderRateLimited(ProviderError):
-    """The provider limits the rate of requests (429)."""
+    """The provider still answered 429 after all retries."""
 
     status, code = 503, "provider_rate_limited"
+    fields = "`provider_status`, `provider_message`; header `Retry-After`"
 
     def __init__(self, provider_message: str, *, retry_after_s: int = DEFAULT_RETRY_AFTER_S) -> None:
         super().__init__(
@@ -92,9 +95,10 @@ class ProviderRateLimited(ProviderError):
 
 
 class ProviderRefused(ProviderError):
-    """The provider rejects the request, for example because it is too long for the model. `provider_message` has its own words."""
+    """The provider of the language model rejects the request, for example because it is too long for the model."""
 
     status, code = 422, "provider_refused"
+    fields = "`provider_status`, `provider_message`: its own words"
 
     def __init__(self, provider_status: int, provider_message: str) -> None:
         super().__init__(
@@ -105,24 +109,27 @@ class ProviderRefused(ProviderError):
 
 
 class ProviderAccessDenied(ProviderRefused):
-    """The provider rejects the key or the account of the operator (401, 402, 403). A change of the request does not help."""
+    """The provider of the language model rejects the key or the account of the operator."""
 
     status, code = 502, "provider_access_denied"
+    fields = "`provider_status`, `provider_message`"
 
 
 class ProviderResponseInvalid(ProviderError):
-    """The provider's answer is no chat completion. `excerpt` is its start."""
+    """The provider's answer is no chat completion, or is empty. It is not requested again."""
 
     status, code = 502, "provider_response_invalid"
+    fields = "`excerpt`: its start"
 
     def __init__(self, reason: str, *, excerpt: str = "", usage: TokenUsage = NO_USAGE) -> None:
         super().__init__(f"The language model's provider sent an invalid answer: {reason}", usage=usage, excerpt=excerpt)
 
 
 class ResponseSchemaMismatch(ProviderError):
-    """No attempt matched the JSON schema of the request. `mismatch` describes the last answer, and `excerpt` is its start."""
+    """No answer of the language model matched the JSON schema of the request."""
 
     status, code = 502, "response_schema_mismatch"
+    fields = "`mismatch`; `excerpt`: the start of the last answer; `attempts`"
 
     def __init__(self, mismatch: str, *, excerpt: str, attempts: int, usage: TokenUsage) -> None:
         number = format_count(attempts, "attempt")
@@ -140,9 +147,13 @@ class GenerationError(RookeryError):
 
 
 class BudgetExhausted(RookeryError):
-    """A daily or monthly budget of the key or of the workspace does not cover the call. Amounts are in `currency`."""
+    """Less is left of the daily or monthly budget of the key or of the workspace than the generation may cost."""
 
     status, code = 429, "budget_exhausted"
+    fields = (
+        "`budget`: `key` or `workspace`; `period`: `day` or `month`; the limit as `daily` or `monthly`, `left`, `needed`, in "
+        "`currency`; `resets_at`; header `Retry-After`"
+    )
 
     def __init__(
         self,
@@ -173,9 +184,10 @@ class BudgetExhausted(RookeryError):
 
 
 class GenerationQueueFull(RookeryError):
-    """The workspace has the maximum number of queued generations."""
+    """10,000 generations of the workspace wait or run."""
 
     status, code = 429, "generation_queue_full"
+    fields = "`limit`; header `Retry-After`"
 
     def __init__(self, limit: int) -> None:
         message = f"This workspace would have more than {limit:,} queued generations. Wait until some of them are finished."
@@ -183,9 +195,10 @@ class GenerationQueueFull(RookeryError):
 
 
 class ModelNotPriced(RookeryError):
-    """A budget applies to the call, and its model has no price."""
+    """A budget applies to the generation, and its model has no price in `ROOKERY_GENERATION_PRICES`."""
 
     status, code = 422, "model_not_priced"
+    fields = "`model`"
 
     def __init__(self, model: str) -> None:
         super().__init__(
@@ -196,16 +209,17 @@ class ModelNotPriced(RookeryError):
 
 
 class GenerationCancelled(Conflict):
-    """The generation was cancelled while its caller waited for it."""
+    """The generation was cancelled while its caller waited for the answer."""
 
     code = "generation_cancelled"
+    fields = "`generation_id`"
 
     def __init__(self, generation_id: str) -> None:
         super().__init__("The generation was cancelled before its answer was complete.", generation_id=generation_id)
 
 
 class PromptTemplateExists(Conflict):
-    """Another template of the workspace has this slug."""
+    """The slug is in use by another prompt template."""
 
     code = "slug_taken"
 

@@ -6,13 +6,13 @@ from rookery.access.event_rendering import EventContext, EventData, Renderers
 from rookery.content.batches import load_batch_view
 from rookery.content.events import BatchFinished, GenerationEnded
 from rookery.content.schemas import serialize_batch, serialize_summary
-from rookery.content.store import generations
+from rookery.content.store.tables import SUMMARIES
 from rookery.kernel.errors import NotFound
 from rookery.kernel.schema import to_json
 
 
 def _render_generation(context: EventContext, event: GenerationEnded) -> EventData:
-    generation = generations.find_summary(context.tx, context.viewer.workspace_id, event.generation_id)
+    generation = SUMMARIES.find(context.tx, context.viewer.workspace_id, id=event.generation_id)
     return {"id": event.generation_id} if generation is None else to_json(serialize_summary(generation))
 
 

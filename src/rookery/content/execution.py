@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -28,6 +28,7 @@ from rookery.content.ports import OutputScorer, TextGenerator
 from rookery.content.prices import compute_cost
 from rookery.content.store import batches
 from rookery.content.store import generations as store
+from rookery.content.store.tables import GENERATIONS
 from rookery.kernel.cancellation import run_to_end
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
@@ -96,11 +97,12 @@ class _Pieces:
         return Delta(delta.text) if delta.text else None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class GenerationRunner:
     """
     Runs generations.
 
-    Args:
+    Attributes:
         get_generator: Returns the language model for a generation.
         get_scorer: Returns the scorer of outputs.
         worker_id: The id of this process in leases.
@@ -108,32 +110,18 @@ class GenerationRunner:
         stores_reasoning: The reasoning of models is stored and passed on.
     """
 
-    def __init__(
-        self,
-        db: Database,
-        *,
-        budgets: Budgets,
-        calls: ActiveCalls,
-        bus: EventBus,
-        metrics: GenerationMetrics,
-        get_generator: Callable[[Generation], TextGenerator],
-        get_scorer: Callable[[], OutputScorer],
-        clock: Clock,
-        worker_id: str,
-        timeout_s: float,
-        stores_reasoning: bool,
-    ) -> None:
-        self._db = db
-        self._budgets = budgets
-        self._calls = calls
-        self._bus = bus
-        self._metrics = metrics
-        self._get_generator = get_generator
-        self._get_scorer = get_scorer
-        self._clock = clock
-        self._worker_id = worker_id
-        self._timeout_s = timeout_s
-        self._stores_reasoning = stores_reasoning
+    db: Database
+    _: KW_ONLY
+    budgets: Budgets
+    calls: ActiveCalls
+    bus: EventBus
+    metrics: GenerationMetrics
+    get_generator: Callable[[Generation], TextGenerator]
+    get_scorer: Callable[[], OutputScorer]
+    clock: Clock
+    worker_id: str
+    timeout_s: float
+    stores_reasoning: bool
 
     def begin(self, tx: Tx, generation: Generation, now: datetime) -> Generation:
         """
@@ -143,11 +131,11 @@ class GenerationRunner:
             BudgetExhausted, ModelNotPriced: As `Budgets.reserve`.
         """
         return replace(
-            self._budgets.reserve(tx, generation, now),
-            currency=self._budgets.currency,
+            self.budgets.reserve(tx, generation, now),
+            currency=self.budgets.currency,
             status=GenerationStatus.RUNNING,
-            owner=self._worker_id,
-            lease_until=now + timedelta(seconds=self._timeout_s) + _LEASE_MARGIN,
+            owner=self.worker_id,
+            lease_until=now + timedelta(seconds=self.timeout_s) + _LEASE_MARGIN,
             run_count=generation.run_count + 1,
             started_at=now,
         )
@@ -164,9 +152,9 @@ class GenerationRunner:
         schedule: Callable[[Tx], None] | None = None
         started = time.perf_counter()
         error: RookeryError | None = None
-        with self._calls.register(generation.id) as call:
+        with self.calls.register(generation.id) as call:
             try:
-                completion = await self._get_generator(generation).complete(generation.to_request(timeout_s=self._timeout_s))
+                completion = await self.get_generator(generation).complete(generation.to_request(timeout_s=self.timeout_s))
                 outcome = make_success(completion, started)
             except asyncio.CancelledError:
                 outcome = make_cancelled(generation, "", started)
@@ -187,12 +175,12 @@ class GenerationRunner:
 
         If the reader leaves, the provider's connection is closed and the generation is stored as cancelled.
         """
-        started, pieces = time.perf_counter(), _Pieces(passes_reasoning=self._stores_reasoning)
+        started, pieces = time.perf_counter(), _Pieces(passes_reasoning=self.stores_reasoning)
         outcome: GenerationOutcome | None = None
-        parts = self._get_generator(generation).stream(generation.to_request(timeout_s=self._timeout_s))
+        parts = self.get_generator(generation).stream(generation.to_request(timeout_s=self.timeout_s))
         stored: Generation | None = None
         try:
-            with self._calls.register(generation.id) as call:
+            with self.calls.register(generation.id) as call:
                 try:
                     while (part := await _read_part(parts, call)) is not None:
                         if isinstance(part, Delta):
@@ -219,7 +207,7 @@ class GenerationRunner:
     async def abandon(self, generation: Generation) -> None:
         """Store a running generation as cancelled, because its client left before the call began."""
         outcome = replace(make_cancelled(generation, "", time.perf_counter()), usage=None, attempts=0)
-        await run_to_end(self._db.write(lambda tx: self.end(tx, generation, outcome, self._clock())))
+        await run_to_end(self.db.write(lambda tx: self.end(tx, generation, outcome, self.clock())))
 
     def end(
         self, tx: Tx, generation: Generation, outcome: GenerationOutcome, now: datetime, schedule: Callable[[Tx], None] | None = None
@@ -232,14 +220,14 @@ class GenerationRunner:
         Args:
             schedule: Called for a generation that is queued again.
         """
-        price = None if generation.is_canned else self._budgets.prices.find(generation.model)
+        price = None if generation.is_canned else self.budgets.prices.find(generation.model)
         usage = outcome.usage
         cost = 0 if usage is None or price is None else compute_cost(price, usage)
         # Locks are taken in the same order everywhere: the generation, its budgets from the key to the workspace, usage, the batch.
         current, is_current = generation, True
         changed = _finish(generation, outcome, cost_nanos=None if price is None else cost, now=now)
         if generation.mode is GenerationMode.QUEUED or not store.finish_run(tx, changed, run=generation):
-            stored = store.find(tx, generation.workspace_id, generation.id, lock=True)
+            stored = GENERATIONS.find(tx, generation.workspace_id, id=generation.id, lock=True)
             if stored is None:  # its workspace was deleted, so there is neither an answer nor a budget to settle
                 return replace(
                     generation, status=GenerationStatus.CANCELLED, error_code=CANCELLED, error_message=_WORKSPACE_DELETED_MESSAGE
@@ -248,12 +236,12 @@ class GenerationRunner:
             is_current = (stored.status, stored.run_count, stored.owner) == (generation.status, generation.run_count, generation.owner)
             cost_nanos = None if price is None else cost
             changed = _finish(stored, outcome, cost_nanos=cost_nanos, now=now) if is_current else _add_usage(stored, usage, cost_nanos)
-            store.update_generation(tx, changed)
+            GENERATIONS.update(tx, changed)
         payer = current if is_current else replace(current, reserved_nanos=0, reserved_on=None)
-        self._budgets.settle(tx, payer, spent_nanos=cost, now=now, usage=usage)
+        self.budgets.settle(tx, payer, spent_nanos=cost, now=now, usage=usage)
         has_ended = is_current and not changed.is_open
         if has_ended or usage is not None:
-            self._budgets.add_usage(tx, changed, usage or NO_USAGE, cost_nanos=cost, has_ended=has_ended, now=now)
+            self.budgets.add_usage(tx, changed, usage or NO_USAGE, cost_nanos=cost, has_ended=has_ended, now=now)
         if has_ended:
             self._publish_end(tx, changed, now)
         elif is_current and schedule is not None:
@@ -264,26 +252,26 @@ class GenerationRunner:
         """Announce a generation that has just become final, and its batch if it was the last one of it."""
         tenant, generation_id = generation.workspace_id, generation.id
         name = EVENT_NAMES[generation.status.value]
-        self._bus.publish_on_commit(tx, GenerationEnded(name=name, workspace_id=tenant, generation_id=generation_id, at=now))
-        tx.after_commit(lambda: self._metrics.record_end(generation))
+        self.bus.publish_on_commit(tx, GenerationEnded(name=name, workspace_id=tenant, generation_id=generation_id, at=now))
+        tx.after_commit(lambda: self.metrics.record_end(generation))
         if generation.batch_id is not None and batches.close_generations(tx, tenant, generation.batch_id, 1, at=now):
-            self._bus.publish_on_commit(tx, BatchFinished(workspace_id=tenant, batch_id=generation.batch_id, at=now))
+            self.bus.publish_on_commit(tx, BatchFinished(workspace_id=tenant, batch_id=generation.batch_id, at=now))
 
     async def store_end(
         self, generation: Generation, outcome: GenerationOutcome, schedule: Callable[[Tx], None] | None = None
     ) -> Generation:
         """Score the output if its request asked for it, then store and count the outcome of the call, as `end` does."""
-        self._metrics.record_call(outcome)
-        if not self._stores_reasoning:
+        self.metrics.record_call(outcome)
+        if not self.stores_reasoning:
             outcome = replace(outcome, reasoning=None)
         if generation.wants_score and outcome.status is GenerationStatus.SUCCEEDED:
             outcome = replace(outcome, score=await self._score(generation, outcome.text or ""))
 
         def work(tx: Tx) -> Generation | UnsuccessfulEnd:
-            stored = self.end(tx, generation, outcome, self._clock(), schedule)
+            stored = self.end(tx, generation, outcome, self.clock(), schedule)
             return stored if stored.status is GenerationStatus.SUCCEEDED else UnsuccessfulEnd(stored)
 
-        result = await self._db.write(work)
+        result = await self.db.write(work)
         return result.generation if isinstance(result, UnsuccessfulEnd) else result
 
     async def _score(self, generation: Generation, output: str) -> Mapping[str, object] | None:
@@ -291,7 +279,7 @@ class GenerationRunner:
         if not output.strip():
             return None
         try:
-            return await self._get_scorer().score_output(generation.workspace_id, generation.messages, output)
+            return await self.get_scorer().score_output(generation.workspace_id, generation.messages, output)
         except Exception:  # noqa: BLE001 - logged; the answer is stored without scores
             _log.exception("content.score_failed", generation=generation.id)
             return None

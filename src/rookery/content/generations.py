@@ -27,6 +27,7 @@ from rookery.content.requests import Generators, resolve_draft
 from rookery.content.store import batches
 from rookery.content.store import budgets as budget_store
 from rookery.content.store import generations as store
+from rookery.content.store.tables import GENERATIONS
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import Conflict, NotFound
@@ -96,7 +97,7 @@ class Generations:
             require_workspace(tx, tenant.public_workspace_id)
             new = resolve_draft(tx, tenant, draft, self._services.generators, id=generation_id, mode=mode, now=now)
             generation = self._services.runner.begin(tx, new, now)
-            store.insert_generations(tx, generation)
+            GENERATIONS.insert(tx, generation)
             return StartedGeneration(generation)
 
         # Nobody knows a synchronous generation before its end, which is written to the disk with it.
@@ -125,7 +126,7 @@ class Generations:
             require_workspace(tx, tenant.public_workspace_id)
             generation = resolve_draft(tx, tenant, draft, self._services.generators, id=generation_id, mode=GenerationMode.QUEUED, now=now)
             self._services.budgets.require_left(tx, generation, now)
-            store.insert_generations(tx, generation)
+            GENERATIONS.insert(tx, generation)
             enqueue(tx, self._services.jobs, [generation])
             return generation
 
@@ -200,7 +201,7 @@ class Generations:
                 created_at=now,
             )
             self._services.budgets.require_left(tx, new, now)
-            store.insert_generations(tx, new)
+            GENERATIONS.insert(tx, new)
             enqueue(tx, self._services.jobs, [new])
             return new
 
@@ -242,7 +243,7 @@ class Generations:
 
 def require_generation(tx: Tx, workspace_id: int, generation_id: str, *, lock: bool = False) -> Generation:
     """Return a generation of the workspace, or raise NotFound."""
-    generation = store.find(tx, workspace_id, generation_id, lock=lock)
+    generation = GENERATIONS.find(tx, workspace_id, id=generation_id, lock=lock)
     if generation is None:
         raise NotFound("generation", generation_id)
     return generation

@@ -17,7 +17,7 @@ from rookery.content.budgets import Budgets
 from rookery.content.errors import BudgetExhausted, GenerationQueueFull, ModelNotPriced, ProviderRateLimited, ProviderUnavailable
 from rookery.content.execution import INTERRUPTED, GenerationRunner
 from rookery.content.models import Generation, GenerationOutcome, GenerationStatus
-from rookery.content.store import generations as store
+from rookery.content.store.tables import GENERATIONS
 from rookery.kernel.clock import Clock, parse_retry_after
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import OUTAGES, RookeryError
@@ -68,7 +68,7 @@ class QueuedGenerations:
 
     def fail_job(self, tx: Tx, job: Job) -> None:
         """Mark the generation of a job as failed, because the job failed repeatedly."""
-        current = store.find(tx, job.workspace_id, str(job.payload["generation_id"]), lock=True)
+        current = GENERATIONS.find(tx, job.workspace_id, id=str(job.payload["generation_id"]), lock=True)
         if current is not None and current.is_open:
             message = "The generation could not be run. The log of the server has the details."
             self._runner.end(tx, current, _failure("internal_error", message), self._clock())
@@ -106,7 +106,7 @@ class QueuedGenerations:
 
     def _claim(self, tx: Tx, workspace_id: int, generation_id: str, now: datetime) -> Generation | None:
         """Return the generation as a running one of this process; None if there is nothing to run."""
-        current = store.find(tx, workspace_id, generation_id, lock=True)
+        current = GENERATIONS.find(tx, workspace_id, id=generation_id, lock=True)
         if current is None or not current.is_open:
             return None
         if current.run_count >= MAX_RUNS:
@@ -115,11 +115,11 @@ class QueuedGenerations:
         # The usage of an interrupted call is unknown. Its reservation is released before the next one.
         self._budgets.settle(tx, current, spent_nanos=0, now=now)
         running = self._runner.begin(tx, replace(current, reserved_nanos=0, reserved_on=None), now)
-        store.update_generation(tx, running)
+        GENERATIONS.update(tx, running)
         return running
 
     def _end_open(self, tx: Tx, workspace_id: int, generation_id: str, outcome: GenerationOutcome) -> None:
-        current = store.find(tx, workspace_id, generation_id, lock=True)
+        current = GENERATIONS.find(tx, workspace_id, id=generation_id, lock=True)
         if current is not None and current.is_open:
             self._runner.end(tx, current, outcome, self._clock())
 

@@ -13,6 +13,7 @@ from rookery.content.batches import MAX_BATCH_SIZE
 from rookery.content.chat import MAX_MESSAGES, MAX_PROMPT_CHARS, ChatMessage, Role
 from rookery.content.models import (
     BUDGET_PERIODS,
+    BatchStatus,
     BatchView,
     BudgetPeriod,
     BudgetStatus,
@@ -33,7 +34,7 @@ from rookery.content.models import (
 from rookery.kernel.money import from_amount, to_amount
 from rookery.kernel.placeholders import NAME_PATTERN, TemplateVariable, VariableType
 from rookery.kernel.projections import Body, Projection
-from rookery.kernel.schema import OMITTED_IF_NONE, PageQuery, PatchModel, QueryModel, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.schema import OMITTED_IF_NONE, PageQuery, PatchModel, QueryModel, RequestModel, ResponseModel, Timestamp, enum_schema
 from rookery.kernel.unset import UNSET
 from rookery.kernel.variables import MAX_PATTERN_LENGTH
 from rookery.usage.models import LedgerFilter, NamedUsage
@@ -98,9 +99,10 @@ class NewGenerationBody(GenerationRequestBody):
     """A generation and the way to get its answer."""
 
     mode: Annotated[
-        Literal["sync", "queued", "stream"],
-        Field(description="sync: in the response. queued: later, by the id. stream: as server-sent events."),
-    ] = "sync"
+        GenerationMode,
+        enum_schema(GenerationMode, "sync: in the response. queued: later, by the id. stream: as server-sent events."),
+        Field(strict=False),
+    ] = GenerationMode.SYNC
 
 
 class NewBatchBody(RequestModel):
@@ -153,7 +155,7 @@ class PromptTemplatesQuery(PageQuery):
 class GenerationBatchesQuery(PageQuery):
     """Filters of the list of batches."""
 
-    status: Annotated[Literal["running", "finished"] | None, Field(description="Only batches in this state.")] = None
+    status: Annotated[BatchStatus | None, Field(description="Only batches in this state.")] = None
 
 
 class BudgetsQuery(PageQuery):
@@ -289,7 +291,7 @@ class GenerationBatchResponse(ResponseModel):
     """A batch."""
 
     id: str
-    status: Annotated[Literal["running", "finished"], Field(description="finished: every generation has ended.")]
+    status: Annotated[BatchStatus, Field(description="finished: every generation has ended.")]
     total: int
     counts: BatchCounts
     usage: GenerationTokens

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Coroutine
 from typing import TypeVar
 
 T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
 
 _TICKS = 10
 """Parts of a time limit after each of which the event loop has run."""
@@ -22,6 +24,16 @@ async def run_to_end(work: Awaitable[T]) -> T:
         if not task.done():
             await asyncio.wait({task})
         raise
+
+
+async def gather_pair(first: Coroutine[None, None, A], second: Coroutine[None, None, B]) -> tuple[A, B]:
+    """Await both coroutines at once and return their results. If one fails, cancel the other and discard its error."""
+    other = asyncio.ensure_future(second)
+    try:
+        return await first, await other
+    finally:
+        if not other.cancel() and not other.cancelled():
+            other.exception()
 
 
 async def wait_until_set(event: asyncio.Event, *, timeout_s: float | None) -> bool:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from rookery.kernel.http.operation_tools import OperationServer
-from rookery.kernel.http.operations import Operation
-from rookery.kernel.jobs import JobKind
 from rookery.kernel.runtime import PeriodicTask, Purger, Runtime
-from rookery.kernel.sealing import SealedColumn
+
+if TYPE_CHECKING:  # commands that use the services of a domain start faster without the web framework
+    from rookery.kernel.http.operation_tools import OperationServer
+    from rookery.kernel.http.operations import Operation
+    from rookery.kernel.jobs import JobKind
+    from rookery.kernel.sealing import SealedColumn
 
 Probe = Callable[[], Awaitable[str]]
 """Returns the state of an engine for `/readyz`: `ok`, or what is wrong."""
@@ -28,7 +30,7 @@ class StartDomain(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
     """
-    A domain as it registers itself. `build(runtime)` in its `domain` module returns it.
+    A domain as it registers itself. `build(runtime)` in its `build` module returns it.
 
     Attributes:
         operations: The operations under each prefix, in the order of the API description.

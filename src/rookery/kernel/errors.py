@@ -30,7 +30,9 @@ class RookeryError(Exception):
 
     Attributes:
         status: The HTTP status; on the class.
-        code: The value of the `error` field, a part of the public contract; on the class.
+        code: The value of the `error` field, a part of the public contract; on the class. The reference lists it with the summary of the
+            docstring of the class that declares it.
+        fields: The further fields of the body, in words of the reference; on the class.
         is_upstream: True if a tool server failed and not Rookery; on the class.
         detail: Further fields of the body, JSON-ready.
         headers: Headers of the response, for example Retry-After.
@@ -39,6 +41,7 @@ class RookeryError(Exception):
 
     status: ClassVar[int] = 500
     code: ClassVar[str] = "internal_error"
+    fields: ClassVar[str] = ""
     is_upstream: ClassVar[bool] = False
     tool_message: str | None = None
 
@@ -55,13 +58,14 @@ class RookeryError(Exception):
 
 class ValidationFailed(RookeryError):
     """
-    The request is invalid. `errors` lists the problems of each field.
+    A field of the body or query, or the header Idempotency-Key, is invalid.
 
     Attributes:
-        field_errors: The same problems.
+        field_errors: The problems of each field, as in `errors`.
     """
 
     status, code = 422, "validation_error"
+    fields = "`errors` {field: [text]}"
 
     def __init__(self, errors: Mapping[str, Sequence[str]], message: str | None = None) -> None:
         self.field_errors = {field: tuple(texts) for field, texts in errors.items()}
@@ -69,9 +73,10 @@ class ValidationFailed(RookeryError):
 
 
 class NotFound(RookeryError):
-    """The object does not exist in the caller's workspace. The error is the same if another tenant has it."""
+    """The memory or other resource does not exist, or belongs to another workspace. The error is the same if another tenant has it."""
 
     status, code = 404, "resource_not_found"
+    fields = "`resource`"
 
     def __init__(self, kind: str, name: str) -> None:
         location = "" if kind == "workspace" else " in this workspace"
@@ -79,15 +84,16 @@ class NotFound(RookeryError):
 
 
 class Conflict(RookeryError):
-    """The object is in a state that does not allow this."""
+    """The state of the resource does not allow the operation."""
 
     status, code = 409, "conflict"
 
 
 class PermissionDenied(RookeryError):
-    """The key is valid but lacks a permission, which `required_permission` names."""
+    """The key lacks a permission that can be granted (`required_permission`), or its list excludes what is named (`not_in_list`)."""
 
     status, code = 403, "permission_denied"
+    fields = "one of `required_permission`, `not_in_list` (with `list`, of servers, tools, orgs or projects, and `value`), `field`"
 
     def __init__(self, required_permission: str, message: str | None = None) -> None:
         super().__init__(message or f"This key lacks the permission {required_permission!r}.", required_permission=required_permission)
@@ -105,9 +111,10 @@ class NotInAllowList(PermissionDenied):
 
 
 class EngineUnavailable(RookeryError):
-    """An engine failed or timed out. The same request may succeed later."""
+    """An engine did not answer; the same request may succeed later."""
 
     status, code = 503, "engine_unavailable"
+    fields = "`engine`; header `Retry-After`"
 
     def __init__(self, engine: str, reason: str, *, retry_after_s: int = 5) -> None:
         super().__init__(f"The {engine} engine is unavailable: {reason}", headers={"Retry-After": str(retry_after_s)}, engine=engine)
@@ -120,7 +127,7 @@ class EngineReadOnly(EngineUnavailable):
 
 
 class StorageFull(RookeryError):
-    """The disk has too little free space for another write. Reads still work."""
+    """The disk has less free space than `ROOKERY_MIN_FREE_DISK_MB`; reads still work."""
 
     status, code = 507, "storage_full"
 
@@ -130,7 +137,7 @@ OUTAGES = (EngineUnavailable, StorageFull)
 
 
 class WrongSettings(RookeryError):
-    """A setting is invalid. The process prints this message and does not start."""
+    """The server or command does not start: one line on standard error, exit code 1."""
 
     code = "wrong_settings"
 

@@ -81,15 +81,16 @@ StoredBodyKind = Literal["whole", "secret", "large", "made"]
 
 
 class IdempotencyMismatch(RookeryError):
-    """The Idempotency-Key was used for another request. Nothing was done."""
+    """The Idempotency-Key was used with another body or query; nothing was done."""
 
     status, code = 422, "idempotency_mismatch"
 
 
 class RequestInProgress(Conflict):
-    """The first request with this key is still in progress. Its response will be available soon."""
+    """A request with this Idempotency-Key is running."""
 
     code = "idempotency_in_progress"
+    fields = "header `Retry-After`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,9 +23,10 @@ _TAG = re.compile(r'(?:W/)?"[^"]*"|[^\s,]+')
 
 
 class PreconditionFailed(RookeryError):
-    """If-Match does not match the current version: the resource has changed since the caller read it."""
+    """`If-Match` is not the current version, or the path has no version."""
 
     status, code = 412, "precondition_failed"
+    fields = "`etag`: the current version, or null"
 
     def __init__(self, kind: str, etag: str) -> None:
         super().__init__(

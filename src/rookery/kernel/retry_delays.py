@@ -6,10 +6,10 @@ import math
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from http import HTTPStatus
 
 from rookery.kernel.clock import parse_retry_after
 
-_RATE_LIMITED = 429
 _DURATION = re.compile(
     r"(?:(?P<days>\d+(?:\.\d+)?)d)?(?:(?P<hours>\d+(?:\.\d+)?)h)?(?:(?P<minutes>\d+(?:\.\d+)?)m(?!s))?"
     r"(?:(?P<seconds>\d+(?:\.\d+)?)s)?(?:(?P<milliseconds>\d+(?:\.\d+)?)ms)?",
@@ -41,7 +41,7 @@ def find_retry_delay(headers: Iterable[tuple[str, str]], status: int, now: datet
         seconds = _parse_delay(value, now)
         if seconds is not None:
             return seconds if is_in_seconds else seconds / 1000
-    return _find_reset(fields, now) if status == _RATE_LIMITED else None
+    return _find_reset(fields, now) if status == HTTPStatus.TOO_MANY_REQUESTS else None
 
 
 def parse_duration(text: str) -> float | None:

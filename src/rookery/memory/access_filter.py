@@ -1,18 +1,34 @@
-"""Authorisation of memory reads and writes: the allow-lists of a key and the rules for an agent's key. Pure functions."""
+"""Authorisation of memory reads and writes: the allow-lists of a key and the rules for an agent's key."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import datetime
 
 from rookery.access.models import Caller, not_in_allow_list
 from rookery.kernel.errors import PermissionDenied, ValidationFailed
 from rookery.memory.models import ALL_AGENTS, AccessFilter, Memory, MemoryFilter, MemoryScope, read_fields
+from rookery.memory.ports import SessionLookup
 from rookery.memory.visibility import is_visible
 
 ADMIN_SCOPE = "brain:admin"
 
 _FILTER_FIELDS = tuple(column.name for column in fields(MemoryFilter))
+
+
+async def resolve_access_filter(
+    sessions: SessionLookup | None, caller: Caller, memory_filter: MemoryFilter, *, at: datetime, is_list: bool = False
+) -> AccessFilter:
+    """Return the filter of `build_access_filter`, with the sessions that the session of *memory_filter* continues."""
+    return build_access_filter(caller, await add_continued_sessions(sessions, caller.workspace_id, memory_filter), at=at, is_list=is_list)
+
+
+async def add_continued_sessions(sessions: SessionLookup | None, workspace_id: int, memory_filter: MemoryFilter) -> MemoryFilter:
+    """Return *memory_filter* with the sessions that its session continues; unchanged without a session, or if *sessions* is None."""
+    if memory_filter.session_id is None or sessions is None:
+        return memory_filter
+    ids = await sessions.list_predecessors(workspace_id, memory_filter.session_id)
+    return replace(memory_filter, continued_session_ids=frozenset(ids)) if ids else memory_filter
 
 
 def build_access_filter(caller: Caller, memory_filter: MemoryFilter, *, at: datetime, is_list: bool = False) -> AccessFilter:

@@ -11,12 +11,10 @@ from rookery.access.models import Caller
 from rookery.kernel.clock import Clock, from_micros, to_micros
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.pages import InvalidCursor, ListPage, PageSlice, check_position, slice_sorted
-from rookery.memory.access_filter import build_access_filter
-from rookery.memory.continued_sessions import add_continued_sessions
+from rookery.memory.access_filter import add_continued_sessions, build_access_filter
 from rookery.memory.models import BootMemories, ConfidenceRow, Memory, MemoryFilter, MemoryScope
 from rookery.memory.ports import SessionLookup
-from rookery.memory.ranking import DEFAULT_HALF_LIFE_DAYS, HALF_LIVES_DAYS, decay_factor
-from rookery.memory.series import select_distinct
+from rookery.memory.ranking import DEFAULT_HALF_LIFE_DAYS, HALF_LIVES_DAYS, decay_factor, select_distinct
 from rookery.memory.store import queries, records
 
 T = TypeVar("T")

@@ -12,14 +12,7 @@ from starlette.responses import Response
 
 from rookery.access.models import Caller
 from rookery.kernel.errors import Conflict, RookeryError, ValidationFailed
-from rookery.kernel.http import (
-    DocumentedResponse,
-    ItemPage,
-    Operation,
-    Output,
-    json_response,
-    respond_with,
-)
+from rookery.kernel.http import DocumentedResponse, ItemPage, Operation, Output, json_response, respond_with
 from rookery.kernel.http.operation_tools import OperationServer
 from rookery.kernel.pages import slice_anchored
 from rookery.kernel.preconditions import ExpectedETags
@@ -30,10 +23,10 @@ from rookery.memory.agent_context import AgentContext
 from rookery.memory.errors import AlreadySuperseded, BacklogFull, MemoriesFull, NotEmbeddable
 from rookery.memory.feedback import Feedback
 from rookery.memory.memory_map import MemoryMap
-from rookery.memory.models import BootMemories, Draft, Memory, RememberResult, SearchResult, Tombstone
+from rookery.memory.models import BootMemories, Draft, Memory, RecallMode, RememberResult, SearchResult, Tombstone
 from rookery.memory.recall import Recall
 from rookery.memory.recall_log import RecallLog
-from rookery.memory.recall_models import FeedbackResult, LoggedRecall, RecallMode
+from rookery.memory.recall_models import FeedbackResult, LoggedRecall
 from rookery.memory.records import Records
 from rookery.memory.remember import Remember, RememberOutcome
 from rookery.memory.schemas.recall_log import (

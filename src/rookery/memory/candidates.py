@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from rookery.kernel.cancellation import gather_pair
 from rookery.kernel.db import Database
 from rookery.kernel.engine_breakers import EngineBreakers, EngineWrites
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.questions import extract_question
 from rookery.kernel.tracing import start_span
-from rookery.memory.concurrency import gather_pair
-from rookery.memory.embedding_migration import IndexVersion
+from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
 from rookery.memory.errors import NotEmbeddable
-from rookery.memory.fusion import SimilarityScale, compute_competition, discount_weak_words, estimate_relevance, fuse, lift, weigh_neighbour
-from rookery.memory.models import AccessFilter, TextHit, TextQuery, Vector, VectorHit
+from rookery.memory.models import AccessFilter, RecallMode, TextHit, TextQuery, Vector, VectorHit
 from rookery.memory.ports import TextIndex
-from rookery.memory.ranking import Candidate
-from rookery.memory.recall_models import RecallMode, RecallRequest
-from rookery.memory.similarity_scales import SimilarityScales
+from rookery.memory.ranking import Score, compute_competition, discount_weak_words, estimate_relevance, fuse, lift, weigh_neighbour
+from rookery.memory.recall_models import RecallRequest
+from rookery.memory.similarity_scales import SimilarityScale, SimilarityScales
 from rookery.memory.store.neighbours import Neighbour, find_neighbours
 from rookery.memory.text_queries import parse_keywords, parse_question
-from rookery.memory.vector_filter import build_vector_filter, filter_ids
+from rookery.memory.visibility import build_vector_filter, filter_ids
 
 MAX_NEIGHBOUR_SOURCES = 24
 """
@@ -40,22 +40,26 @@ _LACKING_NOTICES = {
 
 T = TypeVar("T")
 
+_NOTHING: Mapping[str, float] = {}
+
 _ENGINE_NAMES = {"embedder": "embedder", "vectors": "vector index", "texts": "full-text index"}
 _VECTOR_ENGINES = frozenset({"embedder", "vectors"})
 _NO_VECTORS_NOTICE = "Results are by keywords only: the {engine} is unavailable: {reason}"
 _NOT_EMBEDDABLE_NOTICE = "Results are by keywords only: the embedder works, but returns no vector for this question."
+_REBUILDING_NOTICE = "Results are by keywords only: the vectors of this workspace are being rebuilt and cannot be searched yet."
 _NO_TEXTS_NOTICE = "Results are by meaning only: the {engine} is unavailable: {reason}"
 
 
-@dataclass(slots=True)
-class RecallQuery:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchPlan:
     """
-    A recall in progress.
+    The indexes that a recall searches, and why it does not search the others. An index that fails leads to a new plan without it.
 
     Attributes:
         mode: The requested mode, or that of the indexes that are available: `keyword` or `semantic`.
-        index: The vector index in use; None if vectors are not searched.
+        index: The vector index; None if vectors are not searched.
         has_texts: The full-text index is searched.
+        vector: The vector of the question; None until it is embedded. *scale* is that of its similarities.
         notice: What the results lack, and why.
     """
 
@@ -63,9 +67,9 @@ class RecallQuery:
     access_filter: AccessFilter
     mode: RecallMode
     index: IndexVersion | None = None
+    has_texts: bool = True
     vector: Vector | None = None
     scale: SimilarityScale | None = None
-    has_texts: bool = True
     notice: str | None = None
 
     @property
@@ -73,13 +77,13 @@ class RecallQuery:
         """The text that is searched for: of a long query, the part that asks."""
         return extract_question(self.request.query)
 
-    def fall_back(self, notice: str) -> None:
-        """Search by keywords from here on."""
-        self.index, self.mode, self.notice = None, "keyword", notice
+    def by_keywords(self, notice: str) -> SearchPlan:
+        """Return the plan that searches the words alone."""
+        return replace(self, index=None, mode="keyword", notice=notice)
 
-    def drop_vectors(self, error: EngineUnavailable | NotEmbeddable) -> None:
+    def without_vectors(self, error: EngineUnavailable | NotEmbeddable) -> SearchPlan:
         """
-        Search by keywords from here on, because of *error*.
+        Return the plan that searches the words alone because of *error*.
 
         Raises:
             EngineUnavailable: The request is for the vectors alone, the full-text index is down too, or *error* is of another engine.
@@ -88,33 +92,22 @@ class RecallQuery:
         if isinstance(error, NotEmbeddable):
             if self.request.mode == "semantic" or not self.has_texts:
                 raise error
-            self.fall_back(_NOT_EMBEDDABLE_NOTICE)
-            return
+            return self.by_keywords(_NOT_EMBEDDABLE_NOTICE)
         # A question without its vector may be searched by words in each mode.
         is_required = self.request.mode == "semantic" and error.engine == "vectors"
         if is_required or not self.has_texts or error.engine not in _VECTOR_ENGINES:
             raise error
-        self.fall_back(_NO_VECTORS_NOTICE.format(engine=_ENGINE_NAMES[error.engine], reason=error.reason))
+        return self.by_keywords(_NO_VECTORS_NOTICE.format(engine=_ENGINE_NAMES[error.engine], reason=error.reason))
 
-    def report_refusals(self, writes: EngineWrites) -> None:
-        """Add to the notice which of the searched indexes accept only reads, and so lack new memories."""
-        searched = [
-            *(["texts"] if self.has_texts and self.mode != "semantic" else []),
-            *(["vectors"] if self.index is not None else []),
-        ]
-        self.notice = " ".join(filter(None, (self.notice, describe_refusals(writes, searched)))) or None
+    def without_texts(self, error: EngineUnavailable) -> SearchPlan:
+        """Return the plan that searches the vectors alone because of *error*."""
+        notice = _NO_TEXTS_NOTICE.format(engine=_ENGINE_NAMES[error.engine], reason=error.reason)
+        return replace(self, has_texts=False, mode="semantic", notice=notice)
 
-    def drop_texts(self, error: EngineUnavailable) -> None:
-        """
-        Search by meaning from here on, because of *error*.
-
-        Raises:
-            EngineUnavailable: The request is for the words alone, or the vectors or the embedder are down too.
-        """
-        if self.index is None:
-            raise error
-        self.has_texts, self.mode = False, "semantic"
-        self.notice = _NO_TEXTS_NOTICE.format(engine=_ENGINE_NAMES[error.engine], reason=error.reason)
+    def describe_refusals(self, writes: EngineWrites) -> str | None:
+        """Return which of the searched indexes accept only reads, and so lack new memories, or None."""
+        texts = ["texts"] if self.has_texts and self.mode != "semantic" else []
+        return describe_refusals(writes, texts if self.index is None else [*texts, "vectors"])
 
 
 def describe_refusals(writes: EngineWrites, engines: Sequence[str]) -> str | None:
@@ -129,50 +122,16 @@ class Candidates:
     The hits of the indexes for a query.
 
     Attributes:
-        scores: The score of each hit, without the keyword boost. It decides the order.
+        plan: The plan that was carried out. It lacks an index that failed.
+        bases: The score of each hit without the keyword boost (`Score.base`). It decides the order.
         is_complete: True if the indexes have no further hits.
-        similarities: Cosine similarities, where known. *normalized* has them on their scale.
-        text_scores: Word scores from 0 to 1, best first. The best hit's score is the share of the question's words that it has; the others
-            are in proportion: `coverage * bm25 / best_bm25`.
-        ranking_text_scores: *text_scores* after the discount for weak words (`fusion.discount_weak_words`). They are part of *scores*.
-        neighbours: The relevance of the best neighbour in the session, where there is one.
-        competition: The mean relevance of the best candidates.
+        get_score: Returns the score of a hit. It takes some µs, so only the hits whose records are read get one.
     """
 
-    mode: RecallMode
-    scores: Mapping[str, float]
+    plan: SearchPlan
+    bases: Mapping[str, float]
     is_complete: bool
-    similarities: Mapping[str, float] = field(default_factory=dict[str, float])
-    normalized: Mapping[str, float] = field(default_factory=dict[str, float])
-    text_scores: Mapping[str, float] = field(default_factory=dict[str, float])
-    ranking_text_scores: Mapping[str, float] = field(default_factory=dict[str, float])
-    neighbours: Mapping[str, float] = field(default_factory=dict[str, float])
-    semantic_ranks: Mapping[str, int] = field(default_factory=dict[str, int])
-    keyword_ranks: Mapping[str, int] = field(default_factory=dict[str, int])
-    competition: float = 0.0
-
-    def get_candidate(self, memory_id: str) -> Candidate:
-        """Return the scores and ranks of one memory."""
-        neighbour = self.neighbours.get(memory_id)
-        text_score = self.text_scores.get(memory_id)
-        return Candidate(
-            memory_id=memory_id,
-            score=self.scores[memory_id],
-            relevance=estimate_relevance(
-                self.mode,
-                similarity=self.normalized.get(memory_id),
-                text_score=text_score,
-                neighbour=neighbour or 0.0,
-                competition=self.competition,
-            ),
-            similarity=self.similarities.get(memory_id),
-            normalized_similarity=self.normalized.get(memory_id),
-            text_score=text_score,
-            ranking_text_score=self.ranking_text_scores.get(memory_id),
-            neighbour=neighbour,
-            semantic_rank=self.semantic_ranks.get(memory_id),
-            keyword_rank=self.keyword_ranks.get(memory_id),
-        )
+    get_score: Callable[[str], Score]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,74 +151,104 @@ class _Hits:
 class CandidateSearch:
     """The search for candidates in the indexes. An index that fails, or does not answer in time, is left out if the mode allows it."""
 
-    def __init__(self, *, db: Database, texts: TextIndex, scales: SimilarityScales, breakers: EngineBreakers) -> None:
+    def __init__(
+        self, *, db: Database, migration: EmbeddingMigration, texts: TextIndex, scales: SimilarityScales, breakers: EngineBreakers
+    ) -> None:
         self._db = db
+        self._migration = migration
         self._texts = texts
         self._scales = scales
         self._breakers = breakers
 
-    async def find(self, query: RecallQuery, limit: int) -> Candidates:
+    async def plan_search(self, request: RecallRequest, access_filter: AccessFilter) -> SearchPlan:
         """
-        Return the candidates of *query*, at most *limit* of each index. Without one of them, *query* becomes one of the other.
+        Return the plan of *request*.
+
+        Its vectors are those of the current model, or of the previous one until they are rebuilt, or none if that is gone.
+
+        Raises:
+            EngineUnavailable: The record store is down, or the vectors are and the mode is `semantic`.
+            NotEmbeddable: The previous embedder returns no vector for the question, and the mode is `semantic`.
+        """
+        plan = SearchPlan(request=request, access_filter=access_filter, mode=request.mode)
+        if plan.mode == "keyword":
+            return plan
+        try:
+            index, vector = await self._find_ready_index(access_filter.workspace_id, plan.question)
+        except (EngineUnavailable, NotEmbeddable) as error:
+            return plan.without_vectors(error)
+        return plan.by_keywords(_REBUILDING_NOTICE) if index is None else replace(plan, index=index, vector=vector)
+
+    async def _find_ready_index(self, workspace_id: int, question: str) -> tuple[IndexVersion | None, Vector | None]:
+        """
+        Return the active index, with the vector of *question* if it is the previous one.
+
+        None while it loads, so that no request waits for minutes, and if the previous embedder is down.
+        """
+        index = await self._migration.get_active_index(workspace_id)
+        if index is None or not await self._breakers.vectors.call(lambda: index.vectors.is_ready(workspace_id)):
+            return None, None
+        if not index.is_previous:
+            return index, None
+        with suppress(EngineUnavailable), start_span("embedding"):
+            return index, await self._breakers.previous_embedder.call(lambda: index.embedder.embed_query(question))
+        return None, None
+
+    async def find(self, plan: SearchPlan, limit: int) -> Candidates:
+        """
+        Return the candidates of *plan*, at most *limit* of each index. The searches are concurrent where they are independent.
 
         Raises:
             EngineUnavailable: An index that the mode needs is down, or all are.
             NotEmbeddable: The embedder returns no vector for the question, and the mode is `semantic`.
         """
-        try:
-            return await self._search(query, limit)
-        except (EngineUnavailable, NotEmbeddable) as error:
-            if query.index is None:
-                raise
-            query.drop_vectors(error)
-        return await self._search(query, limit)
-
-    async def _search(self, query: RecallQuery, limit: int) -> Candidates:
-        """Search the indexes that the mode needs, concurrently where the searches are independent."""
-        index = query.index
+        index = plan.index
         if index is None:
-            text_hits, keyword_hits = await self._search_texts(query, limit)
-            return _keyword_candidates(_Hits(texts=text_hits, keywords=keyword_hits, limit=limit))
-        vector_hits, text_results = await gather_pair(
-            _catch_failure(self._search_vectors(index, query, limit)), _catch_outage(self._search_texts(query, limit))
+            return _keyword_candidates(plan, await self._search_texts(plan, limit), limit)
+        vector_result, text_result = await gather_pair(
+            _catch_failure(self._search_vectors(index, plan, limit)), _catch_outage(self._search_texts(plan, limit))
         )
-        if isinstance(text_results, EngineUnavailable):
-            if isinstance(vector_hits, EngineUnavailable | NotEmbeddable):
-                raise text_results
-            query.drop_texts(text_results)
-            text_results = list[TextHit](), list[TextHit]()
-        text_hits, keyword_hits = text_results
-        if isinstance(vector_hits, EngineUnavailable | NotEmbeddable):
-            is_question_searched = query.mode == "hybrid"
-            query.drop_vectors(vector_hits)
-            if not is_question_searched:
-                text_hits, keyword_hits = await self._search_texts(query, limit)
-            return _keyword_candidates(_Hits(texts=text_hits, keywords=keyword_hits, limit=limit))
-        hits = _Hits(vectors=vector_hits, texts=text_hits, keywords=keyword_hits, limit=limit)
-        if query.mode == "semantic":
-            return _semantic_candidates(hits, await self._complete_similarities(index, query, hits), query.scale)
-        return await self._hybrid_candidates(index, query, hits)
+        if isinstance(text_result, EngineUnavailable):
+            if isinstance(vector_result, EngineUnavailable | NotEmbeddable):
+                raise text_result
+            vector_result = vector_result[0].without_texts(text_result), vector_result[1]
+            text_result = list[TextHit](), list[TextHit]()
+        if not isinstance(vector_result, EngineUnavailable | NotEmbeddable):
+            plan, vector_hits = vector_result
+            hits = _Hits(vectors=vector_hits, texts=text_result[0], keywords=text_result[1], limit=limit)
+            try:
+                if plan.mode == "semantic":
+                    return _semantic_candidates(plan, hits, await self._complete_similarities(index, plan, hits))
+                return await self._hybrid_candidates(index, plan, hits)
+            except EngineUnavailable as error:
+                vector_result = error
+        by_words = plan.without_vectors(vector_result)
+        if plan.mode == "semantic":
+            text_result = await self._search_texts(by_words, limit)
+        return _keyword_candidates(by_words, text_result, limit)
 
-    async def _search_vectors(self, index: IndexVersion, query: RecallQuery, limit: int) -> list[VectorHit]:
-        where = build_vector_filter(query.access_filter)  # before the wait for the vector
-        if query.vector is None:
+    async def _search_vectors(self, index: IndexVersion, plan: SearchPlan, limit: int) -> tuple[SearchPlan, list[VectorHit]]:
+        """Return the hits by meaning, and the plan with the vector of the question and the scale of its similarities."""
+        where = build_vector_filter(plan.access_filter)  # before the wait for the vector
+        vector, scale = plan.vector, plan.scale
+        if vector is None:
             with start_span("embedding"):
-                query.vector = await self._breakers.embedder.call(lambda: index.embedder.embed_query(query.question))
-        vector = query.vector
-        if query.scale is None:
-            query.scale = await self._scales.get_scale(index, query.access_filter, vector)
+                vector = await self._breakers.embedder.call(lambda: index.embedder.embed_query(plan.question))
+        if scale is None:
+            scale = await self._scales.get_scale(index, plan.access_filter, vector)
+            plan = replace(plan, vector=vector, scale=scale)
         with start_span("vector search"):
-            return await self._breakers.vectors.call(lambda: index.vectors.search(vector, where=where, limit=limit))
+            return plan, await self._breakers.vectors.call(lambda: index.vectors.search(vector, where=where, limit=limit))
 
-    async def _search_texts(self, query: RecallQuery, limit: int) -> tuple[list[TextHit], list[TextHit]]:
+    async def _search_texts(self, plan: SearchPlan, limit: int) -> tuple[list[TextHit], list[TextHit]]:
         """Return the hits of the question, unless the mode is by meaning alone, and those of the keywords."""
-        if not query.has_texts:
+        if not plan.has_texts:
             return [], []
-        request, access = query.request, query.access_filter
+        request, access = plan.request, plan.access_filter
         keywords = parse_keywords(request.keywords)
-        if query.mode == "semantic":
+        if plan.mode == "semantic":
             return [], await self._search_text(keywords, access, limit)
-        searching = self._search_text(parse_question(query.question), access, limit)
+        searching = self._search_text(parse_question(plan.question), access, limit)
         if not keywords.any_of:
             return await searching, []
         return await gather_pair(searching, self._search_text(keywords, access, limit))
@@ -270,64 +259,62 @@ class CandidateSearch:
         with start_span("text search"):
             return await self._breakers.texts.call(lambda: self._texts.search(text_query, access_filter=access_filter, limit=limit))
 
-    async def _hybrid_candidates(self, index: IndexVersion, query: RecallQuery, hits: _Hits) -> Candidates:
+    async def _hybrid_candidates(self, index: IndexVersion, plan: SearchPlan, hits: _Hits) -> Candidates:
         similarities = dict(hits.vectors)
         text_scores = _normalize_text_scores(hits.texts)
         ids = dict.fromkeys([*similarities, *text_scores, *(hit.memory_id for hit in hits.keywords)])
         # A hit by words that is not among the hits by meaning is at most as similar as the last of these. That suffices to choose the
         # candidates whose neighbours are read, so that one search completes all similarities.
         unseen_ids = ids.keys() - similarities.keys() if len(hits.vectors) == hits.limit else set[str]()
-        normalized = _normalize(similarities, query.scale)
+        normalized = _normalize(similarities, plan.scale)
         ceiling = normalized.get(hits.vectors[-1].memory_id, 0.0) if unseen_ids else 0.0
         estimated = {**normalized, **dict.fromkeys(unseen_ids, ceiling)}
-        estimates = fuse(ids, estimated, _discount_weak_words(text_scores, estimated, query.scale))
-        neighbours = await self._find_neighbours(query, estimates)
+        estimates = fuse(ids, estimated, _discount_weak_words(text_scores, estimated, plan.scale))
+        neighbours = await self._find_neighbours(plan, estimates)
         joined_ids = {neighbour.memory_id for pairs in neighbours.values() for neighbour in pairs} - ids.keys()
-        completed = await self._look_up_similarities(index, query, unseen_ids | joined_ids)
+        completed = await self._look_up_similarities(index, plan, unseen_ids | joined_ids)
         similarities |= completed
-        normalized |= _normalize(completed, query.scale)
+        normalized |= _normalize(completed, plan.scale)
         relevances = fuse(ids, normalized, text_scores)
         competition = compute_competition(relevances.values())
-        ranking_text_scores = _discount_weak_words(text_scores, normalized, query.scale)
+        ranking_text_scores = _discount_weak_words(text_scores, normalized, plan.scale)
         if ranking_text_scores is not text_scores:
             relevances = fuse(ids, normalized, ranking_text_scores)
         relevances |= fuse(joined_ids & completed.keys(), normalized, ranking_text_scores)
         weights = _weigh_neighbours(neighbours, relevances)
         lifted = {memory_id: lift(relevances[memory_id], weights[memory_id]) for memory_id in weights.keys() & relevances.keys()}
-        return Candidates(
-            mode="hybrid",
-            scores=relevances | lifted,
-            is_complete=hits.are_complete,
+        return _build_candidates(
+            plan,
+            hits,
+            relevances | lifted,
             similarities=similarities,
             normalized=normalized,
             text_scores=text_scores,
             ranking_text_scores=ranking_text_scores,
             neighbours=weights,
-            semantic_ranks=_rank_hits(hits.vectors),
-            keyword_ranks=_rank_hits(hits.texts),
             competition=competition,
         )
 
-    async def _find_neighbours(self, query: RecallQuery, relevances: Mapping[str, float]) -> Mapping[str, tuple[Neighbour, ...]]:
+    async def _find_neighbours(self, plan: SearchPlan, relevances: Mapping[str, float]) -> Mapping[str, tuple[Neighbour, ...]]:
         """Return the neighbours of the best candidates."""
         order = sorted((-relevance, memory_id) for memory_id, relevance in relevances.items())
         best = [memory_id for _, memory_id in order[:MAX_NEIGHBOUR_SOURCES]]
         with start_span("neighbours"):
-            return await self._db.lookup(lambda tx: find_neighbours(tx, query.access_filter, best))
+            return await self._db.lookup(lambda tx: find_neighbours(tx, plan.access_filter, best))
 
-    async def _look_up_similarities(self, index: IndexVersion, query: RecallQuery, ids: Collection[str]) -> dict[str, float]:
+    async def _look_up_similarities(self, index: IndexVersion, plan: SearchPlan, ids: Collection[str]) -> dict[str, float]:
         """Return the similarities of *ids*, where known."""
-        vector = query.vector
+        vector = plan.vector
         if not ids or vector is None:
             return {}
-        where = filter_ids(query.access_filter.workspace_id, ids)
+        where = filter_ids(plan.access_filter.workspace_id, ids)
         return dict(await self._breakers.vectors.call(lambda: index.vectors.search(vector, where=where, limit=len(ids))))
 
-    async def _complete_similarities(self, index: IndexVersion, query: RecallQuery, hits: _Hits) -> dict[str, float]:
+    async def _complete_similarities(self, index: IndexVersion, plan: SearchPlan, hits: _Hits) -> dict[str, float]:
         """Return the similarities of the hits by meaning, and of those by words where known."""
         similarities = dict(hits.vectors)
         others = {hit.memory_id for hit in (*hits.texts, *hits.keywords)} - similarities.keys()
-        return similarities | await self._look_up_similarities(index, query, others)
+        return similarities | await self._look_up_similarities(index, plan, others)
 
 
 async def _catch_failure(searching: Awaitable[T]) -> T | EngineUnavailable | NotEmbeddable:
@@ -349,7 +336,7 @@ async def _catch_outage(searching: Awaitable[T]) -> T | EngineUnavailable:
 
 
 def _weigh_neighbours(neighbours: Mapping[str, Sequence[Neighbour]], relevances: Mapping[str, float]) -> dict[str, float]:
-    """Return for each memory beside one of *neighbours* the relevance of the best one beside it (`fusion.weigh_neighbour`)."""
+    """Return for each memory beside one of *neighbours* the relevance of the best one beside it (`ranking.weigh_neighbour`)."""
     weights = dict[str, float]()
     for memory_id, pairs in neighbours.items():
         relevance = relevances[memory_id]
@@ -360,31 +347,57 @@ def _weigh_neighbours(neighbours: Mapping[str, Sequence[Neighbour]], relevances:
     return weights
 
 
-def _semantic_candidates(hits: _Hits, similarities: Mapping[str, float], scale: SimilarityScale | None) -> Candidates:
-    normalized = _normalize(similarities, scale)
-    return Candidates(
-        mode="semantic",
-        scores={hit.memory_id: 0.0 for hit in hits.keywords} | dict(similarities),
-        is_complete=hits.are_complete,
-        similarities=similarities,
-        normalized=normalized,
-        semantic_ranks=_rank_hits(hits.vectors),
-        competition=compute_competition(normalized.values()),
-    )
+def _semantic_candidates(plan: SearchPlan, hits: _Hits, similarities: Mapping[str, float]) -> Candidates:
+    bases = {hit.memory_id: 0.0 for hit in hits.keywords} | dict(similarities)
+    normalized = _normalize(similarities, plan.scale)
+    competition = compute_competition(normalized.values())
+    return _build_candidates(plan, hits, bases, similarities=similarities, normalized=normalized, competition=competition)
 
 
-def _keyword_candidates(hits: _Hits) -> Candidates:
+def _keyword_candidates(plan: SearchPlan, text_hits: tuple[Sequence[TextHit], Sequence[TextHit]], limit: int) -> Candidates:
+    hits = _Hits(texts=text_hits[0], keywords=text_hits[1], limit=limit)
     text_scores = _normalize_text_scores(hits.texts)
     # Of the best one, not of its coverage: with smaller scores, more of them would be equal at two decimals.
     best = max((hit.score for hit in hits.texts), default=1.0)
-    return Candidates(
-        mode="keyword",
-        scores={hit.memory_id: 0.0 for hit in hits.keywords} | {hit.memory_id: hit.score / best for hit in hits.texts},
-        is_complete=hits.are_complete,
-        text_scores=text_scores,
-        keyword_ranks=_rank_hits(hits.texts),
-        competition=compute_competition(text_scores.values()),
-    )
+    bases = {hit.memory_id: 0.0 for hit in hits.keywords} | {hit.memory_id: hit.score / best for hit in hits.texts}
+    return _build_candidates(plan, hits, bases, text_scores=text_scores, competition=compute_competition(text_scores.values()))
+
+
+def _build_candidates(
+    plan: SearchPlan,
+    hits: _Hits,
+    bases: Mapping[str, float],
+    *,
+    similarities: Mapping[str, float] = _NOTHING,
+    normalized: Mapping[str, float] = _NOTHING,
+    text_scores: Mapping[str, float] = _NOTHING,
+    ranking_text_scores: Mapping[str, float] = _NOTHING,
+    neighbours: Mapping[str, float] = _NOTHING,
+    competition: float,
+) -> Candidates:
+    """Return the candidates with *bases*. The parts of their scores are those of `Score`, by id."""
+    semantic_ranks, keyword_ranks = _rank_hits(hits.vectors), _rank_hits(hits.texts)
+
+    def get_score(memory_id: str) -> Score:
+        base, similarity, text_score = bases[memory_id], normalized.get(memory_id), text_scores.get(memory_id)
+        neighbour = neighbours.get(memory_id)
+        return Score(
+            mode=plan.mode,
+            base=base,
+            total=base,
+            relevance=estimate_relevance(
+                plan.mode, similarity=similarity, text_score=text_score, neighbour=neighbour or 0.0, competition=competition
+            ),
+            similarity=similarities.get(memory_id),
+            normalized_similarity=similarity,
+            text_score=text_score,
+            ranking_text_score=ranking_text_scores.get(memory_id),
+            neighbour=neighbour,
+            semantic_rank=semantic_ranks.get(memory_id),
+            keyword_rank=keyword_ranks.get(memory_id),
+        )
+
+    return Candidates(plan=plan, bases=bases, is_complete=hits.are_complete, get_score=get_score)
 
 
 def _normalize(similarities: Mapping[str, float], scale: SimilarityScale | None) -> dict[str, float]:

@@ -12,7 +12,7 @@ from rookery.kernel.db import Database
 from rookery.kernel.jobs import JobQueue
 from rookery.memory.errors import BacklogFull, MemoriesFull
 from rookery.memory.indexing import EMBED_JOB
-from rookery.memory.store import records
+from rookery.memory.store.tables import MEMORIES
 
 _RECOUNT_INTERVAL_S = 1.0
 """Minimum interval between two counts."""
@@ -144,7 +144,7 @@ class Capacity:
             or (age_s >= _RECOUNT_INTERVAL_S and used_much)
             or (age_s >= _REJECT_RECOUNT_INTERVAL_S and would_refuse)
         ):
-            await self._recount(cached, lambda: self._db.read(lambda tx: records.count_memories(tx, workspace_id)))
+            await self._recount(cached, lambda: self._db.read(lambda tx: MEMORIES.count(tx, workspace_id)))
         if cached.total + count > limit:
             raise MemoriesFull(limit)
 

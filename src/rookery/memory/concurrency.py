@@ -1,28 +1,14 @@
-"""The concurrency of memory: pairs of coroutines, micro-batches, and the back-off of background indexing."""
+"""The concurrency of memory: micro-batches, and the back-off of background indexing."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context, copy_context
 from typing import Generic, NamedTuple, TypeVar
 
 from rookery.kernel.errors import EngineUnavailable, StorageFull
-
-A = TypeVar("A")
-B = TypeVar("B")
-
-
-async def gather_pair(first: Coroutine[None, None, A], second: Coroutine[None, None, B]) -> tuple[A, B]:
-    """Await both coroutines at once and return their results. If one fails, cancel the other and discard its error."""
-    other = asyncio.ensure_future(second)
-    try:
-        return await first, await other
-    finally:
-        if not other.cancel() and not other.cancelled():
-            other.exception()
-
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -25,6 +25,7 @@ from rookery.memory.models import EmbeddedDocument, IndexDocument, Memory, Passa
 from rookery.memory.passages import embed_memories
 from rookery.memory.ports import Embedder, ModelVersion, VectorIndex
 from rookery.memory.store import vector_sets as store
+from rookery.memory.store.tables import ACTIVE_MODELS
 
 _WARMUP_TEXT = "the heron stands still"
 
@@ -93,7 +94,7 @@ class EmbeddingMigration:
         Raises:
             EngineUnavailable: The record store is down.
         """
-        return await self._db.lookup(lambda tx: store.get_active(tx, workspace_id))
+        return await self._db.lookup(lambda tx: ACTIVE_MODELS.find(tx, workspace_id))
 
     async def get_active_index(self, workspace_id: int) -> IndexVersion | None:
         """

@@ -18,7 +18,7 @@ from rookery.kernel.errors import Conflict, RookeryError
 
 class NotEmbeddable(RookeryError):
     """
-    The embedder works, but returns no vector for this text. Another text works, and recall by words.
+    The embedder works, but returns no vector for this question, and the mode is `semantic`.
 
     Attributes:
         positions: The positions of all such passages, if several passages were embedded together.
@@ -32,9 +32,10 @@ class NotEmbeddable(RookeryError):
 
 
 class BacklogFull(RookeryError):
-    """The workspace has too many memories that wait for indexing. Retry later."""
+    """`ROOKERY_MAX_BACKLOG` memories of the workspace wait for indexing."""
 
     status, code = 429, "backlog_full"
+    fields = "`limit`, `retry_after`; header `Retry-After`"
 
     def __init__(self, limit: int, *, retry_after_s: int = 10) -> None:
         super().__init__(
@@ -46,18 +47,20 @@ class BacklogFull(RookeryError):
 
 
 class MemoriesFull(Conflict):
-    """The workspace has its maximum number of memories. Retrying does not help; deleting memories does."""
+    """The workspace has `ROOKERY_MAX_MEMORIES` memories. Retrying does not help; deleting memories does."""
 
     code = "max_memories_reached"
+    fields = "`limit`"
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"This workspace has {limit:,} memories, the maximum; delete or prune some first.", limit=limit)
 
 
 class AlreadySuperseded(Conflict):
-    """The memory was already superseded. *head_id* is the memory that replaces it now."""
+    """Another memory replaced this one first."""
 
     code = "already_superseded"
+    fields = "`head_id`: the id of the current memory"
 
     def __init__(self, memory_id: str, head_id: str) -> None:
         super().__init__(f"The memory {memory_id!r} is already superseded; supersede {head_id!r} instead.", head_id=head_id)

@@ -7,17 +7,17 @@ from datetime import datetime
 from rookery.access.event_rendering import EventContext, EventData, Renderers
 from rookery.kernel.clock import format_iso
 from rookery.kernel.schema import to_json
-from rookery.memory.core_wiring import MemoryCore
+from rookery.memory.build import MemoryServices
 from rookery.memory.events import MemoryArchived, MemoryDeleted, MemoryStored, MemorySuperseded, ReindexCompleted
 from rookery.memory.schemas.responses import TEXT_FIELDS
-from rookery.memory.store import records
+from rookery.memory.store.tables import MEMORIES, TOMBSTONES
 
 
 def _render_memory(context: EventContext, event: MemoryStored | MemoryArchived) -> EventData:
-    memory = records.get_memory(context.tx, context.viewer.workspace_id, event.memory_id)
+    memory = MEMORIES.find(context.tx, context.viewer.workspace_id, id=event.memory_id)
     if memory is None:  # the same transaction replaced or deleted it
         return _render_remains(context, event.memory_id, at=None)
-    fields = to_json(context.runtime.use(MemoryCore).serializer.serialize_memory(context.viewer, memory))
+    fields = to_json(context.runtime.use(MemoryServices).serializer.serialize_memory(context.viewer, memory))
     return fields if context.with_content else {name: value for name, value in fields.items() if name not in TEXT_FIELDS}
 
 
@@ -27,9 +27,9 @@ def _render_deleted(context: EventContext, event: MemorySuperseded | MemoryDelet
 
 def _render_remains(context: EventContext, memory_id: str, *, at: datetime | None) -> EventData:
     """Return the remains of a deleted memory: its position in its lineage, as its history shows it."""
-    tombstone = records.get_tombstone(context.tx, context.viewer.workspace_id, memory_id)
+    tombstone = TOMBSTONES.find(context.tx, context.viewer.workspace_id, id=memory_id)
     if tombstone is not None:
-        return to_json(context.runtime.use(MemoryCore).serializer.serialize_version(context.viewer, tombstone))
+        return to_json(context.runtime.use(MemoryServices).serializer.serialize_version(context.viewer, tombstone))
     return {"id": memory_id, "superseded_by": None, "ended_at": None if at is None else format_iso(at), "memory": None}
 
 

@@ -20,6 +20,7 @@ from rookery.memory.models import Memory
 from rookery.memory.ranking import adjust_confidence
 from rookery.memory.recall_models import FeedbackResult, FeedbackVerdict, RecallRecord, build_example
 from rookery.memory.store import feedback, recalls, records, training
+from rookery.memory.store.tables import MEMORIES, RECALLS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,7 @@ class Feedback:
         memories = list[Memory]()
         # Locked in the order of ids, so that two transactions cannot deadlock.
         for memory_id in sorted(verdicts):
-            memory = records.lock_memory(tx, caller.workspace_id, memory_id)
+            memory = MEMORIES.find(tx, caller.workspace_id, id=memory_id, lock=True)
             if memory is None or memory.archived_at is not None or not can_read(caller, memory, at=now):
                 continue
             verdict = verdicts[memory_id]
@@ -142,7 +143,7 @@ class RecallBuffer:
         return record
 
     async def _load(self, workspace_id: int, recall_id: str) -> RecallRecord | None:
-        return await self._db.lookup(lambda tx: recalls.get_recall(tx, workspace_id, recall_id))
+        return await self._db.lookup(lambda tx: RECALLS.find(tx, workspace_id, id=recall_id))
 
     async def _write(self, batch: Sequence[RecallRecord]) -> None:
         await self._db.write(lambda tx: recalls.add(tx, batch))

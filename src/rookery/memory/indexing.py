@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -20,7 +20,7 @@ from rookery.memory.concurrency import Batcher, ForegroundBackoff
 from rookery.memory.embedding_migration import EmbeddingMigration
 from rookery.memory.models import EmbeddedDocument, IndexDocument, Memory, Passage, read_fields
 from rookery.memory.passages import embed_memories
-from rookery.memory.ports import Embedder, TextIndex, VectorIndex
+from rookery.memory.ports import Embedder, IndexName, TextIndex, VectorIndex
 from rookery.memory.store import indexing as store
 
 EMBED_JOB = "EmbedMemory"
@@ -108,7 +108,7 @@ class Indexer:
         """Wait until no memory is being stored, for a bounded time. Indexing runs in the idle moments."""
         await self._backoff.wait_for_idle()
 
-    async def check_writes(self, engine: Literal["vectors", "texts"]) -> None:
+    async def check_writes(self, engine: IndexName) -> None:
         """
         Delete an unknown memory from the index *engine*, to learn whether it accepts writes. An index in this process is not checked.
 
@@ -120,7 +120,7 @@ class Indexer:
         if self._writes.is_watched(engine):
             await self._writes.call(engine, lambda: index.drop(_NO_WORKSPACE, [_NO_MEMORY]))
 
-    async def recheck_writes(self, engine: Literal["vectors", "texts"]) -> None:
+    async def recheck_writes(self, engine: IndexName) -> None:
         """Try a write again if the index *engine* refused the last one, so that its state is current."""
         if self._writes.describe(engine) is not None:
             with suppress(EngineReadOnly, StorageFull):

@@ -17,8 +17,7 @@ from rookery.kernel.engine_breakers import EngineBreaker
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.tokenization import STOP_WORDS, split_words
 from rookery.kernel.workspace_shares import WorkspaceTurns
-from rookery.memory.access_filter import build_access_filter
-from rookery.memory.continued_sessions import add_continued_sessions
+from rookery.memory.access_filter import resolve_access_filter
 from rookery.memory.embedding_migration import EmbeddingMigration
 from rookery.memory.models import MapGrouping, MemoryFilter, NameCount, Vector
 from rookery.memory.ports import MapProjection, ProjectVectors, SessionLookup
@@ -123,8 +122,7 @@ class MemoryMap:
             PermissionDenied: The filter names an agent other than the key's own.
             EngineUnavailable: The vectors are down, or are being rebuilt.
         """
-        memory_filter = await add_continued_sessions(self.sessions, caller.workspace_id, memory_filter)
-        access = build_access_filter(caller, memory_filter, at=self.clock(), is_list=True)
+        access = await resolve_access_filter(self.sessions, caller, memory_filter, at=self.clock(), is_list=True)
         total, rows = await self.db.read_from_replica(lambda tx: samples.sample_map(tx, access, by=by, size=limit))
         ids, projection = await self._lay_out(caller.workspace_id, rows)
         return await asyncio.to_thread(_describe, total, rows, ids, projection)

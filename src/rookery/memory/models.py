@@ -24,6 +24,9 @@ Vector = bytes
 """Little-endian float32, unit length, in the embedder's native dimension. Engines may pad it."""
 
 
+RecallMode = Literal["semantic", "keyword", "hybrid"]
+"""The search method of recall: by meaning, by words, or by both."""
+
 SCORE_DECIMALS = 4
 """Decimals of scores and confidences in responses."""
 

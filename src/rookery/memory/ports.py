@@ -6,10 +6,12 @@ from collections.abc import AsyncIterable, Callable, Collection, Mapping, Sequen
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument, Passage, TextHit, TextQuery, Vector, VectorHit
-from rookery.memory.vector_filter import VectorFilter
+from rookery.memory.visibility import VectorFilter
+
+IndexName: TypeAlias = Literal["vectors", "texts"]
 
 
 class EmbedderFeature(StrEnum):

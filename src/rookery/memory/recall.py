@@ -12,61 +12,50 @@ from dataclasses import dataclass, field, replace
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.engine_breakers import EngineBreakers
+from rookery.kernel.engine_breakers import EngineWrites
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.events import EventBus
 from rookery.kernel.ids import IdFactory
 from rookery.kernel.money import CHARS_PER_TOKEN
-from rookery.kernel.tracing import start_span
+from rookery.kernel.questions import extract_question
 from rookery.kernel.workspace_shares import MAX_QUERY_HOLD_S, WorkspaceShares
-from rookery.memory.access_filter import build_access_filter
-from rookery.memory.candidates import Candidates, CandidateSearch, RecallQuery
-from rookery.memory.continued_sessions import add_continued_sessions
-from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
-from rookery.memory.errors import NotEmbeddable
+from rookery.memory.access_filter import resolve_access_filter
+from rookery.memory.candidates import Candidates, CandidateSearch, SearchPlan
 from rookery.memory.events import MemoryRecalled
 from rookery.memory.feedback import RecallBuffer
-from rookery.memory.fusion import get_confident_relevance, is_confident
 from rookery.memory.models import SCORE_DECIMALS, AccessFilter, Memory
 from rookery.memory.ports import SessionLookup
 from rookery.memory.ranking import (
     HALF_LIVES_DAYS,
-    Candidate,
-    RankedMemory,
+    RecallContext,
+    RecallHit,
+    Series,
+    are_confident,
     boost_score,
+    find_series,
+    find_values,
+    get_confident_relevance,
     memory_decay_factor,
     round_for_ranking,
-    sort_memories,
+    sort_hits,
 )
-from rookery.memory.recall_explanation import (
-    MAX_DROPPED,
-    explain_rank,
-    has_filters,
-    list_dropped,
-    list_filtered,
-    remove_filters,
-)
+from rookery.memory.recall_explanation import MAX_DROPPED, has_filters, list_dropped, list_filtered, remove_filters
 from rookery.memory.recall_models import (
     DroppedMemory,
     LoggedRequest,
-    RecallContext,
     RecallExplanation,
-    RecallHit,
-    RecallMode,
     RecallQueryRecord,
     RecallRecord,
     RecallRequest,
     RecallResult,
 )
-from rookery.memory.series import Series, find_series, find_values
 from rookery.memory.store import records
 from rookery.memory.store.neighbours import Neighbour, find_neighbours
-from rookery.memory.text_queries import match_keywords
+from rookery.memory.text_queries import highlight, match_keywords, parse_question
 from rookery.memory.visibility import is_readable, is_visible
 
-_MAX_ROUNDS = 4
-_LIMIT_GROWTH = 4
-"""Growth of the number of candidates per round if the result is not final; at most 64 times the first number."""
+_LIMIT_GROWTH, _MAX_GROWTH = 4, 64
+"""Growth of the number of candidates if the result is not final: per search, and at most."""
 
 _MIN_HYBRID_CANDIDATES, _HYBRID_CANDIDATES_PER_RESULT = 60, 3
 """
@@ -79,8 +68,6 @@ _MAX_CROWDED_CANDIDATES = 200
 
 _BUDGET_OVERFETCH = 3
 """Over-fetch factor of top_k with a token budget, to choose memories that fit."""
-
-_REBUILDING_NOTICE = "Results are by keywords only: the vectors of this workspace are being rebuilt and cannot be searched yet."
 
 _UNEXPLAINED_NOTICE = "The memories that filters dropped are not listed: an index failed during the explanation."
 
@@ -97,7 +84,7 @@ class _Records:
 
     access_filter: AccessFilter
     asked_values: frozenset[str]
-    series_counts: Counter[Series] = field(default_factory=Counter[Series])
+    series_counts: Counter[Series | None] = field(default_factory=Counter[Series | None])
     memories: dict[str, Memory] = field(default_factory=dict[str, Memory])
     fetched_ids: set[str] = field(default_factory=set[str])
 
@@ -107,6 +94,7 @@ class Recall:
     The recall service.
 
     Args:
+        writes: Knows which indexes accept only reads.
         sessions: A lookup of the sessions that a session continues. None: sessions continue none.
         half_lives_days: Half-lives by type; they override `ranking.HALF_LIVES_DAYS` (settings).
         timer: A clock in seconds that never goes back; tests pass their own.
@@ -116,9 +104,8 @@ class Recall:
         self,
         *,
         db: Database,
-        migration: EmbeddingMigration,
         candidates: CandidateSearch,
-        breakers: EngineBreakers,
+        writes: EngineWrites,
         buffer: RecallBuffer,
         bus: EventBus,
         clock: Clock,
@@ -129,9 +116,8 @@ class Recall:
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._db = db
-        self._migration = migration
         self._candidates = candidates
-        self._breakers = breakers
+        self._writes = writes
         self._buffer = buffer
         self._bus = bus
         self._shares = shares
@@ -158,34 +144,27 @@ class Recall:
     async def _find(self, caller: Caller, request: RecallRequest) -> RecallResult:
         started_s = self._timer()
         at = self._clock()
-        filters = await add_continued_sessions(self._sessions, caller.workspace_id, request.filters)
-        query = RecallQuery(request, build_access_filter(caller, filters, at=at), request.mode)
-        await self._select_index(query)
-        read = _Records(query.access_filter, find_values(request.query))
-        ranked_memories, candidates = await self._rank(query, read)
-        contexts = await self._find_contexts(read, ranked_memories, distance=request.context)
-        selection = _select_within_budget(ranked_memories, contexts, request)
-        hits = _list_hits(query.mode, selection, request, read.series_counts)
-        recall_id = self._ids()
-        memory_ids = tuple(hit.memory.id for hit in hits)
-        best_relevance = max((hit.relevance for hit in hits), default=0.0)
-        has_confidence = bool(hits) and is_confident(query.mode, best_relevance)
-        access = query.access_filter
+        access = await resolve_access_filter(self._sessions, caller, request.filters, at=at)
+        read = _Records(access, find_values(request.query))
+        ranked, candidates = await self._rank(await self._candidates.plan_search(request, access), read)
+        hits = await self._select(ranked, read, request)
+        result = RecallResult(recall_id=self._ids(), hits=hits, is_confident=are_confident(hits))
+        plan, memory_ids = candidates.plan, tuple(hit.memory.id for hit in hits)
         await self._buffer.add(
             RecallRecord(
-                id=recall_id,
+                id=result.recall_id,
                 workspace_id=caller.workspace_id,
                 key_id=caller.key_id,
                 memory_ids=memory_ids,
                 created_at=at,
                 query_record=RecallQueryRecord(
                     query=request.query,
-                    mode=query.mode,
-                    semantic_ranks=tuple(hit.explanation.semantic_rank for hit in hits),
-                    keyword_ranks=tuple(hit.explanation.keyword_rank for hit in hits),
+                    mode=plan.mode,
+                    semantic_ranks=tuple(hit.score.semantic_rank for hit in hits),
+                    keyword_ranks=tuple(hit.score.keyword_rank for hit in hits),
                 ),
                 request=LoggedRequest(
-                    request=request, key_name=caller.key_name, orgs=caller.orgs, projects=caller.projects, is_confident=has_confidence
+                    request=request, key_name=caller.key_name, orgs=caller.orgs, projects=caller.projects, is_confident=result.is_confident
                 ),
                 org=access.org,
                 project=access.project,
@@ -193,32 +172,23 @@ class Recall:
                 session_id=access.session_id,
             )
         )
-        explanation = await self._explain(query, read, candidates, ranked_memories, memory_ids) if request.explains else None
-        query.report_refusals(self._breakers.writes)
+        explanation = await self._explain(read, candidates, ranked, memory_ids) if request.explains else None
+        notice = _join_notices(plan.notice, explanation and explanation.notice, plan.describe_refusals(self._writes))
         took_ms = (self._timer() - started_s) * 1000
         self._bus.publish(
             MemoryRecalled(
                 workspace_id=caller.workspace_id,
-                recall_id=recall_id,
+                recall_id=result.recall_id,
                 query=request.query,
                 results=memory_ids,
                 duration_ms=took_ms,
-                mode=query.mode,
-                is_degraded=query.notice is not None,
+                mode=plan.mode,
+                is_degraded=notice is not None,
             )
         )
-        return RecallResult(
-            recall_id=recall_id,
-            hits=hits,
-            is_confident=has_confidence,
-            took_ms=took_ms,
-            notice=query.notice,
-            explanation=explanation,
-        )
+        return replace(result, took_ms=took_ms, notice=notice, explanation=explanation)
 
-    async def replay(
-        self, access_filter: AccessFilter, request: RecallRequest, *, recall_id: str
-    ) -> tuple[RecallResult, list[RankedMemory]]:
+    async def replay(self, access_filter: AccessFilter, request: RecallRequest, *, recall_id: str) -> tuple[RecallResult, list[RecallHit]]:
         """
         Run *request* again with its explanation, and record nothing. Return the result, and all memories that were compared, in order.
 
@@ -226,166 +196,111 @@ class Recall:
             EngineUnavailable, NotEmbeddable: As for `find`.
         """
         started_s = self._timer()
-        query = RecallQuery(replace(request, explains=True), access_filter, request.mode)
-        await self._select_index(query)
+        request = replace(request, explains=True)
         read = _Records(access_filter, find_values(request.query))
-        ranked_memories, candidates = await self._rank(query, read)
-        contexts = await self._find_contexts(read, ranked_memories, distance=request.context)
-        selection = _select_within_budget(ranked_memories, contexts, request)
-        hits = _list_hits(query.mode, selection, query.request, read.series_counts)
-        explanation = await self._explain(query, read, candidates, ranked_memories, [hit.memory.id for hit in hits])
-        best_relevance = max((hit.relevance for hit in hits), default=0.0)
+        ranked, candidates = await self._rank(await self._candidates.plan_search(request, access_filter), read)
+        hits = await self._select(ranked, read, request)
+        explanation = await self._explain(read, candidates, ranked, [hit.memory.id for hit in hits])
         result = RecallResult(
             recall_id=recall_id,
             hits=hits,
-            is_confident=bool(hits) and is_confident(query.mode, best_relevance),
+            is_confident=are_confident(hits),
             took_ms=(self._timer() - started_s) * 1000,
-            notice=query.notice,
+            notice=_join_notices(candidates.plan.notice, explanation.notice),
             explanation=explanation,
         )
-        return result, await self._rank_all(query, read, candidates, list(candidates.scores))
+        return result, await self._compare(read, candidates, list(candidates.bases))
 
     async def _explain(
-        self,
-        query: RecallQuery,
-        read: _Records,
-        candidates: Candidates,
-        ranked_memories: Sequence[RankedMemory],
-        returned_ids: Sequence[str],
+        self, read: _Records, candidates: Candidates, ranked: Sequence[RecallHit], returned_ids: Sequence[str]
     ) -> RecallExplanation:
-        """Return what *query* compared, and the best memories that it dropped. Only memories that the caller may read are among them."""
-        skipped_ids = _list_skipped_ids(ranked_memories, returned_ids, query.request)
+        """Return what a recall compared, and the best memories that it dropped. Only memories that the caller may read are among them."""
+        plan = candidates.plan
+        skipped_ids = _list_skipped_ids(ranked, returned_ids, plan.request)
         best_ids = _select_relevant(candidates, None)[: len(returned_ids) + len(skipped_ids) + MAX_DROPPED]
-        compared = await self._rank_all(query, read, candidates, best_ids)
-        filtered = await self._find_filtered(query) if has_filters(query.access_filter) else []
+        compared = await self._compare(read, candidates, best_ids)
+        filtered = await self._find_filtered(plan) if has_filters(plan.access_filter) else []
         dropped = list_dropped(
             compared,
-            request=query.request,
+            request=plan.request,
             returned_ids=returned_ids,
             skipped_ids=skipped_ids,
-            limit=MAX_DROPPED - len(filtered),
+            limit=MAX_DROPPED - len(filtered or ()),
         )
         return RecallExplanation(
-            mode=query.mode,
-            candidate_count=len(candidates.scores),
-            confident_relevance=get_confident_relevance(query.mode),
-            dropped=(*dropped, *filtered),
+            mode=plan.mode,
+            candidate_count=len(candidates.bases),
+            confident_relevance=get_confident_relevance(plan.mode),
+            dropped=(*dropped, *(filtered or ())),
+            notice=_UNEXPLAINED_NOTICE if filtered is None else None,
         )
 
-    async def _find_filtered(self, query: RecallQuery) -> list[DroppedMemory]:
-        """Return the best memories that the filters dropped. None of them, and a notice in *query*, if an index fails meanwhile."""
-        wide_query = replace(query, access_filter=remove_filters(query.access_filter))
+    async def _find_filtered(self, plan: SearchPlan) -> list[DroppedMemory] | None:
+        """Return the best memories that the filters dropped. None if an index fails meanwhile."""
         candidates = None
         with suppress(EngineUnavailable):
-            candidates = await self._candidates.find(wide_query, _MIN_HYBRID_CANDIDATES)
-        if candidates is None or wide_query.mode != query.mode:
-            query.notice = " ".join(filter(None, (query.notice, _UNEXPLAINED_NOTICE)))
-            return []
-        read = _Records(wide_query.access_filter, find_values(query.request.query))
-        others = await self._rank_all(wide_query, read, candidates, _select_relevant(candidates, None))
-        return list_filtered(others, query.access_filter, limit=MAX_DROPPED // 2)
-
-    async def _rank_all(self, query: RecallQuery, read: _Records, candidates: Candidates, ids: Sequence[str]) -> list[RankedMemory]:
-        """Return the visible ones of the candidates *ids*, in order."""
-        request = query.request
-        await self._load_records(read, ids)
-        boost = request.boost if request.keywords else 0.0
-        is_bounded = query.mode != "semantic"
-        ranked_memories = [
-            self._rank_one(request, read, candidates.get_candidate(memory_id), boost, is_bounded=is_bounded)
-            for memory_id in ids
-            if memory_id in read.memories
-        ]
-        return sort_memories(ranked_memories)
-
-    async def _select_index(self, query: RecallQuery) -> None:
-        """Select the vector index: the current model's, or the previous one's until its vectors are rebuilt, or none if that is gone."""
-        if query.mode == "keyword":
-            return
-        try:
-            index = query.index = await self._find_ready_index(query.access_filter.workspace_id)
-        except EngineUnavailable as error:
-            query.drop_vectors(error)
-            return
-        if index is not None and index.is_previous:
-            try:
-                with start_span("embedding"):
-                    query.vector = await self._breakers.previous_embedder.call(lambda: index.embedder.embed_query(query.question))
-            except EngineUnavailable:
-                query.index = None
-            except NotEmbeddable as error:
-                query.drop_vectors(error)
-                return
-        if query.index is None:
-            query.fall_back(_REBUILDING_NOTICE)
-
-    async def _find_ready_index(self, workspace_id: int) -> IndexVersion | None:
-        """Return the active index if it is loaded for the workspace. None while it loads, so that no request waits for minutes."""
-        index = await self._migration.get_active_index(workspace_id)
-        if index is None:
+            wide_plan = replace(plan, access_filter=remove_filters(plan.access_filter))
+            candidates = await self._candidates.find(wide_plan, _MIN_HYBRID_CANDIDATES)
+        if candidates is None or candidates.plan.mode != plan.mode:
             return None
-        is_ready = await self._breakers.vectors.call(lambda: index.vectors.is_ready(workspace_id))
-        return index if is_ready else None
+        read = _Records(candidates.plan.access_filter, find_values(plan.request.query))
+        others = await self._compare(read, candidates, _select_relevant(candidates, None))
+        return list_filtered(others, plan.access_filter, limit=MAX_DROPPED // 2)
 
-    async def _rank(self, query: RecallQuery, read: _Records) -> tuple[list[RankedMemory], Candidates]:
+    async def _compare(self, read: _Records, candidates: Candidates, ids: Sequence[str]) -> list[RecallHit]:
+        """Return the visible ones of the candidates *ids*, in order."""
+        await self._load_records(read, ids)
+        return sort_hits(self._build_hit(read, candidates, memory_id) for memory_id in ids if memory_id in read.memories)
+
+    async def _rank(self, plan: SearchPlan, read: _Records) -> tuple[list[RecallHit], Candidates]:
         """
         Return the best visible memories, in order, and all candidates.
 
         More candidates are fetched while the records drop too many.
         """
-        request = query.request
+        request = plan.request
         needed_count = request.top_k * (_BUDGET_OVERFETCH if request.max_tokens is not None else 1)
         limit = 2 * needed_count + 20
-        if query.mode == "hybrid":
+        if plan.mode == "hybrid":
             limit = max(_MIN_HYBRID_CANDIDATES, _HYBRID_CANDIDATES_PER_RESULT * needed_count)
-        ranked_memories, candidates = list[RankedMemory](), Candidates(mode=query.mode, scores={}, is_complete=True)
-        for _ in range(_MAX_ROUNDS):
-            candidates = await self._candidates.find(query, limit)
-            ranked_memories, is_settled = await self._rank_candidates(query, read, candidates, needed_count)
-            if is_settled or candidates.is_complete:
-                break
-            limit *= _LIMIT_GROWTH
-        return ranked_memories, candidates
+        max_limit = _MAX_GROWTH * limit
+        while True:
+            candidates = await self._candidates.find(plan, limit)
+            ranked, is_settled = await self._rank_candidates(read, candidates, needed_count)
+            if is_settled or candidates.is_complete or limit >= max_limit:
+                return ranked, candidates
+            plan, limit = candidates.plan, limit * _LIMIT_GROWTH
 
-    async def _rank_candidates(
-        self, query: RecallQuery, read: _Records, candidate_set: Candidates, limit: int
-    ) -> tuple[list[RankedMemory], bool]:
+    async def _rank_candidates(self, read: _Records, candidates: Candidates, limit: int) -> tuple[list[RecallHit], bool]:
         """
         Read records, best candidates first, until no unread one can be among the best *limit*.
 
         Return the ranked memories, and whether the result is final: further candidates could not change it.
         """
-        request = query.request
-        is_bounded = query.mode != "semantic"
-        boost = request.boost if request.keywords else 0.0
-        scores = candidate_set.scores
-        candidates = _select_relevant(candidate_set, request.min_relevance)
+        mode, request, bases = candidates.plan.mode, candidates.plan.request, candidates.bases
+        ids = _select_relevant(candidates, request.min_relevance)
         read.series_counts.clear()
-        ranked_memories = list[RankedMemory]()
+        ranked = list[RecallHit]()
         position, step = 0, limit + 5
-        first_count = step if boost else _count_ties(scores, candidates, limit)
-        while position < len(candidates):
-            batch = candidates[position : position + step] if position else candidates[:first_count]
+        first_count = step if request.keyword_boost else _count_ties(bases, ids, limit)
+        while position < len(ids):
+            batch = ids[position : position + step] if position else ids[:first_count]
             await self._load_records(read, batch)
-            ranked_memories.extend(
-                self._rank_one(request, read, candidate_set.get_candidate(memory_id), boost, is_bounded=is_bounded)
-                for memory_id in batch
-                if memory_id in read.memories
-            )
+            ranked.extend(self._build_hit(read, candidates, memory_id) for memory_id in batch if memory_id in read.memories)
             position += len(batch)
-            ranked_memories = sort_memories(ranked_memories)
-            del ranked_memories[limit:]  # thousands of ties are all read; sorting them in each round would take a second
-            if len(ranked_memories) >= limit:
-                following = scores[candidates[min(position, len(candidates) - 1)]]
-                ceiling = boost_score(following, share=1.0, boost=boost, is_bounded=is_bounded)
-                if ranked_memories[limit - 1].ranking_score > round_for_ranking(ceiling):
-                    return ranked_memories, True
+            ranked = sort_hits(ranked)
+            del ranked[limit:]  # thousands of ties are all read; sorting them in each round would take a second
+            if len(ranked) >= limit:
+                following = bases[ids[min(position, len(ids) - 1)]]
+                ceiling = boost_score(following, share=1.0, boost=request.keyword_boost, is_bounded=mode != "semantic")
+                if ranked[limit - 1].score.ranking > round_for_ranking(ceiling):
+                    return ranked, True
             await asyncio.sleep(0)  # the read may not yield to the event loop; let other requests run
         # A hybrid score is relative to the candidates, so further candidates have no upper bound to compare with. If some of these are not
         # relevant enough, further ones are not either.
-        is_enough = query.mode == "hybrid" and len(ranked_memories) >= limit
-        is_crowded = len(scores) < _MAX_CROWDED_CANDIDATES and any(item.is_repeated for item in ranked_memories[: request.top_k])
-        return ranked_memories, (is_enough and not is_crowded) or len(candidates) < len(scores)
+        is_enough = mode == "hybrid" and len(ranked) >= limit
+        is_crowded = len(bases) < _MAX_CROWDED_CANDIDATES and any(hit.score.is_repeated for hit in ranked[: request.top_k])
+        return ranked, (is_enough and not is_crowded) or len(ids) < len(bases)
 
     async def _load_records(self, read: _Records, ids: Sequence[str]) -> None:
         """Read the records of *ids* that were not read yet, and keep those that are visible."""
@@ -398,30 +313,33 @@ class Recall:
             if memory.archived_at is None and is_visible(access, memory):
                 read.memories[memory.id] = memory
 
-    def _rank_one(self, request: RecallRequest, read: _Records, candidate: Candidate, boost: float, *, is_bounded: bool) -> RankedMemory:
-        memory, keywords = read.memories[candidate.memory_id], request.keywords
-        matched_keywords = match_keywords(keywords, memory.content, *memory.tags) if keywords else ()
-        share = len(matched_keywords) / len(keywords) if keywords else 0.0
+    def _build_hit(self, read: _Records, candidates: Candidates, memory_id: str) -> RecallHit:
+        memory, request, score = read.memories[memory_id], candidates.plan.request, candidates.get_score(memory_id)
+        matched_keywords = match_keywords(request.keywords, memory.content, *memory.tags) if request.keywords else ()
+        share = len(matched_keywords) / len(request.keywords) if request.keywords else 0.0
         series = find_series(memory.content, read.asked_values)
         read.series_counts[series] += 1
-        return RankedMemory(
-            candidate=candidate,
-            memory=memory,
-            score=boost_score(candidate.score, share=share, boost=boost, is_bounded=is_bounded),
+        score = replace(
+            score,
+            total=boost_score(score.base, share=share, boost=request.keyword_boost, is_bounded=score.mode != "semantic"),
+            boost=request.keyword_boost,
             matched_keywords=matched_keywords,
             keyword_share=share,
             decay=memory_decay_factor(memory, at=read.access_filter.at, half_lives_days=self._half_lives_days),
-            series=series,
         )
+        return RecallHit(memory=memory, score=score, series=series)
 
-    async def _find_contexts(
-        self, read: _Records, ranked_memories: Sequence[RankedMemory], *, distance: int
-    ) -> Mapping[str, RecallContext] | None:
+    async def _select(self, ranked: Sequence[RecallHit], read: _Records, request: RecallRequest) -> tuple[RecallHit, ...]:
+        """Return those of *ranked* that the recall returns, as it returns them."""
+        contexts = await self._find_contexts(read, ranked, distance=request.context)
+        return _present_hits(_select_within_budget(ranked, contexts, request), request, read.series_counts)
+
+    async def _find_contexts(self, read: _Records, ranked: Sequence[RecallHit], *, distance: int) -> Mapping[str, RecallContext] | None:
         """Return the readable neighbours, at most *distance* places away, of the memories that have any. None for a distance of 0."""
         if distance == 0:
             return None
         access = read.access_filter
-        ids = [ranked_memory.memory.id for ranked_memory in ranked_memories]
+        ids = [hit.memory.id for hit in ranked]
 
         def load(tx: Tx) -> tuple[dict[str, tuple[Neighbour, ...]], dict[str, Memory]]:
             neighbours = {
@@ -439,6 +357,11 @@ class Recall:
         return {memory_id: _build_context(pairs, readable) for memory_id, pairs in neighbours.items()}
 
 
+def _join_notices(*notices: str | None) -> str | None:
+    """Return *notices* as one text, or None."""
+    return " ".join(filter(None, notices)) or None
+
+
 def count_tokens(memory: Memory) -> int:
     """Return the approximate number of tokens in the content of *memory*, at four characters per token."""
     return -(-len(memory.content) // CHARS_PER_TOKEN)
@@ -446,10 +369,10 @@ def count_tokens(memory: Memory) -> int:
 
 def _select_relevant(candidates: Candidates, min_relevance: float | None) -> list[str]:
     """Return the ids of the candidates with at least *min_relevance*, as it is shown, highest score first."""
-    ids = [memory_id for _, memory_id in sorted((-score, memory_id) for memory_id, score in candidates.scores.items())]
+    ids = [memory_id for _, memory_id in sorted((-score, memory_id) for memory_id, score in candidates.bases.items())]
     if min_relevance is None:
         return ids
-    return [memory_id for memory_id in ids if round(candidates.get_candidate(memory_id).relevance, SCORE_DECIMALS) >= min_relevance]
+    return [memory_id for memory_id in ids if round(candidates.get_score(memory_id).relevance, SCORE_DECIMALS) >= min_relevance]
 
 
 def _count_ties(scores: Mapping[str, float], candidates: Sequence[str], limit: int) -> int:
@@ -474,21 +397,21 @@ def _build_context(neighbours: Sequence[Neighbour], memories: Mapping[str, Memor
 
 
 def _select_within_budget(
-    ranked_memories: Sequence[RankedMemory], contexts: Mapping[str, RecallContext] | None, request: RecallRequest
-) -> list[tuple[RankedMemory, RecallContext | None]]:
+    ranked: Sequence[RecallHit], contexts: Mapping[str, RecallContext] | None, request: RecallRequest
+) -> list[RecallHit]:
     """
-    Return the first `top_k` of *ranked_memories* that fit the budget, with their contexts.
+    Return the first `top_k` of *ranked* that fit the budget, with their contexts.
 
     Memories that do not fit are skipped. One that fits only without its context is returned without it.
     """
-    selection = list[tuple[RankedMemory, RecallContext | None]]()
+    selection = list[RecallHit]()
     remaining_tokens = request.max_tokens
-    for candidate in ranked_memories:
+    for hit in ranked:
         if len(selection) == request.top_k:
             break
-        context = None if contexts is None else contexts.get(candidate.memory.id, RecallContext())
+        context = None if contexts is None else contexts.get(hit.memory.id, RecallContext())
         if remaining_tokens is not None:
-            size = count_tokens(candidate.memory)
+            size = count_tokens(hit.memory)
             if size > remaining_tokens:
                 continue
             remaining_tokens -= size
@@ -497,44 +420,40 @@ def _select_within_budget(
                 context = RecallContext()
             else:
                 remaining_tokens -= context_size
-        selection.append((candidate, context))
+        selection.append(replace(hit, context=context))
     return selection
 
 
-def _list_skipped_ids(ranked_memories: Sequence[RankedMemory], returned_ids: Sequence[str], request: RecallRequest) -> set[str]:
+def _list_skipped_ids(ranked: Sequence[RecallHit], returned_ids: Sequence[str], request: RecallRequest) -> set[str]:
     """Return the ids of the memories that did not fit the token budget: those before the last place that were not returned."""
     if request.max_tokens is None:
         return set()
-    ids = [ranked_memory.memory.id for ranked_memory in ranked_memories]
+    ids = [hit.memory.id for hit in ranked]
     end = ids.index(returned_ids[-1]) if len(returned_ids) == request.top_k else len(ids)
     return set(ids[:end]) - set(returned_ids)
 
 
-def _list_hits(
-    mode: RecallMode,
-    selection: Sequence[tuple[RankedMemory, RecallContext | None]],
-    request: RecallRequest,
-    series_counts: Mapping[Series, int],
+def _present_hits(
+    selection: Sequence[RecallHit], request: RecallRequest, series_counts: Mapping[Series | None, int]
 ) -> tuple[RecallHit, ...]:
-    """Return the hits of *selection*. A repeated memory of a series has no higher score than the one before it."""
-    shown_counts = Counter(ranked_memory.series for ranked_memory, _ in selection)
+    """
+    Return *selection* with what depends on the others: no repeated memory of a series has a higher score than the one before it.
+
+    The words of the question are marked if the request wants explanations.
+    """
+    returned_counts = Counter(hit.series for hit in selection)
+    question = parse_question(extract_question(request.query)) if request.explains else None
     hits = list[RecallHit]()
-    for position, (ranked_memory, context) in enumerate(selection, start=1):
-        candidate = ranked_memory.candidate
-        score = ranked_memory.score
-        if ranked_memory.is_repeated and hits and round_for_ranking(score) > round_for_ranking(hits[-1].score):
-            score = hits[-1].score
-        series = None if ranked_memory.is_repeated else ranked_memory.series
+    for hit in selection:
+        score = hit.score
+        if score.is_repeated and hits and round_for_ranking(score.total) > round_for_ranking(hits[-1].score.total):
+            score = replace(score, total=hits[-1].score.total, reduction=hits[-1].score.total - score.total)
         hits.append(
-            RecallHit(
-                memory=ranked_memory.memory,
+            replace(
+                hit,
                 score=score,
-                relevance=candidate.relevance,
-                similarity=candidate.similarity,
-                effective_confidence=ranked_memory.effective_confidence,
-                similar_count=0 if series is None else series_counts[series] - shown_counts[series],
-                context=context,
-                explanation=explain_rank(mode, ranked_memory, request, position=position, score=score),
+                similar_count=0 if score.is_repeated else series_counts[hit.series] - returned_counts[hit.series],
+                highlight=None if question is None else highlight(hit.memory.content, question),
             )
         )
     return tuple(hits)

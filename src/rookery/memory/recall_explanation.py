@@ -1,17 +1,15 @@
-"""The explanation of a recall: the parts of each score, and the memories that a rule dropped. Pure functions."""
+"""The explanation of a recall: the memories that a rule dropped. Pure functions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields, replace
+from itertools import islice
 
-from rookery.kernel.questions import extract_question
-from rookery.memory.fusion import SIMILARITY_WEIGHT, TEXT_WEIGHT
 from rookery.memory.models import SCORE_DECIMALS, AccessFilter, Memory, MemoryFilter
-from rookery.memory.ranking import Candidate, RankedMemory, round_for_ranking
-from rookery.memory.recall_models import DroppedMemory, DropRule, RankExplanation, RecallMode, RecallRequest, ScoreParts
-from rookery.memory.text_queries import highlight, parse_question
+from rookery.memory.ranking import RecallHit, round_for_ranking
+from rookery.memory.recall_models import DroppedMemory, DropRule, RecallRequest
 from rookery.memory.visibility import is_visible
 
 MAX_DROPPED = 20
@@ -21,48 +19,6 @@ _NO_FILTERS = {
     column.name: getattr(MemoryFilter(), column.name) for column in fields(MemoryFilter) if column.name not in {"agent_id", "session_id"}
 }
 """The filters of a request that an explanation ignores to find what they drop. Owners and the lists of the key are not among them."""
-
-
-def explain_rank(mode: RecallMode, ranked_memory: RankedMemory, request: RecallRequest, *, position: int, score: float) -> RankExplanation:
-    """
-    Return the explanation of the place of *ranked_memory*. The words of the question are marked if the request wants explanations.
-
-    Args:
-        score: The score that is shown; it is lower than its own if it is a repeated memory of a series.
-    """
-    candidate = ranked_memory.candidate
-    return RankExplanation(
-        semantic_rank=candidate.semantic_rank,
-        keyword_rank=candidate.keyword_rank,
-        similarity=candidate.similarity,
-        text_score=candidate.text_score,
-        neighbour=candidate.neighbour,
-        matched_keywords=ranked_memory.matched_keywords,
-        keyword_share=ranked_memory.keyword_share,
-        relevance=candidate.relevance,
-        decay=ranked_memory.decay,
-        place=position,
-        is_repeated=ranked_memory.is_repeated,
-        parts=replace(
-            split_score(mode, candidate, share=ranked_memory.keyword_share, boost=request.boost if request.keywords else 0.0),
-            repeated=score - ranked_memory.score,
-        ),
-        highlight=highlight(ranked_memory.memory.content, parse_question(extract_question(request.query))) if request.explains else None,
-    )
-
-
-def split_score(mode: RecallMode, candidate: Candidate, *, share: float, boost: float) -> ScoreParts:
-    """Return the parts of the score of *candidate*; they add up to the score with the keyword boost (`ranking.boost_score`)."""
-    if mode == "hybrid":
-        meaning = SIMILARITY_WEIGHT * (candidate.normalized_similarity or 0.0)
-        words = TEXT_WEIGHT * (candidate.ranking_text_score or 0.0)
-        neighbours = max(0.0, candidate.score - meaning - words)
-    elif mode == "semantic":
-        meaning, words, neighbours = candidate.score, 0.0, 0.0
-    else:
-        meaning, words, neighbours = 0.0, candidate.score, 0.0
-    divisor = 1.0 if mode == "semantic" else 1.0 + boost
-    return ScoreParts(meaning=meaning / divisor, words=words / divisor, neighbours=neighbours / divisor, keywords=boost * share / divisor)
 
 
 def remove_filters(access_filter: AccessFilter) -> AccessFilter:
@@ -86,51 +42,28 @@ def find_failed_filters(access_filter: AccessFilter, memory: Memory) -> tuple[st
 
 
 def list_dropped(
-    ranked_memories: Iterable[RankedMemory],
-    *,
-    request: RecallRequest,
-    returned_ids: Collection[str],
-    skipped_ids: Collection[str],
-    limit: int,
+    hits: Sequence[RecallHit], *, request: RecallRequest, returned_ids: Collection[str], skipped_ids: Collection[str], limit: int
 ) -> list[DroppedMemory]:
     """
-    Return those of *ranked_memories*, best first, that the recall did not return, with the rule that dropped each.
+    Return those of *hits*, best first, that the recall did not return, with the rule that dropped each.
 
     Args:
         skipped_ids: Memories that did not fit the token budget.
     """
-    dropped = list[DroppedMemory]()
-    ordered = list(ranked_memories)
-    last_score = min((item.ranking_score for item in ordered if item.memory.id in returned_ids), default=math.inf)
-    for ranked_memory in ordered:
-        memory = ranked_memory.memory
-        if len(dropped) == limit:
-            break
-        if memory.id not in returned_ids:
-            is_outranked = ranked_memory.is_repeated and round_for_ranking(ranked_memory.score) > last_score
-            rule: DropRule = "similar" if is_outranked else "top_k"
-            if memory.id in skipped_ids:
-                rule = "max_tokens"
-            elif request.min_relevance is not None and round(ranked_memory.candidate.relevance, SCORE_DECIMALS) < request.min_relevance:
-                rule = "min_relevance"
-            dropped.append(_to_dropped(ranked_memory, rule, ()))
-    return dropped
+    last_score = min((hit.score.ranking for hit in hits if hit.memory.id in returned_ids), default=math.inf)
+
+    def find_rule(hit: RecallHit) -> DropRule:
+        if hit.memory.id in skipped_ids:
+            return "max_tokens"
+        if request.min_relevance is not None and round(hit.score.relevance, SCORE_DECIMALS) < request.min_relevance:
+            return "min_relevance"
+        return "similar" if hit.score.is_repeated and round_for_ranking(hit.score.total) > last_score else "top_k"
+
+    dropped = (hit for hit in hits if hit.memory.id not in returned_ids)
+    return [DroppedMemory(hit=hit, rule=find_rule(hit)) for hit in islice(dropped, limit)]
 
 
-def list_filtered(ranked_memories: Iterable[RankedMemory], access_filter: AccessFilter, *, limit: int) -> list[DroppedMemory]:
-    """Return those of *ranked_memories*, best first, that *access_filter* rejects, with the names of the filters."""
-    filtered = ((ranked_memory, find_failed_filters(access_filter, ranked_memory.memory)) for ranked_memory in ranked_memories)
-    return [_to_dropped(ranked_memory, "filter", names) for ranked_memory, names in filtered if names][:limit]
-
-
-def _to_dropped(ranked_memory: RankedMemory, rule: DropRule, filters: tuple[str, ...]) -> DroppedMemory:
-    candidate = ranked_memory.candidate
-    return DroppedMemory(
-        memory=ranked_memory.memory,
-        rule=rule,
-        filters=filters,
-        score=ranked_memory.score,
-        relevance=candidate.relevance,
-        similarity=candidate.similarity,
-        text_score=candidate.text_score,
-    )
+def list_filtered(hits: Iterable[RecallHit], access_filter: AccessFilter, *, limit: int) -> list[DroppedMemory]:
+    """Return those of *hits*, best first, that *access_filter* rejects, with the names of the filters."""
+    filtered = ((hit, find_failed_filters(access_filter, hit.memory)) for hit in hits)
+    return [DroppedMemory(hit=hit, rule="filter", filters=names) for hit, names in filtered if names][:limit]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -11,13 +12,12 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound
 from rookery.kernel.pages import ListPage, PageSlice
-from rookery.memory.access_filter import ADMIN_SCOPE, build_access_filter, can_read
-from rookery.memory.continued_sessions import add_continued_sessions
+from rookery.memory.access_filter import ADMIN_SCOPE, can_read, resolve_access_filter
 from rookery.memory.feedback import RecallBuffer
 from rookery.memory.memory_audit import MemoryAudit
 from rookery.memory.models import SCORE_DECIMALS, AccessFilter, Memory, MemoryScope
 from rookery.memory.ports import SessionLookup
-from rookery.memory.ranking import RankedMemory, round_for_ranking
+from rookery.memory.ranking import RecallHit, round_for_ranking
 from rookery.memory.recall import Recall
 from rookery.memory.recall_explanation import find_failed_filters, remove_filters
 from rookery.memory.recall_models import (
@@ -31,7 +31,8 @@ from rookery.memory.recall_models import (
     RecallResult,
     RecallViewer,
 )
-from rookery.memory.store import recall_log, records
+from rookery.memory.store import recalls
+from rookery.memory.store.tables import MEMORIES, RECALL_LOG_EXCLUSIONS
 from rookery.memory.visibility import is_readable
 
 AUDIT_SCOPE = "audit:read"
@@ -63,7 +64,7 @@ class RecallLog:
         await self.buffer.flush()
 
         def read(tx: Tx) -> ListPage[LoggedRecall]:
-            record_page = recall_log.list_recalls(tx, _to_viewer(caller), filters, page=page)
+            record_page = recalls.list_recalls(tx, _to_viewer(caller), filters, page=page)
             return record_page.with_items(_add_feedback(tx, record_page.items))
 
         return await self.db.read(read)
@@ -78,7 +79,7 @@ class RecallLog:
         await self.buffer.flush()
 
         def read(tx: Tx) -> list[LoggedRecall]:
-            record = recall_log.get_recall(tx, _to_viewer(caller), recall_id)
+            record = recalls.get_recall(tx, _to_viewer(caller), recall_id)
             return [] if record is None else _add_feedback(tx, [record])
 
         logged = await self.db.read(read)
@@ -99,8 +100,8 @@ class RecallLog:
         """
         logged = await self.get(caller, recall_id)
         now, request = self.clock(), logged.request.request
-        filters = await add_continued_sessions(self.sessions, caller.workspace_id, request.filters)
-        access_filter = build_access_filter(caller, replace(filters, agent_id=logged.record.agent_id), at=now)
+        filters = replace(request.filters, agent_id=logged.record.agent_id)
+        access_filter = await resolve_access_filter(self.sessions, caller, filters, at=now)
         asked_filter = replace(
             access_filter,
             agent_id=logged.record.agent_id,
@@ -110,14 +111,15 @@ class RecallLog:
         result, compared = await self.recall.replay(asked_filter, request, recall_id=recall_id)
         verdict = None
         if memory_id is not None:
-            memory = await self.db.lookup(lambda tx: records.get_memory(tx, caller.workspace_id, memory_id))
+            memory = await self.db.lookup(lambda tx: MEMORIES.find(tx, caller.workspace_id, id=memory_id))
             is_known = memory is not None and can_read(caller, memory, at=now)
             verdict = _judge(memory if is_known else None, memory_id, logged, access=asked_filter, result=result, compared=compared)
         return RecallReplay(logged=logged, result=result, verdict=verdict)
 
     async def get_disabled_since(self, workspace_id: int) -> datetime | None:
         """Return the time since when the workspace keeps no log. None if it keeps one."""
-        return await self.db.read(lambda tx: recall_log.get_excluded_since(tx, workspace_id))
+        exclusion = await self.db.read(lambda tx: RECALL_LOG_EXCLUSIONS.find(tx, workspace_id))
+        return None if exclusion is None else exclusion.since
 
     async def set_enabled(self, workspace_id: int, *, is_enabled: bool, by: Actor) -> int:
         """Start the log of a workspace, or stop it and clear what it has. Return the number of entries cleared."""
@@ -127,9 +129,9 @@ class RecallLog:
         def write(tx: Tx) -> int:
             cleared = 0
             if is_enabled:
-                recall_log.include(tx, workspace_id)
+                RECALL_LOG_EXCLUSIONS.delete(tx, workspace_id)
             else:
-                cleared = recall_log.exclude(tx, workspace_id, at=now)
+                cleared = recalls.exclude(tx, workspace_id, at=now)
             action = "recall_log.enabled" if is_enabled else "recall_log.disabled"
             self.audit.record_setting(tx, by, workspace_id, action, {"cleared": cleared})
             return cleared
@@ -149,7 +151,7 @@ def _to_viewer(caller: Caller) -> RecallViewer:
 
 
 def _add_feedback(tx: Tx, rows: Sequence[RecallRecord]) -> list[LoggedRecall]:
-    feedback = recall_log.get_feedback(tx, rows[0].workspace_id, [row.id for row in rows]) if rows else {}
+    feedback = recalls.get_feedback(tx, rows[0].workspace_id, [row.id for row in rows]) if rows else {}
     return [
         LoggedRecall(record=row, request=row.request, feedback=tuple(feedback.get((row.id, memory_id)) for memory_id in row.memory_ids))
         for row in rows
@@ -170,7 +172,7 @@ def _judge(
     *,
     access: AccessFilter,
     result: RecallResult,
-    compared: list[RankedMemory],
+    compared: list[RecallHit],
 ) -> MemoryVerdict:
     """Return the step at which *memory* leaves the recall. None stands for one that the caller may not read."""
     ids = logged.record.memory_ids
@@ -187,7 +189,7 @@ def _judge(
     rank = next((rank for rank, ranked in enumerate(compared, start=1) if ranked.memory.id == memory_id), None)
     if rank is not None:
         ranked = compared[rank - 1]
-        verdict = replace(verdict, rank=rank, score=ranked.score, relevance=ranked.candidate.relevance)
+        verdict = replace(verdict, rank=rank, score=ranked.score.total, relevance=ranked.score.relevance)
     if memory.created_at > logged.record.created_at:
         return replace(verdict, reason="stored_later")
     if rank is None:
@@ -198,19 +200,20 @@ def _judge(
     return replace(verdict, reason=_find_lost_place(compared, rank, logged.request.request, result))
 
 
-def _find_lost_place(compared: list[RankedMemory], rank: int, request: RecallRequest, result: RecallResult) -> AbsenceReason:
+def _find_lost_place(compared: list[RecallHit], rank: int, request: RecallRequest, result: RecallResult) -> AbsenceReason:
     """Return why the memory of *rank* among those that were compared is not returned."""
     ranked = compared[rank - 1]
-    if request.min_relevance is not None and round(ranked.candidate.relevance, SCORE_DECIMALS) < request.min_relevance:
+    if request.min_relevance is not None and round(ranked.score.relevance, SCORE_DECIMALS) < request.min_relevance:
         return "min_relevance"
     has_room = len(result.hits) < request.top_k or (bool(result.hits) and rank < _last_rank(compared, result))
     if request.max_tokens is not None and has_room:
         return "max_tokens"
-    is_outranked = ranked.is_repeated and bool(result.hits) and round_for_ranking(ranked.score) > round_for_ranking(result.hits[-1].score)
+    last_score = round_for_ranking(result.hits[-1].score.total) if result.hits else math.inf
+    is_outranked = ranked.score.is_repeated and round_for_ranking(ranked.score.total) > last_score
     return "similar" if is_outranked else "top_k"
 
 
-def _last_rank(compared: list[RankedMemory], result: RecallResult) -> int:
+def _last_rank(compared: list[RecallHit], result: RecallResult) -> int:
     """Return the rank of the last returned memory among the compared ones."""
     last_id = result.hits[-1].memory.id
     return next((rank for rank, ranked in enumerate(compared, start=1) if ranked.memory.id == last_id), 0)

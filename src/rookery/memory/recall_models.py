@@ -7,10 +7,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
-from rookery.memory.models import Memory, MemoryFilter
-
-RecallMode = Literal["semantic", "keyword", "hybrid"]
-"""The search method of recall: by meaning, by words, or by both."""
+from rookery.memory.models import Memory, MemoryFilter, RecallMode
+from rookery.memory.ranking import RecallHit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +35,11 @@ class RecallRequest:
     context: int = 0
     explains: bool = False
 
+    @property
+    def keyword_boost(self) -> float:
+        """The weight of *keywords*; 0 without any."""
+        return self.boost if self.keywords else 0.0
+
 
 DropRule = Literal["top_k", "similar", "min_relevance", "max_tokens", "filter"]
 """
@@ -50,72 +53,18 @@ The rule by which a recall dropped a memory.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreParts:
-    """
-    The parts of a score, which add up to it: meaning, words, the neighbours in the session, and the keywords of the request.
-
-    Attributes:
-        repeated: The reduction of a repeated memory of a series that had a higher score than the one before it; 0 or less.
-    """
-
-    meaning: float
-    words: float
-    neighbours: float
-    keywords: float
-    repeated: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankExplanation:
-    """
-    The explanation of a memory's position in a recall.
-
-    Attributes:
-        semantic_rank: Its rank among the hits by meaning, from 1; None if it is not among them.
-        keyword_rank: Its rank among the hits by words, from 1; None if it is not among them.
-        text_score: Its word score, 0..1.
-        neighbour: The score of the best neighbour in its session before any gain, 0..1; None without a neighbour.
-        matched_keywords: The keywords of the request that it contains.
-        keyword_share: The share of the request's keywords that it contains, 0..1.
-        decay: The factor by which age reduces its confidence, 0..1.
-        place: Its final position, from 1.
-        is_repeated: Whether a better memory differs from it by numbers and dates only, which costs it rank.
-        parts: The parts of its score.
-        highlight: Its content as HTML, with the words of the question in `mark`; None if the request wants no explanations.
-    """
-
-    semantic_rank: int | None
-    keyword_rank: int | None
-    similarity: float | None
-    text_score: float | None
-    neighbour: float | None
-    matched_keywords: tuple[str, ...]
-    keyword_share: float
-    relevance: float
-    decay: float
-    place: int
-    parts: ScoreParts
-    is_repeated: bool = False
-    highlight: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedMemory:
     """
     A memory that the caller may read and that a recall did not return.
 
     Attributes:
+        hit: The memory with its score. One that a filter rejects was compared in a search without the filters.
         filters: The names of the filters that reject it, for the rule `filter`.
-        score: What it would be ranked by. One that a filter rejects was compared in a search without the filters.
     """
 
-    memory: Memory
+    hit: RecallHit
     rule: DropRule
-    filters: tuple[str, ...]
-    score: float
-    relevance: float
-    similarity: float | None
-    text_score: float | None
+    filters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,43 +77,14 @@ class RecallExplanation:
         candidate_count: Memories that the indexes found and that were compared.
         confident_relevance: The relevance of the best memory from which on a recall is confident.
         dropped: The best of the memories that were not returned.
+        notice: What *dropped* lacks, and why.
     """
 
     mode: RecallMode
     candidate_count: int
     confident_relevance: float
     dropped: tuple[DroppedMemory, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecallContext:
-    """The memories stored just before and after a recalled one in its session, in the order of time."""
-
-    before: tuple[Memory, ...] = ()
-    after: tuple[Memory, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecallHit:
-    """
-    A recalled memory.
-
-    Attributes:
-        score: What it is ranked by, unrounded.
-        relevance: The probability that it answers the question, in 0..1.
-        similarity: Its cosine similarity. None if its vector was not compared.
-        similar_count: Memories that differ from it by numbers and dates only, and that were compared and not returned.
-        context: Its neighbours; None if the request did not ask for them.
-    """
-
-    memory: Memory
-    score: float
-    relevance: float
-    similarity: float | None
-    effective_confidence: float
-    similar_count: int
-    explanation: RankExplanation
-    context: RecallContext | None = None
+    notice: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +101,7 @@ class RecallResult:
     recall_id: str
     hits: tuple[RecallHit, ...]
     is_confident: bool
-    took_ms: float
+    took_ms: float = 0.0
     notice: str | None = None
     explanation: RecallExplanation | None = None
 

@@ -20,7 +20,8 @@ from rookery.memory.indexing import DELETE_JOB, EMBED_JOB, Indexer
 from rookery.memory.memory_audit import MemoryAudit
 from rookery.memory.merging import Merge, contains_merge, merge_memories, remove_merged_text
 from rookery.memory.models import Memory, MemoryChange, MemoryScope, Tombstone
-from rookery.memory.store import merges, records
+from rookery.memory.store import records
+from rookery.memory.store.tables import MEMORIES, MERGES
 
 _MIN_TIME_STEP = timedelta(microseconds=1)
 
@@ -44,7 +45,7 @@ class Records:
             NotFound: The memory does not exist, has expired, or is not visible to *caller*.
         """
         now = self.clock()
-        memory = await self.db.lookup(lambda tx: records.get_memory(tx, caller.workspace_id, memory_id))
+        memory = await self.db.lookup(lambda tx: MEMORIES.find(tx, caller.workspace_id, id=memory_id))
         if memory is None or not can_read(caller, memory, at=now):
             raise NotFound("memory", memory_id)
         return memory
@@ -136,7 +137,7 @@ class Records:
             self.audit.record_memory(tx, caller, "memory.restored", old)
             restored_memory = replace(old, archived_at=None, superseded_by=None)
             records.update_memory(tx, old, restored_memory)
-            merge = merges.get_merge(tx, old.workspace_id, old.id)
+            merge = MERGES.find(tx, old.workspace_id, memory_id=old.id)
             if merge is not None:
                 revert_merges(tx, self.jobs, [merge], by=Author.from_caller(caller), at=now)
                 _unlink_merged(tx, merge)
@@ -172,7 +173,7 @@ class Records:
         def write(tx: Tx) -> list[str]:
             deleted_ids = list[str]()
             for memory_id in sorted(set(ids)):
-                memory = records.lock_memory(tx, caller.workspace_id, memory_id)
+                memory = MEMORIES.find(tx, caller.workspace_id, id=memory_id, lock=True)
                 if memory is not None and can_read(caller, memory, at=now):
                     require_match("memory", memory.version, expected)
                     remove_from_primaries(tx, self.jobs, memory, by=author, at=now)
@@ -186,7 +187,7 @@ class Records:
         return await self.db.write(write)
 
     def _lock_visible(self, tx: Tx, caller: Caller, memory_id: str, expected: ExpectedETags) -> Memory:
-        memory = records.lock_memory(tx, caller.workspace_id, memory_id)
+        memory = MEMORIES.find(tx, caller.workspace_id, id=memory_id, lock=True)
         if memory is None or not can_read(caller, memory, at=self.clock()):
             raise NotFound("memory", memory_id)
         require_match("memory", memory.version, expected)
@@ -219,9 +220,11 @@ def archive_memory(tx: Tx, jobs: JobQueue, bus: EventBus, memory: Memory, *, at:
 
 def revert_merges(tx: Tx, jobs: JobQueue, merges_to_revert: Sequence[Merge], *, by: Author, at: datetime) -> None:
     """Undo *merges_to_revert*, all into one memory, and enqueue its indexing. Later changes to the memory stay."""
-    for merge in merges_to_revert:
-        merges.delete_merge(tx, merge)
-    primary = records.lock_memory(tx, merges_to_revert[0].workspace_id, merges_to_revert[0].primary_id) if merges_to_revert else None
+    if not merges_to_revert:
+        return
+    workspace_id = merges_to_revert[0].workspace_id
+    MERGES.delete(tx, workspace_id, memory_id=[merge.memory_id for merge in merges_to_revert])
+    primary = MEMORIES.find(tx, workspace_id, id=merges_to_revert[0].primary_id, lock=True)
     if primary is None:
         return
     reverted = remove_merged_text(primary, merges_to_revert)
@@ -231,9 +234,9 @@ def revert_merges(tx: Tx, jobs: JobQueue, merges_to_revert: Sequence[Merge], *, 
 
 def _unlink_merged(tx: Tx, merge: Merge) -> None:
     """Remove the link of a primary to a restored memory. Another memory merged into it takes the place."""
-    primary = records.lock_memory(tx, merge.workspace_id, merge.primary_id)
+    primary = MEMORIES.find(tx, merge.workspace_id, id=merge.primary_id, lock=True)
     if primary is not None and primary.supersedes_id == merge.memory_id:
-        others = [other.memory_id for other in merges.list_merged_into(tx, merge.workspace_id, merge.primary_id) if other.is_done]
+        others = [other.memory_id for other in MERGES.find_all(tx, merge.workspace_id, primary_id=merge.primary_id) if other.is_done]
         records.update_memory(tx, primary, replace(primary, supersedes_id=others[0] if others else None))
 
 
@@ -243,27 +246,27 @@ def remove_from_primaries(tx: Tx, jobs: JobQueue, memory: Memory, *, by: Author,
 
     Return the id of a memory in which the text was changed and can no longer be separated. None if there is no such memory.
     """
-    merge, left_in = merges.get_merge(tx, memory.workspace_id, memory.id), None
+    merge, left_in = MERGES.find(tx, memory.workspace_id, memory_id=memory.id), None
     if merge is None:
         return None
-    primary = records.lock_memory(tx, memory.workspace_id, merge.primary_id)
+    primary = MEMORIES.find(tx, memory.workspace_id, id=merge.primary_id, lock=True)
     if primary is not None and not contains_merge(primary, merge):
         left_in = primary.id
     revert_merges(tx, jobs, [merge], by=by, at=at)
-    merges.add(tx, [replace(merge, length=0, tags=())])  # its position in the lineage stays, like its tombstone
+    records.add_merges(tx, [replace(merge, length=0, tags=())])  # its position in the lineage stays, like its tombstone
     seen_ids = {memory.id}  # a guard against cycles: imported data may contain them
     while primary is not None and primary.id not in seen_ids:
         seen_ids.add(primary.id)
-        next_merge = merges.get_merge(tx, memory.workspace_id, primary.id)
-        source = records.lock_memory(tx, memory.workspace_id, primary.id)
-        primary = None if next_merge is None else records.lock_memory(tx, memory.workspace_id, next_merge.primary_id)
+        next_merge = MERGES.find(tx, memory.workspace_id, memory_id=primary.id)
+        source = MEMORIES.find(tx, memory.workspace_id, id=primary.id, lock=True)
+        primary = None if next_merge is None else MEMORIES.find(tx, memory.workspace_id, id=next_merge.primary_id, lock=True)
         if next_merge is None or source is None or primary is None:
             break
         if not contains_merge(primary, next_merge):
             left_in = primary.id
             continue
         changed_memory, new_merges = merge_memories(remove_merged_text(primary, [next_merge]), [source], run=next_merge.run)
-        merges.add(tx, [replace(new_merge, is_done=next_merge.is_done) for new_merge in new_merges])
+        records.add_merges(tx, [replace(new_merge, is_done=next_merge.is_done) for new_merge in new_merges])
         if changed_memory != primary:
             _store_version(tx, jobs, primary, changed_memory, by=by, at=at)
     return left_in

@@ -8,9 +8,10 @@ from datetime import datetime
 
 from rookery.access.models import Caller
 from rookery.memory.errors import NotEmbeddable
-from rookery.memory.models import MemoryFilter
+from rookery.memory.models import MemoryFilter, RecallMode
+from rookery.memory.ranking import RecallHit
 from rookery.memory.recall import Recall
-from rookery.memory.recall_models import RecallHit, RecallMode, RecallRequest, RecallResult
+from rookery.memory.recall_models import RecallRequest, RecallResult
 from rookery.memory.sessions import READ_SCOPE
 
 
@@ -72,9 +73,9 @@ class RelatedMemories:
                 previous_hit = best.get(hit.memory.id)
                 if org is None and hit.memory.project is None and hit.memory.org is not None:
                     continue
-                if hit.memory.id not in without and (previous_hit is None or previous_hit.relevance < hit.relevance):
+                if hit.memory.id not in without and (previous_hit is None or previous_hit.score.relevance < hit.score.relevance):
                     best[hit.memory.id] = hit
-        ranked = sorted(best.values(), key=lambda hit: hit.relevance, reverse=True)
+        ranked = sorted(best.values(), key=lambda hit: hit.score.relevance, reverse=True)
         return [_to_related(hit) for hit in ranked[:limit]]
 
     async def _find(self, caller: Caller, request: RecallRequest) -> RecallResult:

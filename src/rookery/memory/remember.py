@@ -27,6 +27,7 @@ from rookery.memory.models import MEMORY_FIELDS, Draft, Memory, MemoryScope, Rem
 from rookery.memory.ports import SessionLookup
 from rookery.memory.records import hours_delta, normalize_tags, require_owner
 from rookery.memory.store import records
+from rookery.memory.store.tables import MEMORIES, TOMBSTONES
 
 _SESSION_TTL = timedelta(days=7)
 """The default lifetime of a session memory."""
@@ -251,7 +252,7 @@ class Remember:
             records.lock_fingerprint(tx, new.fingerprint)
         duplicate_ids = records.find_duplicates(tx, memory.workspace_id, new.fingerprint, at=now) if may_exist else []
         same_ids = [memory_id for memory_id in duplicate_ids if memory_id != memory.supersedes_id]
-        existing = records.get_memory(tx, memory.workspace_id, same_ids[0]) if dedupe and same_ids else None
+        existing = MEMORIES.find(tx, memory.workspace_id, id=same_ids[0]) if dedupe and same_ids else None
         if superseded is not None:
             self._replace(tx, superseded, by=memory if existing is None else existing, at=now)
         if existing is not None:
@@ -268,12 +269,12 @@ class Remember:
             self._bus.publish_on_commit(tx, MemoryStored(workspace_id=memory.workspace_id, memory=memory, at=memory.created_at))
 
     def _lock_superseded(self, tx: Tx, caller: Caller, memory_id: str, *, at: datetime) -> Memory:
-        memory = records.lock_memory(tx, caller.workspace_id, memory_id)
+        memory = MEMORIES.find(tx, caller.workspace_id, id=memory_id, lock=True)
         if memory is not None and can_read(caller, memory, at=at):
             return memory
-        tombstone = records.get_tombstone(tx, caller.workspace_id, memory_id)
+        tombstone = TOMBSTONES.find(tx, caller.workspace_id, id=memory_id)
         head_id = None if tombstone is None else records.find_head(tx, tombstone)
-        head = None if head_id is None else records.get_memory(tx, caller.workspace_id, head_id)
+        head = None if head_id is None else MEMORIES.find(tx, caller.workspace_id, id=head_id)
         if head is not None and can_read(caller, head, at=at):
             raise AlreadySuperseded(memory_id, head.id)
         raise ValidationFailed({"supersedes_id": [f"the memory {memory_id!r} was not found; send the id of an existing memory"]})

@@ -13,7 +13,8 @@ from rookery.memory.events import MemoryDeleted
 from rookery.memory.indexing import DELETE_JOB
 from rookery.memory.maintenance.erasure import DELETED_TEXT, add_pending_erasure
 from rookery.memory.records import delete_memory
-from rookery.memory.store import feedback, indexing, purge, recalls
+from rookery.memory.store import feedback, indexing, recalls
+from rookery.memory.store.tables import purge_workspace
 
 DEFAULT_RECALL_RETENTION = timedelta(days=30)
 
@@ -69,7 +70,7 @@ class MemoryPurge:
 
     def __call__(self, tx: Tx, workspace_id: int) -> int:
         """Delete the rows and their pending jobs, and enqueue jobs that clear the indexes."""
-        ids, rows = purge.purge_workspace(tx, workspace_id)
+        ids, rows = purge_workspace(tx, workspace_id)
         self.jobs.purge(tx, workspace_id)
         for memory_id in ids:
             self.jobs.enqueue(tx, DELETE_JOB, workspace_id=workspace_id, payload={"memory_id": memory_id})

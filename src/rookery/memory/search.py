@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from rookery.access.models import Caller
+from rookery.kernel.cancellation import gather_pair
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
 from rookery.kernel.engine_breakers import EngineBreaker, EngineWrites
 from rookery.kernel.pages import InvalidCursor, ListPage, PageSlice, Position, check_position
 from rookery.kernel.workspace_shares import MAX_QUERY_HOLD_S, WorkspaceShares
-from rookery.memory.access_filter import build_access_filter
+from rookery.memory.access_filter import resolve_access_filter
 from rookery.memory.candidates import describe_refusals
-from rookery.memory.concurrency import gather_pair
-from rookery.memory.continued_sessions import add_continued_sessions
 from rookery.memory.models import (
     AccessFilter,
     Memory,
@@ -84,8 +83,7 @@ class MemorySearch:
 
     async def _find(self, caller: Caller, query: str, memory_filter: MemoryFilter, *, page: PageSlice) -> SearchResult:
         started_s = self.timer()
-        memory_filter = await add_continued_sessions(self.sessions, caller.workspace_id, memory_filter)
-        access = build_access_filter(caller, memory_filter, at=self.clock())
+        access = await resolve_access_filter(self.sessions, caller, memory_filter, at=self.clock())
         words = parse_query(query)
         ranked_hits, total = _RankedHits([], [], 0), 0
         if words.any_of or words.phrases:
@@ -174,18 +172,15 @@ class Listing:
         self, caller: Caller, memory_filter: MemoryFilter, *, state: MemoryState | None, page: PageSlice
     ) -> ListPage[Memory]:
         """Return one page of memories, newest first, and their total number. With *state* None, all but archived ones."""
-        memory_filter = await add_continued_sessions(self.sessions, caller.workspace_id, memory_filter)
-        access = build_access_filter(caller, memory_filter, at=self.clock(), is_list=True)
+        access = await resolve_access_filter(self.sessions, caller, memory_filter, at=self.clock(), is_list=True)
         return await self.db.read_from_replica(lambda tx: queries.list_page(tx, access, state, model=self.model, page=page))
 
     async def count_tags(self, caller: Caller, memory_filter: MemoryFilter) -> list[NameCount]:
         """Return the tags with the number of memories that have them, most frequent first."""
-        memory_filter = await add_continued_sessions(self.sessions, caller.workspace_id, memory_filter)
-        access = build_access_filter(caller, memory_filter, at=self.clock(), is_list=True)
+        access = await resolve_access_filter(self.sessions, caller, memory_filter, at=self.clock(), is_list=True)
         return await self.db.read_from_replica(lambda tx: queries.count_tags(tx, access))
 
     async def count_scopes(self, caller: Caller, memory_filter: MemoryFilter) -> list[OrgCount]:
         """Return the orgs and their projects with the number of memories in each, largest first."""
-        memory_filter = await add_continued_sessions(self.sessions, caller.workspace_id, memory_filter)
-        access = build_access_filter(caller, memory_filter, at=self.clock(), is_list=True)
+        access = await resolve_access_filter(self.sessions, caller, memory_filter, at=self.clock(), is_list=True)
         return await self.db.read_from_replica(lambda tx: queries.count_scopes(tx, access))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -11,14 +11,15 @@ from rookery.kernel.db import Tx
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.events import EventBus
 from rookery.kernel.jobs import JobQueue
+from rookery.kernel.schema import ResponseModel
 from rookery.memory.agent_context import AgentContext
 from rookery.memory.authorship import Author
 from rookery.memory.indexing import EMBED_JOB
 from rookery.memory.memory_audit import MemoryAudit
-from rookery.memory.models import MemoryFilter, MemoryScope
+from rookery.memory.models import BootMemories, MemoryFilter, MemoryScope
 from rookery.memory.records import archive_memory, next_version
-from rookery.memory.schemas.responses import MemorySerializer
 from rookery.memory.store import records
+from rookery.memory.store.tables import MEMORIES
 
 READ_SCOPE = "brain:read"
 
@@ -30,12 +31,17 @@ MAX_PROMOTED = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionMemories:
-    """The memory operations that the agents domain uses."""
+    """
+    The memory operations that the agents domain uses.
+
+    Attributes:
+        serialize_boot: Returns memories as `GET /v1/brain/memories` answers them.
+    """
 
     jobs: JobQueue
     bus: EventBus
     context: AgentContext
-    serializer: MemorySerializer
+    serialize_boot: Callable[[Caller, BootMemories], ResponseModel]
     audit: MemoryAudit
 
     async def boot(
@@ -46,7 +52,7 @@ class SessionMemories:
             return None
         filters = MemoryFilter(org=org, project=project, agent_id=agent_id, session_id=session_id)
         boot = await self.context.boot(caller, filters, limit=MAX_BOOT_MEMORIES)
-        return self.serializer.serialize_boot(caller, boot).model_dump(mode="json")
+        return self.serialize_boot(caller, boot).model_dump(mode="json")
 
     def find_unknown(self, tx: Tx, workspace_id: int, session_id: str, ids: Sequence[str]) -> list[str]:
         """Return those of *ids* that are not memories of the session."""
@@ -86,7 +92,7 @@ class SessionMemories:
             self.audit.record_session(tx, caller, "memories.promoted", session_id, fields)
         for memory in memories:
             promoted = replace(memory, memory_scope=MemoryScope.PROJECT, org=memory.org or org, project=memory.project or project)
-            records.update_space(tx, next_version(memory, promoted, by=author, at=at))
+            MEMORIES.update(tx, next_version(memory, promoted, by=author, at=at))
             self.jobs.enqueue(tx, EMBED_JOB, workspace_id=workspace_id, payload={"memory_id": memory.id})
 
     def archive(self, tx: Tx, workspace_id: int, session_id: str, *, at: datetime, limit: int) -> bool:

@@ -7,13 +7,15 @@ A model chooses a tool by its description, so each one states when to use it. `m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from dataclasses import fields
+from typing import Any, cast
 
 from rookery.access.models import Caller
 from rookery.kernel.http.operation_tools import ServerDeclaration
 from rookery.kernel.http.operations import ToolDeclaration
 from rookery.kernel.http.result_budgets import ResultBudget
 from rookery.kernel.working_context import WorkingContext, add_org_and_project
+from rookery.memory.models import FACET_FIELDS, Draft, MemorySettings
 
 SERVER = ServerDeclaration(
     id="brain",
@@ -54,31 +56,40 @@ _FIELD_FILTERS: Mapping[str, str] = {
     "type": "",
     "tags": "With all.",
     "metadata": "",
+    **dict.fromkeys(FACET_FIELDS, ""),
     "since": "As 2026-11-21.",
     "until": "",
 }
+
+
+def _add_fields(arguments: Mapping[str, str], source: type[Any]) -> Mapping[str, str]:
+    """Return *arguments* and, after them, the other fields of *source*."""
+    return {**arguments, **{field.name: "" for field in fields(source) if field.name not in arguments}}
+
 
 REMEMBER = ToolDeclaration(
     name="remember",
     description="Store one memory for later sessions: one decision or fact in full sentences "
     "that are clear on their own. To replace an outdated memory, pass its id as supersedes_id.",
     effect="creates",
-    arguments={
-        "content": "",
-        "type": _TYPES,
-        "org": "Default: your session's.",
-        "project": "Default: your session's, named in <rookery_memory>.",
-        "agent_id": "Default: you.",
-        "session_id": "For scope session; default: yours.",
-        "memory_scope": "project by default; agent: only you; shared: the whole org.",
-        "tags": "",
-        "metadata": "Your own fields.",
-        "confidence": "0.8 by default.",
-        "source": "",
-        "supersedes_id": "",
-        "expires_in": "Hours.",
-        "dedupe": "",
-    },
+    arguments=_add_fields(
+        {
+            "content": "",
+            "type": _TYPES,
+            "org": "Default: your session's.",
+            "project": "Default: your session's, named in <rookery_memory>.",
+            "agent_id": "Default: you.",
+            "session_id": "For scope session; default: yours.",
+            "memory_scope": "project by default; agent: only you; shared: the whole org.",
+            "tags": "",
+            "metadata": "Your own fields.",
+            "confidence": "0.8 by default.",
+            "source": "",
+            "supersedes_id": "",
+            "expires_in": "Hours.",
+        },
+        Draft,
+    ),
     add_context=add_space,
     is_always_loaded=True,
 )
@@ -174,18 +185,21 @@ CHANGE = ToolDeclaration(
     name="change",
     description="Correct a memory in place. If it is outdated, use remember with supersedes_id.",
     effect="destroys",
-    arguments={
-        "id": "",
-        "content": "",
-        "type": "",
-        "org": "null removes it.",
-        "project": "null removes it.",
-        "tags": "Replaces all.",
-        "metadata": "Replaces all; null removes it.",
-        "confidence": "",
-        "source": "",
-        "expires_in": "Hours; null: never.",
-    },
+    arguments=_add_fields(
+        {
+            "id": "",
+            "content": "",
+            "type": "",
+            "org": "null removes it.",
+            "project": "null removes it.",
+            "tags": "Replaces all.",
+            "metadata": "Replaces all; null removes it.",
+            "confidence": "",
+            "source": "",
+            "expires_in": "Hours; null: never.",
+        },
+        MemorySettings,
+    ),
     renames={"id": "memory_id"},
     nullable=("org", "project", "metadata", "expires_in"),
 )

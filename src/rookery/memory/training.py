@@ -15,7 +15,8 @@ from rookery.kernel.write_buffer import WriteBuffer
 from rookery.memory.events import MemoryStored
 from rookery.memory.memory_audit import MemoryAudit
 from rookery.memory.recall_models import LabelledMemory, TrainingExample, TrainingStatus
-from rookery.memory.store import records, training
+from rookery.memory.store import training
+from rookery.memory.store.tables import MEMORIES, TRAINING_EXAMPLES
 
 BATCH_SIZE = 200
 """Rows per transaction, so that other writers wait a few milliseconds at most."""
@@ -66,7 +67,7 @@ class Training:
         """Delete all examples of the workspace. Return their number."""
 
         def write(tx: Tx) -> int:
-            count = training.delete_all(tx, workspace_id)
+            count = TRAINING_EXAMPLES.delete(tx, workspace_id)
             self._audit.record_setting(tx, by, workspace_id, "training.deleted", {"rows": count})
             return count
 
@@ -104,7 +105,7 @@ class Training:
 def _add_examples(tx: Tx, events: Sequence[MemoryStored]) -> None:
     """Add an example for each memory that still exists. Rows are locked in the order of ids, so that none is deleted meanwhile."""
     for event in sorted(events, key=lambda event: event.memory_id):
-        if records.lock_memory(tx, event.workspace_id, event.memory_id) is not None:
+        if MEMORIES.find(tx, event.workspace_id, id=event.memory_id, lock=True) is not None:
             training.add(
                 tx,
                 TrainingExample(memory_id=event.memory_id, recall_id=None, workspace_id=event.workspace_id, label="stored", at=event.at),

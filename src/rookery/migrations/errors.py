@@ -7,7 +7,7 @@ from rookery.kernel.errors import RookeryError
 
 class MigrationFailed(RookeryError):
     """
-    A revision failed. All revisions of a migration are one transaction, so the schema is the one before it.
+    A migration of the record store failed, and its schema is unchanged: one line on standard error, exit code 1.
 
     Args:
         version: The revision of the schema. None: there are no tables.

@@ -19,9 +19,10 @@ from rookery.kernel.errors import Conflict, RookeryError
 
 
 class WrongCampaignStatus(Conflict):
-    """The status of the campaign does not allow the action. `allowed` lists those that do."""
+    """The status of the campaign does not allow the action."""
 
     code = "wrong_campaign_status"
+    fields = "`campaign_status`, `allowed`"
 
     def __init__(self, campaign: str, action: str, status: str, *, allowed: Sequence[str]) -> None:
         super().__init__(
@@ -32,9 +33,10 @@ class WrongCampaignStatus(Conflict):
 
 
 class CampaignNotEditable(Conflict):
-    """Only a draft or a scheduled campaign may be changed. A copy of it may: `POST …/duplicate`."""
+    """The campaign is neither a draft nor scheduled, so it cannot be changed; duplicate it."""
 
     code = "campaign_not_editable"
+    fields = "`campaign_status`"
 
     def __init__(self, campaign: str, status: str) -> None:
         super().__init__(
@@ -43,9 +45,10 @@ class CampaignNotEditable(Conflict):
 
 
 class CampaignAlreadySent(Conflict):
-    """The campaign was sent or is being sent, and is not sent a second time."""
+    """The campaign was started before and is not sent a second time."""
 
     code = "campaign_already_sent"
+    fields = "`campaign_status`"
 
     def __init__(self, campaign: str, status: str) -> None:
         super().__init__(
@@ -55,9 +58,10 @@ class CampaignAlreadySent(Conflict):
 
 
 class ChannelNotReady(RookeryError):
-    """A channel cannot work as configured, such as a refused login or an invalid key. `channel` names it."""
+    """A channel of notifications cannot work as configured. The reason is also in `status_reason` of the campaign that it paused."""
 
     status, code = 503, "channel_not_ready"
+    fields = "`channel`"
 
     def __init__(self, channel: str, reason: str) -> None:
         super().__init__(f"The channel {channel} cannot send: {reason}", channel=channel)

@@ -23,7 +23,7 @@ _UNSUBSCRIBE, _SUBSCRIBE = "u", "s"
 
 
 class LinkInvalid(RookeryError):
-    """The link is not one of this server, or was changed."""
+    """A link to a public page of notifications was changed, or is not one of this server."""
 
     status, code = 404, "link_invalid"
 
@@ -32,7 +32,7 @@ class LinkInvalid(RookeryError):
 
 
 class LinkExpired(LinkInvalid):
-    """The link was valid once: it has expired, or its subscriber was deleted."""
+    """A link to a public page of notifications has expired, or its subscriber was deleted."""
 
     status, code = 410, "link_expired"
 

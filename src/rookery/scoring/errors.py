@@ -26,6 +26,6 @@ class JudgeNotConfigured(RookeryError):
 
 
 class JudgementInvalid(RookeryError):
-    """The language model answered with something that is no judgement."""
+    """The language model's answer to `judge` is no judgement."""
 
     status, code, is_upstream = 502, "judgement_invalid", True

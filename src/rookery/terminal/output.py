@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
+from http import HTTPStatus
 from typing import Protocol, cast
 
 from rich.console import Console
@@ -23,7 +24,6 @@ _MAX_TABLE_ROWS = 1_000
 
 _MAX_LIST_ITEMS = 3
 _MIN_COLUMN_WIDTH = 16
-_FIRST_ERROR_STATUS = 400
 _UNWRAPPED_COLUMNS = frozenset({"id", "key_id", "hint", "key", "plaintext_key", "at", "when"})
 """Columns whose values are never wrapped, because people copy them."""
 
@@ -183,7 +183,7 @@ def _table_cell(column: str, value: object) -> Text:
         text = format_value(value[:19].replace("T", " "))
     elif isinstance(value, list) and len(items := cast("list[object]", value)) > _MAX_LIST_ITEMS:
         text = f"{format_value(items[:_MAX_LIST_ITEMS])}, {len(items) - _MAX_LIST_ITEMS} more"
-    is_status = column == "status" and isinstance(value, int) and value >= _FIRST_ERROR_STATUS
+    is_status = column == "status" and isinstance(value, int) and value >= HTTPStatus.BAD_REQUEST
     is_error = is_status or (column == "errors" and value != 0)
     return Text(text, style="red" if is_error else _STYLES.get(text, ""))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TypeAlias, cast
 
 import jsonschema_rs
@@ -86,6 +87,7 @@ _Changes: TypeAlias = dict[_Path, object]
 """New values by their place in the arguments; `_MISSING` removes one."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class ArgumentCompleter:
     """
     Completes invalid arguments, guided by the errors of their validation.
@@ -93,19 +95,17 @@ class ArgumentCompleter:
     A null that is not accepted is removed, as if the argument was not set. If the argument is required, it is refused all the same. A
     missing argument that is required gets the default of its schema, unless the schema does not accept it.
 
-    Args:
+    Attributes:
         schema: The schema of *validator*.
         is_builtin: Remove nulls at any depth, and read texts. Otherwise only arguments themselves are removed.
         is_destructive: Required lists must be lists or their JSON: they name what the tool destroys. No empty text is removed.
     """
 
-    def __init__(
-        self, validator: jsonschema_rs.Validator, schema: Mapping[str, object], *, is_builtin: bool, is_destructive: bool = False
-    ) -> None:
-        self._validator = validator
-        self._schema = schema
-        self._is_builtin = is_builtin
-        self._is_destructive = is_destructive
+    validator: jsonschema_rs.Validator
+    schema: Mapping[str, object]
+    _: KW_ONLY
+    is_builtin: bool
+    is_destructive: bool = False
 
     def complete(self, arguments: Mapping[str, object]) -> tuple[Mapping[str, object], Sequence[jsonschema_rs.ValidationError]]:
         """Return the completed arguments, and the errors that remain, at most 50. *arguments* is not changed."""
@@ -119,7 +119,7 @@ class ArgumentCompleter:
                 return arguments, list(causes.values())[:MAX_ERRORS]
             arguments = _apply(arguments, changes)
             filled |= {path for path, value in changes.items() if value is not _MISSING}
-            if self._validator.is_valid(arguments):
+            if self.validator.is_valid(arguments):
                 return arguments, []
         return arguments, self._read_errors(arguments, causes, filled, is_last=True)[1]
 
@@ -139,7 +139,7 @@ class ArgumentCompleter:
         """
         changes: _Changes = {}
         remaining: dict[int, jsonschema_rs.ValidationError] = {}
-        for error in self._validator.iter_errors(arguments):
+        for error in self.validator.iter_errors(arguments):
             error_changes = None if is_last else self._find_changes(error, arguments, filled)
             if error_changes is None:
                 cause = _find_cause(error, causes)
@@ -171,7 +171,7 @@ class ArgumentCompleter:
         is_other_type = isinstance(kind, jsonschema_rs.ValidationErrorKind.Type)
         if path and self._is_removable(path, arguments, filled, unset_texts=UNSET_TEXTS if is_other_type else frozenset()):
             return {path: _MISSING}
-        if self._is_builtin and isinstance(kind, jsonschema_rs.ValidationErrorKind.Type) and isinstance(error.instance, str):
+        if self.is_builtin and isinstance(kind, jsonschema_rs.ValidationErrorKind.Type) and isinstance(error.instance, str):
             value = read_text(error.instance, kind.types, takes_words=self._takes_words(error, path))
             return None if value is UNREADABLE else {path: value}
         if not path and (names := self._list_unexpected(error, arguments)):
@@ -196,7 +196,7 @@ class ArgumentCompleter:
 
     def _takes_words(self, error: jsonschema_rs.ValidationError, path: _Path) -> bool:
         """Return whether words may stand for the list that *error* misses."""
-        if self._is_destructive and path[-1:] == path and path[0] in cast("Sequence[str]", self._schema.get("required", ())):
+        if self.is_destructive and path[-1:] == path and path[0] in cast("Sequence[str]", self.schema.get("required", ())):
             return False
         items = cast("Mapping[str, object]", self._find_rules(error.schema_path[:-1]).get("items", {}))
         options = cast("Sequence[Mapping[str, object]]", items.get("anyOf", ()))
@@ -206,12 +206,12 @@ class ArgumentCompleter:
 
     def _is_removable(self, path: _Path, arguments: Mapping[str, object], filled: set[_Path], *, unset_texts: Collection[str]) -> bool:
         """Return whether the value at *path* is a null of an object, an empty text, or one of *unset_texts*, and may be removed."""
-        if path in filled or (len(path) > 1 and not self._is_builtin):
+        if path in filled or (len(path) > 1 and not self.is_builtin):
             return False
         parent, value = cast("object", None), cast("object", arguments)
         for part in path:
             parent, value = value, cast("Mapping[object, object]", value)[part]
-        is_text = self._is_builtin and not self._is_destructive and isinstance(value, str)
+        is_text = self.is_builtin and not self.is_destructive and isinstance(value, str)
         is_empty = is_text and (not str(value).strip() or str(value).strip().lower() in unset_texts)
         return (value is None or is_empty) and isinstance(parent, Mapping)
 
@@ -227,7 +227,7 @@ class ArgumentCompleter:
 
     def _find_default(self, schema_path: Sequence[str | int], name: str) -> object:
         """Return the default of the argument *name*, which the keyword at *schema_path* requires."""
-        for holder in (self._find_rules(schema_path[:-1]), self._schema):
+        for holder in (self._find_rules(schema_path[:-1]), self.schema):
             properties = holder.get("properties")
             if (
                 isinstance(properties, Mapping)
@@ -238,7 +238,7 @@ class ArgumentCompleter:
 
     def _find_rules(self, schema_path: Sequence[str | int]) -> Mapping[str, object]:
         """Return the part of the schema at *schema_path*; an empty one if it is not there, as behind a reference."""
-        rules: object = self._schema
+        rules: object = self.schema
         for part in schema_path:
             is_list = isinstance(rules, list) and isinstance(part, int) and part < len(cast("list[object]", rules))
             if not is_list and not (isinstance(rules, Mapping) and part in rules):
@@ -255,7 +255,7 @@ class ArgumentCompleter:
                 return fields["default"]
             if not isinstance(fields.get("$ref"), str):
                 break
-            rules = resolve_reference(self._schema, cast("str", fields["$ref"]))
+            rules = resolve_reference(self.schema, cast("str", fields["$ref"]))
         return _MISSING
 
 

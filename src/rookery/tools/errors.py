@@ -11,27 +11,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
 
 from rookery.kernel.errors import NotFound, RookeryError
 from rookery.kernel.safe_texts import escape_control_characters
 from rookery.kernel.sentences import suggest
 
-_TOO_MANY_REQUESTS = 429
-
 
 class CallInvalid(RookeryError):
-    """The body of a call has an invalid form."""
+    """The body of a tool call does not have the required form."""
 
     status, code = 400, "invalid_request"
+    fields = "`errors`, `success`, `server`, `tool`"
 
 
 _MAX_SHOWN_PROBLEMS = 20
 
 
 class ArgumentsInvalid(RookeryError):
-    """The arguments do not match the tool's inputSchema; `errors` lists the problems by JSON pointer."""
+    """The arguments do not match the tool's inputSchema."""
 
     status, code = 400, "invalid_arguments"
+    fields = "`errors` {JSON pointer: [text]}, `success`, `server`, `tool`"
 
     def __init__(self, errors: Mapping[str, Sequence[str]]) -> None:
         """Name all problems in the message, because models see nothing else, and correct one problem a call otherwise."""
@@ -44,9 +45,10 @@ class ArgumentsInvalid(RookeryError):
 
 
 class ServerNotFound(RookeryError):
-    """The server does not exist or is not visible to this workspace."""
+    """The tool server does not exist."""
 
     status, code = 404, "server_not_found"
+    fields = "`server`"
 
     def __init__(self, server_id: str, known_ids: Iterable[str] = ()) -> None:
         """Suggest the nearest of *known_ids*, which the caller may see."""
@@ -67,9 +69,10 @@ class ServerNotAdded(NotFound):
 
 
 class ToolNotFound(RookeryError):
-    """The server has no tool of this name."""
+    """The server has no such tool."""
 
     status, code = 404, "tool_not_found"
+    fields = "`server`, `tool`"
 
     def __init__(self, server_id: str, tool: str, known_names: Iterable[str] = ()) -> None:
         """Suggest the nearest of *known_names*, which the caller may see."""
@@ -78,18 +81,20 @@ class ToolNotFound(RookeryError):
 
 
 class PromptNotFound(RookeryError):
-    """The server has no prompt of this name."""
+    """The server has no such prompt."""
 
     status, code = 404, "prompt_not_found"
+    fields = "`server`, `prompt`"
 
     def __init__(self, server_id: str, prompt: str) -> None:
         super().__init__(f"The server {server_id!r} has no prompt {prompt!r}.", server=server_id, prompt=prompt)
 
 
 class AmbiguousName(RookeryError):
-    """Several servers have something of this name or URI; `candidates` are the names that the caller can use instead."""
+    """Several tool servers have this resource. Use one of `candidates`."""
 
     status, code = 400, "ambiguous_name"
+    fields = "`candidates`"
 
     def __init__(self, kind: str, name: str, candidates: Sequence[str]) -> None:
         listed = ", ".join(repr(candidate) for candidate in candidates)
@@ -97,31 +102,33 @@ class AmbiguousName(RookeryError):
 
 
 class ToolDisabled(RookeryError):
-    """The operator disabled the server or the tool."""
+    """The operator switched off or stopped the server or tool."""
 
     status, code = 403, "disabled"
 
 
 class TestKeyRefused(RookeryError):
-    """A test key called a tool that is neither read-only nor on a sandbox server."""
+    """A test key called a tool that is not read-only, on a server without `sandbox`."""
 
     __test__ = False
     status, code = 403, "test_key_refused"
 
 
 class SessionNotOpen(RookeryError):
-    """The header X-Session-ID does not name an open agent session."""
+    """`X-Session-ID` is not an open agent session of the workspace."""
 
     status, code = 422, "session_not_open"
+    fields = "`session_id`, `success`, `server`, `tool`"
 
     def __init__(self, session_id: str) -> None:
         super().__init__(f"X-Session-ID: {session_id[:100]!r} is not an open agent session of this workspace.", session_id=session_id[:100])
 
 
 class ServerBusy(RookeryError):
-    """The server has reached its limits on concurrent and on queued calls."""
+    """The tool server has the maximum number of running and waiting calls, or the call waited for others as long as it may take itself."""
 
     status, code = 429, "server_busy"
+    fields = "`server`, `retry_after`; header `Retry-After`"
 
     def __init__(self, server_id: str, *, reason: str = "its queue of calls is full.", retry_after_s: int = 1) -> None:
         super().__init__(
@@ -133,9 +140,10 @@ class ServerBusy(RookeryError):
 
 
 class TooManySessions(RookeryError):
-    """The number of open MCP client sessions has reached its limit, and all of them are in use."""
+    """All MCP sessions of the older protocol are in use: 100 of a key, 250 of a workspace or 1,000 of the process, the maximum."""
 
     status, code = 429, "too_many_sessions"
+    fields = "`retry_after`; header `Retry-After`"
 
     def __init__(self, problem: str, *, retry_after_s: int) -> None:
         message = f"{problem} Close an event stream, or try again in {retry_after_s} s."
@@ -143,28 +151,31 @@ class TooManySessions(RookeryError):
 
 
 class ResourceFailed(RookeryError):
-    """The upstream could not return a resource."""
+    """The tool server failed to return a resource that it lists."""
 
     status, code = 500, "resource_error"
+    fields = "`server`, `uri`; `retry_after` and header `Retry-After`, if the server sent them"
     is_upstream = True
 
 
 class PromptFailed(RookeryError):
-    """The upstream could not return a prompt."""
+    """The tool server failed to return the prompt."""
 
     status, code = 500, "prompt_error"
+    fields = "`server`, `prompt`; `retry_after` and header `Retry-After`, if the server sent them"
     is_upstream = True
 
 
 class ServerUnavailable(RookeryError):
-    """No session with the upstream could be opened in time."""
+    """No session with the tool server could be opened."""
 
     status, code = 500, "server_unavailable"
+    fields = "`server`; `retry_after` and header `Retry-After`, if the server sent them or Rookery pauses its attempts"
     is_upstream = True
 
 
 class LoginFailed(RookeryError):
-    """A login at an upstream's authorisation server failed. The message explains what to correct."""
+    """A login at a tool server failed; the message explains what to correct."""
 
     status, code = 422, "login_failed"
 
@@ -174,7 +185,7 @@ class LoginExpired(LoginFailed):
 
 
 class LoginNotSupported(RookeryError):
-    """The server's entry has no OAuth settings, so it accepts no login."""
+    """The entry of the tool server does not use a login."""
 
     status, code = 409, "no_login"
 
@@ -261,7 +272,8 @@ class UpstreamStatusError(UpstreamError):
     """The upstream answered the request with an HTTP error status. Only this request failed; the session is usable."""
 
     def __init__(self, status: int, message: str, *, retry_after_s: int | None = None) -> None:
-        super().__init__(message, retry_after_s=retry_after_s, is_throttled=status == _TOO_MANY_REQUESTS or retry_after_s is not None)
+        is_throttled = status == HTTPStatus.TOO_MANY_REQUESTS or retry_after_s is not None
+        super().__init__(message, retry_after_s=retry_after_s, is_throttled=is_throttled)
         self.status = status
 
 

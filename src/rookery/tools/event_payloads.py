@@ -5,9 +5,9 @@ from __future__ import annotations
 from rookery.access.event_rendering import EventContext, EventData, Renderers, StateRenderers
 from rookery.access.models import Caller
 from rookery.kernel.runtime import Runtime
+from rookery.tools.build import ToolServices
 from rookery.tools.events import ServerHealthChanged, ToolCalled
 from rookery.tools.serializers import serialize_call
-from rookery.tools.wiring import ToolServices
 
 
 def _render_call(context: EventContext, event: ToolCalled) -> EventData:

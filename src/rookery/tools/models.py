@@ -545,6 +545,16 @@ class FeatureSnapshot:
 
 FailureCode: TypeAlias = Literal["tool_execution_error", "tool_timeout", "server_unavailable", "server_http_error", "result_too_large"]
 
+FAILURES: Mapping[FailureCode, str] = {
+    "tool_execution_error": "The tool returned an error.",
+    "tool_timeout": "The tool neither finished nor reported progress in time.",
+    "server_unavailable": "No session with the tool server could be opened.",
+    "server_http_error": "The tool server answered the call with an HTTP error status, a redirect that is not followed, or without a "
+    "result. Only this call failed.",
+    "result_too_large": "The result of the tool has more than 10 MiB.",
+}
+"""The reasons why a call that reached its server failed."""
+
 OutcomeCode: TypeAlias = FailureCode | Literal["input_required"]
 """The reason why a call has no final result: it failed, or the tool needs input from its caller first."""
 

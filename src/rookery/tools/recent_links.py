@@ -11,11 +11,12 @@ from urllib.parse import quote, unquote
 
 from rookery.access.events import KeyChanged
 from rookery.access.models import Caller
-from rookery.kernel.clock import Clock, to_micros, utc_now
-from rookery.kernel.db import Database, Tx, Value
+from rookery.kernel.clock import Clock, from_micros, to_micros, utc_now
+from rookery.kernel.db import Database, Tx
 from rookery.kernel.write_buffer import WriteBuffer
 from rookery.tools.models import Server
 from rookery.tools.store import recent_links as store
+from rookery.tools.store.recent_links import LINKS, RecentLink
 
 RETENTION = timedelta(days=7)
 """Retention of a link, from the last result that had it."""
@@ -110,18 +111,19 @@ class RecentLinks:
         return await self._db.write(lambda tx: store.delete_old_links(tx, given_before=before))
 
     async def _write(self, batch: Sequence[_GivenLink]) -> None:
-        rows: dict[tuple[Value, ...], dict[str, Value]] = {}
-        for link in batch:
-            name = link.workspace_id, link.key_id, _compute_digest(link.uri), link.server_key
-            rows[name] = {**dict(zip(store.NAMES, name, strict=True)), "given_at": link.at}
+        times = {(link.workspace_id, link.key_id, _compute_digest(link.uri), link.server_key): link.at for link in batch}
+        links = [
+            RecentLink(workspace_id=workspace_id, key_id=key_id, digest=digest, server_key=server_key, given_at=from_micros(at))
+            for (workspace_id, key_id, digest, server_key), at in sorted(times.items())  # one order, so that processes cannot deadlock
+        ]
         limits = {"max_per_key": MAX_LINKS_PER_KEY, "max_per_workspace": MAX_LINKS_PER_WORKSPACE}
-        await self._db.write(lambda tx: store.save_links(tx, list(rows.values()), **limits), is_synced=False)
+        await self._db.write(lambda tx: store.save_links(tx, links, **limits), is_synced=False)
 
 
 def delete_links_of_ended_key(tx: Tx, event: KeyChanged) -> None:
     """Delete the stored links of a key that was revoked or deleted. A recorder of `KeyChanged`."""
     if event.name == "key.revoked":
-        store.delete_links_of_key(tx, event.tenant_id, event.key_id)
+        LINKS.delete(tx, event.tenant_id, key_id=event.key_id)
 
 
 def _compute_digest(uri: str) -> str:

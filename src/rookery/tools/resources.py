@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import TypedDict, cast
 
 from rookery.access.models import Caller
@@ -36,7 +37,6 @@ _NOT_FOUND_CODES = frozenset({-32002, -32602, -32601})
 """Error codes by which upstreams report an unknown resource or prompt: not found, invalid params and method not found."""
 
 _METHOD_NOT_FOUND = -32601
-_HTTP_NOT_FOUND = 404
 _EMPTY_COMPLETION: JsonObject = {"completion": {"values": [], "hasMore": False}}
 
 
@@ -218,7 +218,7 @@ class ResourceReader:
         except UpstreamError as error:
             if isinstance(error, UpstreamErrorResponse) and error.number == _METHOD_NOT_FOUND:
                 return _EMPTY_COMPLETION
-            if isinstance(error, UpstreamStatusError) and error.status == _HTTP_NOT_FOUND:
+            if isinstance(error, UpstreamStatusError) and error.status == HTTPStatus.NOT_FOUND:
                 return _EMPTY_COMPLETION  # how some servers say that they lack a method
             raise PromptFailed(f"{server.id} could not complete the argument: {error}", **_retry_fields(error), server=server.id) from error
 

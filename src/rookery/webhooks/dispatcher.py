@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from http import HTTPStatus
 from typing import ClassVar, Protocol
 
 import structlog
@@ -21,7 +22,7 @@ from rookery.kernel.delivery_engine import DeliveryEngine, Round
 from rookery.kernel.metrics import MetricDescription, Metrics, MetricSample, MetricSource
 from rookery.webhooks.models import DeliveryState, DisabledReason, Outcome, WebhookEndpoint
 from rookery.webhooks.queues import MAX_PREFETCH, EndpointQueue
-from rookery.webhooks.retry_policy import STATUS_GONE, should_disable
+from rookery.webhooks.retry_policy import should_disable
 from rookery.webhooks.sender import AttemptResult, DeliverySender, apply_result, evaluate_attempt, retry_state
 from rookery.webhooks.store import queue
 from rookery.webhooks.store.queue import ClaimedDelivery, DeliveryResult
@@ -200,7 +201,7 @@ class Dispatcher(DeliveryEngine[ClaimedDelivery, AttemptResult, _Plan, _Outcome]
             if endpoint is not None and result.state in _FINAL_STATES:
                 endpoints[endpoint.id] = endpoint = apply_result(endpoint, result)
                 changed_ids.add(endpoint.id)
-                if result.status == STATUS_GONE:
+                if result.status == HTTPStatus.GONE:
                     reasons[endpoint.id] = DisabledReason.GONE
                 elif should_disable(endpoint, work.now):
                     reasons.setdefault(endpoint.id, DisabledReason.FAILURES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -54,29 +54,19 @@ _TICK = timedelta(microseconds=1)
 _AuditFields = Mapping[str, object]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class WebhookEndpoints:
     """The endpoints of all tenants. Methods with a *tenant* work on that tenant only."""
 
-    def __init__(
-        self,
-        db: Database,
-        sealer: Sealer,
-        audit: AuditLog,
-        egress: EgressGuard,
-        catalogue: Callable[[], EventCatalogue],
-        *,
-        bus: EventBus,
-        clock: Clock,
-        ids: IdFactory,
-    ) -> None:
-        self._db = db
-        self._catalogue = catalogue
-        self._sealer = sealer
-        self._audit = audit
-        self._egress = egress
-        self._bus = bus
-        self._clock = clock
-        self._ids = ids
+    db: Database
+    sealer: Sealer
+    audit: AuditLog
+    egress: EgressGuard
+    catalogue: Callable[[], EventCatalogue]
+    _: KW_ONLY
+    bus: EventBus
+    clock: Clock
+    ids: IdFactory
 
     async def list_page(
         self, tenant: WebhookTenant, *, page: PageSlice, text: str = "", searches_urls: bool = True
@@ -88,11 +78,11 @@ class WebhookEndpoints:
             text: A part of the description or the URL, in upper or lower case.
             searches_urls: Look for *text* in URLs too. False for callers from whom their tokens are hidden.
         """
-        return await self._db.read(lambda tx: store.list_page(tx, tenant.workspace_id, page=page, text=text, searches_urls=searches_urls))
+        return await self.db.read(lambda tx: store.list_page(tx, tenant.workspace_id, page=page, text=text, searches_urls=searches_urls))
 
     async def get(self, tenant: WebhookTenant, endpoint_id: str) -> WebhookEndpoint:
         """Return an endpoint, or raise NotFound."""
-        return await self._db.read(lambda tx: require_endpoint(tx, tenant, endpoint_id))
+        return await self.db.read(lambda tx: require_endpoint(tx, tenant, endpoint_id))
 
     async def create(self, tenant: WebhookTenant, settings: WebhookSettings, *, secret: Secret | None = None) -> EndpointWithSecret:
         """
@@ -106,13 +96,13 @@ class WebhookEndpoints:
             Conflict: The workspace has the maximum number of endpoints.
             ScopeMissing, PermissionDenied: The key may not read the resources of these events.
         """
-        values = _validate_settings(copy_fields(WebhookSettings, settings), self._catalogue(), secret)
-        tenant.require_scopes(self._catalogue().list_scopes(settings.events))
+        values = _validate_settings(copy_fields(WebhookSettings, settings), self.catalogue(), secret)
+        tenant.require_scopes(self.catalogue().list_scopes(settings.events))
         await self._require_reachable(settings.url)
-        secret, now = secret or generate_signing_secret(), self._clock()
+        secret, now = secret or generate_signing_secret(), self.clock()
         endpoint = WebhookEndpoint(
             **values,
-            id=self._ids(),
+            id=self.ids(),
             workspace_id=tenant.workspace_id,
             public_workspace_id=tenant.public_workspace_id,
             enabled_at=now,
@@ -131,7 +121,7 @@ class WebhookEndpoints:
             self._record_audit(tx, tenant, "created", sealed_endpoint, (None, _audit_fields(sealed_endpoint)))
             return EndpointWithSecret(endpoint=sealed_endpoint, secret=secret)
 
-        return await self._db.write(work)
+        return await self.db.write(work)
 
     async def update(
         self, tenant: WebhookTenant, endpoint_id: str, change: EndpointChange, *, expected: ExpectedETags = None
@@ -145,11 +135,11 @@ class WebhookEndpoints:
             PreconditionFailed: The endpoint has another version than *expected*.
             ScopeMissing, PermissionDenied: The change concerns events, content or URL, and the key may not read the events' resources.
         """
-        catalogue = self._catalogue()
+        catalogue = self.catalogue()
         values = _validate_settings(change.get_set_fields(), catalogue)
         if "url" in values:
             await self._require_reachable(values["url"])
-        now = self._clock()
+        now = self.clock()
 
         def work(tx: Tx) -> EndpointUpdate:
             require_workspace(tx, tenant.public_workspace_id)
@@ -176,7 +166,7 @@ class WebhookEndpoints:
             self._record_audit(tx, tenant, "changed", new, (_audit_fields(old), _audit_fields(new)))
             return EndpointUpdate(endpoint=new, held_count=held_count)
 
-        return await self._db.write(work)
+        return await self.db.write(work)
 
     async def delete(self, tenant: WebhookTenant, endpoint_id: str, *, expected: ExpectedETags = None) -> None:
         """
@@ -186,7 +176,7 @@ class WebhookEndpoints:
             NotFound: The endpoint does not exist.
             PreconditionFailed: The endpoint has another version than *expected*.
         """
-        now = self._clock()
+        now = self.clock()
 
         def work(tx: Tx) -> None:
             require_workspace(tx, tenant.public_workspace_id)
@@ -197,7 +187,7 @@ class WebhookEndpoints:
             deliveries.cancel(tx, tenant.workspace_id, endpoint_id, error=_DELETED_MESSAGE, at=now)
             self._record_audit(tx, tenant, "deleted", old, (_audit_fields(old), None))
 
-        await self._db.write(work)
+        await self.db.write(work)
 
     async def rotate_secret(
         self, tenant: WebhookTenant, endpoint_id: str, *, grace_hours: int = 24, secret: str | None = None, expected: ExpectedETags = None
@@ -223,7 +213,7 @@ class WebhookEndpoints:
         """
         _validate_grace_hours(grace_hours)
         new_secret = generate_signing_secret() if secret is None else _validate_secret(Secret(secret))
-        now = self._clock()
+        now = self.clock()
 
         def work(tx: Tx) -> EndpointWithSecret:
             require_workspace(tx, tenant.public_workspace_id)
@@ -246,7 +236,7 @@ class WebhookEndpoints:
             self._record_audit(tx, tenant, "secret_rotated", new, ({}, {"grace_period_hours": grace_hours}))
             return EndpointWithSecret(endpoint=new, secret=new_secret)
 
-        return await self._db.write(work)
+        return await self.db.write(work)
 
     def get_signing_secrets(self, endpoint: WebhookEndpoint, now: datetime) -> SigningSecrets | None:
         """
@@ -280,30 +270,30 @@ class WebhookEndpoints:
 
     async def list_auto_disabled(self, *, limit: int) -> Sequence[WebhookEndpoint]:
         """Return endpoints of all tenants that were disabled automatically, newest first; only for the operator."""
-        return await self._db.read(lambda tx: store.list_auto_disabled(tx, limit=limit))
+        return await self.db.read(lambda tx: store.list_auto_disabled(tx, limit=limit))
 
     async def delete_expired_secrets(self) -> int:
         """Delete previous secrets whose grace period has ended; return the number. For a timer; they sign nothing anyway."""
-        return await self._db.write(lambda tx: store.delete_expired_secrets(tx, self._clock()))
+        return await self.db.write(lambda tx: store.delete_expired_secrets(tx, self.clock()))
 
     def _hold_deliveries(self, tx: Tx, endpoint: WebhookEndpoint, reason: DisabledReason, at: datetime) -> None:
         deliveries.hold(tx, endpoint.workspace_id, endpoint.id, error=HELD_MESSAGE)
         event = WebhookDisabled(workspace_id=endpoint.workspace_id, endpoint_id=endpoint.id, reason=reason.value, at=at)
-        self._bus.publish_on_commit(tx, event)
+        self.bus.publish_on_commit(tx, event)
 
     async def _require_reachable(self, url: str) -> None:
         try:
-            await self._egress.require_allowed_url(url)
+            await self.egress.require_allowed_url(url)
         except AddressRefused as error:
             raise ValidationFailed({"url": [error.message]}) from None
 
     def _seal(self, tx: Tx, endpoint: WebhookEndpoint, purpose: str, secret: Secret) -> bytes:
-        return self._sealer.seal(tx, secret.reveal().encode(), SealContext(purpose, endpoint.workspace_id, endpoint.id))
+        return self.sealer.seal(tx, secret.reveal().encode(), SealContext(purpose, endpoint.workspace_id, endpoint.id))
 
     def _unseal(self, endpoint: WebhookEndpoint, purpose: str, sealed: bytes | None) -> Secret | None:
         if sealed is None:
             return None
-        return Secret(self._sealer.open(sealed, SealContext(purpose, endpoint.workspace_id, endpoint.id)).decode())
+        return Secret(self.sealer.open(sealed, SealContext(purpose, endpoint.workspace_id, endpoint.id)).decode())
 
     def _record_audit(
         self,
@@ -316,7 +306,7 @@ class WebhookEndpoints:
         before, after = changes
         name = urlsplit(endpoint.url).hostname or endpoint.id
         subject = AuditSubject(kind="webhook", id=endpoint.id, name=name, environment=tenant.environment)
-        self._audit.record(tx, tenant.by, tenant.public_workspace_id, f"webhook.{action}", subject, before=before, after=after)
+        self.audit.record(tx, tenant.by, tenant.public_workspace_id, f"webhook.{action}", subject, before=before, after=after)
 
 
 def require_endpoint(tx: Tx, tenant: WebhookTenant, endpoint_id: str, *, lock: bool = False) -> WebhookEndpoint:

@@ -15,15 +15,16 @@ from rookery.kernel.errors import RookeryError
 
 
 class DeliveriesFull(RookeryError):
-    """The workspace has the maximum number of open deliveries."""
+    """The workspace has the maximum number of waiting webhook deliveries, so no event can be resent or tested."""
 
     status, code = 429, "deliveries_full"
+    fields = "header `Retry-After`"
 
     def __init__(self) -> None:
         super().__init__("This workspace has too many open deliveries. Try again later.", headers={"Retry-After": "60"})
 
 
 class ReceiverUnreachable(RookeryError):
-    """The receiver did not respond: connection refused or broken, time-out, unknown host. The attempt stores the message."""
+    """The receiver of a webhook did not answer. Appears only in the delivery log, not in answers."""
 
     status, code = 502, "receiver_unreachable"

@@ -7,6 +7,7 @@ A retry starts 60 seconds after the start of the failed attempt, or later if the
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from http import HTTPStatus
 
 from rookery.kernel.clock import parse_retry_after
 from rookery.webhooks.models import WebhookEndpoint
@@ -21,8 +22,6 @@ MAX_RETRY_DELAY = timedelta(hours=1)
 MAX_FAILURES = 20
 MAX_TIME_WITHOUT_SUCCESS = timedelta(hours=24)
 
-STATUS_GONE = 410
-
 
 def is_success(status: int) -> bool:
     """Return whether the status means success. A redirect does not, since we do not follow it."""
@@ -33,7 +32,7 @@ def describe_failure(status: int) -> str | None:
     """Return the reason of a failure; None for a success."""
     if is_success(status):
         return None
-    if status == STATUS_GONE:
+    if status == HTTPStatus.GONE:
         return "The endpoint answered 410 and receives no more deliveries."
     if 300 <= status < 400:
         return f"The endpoint answered {status}. Redirects are not followed."
@@ -51,7 +50,7 @@ def next_attempt_at(
         status: The HTTP status; None: no response.
         retry_after: The header of that name. It can lengthen the delay but not shorten it.
     """
-    if used_attempts >= MAX_ATTEMPTS or status == STATUS_GONE:
+    if used_attempts >= MAX_ATTEMPTS or status == HTTPStatus.GONE:
         return None
     requested_s = parse_retry_after(retry_after, ended_at)
     usual = started_at + RETRY_DELAY

@@ -11,8 +11,12 @@ from __future__ import annotations
 from rookery_client.client_errors import ApiError, AuthenticationError, ClientError, ConflictError, ForbiddenError, InvalidRequestError, NotFoundError, RateLimitError, ServerError
 
 
-class InvalidRequest(ClientError):
-    """The body of a tool call does not have the required form, or the request is not valid HTTP."""
+class AmbiguousName(ClientError):
+    """Several tool servers have this resource. Use one of `candidates`."""
+
+
+class HostNotAllowed(ClientError):
+    """The `Host` header is not one of the server's addresses; see `ROOKERY_ALLOWED_HOSTS`."""
 
 
 class InvalidArguments(ClientError):
@@ -23,39 +27,25 @@ class InvalidJson(ClientError):
     """The body is not JSON."""
 
 
-class AmbiguousName(ClientError):
-    """Several tool servers have this resource. Use one of `candidates`."""
-
-
-class HostNotAllowed(ClientError):
-    """The `Host` header is not one of the server's addresses; see `ROOKERY_ALLOWED_HOSTS`."""
-
-
-class Unauthorised(AuthenticationError):
-    """No key, two different keys, or an unknown key. Deleted keys and keys past their grace period are unknown."""
-
-
-class KeyRevoked(AuthenticationError):
-    """The key is revoked, or suspended, as the message says."""
+class InvalidRequest(ClientError):
+    """
+    The request is not valid HTTP. The body of a tool call does not have the required form. A preflight request with an origin, a
+    method or headers that are not allowed.
+    """
 
 
 class KeyExpired(AuthenticationError):
     """The key has expired."""
 
 
-class IpNotAllowed(ForbiddenError):
-    """The key may not be used from this address."""
+class KeyRevoked(AuthenticationError):
+    """The key is revoked, or suspended, as the message says."""
 
 
-class ScopeMissing(ForbiddenError):
-    """The API key lacks the scope."""
-
-
-class PermissionDenied(ForbiddenError):
+class Unauthorised(AuthenticationError):
     """
-    One of: the key lacks a permission that can be granted (`required_permission`); its list of servers, tools, orgs or projects
-    excludes what the request names (`not_in_list`: `list`, `value`); the key would grant what it does not have, or `X-Workspace-ID`
-    is another workspace (`field`).
+    No key, two different keys, or an unknown key. Deleted keys and keys past their grace period are unknown. The message does not
+    reveal whether a key exists.
     """
 
 
@@ -67,12 +57,42 @@ class Disabled(ForbiddenError):
     """The operator switched off or stopped the server or tool."""
 
 
+class IpNotAllowed(ForbiddenError):
+    """The key may not be used from this address."""
+
+
+class PermissionDenied(ForbiddenError):
+    """
+    The key lacks a permission that can be granted (`required_permission`), or its list excludes what is named (`not_in_list`).
+    `X-Workspace-ID` is another workspace than the key's (`field`). The key would grant what it does not have; `field` names the
+    setting.
+    """
+
+
+class ScopeMissing(ForbiddenError):
+    """The API key lacks the scope."""
+
+
 class TestKeyRefused(ForbiddenError):
     """A test key called a tool that is not read-only, on a server without `sandbox`."""
 
 
+class LinkInvalid(NotFoundError):
+    """A link to a public page of notifications was changed, or is not one of this server."""
+
+
+class NotFound(NotFoundError):
+    """No route has this path."""
+
+
+class PromptNotFound(NotFoundError):
+    """The server has no such prompt."""
+
+
 class ResourceNotFound(NotFoundError):
-    """The memory or other resource does not exist, or belongs to another workspace."""
+    """
+    The memory or other resource does not exist, or belongs to another workspace. The error is the same if another tenant has it.
+    """
 
 
 class ServerNotFound(NotFoundError):
@@ -81,14 +101,6 @@ class ServerNotFound(NotFoundError):
 
 class ToolNotFound(NotFoundError):
     """The server has no such tool."""
-
-
-class PromptNotFound(NotFoundError):
-    """The server has no such prompt."""
-
-
-class NotFound(NotFoundError):
-    """No route has this path."""
 
 
 class MethodNotAllowed(ClientError):
@@ -101,84 +113,120 @@ class RequestTimeout(ClientError):
     """
 
 
-class Conflict(ConflictError):
-    """The state of the resource does not allow the operation."""
-
-
 class AlreadySuperseded(ConflictError):
     """Another memory replaced this one first."""
-
-
-class FolderTaken(ConflictError):
-    """A backup is restored only into an empty folder. Only commands return this error."""
-
-
-class DatabaseTaken(ConflictError):
-    """The database or `records.db` that should get the records has some already. Only commands return this error."""
-
-
-class RecordsInUse(ConflictError):
-    """A server, a worker or another client uses the records that are to be moved. Only commands return this error."""
-
-
-class FileTaken(ConflictError):
-    """A backup never overwrites a file. Only commands return this error."""
-
-
-class MaxMemoriesReached(ConflictError):
-    """The workspace has `ROOKERY_MAX_MEMORIES` memories."""
-
-
-class KeyInGrace(ConflictError):
-    """The key was already rotated; rotate its successor."""
-
-
-class IdempotencyInProgress(ConflictError):
-    """A request with this Idempotency-Key is running."""
-
-
-class SecretAlreadyShown(ConflictError):
-    """The request with this Idempotency-Key succeeded, and its answer contained a secret."""
 
 
 class AnswerNotKept(ConflictError):
     """The request with this Idempotency-Key succeeded, and its answer was too large to store."""
 
 
-class NoLogin(ConflictError):
-    """The entry of the tool server does not use a login."""
+class CampaignAlreadySent(ConflictError):
+    """The campaign was started before and is not sent a second time."""
+
+
+class CampaignNotEditable(ConflictError):
+    """The campaign is neither a draft nor scheduled, so it cannot be changed; duplicate it."""
+
+
+class Conflict(ConflictError):
+    """The state of the resource does not allow the operation."""
+
+
+class DatabaseTaken(ConflictError):
+    """The database or `records.db` that should get the records has some already. Only commands return this error."""
+
+
+class FileTaken(ConflictError):
+    """A backup never overwrites a file. Only commands return this error."""
+
+
+class FolderTaken(ConflictError):
+    """A backup is restored only into an empty folder. Only commands return this error."""
+
+
+class GenerationCancelled(ConflictError):
+    """The generation was cancelled while its caller waited for the answer."""
+
+
+class IdempotencyInProgress(ConflictError):
+    """A request with this Idempotency-Key is running."""
+
+
+class KeyInGrace(ConflictError):
+    """The key was already rotated; rotate its successor."""
+
+
+class LeaseLost(ConflictError):
+    """The lease of the `claim_token` has ended, or the token or session belongs to another claim."""
+
+
+class MaxMemoriesReached(ConflictError):
+    """The workspace has `ROOKERY_MAX_MEMORIES` memories. Retrying does not help; deleting memories does."""
 
 
 class NameTaken(ConflictError):
     """The name is in use and must be unique."""
 
 
-class SlugTaken(ConflictError):
-    """The slug is in use by another plan of the workspace."""
+class NoHandoffOffered(ConflictError):
+    """The session acknowledged a hand-off that it was not offered."""
 
 
-class PlanArchived(ConflictError):
-    """An archived plan is read-only; restore it first."""
+class NoLogin(ConflictError):
+    """The entry of the tool server does not use a login."""
 
 
-class PlanNotActive(ConflictError):
-    """The plan is paused or completed, so no work can begin or be added."""
-
-
-class PlanHasOpenPhases(ConflictError):
-    """A plan with open phases can be completed only with `force`."""
-
-
-class PhaseHasOpenTasks(ConflictError):
-    """A phase with open tasks can be completed only with `force`."""
+class PhaseBlocked(ConflictError):
+    """The phase waits for other phases."""
 
 
 class PhaseClosed(ConflictError):
     """The phase is completed, skipped or on hold, so no work can begin; or it is closed, so no task can be added."""
 
 
-class PhaseBlocked(ConflictError):
-    """The phase waits for other phases."""
+class PhaseHasOpenTasks(ConflictError):
+    """A phase with open tasks can be completed only with `force`."""
+
+
+class PlanArchived(ConflictError):
+    """An archived plan is read-only; restore it first."""
+
+
+class PlanHasOpenPhases(ConflictError):
+    """A plan with open phases can be completed only with `force`."""
+
+
+class PlanNotActive(ConflictError):
+    """The plan is paused or completed, so no work can begin or be added."""
+
+
+class RecordsInUse(ConflictError):
+    """A server, a worker or another client uses the records that are to be moved. Only commands return this error."""
+
+
+class SecretAlreadyShown(ConflictError):
+    """The request with this Idempotency-Key succeeded, and its answer contained a secret."""
+
+
+class SessionActive(ConflictError):
+    """The agent has an open session on the plan, or the session to resume is active. Continue it, or send `takeover`."""
+
+
+class SessionEnded(ConflictError):
+    """The session has ended; another one can continue it."""
+
+
+class SessionFull(ConflictError):
+    """The session has 100,000 events or 64 MiB of events; end it and start another."""
+
+
+class SessionResumed(ConflictError):
+    """Another session already continues this one."""
+
+
+class SlugTaken(ConflictError):
+    """The slug is in use by another plan or plan template of the workspace. The slug is in use by another prompt template."""
 
 
 class TaskBlocked(ConflictError):
@@ -189,32 +237,24 @@ class TaskClaimed(ConflictError):
     """Another worker holds the task."""
 
 
-class LeaseLost(ConflictError):
-    """The lease of the `claim_token` has ended, or the token or session belongs to another claim."""
-
-
-class WrongTransition(ConflictError):
-    """The status cannot change in this way."""
-
-
-class WrongCampaignStatus(ConflictError):
-    """The status of the campaign does not allow the action."""
-
-
-class CampaignNotEditable(ConflictError):
-    """The campaign is neither a draft nor scheduled, so it cannot be changed; duplicate it."""
-
-
-class CampaignAlreadySent(ConflictError):
-    """The campaign was started before and is not sent a second time."""
+class TemplateReadOnly(ConflictError):
+    """A built-in template cannot be changed; copy it under another slug."""
 
 
 class TooMany(ConflictError):
     """The plan has the maximum number of phases, tasks or checkpoints."""
 
 
-class GenerationCancelled(ConflictError):
-    """The generation was cancelled while its caller waited for the answer."""
+class WrongCampaignStatus(ConflictError):
+    """The status of the campaign does not allow the action."""
+
+
+class WrongTransition(ConflictError):
+    """The status cannot change in this way."""
+
+
+class LinkExpired(ClientError):
+    """A link to a public page of notifications has expired, or its subscriber was deleted."""
 
 
 class PreconditionFailed(ClientError):
@@ -232,14 +272,6 @@ class UnsupportedMediaType(ClientError):
     """
 
 
-class ArchiveUnfit(InvalidRequestError):
-    """The file is not a backup, incomplete, damaged, or from a newer Rookery. Only commands return this error."""
-
-
-class ValidationError(InvalidRequestError):
-    """A field of the body or query, or the header Idempotency-Key, is invalid."""
-
-
 class AddressRefused(InvalidRequestError):
     """
     A login at a tool server uses an address that is not allowed; see `ROOKERY_EGRESS_ALLOW`. For the `url` of a webhook or server,
@@ -247,8 +279,8 @@ class AddressRefused(InvalidRequestError):
     """
 
 
-class NotEmbeddable(InvalidRequestError):
-    """The embedder works, but returns no vector for this question, and the mode is `semantic`."""
+class ArchiveUnfit(InvalidRequestError):
+    """The file is not a backup, incomplete, damaged, or from a newer Rookery. Only commands return this error."""
 
 
 class IdempotencyMismatch(InvalidRequestError):
@@ -259,6 +291,14 @@ class LoginFailed(InvalidRequestError):
     """A login at a tool server failed; the message explains what to correct."""
 
 
+class ModelNotPriced(InvalidRequestError):
+    """A budget applies to the generation, and its model has no price in `ROOKERY_GENERATION_PRICES`."""
+
+
+class NotEmbeddable(InvalidRequestError):
+    """The embedder works, but returns no vector for this question, and the mode is `semantic`."""
+
+
 class ProviderRefused(InvalidRequestError):
     """The provider of the language model rejects the request, for example because it is too long for the model."""
 
@@ -267,12 +307,20 @@ class SessionNotOpen(InvalidRequestError):
     """`X-Session-ID` is not an open agent session of the workspace."""
 
 
-class ModelNotPriced(InvalidRequestError):
-    """A budget applies to the generation, and its model has no price in `ROOKERY_GENERATION_PRICES`."""
+class ValidationError(InvalidRequestError):
+    """A field of the body or query, or the header Idempotency-Key, is invalid."""
+
+
+class BacklogFull(RateLimitError):
+    """`ROOKERY_MAX_BACKLOG` memories of the workspace wait for indexing."""
 
 
 class BudgetExhausted(RateLimitError):
     """Less is left of the daily or monthly budget of the key or of the workspace than the generation may cost."""
+
+
+class DeliveriesFull(RateLimitError):
+    """The workspace has the maximum number of waiting webhook deliveries, so no event can be resent or tested."""
 
 
 class GenerationQueueFull(RateLimitError):
@@ -286,14 +334,6 @@ class RateLimited(RateLimitError):
     """
 
 
-class BacklogFull(RateLimitError):
-    """`ROOKERY_MAX_BACKLOG` memories of the workspace wait for indexing."""
-
-
-class DeliveriesFull(RateLimitError):
-    """The workspace has the maximum number of waiting webhook deliveries, so no event can be resent or tested."""
-
-
 class ServerBusy(RateLimitError):
     """
     The tool server has the maximum number of running and waiting calls, or the call waited for others as long as it may take
@@ -301,39 +341,14 @@ class ServerBusy(RateLimitError):
     """
 
 
-class TemplateReadOnly(ConflictError):
-    """A built-in template cannot be changed; copy it under another slug."""
-
-
-class SessionActive(ConflictError):
-    """The agent has an open session on the plan, or the session to resume is active. Continue it, or send `takeover`."""
-
-
-class SessionEnded(ConflictError):
-    """The session has ended; another one can continue it."""
-
-
-class SessionResumed(ConflictError):
-    """Another session already continues this one."""
-
-
-class SessionFull(ConflictError):
-    """The session has 100,000 events or 64 MiB of events; end it and start another."""
-
-
-class NoHandoffOffered(ConflictError):
-    """The session acknowledged a hand-off that it was not offered."""
+class TooManySessions(RateLimitError):
+    """
+    All MCP sessions of the older protocol are in use: 100 of a key, 250 of a workspace or 1,000 of the process, the maximum.
+    """
 
 
 class TooManyStreams(RateLimitError):
     """The workspace follows 200 sessions in this process, which is the maximum."""
-
-
-class TooManySessions(RateLimitError):
-    """
-    All MCP sessions of the older protocol are in use, and their number is the maximum: 100 for a key, 250 for a workspace, 1,000
-    for the process.
-    """
 
 
 class HeadersTooLarge(ClientError):
@@ -344,12 +359,16 @@ class InternalError(ServerError):
     """An error in Rookery. The log has it under the same request id."""
 
 
-class ToolExecutionError(ServerError):
-    """The tool returned an error."""
+class PromptError(ServerError):
+    """The tool server failed to return the prompt."""
 
 
-class ToolTimeout(ServerError):
-    """The tool neither finished nor reported progress in time."""
+class ResourceError(ServerError):
+    """The tool server failed to return a resource that it lists."""
+
+
+class ResultTooLarge(ServerError):
+    """The result of the tool has more than 10 MiB."""
 
 
 class ServerHttpError(ServerError):
@@ -359,24 +378,20 @@ class ServerHttpError(ServerError):
     """
 
 
-class ResultTooLarge(ServerError):
-    """The result of the tool has more than 10 MiB."""
-
-
 class ServerUnavailable(ServerError):
     """No session with the tool server could be opened."""
 
 
-class ResourceError(ServerError):
-    """The tool server failed to return a resource that it lists."""
+class ToolExecutionError(ServerError):
+    """The tool returned an error."""
 
 
-class PromptError(ServerError):
-    """The tool server failed to return the prompt."""
+class ToolTimeout(ServerError):
+    """The tool neither finished nor reported progress in time."""
 
 
-class ReceiverUnreachable(ServerError):
-    """The receiver of a webhook did not answer. Appears only in the delivery log, not in answers."""
+class JudgementInvalid(ServerError):
+    """The language model's answer to `judge` is no judgement."""
 
 
 class ProviderAccessDenied(ServerError):
@@ -387,6 +402,10 @@ class ProviderResponseInvalid(ServerError):
     """The provider's answer is no chat completion, or is empty. It is not requested again."""
 
 
+class ReceiverUnreachable(ServerError):
+    """The receiver of a webhook did not answer. Appears only in the delivery log, not in answers."""
+
+
 class ResponseSchemaMismatch(ServerError):
     """No answer of the language model matched the JSON schema of the request."""
 
@@ -395,12 +414,18 @@ class StreamInterrupted(ServerError):
     """The provider's answer ended in the middle. It is not requested again."""
 
 
-class JudgementInvalid(ServerError):
-    """The language model's answer to `judge` is no judgement."""
+class ChannelNotReady(ServerError):
+    """
+    A channel of notifications cannot work as configured. The reason is also in `status_reason` of the campaign that it paused.
+    """
+
+
+class EngineUnavailable(ServerError):
+    """An engine did not answer; the same request may succeed later."""
 
 
 class GenerationNotConfigured(ServerError):
-    """The operator has not set `ROOKERY_GENERATION`."""
+    """The operator has not set `ROOKERY_GENERATION`. No language model is set that could judge."""
 
 
 class ProviderRateLimited(ServerError):
@@ -409,24 +434,6 @@ class ProviderRateLimited(ServerError):
 
 class ProviderUnavailable(ServerError):
     """No connection to the provider, a time-out, or a 5xx after all retries."""
-
-
-class ChannelNotReady(ServerError):
-    """
-    A channel of notifications cannot work as configured. The reason is also in `status_reason` of the campaign that it paused.
-    """
-
-
-class LinkInvalid(NotFoundError):
-    """A link to a public page of notifications was changed, or is not one of this server."""
-
-
-class LinkExpired(ClientError):
-    """A link to a public page of notifications has expired, or its subscriber was deleted."""
-
-
-class EngineUnavailable(ServerError):
-    """An engine did not answer; the same request may succeed later."""
 
 
 class ServerFull(ServerError):
@@ -440,104 +447,104 @@ class StorageFull(ServerError):
 
 
 CLASSES: dict[str, type[ApiError]] = {
-    "invalid_request": InvalidRequest,
-    "invalid_arguments": InvalidArguments,
-    "invalid_json": InvalidJson,
     "ambiguous_name": AmbiguousName,
     "host_not_allowed": HostNotAllowed,
-    "unauthorised": Unauthorised,
-    "key_revoked": KeyRevoked,
+    "invalid_arguments": InvalidArguments,
+    "invalid_json": InvalidJson,
+    "invalid_request": InvalidRequest,
     "key_expired": KeyExpired,
-    "ip_not_allowed": IpNotAllowed,
-    "scope_missing": ScopeMissing,
-    "permission_denied": PermissionDenied,
+    "key_revoked": KeyRevoked,
+    "unauthorised": Unauthorised,
     "cross_site": CrossSite,
     "disabled": Disabled,
+    "ip_not_allowed": IpNotAllowed,
+    "permission_denied": PermissionDenied,
+    "scope_missing": ScopeMissing,
     "test_key_refused": TestKeyRefused,
+    "link_invalid": LinkInvalid,
+    "not_found": NotFound,
+    "prompt_not_found": PromptNotFound,
     "resource_not_found": ResourceNotFound,
     "server_not_found": ServerNotFound,
     "tool_not_found": ToolNotFound,
-    "prompt_not_found": PromptNotFound,
-    "not_found": NotFound,
     "method_not_allowed": MethodNotAllowed,
     "request_timeout": RequestTimeout,
-    "conflict": Conflict,
     "already_superseded": AlreadySuperseded,
-    "folder_taken": FolderTaken,
-    "database_taken": DatabaseTaken,
-    "records_in_use": RecordsInUse,
-    "file_taken": FileTaken,
-    "max_memories_reached": MaxMemoriesReached,
-    "key_in_grace": KeyInGrace,
-    "idempotency_in_progress": IdempotencyInProgress,
-    "secret_already_shown": SecretAlreadyShown,
     "answer_not_kept": AnswerNotKept,
-    "no_login": NoLogin,
+    "campaign_already_sent": CampaignAlreadySent,
+    "campaign_not_editable": CampaignNotEditable,
+    "conflict": Conflict,
+    "database_taken": DatabaseTaken,
+    "file_taken": FileTaken,
+    "folder_taken": FolderTaken,
+    "generation_cancelled": GenerationCancelled,
+    "idempotency_in_progress": IdempotencyInProgress,
+    "key_in_grace": KeyInGrace,
+    "lease_lost": LeaseLost,
+    "max_memories_reached": MaxMemoriesReached,
     "name_taken": NameTaken,
-    "slug_taken": SlugTaken,
-    "plan_archived": PlanArchived,
-    "plan_not_active": PlanNotActive,
-    "plan_has_open_phases": PlanHasOpenPhases,
-    "phase_has_open_tasks": PhaseHasOpenTasks,
-    "phase_closed": PhaseClosed,
+    "no_handoff_offered": NoHandoffOffered,
+    "no_login": NoLogin,
     "phase_blocked": PhaseBlocked,
+    "phase_closed": PhaseClosed,
+    "phase_has_open_tasks": PhaseHasOpenTasks,
+    "plan_archived": PlanArchived,
+    "plan_has_open_phases": PlanHasOpenPhases,
+    "plan_not_active": PlanNotActive,
+    "records_in_use": RecordsInUse,
+    "secret_already_shown": SecretAlreadyShown,
+    "session_active": SessionActive,
+    "session_ended": SessionEnded,
+    "session_full": SessionFull,
+    "session_resumed": SessionResumed,
+    "slug_taken": SlugTaken,
     "task_blocked": TaskBlocked,
     "task_claimed": TaskClaimed,
-    "lease_lost": LeaseLost,
-    "wrong_transition": WrongTransition,
-    "wrong_campaign_status": WrongCampaignStatus,
-    "campaign_not_editable": CampaignNotEditable,
-    "campaign_already_sent": CampaignAlreadySent,
+    "template_read_only": TemplateReadOnly,
     "too_many": TooMany,
-    "generation_cancelled": GenerationCancelled,
+    "wrong_campaign_status": WrongCampaignStatus,
+    "wrong_transition": WrongTransition,
+    "link_expired": LinkExpired,
     "precondition_failed": PreconditionFailed,
     "payload_too_large": PayloadTooLarge,
     "unsupported_media_type": UnsupportedMediaType,
-    "archive_unfit": ArchiveUnfit,
-    "validation_error": ValidationError,
     "address_refused": AddressRefused,
-    "not_embeddable": NotEmbeddable,
+    "archive_unfit": ArchiveUnfit,
     "idempotency_mismatch": IdempotencyMismatch,
     "login_failed": LoginFailed,
+    "model_not_priced": ModelNotPriced,
+    "not_embeddable": NotEmbeddable,
     "provider_refused": ProviderRefused,
     "session_not_open": SessionNotOpen,
-    "model_not_priced": ModelNotPriced,
+    "validation_error": ValidationError,
+    "backlog_full": BacklogFull,
     "budget_exhausted": BudgetExhausted,
+    "deliveries_full": DeliveriesFull,
     "generation_queue_full": GenerationQueueFull,
     "rate_limited": RateLimited,
-    "backlog_full": BacklogFull,
-    "deliveries_full": DeliveriesFull,
     "server_busy": ServerBusy,
-    "template_read_only": TemplateReadOnly,
-    "session_active": SessionActive,
-    "session_ended": SessionEnded,
-    "session_resumed": SessionResumed,
-    "session_full": SessionFull,
-    "no_handoff_offered": NoHandoffOffered,
-    "too_many_streams": TooManyStreams,
     "too_many_sessions": TooManySessions,
+    "too_many_streams": TooManyStreams,
     "headers_too_large": HeadersTooLarge,
     "internal_error": InternalError,
+    "prompt_error": PromptError,
+    "resource_error": ResourceError,
+    "result_too_large": ResultTooLarge,
+    "server_http_error": ServerHttpError,
+    "server_unavailable": ServerUnavailable,
     "tool_execution_error": ToolExecutionError,
     "tool_timeout": ToolTimeout,
-    "server_http_error": ServerHttpError,
-    "result_too_large": ResultTooLarge,
-    "server_unavailable": ServerUnavailable,
-    "resource_error": ResourceError,
-    "prompt_error": PromptError,
-    "receiver_unreachable": ReceiverUnreachable,
+    "judgement_invalid": JudgementInvalid,
     "provider_access_denied": ProviderAccessDenied,
     "provider_response_invalid": ProviderResponseInvalid,
+    "receiver_unreachable": ReceiverUnreachable,
     "response_schema_mismatch": ResponseSchemaMismatch,
     "stream_interrupted": StreamInterrupted,
-    "judgement_invalid": JudgementInvalid,
+    "channel_not_ready": ChannelNotReady,
+    "engine_unavailable": EngineUnavailable,
     "generation_not_configured": GenerationNotConfigured,
     "provider_rate_limited": ProviderRateLimited,
     "provider_unavailable": ProviderUnavailable,
-    "channel_not_ready": ChannelNotReady,
-    "link_invalid": LinkInvalid,
-    "link_expired": LinkExpired,
-    "engine_unavailable": EngineUnavailable,
     "server_full": ServerFull,
     "storage_full": StorageFull,
 }

@@ -1290,14 +1290,14 @@ class RecallFilters(Model):
     project: str | None
     agent_id: str | None
     session_id: str | None
-    include_scopes: list[str] | None
     type: str | None
     tags: list[str]
-    metadata: int
     source: str | None
     since: datetime | None
     until: datetime | None
     min_confidence: float | None
+    include_scopes: list[str] | None
+    metadata: int
 
 
 class RecallReplay(Model):
@@ -1312,26 +1312,26 @@ class RecalledMemory(Model):
     """A recalled memory."""
 
     id: str
-    content: str
     type: str
+    tags: list[str]
     org: str | None
     project: str | None
     agent_id: str | None
     session_id: str | None
     memory_scope: str
-    tags: list[str]
-    metadata: dict[str, object]
+    confidence: float
     source: str
+    metadata: dict[str, object]
+    created_at: datetime
+    updated_at: datetime
+    content: str
     score: float
     """The value that ranks the memories; comparable within one answer."""
     relevance: float
     """The probability that the memory answers the question, in 0..1; comparable between answers."""
     similarity: float | None
     """The cosine similarity of question and memory, if both were compared."""
-    confidence: float
     effective_confidence: float
-    created_at: datetime
-    updated_at: datetime
     similar: int | None = None
     """
     The number of memories that differ from it by numbers and dates only and are not in this answer, because they rank lower.
@@ -1346,28 +1346,28 @@ class Remember(Model):
 
     id: str
     workspace_id: int
+    type: str
+    tags: list[str]
     org: str | None
     project: str | None
     agent_id: str | None
     session_id: str | None
     memory_scope: str
-    type: str
-    tags: list[str]
     confidence: float
-    effective_confidence: float
     source: str
     supersedes_id: str | None
     superseded_by: str | None
-    expires_at: datetime | None
-    archived_at: datetime | None
-    archived_reason: Literal["merged"] | str | None = None
-    indexed: bool
-    indexed_at: datetime | None
-    state: Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"] | str
     created_at: datetime
     updated_at: datetime
+    expires_at: datetime | None
+    archived_at: datetime | None
     created_by: Author | None = None
     updated_by: Author | None = None
+    indexed_at: datetime | None
+    effective_confidence: float
+    archived_reason: Literal["merged"] | str | None = None
+    indexed: bool
+    state: Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"] | str
     duplicate: bool
     duplicates: list[str]
 
@@ -2377,28 +2377,28 @@ class Memory(Model):
 
     id: str
     workspace_id: int
+    type: str
+    tags: list[str]
     org: str | None
     project: str | None
     agent_id: str | None
     session_id: str | None
     memory_scope: str
-    type: str
-    tags: list[str]
     confidence: float
-    effective_confidence: float
     source: str
     supersedes_id: str | None
     superseded_by: str | None
-    expires_at: datetime | None
-    archived_at: datetime | None
-    archived_reason: Literal["merged"] | str | None = None
-    indexed: bool
-    indexed_at: datetime | None
-    state: Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"] | str
     created_at: datetime
     updated_at: datetime
+    expires_at: datetime | None
+    archived_at: datetime | None
     created_by: Author | None = None
     updated_by: Author | None = None
+    indexed_at: datetime | None
+    effective_confidence: float
+    archived_reason: Literal["merged"] | str | None = None
+    indexed: bool
+    state: Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"] | str
     content: str
     metadata: dict[str, object]
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from rookery.access import scopes
+from rookery.access.build import AccessServices
 from rookery.access.commands import shared_key_commands
 from rookery.access.commands.key_options import (
     AllOrgsOption,
@@ -33,7 +34,6 @@ from rookery.access.commands.key_services import read, run_with_access
 from rookery.access.key_fields import KeyChanges, NewAgentKey
 from rookery.access.models import KeyWithSecret, KeyWithUsage
 from rookery.access.operator import get_operator, resolve_workspace
-from rookery.access.wiring import AccessServices
 from rookery.kernel.unset import UNSET, or_unset
 from rookery.terminal.options import (
     DryRunOption,

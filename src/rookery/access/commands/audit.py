@@ -13,10 +13,10 @@ import typer
 
 from rookery.access.audit_chain import ExportVerifier
 from rookery.access.audit_log import PLATFORM_CHAIN, ChainVerification, entry_to_json
+from rookery.access.build import AccessServices
 from rookery.access.commands.key_services import read
 from rookery.access.models import AuditEntry, AuditFilter
 from rookery.access.operator import resolve_workspace
-from rookery.access.wiring import AccessServices
 from rookery.kernel.pages import iter_items
 from rookery.terminal.options import (
     JsonOption,

@@ -10,7 +10,7 @@ import typer
 from rookery.terminal.context import run
 
 if TYPE_CHECKING:  # commands that open nothing start faster without these imports
-    from rookery.access.wiring import AccessServices
+    from rookery.access.build import AccessServices
 
 T = TypeVar("T")
 

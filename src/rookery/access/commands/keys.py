@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from rookery.access.build import AccessServices
 from rookery.access.commands import shared_key_commands
 from rookery.access.commands.key_options import (
     AllOrgsOption,
@@ -30,7 +31,6 @@ from rookery.access.commands.key_options import (
 from rookery.access.key_fields import KeyChanges, NewApiKey
 from rookery.access.models import Environment, KeyWithSecret, Tier
 from rookery.access.operator import get_operator, resolve_workspace
-from rookery.access.wiring import AccessServices
 from rookery.kernel.unset import UNSET, or_unset
 from rookery.terminal.options import JsonOption, OutputOption, WorkspaceOption, parse_expiry, raise_usage_error
 

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import typer
 
 from rookery.access import serializers
+from rookery.access.build import AccessServices
 from rookery.access.commands import usage
 from rookery.access.commands.key_options import ExpiresOption, KeyIdArgument, NeverOption, parse_new_expiry
 from rookery.access.commands.key_services import read, run_with_access
@@ -19,7 +20,6 @@ from rookery.access.key_fields import KeyChanges
 from rookery.access.keyring import DEFAULT_GRACE_HOURS, Keyring
 from rookery.access.models import Environment, KeyWithSecret, KeyWithUsage
 from rookery.access.operator import get_operator, resolve_workspace
-from rookery.access.wiring import AccessServices
 from rookery.kernel.clock import utc_now
 from rookery.kernel.unset import UNSET
 from rookery.terminal.options import (

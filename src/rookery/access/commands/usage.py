@@ -15,11 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from rookery.access import serializers
+from rookery.access.build import AccessServices
 from rookery.access.keyring import Keyring
 from rookery.access.models import CallFilter, KeyKind, UsageField, UsageFilter, UsageSum, Workspace
 from rookery.access.operator import resolve_workspace
 from rookery.access.usage_log import RETENTION
-from rookery.access.wiring import AccessServices
 from rookery.kernel.clock import utc_now
 from rookery.kernel.errors import NotFound
 from rookery.kernel.safe_texts import csv_header, csv_lines

@@ -7,10 +7,10 @@ from typing import Annotated, Protocol
 import typer
 
 from rookery.access import serializers
+from rookery.access.build import AccessServices
 from rookery.access.commands.key_services import read, run_with_access
 from rookery.access.models import Workspace
 from rookery.access.operator import WorkspaceServices, get_operator, resolve_workspace
-from rookery.access.wiring import AccessServices
 from rookery.access.workspaces import WorkspaceDeletion
 from rookery.kernel.sentences import format_count
 from rookery.terminal.context import run

@@ -5,24 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import orjson
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Index,
-    Text,
-    bindparam,
-    column,
-    delete,
-    func,
-    literal_column,
-    select,
-    table,
-    update,
-)
+from sqlalchemy import Column, Index, Text, bindparam, column, func, literal_column, select, table
 
 from rookery.access.models import AuditEntry, AuditFilter, ChainEnd
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import KeysetList, Row, Tx, Value, codec_for, map_table, upsert
+from rookery.kernel.db import KeysetList, Row, Tx, Value, codec_for, map_table
 from rookery.kernel.pages import ListPage, PageSlice
 
 
@@ -40,18 +27,10 @@ chain_end_rows, CHAIN_ENDS = map_table("access_audit_ends", ChainEnd, key=("work
 """The last entry of each chain. Writers lock its row, and it reveals a truncated chain."""
 
 
-_INSERT_END = upsert(chain_end_rows, index_elements=["workspace_id"])
-_SELECT_END = select(chain_end_rows).where(chain_end_rows.c.workspace_id == bindparam("workspace_id"))
-_SELECT_END_LOCKED = _SELECT_END.with_for_update()
-_UPDATE_END = (
-    update(chain_end_rows)
-    .where(chain_end_rows.c.workspace_id == bindparam("of_workspace"))
-    .values(seq=bindparam("seq", type_=BigInteger()), hash=bindparam("hash", type_=Text()))
-)
 _SELECT_ENDS = select(chain_end_rows).order_by(chain_end_rows.c.workspace_id)
 _SELECT_LAST_ENTRIES = (
     select(
-        chain_end_rows.c.workspace_id.label("of_workspace"),
+        chain_end_rows.c.workspace_id.label("end_workspace_id"),
         chain_end_rows.c.seq.label("end_seq"),
         chain_end_rows.c.hash.label("end_hash"),
         entries,
@@ -85,9 +64,6 @@ _FILTERS = (
     entries.c.at < bindparam("until"),
 )
 _LIST = KeysetList(select(entries).where(*_FILTERS), entries.c.seq.desc())  # pyright: ignore[reportArgumentType] - each is a condition
-_DELETE = delete(entries).where(entries.c.workspace_id == bindparam("workspace_id"))
-_DELETE_END = delete(chain_end_rows).where(chain_end_rows.c.workspace_id == bindparam("workspace_id"))
-
 _SQLITE_TABLE = (
     select(column("name", Text)).select_from(table("sqlite_master")).where(column("name", Text) == literal_column("'access_audit_ends'"))
 )
@@ -107,20 +83,17 @@ def has_tables(tx: Tx) -> bool:
 
 def lock_end(tx: Tx, workspace_id: int, *, genesis: str) -> ChainEnd:
     """Return the end of the workspace's chain, locked until the transaction ends. Create it with *genesis* if missing."""
-    end = CHAIN_ENDS.fetch_one(tx, _SELECT_END_LOCKED, {"workspace_id": workspace_id})
+    end = CHAIN_ENDS.find(tx, workspace_id, lock=True)
     if end is None:
-        tx.execute(_INSERT_END, {"workspace_id": workspace_id, "seq": 0, "hash": genesis})
-        end = CHAIN_ENDS.fetch_one(tx, _SELECT_END_LOCKED, {"workspace_id": workspace_id})
-    if end is None:
-        msg = "the row of a new audit chain is missing"
-        raise AssertionError(msg)
+        CHAIN_ENDS.add(tx, ChainEnd(workspace_id=workspace_id, seq=0, hash=genesis))
+        end = CHAIN_ENDS.get(tx, workspace_id, lock=True)
     return end
 
 
 def add_entry(tx: Tx, entry: AuditEntry) -> None:
     """Append *entry* to its chain, which this transaction must have locked."""
     ENTRIES.insert(tx, entry)
-    tx.execute(_UPDATE_END, {"of_workspace": entry.workspace_id, "seq": entry.seq, "hash": entry.hash})
+    CHAIN_ENDS.update(tx, ChainEnd(workspace_id=entry.workspace_id, seq=entry.seq, hash=entry.hash))
 
 
 def list_chain_ends(tx: Tx) -> list[ChainEnd]:
@@ -131,14 +104,9 @@ def list_last_entries(tx: Tx) -> list[tuple[ChainEnd, AuditEntry | None]]:
     """Return the end of each chain with its last entry; None if that is missing or invalid."""
     ends = list[tuple[ChainEnd, AuditEntry | None]]()
     for row in tx.fetch_all(_SELECT_LAST_ENTRIES):
-        end = ChainEnd(workspace_id=row.integer("of_workspace"), seq=row.integer("end_seq"), hash=row.text("end_hash"))
+        end = ChainEnd(workspace_id=row.integer("end_workspace_id"), seq=row.integer("end_seq"), hash=row.text("end_hash"))
         ends.append((end, _try_entry_from_row(row)))
     return ends
-
-
-def find_end(tx: Tx, workspace_id: int) -> ChainEnd | None:
-    """Return the end of the workspace's chain, if it has one."""
-    return CHAIN_ENDS.fetch_one(tx, _SELECT_END, {"workspace_id": workspace_id})
 
 
 def list_entries_from(tx: Tx, workspace_id: int, *, after_seq: int, limit: int) -> list[AuditEntry | None]:
@@ -165,8 +133,8 @@ def list_entry_page(tx: Tx, workspace_id: int, filters: AuditFilter, *, page: Pa
 
 def delete_chain(tx: Tx, workspace_id: int) -> None:
     """Delete the chain of a workspace that is being deleted."""
-    tx.execute(_DELETE, {"workspace_id": workspace_id})
-    tx.execute(_DELETE_END, {"workspace_id": workspace_id})
+    ENTRIES.delete(tx, workspace_id)
+    CHAIN_ENDS.delete(tx, workspace_id)
 
 
 def _try_entry_from_row(row: Row) -> AuditEntry | None:

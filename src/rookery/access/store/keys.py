@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
-from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, case, delete, func, insert, select, union_all, update
+from sqlalchemy import BigInteger, Column, Index, Text, bindparam, case, func, insert, select, union_all, update
 
 from rookery.access.models import Environment, Key, KeyKind, KeyRestrictions, KeyStatus, KeyUsage, KeyWithUsage
-from rookery.kernel.db import KeysetList, Mapper, Nested, Row, Statement, Tx, Value, fetch_count, map_table, match_part, metadata, upsert
+from rookery.kernel.clock import from_micros
+from rookery.kernel.db import KeysetList, Mapper, Nested, Row, Statement, Tx, Value, map_table, match_part
 from rookery.kernel.pages import ListPage, PageSlice
 
 MAX_CANDIDATES = 4
@@ -32,17 +35,20 @@ Index("ix_access_keys_expiry_due", keys.c.expiry_due)
 
 _USAGE = Mapper(KeyUsage, keys)
 
-former_keys = Table(
-    "access_former_keys",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("workspace_id", BigInteger, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("environment", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("deleted_at", BigInteger, nullable=False),
-)
-"""The names of deleted keys, whose calls and totals are still listed."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormerKey:
+    """A deleted key, whose calls and totals are still listed."""
+
+    id: str
+    workspace_id: int
+    kind: KeyKind
+    environment: Environment
+    name: str
+    deleted_at: datetime
+
+
+former_keys, FORMER_KEYS = map_table("access_former_keys", FormerKey)
 Index("ix_access_former_keys_workspace_id", former_keys.c.workspace_id)
 
 # `lookup` is the SHA-256 of an agent key, or the first 8 random characters of an API key. `key_hash` is an API key's bcrypt hash.
@@ -106,7 +112,7 @@ _UNUSED = (
 )
 _CHANGE = (
     update(keys)
-    .where(keys.c.id == bindparam("at_id"), keys.c.workspace_id == bindparam("at_workspace"))
+    .where(keys.c.id == bindparam("id"), keys.c.workspace_id == bindparam("workspace_id"))
     .values({name: bindparam(name) for name in _MUTABLE_COLUMNS})
     .values(
         expiry_due=case(
@@ -115,9 +121,6 @@ _CHANGE = (
         )
     )
 )
-_DELETE = delete(keys).where(*_IS_OF_WORKSPACE)
-_ADD_FORMER = upsert(former_keys, index_elements=["id"])
-_DELETE_FORMER_KEYS = delete(former_keys).where(former_keys.c.workspace_id == bindparam("workspace_id"))
 _AGENT_IDS = select(keys.c.agent_id).where(keys.c.workspace_id == bindparam("workspace_id"), keys.c.kind == "agent")
 _IS_EXPIRED = (keys.c.delete_after <= bindparam("at")) | (keys.c.expires_at <= bindparam("expired_at"))
 _IN_ANY_WORKSPACE = (bindparam("any_workspace", type_=BigInteger()) == 1) | (keys.c.workspace_id == bindparam("workspace_id"))
@@ -127,9 +130,7 @@ _PAST_GRACE = select(keys).where(keys.c.delete_after <= bindparam("at"), keys.c.
 _PAST_GRACE_LOCKED = _PAST_GRACE.with_for_update()
 _EXPIRED_UNANNOUNCED = select(keys).where(keys.c.expiry_due <= bindparam("at"), keys.c.kind == bindparam("kind")).order_by(keys.c.id)
 _EXPIRED_UNANNOUNCED_LOCKED = _EXPIRED_UNANNOUNCED.with_for_update()
-_MARK_ANNOUNCED = update(keys).where(keys.c.id == bindparam("of_id")).values(expiry_due=None)
-_COUNT_KEYS = select(func.count().label("n")).select_from(keys).where(keys.c.workspace_id == bindparam("workspace_id"))
-_DELETE_KEYS = delete(keys).where(keys.c.workspace_id == bindparam("workspace_id"))
+_MARK_ANNOUNCED = update(keys).where(keys.c.id == bindparam("id")).values(expiry_due=None)
 
 
 def find_row_by_id(tx: Tx, key_id: str) -> Row | None:
@@ -218,24 +219,17 @@ def list_unused(tx: Tx, kind: KeyKind, grant: str, *, at: int, unused_since: int
 
 def update_key(tx: Tx, key: Key) -> None:
     """Store the settings of *key*. Its secret, kind, workspace and creation time do not change."""
-    tx.execute(_CHANGE, {**KEYS.to_row(key, _MUTABLE_COLUMNS), "at_id": key.id, "at_workspace": key.workspace_id})
+    tx.execute(_CHANGE, {**KEYS.to_row(key, _MUTABLE_COLUMNS), "id": key.id, "workspace_id": key.workspace_id})
 
 
 def delete_key(tx: Tx, key: Key, *, at: int) -> bool:
     """Delete a key and store its name as a former key; return False if it was already deleted."""
-    if not tx.execute(_DELETE, {"id": key.id, "kind": key.kind, "workspace_id": key.workspace_id}):
+    if not KEYS.delete(tx, key.workspace_id, id=key.id, kind=key.kind):
         return False
-    tx.execute(
-        _ADD_FORMER,
-        {
-            "id": key.id,
-            "workspace_id": key.workspace_id,
-            "kind": key.kind,
-            "environment": key.environment,
-            "name": key.name,
-            "deleted_at": at,
-        },
+    former_key = FormerKey(
+        id=key.id, workspace_id=key.workspace_id, kind=key.kind, environment=key.environment, name=key.name, deleted_at=from_micros(at)
     )
+    FORMER_KEYS.add(tx, former_key)
     return True
 
 
@@ -268,18 +262,13 @@ def list_expired_unannounced(tx: Tx, kind: KeyKind, *, at: int, lock: bool) -> l
 
 def mark_expiry_announced(tx: Tx, ids: Sequence[str]) -> None:
     """Mark the expiry events of these keys as sent. A new expiry of a key gets an event of its own."""
-    tx.execute_many(_MARK_ANNOUNCED, [{"of_id": key_id} for key_id in ids])
+    tx.execute_many(_MARK_ANNOUNCED, [{"id": key_id} for key_id in ids])
 
 
 def delete_keys(tx: Tx, workspace_id: int) -> None:
     """Delete all keys of the workspace; they are invalid from the commit on."""
-    tx.execute(_DELETE_KEYS, {"workspace_id": workspace_id})
-    tx.execute(_DELETE_FORMER_KEYS, {"workspace_id": workspace_id})
-
-
-def count_keys(tx: Tx, workspace_id: int) -> int:
-    """Return the number of keys of both kinds in the workspace."""
-    return fetch_count(tx, _COUNT_KEYS, {"workspace_id": workspace_id})
+    KEYS.delete(tx, workspace_id)
+    FORMER_KEYS.delete(tx, workspace_id)
 
 
 def _fetch_keys(tx: Tx, statement: Statement, params: Mapping[str, Value]) -> list[KeyWithUsage]:

@@ -31,7 +31,7 @@ from rookery.access.models import AddressStats, CallFilter, KeyCall, KeyKind, Us
 from rookery.access.store.keys import former_keys, keys
 from rookery.access.store.workspaces import SERIAL_TYPE, list_tenants
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import KeysetList, Row, Tx, Value, fetch_count, map_table, metadata, upsert
+from rookery.kernel.db import KeysetList, Row, Tx, Value, map_table, metadata, upsert
 from rookery.kernel.pages import ListPage, PageSlice
 
 calls, CALLS = map_table(
@@ -94,8 +94,6 @@ _CALL_FILTERS = (
     (bindparam("route", type_=Text()) == "") | (calls.c.route == bindparam("route")),
 )
 _CALL_LIST = KeysetList(select(calls).where(*_CALL_FILTERS), calls.c.at.desc(), calls.c.id.desc())
-_COUNT_WORKSPACE_CALLS = select(func.count().label("n")).select_from(calls).where(calls.c.workspace_id == bindparam("workspace_id"))
-_DELETE_CALLS = delete(calls).where(calls.c.workspace_id == bindparam("workspace_id"))
 _DELETE_DAYS = delete(daily_usage).where(daily_usage.c.workspace_id == bindparam("workspace_id"))
 _DELETE_OLD_CALLS = delete(calls).where(calls.c.at < bindparam("before"))
 
@@ -186,11 +184,6 @@ def _sums_by(by: frozenset[UsageField]) -> Executable:
     )
 
 
-def count_calls(tx: Tx, workspace_id: int) -> int:
-    """Return the number of stored calls of the workspace."""
-    return fetch_count(tx, _COUNT_WORKSPACE_CALLS, {"workspace_id": workspace_id})
-
-
 def delete_old_calls(tx: Tx, *, before: int) -> int:
     """Delete the calls before *before*; return the number. The totals stay."""
     return tx.execute(_DELETE_OLD_CALLS, {"before": before})
@@ -198,7 +191,7 @@ def delete_old_calls(tx: Tx, *, before: int) -> int:
 
 def delete_calls(tx: Tx, workspace_id: int) -> None:
     """Delete all calls and totals of the workspace."""
-    tx.execute(_DELETE_CALLS, {"workspace_id": workspace_id})
+    CALLS.delete(tx, workspace_id)
     tx.execute(_DELETE_DAYS, {"workspace_id": workspace_id})
 
 

@@ -48,10 +48,14 @@ _SELECT_SANDBOX = select(workspaces).where(workspaces.c.parent_id == bindparam("
 _ADD_WORKSPACE = upsert(workspaces, index_elements=["name"], returning=[cast("ColumnElement[object]", workspaces.c.id)])
 _RENAME = (
     update(workspaces)
-    .where((workspaces.c.id == bindparam("of_id")) | (workspaces.c.parent_id == bindparam("of_id")))
-    .values(name=case((workspaces.c.parent_id.is_(None), bindparam("name", type_=Text())), else_=bindparam("twin_name", type_=Text())))
+    .where((workspaces.c.id == bindparam("id")) | (workspaces.c.parent_id == bindparam("id")))
+    .values(
+        name=case((workspaces.c.parent_id.is_(None), bindparam("new_name", type_=Text())), else_=bindparam("sandbox_name", type_=Text()))
+    )
 )
-_SELECT_PUBLIC_ID = select(func.coalesce(workspaces.c.parent_id, workspaces.c.id).label("shown")).where(workspaces.c.id == bindparam("id"))
+_SELECT_PUBLIC_ID = select(func.coalesce(workspaces.c.parent_id, workspaces.c.id).label("public_id")).where(
+    workspaces.c.id == bindparam("id")
+)
 _SELECT_TENANTS = select(workspaces).where(workspaces.c.id.in_(bindparam("ids", expanding=True))).order_by(workspaces.c.id)
 _LOCK_TENANTS = _SELECT_TENANTS.with_for_update(read=True, key_share=True)
 _DELETE_WORKSPACE = delete(workspaces).where((workspaces.c.id == bindparam("id")) | (workspaces.c.parent_id == bindparam("id")))
@@ -83,7 +87,7 @@ def find_sandbox(tx: Tx, workspace_id: int) -> int | None:
 def get_public_id(tx: Tx, workspace_id: int) -> int:
     """Return the public id of a tenant: the parent's id of a sandbox, else its own."""
     row = tx.fetch_one(_SELECT_PUBLIC_ID, {"id": workspace_id})
-    return workspace_id if row is None else row.integer("shown")
+    return workspace_id if row is None else row.integer("public_id")
 
 
 def list_tenants(tx: Tx, ids: Iterable[int], *, lock: bool = False) -> list[Workspace]:
@@ -100,7 +104,7 @@ def add_workspace(tx: Tx, name: str, *, parent_id: int | None, at: int) -> int |
 
 def rename_workspace(tx: Tx, workspace_id: int, name: str) -> None:
     """Rename a workspace, and its sandbox accordingly."""
-    tx.execute(_RENAME, {"of_id": workspace_id, "name": name, "twin_name": sandbox_name(name)})
+    tx.execute(_RENAME, {"id": workspace_id, "new_name": name, "sandbox_name": sandbox_name(name)})
 
 
 def sandbox_name(name: str) -> str:

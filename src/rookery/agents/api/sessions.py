@@ -114,9 +114,7 @@ class SessionApi:
     async def get_events(self, caller: Caller, session_id: str, query: SessionEventsQuery) -> ItemPage[SessionEvent]:
         """List the events of a session, in the order of `seq`."""
         return ItemPage(
-            *await self.sessions.records.list_events(
-                caller, session_id, after=query.after, event_type=query.to_event_type(), page=query.slice
-            )
+            *await self.sessions.records.list_events(caller, session_id, after=query.after, event_type=query.type, page=query.slice)
         )
 
     async def post_event(self, caller: Caller, session_id: str, body: EventBody, expected: ExpectedETags) -> SessionEvent:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
+from http import HTTPStatus
 
 import structlog
 
@@ -69,7 +70,6 @@ _MAX_TASKS = 5
 _MEMORY_DEADLINE_SHARE = 0.6
 """The share of the deadline after which the text for a start goes on without memories."""
 
-_SERVER_ERROR = 500
 _RETENTION = timedelta(days=30)
 
 _NOTHING = HookResult(outcome=HookOutcome.EMPTY)
@@ -241,7 +241,7 @@ class AgentHooks:
         except TimeoutError:
             self._failures.report(HookTimedOut(self.deadline_s), client=call.client, hook=call.event)
         except RookeryError as error:
-            if error.status < _SERVER_ERROR:
+            if error.status < HTTPStatus.INTERNAL_SERVER_ERROR:
                 return _IGNORED  # the session belongs to another agent, or the key does not allow the project
             self._failures.report(error, client=call.client, hook=call.event)
         except Exception as error:  # noqa: BLE001 - a hook must never disturb the work of the agent

@@ -22,7 +22,7 @@ from rookery.agents.models.sessions import (
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.money import from_amount, to_amount
 from rookery.kernel.projections import Body, Projection
-from rookery.kernel.schema import OMITTED_IF_NONE, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.schema import OMITTED_IF_NONE, PageQuery, QueryModel, RequestModel, ResponseModel, Timestamp, enum_schema
 
 MAX_STATE_BYTES = 256 * 1024
 """Maximum size of the state of a checkpoint as JSON, in bytes."""
@@ -43,7 +43,7 @@ State = Annotated[
 ]
 
 
-SessionEventName = Literal["note", "action", "decision", "checkpoint", "question", "answer", "artifact", "error"]
+SessionEventName = Annotated[SessionEventType, enum_schema(SessionEventType), Field(strict=False)]
 
 
 class TokensBody(RequestModel):
@@ -82,7 +82,7 @@ class TokensBody(RequestModel):
 class EventBody(RequestModel):
     """An event to append to a session."""
 
-    type: Annotated[SessionEventName, Field(description="The type of the event.")] = "note"
+    type: Annotated[SessionEventName, Field(description="The type of the event.")] = SessionEventType.NOTE
     message: Annotated[str, Field(max_length=50_000, description="A description in words.")] = ""
     data: Annotated[Object, Field(description="Structured data of the event: a JSON object, at most 64 KiB.")] | None = None
     state: State | None = None
@@ -97,16 +97,16 @@ class EventBody(RequestModel):
             ValidationFailed: A checkpoint has no state, another type has one, or the event has no message, data, state or tokens.
         """
         errors: dict[str, list[str]] = {}
-        if self.type == "checkpoint" and self.state is None:
+        if self.type is SessionEventType.CHECKPOINT and self.state is None:
             errors["state"] = ["is required for events of type checkpoint"]
-        if self.type != "checkpoint" and self.state is not None:
+        if self.type is not SessionEventType.CHECKPOINT and self.state is not None:
             errors["state"] = ["is only allowed for events of type checkpoint"]
         if not self.message and not self.data and self.state is None and self.tokens is None:
             errors["message"] = ["is required if there is no data and no tokens"]
         if errors:
             raise ValidationFailed(errors)
         return NewSessionEvent(
-            type=SessionEventType(self.type),
+            type=self.type,
             message=self.message,
             data=self.data or {},
             state=self.state,
@@ -120,10 +120,6 @@ class SessionEventsQuery(PageQuery):
 
     after: Annotated[int, Field(ge=0, le=2**53, description="Only events with a greater seq.")] = 0
     type: Annotated[SessionEventName | None, Field(description="Only events of this type.")] = None
-
-    def to_event_type(self) -> SessionEventType | None:
-        """Return the type to filter by, or None."""
-        return None if self.type is None else SessionEventType(self.type)
 
 
 class SessionStreamQuery(QueryModel):

@@ -42,12 +42,10 @@ from rookery.agents.schemas.session_events import (
 )
 from rookery.agents.sessions.boot import SessionBoot
 from rookery.kernel.projections import Body, Projection
-from rookery.kernel.schema import PageQuery, PatchModel, RequestModel, ResponseModel, Timestamp
+from rookery.kernel.schema import PageQuery, PatchModel, RequestModel, ResponseModel, Timestamp, enum_schema
 from rookery.kernel.unset import UNSET
 
-SessionStatusName = Literal["active", "paused", "completed", "failed", "handed_off", "abandoned"]
-
-
+SessionStatusName = Annotated[SessionStatus, enum_schema(SessionStatus)]
 Summary = Annotated[str, Field(max_length=MAX_SUMMARY_LENGTH, description="The outcome of the session.")]
 
 
@@ -130,7 +128,7 @@ class SessionsQuery(PageQuery):
     def to_filter(self) -> SessionFilter:
         """Return the filter without the plan, which must be looked up."""
         return SessionFilter(
-            status=None if self.status is None else SessionStatus(self.status),
+            status=self.status,
             agent_id=self.agent_id,
             org=self.org,
             project=self.project,

@@ -19,9 +19,10 @@ from rookery.kernel.errors import Conflict, RookeryError
 
 
 class SessionActive(Conflict):
-    """The agent has an open session on the plan, or the session to resume is active."""
+    """The agent has an open session on the plan, or the session to resume is active. Continue it, or send `takeover`."""
 
     code = "session_active"
+    fields = "`session_id`, `status`"
 
     def __init__(self, session: AgentSession) -> None:
         super().__init__(
@@ -33,9 +34,10 @@ class SessionActive(Conflict):
 
 
 class SessionEnded(Conflict):
-    """The session has ended and is read-only. A new session can continue from it."""
+    """The session has ended; another one can continue it."""
 
     code = "session_ended"
+    fields = "`session_id`, `status`, `reason`"
 
     def __init__(self, session: AgentSession) -> None:
         reason = f" ({session.end_reason})" if session.end_reason else ""
@@ -50,25 +52,27 @@ class SessionEnded(Conflict):
 
 
 class SessionResumed(Conflict):
-    """The session was already resumed in another one."""
+    """Another session already continues this one."""
 
     code = "session_resumed"
+    fields = "`resumed_by`"
 
     def __init__(self, session_id: str, resumed_by: str) -> None:
         super().__init__(f"The session {session_id!r} was already resumed by {resumed_by!r}; resume that one.", resumed_by=resumed_by)
 
 
 class SessionFull(Conflict):
-    """The session has reached the limit of the number or the total size of its events."""
+    """The session has 100,000 events or 64 MiB of events; end it and start another."""
 
     code = "session_full"
+    fields = "`limit`"
 
     def __init__(self, session_id: str, limit: str) -> None:
         super().__init__(f"The session {session_id!r} has reached its limit of {limit} of events; end it and start another.", limit=limit)
 
 
 class NoHandoffOffered(Conflict):
-    """The session was offered no hand-off that it could acknowledge."""
+    """The session acknowledged a hand-off that it was not offered."""
 
     code = "no_handoff_offered"
 
@@ -77,9 +81,10 @@ class NoHandoffOffered(Conflict):
 
 
 class TooManyStreams(RookeryError):
-    """The workspace has reached its limit of open session streams."""
+    """The workspace follows 200 sessions in this process, which is the maximum."""
 
     status, code = 429, "too_many_streams"
+    fields = "`limit`, `retry_after`"
 
     def __init__(self, limit: int, *, retry_after_s: int = 10) -> None:
         super().__init__(

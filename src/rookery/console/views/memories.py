@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from http import HTTPStatus
 
 from starlette.responses import Response
 
@@ -15,7 +16,6 @@ _MAX_OPTIONS = 200
 """The names that a filter offers. Others can be typed."""
 
 _REFUSED_FILTER = frozenset({403, 422})
-_NOT_FOUND = 404
 
 
 async def list_memories(visit: Visit) -> Response:
@@ -67,14 +67,14 @@ async def _show_former(visit: Visit, memory_id: str, error: ApiError) -> Respons
     Raises:
         ApiError: There never was such a memory, or the key may not read it: *error*.
     """
-    if error.status != _NOT_FOUND:
+    if error.status != HTTPStatus.NOT_FOUND:
         raise error
     try:
         history = await visit.client.memory.get_memory_history(memory_id, page=visit.page_number, per_page=PER_PAGE)
     except ApiError:
         raise error from None
     content = {"memory_id": memory_id, "versions": history.items, "links": PageLinks.of(visit, history)}
-    return visit.render("memories/former.html", status=_NOT_FOUND, **content)
+    return visit.render("memories/former.html", status=HTTPStatus.NOT_FOUND, **content)
 
 
 async def archive(visit: Visit) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import cast
 
 from starlette.responses import Response
@@ -17,7 +18,6 @@ from rookery_client.generated import models
 
 Errors = dict[str, list[str]]
 
-_CONFLICT = 409
 _WAIT_MS = 2000
 """The time for which a new memory may be indexed before its page is shown, in milliseconds."""
 
@@ -52,7 +52,7 @@ async def edit(visit: Visit) -> Response:
     memory = await visit.client.memory.get_memory(visit.path("memory_id"))
     if form.get("seen") != memory.updated_at.isoformat():
         errors = {"content": [_CHANGED_SINCE]}
-        return _render(visit, "edit", form.as_dict(), errors, memory=memory, status=_CONFLICT)
+        return _render(visit, "edit", form.as_dict(), errors, memory=memory, status=HTTPStatus.CONFLICT)
     try:
         await _change(visit, memory, form)
     except ApiError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Literal, cast, get_args
 
 from starlette.responses import Response
@@ -25,8 +26,6 @@ PHASES_PER_PAGE = 12
 
 TASKS_PER_COLUMN = 20
 """Cards in a column. The page of the phase lists all of its tasks."""
-
-_UNPROCESSABLE, _CONFLICT = 422, 409
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ async def list_plans(visit: Visit) -> Response:
             org=filters["org"] or UNSET,
         )
     except ApiError as error:
-        if error.status != _UNPROCESSABLE:
+        if error.status != HTTPStatus.UNPROCESSABLE_ENTITY:
             raise
         problem = error.message
     return visit.render(
@@ -125,7 +124,7 @@ async def set_status(visit: Visit) -> Response:
             await visit.client.plans.set_plan_status(plan, status=cast("PlanStatus", status))
             notice = "started" if status == "active" else "saved"
     except ApiError as error:
-        if error.status not in {_CONFLICT, _UNPROCESSABLE}:
+        if error.status not in {HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY}:
             raise
         return await render_board(visit, problem=error.message, status=error.status)
     return visit.redirect(f"plans/{plan}", done=notice)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from http import HTTPStatus
 from typing import TypedDict, cast
 
 from starlette.responses import Response
@@ -35,7 +36,6 @@ _VERSIONS_SHOWN = 50
 _NO_LIMIT = "none"
 """The text of a form that removes a limit."""
 
-_CONFLICT = 409
 _ROLES = frozenset({"system", "user", "assistant"})
 
 
@@ -122,7 +122,7 @@ async def save_template(visit: Visit) -> Response:
     current = await visit.client.content.get_prompt_template(slug)
     if form.get("version") != str(current.version):
         problem = {"form": [f"Version {current.version} has been stored since this form was opened. Open the form again."]}
-        return _show_form(visit, form.as_dict(), problem, slug=slug, status=_CONFLICT)
+        return _show_form(visit, form.as_dict(), problem, slug=slug, status=HTTPStatus.CONFLICT)
     try:
         await visit.client.content.replace_prompt_template(slug, **_read_content(form))
     except ApiError as error:

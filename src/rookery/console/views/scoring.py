@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from itertools import pairwise
 
 from starlette.responses import Response
@@ -17,7 +18,6 @@ MAX_SHOWN_CHARS = 20_000
 """The longest text that a page shows again, so that each page has a bound. Longer texts are scored and not shown."""
 
 _MAX_CONTEXT_CHARS = 8_000
-_UNPROCESSABLE = 422
 _LEVELS = ((0.75, "strong"), (0.5, "marked"), (0.3, "mild"))
 _FIELDS = ("text", "prompt", "earlier_prompt", "earlier_answer", "counterpart")
 
@@ -78,9 +78,9 @@ async def score_text(visit: Visit) -> Response:
             counterpart=fields["counterpart"] if fields["counterpart"].strip() else UNSET,
         )
     except ApiError as error:
-        if error.status != _UNPROCESSABLE:
+        if error.status != HTTPStatus.UNPROCESSABLE_ENTITY:
             raise
-        return _render(visit, fields, problem=error.message, status=_UNPROCESSABLE)
+        return _render(visit, fields, problem=error.message, status=HTTPStatus.UNPROCESSABLE_ENTITY)
     return _render(visit, fields, score=score)
 
 

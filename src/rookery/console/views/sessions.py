@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Literal, cast, get_args
 
 from starlette.responses import Response
@@ -17,8 +18,6 @@ EndStatus = Literal["completed", "failed", "handed_off"]
 
 STATUSES: tuple[SessionStatus, ...] = get_args(SessionStatus)
 OPEN_STATUSES = frozenset({"active", "paused"})
-
-_UNPROCESSABLE, _CONFLICT = 422, 409
 
 
 async def list_sessions(visit: Visit) -> Response:
@@ -36,7 +35,7 @@ async def list_sessions(visit: Visit) -> Response:
         )
     except ApiError as error:
         # A filter by a plan that does not exist is a 404 of the API.
-        if error.status not in {404, _UNPROCESSABLE}:
+        if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY}:
             raise
         problem = error.message
     return visit.render(
@@ -89,7 +88,7 @@ async def change_status(visit: Visit) -> Response:
                 session_id, status=cast("EndStatus", status), summary=form.get("summary") or UNSET, handoff=form.get("handoff") or UNSET
             )
     except ApiError as error:
-        if error.status not in {_CONFLICT, _UNPROCESSABLE}:
+        if error.status not in {HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY}:
             raise
         return await _render(visit, problem=error.message, status=error.status)
     return visit.redirect(f"sessions/{session_id}", done="saved" if status in {"active", "paused"} else "stopped")
@@ -101,7 +100,7 @@ async def resume(visit: Visit) -> Response:
     try:
         started = await visit.client.sessions.resume_session(session_id)
     except ApiError as error:
-        if error.status not in {_CONFLICT, _UNPROCESSABLE}:
+        if error.status not in {HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY}:
             raise
         return await _render(visit, problem=error.message, status=error.status)
     return visit.redirect(f"sessions/{started.session.id}", done="started")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Literal, cast
 
 from starlette.responses import Response
@@ -13,7 +14,6 @@ from rookery_client import ApiError
 from rookery_client.calls import UNSET, Unset
 from rookery_client.generated import inputs, models
 
-_REFUSED_FORM = 422
 _ADDED = "/tools/_added/{server_id}"
 _FIELDS = (
     "id name tagline url type headers secrets timeout_s isolation protocol use_when auth allow deny max_concurrency "
@@ -117,7 +117,7 @@ async def log_out(visit: Visit) -> Response:
 def _refuse(visit: Visit, server: models.AddedServer | None, form: SubmittedForm, error: ApiError) -> Response:
     """Show the form again with what the server says about it."""
     errors = cast("Mapping[str, list[str]]", error.detail.get("errors") or {"id" if server is None else "url": [error.message]})
-    if error.status not in {_REFUSED_FORM, 403, 409} or error.code == "scope_missing":
+    if error.status not in {HTTPStatus.FORBIDDEN, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY} or error.code == "scope_missing":
         raise error
     return _render_form(visit, server, form.as_dict(), errors)
 
@@ -128,7 +128,7 @@ def _render_form(visit: Visit, server: models.AddedServer | None, values: Mappin
     for name, texts in errors.items():
         first, _, rest = name.partition(".")
         by_field.setdefault(first, []).extend(f"{rest}: {text}" if rest else text for text in texts)
-    status = _REFUSED_FORM if errors else 200
+    status = HTTPStatus.UNPROCESSABLE_ENTITY if errors else 200
     choices = {"isolations": _ISOLATIONS, "protocols": _PROTOCOLS}
     return visit.render(
         "tools/form.html", status=status, server=server, values={name: values.get(name, "") for name in _FIELDS}, errors=by_field, **choices

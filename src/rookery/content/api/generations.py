@@ -83,11 +83,11 @@ class GenerationApi:
         tenant, draft = ContentTenant.from_caller(caller), body.to_model()
         if draft.wants_score:
             caller.require_scope(SCORE_SCOPE)
-        if body.mode == GenerationMode.QUEUED:
+        if body.mode is GenerationMode.QUEUED:
             return await self.generations.queue(tenant, draft)
         if request is None:
             return await self.generations.generate(tenant, draft)
-        if body.mode == GenerationMode.STREAM:
+        if body.mode is GenerationMode.STREAM:
             store_created_id(StartedGeneration, lambda started: started.generation.id, status=200)
             generation = await self.generations.start(tenant, draft, GenerationMode.STREAM)
             return EventStream(self._iter_events(generation))

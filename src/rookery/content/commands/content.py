@@ -8,12 +8,12 @@ from typing import Annotated, Protocol, TypeVar, cast
 
 import typer
 
+from rookery.access.build import AccessServices
 from rookery.access.models import Caller
 from rookery.access.operator import get_operator, resolve_caller, resolve_workspace
-from rookery.access.wiring import AccessServices
 from rookery.content import schemas
+from rookery.content.build import ContentServices
 from rookery.content.models import ContentTenant, Generation, GenerationMode, GenerationStatus, PromptTemplate
-from rookery.content.wiring import ContentServices
 from rookery.kernel.errors import NotFound, RookeryError
 from rookery.kernel.schema import parse_model, to_json
 from rookery.terminal.context import run

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from datetime import datetime
 
-from sqlalchemy import BigInteger, bindparam, cast, delete, func, literal, or_, select, update
+from sqlalchemy import BigInteger, bindparam, cast, delete, func, literal, or_, select
 from sqlalchemy.sql import ColumnElement
 
 from rookery.content.models import (
-    OPEN_STATUSES,
     BatchView,
     Generation,
     GenerationBatch,
@@ -25,26 +23,18 @@ from rookery.kernel.db import KeysetList, Tx, purge_tables
 from rookery.kernel.db.leases import Leases
 from rookery.kernel.pages import ListPage, PageSlice
 
-_OF_WORKSPACE = generations.c.workspace_id == bindparam("of_workspace")
-_IS_ONE = (generations.c.id == bindparam("of_id"), _OF_WORKSPACE)
-_SELECT_ONE = select(generations).where(*_IS_ONE)
-_SELECT_ONE_LOCKED = _SELECT_ONE.with_for_update()
-_SELECT_SUMMARY = select(*SUMMARIES.columns).where(*_IS_ONE)
+_OF_WORKSPACE = generations.c.workspace_id == bindparam("workspace_id")
 
 
 def _equals(column: str) -> ColumnElement[bool]:
-    name = f"of_{column}"
-    return or_(bindparam(name) == literal(""), generations.c[column] == bindparam(name))
+    return or_(bindparam(column) == literal(""), generations.c[column] == bindparam(column))
 
 
 _FILTER_COLUMNS = ("status", "mode", "model", "template", "key_id", "batch_id")
 _FILTERS = (_OF_WORKSPACE, *(_equals(column) for column in _FILTER_COLUMNS), generations.c.created_at >= bindparam("since"))
 _LIST = KeysetList(select(*SUMMARIES.columns).where(*_FILTERS), generations.c.created_at.desc(), generations.c.id.desc())
-_OF_BATCH = (_OF_WORKSPACE, generations.c.batch_id == bindparam("of_batch"))
+_OF_BATCH = (_OF_WORKSPACE, generations.c.batch_id == bindparam("batch_id"))
 _BATCH_LIST = KeysetList(select(*SUMMARIES.columns).where(*_OF_BATCH), generations.c.batch_index)
-_SELECT_OPEN_OF_BATCH = (
-    select(generations).where(*_OF_BATCH, generations.c.status.in_(sorted(OPEN_STATUSES))).order_by(generations.c.id).with_for_update()
-)
 _BATCH_TOTALS = (
     select(
         generations.c.status,
@@ -60,20 +50,6 @@ _BATCH_TOTALS = (
     .where(*_OF_BATCH)
     .group_by(generations.c.status)
 )
-_CHANGE = update(generations).where(*_IS_ONE)
-_FINISH_RUN = update(generations).where(
-    *_IS_ONE,
-    generations.c.status == bindparam("of_status"),
-    generations.c.owner == bindparam("of_owner"),
-    generations.c.run_count == bindparam("of_run"),
-)
-_IMMUTABLE_COLUMNS = frozenset(
-    {
-        *("id", "workspace_id", "key_id", "mode", "is_canned", "batch_id", "batch_index", "retry_of", "model", "template"),
-        *("template_version", "messages", "max_tokens", "temperature", "response_schema", "wants_score", "metadata", "created_at"),
-    }
-)
-_MUTABLE_FIELDS = [field.name for field in fields(Generation) if field.name not in _IMMUTABLE_COLUMNS]
 _LEASES = Leases(generations, owner=generations.c.owner, until=generations.c.lease_until)
 _SELECT_ABANDONED = (
     select(generations)
@@ -84,7 +60,7 @@ _SELECT_ABANDONED = (
         generations.c.mode != GenerationMode.QUEUED.value,
     )
     .order_by(generations.c.id)
-    .limit(bindparam("at_most"))
+    .limit(bindparam("limit"))
     .with_for_update(skip_locked=True)
 )
 _SELECT_OWNED = select(generations.c.id).where(generations.c.owner.is_not(None)).limit(1)
@@ -92,33 +68,16 @@ _SELECT_RUNNING = select(generations.c.id).where(
     generations.c.id.in_(bindparam("ids", expanding=True)), generations.c.status == GenerationStatus.RUNNING.value
 )
 _SELECT_OLD = (
-    select(generations.c.id)
-    .where(generations.c.ended_at < bindparam("before"))
-    .order_by(generations.c.ended_at)
-    .limit(bindparam("at_most"))
+    select(generations.c.id).where(generations.c.ended_at < bindparam("before")).order_by(generations.c.ended_at).limit(bindparam("limit"))
 )
 _DELETE = delete(generations).where(generations.c.id.in_(bindparam("ids", expanding=True)))
-
-
-def insert_generations(tx: Tx, *new: Generation) -> None:
-    GENERATIONS.insert(tx, *new)
-
-
-def find(tx: Tx, workspace_id: int, generation_id: str, *, lock: bool = False) -> Generation | None:
-    """Return a generation of a workspace; *lock* locks it until the transaction ends."""
-    return GENERATIONS.fetch_one(tx, _SELECT_ONE_LOCKED if lock else _SELECT_ONE, {"of_id": generation_id, "of_workspace": workspace_id})
-
-
-def find_summary(tx: Tx, workspace_id: int, generation_id: str) -> GenerationSummary | None:
-    """Return a generation of a workspace without its texts."""
-    return SUMMARIES.fetch_one(tx, _SELECT_SUMMARY, {"of_id": generation_id, "of_workspace": workspace_id})
 
 
 def list_page(tx: Tx, workspace_id: int, filters: GenerationFilter, *, page: PageSlice) -> ListPage[GenerationSummary]:
     """Return a page of a workspace's generations, newest first, and the total."""
     params = {
-        "of_workspace": workspace_id,
-        **{f"of_{column}": getattr(filters, column) or "" for column in _FILTER_COLUMNS},
+        "workspace_id": workspace_id,
+        **{column: getattr(filters, column) or "" for column in _FILTER_COLUMNS},
         "since": 0 if filters.since is None else to_micros(filters.since),
     }
     return SUMMARIES.fetch_page(tx, _LIST, page, params)
@@ -126,18 +85,13 @@ def list_page(tx: Tx, workspace_id: int, filters: GenerationFilter, *, page: Pag
 
 def list_batch_page(tx: Tx, batch: GenerationBatch, *, page: PageSlice) -> ListPage[GenerationSummary]:
     """Return a page of a batch's generations, in the order of the request, and their number at its creation."""
-    params = {"of_workspace": batch.workspace_id, "of_batch": batch.id}
+    params = {"workspace_id": batch.workspace_id, "batch_id": batch.id}
     return SUMMARIES.fetch_page(tx, _BATCH_LIST, page, params, total=batch.total)
-
-
-def list_open_of_batch(tx: Tx, workspace_id: int, batch_id: str) -> list[Generation]:
-    """Return the generations of a batch that are not final, locked until the transaction ends."""
-    return GENERATIONS.fetch_all(tx, _SELECT_OPEN_OF_BATCH, {"of_workspace": workspace_id, "of_batch": batch_id})
 
 
 def view_batch(tx: Tx, batch: GenerationBatch) -> BatchView:
     """Return a batch with the number of its generations by status, and the sums of their usage."""
-    rows = tx.fetch_all(_BATCH_TOTALS, {"of_workspace": batch.workspace_id, "of_batch": batch.id})
+    rows = tx.fetch_all(_BATCH_TOTALS, {"workspace_id": batch.workspace_id, "batch_id": batch.id})
     counts = dict.fromkeys((status.value for status in GenerationStatus), 0) | {row.text("status"): row.integer("n") for row in rows}
     return BatchView(
         batch=batch,
@@ -152,27 +106,13 @@ def view_batch(tx: Tx, batch: GenerationBatch) -> BatchView:
     )
 
 
-def update_generation(tx: Tx, generation: Generation) -> None:
-    """Store the changeable fields of a generation."""
-    values = GENERATIONS.to_row(generation, only=_MUTABLE_FIELDS)
-    tx.execute(_CHANGE, {"of_id": generation.id, "of_workspace": generation.workspace_id, **values})
-
-
 def finish_run(tx: Tx, finished: Generation, *, run: Generation) -> bool:
     """
     Store the changeable fields of a generation if its row still belongs to *run*; return False if it does not.
 
     Only a generation that runs once may be stored so, because the sums of its tokens are not read again.
     """
-    values = GENERATIONS.to_row(finished, only=_MUTABLE_FIELDS)
-    params = {
-        "of_id": run.id,
-        "of_workspace": run.workspace_id,
-        "of_status": run.status.value,
-        "of_owner": run.owner,
-        "of_run": run.run_count,
-    }
-    return tx.execute(_FINISH_RUN, {**params, **values}) == 1
+    return GENERATIONS.update(tx, finished, status=run.status.value, owner=run.owner, run_count=run.run_count) == 1
 
 
 def has_owned(tx: Tx) -> bool:
@@ -187,7 +127,7 @@ def end_orphaned_leases(tx: Tx, *, at: datetime) -> int:
 
 def list_abandoned(tx: Tx, *, now: datetime, limit: int) -> list[Generation]:
     """Return running calls of clients, of all tenants, whose lease is over; only for the timer. They are locked."""
-    return GENERATIONS.fetch_all(tx, _SELECT_ABANDONED, {"now": to_micros(now), "at_most": limit})
+    return GENERATIONS.fetch_all(tx, _SELECT_ABANDONED, {"now": to_micros(now), "limit": limit})
 
 
 def list_running_ids(tx: Tx, ids: Sequence[str]) -> set[str]:
@@ -197,7 +137,7 @@ def list_running_ids(tx: Tx, ids: Sequence[str]) -> set[str]:
 
 def delete_old(tx: Tx, *, before: datetime, limit: int) -> int:
     """Delete at most *limit* generations that ended before *before*, oldest first; return the number."""
-    ids = [row.text("id") for row in tx.fetch_all(_SELECT_OLD, {"before": to_micros(before), "at_most": limit})]
+    ids = [row.text("id") for row in tx.fetch_all(_SELECT_OLD, {"before": to_micros(before), "limit": limit})]
     return tx.execute(_DELETE, {"ids": ids}) if ids else 0
 
 

@@ -18,7 +18,7 @@ _SELECT_ABANDONED = (
     select(reservations)
     .where(reservations.c.lease_until <= bindparam("now"))
     .order_by(reservations.c.id)
-    .limit(bindparam("at_most"))
+    .limit(bindparam("limit"))
     .with_for_update(skip_locked=True)
 )
 
@@ -35,7 +35,7 @@ def end_orphaned_leases(tx: Tx, *, at: datetime) -> int:
 
 def list_abandoned(tx: Tx, *, now: datetime, limit: int) -> list[CallReservation]:
     """Return reservations of all tenants whose lease is over; only for the timer. They are locked."""
-    return RESERVATIONS.fetch_all(tx, _SELECT_ABANDONED, {"now": to_micros(now), "at_most": limit})
+    return RESERVATIONS.fetch_all(tx, _SELECT_ABANDONED, {"now": to_micros(now), "limit": limit})
 
 
 purge = purge_tables(reservations)

@@ -19,7 +19,7 @@ from rookery.content.models import (
     PromptTemplate,
     Spending,
 )
-from rookery.kernel.db import Codec, Mapper, Value, encode_json, map_table, metadata
+from rookery.kernel.db import Codec, Value, WorkspaceTable, encode_json, map_table, metadata
 from rookery.kernel.placeholders import TemplateValue, TemplateVariable
 
 
@@ -56,8 +56,12 @@ generations, GENERATIONS = map_table(
     Index("ix_generations_batch", "batch_id", "batch_index"),
     Index("ix_generations_ended_at", "ended_at"),
     codecs={"messages": _MESSAGES, "response_schema": _JSON, "score": _JSON},
+    fixed=(
+        *("key_id", "mode", "is_canned", "batch_id", "batch_index", "retry_of", "model", "template", "template_version", "messages"),
+        *("max_tokens", "temperature", "response_schema", "wants_score", "metadata", "created_at"),
+    ),
 )
-SUMMARIES = Mapper(GenerationSummary, generations)
+SUMMARIES = WorkspaceTable(GenerationSummary, generations)
 _is_owned = generations.c.owner.is_not(None)
 Index("ix_generations_lease", generations.c.lease_until, sqlite_where=_is_owned)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import random
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TypeVar
 
 import httpx2
@@ -20,7 +20,18 @@ from rookery.engines.embedders import RemoteModel
 from rookery.engines.embedders.inputs import QueryCache, approximate_tokens, split_tokens
 from rookery.engines.embedders.service_protocols import InvalidResponseError, Rows, build_request, parse_model_name, parse_response
 from rookery.kernel.clock import utc_now
-from rookery.kernel.egress.transport import get_tls_context
+from rookery.kernel.egress.service_client import (
+    LOGIN_STATUSES,
+    ResponseTooLarge,
+    RetryableFailure,
+    RetryBounds,
+    ServiceClient,
+    ServiceResponse,
+    describe_connection_error,
+    find_proxy,
+    is_temporary,
+    repeat,
+)
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.model_service_urls import ModelServiceKind
 from rookery.kernel.money import CHARS_PER_TOKEN
@@ -54,12 +65,13 @@ _MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 """Maximum size of a response. 64 texts of 4,096 numbers are about 6 MB of JSON."""
 
 _MIN_RETRY_DELAY_S = 0.4
-_MAX_RETRY_DELAY_S = 20.0
-_STATUS_OK, _STATUS_NOT_FOUND = 200, 404
-_RETRYABLE_STATUSES = frozenset({408, 409, 424, 425, 429, 500, 502, 503, 504, 529})
-"""Statuses after which the same request may succeed."""
-
-_TEXT_ERROR_STATUSES = frozenset({400, 413, 422, 424, 500})
+_MAX_RETRY_AFTER_S = 3600
+_RETRYABLE_TEXT_ERRORS = frozenset({HTTPStatus.FAILED_DEPENDENCY, HTTPStatus.INTERNAL_SERVER_ERROR})
+_TEXT_ERROR_STATUSES = _RETRYABLE_TEXT_ERRORS | {
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+}
 """Statuses that one text may cause. Ollama returns 500 when a model computes NaN, and Text Embeddings Inference 424 when a model fails."""
 
 _MAX_LOGGED_CHARS = 300
@@ -347,8 +359,11 @@ class _EmbeddingClient:
     def __init__(self, remote: RemoteModel, *, verify_ssl: bool, meter: TokenMeter | None) -> None:
         self._remote = remote
         self._meter = meter
-        self._verify_ssl = verify_ssl
-        self._client: httpx2.AsyncClient | None = None
+        headers = {"content-type": "application/json"}
+        if remote.key is not None:
+            headers["authorization"] = f"Bearer {remote.key.reveal()}"
+        proxy = find_proxy(remote.endpoint)
+        self._client = ServiceClient(headers, verify_ssl=verify_ssl, connect_timeout_s=_CONNECT_TIMEOUT_S, proxy=proxy)
 
     async def embed(self, texts: Sequence[str], policy: RetryPolicy) -> Rows:
         """
@@ -358,127 +373,74 @@ class _EmbeddingClient:
             _TextRejectedError: The service answered, but failed with these texts.
             EngineUnavailable: The service did not answer in time or not in a readable form, or rejected the key.
         """
-        deadline = time.monotonic() + policy.timeout_s
-        backoff_s, attempt = _MIN_RETRY_DELAY_S, 0
-        while True:
-            attempt += 1
-            result = await self._try(texts, deadline)
-            if isinstance(result, np.ndarray):
-                return result
-            delay_s = result.retry_after_s if result.retry_after_s is not None else backoff_s * random.uniform(0.7, 1.3)  # noqa: S311 - spreads retries
-            max_attempts = min(policy.max_attempts, _MAX_TEXT_ERRORS) if result.is_maybe_text_error else policy.max_attempts
-            if attempt >= max_attempts or time.monotonic() + delay_s >= deadline:
-                if result.is_maybe_text_error:
-                    raise _TextRejectedError(result.reason)
-                raise EngineUnavailable("embedder", result.reason, retry_after_s=max(1, min(3600, math.ceil(result.retry_after_s or 5))))
-            await asyncio.sleep(delay_s)
-            backoff_s = min(2 * backoff_s, _MAX_RETRY_DELAY_S)
+        deadline = asyncio.get_running_loop().time() + policy.timeout_s
+        bounds = RetryBounds(max_attempts=policy.max_attempts, min_delay_s=_MIN_RETRY_DELAY_S, max_delay_s=policy.timeout_s)
+        return await repeat(lambda: self._try(texts, deadline), bounds, deadline=deadline)
 
     async def fetch_model_name(self) -> str | None:
         """Return the name that the service gives to its model; None if it does not describe it. A failure counts as no description."""
         if self._remote.info_endpoint is None:
             return None
         try:
-            async with asyncio.timeout(_CHECK_RETRY.timeout_s):
-                response = await self._get_client().get(self._remote.info_endpoint)
-        except (TimeoutError, httpx2.HTTPError, httpx2.InvalidURL):
+            response = await self._client.fetch("GET", self._remote.info_endpoint, timeout_s=_CHECK_RETRY.timeout_s)
+        except (TimeoutError, httpx2.HTTPError, httpx2.InvalidURL, ResponseTooLarge):
             return None
-        return parse_model_name(response.content) if response.status_code == _STATUS_OK else None
+        return parse_model_name(response.body) if response.status == HTTPStatus.OK else None
 
     async def aclose(self) -> None:
         """Close the connections."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+        await self._client.close()
 
-    async def _try(self, texts: Sequence[str], deadline: float) -> Rows | _RetryableFailure:
+    async def _try(self, texts: Sequence[str], deadline: float) -> Rows | RetryableFailure:
+        content = orjson.dumps(build_request(self._remote, texts))
+        timeout_s = max(0.05, deadline - asyncio.get_running_loop().time())
         try:
-            async with asyncio.timeout(max(0.05, deadline - time.monotonic())):
-                response, body = await self._post(texts)
-        except TimeoutError:
-            return _RetryableFailure("the service did not answer in time")
-        except httpx2.HTTPError as error:
-            return _RetryableFailure(_describe_error(error))
+            response = await self._client.fetch("POST", self._remote.endpoint, content, timeout_s=timeout_s, max_bytes=_MAX_RESPONSE_BYTES)
+        except (TimeoutError, httpx2.HTTPError) as error:
+            return _fail(describe_connection_error(error, "the service"))
         except httpx2.InvalidURL as error:
             raise EngineUnavailable("embedder", "the address of the service is invalid") from error
-        if body is None:
-            raise EngineUnavailable("embedder", "the response of the service is larger than 64 MiB")
-        if response.status_code != _STATUS_OK:
-            return self._parse_failure(response, body)
+        except ResponseTooLarge as error:
+            raise EngineUnavailable("embedder", str(error)) from error
+        if response.status != HTTPStatus.OK:
+            return self._parse_failure(response)
         try:
-            content = parse_response(self._remote, body, len(texts))
+            embedded = parse_response(self._remote, response.body, len(texts))
         except InvalidResponseError as error:
-            return _RetryableFailure(f"the response of the service is invalid: {error}")
+            return _fail(f"the response of the service is invalid: {error}")
         if self._meter is not None:
-            tokens = _estimate_tokens(texts) if content.tokens is None else content.tokens
-            self._meter.record(self._remote.model_name, tokens, is_estimated=content.tokens is None)
-        return content.rows
+            tokens = _estimate_tokens(texts) if embedded.tokens is None else embedded.tokens
+            self._meter.record(self._remote.model_name, tokens, is_estimated=embedded.tokens is None)
+        return embedded.rows
 
-    async def _post(self, texts: Sequence[str]) -> tuple[httpx2.Response, bytes | None]:
-        """Return the response and its body; None as body if it is larger than `_MAX_RESPONSE_BYTES`."""
-        client = self._get_client()
-        async with client.stream("POST", self._remote.endpoint, content=orjson.dumps(build_request(self._remote, texts))) as response:
-            body = bytearray()
-            async for part in response.aiter_bytes():
-                body += part
-                if len(body) > _MAX_RESPONSE_BYTES:
-                    return response, None
-            return response, bytes(body)
-
-    def _get_client(self) -> httpx2.AsyncClient:
-        if self._client is None:
-            key = self._remote.key
-            headers = {"content-type": "application/json", "user-agent": "rookery"}
-            if key is not None:
-                headers["authorization"] = f"Bearer {key.reveal()}"
-            self._client = httpx2.AsyncClient(
-                headers=headers,
-                timeout=httpx2.Timeout(None, connect=_CONNECT_TIMEOUT_S),
-                verify=get_tls_context(verify=self._verify_ssl),
-                follow_redirects=False,  # a redirect would send the key to another host
-                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=30.0),
-            )
-        return self._client
-
-    def _parse_failure(self, response: httpx2.Response, body: bytes) -> _RetryableFailure:
+    def _parse_failure(self, response: ServiceResponse) -> RetryableFailure:
         """Return or raise the meaning of a status. The body is only logged, since it may quote a key or a text."""
-        status = response.status_code
-        excerpt = body[:_MAX_LOGGED_CHARS].decode(errors="replace")
+        status = response.status
+        excerpt = response.body[:_MAX_LOGGED_CHARS].decode(errors="replace")
         if self._remote.key is not None:
             excerpt = excerpt.replace(self._remote.key.reveal(), "…")
         _log.warning("embedder.request_failed", status=status, response=excerpt)
-        if status in {401, 403}:
+        if status in LOGIN_STATUSES:
             raise EngineUnavailable("embedder", f"the service rejects the configured key (status {status})")
-        if status == _STATUS_NOT_FOUND:
+        if status == HTTPStatus.NOT_FOUND:
             raise EngineUnavailable("embedder", f"the address or the model {self._remote.model_name!r} was not found (status 404)")
-        is_maybe_text_error = status in _TEXT_ERROR_STATUSES
-        if status in _RETRYABLE_STATUSES:
-            return _RetryableFailure(
-                f"the service returned status {status}",
-                retry_after_s=find_retry_delay(response.headers.multi_items(), status, utc_now()),
-                is_maybe_text_error=is_maybe_text_error,
-            )
-        if is_maybe_text_error:
-            raise _TextRejectedError(f"the service returned status {status}")
-        raise EngineUnavailable("embedder", f"the service returned status {status}")
+        reason = f"the service returned status {status}"
+        retry_after_s = find_retry_delay(response.headers.multi_items(), status, utc_now())
+        if status in _TEXT_ERROR_STATUSES:
+            rejection = _TextRejectedError(reason)
+            if status not in _RETRYABLE_TEXT_ERRORS:
+                raise rejection
+            return RetryableFailure(rejection, retry_after_s, max_attempts=_MAX_TEXT_ERRORS)
+        failure = _fail(reason, retry_after_s)
+        if not is_temporary(status):
+            raise failure.error
+        return failure
+
+
+def _fail(reason: str, retry_after_s: float | None = None) -> RetryableFailure:
+    error = EngineUnavailable("embedder", reason, retry_after_s=max(1, min(_MAX_RETRY_AFTER_S, math.ceil(retry_after_s or 5))))
+    return RetryableFailure(error, retry_after_s)
 
 
 def _estimate_tokens(texts: Sequence[str]) -> int:
     return sum(math.ceil(len(text) / CHARS_PER_TOKEN) for text in texts)
-
-
-@dataclass(frozen=True, slots=True)
-class _RetryableFailure:
-    """The failure of a request that may succeed when it is sent again."""
-
-    reason: str
-    retry_after_s: float | None = None
-    is_maybe_text_error: bool = False
-
-
-def _describe_error(error: httpx2.HTTPError) -> str:
-    if isinstance(error, httpx2.TimeoutException):
-        return "the service did not answer in time"
-    if isinstance(error, httpx2.ConnectError):
-        return "the connection to the service could not be opened"
-    return f"the connection to the service failed ({type(error).__name__})"

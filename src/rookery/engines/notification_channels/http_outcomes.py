@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
+from http import HTTPStatus
 
 from rookery.kernel.clock import parse_retry_after
 from rookery.kernel.egress.http_client import PostFailed, PostResponse
 from rookery.notifications.messages import SendOutcome, SendResult
 
-_TOO_MANY_REQUESTS = 429
-_TEMPORARY = frozenset({408, 425, _TOO_MANY_REQUESTS})
-_GONE = frozenset({404, 410})
+_TEMPORARY = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
+_GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 
 
 def evaluate_response(
@@ -38,7 +38,7 @@ def evaluate_response(
             status=status,
             reason=reason,
             retry_after_s=retry_after_s,
-            concerns_host=status == _TOO_MANY_REQUESTS or bool(retry_after_s),
+            concerns_host=status == HTTPStatus.TOO_MANY_REQUESTS or bool(retry_after_s),
         )
     if 300 <= status < 400:
         reason += " Redirects are not followed."

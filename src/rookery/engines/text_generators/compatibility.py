@@ -15,6 +15,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import Literal
 
 import orjson
@@ -31,7 +32,6 @@ _MAX_FACTS = 4096
 _REJECTION_STATUSES = frozenset({400, 404, 405, 415, 422, 501})
 """Statuses with which providers reject a field of a request."""
 
-_INTERNAL_ERROR = 500
 
 Part = Literal["usage_option", "schema", "token_limit", "temperature"]
 """A part of a request that can be left out, or sent in another form."""
@@ -141,7 +141,7 @@ class Reduction:
 def reduce_features(features: ModelFeatures, parts: OptionalParts, failure: ProviderFailure, *, model: str) -> Reduction | None:
     """Return the features without the one that *failure* rejects; None if it rejects something else, or has no words."""
     words = f"{failure.message} {failure.code}"
-    if failure.status not in _REJECTION_STATUSES | {_INTERNAL_ERROR} or _LENGTH_WORDS.search(words):
+    if failure.status not in _REJECTION_STATUSES | {HTTPStatus.INTERNAL_SERVER_ERROR} or _LENGTH_WORDS.search(words):
         return None
     part = find_named_part(failure, model=model)
     if part is not None:
@@ -149,7 +149,7 @@ def reduce_features(features: ModelFeatures, parts: OptionalParts, failure: Prov
             return None
         return Reduction(reduced, part, is_named=True)
     is_vague = _GENERIC_MESSAGE.fullmatch(failure.message) or (_UNKNOWN_WORDS.search(words) and _FIELD_WORDS.search(words))
-    if failure.status == _INTERNAL_ERROR or not failure.message or not is_vague:
+    if failure.status == HTTPStatus.INTERNAL_SERVER_ERROR or not failure.message or not is_vague:
         return None
     guesses: tuple[Part, ...] = ("usage_option", "schema")
     for guess in guesses:

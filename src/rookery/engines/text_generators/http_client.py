@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
+from functools import partial
+from http import HTTPStatus
 
 import httpx2
 import structlog
@@ -27,7 +26,16 @@ from rookery.engines.text_generators.compatibility import find_named_part
 from rookery.engines.text_generators.failures import ProviderFailure, excerpt, parse_failure, redact_parts
 from rookery.engines.text_generators.provider import Provider
 from rookery.kernel.clock import utc_now
-from rookery.kernel.egress.transport import get_tls_context
+from rookery.kernel.egress.service_client import (
+    LOGIN_STATUSES,
+    RetryableFailure,
+    RetryBounds,
+    ServiceClient,
+    describe_connection_error,
+    find_proxy,
+    is_temporary,
+    repeat,
+)
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.retry_delays import find_retry_delay
 from rookery.kernel.secret import Secret
@@ -37,12 +45,7 @@ MAX_ERROR_BYTES = 64 * 1024
 
 _MAX_RETRY_AFTER_S = 86_400
 _MIN_WAIT_S = 0.01
-_OK, _BAD_REQUEST, _SERVER_ERROR = 200, 400, 500
-_UNAUTHORIZED, _RATE_LIMITED, _INTERNAL_ERROR = 401, 429, 500
-_ACCESS_STATUSES = frozenset({401, 402, 403})
-_RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
-_PERMANENT_SERVER_ERRORS = frozenset({501, 505})
-"""Statuses for what a server lacks. All other 5xx may pass."""
+_ACCESS_STATUSES = LOGIN_STATUSES | {HTTPStatus.PAYMENT_REQUIRED}
 
 _QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "account_deactivated"})
 """Codes of a 429 that waiting does not solve."""
@@ -67,15 +70,6 @@ class Timeouts:
     first_byte_s: float = 120.0
     idle_s: float = 60.0
     probe_s: float = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryBounds:
-    """Bounds of retries. A longer `Retry-After` than *max_delay_s* is passed on to the caller."""
-
-    max_attempts: int = 3
-    min_delay_s: float = 0.5
-    max_delay_s: float = 20.0
 
 
 class RequestRefusedError(Exception):
@@ -126,7 +120,7 @@ class ProviderResponse:
             reason = "the time of the request is over" if is_over else f"the provider sent nothing for {self._wait_s:g} seconds"
             raise BodyReadError(reason) from None
         except (httpx2.HTTPError, httpx2.StreamError) as error:
-            raise BodyReadError(_describe_connection_error(error)) from None
+            raise BodyReadError(describe_connection_error(error, "the provider")) from None
         self._wait_s = self._idle_s
         return part
 
@@ -156,22 +150,15 @@ class ProviderClient:
     """A client of one provider. Its errors never contain the key."""
 
     def __init__(self, provider: Provider, *, verify_ssl: bool, timeouts: Timeouts, retries: RetryBounds) -> None:
-        """Create the client. Loading the certificates blocks for some milliseconds."""
         self._provider = provider
         self._timeouts = timeouts
         self._retries = retries
         self._is_closed = False
-        self._headers = {"user-agent": "rookery", "accept-encoding": "identity"}
+        headers = {"accept-encoding": "identity"}
         if provider.key is not None:
-            self._headers["authorization"] = f"Bearer {provider.key.reveal()}"
-        self._url = httpx2.URL(f"{provider.base_url}/chat/completions")
-        self._extensions = {"timeout": httpx2.Timeout(None, connect=timeouts.connect_s).as_dict()}
-        # A transport without a client: redirects, which would send the key to another host, and cookies are unwanted, and a client needs a
-        # third of the time of a call.
-        self._transport = httpx2.AsyncHTTPTransport(
-            verify=get_tls_context(verify=verify_ssl),
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=30.0),
-            proxy=_find_proxy(provider.base_url),
+            headers["authorization"] = f"Bearer {provider.key.reveal()}"
+        self._client = ServiceClient(
+            headers, verify_ssl=verify_ssl, connect_timeout_s=timeouts.connect_s, proxy=find_proxy(provider.base_url)
         )
 
     async def post(self, body: bytes, *, model: str, streams: bool, deadline: float) -> ProviderResponse:
@@ -191,18 +178,8 @@ class ProviderClient:
             ProviderUnavailable: No connection, or a 5xx after all retries.
             ProviderResponseInvalid: It redirects.
         """
-        loop = asyncio.get_running_loop()
-        delay_s, attempt = self._retries.min_delay_s, 0
-        while True:
-            attempt += 1
-            result = await self._try(body, deadline, model=model, streams=streams)
-            if isinstance(result, ProviderResponse):
-                return result
-            wait_s = result.retry_after_s if result.retry_after_s is not None else delay_s * random.uniform(0.7, 1.3)  # noqa: S311 - spreads retries
-            if attempt >= self._retries.max_attempts or wait_s > self._retries.max_delay_s or loop.time() + wait_s >= deadline:
-                raise result.error
-            await asyncio.sleep(wait_s)
-            delay_s = min(2 * delay_s, self._retries.max_delay_s)
+        attempt = partial(self._try, body, deadline, model=model, streams=streams)
+        return await repeat(attempt, self._retries, deadline=deadline)
 
     async def probe(self) -> None:
         """
@@ -214,79 +191,64 @@ class ProviderClient:
         self._require_open()
         try:
             async with asyncio.timeout(self._timeouts.probe_s):
-                response = await self._transport.handle_async_request(self._build_probe())
+                response = await self._client.open("GET", f"{self._provider.base_url}/models")
                 await response.aclose()
-        except TimeoutError:
-            raise EngineUnavailable("generation", "the provider did not answer in time") from None
-        except httpx2.HTTPError as error:
-            raise EngineUnavailable("generation", _describe_connection_error(error)) from None
+        except (TimeoutError, httpx2.HTTPError) as error:
+            raise EngineUnavailable("generation", describe_connection_error(error, "the provider")) from None
         status = response.status_code
         if status in _ACCESS_STATUSES:
             raise EngineUnavailable("generation", f"the provider rejects the configured key (status {status})")
-        if status >= _SERVER_ERROR and status not in _PERMANENT_SERVER_ERRORS:
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR and is_temporary(status):
             raise EngineUnavailable("generation", f"the provider answered with status {status}")
 
     async def close(self) -> None:
         """Close all connections."""
         self._is_closed = True
-        await self._transport.aclose()
+        await self._client.close()
 
-    async def _try(self, body: bytes, deadline: float, *, model: str, streams: bool) -> ProviderResponse | _RetryableFailure:
+    async def _try(self, body: bytes, deadline: float, *, model: str, streams: bool) -> ProviderResponse | RetryableFailure:
         self._require_open()
-        headers = {"content-type": "application/json", "accept": "text/event-stream" if streams else "application/json", **self._headers}
-        request = httpx2.Request("POST", self._url, headers=headers, content=body, extensions=self._extensions)
+        headers = {"content-type": "application/json", "accept": "text/event-stream" if streams else "application/json"}
         loop = asyncio.get_running_loop()
         first_byte_s = self._timeouts.first_byte_s if streams else math.inf
         until = min(deadline, loop.time() + first_byte_s)
         try:
             async with asyncio.timeout_at(max(until, loop.time() + _MIN_WAIT_S)):
-                response = await self._transport.handle_async_request(request)
+                response = await self._client.open("POST", f"{self._provider.base_url}/chat/completions", body, headers)
         except TimeoutError:
             raise NoAnswerError from None
         except httpx2.HTTPError as error:
             if self._is_closed:
                 raise ProviderUnavailable("the server is stopping") from None
-            return _RetryableFailure(ProviderUnavailable(_describe_connection_error(error)))
-        if response.status_code == _OK:
+            return RetryableFailure(ProviderUnavailable(describe_connection_error(error, "the provider")))
+        if response.status_code == HTTPStatus.OK:
             return ProviderResponse(response, deadline=deadline, first_byte_s=first_byte_s, idle_s=self._timeouts.idle_s)
         return await self._read_failure(response, deadline, model)
 
-    async def _read_failure(self, response: httpx2.Response, deadline: float, model: str) -> _RetryableFailure:
+    async def _read_failure(self, response: httpx2.Response, deadline: float, model: str) -> RetryableFailure:
         """Return or raise the meaning of a response whose status is not 200."""
         status, key = response.status_code, self._provider.key
         body = await _read_error_body(response, min(deadline, asyncio.get_running_loop().time() + self._timeouts.connect_s))
         text = excerpt(body, key)
-        _log.warning("generation.request_failed", status=status, response=redact_parts(text, key) if status == _UNAUTHORIZED else text)
-        if status < _BAD_REQUEST:
+        logged = redact_parts(text, key) if status == HTTPStatus.UNAUTHORIZED else text
+        _log.warning("generation.request_failed", status=status, response=logged)
+        if status < HTTPStatus.BAD_REQUEST:
             raise ProviderResponseInvalid(f"its status is {status}; the address in ROOKERY_GENERATION may be wrong")
         failure = parse_failure(status, body, key)
         if (delay_s := find_retry_delay(response.headers.multi_items(), status, utc_now())) is not None:
             failure = replace(failure, retry_after_s=delay_s)
-        if status == _INTERNAL_ERROR and find_named_part(failure, model=model) not in {None, "other"}:
+        if status == HTTPStatus.INTERNAL_SERVER_ERROR and find_named_part(failure, model=model) not in {None, "other"}:
             raise RequestRefusedError(failure)
         error = build_error(failure, key)
         if isinstance(error, (ProviderUnavailable, ProviderRateLimited)):
-            return _RetryableFailure(error, retry_after_s=failure.retry_after_s)
+            return RetryableFailure(error, retry_after_s=failure.retry_after_s)
         if isinstance(error, ProviderAccessDenied):
             raise error
         raise RequestRefusedError(failure)
 
-    def _build_probe(self) -> httpx2.Request:
-        headers = {"accept": "*/*", **self._headers}
-        return httpx2.Request("GET", f"{self._provider.base_url}/models", headers=headers, extensions=self._extensions)
-
     def _require_open(self) -> None:
         if self._is_closed:
             raise ProviderUnavailable("the server is stopping")
-
-
-def _find_proxy(url: str) -> str | None:
-    """Return the proxy of the environment for *url* (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY), unless NO_PROXY excludes its host."""
-    parts, proxies = urlsplit(url), getproxies()
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
-    if not proxy or proxy_bypass(parts.hostname or ""):
-        return None
-    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 def build_error(failure: ProviderFailure, key: Secret | None) -> ProviderError:
@@ -294,14 +256,14 @@ def build_error(failure: ProviderFailure, key: Secret | None) -> ProviderError:
     status, delay_s = failure.status, failure.retry_after_s
     retry_after_s = DEFAULT_RETRY_AFTER_S if delay_s is None else max(1, min(_MAX_RETRY_AFTER_S, math.ceil(delay_s)))
     message = failure.message or f"status {status}"
-    if status == _UNAUTHORIZED or (status == _BAD_REQUEST and failure.names_wrong_key):
+    if status == HTTPStatus.UNAUTHORIZED or (status == HTTPStatus.BAD_REQUEST and failure.names_wrong_key):
         return ProviderAccessDenied(status, _describe_wrong_key(failure, key))
-    is_over_quota = status == _RATE_LIMITED and delay_s is None and _QUOTA_WORDS.search(message) is not None
+    is_over_quota = status == HTTPStatus.TOO_MANY_REQUESTS and delay_s is None and _QUOTA_WORDS.search(message) is not None
     if status in _ACCESS_STATUSES or failure.code in _QUOTA_CODES or is_over_quota:
         return ProviderAccessDenied(status, message)
-    if status == _RATE_LIMITED:
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
         return ProviderRateLimited(message, retry_after_s=retry_after_s)
-    if status in _RETRYABLE_STATUSES or (status >= _SERVER_ERROR and status not in _PERMANENT_SERVER_ERRORS):
+    if is_temporary(status):
         reason = f"the provider answered with status {status}" + (f": {failure.message}" if failure.message else "")
         return ProviderUnavailable(reason, retry_after_s=retry_after_s, provider_status=status)
     return ProviderRefused(status, message)
@@ -312,14 +274,6 @@ def _describe_wrong_key(failure: ProviderFailure, key: Secret | None) -> str:
     reason = "the service behind it rejects the key that it has for it" if failure.is_of_upstream else "it rejects the configured key"
     words = redact_parts(failure.message, key)
     return f"{reason}: {words}" if words else reason
-
-
-@dataclass(frozen=True, slots=True)
-class _RetryableFailure:
-    """A failure after which the same request may succeed, and the error if it is not repeated."""
-
-    error: ProviderUnavailable | ProviderRateLimited
-    retry_after_s: float | None = None
 
 
 async def _read_error_body(response: httpx2.Response, until: float) -> bytes:
@@ -336,13 +290,3 @@ async def _read_error_body(response: httpx2.Response, until: float) -> bytes:
     finally:
         await response.aclose()
     return bytes(body[:MAX_ERROR_BYTES])
-
-
-def _describe_connection_error(error: Exception) -> str:
-    if isinstance(error, httpx2.TimeoutException):
-        return "the provider did not answer in time"
-    if isinstance(error, httpx2.ConnectError):
-        return "the connection to the provider could not be opened"
-    if isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError):
-        return "the provider closed the connection"
-    return f"the connection to the provider failed ({type(error).__name__})"

@@ -23,13 +23,13 @@ from rookery.engines.text_generators.http_client import (
     ProviderClient,
     ProviderResponse,
     RequestRefusedError,
-    RetryBounds,
     Timeouts,
     build_error,
 )
 from rookery.engines.text_generators.provider import Provider
 from rookery.engines.text_generators.replies import ChatReply, ErrorReplyError, InvalidReplyError, parse_completion
 from rookery.engines.text_generators.streamed_answer import StreamedAnswer
+from rookery.kernel.egress.service_client import RetryBounds
 from rookery.kernel.errors import EngineUnavailable
 
 _SCHEMA_NAME = "answer"

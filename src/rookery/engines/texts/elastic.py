@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TypeVar, cast
 
 import orjson
@@ -49,7 +50,6 @@ _MAX_WINDOW = 10_000
 """Results that one search may skip and return together: the servers' default. Later ones are reached by `search_after`."""
 
 _MAX_EARLY_ATTEMPTS = 3
-_FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
 
 _RELEASE_POLL_INTERVAL_S = 1.0
 _MAX_RELEASE_POLLS = 120
@@ -99,7 +99,7 @@ class ElasticTextIndex:
         for start in range(0, len(keys), _BATCH_DOCUMENTS):
             batch = keys[start : start + _BATCH_DOCUMENTS]
             lines: list[Json] = [{"delete": _address(workspace_id, memory_id)} for memory_id in batch]
-            await self._run(lambda lines=lines: self._write(lines, ignored_statuses=(_NOT_FOUND,)))
+            await self._run(lambda lines=lines: self._write(lines, ignored_statuses=(HTTPStatus.NOT_FOUND,)))
 
     async def search(self, query: TextQuery, *, access_filter: AccessFilter, limit: int, offset: int = 0) -> list[TextHit]:
         elastic_query = build_query(query, access_filter)
@@ -199,7 +199,7 @@ class ElasticTextIndex:
         try:
             response = await self._connection.request("GET", f"/{self._name}/_mapping", timeout_s=self._query_timeout_s)
         except ElasticRejected as error:
-            if error.status != _NOT_FOUND:
+            if error.status != HTTPStatus.NOT_FOUND:
                 raise
             return False
         mapping = cast("Mapping[str, Mapping[str, Mapping[str, Json]]]", response).get(f"{self._name}-1")
@@ -301,14 +301,14 @@ class ElasticTextIndex:
             stored = cast("list[dict[str, object]]", response["docs"])
             for one in stored:
                 if "error" in one:
-                    raise ElasticRejected(_NOT_FOUND, *describe_error(one["error"]))
+                    raise ElasticRejected(HTTPStatus.NOT_FOUND, *describe_error(one["error"]))
             newer = [
                 (document, state)
                 for document, state in zip(waiting, stored, strict=True)
                 if not state.get("found") or int(str(cast("Json", state["_source"])["updated_at_us"])) < to_micros(document.updated_at)
             ]
             lines = [line for document, state in newer for line in _conditional_lines(document, state)]
-            conflicts = await self._write(lines, ignored_statuses=(_CONFLICT,))
+            conflicts = await self._write(lines, ignored_statuses=(HTTPStatus.CONFLICT,))
             waiting = [newer[number][0] for number in conflicts]
 
     async def _write(self, lines: Sequence[Json], *, ignored_statuses: Collection[int] = ()) -> list[int]:
@@ -326,7 +326,7 @@ class ElasticTextIndex:
                 continue
             status = int(str(result["status"]))
             require_writable(status, *describe_error(result["error"]))
-            if status == _FORBIDDEN:
+            if status == HTTPStatus.FORBIDDEN:
                 raise EngineReadOnly(ENGINE, f"the server allows this login no writes ({status})")
             error = ElasticRejected(status, *describe_error(result["error"]))
             if error.is_index_missing or status not in ignored_statuses:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Mapping
+from http import HTTPStatus
 
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
@@ -27,7 +28,6 @@ _READ_TIMEOUT_S = 660.0
 
 _USER_AGENT = "rookery"
 _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=60.0)
-_UNAUTHORISED = 401
 
 
 class HttpConnector:
@@ -169,7 +169,7 @@ class TokenTransport(httpx2.AsyncBaseTransport):
         token = await self._tokens.get_token(self._server, self._workspace_id)
         request.headers["authorization"] = f"Bearer {token}"
         response = await self._inner.handle_async_request(request)
-        if response.status_code != _UNAUTHORISED:
+        if response.status_code != HTTPStatus.UNAUTHORIZED:
             return response
         await response.aclose()
         token = await self._tokens.get_token(self._server, self._workspace_id, rejected_token=token)

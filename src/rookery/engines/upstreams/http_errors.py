@@ -61,12 +61,6 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 FORWARDED_HEADERS: ContextVar[Mapping[str, str]] = ContextVar("rookery_forwarded_headers")
 """Headers of the caller that are sent with a request. The SDK sends each message in the context in which it was passed in."""
 
-_UNAUTHORISED = 401
-_FORBIDDEN = 403
-_NOT_FOUND = 404
-_BAD_REQUEST = 400
-_TOO_MANY_REQUESTS = 429
-_BAD_GATEWAY = 502
 _REDIRECT = range(300, 400)
 _WITHOUT_BODY = frozenset({202, 204, 205})
 """Successful statuses that mean: no result will follow. They are answers to notifications only."""
@@ -215,11 +209,12 @@ class ErrorMappingTransport(httpx2.AsyncBaseTransport):
             response = await self._inner.handle_async_request(request)
         except ConnectFailed as error:
             self._state.needs_login = error.needs_login
-            return self._end_session(_UNAUTHORISED, UNSENT_CODE, str(error))
+            return self._end_session(HTTPStatus.UNAUTHORIZED, UNSENT_CODE, str(error))
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol) as error:
-            return self._end_session(_BAD_GATEWAY, UNSENT_CODE, describe_connection_failure(request.url, error))
+            return self._end_session(HTTPStatus.BAD_GATEWAY, UNSENT_CODE, describe_connection_failure(request.url, error))
         except httpx2.TransportError as error:
-            return self._end_session(_BAD_GATEWAY, BROKEN_CODE, f"The connection to {host} failed: {str(error) or type(error).__name__}")
+            text = f"The connection to {host} failed: {str(error) or type(error).__name__}"
+            return self._end_session(HTTPStatus.BAD_GATEWAY, BROKEN_CODE, text)
         if response.status_code < _REDIRECT.start and not self._lacks_result(response, request):
             return _handle_success(response, request)
         try:
@@ -256,19 +251,20 @@ class ErrorMappingTransport(httpx2.AsyncBaseTransport):
             return remove_body(response)
         body = await read_error_body(response)
         is_json = response.headers.get("content-type", "").lower().startswith("application/json")
-        error = _parse_error(body) if is_json and status >= _BAD_REQUEST else None
+        error = _parse_error(body) if is_json and status >= HTTPStatus.BAD_REQUEST else None
         reason = self._find_reason(response, request, body) if error is None else redact_reason(error.message, self._list_secrets(request))
         if self._is_session_lost(request, status, reason):
             return self._end_session(status, UNSENT_CODE, _SESSION_LOST)
         text = self._describe_status(response, request, reason)
         forwarded = FORWARDED_HEADERS.get({})
-        if status == _UNAUTHORISED and not self._is_callers_login(forwarded) and has_own_login(self._server, self._target):
+        if status == HTTPStatus.UNAUTHORIZED and not self._is_callers_login(forwarded) and has_own_login(self._server, self._target):
             return self._end_session(status, UNSENT_CODE, text)  # nothing was done, so a session with another login can retry
         retry_after_s = self._state.retry_after_s
-        if error is None or status in {_UNAUTHORISED, _FORBIDDEN}:
+        if error is None or status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             data = {"status": status, "retry_after_s": retry_after_s, "concerns_caller": self._state.is_callers_login}
             # The SDK takes no error from the body of a response with another status.
-            return _error_response(status if status >= _BAD_REQUEST else _BAD_GATEWAY, build_error_body(STATUS_CODE, text, data))
+            shown_status = status if status >= HTTPStatus.BAD_REQUEST else HTTPStatus.BAD_GATEWAY
+            return _error_response(shown_status, build_error_body(STATUS_CODE, text, data))
         data = mark_throttled(error.data, retry_after_s) if self._state.is_throttled else error.data
         return _error_response(status, build_error_body(error.code, error.message, data))
 
@@ -283,14 +279,14 @@ class ErrorMappingTransport(httpx2.AsyncBaseTransport):
         """Return whether the server no longer knows the session: 404 by the specification, 400 in many implementations."""
         if self._target.kind != "sse" and _SESSION_HEADER not in request.headers:
             return False
-        return status == _NOT_FOUND or (status == _BAD_REQUEST and "session" in reason.lower())
+        return status == HTTPStatus.NOT_FOUND or (status == HTTPStatus.BAD_REQUEST and "session" in reason.lower())
 
     def _describe_status(self, response: httpx2.Response, request: httpx2.Request, reason: str) -> str:
         """Return the message of an error status. Record in the state what a failure to open the session needs of it."""
         status, forwarded = response.status_code, FORWARDED_HEADERS.get({})
         self._state.retry_after_s = _parse_retry_after(response)
-        self._state.is_throttled = self._state.retry_after_s is not None or status == _TOO_MANY_REQUESTS
-        is_login = status in {_UNAUTHORISED, _FORBIDDEN}
+        self._state.is_throttled = self._state.retry_after_s is not None or status == HTTPStatus.TOO_MANY_REQUESTS
+        is_login = status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
         is_callers = self._is_callers_login(forwarded)
         self._state.needs_login = is_login and not (forwarded and is_callers)
         self._state.is_callers_login = is_login and is_callers
@@ -350,7 +346,7 @@ def _handle_success(response: httpx2.Response, request: httpx2.Request) -> httpx
     try:
         response = decompress(response)
     except UndecodableError as error:
-        return _error_response(_BAD_GATEWAY, build_error_body(UNREADABLE_CODE, f"{request.url.host} {error}"))
+        return _error_response(HTTPStatus.BAD_GATEWAY, build_error_body(UNREADABLE_CODE, f"{request.url.host} {error}"))
     if response.headers.get("content-type", "").startswith("application/json"):
         response.stream = BoundedJsonBody(cast("httpx2.AsyncByteStream", response.stream), request.content)
     return response

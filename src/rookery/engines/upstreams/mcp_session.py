@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from functools import cache
+from http import HTTPStatus
 from importlib import metadata
 from typing import TypeVar, cast
 from weakref import WeakValueDictionary
@@ -68,7 +69,6 @@ from rookery.tools.server_info import build_server_info
 
 _log = structlog.stdlib.get_logger("rookery.tools")
 
-_NOT_FOUND = 404
 _MAX_PAGES = 100
 _MAX_ROOTS_ROUNDS = 10
 _LIST_TIMEOUT_S = 30.0
@@ -337,7 +337,7 @@ class McpSession:
                     return ()
                 raise
             except UpstreamStatusError as error:
-                if error.status == _NOT_FOUND and field != "tools":
+                if error.status == HTTPStatus.NOT_FOUND and field != "tools":
                     return ()  # how some servers say that they lack a method
                 raise
             items += self._filter_valid(method, field, page)

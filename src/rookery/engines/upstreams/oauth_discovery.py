@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Generic, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
@@ -27,7 +28,6 @@ from rookery.tools.errors import LoginFailed
 
 MAX_QUOTED_CHARS = 200
 SUCCESS_STATUSES = range(200, 300)
-_SERVER_ERROR = 500
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 _UNRESERVED = re.compile(r"[A-Za-z0-9._~-]")
@@ -196,7 +196,7 @@ def describe_invalid(error: ValidationError) -> str:
 
 
 def _describe_failure(response: httpx2.Response, document_name: str) -> str | None:
-    if response.status_code < _SERVER_ERROR:
+    if response.status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
         return None
     return f"{response.request.url.host} returned status {response.status_code} for its {document_name}."
 

@@ -31,7 +31,7 @@ from rookery.kernel.runtime import PeriodicTask, run_periodic_tasks
 from rookery.kernel.sqlite import ReopenableFile, map_file_error, truncate_wal
 from rookery.memory.models import EmbeddedDocument, Vector, VectorHit
 from rookery.memory.ports import ModelVersion, VectorFeature
-from rookery.memory.vector_filter import AnyOf, VectorFilter
+from rookery.memory.visibility import AnyOf, VectorFilter
 
 T = TypeVar("T")
 

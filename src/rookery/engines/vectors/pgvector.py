@@ -25,7 +25,7 @@ from rookery.kernel.postgresql import PostgresConnection as Connection
 from rookery.kernel.postgresql import PostgresPool
 from rookery.memory.models import EmbeddedDocument, Vector, VectorHit
 from rookery.memory.ports import ModelVersion, VectorFeature
-from rookery.memory.vector_filter import VectorFilter
+from rookery.memory.visibility import VectorFilter
 
 T = TypeVar("T")
 

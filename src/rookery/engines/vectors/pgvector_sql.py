@@ -15,7 +15,7 @@ from psycopg import sql
 
 from rookery.kernel.clock import to_micros
 from rookery.memory.models import EmbeddedDocument, Vector
-from rookery.memory.vector_filter import AllOf, AnyOf, Condition, Conditions, VectorFilter
+from rookery.memory.visibility import AllOf, AnyOf, Condition, Conditions, VectorFilter
 
 Parameters = dict[str, object]
 

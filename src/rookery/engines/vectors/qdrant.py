@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TypeVar, cast
 from urllib.parse import quote
 
@@ -24,7 +25,7 @@ from rookery.engines.vectors.qdrant_requests import Json
 from rookery.engines.vectors.search import validate_vectors
 from rookery.memory.models import EmbeddedDocument, Vector, VectorHit
 from rookery.memory.ports import ModelVersion, VectorFeature
-from rookery.memory.vector_filter import VectorFilter
+from rookery.memory.visibility import VectorFilter
 
 T = TypeVar("T")
 
@@ -44,7 +45,6 @@ _MAX_BATCH_NUMBERS = 500_000
 _MAX_BATCH_IDS = 1_000
 _MIN_VERSION = (1, 17)
 _VERSION = re.compile(r"(\d+)\.(\d+)\.\d+.*")
-_STATUS_NOT_FOUND = 404
 _MISSING_INDEX_REASON = "index required"
 _WRITE_OPTIONS = "wait=true&ordering=medium"
 """Answer when the write is in effect, and give concurrent writes the same order on all copies."""
@@ -173,7 +173,7 @@ class QdrantIndex:
                 try:
                     return await work()
                 except QdrantRejected as error:
-                    if error.status != _STATUS_NOT_FOUND and _MISSING_INDEX_REASON not in error.reason.lower():
+                    if error.status != HTTPStatus.NOT_FOUND and _MISSING_INDEX_REASON not in error.reason.lower():
                         raise
                 self._is_set_up = False
                 await self._require_setup()
@@ -218,7 +218,7 @@ class QdrantIndex:
         try:
             response = await self._connection.request("GET", self._path(self._name), timeout_s=self._query_timeout_s)
         except QdrantRejected as error:
-            if error.status != _STATUS_NOT_FOUND:
+            if error.status != HTTPStatus.NOT_FOUND:
                 raise
             return None
         return cast("Mapping[str, object]", response["result"])
@@ -232,7 +232,7 @@ class QdrantIndex:
             rejection = error  # another process may have created it at the same time
         info = await self._find_collection()
         if info is None:
-            raise rejection or QdrantRejected(_STATUS_NOT_FOUND, f"the collection {self._name} disappeared")
+            raise rejection or QdrantRejected(HTTPStatus.NOT_FOUND, f"the collection {self._name} disappeared")
         return info
 
     def _require_compatible(self, info: Mapping[str, object]) -> None:
@@ -316,7 +316,7 @@ class QdrantIndex:
                 "POST", path, {"filter": condition}, timeout_s=timeout_s, is_repeatable=is_repeatable, is_write=True
             )
         except QdrantRejected as error:
-            if error.status != _STATUS_NOT_FOUND:
+            if error.status != HTTPStatus.NOT_FOUND:
                 raise
             return
         self._require_completed([cast("Json", response["result"])])

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import cast
-from urllib.parse import parse_qsl, unquote
 
 import httpx2
 import orjson
 
 from rookery.kernel.clock import parse_retry_after, utc_now
-from rookery.kernel.egress.transport import get_tls_context
+from rookery.kernel.egress.service_client import LOGIN_STATUSES, ResponseTooLarge, ServiceClient, ServiceResponse
 from rookery.kernel.errors import EngineReadOnly, EngineUnavailable, StorageFull, WrongSettings
 from rookery.kernel.secret import Secret
+from rookery.kernel.store_address import COUNTS, parse_store_address
 
 ENGINE = "vectors"
 DEFAULT_COLLECTION = "rookery_memories"
@@ -26,18 +26,12 @@ _DEFAULT_PORT = 6333
 _CONNECT_TIMEOUT_S = 3.0
 _MAX_CONNECTIONS = 32
 _MAX_REASON_CHARS = 300
-_MAX_SHARDS = 1024
 _MAX_RETRY_AFTER_S = 3600
 
-_STATUS_TIMEOUT, _STATUS_TOO_MANY, _STATUS_SERVER_ERROR, _STATUS_FULL = 408, 429, 500, 507
-_STATUS_FORBIDDEN = 403
-_LOGIN_STATUSES = frozenset({401, _STATUS_FORBIDDEN})
 _DISK_FULL_REASONS = ("no space left", "disk space", "out of disk")
 
-_ADDRESS = re.compile(
-    r"qdrant(?P<tls>\+https|s)?://(?::(?P<key>[^@/?]*)@)?(?P<host>\[[0-9a-fA-F:.]+\]|[^\s:/@?#\[\]]+)(?::(?P<port>\d{1,5}))?"
-    r"(?:/(?P<collection>[a-zA-Z0-9][a-zA-Z0-9_.-]{0,199})?)?(?:\?(?P<options>[^#]*))?"
-)
+_SCHEMES = frozenset({"qdrant", "qdrant+https", "qdrants"})
+_OPTIONS = {"shards": COUNTS, "replicas": COUNTS, "quantization": QUANTIZATIONS, "on_disk": frozenset({"true", "false"})}
 _API_KEY = re.compile(r"[!-~]+")
 _ADVICE = (
     "use qdrant://:api-key@host:6333/collection or qdrant+https://…, with the options shards, replicas, quantization (none, scalar, "
@@ -83,41 +77,27 @@ def parse_address(address: str) -> QdrantServer:
     Raises:
         WrongSettings: The address is invalid. The message does not contain it, because it may contain an API key.
     """
-    match = _ADDRESS.fullmatch(address)
-    options = dict(parse_qsl(match["options"] or "", keep_blank_values=True)) if match else {}
-    api_key = None if match is None or match["key"] is None else unquote(match["key"])
-    port = int(match["port"] or _DEFAULT_PORT) if match else 0
-    if match is None or not 0 < port < 2**16 or not _are_valid(options) or (api_key is not None and _API_KEY.fullmatch(api_key) is None):
+    parts = parse_store_address(address, schemes=_SCHEMES, default_port=_DEFAULT_PORT, options=_OPTIONS)
+    if parts is None or parts.user or (parts.password is not None and _API_KEY.fullmatch(parts.password.reveal()) is None):
         raise WrongSettings(f"ROOKERY_VECTORS: invalid address; {_ADVICE}")
     return QdrantServer(
-        base_url=f"http{'s' if match['tls'] else ''}://{match['host']}:{port}",
-        api_key=None if api_key is None else Secret(api_key),
-        collection=match["collection"] or DEFAULT_COLLECTION,
-        shards=int(options["shards"]) if "shards" in options else None,
-        replicas=int(options.get("replicas", "1")),
-        quantization=options.get("quantization", "none"),
-        is_on_disk=options.get("on_disk") == "true",
-    )
-
-
-def _are_valid(options: Mapping[str, str]) -> bool:
-    if options.keys() - {"shards", "replicas", "quantization", "on_disk"}:
-        return False
-    numbers = [options[name] for name in ("shards", "replicas") if name in options]
-    return (
-        all(number.isascii() and number.isdigit() and 0 < int(number) <= _MAX_SHARDS for number in numbers)
-        and options.get("quantization", "none") in QUANTIZATIONS
-        and options.get("on_disk", "false") in {"true", "false"}
+        base_url=parts.base_url,
+        api_key=parts.password,
+        collection=parts.name or DEFAULT_COLLECTION,
+        shards=int(parts.options["shards"]) if "shards" in parts.options else None,
+        replicas=int(parts.options.get("replicas", "1")),
+        quantization=parts.options.get("quantization", "none"),
+        is_on_disk=parts.options.get("on_disk") == "true",
     )
 
 
 class QdrantConnection:
-    """A pool of connections to a server, opened by requests."""
+    """Requests to a server."""
 
     def __init__(self, server: QdrantServer, *, verify_ssl: bool) -> None:
-        self._server = server
-        self._verify_ssl = verify_ssl
-        self._client: httpx2.AsyncClient | None = None
+        headers = {} if server.api_key is None else {"api-key": server.api_key.reveal()}
+        self._base_url = server.base_url
+        self._client = ServiceClient(headers, verify_ssl=verify_ssl, connect_timeout_s=_CONNECT_TIMEOUT_S, max_connections=_MAX_CONNECTIONS)
 
     async def request(
         self, method: str, path: str, body: object = None, *, timeout_s: float, is_repeatable: bool = True, is_write: bool = False
@@ -138,16 +118,19 @@ class QdrantConnection:
             QdrantRejected: The server rejected the request as wrong.
         """
         content = None if body is None else orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
-        headers = {} if content is None else {"Content-Type": "application/json"}
+        headers = {} if content is None else {"content-type": "application/json"}
         try:
-            async with asyncio.timeout(timeout_s):
-                response = await self._send(method, path, content, headers, is_repeatable=is_repeatable)
+            response = await self._client.fetch(
+                method, self._base_url + path, content, headers, timeout_s=timeout_s, is_repeatable=is_repeatable
+            )
         except (TimeoutError, httpx2.TimeoutException) as error:
             raise self.fail_late(timeout_s) from error
         except httpx2.HTTPError as error:
             advice = "check that it runs, and the host, the port and the protocol in ROOKERY_VECTORS"
             raise self.fail(f"cannot be reached ({type(error).__name__})", advice=advice) from error
-        if is_write and response.status_code == _STATUS_FORBIDDEN:
+        except ResponseTooLarge as error:
+            raise self.fail("sent a response that is too large", advice="see its log") from error
+        if is_write and response.status == HTTPStatus.FORBIDDEN:
             raise EngineReadOnly(ENGINE, "Qdrant refused the API key (403) for a write; set a key that may write")
         return self._read_response(response)
 
@@ -161,55 +144,26 @@ class QdrantConnection:
 
     async def close(self) -> None:
         """Close all connections. Idempotent."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+        await self._client.close()
 
-    async def _send(
-        self, method: str, path: str, content: bytes | None, headers: Mapping[str, str], *, is_repeatable: bool
-    ) -> httpx2.Response:
-        client = self._open()
-        try:
-            return await client.request(method, path, content=content, headers=headers)
-        except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
-            if not is_repeatable:
-                raise
-            return await client.request(method, path, content=content, headers=headers)
-
-    def _open(self) -> httpx2.AsyncClient:
-        if self._client is None:
-            server = self._server
-            self._client = httpx2.AsyncClient(
-                base_url=server.base_url,
-                headers={} if server.api_key is None else {"api-key": server.api_key.reveal()},
-                verify=get_tls_context(verify=self._verify_ssl),
-                trust_env=False,
-                timeout=httpx2.Timeout(None, connect=_CONNECT_TIMEOUT_S),
-                limits=httpx2.Limits(max_connections=_MAX_CONNECTIONS, max_keepalive_connections=_MAX_CONNECTIONS, keepalive_expiry=30.0),
-            )
-        return self._client
-
-    def _read_response(self, response: httpx2.Response) -> dict[str, object]:
-        status = response.status_code
-        if status in _LOGIN_STATUSES:
+    def _read_response(self, response: ServiceResponse) -> dict[str, object]:
+        status = response.status
+        if status in LOGIN_STATUSES:
             advice = "set a key that may manage collections: ROOKERY_VECTORS=qdrant://:${QDRANT_KEY}@host:6333"
             raise self.fail(f"refused the API key ({status})", advice=advice)
-        if status == _STATUS_TOO_MANY:
+        if status == HTTPStatus.TOO_MANY_REQUESTS:
             retry_after_s = _parse_retry_after(response.headers.get("retry-after"))
             raise self.fail("limits the rate of requests (429)", advice="raise the limit of the collection", retry_after_s=retry_after_s)
-        try:
-            content: object = orjson.loads(response.content)
-        except orjson.JSONDecodeError:
-            content = None
-        fields = cast("dict[str, object]", content) if isinstance(content, dict) else None
+        fields = response.parse_fields()
         reason = "" if fields is None else _read_reason(fields)
-        if status == _STATUS_FULL or (not response.is_success and any(text in reason.lower() for text in _DISK_FULL_REASONS)):
+        is_disk_full = not response.is_success and any(text in reason.lower() for text in _DISK_FULL_REASONS)
+        if is_disk_full or status == HTTPStatus.INSUFFICIENT_STORAGE:
             raise StorageFull("The disk of Qdrant is full: free some space, then try again.")
         if fields is None:
             raise self.fail(f"did not answer in JSON ({status})", advice="check that no other program or proxy answers at this address")
         if response.is_success:
             return fields
-        if status in {_STATUS_TIMEOUT, _STATUS_TOO_MANY} or status >= _STATUS_SERVER_ERROR:
+        if status == HTTPStatus.REQUEST_TIMEOUT or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise self.fail(f"failed ({status}): {reason}", advice="see its log")
         raise QdrantRejected(status, reason)
 

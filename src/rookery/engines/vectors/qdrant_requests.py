@@ -20,7 +20,7 @@ from rookery.engines.vectors.qdrant_connection import QdrantServer
 from rookery.kernel.clock import format_iso, from_micros
 from rookery.memory.models import EmbeddedDocument, Vector
 from rookery.memory.ports import ModelVersion
-from rookery.memory.vector_filter import AllOf, AnyOf, Condition, Conditions, VectorFilter
+from rookery.memory.visibility import AllOf, AnyOf, Condition, Conditions, VectorFilter
 
 Json: TypeAlias = Mapping[str, object]
 

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from rookery.engines.vectors.vector_file import Point, Space
 from rookery.memory.models import Vector, VectorHit
-from rookery.memory.vector_filter import AllOf, AnyOf, Conditions, Range, VectorFilter
+from rookery.memory.visibility import AllOf, AnyOf, Conditions, Range, VectorFilter
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]

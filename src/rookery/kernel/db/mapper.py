@@ -22,7 +22,7 @@ from sqlalchemy.sql import ColumnElement
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db.keyset import KeysetList, Params
-from rookery.kernel.db.statements import Row, Statement, Value
+from rookery.kernel.db.statements import Row, Statement, Value, upsert
 from rookery.kernel.db.transaction import Tx
 from rookery.kernel.pages import ListPage, PageSlice
 
@@ -78,7 +78,9 @@ class Mapper(Generic[T]):
     ) -> None:
         self._model = model
         self._table = table
-        self._insert = insert(table)
+        self._insert, self._add = insert(table), upsert(table)
+        self._fixed = frozenset(column.name for column in table.primary_key)
+        self._save = upsert(table, index_elements=sorted(self._fixed), set_=lambda new: {name: new[name] for name in self._changeable})
         hints, names, nested = get_hints(model), columns or {}, nested or {}
         self._nested = tuple((name, mapper, may_be_none(hints[name])) for name, mapper in nested.items())
         self._fields = tuple(
@@ -100,6 +102,10 @@ class Mapper(Generic[T]):
         """The columns of all fields, for statements that do not select the whole table."""
         own = [self._table.c[field.column] for field in self._fields]
         return own + [column for _, mapper, _ in self._nested for column in mapper.columns]
+
+    @property
+    def _changeable(self) -> list[str]:
+        return [column.name for column in self.columns if column.name not in self._fixed]
 
     def from_row(self, row: Row) -> T:
         """
@@ -169,6 +175,14 @@ class Mapper(Generic[T]):
     def insert(self, tx: Tx, *items: T) -> None:
         """Insert *items*."""
         tx.execute_many(self._insert, [self.to_row(item) for item in items])
+
+    def add(self, tx: Tx, *items: T) -> int:
+        """Insert those of *items* whose key and other unique columns no row has yet; return their number."""
+        return tx.execute_many(self._add, [self.to_row(item) for item in items])
+
+    def save(self, tx: Tx, *items: T) -> None:
+        """Insert *items*. A row that has the key of one gets its changeable fields."""
+        tx.execute_many(self._save, [self.to_row(item) for item in items])
 
 
 @cache

@@ -92,7 +92,7 @@ class Upsert:
     An insert of rows that may exist already. Each dialect builds its own statement from it by `build`.
 
     Attributes:
-        index_elements: The columns that identify an existing row.
+        index_elements: The columns that identify an existing row; none: any that are unique.
         set_: Takes the row to insert (`excluded`) and returns the new values of the existing row. None: the row stays unchanged.
         returning: Columns of the row to return.
     """
@@ -104,7 +104,7 @@ class Upsert:
 
     def build(self, insert: OnConflictInsert) -> Executable:
         """Return the statement for the dialect of *insert*."""
-        existing = list(self.index_elements)
+        existing = list(self.index_elements) or None
         if self.set_ is None:
             built = insert.on_conflict_do_nothing(index_elements=existing)
         else:
@@ -118,9 +118,9 @@ class OnConflictInsert(Protocol):
     @property
     def excluded(self) -> Any: ...  # noqa: ANN401 - a descriptor of SQLAlchemy's, for `Columns`
 
-    def on_conflict_do_nothing(self, *, index_elements: list[str]) -> Insert: ...
+    def on_conflict_do_nothing(self, *, index_elements: list[str] | None) -> Insert: ...
 
-    def on_conflict_do_update(self, *, index_elements: list[str], set_: dict[str, Any]) -> Insert: ...
+    def on_conflict_do_update(self, *, index_elements: list[str] | None, set_: dict[str, Any]) -> Insert: ...
 
 
 Statement = Executable | Upsert
@@ -129,7 +129,7 @@ Statement = Executable | Upsert
 def upsert(
     table: Table,
     *,
-    index_elements: Sequence[str],
+    index_elements: Sequence[str] = (),
     set_: Callable[[Columns], Mapping[str, ColumnElement[Any] | Value]] | None = None,
     returning: Sequence[ColumnElement[Any]] = (),
 ) -> Upsert:

@@ -27,6 +27,7 @@ from sqlalchemy import (
     delete,
     func,
     literal,
+    literal_column,
     select,
     update,
 )
@@ -54,7 +55,7 @@ class WorkspaceTable(Mapper[T]):
     which `-` before a name reverses one; without it, rows come in the order of the key. A statement is built at its first use.
 
     Args:
-        fixed: The columns that `update` never writes, besides the key and the workspace.
+        fixed: The columns that `update` and `save` never change, besides the key and the workspace.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class WorkspaceTable(Mapper[T]):
         super().__init__(model, table, columns=columns, codecs=codecs, nested=nested)
         self._key = tuple(column.name for column in table.primary_key)
         self._identity = tuple(name for name in self._key if name != "workspace_id")
-        self._fixed = frozenset((*self._key, "workspace_id", *fixed))
+        self._fixed |= {"workspace_id", *fixed}
         self._built: dict[tuple[object, ...], Any] = {}
         """Statements and lists, by what determines them."""
 
@@ -116,15 +117,19 @@ class WorkspaceTable(Mapper[T]):
         statement = self._build_once(("count", _get_form(where)), lambda: self._build_select(where, func.count().label("n")))
         return fetch_count(tx, statement, _bind(workspace_id, where))
 
-    def update(self, tx: Tx, *items: T) -> int:
-        """Store the changed fields of rows, found by their key and workspace; return the number of those that exist."""
-        statement = self._build_once(("update",), lambda: update(self._table).where(*self._conditions(dict.fromkeys(self._identity, ""))))
-        return tx.execute_many(statement, [self._to_update(item) for item in items])
+    def update(self, tx: Tx, *items: T, **where: Value) -> int:
+        """Store the changed fields of rows, found by key and workspace, that have the values *where*; return the number of these rows."""
+        form = ("update", _get_form(where))
+        statement = self._build_once(
+            form, lambda: update(self._table).where(*self._conditions({**dict.fromkeys(self._identity, ""), **where}))
+        )
+        return tx.execute_many(statement, [self._to_update(item, where) for item in items])
 
-    def _to_update(self, item: T) -> dict[str, Value]:
+    def _to_update(self, item: T, where: Mapping[str, Value]) -> dict[str, Value]:
         row = self.to_row(item)
-        identity = {f"of_{name}": row[name] for name in (*self._identity, "workspace_id")}
-        return identity | {column: value for column, value in row.items() if column not in self._fixed}
+        conditions = {f"of_{name}": row[name] for name in (*self._identity, "workspace_id")}
+        conditions |= {f"of_{name}": value for name, value in where.items() if value is not None}
+        return conditions | {column: value for column, value in row.items() if column not in self._fixed}
 
     def delete(self, tx: Tx, workspace_id: int, **where: Value | Sequence[Value]) -> int:
         """Delete the rows with these values, all of the workspace without any; return the number."""
@@ -151,8 +156,9 @@ class WorkspaceTable(Mapper[T]):
 
     def _conditions(self, where: Where) -> list[ColumnElement[bool]]:
         tenant: ColumnElement[int] = self._table.c.workspace_id
-        if any(str(index.columns[0].name) in where for index in self._table.indexes):
-            tenant = tenant + 0  # otherwise SQLite may prefer an index of the workspace to the one that finds few rows
+        leading = [*self._key[:1], *(str(index.columns[0].name) for index in self._table.indexes)]
+        if any(name in where for name in leading):
+            tenant = tenant + literal_column("0")  # otherwise SQLite may prefer an index of the workspace to the one that finds few rows
         conditions = [tenant == bindparam("of_workspace_id")]
         for name, value in where.items():
             column = self._table.c[name]
@@ -166,7 +172,7 @@ class WorkspaceTable(Mapper[T]):
 
 
 def _is_list(value: Value | Sequence[Value]) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+    return not isinstance(value, (str, int, bytes)) and isinstance(value, Sequence)
 
 
 def _get_form(where: Where) -> tuple[object, ...]:

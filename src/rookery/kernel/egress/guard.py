@@ -110,7 +110,11 @@ _METADATA_NETWORKS: tuple[_Network, ...] = tuple(
 
 
 class AddressRefused(RookeryError):
-    """The address is not allowed for outgoing requests."""
+    """
+    A login at a tool server uses an address that is not allowed; see `ROOKERY_EGRESS_ALLOW`.
+
+    For the `url` of a webhook or server, the code is `validation_error` with `errors.url`.
+    """
 
     status, code = 422, "address_refused"
 

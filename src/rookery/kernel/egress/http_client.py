@@ -185,7 +185,6 @@ class _ConnectionPool:
     def __init__(self, egress: EgressGuard, *, idle_timeout_s: float) -> None:
         self._idle_timeout_s = idle_timeout_s
         self._backend = GuardedBackend(egress)
-        self._tls = get_tls_context()
         self._idle: dict[_Origin, deque[httpcore2.AsyncHTTPConnection]] = {}
         self._count = 0
         self._sweep_task: asyncio.Task[None] | None = None
@@ -205,9 +204,8 @@ class _ConnectionPool:
 
     def create(self, origin: httpcore2.Origin) -> httpcore2.AsyncHTTPConnection:
         """Return a new connection, which is opened with its first request. Return it with `release`."""
-        return httpcore2.AsyncHTTPConnection(
-            origin, ssl_context=self._tls, keepalive_expiry=self._idle_timeout_s, network_backend=self._backend
-        )
+        tls = get_tls_context() if origin.scheme == b"https" else None
+        return httpcore2.AsyncHTTPConnection(origin, ssl_context=tls, keepalive_expiry=self._idle_timeout_s, network_backend=self._backend)
 
     async def release(self, origin: httpcore2.Origin, connection: httpcore2.AsyncHTTPConnection) -> None:
         """Store *connection* for the next request, or close it if it cannot be used again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import cast
 from urllib.parse import parse_qsl
 
@@ -20,7 +21,6 @@ UNMATCHED_ROUTE = "unmatched"
 
 _KNOWN_METHODS = frozenset("GET HEAD POST PUT PATCH DELETE OPTIONS".split())
 _MAX_PATH_LENGTH = 500
-_FIRST_SERVER_ERROR = 500
 
 
 class RequestMetrics:
@@ -81,7 +81,7 @@ class RequestMetrics:
             code = state.get("error")
             if code is not None:
                 self._errors.add(cast("str", code))
-            if status >= _FIRST_SERVER_ERROR and not state.get(IS_UPSTREAM_ERROR):
+            if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not state.get(IS_UPSTREAM_ERROR):
                 self._failures.add(route, cast("str", code or "none"))
         if self._is_logged:
             self._log_request(scope, method, route, status, duration_s)

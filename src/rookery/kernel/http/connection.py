@@ -54,9 +54,10 @@ _CONTROL_CHARACTER = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 class HeadTooLarge(RookeryError):
-    """The request line and the headers exceed the size limit."""
+    """The request line and headers are larger than 64 KiB."""
 
     status, code = 431, "headers_too_large"
+    fields = "`limit`: bytes"
 
 
 class FastResponseCycle(RequestResponseCycle):

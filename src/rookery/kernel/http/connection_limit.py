@@ -71,9 +71,10 @@ class ConnectionLimits:
 
 
 class ServerFull(RookeryError):
-    """All connections have a request in progress, or the client already has its share of them."""
+    """`ROOKERY_MAX_CONNECTIONS` connections have running requests, or half as many from your address. The connection is closed."""
 
     status, code = 503, "server_full"
+    fields = "header `Retry-After`"
 
     def __init__(self) -> None:
         super().__init__(

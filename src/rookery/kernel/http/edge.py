@@ -127,7 +127,7 @@ class EdgeMiddleware:
         async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status = int(message["status"])  # an HTTPStatus would be logged with its name
                 if message["status"] in _UNROUTED_STATUSES and "route" not in state:
                     state["headers"] = await self._rate_limit_headers(scope)
                 headers = cast("Headers", message["headers"])

@@ -43,15 +43,17 @@ _REPLAY_HEADER = (b"idempotent-replay", b"true")
 
 
 class SecretAlreadyShown(Conflict):
-    """The request was executed, and its response contained a secret that is not stored."""
+    """The request with this Idempotency-Key succeeded, and its answer contained a secret."""
 
     code = "secret_already_shown"
+    fields = "`id` of what was created, or `ids`"
 
 
 class ResponseNotStored(Conflict):
-    """The request was executed, and its response was too large to store."""
+    """The request with this Idempotency-Key succeeded, and its answer was too large to store."""
 
     code = "answer_not_kept"
+    fields = "`answered`: its status"
 
 
 @runtime_checkable

@@ -39,22 +39,27 @@ class InvalidJson(RookeryError):
 
 
 class PayloadTooLarge(RookeryError):
-    """The body is larger than the route allows. It was not read to its end."""
+    """The body is larger than the route allows; the rest was not read."""
 
     status, code = 413, "payload_too_large"
+    fields = "`limit`: bytes"
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"The body is larger than {limit:,} bytes, the limit of this route.", limit=limit)
 
 
 class UnsupportedMediaType(RookeryError):
-    """The body is not declared as JSON."""
+    """
+    `Content-Type` is not JSON, or for an import neither CSV nor JSON Lines.
+
+    A body without `Content-Type` is read as JSON, always as UTF-8.
+    """
 
     status, code = 415, "unsupported_media_type"
 
 
 class RequestTimeout(RookeryError):
-    """The body did not arrive in time."""
+    """The head did not arrive within 30 s, or the body paused for 30 s or was slower than 8 KiB a second. The connection is closed."""
 
     status, code = 408, "request_timeout"
 

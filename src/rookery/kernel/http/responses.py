@@ -59,28 +59,30 @@ class RouteNotFound(RookeryError):
     """No route has this path."""
 
     status, code = 404, "not_found"
+    fields = "`nearest`: similar paths, if there are any. `error_description`: the message, at the paths of an OAuth sign-in"
 
 
 class MethodNotAllowed(RookeryError):
-    """The path exists but does not allow the method."""
+    """The path does not support this method."""
 
     status, code = 405, "method_not_allowed"
+    fields = "header `Allow`"
 
 
 class HostNotAllowed(RookeryError):
-    """The Host header is not a host of this server."""
+    """The `Host` header is not one of the server's addresses; see `ROOKERY_ALLOWED_HOSTS`."""
 
     status, code = 400, "host_not_allowed"
 
 
 class CrossSiteCredentials(RookeryError):
-    """A browser sent Basic credentials from a page of another site."""
+    """A browser sent Basic credentials for a page of another site."""
 
     status, code = 403, "cross_site"
 
 
 class BadRequest(RookeryError):
-    """The request is malformed, so its content was not read."""
+    """The request is not valid HTTP."""
 
     status, code = 400, "invalid_request"
 

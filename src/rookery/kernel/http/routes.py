@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
+from http import HTTPStatus
 from typing import Protocol, cast
 from urllib.parse import parse_qsl
 
@@ -131,7 +132,6 @@ _log = structlog.stdlib.get_logger("rookery.http")
 
 NO_QUERY_MESSAGE = "this path takes no query parameters"
 
-STATUS_SERVER_ERROR = 500
 _MAX_QUERY_FIELDS = 100
 _MAX_ERROR_FIELDS = 100
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
@@ -410,7 +410,7 @@ class RouteEndpoint:
 
     def _outage_response(self, error: RookeryError) -> Response | None:
         """Return the response that hides a failure of the server from its client, for routes that have one (`Operation.outage_body`)."""
-        if self.route.outage_body is None or error.status < STATUS_SERVER_ERROR:
+        if self.route.outage_body is None or error.status < HTTPStatus.INTERNAL_SERVER_ERROR:
             return None
         self._outages.report(error, route=self.path)
         return json_response(self.route.outage_body)

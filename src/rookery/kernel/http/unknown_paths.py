@@ -36,7 +36,6 @@ FAMILIES: Mapping[str, str] = {
 }
 """The prefix of each family, and what is in it."""
 
-_PERMANENT_REDIRECT = 308
 _MAX_PATH_LENGTH = 200
 _MAX_SUGGESTIONS = 3
 _MAX_SEGMENTS = 12
@@ -297,4 +296,4 @@ def _to_safe_text(path: str) -> str:
 
 def _redirect_response(scope: Scope, path: str) -> Response:
     query = cast("bytes", scope["query_string"]).decode("latin-1")
-    return Response(status_code=_PERMANENT_REDIRECT, headers={"Location": f"{path}?{query}" if query else path})
+    return Response(status_code=HTTPStatus.PERMANENT_REDIRECT, headers={"Location": f"{path}?{query}" if query else path})

@@ -18,7 +18,7 @@ COMMANDS = (
     CommandEntry(
         "search", "Print the memories that contain these words, best first.", "rookery.memory.commands.memories:search", 60, "Memory"
     ),
-    CommandEntry("brain", "Maintain the shared memory.", "rookery.memory.commands.brain:app", 150, "Memory"),
+    CommandEntry("brain", "Maintain the shared memory.", "rookery.memory.commands.maintenance:app", 150, "Memory"),
     CommandEntry(
         "export",
         "Write the memories of a workspace with all their fields, for `rookery import` or for reading. Safe while the server runs.",

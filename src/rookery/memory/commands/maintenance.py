@@ -1,4 +1,4 @@
-"""The commands of `rookery brain` that repair, clean and forget the memories of a workspace."""
+"""The command group `rookery brain`, and its commands that repair, clean and forget the memories of a workspace."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 
 from rookery.access.operator import get_operator
 from rookery.memory.batch_runs import RunObserver, RunReport
+from rookery.memory.commands import recall_log, training
 from rookery.memory.commands.maintenance_services import DryRunOption, ResumeOption, run_in_workspace
 from rookery.memory.commands.report_output import RunReportPrinter
 from rookery.memory.maintenance import backfill, consolidation, pruning, scrubbing
@@ -20,8 +21,8 @@ from rookery.memory.maintenance.reindexing import ReindexRequest
 from rookery.terminal.options import JsonOption, WorkspaceOption, YesOption, confirm, raise_usage_error
 
 if TYPE_CHECKING:  # help texts are shown faster without it
+    from rookery.memory.build import MemoryServices
     from rookery.memory.memory_audit import RunAction
-    from rookery.memory.wiring import MemoryServices
 
 _REINDEX_ADVICE = "Changed memories are stale: `rookery brain:reindex --stale` brings the indexes up to date."
 
@@ -271,3 +272,17 @@ def _list_options(request: object) -> Mapping[str, object]:
     """Return the options of *request* that differ between runs of one command in a workspace."""
     names = cast("Mapping[str, object]", vars(type(request))["__dataclass_fields__"])
     return {name: getattr(request, name) for name in names if name not in {"workspace_id", "by", "dry_run", "resume"}}
+
+
+app = typer.Typer(no_args_is_help=True)
+app.command("reindex")(reindex)
+app.command("elastic-setup")(elastic_setup)
+app.command("clean")(clean)
+app.command("prune")(prune)
+app.command("consolidate")(consolidate)
+app.command("backfill-org")(backfill_org)
+app.command("forget")(forget)
+app.command("recalls")(recall_log.recalls)
+app.command("recall-log")(recall_log.recall_log)
+app.command("training")(training.training)
+app.command("export-training")(training.export_training)

@@ -10,7 +10,7 @@ import typer
 from rookery.terminal.context import choose_workspace, run
 
 if TYPE_CHECKING:  # help texts are shown faster without it
-    from rookery.memory.wiring import MemoryServices
+    from rookery.memory.build import MemoryServices
 
 T = TypeVar("T")
 

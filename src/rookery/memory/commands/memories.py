@@ -16,6 +16,7 @@ from rookery.access.workspaces import Workspaces
 from rookery.kernel.pages import PageSlice
 from rookery.kernel.running_server import find_server
 from rookery.kernel.schema import ResponseModel, parse_model, to_json
+from rookery.memory.models import RecallMode
 from rookery.memory.recall import Recall
 from rookery.memory.remember import Remember
 from rookery.memory.schemas.requests import RecallBody, RememberBody, SearchQuery
@@ -110,7 +111,7 @@ def recall(
     agent: Annotated[str | None, typer.Option(help="Also this agent's own memories.", show_default=False)] = None,
     type: Type = None,
     tag: Tags = None,
-    mode: Annotated[Literal["semantic", "keyword", "hybrid"], typer.Option(help="By meaning, by words, or by both.")] = "hybrid",
+    mode: Annotated[RecallMode, typer.Option(help="By meaning, by words, or by both.")] = "hybrid",
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -21,7 +21,7 @@ from rookery.terminal.output import print_json, print_list, print_notice
 if TYPE_CHECKING:  # help texts are shown faster without it
     from datetime import datetime
 
-    from rookery.memory.wiring import MemoryServices
+    from rookery.memory.build import MemoryServices
 
 _PAGE_SIZE = 100
 

@@ -20,7 +20,7 @@ from rookery.terminal.options import JsonOption, OutputOption, WorkspaceOption, 
 from rookery.terminal.output import show_progress
 
 if TYPE_CHECKING:  # help texts are shown faster without it
-    from rookery.memory.wiring import MemoryServices
+    from rookery.memory.build import MemoryServices
 
 T = TypeVar("T")
 

@@ -32,7 +32,7 @@ from rookery.memory.transfer.label_mappings import LabelMapping, parse_mapping
 from rookery.terminal.options import JsonOption, WorkspaceOption, raise_usage_error
 
 if TYPE_CHECKING:  # help texts are shown faster without it
-    from rookery.memory.wiring import MemoryServices
+    from rookery.memory.build import MemoryServices
 
 _STANDARD_STREAM = Path("-")
 
@@ -40,9 +40,7 @@ Org = Annotated[str | None, typer.Option(help="Set the org of all memories.", sh
 Project = Annotated[str | None, typer.Option(help="Set the project of all memories.", show_default=False)]
 Agent = Annotated[str | None, typer.Option(help="Set the agent of all memories.", show_default=False)]
 Type = Annotated[str | None, typer.Option(help="Set the type of all memories.", show_default=False)]
-Scope = Annotated[
-    Literal["project", "agent", "session", "shared"] | None, typer.Option(help="Set the scope of all memories.", show_default=False)
-]
+Scope = Annotated[MemoryScope | None, typer.Option(help="Set the scope of all memories.", show_default=False)]
 StripPii = Annotated[bool, typer.Option("--strip-pii", help="Replace personal data and secrets by marks.")]
 
 
@@ -153,7 +151,7 @@ def import_(
         project=project,
         agent_id=agent,
         type=type,
-        memory_scope=None if scope is None else MemoryScope(scope),
+        memory_scope=scope,
         tags=tuple(name.lower() for name in tag or ()),
         mappings=_parse_mappings(mappings or ()),
     )

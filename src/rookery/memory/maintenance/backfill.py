@@ -16,6 +16,7 @@ from rookery.memory.models import Memory
 from rookery.memory.records import next_version
 from rookery.memory.store import maintenance, records
 from rookery.memory.store.maintenance import MemorySelection
+from rookery.memory.store.tables import MEMORIES
 
 _MAX_ORG_CHARS = 100
 _MAX_CACHED_PROJECTS = 10_000
@@ -77,7 +78,7 @@ class Backfill:
     def _write(self, tx: Tx, memory_orgs: Sequence[tuple[Memory, str]], *, by: Author) -> set[str]:
         now, changed_ids = self.clock(), set[str]()
         for memory, org in memory_orgs:
-            current = records.lock_memory(tx, memory.workspace_id, memory.id)
+            current = MEMORIES.find(tx, memory.workspace_id, id=memory.id, lock=True)
             if current is not None and current.org is None and current.project == memory.project:
                 records.update_memory(tx, current, next_version(current, replace(current, org=org), by=by, at=now))
                 changed_ids.add(current.id)

@@ -22,8 +22,9 @@ from rookery.memory.maintenance.clusters import Cluster, ClusterFinder, is_merge
 from rookery.memory.merging import Merge, contains_merge, merge_memories
 from rookery.memory.ports import OpenComparison, SpaceRow, VectorIndex
 from rookery.memory.records import archive_memory, next_version, revert_merges
-from rookery.memory.store import maintenance, merges, records
+from rookery.memory.store import maintenance, records
 from rookery.memory.store.maintenance import MemoryIdRow, MemorySelection
+from rookery.memory.store.tables import MEMORIES, MERGES
 
 DEFAULT_THRESHOLD = 0.92
 
@@ -220,7 +221,7 @@ class Consolidation:
     def _write_merged(self, tx: Tx, run: _Run, clusters: Sequence[Cluster]) -> list[Merge]:
         """Write the merged contents of clusters whose memories did not change meanwhile. The other memories stay until verification."""
         memories_by_id = {memory.id: memory for cluster in clusters for memory in (cluster.primary, *cluster.others)}
-        locked_memories = [records.lock_memory(tx, run.request.workspace_id, memory_id) for memory_id in sorted(memories_by_id)]
+        locked_memories = [MEMORIES.find(tx, run.request.workspace_id, id=memory_id, lock=True) for memory_id in sorted(memories_by_id)]
         unchanged = {memory.id for memory in locked_memories if memory is not None and memory == memories_by_id[memory.id]}
         all_merges = list[Merge]()
         for cluster in clusters:
@@ -232,17 +233,17 @@ class Consolidation:
             if merged_memory != top:
                 records.update_memory(tx, top, next_version(top, merged_memory, by=run.request.author, at=self._clock()))
                 self._jobs.enqueue(tx, EMBED_JOB, workspace_id=top.workspace_id, payload={"memory_id": top.id})
-        merges.add(tx, all_merges)
+        records.add_merges(tx, all_merges)
         return all_merges
 
     async def _finish_interrupted(self, run: _Run) -> None:
         """Finish the merges that a killed run wrote but did not verify."""
         after = ""
         while unfinished_ids := await self._db.read(
-            lambda tx, at=after: merges.list_unfinished(tx, run.request.workspace_id, after=at, limit=BATCH_SIZE)
+            lambda tx, at=after: records.list_unfinished_merges(tx, run.request.workspace_id, after=at, limit=BATCH_SIZE)
         ):
             for primary_id in unfinished_ids:
-                into = await self._db.read(lambda tx, at=primary_id: merges.list_merged_into(tx, run.request.workspace_id, at))
+                into = await self._db.read(lambda tx, at=primary_id: MERGES.find_all(tx, run.request.workspace_id, primary_id=at))
                 planned_merges = [merge for merge in into if not merge.is_done]
                 done_merges = planned_merges if run.request.dry_run else await self._finish(run, planned_merges)
                 run.merged_count += len(done_merges)
@@ -271,7 +272,7 @@ class Consolidation:
     def _archive(self, tx: Tx, request: ConsolidationRequest, planned_merges: Sequence[Merge], *, indexed_ids: set[str]) -> list[Merge]:
         now, workspace_id = self._clock(), request.workspace_id
         ids = {merge.primary_id for merge in planned_merges} | {merge.memory_id for merge in planned_merges}
-        locked_memories = {memory_id: records.lock_memory(tx, workspace_id, memory_id) for memory_id in sorted(ids)}
+        locked_memories = {memory_id: MEMORIES.find(tx, workspace_id, id=memory_id, lock=True) for memory_id in sorted(ids)}
         done_merges, undone = list[Merge](), list[Merge]()
         for merge in planned_merges:
             primary, other = locked_memories[merge.primary_id], locked_memories[merge.memory_id]
@@ -279,7 +280,7 @@ class Consolidation:
             is_same = other is not None and other.archived_at is None and other.updated_at == merge.seen_at
             if is_verified and is_same and other is not None and primary is not None and contains_merge(primary, merge):
                 archive_memory(tx, self._jobs, self._bus, other, at=now, superseded_by=merge.primary_id)
-                merges.mark_done(tx, merge)
+                MERGES.update(tx, replace(merge, is_done=True))
                 done_merges.append(merge)
                 if primary.supersedes_id is None:
                     locked_memories[primary.id] = replace(primary, supersedes_id=other.id)

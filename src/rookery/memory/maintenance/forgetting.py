@@ -24,8 +24,9 @@ from rookery.memory.models import Memory
 from rookery.memory.recall_models import RecallRecord
 from rookery.memory.records import delete_memory, remove_from_primaries
 from rookery.memory.statements import list_sentences
-from rookery.memory.store import feedback, recall_log, records
+from rookery.memory.store import recalls
 from rookery.memory.store.maintenance import MemorySelection
+from rookery.memory.store.tables import FEEDBACK, MEMORIES
 
 _MIN_SENTENCE_SPACES = 2
 """Spaces of a sentence that says something alone: "Yes." and "It works." are in many texts."""
@@ -118,7 +119,7 @@ class Forgetting:
             if not request.ids:
                 names = ("org", "project", "agent_id", "session_id")
                 criteria = {name: getattr(request, name) for name in names}
-                await self.db.write(lambda tx: recall_log.clear(tx, request.workspace_id, **criteria))
+                await self.db.write(lambda tx: recalls.clear(tx, request.workspace_id, **criteria))
             if sentences:
                 await self._clear_questions(request.workspace_id, sentences)
             return await self.erasure.run()
@@ -135,9 +136,9 @@ class Forgetting:
         after: str | None = ""
 
         def clear_batch(tx: Tx, start: str) -> str | None:
-            rows = recall_log.list_with_query(tx, workspace_id, after=start, limit=BATCH_SIZE)
+            rows = recalls.list_with_query(tx, workspace_id, after=start, limit=BATCH_SIZE)
             repeating = [row.id for row in rows if any(not sentences.isdisjoint(_digest_sentences(text)) for text in _list_questions(row))]
-            recall_log.clear_ids(tx, workspace_id, repeating)
+            recalls.clear_ids(tx, workspace_id, repeating)
             return rows[-1].id if rows else None
 
         while after is not None:
@@ -147,11 +148,11 @@ class Forgetting:
         """Delete the memories. Return their ids, each with that of a memory in which its text remains."""
         now, forgotten = self.clock(), list[tuple[str, str | None]]()
         for candidate in batch:
-            memory = records.lock_memory(tx, candidate.workspace_id, candidate.id)
+            memory = MEMORIES.find(tx, candidate.workspace_id, id=candidate.id, lock=True)
             if memory is None:
                 continue
             left_in = remove_from_primaries(tx, self.jobs, memory, by=by, at=now)
-            feedback.delete_feedback(tx, memory.workspace_id, memory.id)
+            FEEDBACK.delete(tx, memory.workspace_id, memory_id=memory.id)
             delete_memory(tx, self.jobs, self.bus, memory, MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now))
             self.erasure.add_pending(tx, DELETED_TEXT)
             forgotten.append((memory.id, left_in))

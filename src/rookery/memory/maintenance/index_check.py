@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
-from rookery.memory.ports import TextIndex, VectorIndex
+from rookery.memory.ports import IndexName, TextIndex, VectorIndex
 from rookery.memory.store import queries
 
 MAX_COUNTS = 3
 """Counts per workspace before memories count as missing, because others may write meanwhile."""
-
-IndexName: TypeAlias = Literal["vectors", "texts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,11 +27,10 @@ from rookery.memory.indexing import build_document, build_passage
 from rookery.memory.models import AccessFilter, EmbeddedDocument, Memory, TextQuery, Vector
 from rookery.memory.passages import embed_memories
 from rookery.memory.ports import Embedder, TextIndex, VectorIndex
-from rookery.memory.store import index_moves as store
 from rookery.memory.store import indexing
-from rookery.memory.store.index_moves import IndexState
+from rookery.memory.store.indexing import IndexState
 from rookery.memory.text_queries import parse_question
-from rookery.memory.vector_filter import VectorFilter, filter_ids
+from rookery.memory.visibility import VectorFilter, filter_ids
 
 _BATCH_SIZE = 256
 _LOG_BATCH_SIZE = 1_000
@@ -278,7 +277,7 @@ class IndexMove:
                     "Run the move before the setting changes; to rebuild an index from the records, use `rookery brain:reindex`."
                 )
             return
-        for workspace_id in await self.db.read(store.list_workspaces):
+        for workspace_id in await self.db.read(indexing.list_workspaces):
             size = await self.index.count(workspace_id)
             if size < self.log.count().get(workspace_id, 0):
                 await self._forget_missing(workspace_id)
@@ -290,7 +289,7 @@ class IndexMove:
 
     async def count_live(self) -> int:
         """Return the number of live memories of all workspaces."""
-        return await self.db.read(lambda tx: store.count(tx, at=self.clock()))
+        return await self.db.read(lambda tx: indexing.count_live(tx, at=self.clock()))
 
     async def preview(self) -> MovePreview:
         """Return what a run would copy."""
@@ -438,10 +437,10 @@ class IndexMove:
         return version is not None and self.log.get_versions([memory.id]).get(memory.id) == version
 
     async def _scan(self, after: str) -> list[IndexState]:
-        return await self.db.read(lambda tx: store.scan(tx, after=after, limit=_BATCH_SIZE, at=self.clock(), model=self.model))
+        return await self.db.read(lambda tx: indexing.scan_states(tx, after=after, limit=_BATCH_SIZE, at=self.clock(), model=self.model))
 
     async def _get_states(self, ids: Sequence[str]) -> dict[str, IndexState]:
-        return await self.db.read(lambda tx: store.get_states(tx, ids, at=self.clock(), model=self.model))
+        return await self.db.read(lambda tx: indexing.get_states(tx, ids, at=self.clock(), model=self.model))
 
     async def _load(self, states: Sequence[IndexState]) -> list[Memory]:
         ids: dict[int, list[str]] = {}

@@ -25,8 +25,9 @@ from rookery.memory.merging import find_subject_distinction
 from rookery.memory.models import Memory
 from rookery.memory.ranking import DEFAULT_HALF_LIFE_DAYS, HALF_LIVES_DAYS, decay_factor
 from rookery.memory.records import archive_memory, delete_memory
-from rookery.memory.store import maintenance, records
+from rookery.memory.store import maintenance
 from rookery.memory.store.maintenance import DuplicateRow, MemorySelection, PruneRow
+from rookery.memory.store.tables import MEMORIES
 
 UNUSED_MIN_AGE = timedelta(days=180)
 UNUSED_MAX_CONFIDENCE = 0.3
@@ -158,7 +159,7 @@ class Pruning:
         """Remove the memories that did not change since they were selected. Return their ids."""
         now, removed_ids = self._clock(), set[str]()
         ids = {removal.row.id for removal in removals} | {removal.duplicate_of for removal in removals if removal.duplicate_of}
-        locked_memories = {memory_id: records.lock_memory(tx, request.workspace_id, memory_id) for memory_id in sorted(ids)}
+        locked_memories = {memory_id: MEMORIES.find(tx, request.workspace_id, id=memory_id, lock=True) for memory_id in sorted(ids)}
         for removal in removals:
             memory = locked_memories[removal.row.id]
             if memory is None or memory.archived_at is not None or _has_changed(memory, removal.row):

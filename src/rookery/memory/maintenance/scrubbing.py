@@ -25,8 +25,9 @@ from rookery.memory.metadata import Metadata
 from rookery.memory.models import Memory
 from rookery.memory.recall_models import RecallRecord
 from rookery.memory.records import next_version
-from rookery.memory.store import recall_log, records
+from rookery.memory.store import recalls, records
 from rookery.memory.store.maintenance import MemorySelection
+from rookery.memory.store.tables import MEMORIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +107,9 @@ class Scrubbing:
         after, count = "", 0
 
         def clean_batch(tx: Tx, start: str) -> tuple[str | None, int]:
-            rows = recall_log.list_with_query(tx, workspace_id, after=start, limit=BATCH_SIZE)
+            rows = recalls.list_with_query(tx, workspace_id, after=start, limit=BATCH_SIZE)
             changed = [clean_row for row in rows if (clean_row := _redact_questions(row, finders)) != row]
-            recall_log.save_queries(tx, changed)
+            recalls.save_queries(tx, changed)
             if changed:
                 self.erasure.add_pending(tx, CLEANED_TEXT)
             return rows[-1].id if rows else None, len(changed)
@@ -130,7 +131,7 @@ class Scrubbing:
         """Clean the memories in their current state, under row locks, so that concurrent changes are not undone."""
         now, author, results = self.clock(), Author.from_actor(request.by), list[CleanResult]()
         for read, result_of_read in unclean:
-            current = records.lock_memory(tx, read.workspace_id, read.id)
+            current = MEMORIES.find(tx, read.workspace_id, id=read.id, lock=True)
             if current is None:
                 continue
             result = result_of_read if current == read else clean_memory_again(current)

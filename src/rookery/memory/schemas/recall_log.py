@@ -7,9 +7,10 @@ from typing import Annotated
 from pydantic import Field
 
 from rookery.access.models import Caller
+from rookery.kernel.projections import Projection
 from rookery.kernel.schema import Links, Meta, PageQuery, QueryModel, ResponseModel, Timestamp
-from rookery.memory.models import MemoryId, read_fields
-from rookery.memory.recall_models import AbsenceReason, FeedbackVerdict, LoggedRecall, RecallLogFilter, RecallMode, RecallReplay
+from rookery.memory.models import MemoryFilter, MemoryId, RecallMode, read_fields
+from rookery.memory.recall_models import AbsenceReason, FeedbackVerdict, LoggedRecall, RecallLogFilter, RecallReplay
 from rookery.memory.schemas.responses import MemorySerializer, RecallResponse, Score
 
 _Name = Annotated[str, Field(min_length=1, max_length=255)]
@@ -47,21 +48,14 @@ class LoggedMemoryResponse(ResponseModel):
     feedback: FeedbackVerdict | None
 
 
-class RecallFiltersResponse(ResponseModel):
+class RecallFiltersResponse(Projection[MemoryFilter]):
     """The filters of a recall; null: none. *metadata* is the number of conditions on metadata, which are stored as digests."""
 
-    org: str | None
-    project: str | None
-    agent_id: str | None
-    session_id: str | None
+    hidden = frozenset({"continued_session_ids", "scopes", "labels"})
+
     include_scopes: list[str] | None
-    type: str | None
     tags: list[str]
     metadata: int
-    source: str | None
-    since: Timestamp | None
-    until: Timestamp | None
-    min_confidence: float | None
 
 
 class LoggedRecallResponse(ResponseModel):

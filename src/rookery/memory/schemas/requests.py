@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Annotated, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import orjson
 from pydantic import AfterValidator, BaseModel, Field, model_validator
+from pydantic.fields import FieldInfo
 
 from rookery.kernel.pages import PageSlice
-from rookery.kernel.projections import Body, Patch
+from rookery.kernel.projections import Body, Patch, get_field_types
 from rookery.kernel.schema import CursorQuery, ItemsOf, NotBlank, PageQuery, QueryModel, RequestModel, Timestamp, enum_schema
 from rookery.memory.memory_map import MAX_POINTS
 from rookery.memory.metadata import (
@@ -25,6 +26,7 @@ from rookery.memory.models import (
     AgentId,
     Draft,
     MapGrouping,
+    Memory,
     MemoryFilter,
     MemoryId,
     MemoryScope,
@@ -204,7 +206,18 @@ class ChangeBody(Patch[MemorySettings]):
     hints: ClassVar[Mapping[str, str]] = _FIELD_HINTS
 
 
-class RecallBody(RequestModel):
+class FacetFilters(BaseModel):
+    """The filters by the facet fields of `Memory`, with their types and descriptions."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        types = get_field_types(Memory)
+        facets = {name: FieldInfo.from_annotated_attribute(cast("type[Any]", types[name] | None), None) for name in FACET_FIELDS}
+        cls.__pydantic_fields__ = {**cls.model_fields, **facets}
+
+
+class RecallBody(FacetFilters, RequestModel):
     """A recall request. A null field counts as missing."""
 
     hints: ClassVar[Mapping[str, str]] = _RECALL_FIELD_HINTS
@@ -294,7 +307,7 @@ class SpaceQuery(QueryModel):
         return _build_filter(self)
 
 
-class FilterQuery(SpaceQuery):
+class FilterQuery(FacetFilters, SpaceQuery):
     """Filters by owner and by field."""
 
     memory_scope: Scope | None = None

@@ -7,8 +7,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from rookery.access.models import ActorKind, Caller
+from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
+from rookery.kernel.projections import Projection
 from rookery.kernel.schema import OMITTED_IF_NONE, Links, Meta, OmittedIfNone, ResponseModel, Timestamp, enum_schema
 from rookery.memory.authorship import Author
 from rookery.memory.memory_map import MemoryMapResult
@@ -19,14 +20,15 @@ from rookery.memory.models import (
     BootMemories,
     Memory,
     MemoryState,
+    NameCount,
     RememberResult,
     SearchResult,
     Tombstone,
     get_state,
     read_fields,
 )
-from rookery.memory.ranking import HALF_LIVES_DAYS, memory_decay_factor
-from rookery.memory.recall_models import DropRule, RecallContext, RecallHit, RecallResult
+from rookery.memory.ranking import HALF_LIVES_DAYS, RecallContext, RecallHit, memory_decay_factor
+from rookery.memory.recall_models import DropRule, RecallResult
 
 TEXT_FIELDS = frozenset({"content", "metadata"})
 """Fields that must not remain anywhere once a memory is deleted. Stored responses omit them; webhooks have them only on request."""
@@ -40,7 +42,7 @@ def round_score(number: float) -> float:
 Score = Annotated[float, AfterValidator(round_score)]
 
 
-class AuthorResponse(ResponseModel):
+class AuthorResponse(Projection[Author]):
     """
     The author of a memory or of a change.
 
@@ -50,14 +52,8 @@ class AuthorResponse(ResponseModel):
         agent_id: The agent of the key, or the agent that the request named.
     """
 
-    kind: ActorKind
-    key_id: str | None
-    name: str
-    agent_id: str | None
-    session_id: str | None
 
-
-class MemoryBaseResponse(ResponseModel):
+class MemoryBaseResponse(Projection[Memory]):
     """
     A memory without its content and metadata.
 
@@ -66,28 +62,13 @@ class MemoryBaseResponse(ResponseModel):
     request.
     """
 
-    id: str
-    workspace_id: int
-    org: str | None
-    project: str | None
-    agent_id: str | None
-    session_id: str | None
+    hidden = TEXT_FIELDS | {"base_confidence", "content_at", "indexed_model", "index_failed_at"}
+
     memory_scope: str
-    type: str
-    tags: Sequence[str]
-    confidence: float
     effective_confidence: float
-    source: str
-    supersedes_id: str | None
-    superseded_by: str | None
-    expires_at: Timestamp | None
-    archived_at: Timestamp | None
     archived_reason: Annotated[str, enum_schema(ArchivedReason)] | None
     indexed: bool
-    indexed_at: Timestamp | None
     state: Annotated[str, enum_schema(MemoryState)]
-    created_at: Timestamp
-    updated_at: Timestamp
     created_by: AuthorResponse | None
     updated_by: AuthorResponse | None
 
@@ -107,13 +88,11 @@ class MemoriesResponse(ResponseModel):
     meta: Meta
 
 
-class MemoryVersionResponse(ResponseModel):
+class MemoryVersionResponse(Projection[Tombstone]):
     """One version in a lineage. *memory* is null once the memory was replaced or deleted, because its content is erased."""
 
-    id: str
-    supersedes_id: str | None
-    superseded_by: str | None
-    created_at: Timestamp
+    hidden = frozenset({"workspace_id"})
+
     ended_at: Timestamp | None
     state: Annotated[str, enum_schema(MemoryState)]
     memory: MemoryResponse | None
@@ -232,7 +211,7 @@ class ContextResponse(ResponseModel):
     after: list[NeighbourResponse]
 
 
-class RecalledMemory(ResponseModel):
+class RecalledMemory(Projection[Memory]):
     """
     A recalled memory.
 
@@ -244,24 +223,19 @@ class RecalledMemory(ResponseModel):
         context: Its neighbours in the session, if the request has *context*.
     """
 
-    id: str
-    content: str
-    type: str
-    org: str | None
-    project: str | None
-    agent_id: str | None
-    session_id: str | None
+    hidden = frozenset(
+        {
+            *("workspace_id", "base_confidence", "supersedes_id", "superseded_by", "content_at", "expires_at", "archived_at"),
+            *("created_by", "updated_by", "indexed_at", "indexed_model", "index_failed_at"),
+        }
+    )
+
     memory_scope: str
-    tags: Sequence[str]
     metadata: dict[str, object]
-    source: str
     score: float
     relevance: float
     similarity: float | None
-    confidence: float
     effective_confidence: float
-    created_at: Timestamp
-    updated_at: Timestamp
     similar: Annotated[int | None, OMITTED_IF_NONE] = None
     context: Annotated[ContextResponse | None, OMITTED_IF_NONE] = None
     explain: Annotated[ExplanationResponse | None, OMITTED_IF_NONE] = None
@@ -348,11 +322,8 @@ class SearchResponse(ResponseModel):
     notice: OmittedIfNone = None
 
 
-class CountResponse(ResponseModel):
+class CountResponse(Projection[NameCount]):
     """A name and the number of memories that have it."""
-
-    name: str
-    count: int
 
 
 class TagsResponse(ResponseModel):
@@ -484,7 +455,8 @@ class MemorySerializer:
         }
         if explain:
             explained = [
-                RecalledMemory.model_construct(None, **_recalled_fields(hit), explain=_serialize_explanation(hit)) for hit in result.hits
+                RecalledMemory.model_construct(None, **_recalled_fields(hit), explain=_serialize_explanation(hit, place))
+                for place, hit in enumerate(result.hits, start=1)
             ]
             return RecallResponse.model_construct(None, memories=explained, explain=_serialize_drops(result), **fields)
         memories = [RecalledMemory.model_construct(None, **_recalled_fields(hit)) for hit in result.hits]
@@ -536,12 +508,13 @@ def _serialize_author(author: Author | None) -> AuthorResponse | None:
 
 
 def _recalled_fields(hit: RecallHit) -> dict[str, object]:
+    score = hit.score
     return {
         **read_fields(hit.memory, _RECALLED_FIELDS),
         "memory_scope": hit.memory.memory_scope.value,
-        "score": round_score(hit.score),
-        "relevance": round_score(hit.relevance),
-        "similarity": None if hit.similarity is None else round_score(hit.similarity),
+        "score": round_score(score.total),
+        "relevance": round_score(score.relevance),
+        "similarity": None if score.similarity is None else round_score(score.similarity),
         "effective_confidence": round_score(hit.effective_confidence),
         "similar": hit.similar_count or None,
         "context": None if hit.context is None else _serialize_context(hit.context),
@@ -556,17 +529,17 @@ def _serialize_context(context: RecallContext) -> ContextResponse:
     return ContextResponse.model_construct(None, before=before, after=after)
 
 
-def _serialize_explanation(hit: RecallHit) -> ExplanationResponse:
-    explanation = hit.explanation
-    ranks = RanksResponse(semantic=explanation.semantic_rank, keyword=explanation.keyword_rank)
+def _serialize_explanation(hit: RecallHit, place: int) -> ExplanationResponse:
+    score = hit.score
     return ExplanationResponse.from_parts(
-        explanation,
+        score,
         hit,
-        ranks=ranks,
+        place=place,
+        ranks=RanksResponse(semantic=score.semantic_rank, keyword=score.keyword_rank),
         scope=hit.memory.memory_scope,
-        parts=ScorePartsResponse.from_parts(explanation.parts, repeated=explanation.parts.repeated or None),
-        is_repeated=explanation.is_repeated or None,
-        highlight=explanation.highlight or "",
+        parts=ScorePartsResponse.from_parts(score, repeated=score.reduction or None),
+        is_repeated=score.is_repeated or None,
+        highlight=hit.highlight or "",
     )
 
 
@@ -579,7 +552,12 @@ def _serialize_drops(result: RecallResult) -> RecallExplanationResponse | None:
         candidates=explanation.candidate_count,
         dropped=[
             DroppedMemoryResponse.from_parts(
-                dropped, dropped.memory, memory_scope=dropped.memory.memory_scope.value, excerpt=dropped.memory.content[:_EXCERPT_CHARS]
+                dropped,
+                dropped.hit.score,
+                memory := dropped.hit.memory,
+                score=dropped.hit.score.total,
+                memory_scope=memory.memory_scope.value,
+                excerpt=memory.content[:_EXCERPT_CHARS],
             )
             for dropped in explanation.dropped
         ],

@@ -12,8 +12,8 @@ from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Codec, encode_json
 from rookery.memory.authorship import decode_author, encode_author
 from rookery.memory.metadata import to_json
-from rookery.memory.models import Memory, MemoryFilter, MemoryScope, Metadata
-from rookery.memory.recall_models import LoggedRequest, RecallMode, RecallQueryRecord, RecallRequest
+from rookery.memory.models import Memory, MemoryFilter, MemoryScope, Metadata, RecallMode
+from rookery.memory.recall_models import LoggedRequest, RecallQueryRecord, RecallRequest
 
 
 def _decode_metadata(text: str | None) -> Metadata:

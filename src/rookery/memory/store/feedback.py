@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import and_, bindparam, delete, insert, or_, select
+from sqlalchemy import and_, bindparam, delete, or_, select
 
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Tx
 from rookery.memory.recall_models import FeedbackVerdict, RecallRecord
-from rookery.memory.store.tables import recall_feedback
+from rookery.memory.store.tables import FEEDBACK, StoredFeedback, recall_feedback
 
 _DAY_MICROS = 86_400 * 1_000_000
 
@@ -25,7 +25,6 @@ _EXISTING = (
     )
     .limit(1)
 )
-_ADD = insert(recall_feedback)
 _EXPIRED = (
     select(recall_feedback.c.recall_id, recall_feedback.c.memory_id)
     .where(recall_feedback.c.day < bindparam("before"))
@@ -33,9 +32,6 @@ _EXPIRED = (
 )
 _DELETE = delete(recall_feedback).where(
     recall_feedback.c.recall_id == bindparam("of_recall"), recall_feedback.c.memory_id == bindparam("of_memory")
-)
-_DELETE_OF_MEMORY = delete(recall_feedback).where(
-    recall_feedback.c.memory_id == bindparam("memory"), recall_feedback.c.workspace_id == bindparam("workspace")
 )
 
 
@@ -49,16 +45,10 @@ def add(tx: Tx, recall: RecallRecord, memory_id: str, verdict: FeedbackVerdict, 
     values = {"workspace": recall.workspace_id, "memory": memory_id, "recall": recall.id, "key": key_id, "day": day}
     if tx.fetch_one(_EXISTING, values) is not None:
         return False
-    tx.execute(
-        _ADD,
-        {
-            "workspace_id": recall.workspace_id,
-            "recall_id": recall.id,
-            "memory_id": memory_id,
-            "key_id": key_id,
-            "day": day,
-            "used": int(verdict is FeedbackVerdict.USED),
-        },
+    is_used = verdict is FeedbackVerdict.USED
+    FEEDBACK.insert(
+        tx,
+        StoredFeedback(recall_id=recall.id, memory_id=memory_id, workspace_id=recall.workspace_id, key_id=key_id, day=day, used=is_used),
     )
     return True
 
@@ -68,8 +58,3 @@ def delete_before(tx: Tx, before: datetime, *, limit: int) -> int:
     expired = tx.fetch_all(_EXPIRED, {"before": to_micros(before) // _DAY_MICROS, "most": limit})
     tx.execute_many(_DELETE, [{"of_recall": row.text("recall_id"), "of_memory": row.text("memory_id")} for row in expired])
     return len(expired)
-
-
-def delete_feedback(tx: Tx, workspace_id: int, memory_id: str) -> None:
-    """Delete all feedback on a memory, for its permanent deletion."""
-    tx.execute(_DELETE_OF_MEMORY, {"workspace": workspace_id, "memory": memory_id})

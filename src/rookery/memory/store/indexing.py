@@ -1,14 +1,15 @@
-"""Queries of indexing and retention, for one workspace or, for retention, for all of them."""
+"""Queries of indexing and retention: what the indexes should hold, of one workspace or of all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import BigInteger, bindparam, case, or_, select, update
+from sqlalchemy import BigInteger, bindparam, case, func, or_, select, update
 
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Tx, Value
+from rookery.kernel.db import Row, Tx, Value, fetch_count
 from rookery.memory.models import Memory
 from rookery.memory.store.tables import IS_IN_WORKSPACE, MEMORIES, memories
 
@@ -32,6 +33,65 @@ _EXPIRED = (
     .order_by(memories.c.expires_at, memories.c.id)
     .limit(bindparam("most"))
 )
+_STATES = select(
+    memories.c.id, memories.c.workspace_id, memories.c.updated_at, memories.c.indexed_at, memories.c.indexed_model, memories.c.confidence
+)
+_SCAN_STATES = _STATES.where(*_IS_LIVE, memories.c.id > bindparam("after")).order_by(memories.c.id).limit(bindparam("most"))
+_GET_STATES = _STATES.where(*_IS_LIVE, memories.c.id.in_(bindparam("ids", expanding=True)))
+_COUNT_LIVE = select(func.count()).select_from(memories).where(*_IS_LIVE)
+_WORKSPACES = select(memories.c.workspace_id).distinct().order_by(memories.c.workspace_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexState:
+    """
+    The state of a live memory for an index.
+
+    Attributes:
+        text_version: Changes whenever its document changes.
+        vector_version: Changes also whenever it is embedded.
+        is_indexed: The vectors of its current version are in the index of the server.
+    """
+
+    id: str
+    workspace_id: int
+    text_version: str
+    vector_version: str
+    is_indexed: bool
+
+
+def scan_states(tx: Tx, *, after: str, limit: int, at: datetime, model: str) -> list[IndexState]:
+    """Return the next live memories by id, of all workspaces."""
+    rows = tx.fetch_all(_SCAN_STATES, {"after": after, "most": limit, "at": to_micros(at)})
+    return [_read_state(row, model) for row in rows]
+
+
+def get_states(tx: Tx, ids: Collection[str], *, at: datetime, model: str) -> dict[str, IndexState]:
+    """Return the states of those of *ids* that are live, of any workspace."""
+    rows = tx.fetch_all(_GET_STATES, {"ids": list(ids), "at": to_micros(at)})
+    return {row.text("id"): _read_state(row, model) for row in rows}
+
+
+def count_live(tx: Tx, *, at: datetime) -> int:
+    """Return the number of live memories of all workspaces."""
+    return fetch_count(tx, _COUNT_LIVE, {"at": to_micros(at)})
+
+
+def list_workspaces(tx: Tx) -> list[int]:
+    """Return the workspaces that have memories."""
+    return [row.integer("workspace_id") for row in tx.fetch_all(_WORKSPACES)]
+
+
+def _read_state(row: Row, model: str) -> IndexState:
+    updated_at, indexed_at, indexed_model = row.integer("updated_at"), row.maybe_integer("indexed_at"), row.maybe_text("indexed_model")
+    text_version = f"{updated_at} {row.number('confidence')!r}"
+    return IndexState(
+        id=row.text("id"),
+        workspace_id=row.integer("workspace_id"),
+        text_version=text_version,
+        vector_version=f"{text_version} {indexed_at} {model}",
+        is_indexed=indexed_at is not None and indexed_at >= updated_at and indexed_model in {model, None},
+    )
 
 
 def mark_indexed(tx: Tx, memories: Sequence[Memory], *, model: str, at: datetime) -> None:

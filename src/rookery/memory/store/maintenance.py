@@ -14,9 +14,7 @@ from rookery.memory.batch_runs import RunCheckpoint
 from rookery.memory.metadata import Metadata
 from rookery.memory.models import Memory
 from rookery.memory.store.codecs import METADATA
-from rookery.memory.store.tables import MEMORIES, memories, runs
-
-RUNS = Mapper(RunCheckpoint, runs)
+from rookery.memory.store.tables import MEMORIES, RUNS, memories, runs
 
 _GET = select(runs).where(runs.c.name == bindparam("of_name"))
 _DELETE = delete(runs).where(runs.c.name == bindparam("of_name"))

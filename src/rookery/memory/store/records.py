@@ -1,4 +1,4 @@
-"""Queries on single memories: their records, their lineage, and those of a session. Statements are constants, compiled once."""
+"""Queries on single memories: their records, their lineage and merges, and those of a session. Statements are constants, compiled once."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, cast
 
-from sqlalchemy import BigInteger, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import BigInteger, Table, bindparam, delete, func, insert, or_, select
 
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Tx, Value, fetch_count
-from rookery.memory.models import Memory, Tombstone
-from rookery.memory.store import merges
+from rookery.kernel.db import Tx, Value, upsert
+from rookery.memory.merging import Merge
+from rookery.memory.models import Memory, MemoryScope, Tombstone
 from rookery.memory.store.tables import (
     IS_IN_WORKSPACE,
     IS_SESSION_SCOPE,
     MEMORIES,
+    MERGES,
     TOMBSTONES,
+    TRAINING_EXAMPLES,
     memories,
     memory_labels,
     memory_tags,
-    memory_to_row,
-    tombstones,
-    training_rows,
+    merges,
 )
 
 MAX_DUPLICATES = 10
@@ -30,14 +30,7 @@ MAX_DUPLICATES = 10
 _MAX_CHAIN_STEPS = 10_000
 """Maximum steps along a lineage, so that damaged data cannot block the writer."""
 
-_IS_MEMORY = (memories.c.workspace_id == bindparam("workspace"), memories.c.id == bindparam("memory"))
-
 _ADD = insert(memories)
-_ADD_TAG = insert(memory_tags)
-_ADD_LABEL = insert(memory_labels)
-_BY_ID = select(*MEMORIES.columns).where(*_IS_MEMORY)
-_LOCK = _BY_ID.with_for_update()
-_BY_IDS = select(*MEMORIES.columns).where(IS_IN_WORKSPACE, memories.c.id.in_(bindparam("ids", expanding=True)))
 _DUPLICATES = (
     select(memories.c.id)
     .where(
@@ -52,31 +45,7 @@ _DUPLICATES = (
 _FINGERPRINTS = (
     select(memories.c.fingerprint).where(IS_IN_WORKSPACE, memories.c.fingerprint.in_(bindparam("fingerprints", expanding=True))).distinct()
 )
-_FIXED_COLUMNS = {"id", "workspace_id", "agent_id", "session_id", "memory_scope", "created_at", "created_by", "recalled_at"}
-_UPDATED_COLUMNS = [column.name for column in memories.c if column.name not in _FIXED_COLUMNS]
-_UPDATE = update(memories).where(*_IS_MEMORY)
-_DELETE = delete(memories).where(*_IS_MEMORY)
-_DELETE_TAG = delete(memory_tags).where(
-    memory_tags.c.workspace_id == bindparam("workspace"),
-    memory_tags.c.tag == bindparam("name"),
-    memory_tags.c.memory_id == bindparam("memory"),
-)
-_DELETE_LABEL = delete(memory_labels).where(
-    memory_labels.c.workspace_id == bindparam("workspace"),
-    memory_labels.c.label == bindparam("name"),
-    memory_labels.c.memory_id == bindparam("memory"),
-)
-_DELETE_TRAINING = delete(training_rows).where(
-    training_rows.c.workspace_id == bindparam("workspace"), training_rows.c.memory_id == bindparam("memory")
-)
-_TOMBSTONE = select(tombstones).where(tombstones.c.workspace_id == bindparam("workspace"), tombstones.c.id == bindparam("memory"))
 _LOCK_FINGERPRINT = select(func.pg_advisory_xact_lock(bindparam("number", type_=BigInteger())))
-_COUNT = select(func.count().label("found")).select_from(memories).where(memories.c.workspace_id == bindparam("workspace"))
-_HAS_AGENT = (
-    select(memories.c.id)
-    .where(memories.c.workspace_id == bindparam("workspace"), memories.c.agent_id == bindparam("agent"), memories.c.memory_scope == "agent")
-    .limit(1)
-)
 _PRESENT = select(memories.c.id).where(IS_IN_WORKSPACE, memories.c.id.in_(bindparam("ids", expanding=True)))
 _UNINDEXED = select(memories.c.id).where(
     IS_IN_WORKSPACE,
@@ -89,18 +58,48 @@ _MAX_STEPS = 1_000
 
 _IS_LIVE = (IS_IN_WORKSPACE, IS_SESSION_SCOPE, memories.c.session_id == bindparam("session"), memories.c.archived_at.is_(None))
 _LOCK_LIVE = select(*MEMORIES.columns).where(*_IS_LIVE).order_by(memories.c.id).limit(bindparam("most")).with_for_update()
-_LOCK_BY_ID = (
-    select(*MEMORIES.columns)
-    .where(*_IS_LIVE, memories.c.id.in_(bindparam("ids", expanding=True)))
-    .order_by(memories.c.id)
-    .with_for_update()
+
+# A memory can be merged again after a restore by other means than `restore`; the newer merge counts.
+_ADD_MERGE = upsert(merges, index_elements=["memory_id"], set_=lambda new: {c.name: new[c.name] for c in merges.c if c.name != "memory_id"})
+_UNFINISHED = (
+    select(merges.c.primary_id)
+    .where(merges.c.workspace_id == bindparam("workspace"), merges.c.is_done == 0, merges.c.primary_id > bindparam("after"))
+    .distinct()
+    .order_by(merges.c.primary_id)
+    .limit(bindparam("most"))
 )
-_MOVED_COLUMNS = ("org", "project", "memory_scope", "fingerprint", "updated_at", "updated_by")
-_MOVE = (
-    update(memories)
-    .where(memories.c.workspace_id == bindparam("workspace"), memories.c.id == bindparam("memory"))
-    .values({name: bindparam(f"new_{name}") for name in _MOVED_COLUMNS})
-)
+
+
+class _Names:
+    """The table of tags or labels, by which memories are found. *field* is that of `Memory`."""
+
+    def __init__(self, table: Table, column: str, field: str) -> None:
+        self._column, self._field = column, field
+        self._insert = insert(table)
+        self._delete = delete(table).where(*(table.c[name] == bindparam(f"of_{name}") for name in ("workspace_id", column, "memory_id")))
+
+    def add(self, tx: Tx, *added: Memory) -> None:
+        if rows := self._list_rows(added):
+            tx.execute_many(self._insert, rows)
+
+    def remove(self, tx: Tx, memory: Memory) -> None:
+        if rows := self._list_rows([memory]):
+            tx.execute_many(self._delete, [{f"of_{name}": value for name, value in row.items()} for row in rows])
+
+    def replace(self, tx: Tx, old: Memory, new: Memory) -> None:
+        if getattr(old, self._field) != getattr(new, self._field):
+            self.remove(tx, old)
+            self.add(tx, new)
+
+    def _list_rows(self, items: Sequence[Memory]) -> list[dict[str, Value]]:
+        return [
+            {"workspace_id": memory.workspace_id, self._column: name, "memory_id": memory.id}
+            for memory in items
+            for name in sorted(set(getattr(memory, self._field)))
+        ]
+
+
+_NAMES = (_Names(memory_tags, "tag", "tags"), _Names(memory_labels, "label", "labels"))
 
 
 class NewMemory(NamedTuple):
@@ -111,13 +110,13 @@ class NewMemory(NamedTuple):
 
     @property
     def fingerprint(self) -> str:
-        """The digest that equal memories share (`rows.fingerprint`)."""
+        """The digest that equal memories share (`codecs.fingerprint`)."""
         return cast("str", self.row["fingerprint"])
 
 
 def prepare(memory: Memory) -> NewMemory:
     """Return *memory* for `add_prepared`."""
-    return NewMemory(memory, memory_to_row(memory))
+    return NewMemory(memory, MEMORIES.to_row(memory))
 
 
 def lock_fingerprint(tx: Tx, fingerprint: str) -> None:
@@ -135,9 +134,13 @@ def add(tx: Tx, *new: Memory) -> None:
 def add_prepared(tx: Tx, new: Sequence[NewMemory]) -> None:
     """Store prepared memories with their tags and labels. Their ids must be new."""
     tx.execute_many(_ADD, [row for _, row in new])
-    memories_to_add = [memory for memory, _ in new]
-    _add_tags(tx, *memories_to_add)
-    add_labels(tx, *memories_to_add)
+    add_names(tx, *(memory for memory, _ in new))
+
+
+def add_names(tx: Tx, *new: Memory) -> None:
+    """Store the tags and labels of memories."""
+    for names in _NAMES:
+        names.add(tx, *new)
 
 
 def list_fingerprints(tx: Tx, workspace_id: int, fingerprints: Sequence[str]) -> list[str]:
@@ -153,33 +156,16 @@ def find_duplicates(tx: Tx, workspace_id: int, fingerprint: str, *, at: datetime
     return [row.text("id") for row in rows]
 
 
-def get_memory(tx: Tx, workspace_id: int, memory_id: str) -> Memory | None:
-    """Return a memory of the workspace, archived and expired ones too."""
-    return MEMORIES.fetch_one(tx, _BY_ID, {"workspace": workspace_id, "memory": memory_id})
-
-
-def lock_memory(tx: Tx, workspace_id: int, memory_id: str) -> Memory | None:
-    """Return the same as `get_memory`, and lock the row until this transaction ends."""
-    return MEMORIES.fetch_one(tx, _LOCK, {"workspace": workspace_id, "memory": memory_id})
-
-
 def get_memories(tx: Tx, workspace_id: int, ids: Sequence[str]) -> list[Memory]:
-    """Return those of *ids* that the workspace has, archived and expired ones too, in no order."""
-    if not ids:
-        return []
-    return MEMORIES.fetch_all(tx, _BY_IDS, {"workspace": workspace_id, "ids": ids})
+    """Return those of *ids* that the workspace has, archived and expired ones too."""
+    return MEMORIES.find_all(tx, workspace_id, id=ids) if ids else []
 
 
 def update_memory(tx: Tx, old: Memory, new: Memory) -> None:
-    """Replace *old*, which `lock_memory` returned in this transaction, by *new*, including tags and labels."""
-    row = memory_to_row(new)
-    tx.execute(_UPDATE, {**{name: row[name] for name in _UPDATED_COLUMNS}, "workspace": old.workspace_id, "memory": old.id})
-    if old.tags != new.tags:
-        _delete_tags(tx, old)
-        _add_tags(tx, new)
-    if old.labels != new.labels:
-        _delete_labels(tx, old)
-        add_labels(tx, new)
+    """Replace *old*, whose row this transaction has locked, by *new*, including tags and labels."""
+    MEMORIES.update(tx, new)
+    for names in _NAMES:
+        names.replace(tx, old, new)
 
 
 def delete_memory(tx: Tx, memory: Memory, *, at: datetime, superseded_by: str | None = None) -> bool:
@@ -188,11 +174,11 @@ def delete_memory(tx: Tx, memory: Memory, *, at: datetime, superseded_by: str | 
 
     Return False, without any change, if it was already deleted.
     """
-    if tx.execute(_DELETE, {"workspace": memory.workspace_id, "memory": memory.id}) == 0:
+    if MEMORIES.delete(tx, memory.workspace_id, id=memory.id) == 0:
         return False
-    _delete_tags(tx, memory)
-    _delete_labels(tx, memory)
-    tx.execute(_DELETE_TRAINING, {"workspace": memory.workspace_id, "memory": memory.id})
+    for names in _NAMES:
+        names.remove(tx, memory)
+    TRAINING_EXAMPLES.delete(tx, memory.workspace_id, memory_id=memory.id)
     superseded_by = superseded_by or memory.superseded_by
     if superseded_by is not None or memory.supersedes_id is not None:
         tombstone = Tombstone(
@@ -207,32 +193,21 @@ def delete_memory(tx: Tx, memory: Memory, *, at: datetime, superseded_by: str | 
     return True
 
 
-def get_tombstone(tx: Tx, workspace_id: int, memory_id: str) -> Tombstone | None:
-    """Return the tombstone of a memory that was superseded, or deleted as part of a lineage."""
-    return TOMBSTONES.fetch_one(tx, _TOMBSTONE, {"workspace": workspace_id, "memory": memory_id})
-
-
 def find_head(tx: Tx, start: Tombstone) -> str | None:
     """Return the id of the memory that finally replaced the one of *start*. None if that was deleted."""
     for _ in range(_MAX_CHAIN_STEPS):
         if start.superseded_by is None:
             return None
-        following = get_tombstone(tx, start.workspace_id, start.superseded_by)
+        following = TOMBSTONES.find(tx, start.workspace_id, id=start.superseded_by)
         if following is None:
-            head = tx.fetch_one(_BY_ID, {"workspace": start.workspace_id, "memory": start.superseded_by})
-            return None if head is None else start.superseded_by
+            return start.superseded_by if MEMORIES.has(tx, start.workspace_id, id=start.superseded_by) else None
         start = following
     return None
 
 
-def count_memories(tx: Tx, workspace_id: int) -> int:
-    """Return the number of memories of the workspace, archived ones too."""
-    return fetch_count(tx, _COUNT, {"workspace": workspace_id})
-
-
 def has_agent(tx: Tx, workspace_id: int, agent_id: str) -> bool:
     """Return whether an agent has memories of its own in the workspace."""
-    return tx.fetch_one(_HAS_AGENT, {"workspace": workspace_id, "agent": agent_id}) is not None
+    return MEMORIES.has(tx, workspace_id, agent_id=agent_id, memory_scope=MemoryScope.AGENT.value)
 
 
 def list_unindexed(tx: Tx, workspace_id: int, ids: Sequence[str]) -> list[str]:
@@ -243,34 +218,6 @@ def list_unindexed(tx: Tx, workspace_id: int, ids: Sequence[str]) -> list[str]:
 def list_present(tx: Tx, workspace_id: int, ids: Sequence[str]) -> list[str]:
     """Return those of *ids*, at least one, that the workspace has, archived and expired ones too."""
     return [row.text("id") for row in tx.fetch_all(_PRESENT, {"workspace": workspace_id, "ids": ids})]
-
-
-def _add_tags(tx: Tx, *new_memories: Memory) -> None:
-    tx.execute_many(
-        _ADD_TAG,
-        [{"workspace_id": memory.workspace_id, "tag": tag, "memory_id": memory.id} for memory in new_memories for tag in memory.tags],
-    )
-
-
-def _delete_tags(tx: Tx, memory: Memory) -> None:
-    tx.execute_many(_DELETE_TAG, [{"workspace": memory.workspace_id, "name": tag, "memory": memory.id} for tag in memory.tags])
-
-
-def add_labels(tx: Tx, *new_memories: Memory) -> None:
-    """Store the metadata labels of memories. Most memories have none."""
-    rows = [
-        {"workspace_id": memory.workspace_id, "label": name, "memory_id": memory.id}
-        for memory in new_memories
-        for name in sorted(memory.labels)
-    ]
-    if rows:
-        tx.execute_many(_ADD_LABEL, rows)
-
-
-def _delete_labels(tx: Tx, memory: Memory) -> None:
-    rows = [{"workspace": memory.workspace_id, "name": name, "memory": memory.id} for name in sorted(memory.labels)]
-    if rows:
-        tx.execute_many(_DELETE_LABEL, rows)
 
 
 def get_lineage(tx: Tx, workspace_id: int, memory_id: str) -> list[Memory | Tombstone]:
@@ -299,7 +246,7 @@ def _insert_merged(tx: Tx, workspace_id: int, chain: list[Memory | Tombstone]) -
     known_ids = {memory.id for memory in chain}
     position = len(chain) - 1
     while position >= 0 and len(chain) < _MAX_STEPS:
-        sources = [merge.memory_id for merge in merges.list_merged_into(tx, workspace_id, chain[position].id) if merge.is_done]
+        sources = [merge.memory_id for merge in MERGES.find_all(tx, workspace_id, primary_id=chain[position].id) if merge.is_done]
         merged_versions = [
             version
             for memory_id in sources
@@ -313,7 +260,7 @@ def _insert_merged(tx: Tx, workspace_id: int, chain: list[Memory | Tombstone]) -
 
 
 def _get_version(tx: Tx, workspace_id: int, memory_id: str) -> Memory | Tombstone | None:
-    return get_memory(tx, workspace_id, memory_id) or get_tombstone(tx, workspace_id, memory_id)
+    return MEMORIES.find(tx, workspace_id, id=memory_id) or TOMBSTONES.find(tx, workspace_id, id=memory_id)
 
 
 def lock_live(tx: Tx, workspace_id: int, session_id: str, *, limit: int) -> list[Memory]:
@@ -323,12 +270,15 @@ def lock_live(tx: Tx, workspace_id: int, session_id: str, *, limit: int) -> list
 
 def lock_by_ids(tx: Tx, workspace_id: int, session_id: str, ids: Sequence[str]) -> list[Memory]:
     """Return and lock those of *ids* that belong to the session and are not archived."""
-    if not ids:
-        return []
-    return MEMORIES.fetch_all(tx, _LOCK_BY_ID, {"workspace": workspace_id, "session": session_id, "ids": ids})
+    conditions = {"session_id": session_id, "memory_scope": MemoryScope.SESSION.value, "archived_at": None}
+    return MEMORIES.find_all(tx, workspace_id, id=ids, lock=True, **conditions) if ids else []
 
 
-def update_space(tx: Tx, memory: Memory) -> None:
-    """Write the space and update time of *memory*, which this transaction has locked."""
-    row = memory_to_row(memory)
-    tx.execute(_MOVE, {**{f"new_{name}": row[name] for name in _MOVED_COLUMNS}, "workspace": memory.workspace_id, "memory": memory.id})
+def add_merges(tx: Tx, planned_merges: Sequence[Merge]) -> None:
+    """Store merges whose memories are yet to be archived."""
+    tx.execute_many(_ADD_MERGE, [MERGES.to_row(merge) for merge in planned_merges])
+
+
+def list_unfinished_merges(tx: Tx, workspace_id: int, *, after: str, limit: int) -> list[str]:
+    """Return the primaries, by id, of merges that are not completed."""
+    return [row.text("primary_id") for row in tx.fetch_all(_UNFINISHED, {"workspace": workspace_id, "after": after, "most": limit})]

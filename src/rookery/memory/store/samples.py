@@ -10,12 +10,11 @@ from sqlalchemy import BigInteger, and_, bindparam, func, select
 from rookery.kernel.db import Tx, fetch_count
 from rookery.memory.models import AccessFilter, MapGrouping
 from rookery.memory.store.queries import visibility_condition
-from rookery.memory.store.tables import memories
+from rookery.memory.store.tables import MEMORIES, memories
 
 _EXCERPT_CHARS = 240
 _IN_WORKSPACE = memories.c.workspace_id == bindparam("workspace")
 _FIRST = select(memories.c.id).where(_IN_WORKSPACE).order_by(memories.c.created_at, memories.c.id).limit(bindparam("most"))
-_COUNT = select(func.count()).select_from(memories).where(_IN_WORKSPACE)
 _numbered = (
     select(memories.c.id, func.row_number().over(order_by=(memories.c.created_at, memories.c.id)).label("number"))
     .where(_IN_WORKSPACE)
@@ -34,7 +33,7 @@ def list_first_ids(tx: Tx, workspace_id: int, *, limit: int) -> Sequence[str]:
 
 def sample_ids(tx: Tx, workspace_id: int, *, size: int) -> Sequence[str]:
     """Return *size* ids of the workspace, or fewer if it has fewer, archived ones too. The same workspace gives the same ids."""
-    total = fetch_count(tx, _COUNT, {"workspace": workspace_id})
+    total = MEMORIES.count(tx, workspace_id)
     values = {"workspace": workspace_id, "size": min(size, total), "total": max(total, 1)}
     return [row.text("id") for row in tx.fetch_all(_SAMPLE, values)]
 

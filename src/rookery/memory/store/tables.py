@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Index, Table, Text, and_, bindparam, literal_column
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
 
-from rookery.kernel.db import Value, map_table, metadata
+from sqlalchemy import BigInteger, Column, Index, Table, Text, and_, bindparam, literal_column, select
+
+from rookery.kernel.db import Nested, Tx, Value, WorkspaceTable, map_table, metadata, purge_tables
+from rookery.memory.batch_runs import RunCheckpoint
 from rookery.memory.merging import Merge
 from rookery.memory.models import Memory, Tombstone
+from rookery.memory.ports import ModelVersion, VectorSet
 from rookery.memory.recall_models import RecallRecord, TrainingExample
 from rookery.memory.store.codecs import AUTHOR, LOGGED_REQUEST, METADATA, QUERY_RECORD, RECALL_ID, fingerprint
 
-memories, MEMORIES = map_table(
-    "memories",
-    Memory,
-    Column("fingerprint", Text, nullable=False),
-    Column("recalled_at", BigInteger),
-    codecs={"metadata": METADATA, "created_by": AUTHOR, "updated_by": AUTHOR},
-)
+
+class _Memories(WorkspaceTable[Memory]):
+    """Memories as rows, each with its fingerprint."""
+
+    def to_row(self, item: Memory, only: Iterable[str] | None = None) -> dict[str, Value]:
+        row = {**super().to_row(item), "fingerprint": fingerprint(item)}
+        return row if only is None else {column: row[column] for column in only}
+
+
+_CODECS = {"metadata": METADATA, "created_by": AUTHOR, "updated_by": AUTHOR}
+memories, _ = map_table("memories", Memory, Column("fingerprint", Text, nullable=False), Column("recalled_at", BigInteger), codecs=_CODECS)
 """The memories. `fingerprint` covers content, space and workspace: equal values are duplicates. `recalled_at` is exact to a day."""
+
+MEMORIES = _Memories(Memory, memories, codecs=_CODECS, fixed=("agent_id", "session_id", "created_at", "created_by"))
 
 Index("ix_memories_newest", memories.c.workspace_id, memories.c.created_at, memories.c.id)
 IS_LIVE = and_(memories.c.archived_at.is_(None), memories.c.memory_scope != literal_column("''"))
@@ -88,27 +100,38 @@ Recalls. `asked` holds a `RecallQueryRecord`; it is null unless the workspace re
 `request` holds a `LoggedRequest`. It and the columns after it are null if the workspace keeps no log of recalls.
 """
 
-recall_log_exclusions = Table(
-    "recall_log_exclusions",
-    metadata,
-    Column("workspace_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("since", BigInteger, nullable=False),
-)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceSetting:
+    """A setting of a workspace that differs from its default, since that time."""
+
+    workspace_id: int
+    since: datetime
+
+
+recall_log_exclusions, RECALL_LOG_EXCLUSIONS = map_table("recall_log_exclusions", WorkspaceSetting, key=("workspace_id",))
 """Workspaces that keep no log of recalls."""
+
+training_workspaces, TRAINING_WORKSPACES = map_table("training_workspaces", WorkspaceSetting, key=("workspace_id",))
+"""Workspaces that record training examples."""
 
 Index("ix_recalls_created_at", recalls.c.created_at)
 Index("ix_recalls_workspace_id", recalls.c.workspace_id, recalls.c.id)
 
-recall_feedback = Table(
-    "recall_feedback",
-    metadata,
-    Column("recall_id", Text, primary_key=True),
-    Column("memory_id", Text, primary_key=True),
-    Column("workspace_id", BigInteger, nullable=False),
-    Column("key_id", Text, nullable=False),
-    Column("day", BigInteger, nullable=False),
-    Column("used", BigInteger, nullable=False),
-)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFeedback:
+    """Feedback on a memory of a recall. *day* counts UTC days."""
+
+    recall_id: str
+    memory_id: str
+    workspace_id: int
+    key_id: str
+    day: int
+    used: bool
+
+
+recall_feedback, FEEDBACK = map_table("recall_feedback", StoredFeedback, key=("recall_id", "memory_id"))
 Index("ix_recall_feedback_memory_id", recall_feedback.c.memory_id)
 Index("ix_recall_feedback_day", recall_feedback.c.day)
 
@@ -117,24 +140,8 @@ merges, MERGES = map_table("memory_merges", Merge, key=("memory_id",))
 
 Index("ix_memory_merges_primary_id", merges.c.primary_id)
 
-runs = Table(
-    "memory_runs",
-    metadata,
-    Column("name", Text, primary_key=True),
-    Column("workspace_id", BigInteger),
-    Column("cursor", Text, nullable=False),
-    Column("done", BigInteger, nullable=False),
-    Column("at", BigInteger, nullable=False),
-)
+runs, RUNS = map_table("memory_runs", RunCheckpoint, key=("name",))
 """Checkpoints of interrupted commands. A row is deleted when its run completes."""
-
-training_workspaces = Table(
-    "training_workspaces",
-    metadata,
-    Column("workspace_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("since", BigInteger, nullable=False),
-)
-"""Workspaces that record training examples."""
 
 training_rows, TRAINING_EXAMPLES = map_table(
     "training_rows",
@@ -147,27 +154,44 @@ training_rows, TRAINING_EXAMPLES = map_table(
 
 Index("ix_training_rows_workspace", training_rows.c.workspace_id, training_rows.c.memory_id, training_rows.c.recall_id)
 
-active_models = Table(
+active_models, ACTIVE_MODELS = map_table(
     "memory_active_models",
-    metadata,
+    ModelVersion,
     Column("workspace_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("model", Text, nullable=False),
-    Column("dimension", BigInteger, nullable=False),
+    key=("workspace_id",),
 )
 """The model version whose vectors recall searches, by workspace."""
 
-vector_sets = Table(
+vector_sets, VECTOR_SETS = map_table(
     "memory_vector_sets",
-    metadata,
-    Column("workspace_id", BigInteger, primary_key=True, autoincrement=False),
+    VectorSet,
     Column("model", Text, primary_key=True),
     Column("dimension", BigInteger, primary_key=True, autoincrement=False),
-    Column("is_retired", BigInteger, nullable=False),
+    key=("workspace_id", "model", "dimension"),
+    nested={"version": Nested(ModelVersion)},
     sqlite_with_rowid=False,
 )
 """The model versions that have vectors in a workspace. The vectors of a retired one are being deleted."""
 
+_IDS = select(memories.c.id).where(memories.c.workspace_id == bindparam("of_workspace"))
+_delete_rows = purge_tables(
+    memory_tags,
+    memory_labels,
+    tombstones,
+    recall_feedback,
+    recalls,
+    recall_log_exclusions,
+    merges,
+    runs,
+    training_rows,
+    training_workspaces,
+    active_models,
+    vector_sets,
+    memories,
+)
 
-def memory_to_row(memory: Memory) -> dict[str, Value]:
-    """Return the columns of *memory*, with its fingerprint."""
-    return {**MEMORIES.to_row(memory), "fingerprint": fingerprint(memory)}
+
+def purge_workspace(tx: Tx, workspace_id: int) -> tuple[list[str], int]:
+    """Delete every row of *workspace_id*. Return the ids of its memories, which the indexes still hold, and the number of rows."""
+    ids = [row.text("id") for row in tx.fetch_all(_IDS, {"of_workspace": workspace_id})]
+    return ids, _delete_rows(tx, workspace_id)

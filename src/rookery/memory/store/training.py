@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from sqlalchemy import and_, bindparam, delete, func, or_, select, update
+from sqlalchemy import and_, bindparam, or_, select, update
 
-from rookery.kernel.clock import from_micros, to_micros
+from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Tx, upsert
 from rookery.memory.recall_models import LabelledMemory, TrainingExample, TrainingStatus
-from rookery.memory.store.tables import MEMORIES, TRAINING_EXAMPLES, memories, recalls, training_rows, training_workspaces
+from rookery.memory.store.tables import (
+    MEMORIES,
+    TRAINING_EXAMPLES,
+    TRAINING_WORKSPACES,
+    memories,
+    recalls,
+    training_rows,
+    training_workspaces,
+)
 
 _ENABLED = select(training_workspaces.c.workspace_id).where(training_workspaces.c.workspace_id.in_(bindparam("ids", expanding=True)))
-_SINCE = select(training_workspaces.c.since).where(training_workspaces.c.workspace_id == bindparam("workspace"))
-_COUNT = select(func.count().label("found")).select_from(training_rows).where(training_rows.c.workspace_id == bindparam("workspace"))
 _ENABLE = upsert(training_workspaces, index_elements=["workspace_id"])
-_DISABLE = delete(training_workspaces).where(training_workspaces.c.workspace_id == bindparam("workspace"))
 _CLEAR_QUERIES = update(recalls).where(recalls.c.workspace_id == bindparam("workspace"), recalls.c.asked.is_not(None)).values(asked=None)
-_DELETE_ALL = delete(training_rows).where(training_rows.c.workspace_id == bindparam("workspace"))
 _ADD = upsert(training_rows, index_elements=["memory_id", "recall_id"])
 _PAGE = (
     select(*MEMORIES.columns, *TRAINING_EXAMPLES.columns)
@@ -48,11 +52,8 @@ def filter_enabled(tx: Tx, workspace_ids: Collection[int]) -> set[int]:
 
 def get_status(tx: Tx, workspace_id: int) -> TrainingStatus:
     """Return the training settings of the workspace and its number of examples."""
-    since, count = tx.fetch_one(_SINCE, {"workspace": workspace_id}), tx.fetch_one(_COUNT, {"workspace": workspace_id})
-    return TrainingStatus(
-        enabled_since=None if since is None else from_micros(since.integer("since")),
-        example_count=0 if count is None else count.integer("found"),
-    )
+    setting = TRAINING_WORKSPACES.find(tx, workspace_id)
+    return TrainingStatus(enabled_since=None if setting is None else setting.since, example_count=TRAINING_EXAMPLES.count(tx, workspace_id))
 
 
 def enable(tx: Tx, workspace_id: int, *, at: datetime) -> None:
@@ -62,13 +63,8 @@ def enable(tx: Tx, workspace_id: int, *, at: datetime) -> None:
 
 def disable(tx: Tx, workspace_id: int) -> None:
     """Stop recording examples, and delete the queries of stored recalls. Existing examples stay."""
-    tx.execute(_DISABLE, {"workspace": workspace_id})
+    TRAINING_WORKSPACES.delete(tx, workspace_id)
     tx.execute(_CLEAR_QUERIES, {"workspace": workspace_id})
-
-
-def delete_all(tx: Tx, workspace_id: int) -> int:
-    """Delete the examples of the workspace. Return their number."""
-    return tx.execute(_DELETE_ALL, {"workspace": workspace_id})
 
 
 def add(tx: Tx, example: TrainingExample) -> None:

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, and_, bindparam, func, insert, or_, select, true
+from sqlalchemy import ColumnElement, and_, bindparam, func, or_, select, true
 
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Mapper, Tx, fetch_count
 from rookery.memory.merging import Merge
 from rookery.memory.models import Memory, Tombstone
-from rookery.memory.store.codecs import fingerprint
-from rookery.memory.store.records import add_labels
-from rookery.memory.store.tables import MEMORIES, MERGES, TOMBSTONES, memories, memory_tags, merges, tombstones
+from rookery.memory.store.records import add_names
+from rookery.memory.store.tables import MEMORIES, MERGES, TOMBSTONES, memories, merges, tombstones
 
 _GET_TOMBSTONES = select(tombstones).where(tombstones.c.id.in_(bindparam("ids", expanding=True)))
 _GET_MERGES = select(merges).where(merges.c.memory_id.in_(bindparam("ids", expanding=True)))
@@ -24,7 +23,6 @@ _LIST_TOMBSTONES = (
     .order_by(tombstones.c.id)
     .limit(bindparam("most"))
 )
-_ADD, _ADD_TAG = insert(memories), insert(memory_tags)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,22 +92,9 @@ def get_merges(tx: Tx, ids: Sequence[str]) -> dict[str, Merge]:
 
 
 def add(tx: Tx, transfer_records: Sequence[TransferRecord]) -> None:
-    """Store memories whose ids are new, with their tags."""
-    tx.execute_many(_ADD, [{**_RECORDS.to_row(record), "fingerprint": fingerprint(record.memory)} for record in transfer_records])
-    tx.execute_many(
-        _ADD_TAG,
-        [
-            {"workspace_id": record.memory.workspace_id, "tag": tag, "memory_id": record.id}
-            for record in transfer_records
-            for tag in dict.fromkeys(record.memory.tags)
-        ],
-    )
-    add_labels(tx, *(record.memory for record in transfer_records))
-
-
-def add_tombstones(tx: Tx, tombstones: Sequence[Tombstone]) -> None:
-    """Store tombstones whose ids are new."""
-    TOMBSTONES.insert(tx, *tombstones)
+    """Store memories whose ids are new, with their tags and labels."""
+    _RECORDS.insert(tx, *transfer_records)
+    add_names(tx, *(record.memory for record in transfer_records))
 
 
 def _condition(selection: ExportSelection, at: datetime) -> ColumnElement[bool]:

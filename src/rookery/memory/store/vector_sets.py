@@ -8,12 +8,11 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, and_, bindparam, case, delete, exists, func, not_, or_, select, update
 
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Row, Tx, Value, upsert
+from rookery.kernel.db import Tx, Value, upsert
 from rookery.memory.ports import ModelVersion, VectorSet
-from rookery.memory.store.tables import active_models, memories, vector_sets
+from rookery.memory.store.tables import ACTIVE_MODELS, VECTOR_SETS, active_models, memories, vector_sets
 
 _KEY = ["workspace_id", "model", "dimension"]
-_GET_ACTIVE = select(active_models.c.model, active_models.c.dimension).where(active_models.c.workspace_id == bindparam("workspace"))
 _LIST_OUTDATED = (
     select(active_models)
     .where(or_(active_models.c.model != bindparam("model"), active_models.c.dimension != bindparam("dimension")))
@@ -63,38 +62,31 @@ _LIST_PENDING = (
 _PROGRESS = select(func.count().label("total"), func.sum(case((_IS_PENDING, 1), else_=0)).label("pending")).where(_SERVED)
 
 
-def get_active(tx: Tx, workspace_id: int) -> ModelVersion | None:
-    """Return the version that serves the workspace; None if it never had vectors."""
-    row = tx.fetch_one(_GET_ACTIVE, {"workspace": workspace_id})
-    return None if row is None else _read_version(row)
-
-
 def list_outdated(tx: Tx, version: ModelVersion) -> dict[int, ModelVersion]:
     """Return the workspaces that another version serves, with that version."""
     rows = tx.fetch_all(_LIST_OUTDATED, {"model": version.model, "dimension": version.dimension})
-    return {row.integer("workspace_id"): _read_version(row) for row in rows}
+    return {row.integer("workspace_id"): ACTIVE_MODELS.from_row(row) for row in rows}
 
 
 def list_of_version(tx: Tx, version: ModelVersion, workspace_ids: Collection[int]) -> list[VectorSet]:
-    rows = tx.fetch_all(_LIST_OF_VERSION, {"workspaces": sorted(workspace_ids), **_version_parameters(version)})
-    return [_read_set(row) for row in rows]
+    return VECTOR_SETS.fetch_all(tx, _LIST_OF_VERSION, {"workspaces": sorted(workspace_ids), **_version_parameters(version)})
 
 
 def list_retired(tx: Tx) -> list[VectorSet]:
     """Return the sets whose vectors are to be deleted."""
-    return [_read_set(row) for row in tx.fetch_all(_LIST_RETIRED)]
+    return VECTOR_SETS.fetch_all(tx, _LIST_RETIRED)
 
 
 def begin(tx: Tx, workspace_id: int, version: ModelVersion) -> None:
     """Record that *version* has vectors in the workspace. The first version of a workspace becomes active."""
-    tx.execute(_SAVE_SET, _to_row(VectorSet(workspace_id=workspace_id, version=version)))
-    tx.execute(_ACTIVATE_FIRST, {"workspace_id": workspace_id, "model": version.model, "dimension": version.dimension})
+    tx.execute(_SAVE_SET, VECTOR_SETS.to_row(VectorSet(workspace_id=workspace_id, version=version)))
+    tx.execute(_ACTIVATE_FIRST, {"workspace_id": workspace_id, **ACTIVE_MODELS.to_row(version)})
 
 
 def retire(tx: Tx, workspace_id: int, version: ModelVersion) -> None:
     """Record that the vectors of *version* are to be deleted, unless it serves the workspace."""
-    if get_active(tx, workspace_id) != version:
-        tx.execute(_SAVE_SET, _to_row(VectorSet(workspace_id=workspace_id, version=version, is_retired=True)))
+    if ACTIVE_MODELS.find(tx, workspace_id) != version:
+        tx.execute(_SAVE_SET, VECTOR_SETS.to_row(VectorSet(workspace_id=workspace_id, version=version, is_retired=True)))
 
 
 def activate(tx: Tx, workspace_id: int, *, old: ModelVersion, new: ModelVersion) -> bool:
@@ -102,7 +94,7 @@ def activate(tx: Tx, workspace_id: int, *, old: ModelVersion, new: ModelVersion)
     parameters: dict[str, Value] = {"workspace": workspace_id, **_version_parameters(new)}
     if tx.execute(_ACTIVATE, {**parameters, "old_model": old.model, "old_dimension": old.dimension}) == 0:
         return False
-    tx.execute(_ADD_SET, _to_row(VectorSet(workspace_id=workspace_id, version=new)))
+    tx.execute(_ADD_SET, VECTOR_SETS.to_row(VectorSet(workspace_id=workspace_id, version=new)))
     tx.execute(_RETIRE_OTHERS, parameters)
     return True
 
@@ -122,24 +114,6 @@ def count_progress(tx: Tx, workspace_id: int, *, model: str, at: datetime) -> tu
     """Return the number of served memories of the workspace, and of those that *model* has no vectors of."""
     row = tx.fetch_one(_PROGRESS, {"workspace": workspace_id, "model": model, "at": to_micros(at)})
     return (0, 0) if row is None else (row.integer("total"), row.maybe_integer("pending") or 0)
-
-
-def _read_version(row: Row) -> ModelVersion:
-    return ModelVersion(model=row.text("model"), dimension=row.integer("dimension"))
-
-
-def _read_set(row: Row) -> VectorSet:
-    return VectorSet(workspace_id=row.integer("workspace_id"), version=_read_version(row), is_retired=row.flag("is_retired"))
-
-
-def _to_row(vector_set: VectorSet) -> dict[str, Value]:
-    version = vector_set.version
-    return {
-        "workspace_id": vector_set.workspace_id,
-        "model": version.model,
-        "dimension": version.dimension,
-        "is_retired": int(vector_set.is_retired),
-    }
 
 
 def _version_parameters(version: ModelVersion) -> dict[str, Value]:

@@ -16,7 +16,8 @@ from rookery.memory.maintenance.cleaning.redaction import PiiFinder
 from rookery.memory.maintenance.scrubbing import clean_memory
 from rookery.memory.merging import Merge
 from rookery.memory.models import Tombstone
-from rookery.memory.store import records, transfer
+from rookery.memory.store import transfer
+from rookery.memory.store.tables import TOMBSTONES
 from rookery.memory.store.transfer import ExportSelection, TransferRecord
 
 BATCH_SIZE = 500
@@ -128,7 +129,7 @@ def _list_previous_tombstones(tx: Tx, workspace_id: int, memory_id: str | None) 
     """Return the tombstones of the memories that a memory replaced, newest first."""
     tombstones = list[Tombstone]()
     while memory_id is not None and len(tombstones) < _MAX_CHAIN_STEPS:
-        tombstone = records.get_tombstone(tx, workspace_id, memory_id)
+        tombstone = TOMBSTONES.find(tx, workspace_id, id=memory_id)
         if tombstone is None:
             break
         tombstones.append(tombstone)

@@ -33,7 +33,8 @@ from rookery.memory.maintenance.scrubbing import clean_memory
 from rookery.memory.merging import Merge
 from rookery.memory.models import Memory, Tombstone
 from rookery.memory.records import normalize_tags
-from rookery.memory.store import maintenance, merges, records, transfer
+from rookery.memory.store import maintenance, records, transfer
+from rookery.memory.store.tables import MEMORIES, TOMBSTONES
 from rookery.memory.transfer.conflicts import ConflictResolver, DryRunState, ImportBatch, ImportDecision
 from rookery.memory.transfer.exporting import MemoryExport
 from rookery.memory.transfer.items import (
@@ -234,9 +235,9 @@ class MemoryImport:
         batch_result = self._decide_batch(tx, request, batch, None, room=room)
         rows, now = batch_result.batch, self.clock()
         transfer.add(tx, list(rows.memories.values()))
-        transfer.add_tombstones(tx, list(rows.tombstones.values()))
+        TOMBSTONES.insert(tx, *rows.tombstones.values())
         if rows.merges:
-            merges.add(tx, list(rows.merges.values()))
+            records.add_merges(tx, list(rows.merges.values()))
         for record in rows.memories.values():
             if record.memory.archived_at is None:
                 self.jobs.enqueue(tx, EMBED_IMPORTED_JOB, workspace_id=request.workspace_id, payload={"memory_id": record.id})
@@ -244,7 +245,7 @@ class MemoryImport:
         for memory_id, new in rows.changed_memories.items():
             self._change(tx, request, memory_id, new)
         for tombstone in rows.ended_tombstones.values():
-            memory = records.lock_memory(tx, request.workspace_id, tombstone.id)
+            memory = MEMORIES.find(tx, request.workspace_id, id=tombstone.id, lock=True)
             if memory is not None and records.delete_memory(tx, memory, at=tombstone.ended_at, superseded_by=tombstone.superseded_by):
                 self.jobs.enqueue(tx, DELETE_JOB, workspace_id=request.workspace_id, payload={"memory_id": tombstone.id})
                 self._announce(tx, request, _end_event(tombstone))
@@ -255,7 +256,7 @@ class MemoryImport:
 
     def _change(self, tx: Tx, request: ImportRequest, memory_id: str, new: Memory) -> None:
         """Replace a stored memory by *new*, and enqueue its indexing. A change by someone else since then has precedence."""
-        old = records.lock_memory(tx, request.workspace_id, memory_id)
+        old = MEMORIES.find(tx, request.workspace_id, id=memory_id, lock=True)
         if old is None or old.updated_at >= new.updated_at:
             return
         records.update_memory(tx, old, new)

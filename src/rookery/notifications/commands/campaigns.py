@@ -14,9 +14,9 @@ from rookery.access.models import Tenant
 from rookery.kernel import schema
 from rookery.kernel.pages import collect_items
 from rookery.kernel.sentences import format_count
+from rookery.notifications.build import NotificationServices
 from rookery.notifications.commands import subscribers
 from rookery.notifications.commands.notification_services import (
-    NotificationCommandServices,
     add_notification_commands,
     run_with_notifications,
 )
@@ -144,7 +144,7 @@ def send_test(
 ) -> None:
     """Send a campaign to named subscribers and show the results. Exits with code 1 unless all were sent."""
 
-    async def work(services: NotificationCommandServices, tenant: Tenant) -> Sequence[NotificationDelivery]:
+    async def work(services: NotificationServices, tenant: Tenant) -> Sequence[NotificationDelivery]:
         view = await services.campaigns.test(tenant, campaign, CampaignTest(subscribers=tuple(subscriber)))
         deadline = time.monotonic() + wait
         while view.campaign.status in _OPEN_STATUSES and time.monotonic() < deadline:

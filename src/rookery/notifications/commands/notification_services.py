@@ -1,9 +1,8 @@
-"""The services that the commands of notifications use, opened for one workspace."""
+"""The commands of notifications, in one workspace: those of operations, and others."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
 
@@ -11,12 +10,7 @@ import typer
 
 from rookery.access.models import Tenant
 from rookery.access.operator import get_operator, resolve_caller, resolve_workspace
-from rookery.access.workspaces import Workspaces
-from rookery.kernel.http import Operation
-from rookery.notifications.campaigns import Campaigns
-from rookery.notifications.deliveries_log import NotificationLog
-from rookery.notifications.subscriber_import import SubscriberImport
-from rookery.notifications.subscribers import Subscribers
+from rookery.notifications.build import NotificationServices
 from rookery.terminal.context import run
 from rookery.terminal.operation_commands import add_operation_commands
 
@@ -24,18 +18,6 @@ T = TypeVar("T")
 
 _PART = "notifications"
 _API = "rookery.notifications.api"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotificationCommandServices:
-    """Subscribers, campaigns and deliveries in the record store. Commands never send messages themselves."""
-
-    workspaces: Workspaces
-    operations: Sequence[Operation]
-    subscribers: Subscribers
-    subscriber_import: SubscriberImport
-    campaigns: Campaigns
-    log: NotificationLog
 
 
 add_notification_commands = partial(
@@ -48,11 +30,11 @@ add_notification_commands = partial(
 
 
 def run_with_notifications(
-    context: typer.Context, workspace: str | None, work: Callable[[NotificationCommandServices, Tenant], Awaitable[T]]
+    context: typer.Context, workspace: str | None, work: Callable[[NotificationServices, Tenant], Awaitable[T]]
 ) -> T:
     """Open notifications, run *work* in the workspace, and close them."""
 
-    async def run_in_workspace(services: NotificationCommandServices) -> T:
+    async def run_in_workspace(services: NotificationServices) -> T:
         owner = await resolve_workspace(services, workspace)
         return await work(services, Tenant.for_operator(owner.id, get_operator()))
 

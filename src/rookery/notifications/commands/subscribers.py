@@ -13,8 +13,8 @@ import typer
 from rookery.access.models import Tenant
 from rookery.kernel import schema
 from rookery.kernel.sentences import format_count
+from rookery.notifications.build import NotificationServices
 from rookery.notifications.commands.notification_services import (
-    NotificationCommandServices,
     add_notification_commands,
     run_with_notifications,
 )
@@ -60,7 +60,7 @@ def import_(
     kind = _parse_format(format, file)
     total = file.stat().st_size if file.is_file() else None
 
-    async def work(services: NotificationCommandServices, tenant: Tenant) -> ImportReport:
+    async def work(services: NotificationServices, tenant: Tenant) -> ImportReport:
         with open_existing_file(file) as source, show_progress("Importing", total) as move:
             batches = _read_batches(source, kind)
             return await services.subscriber_import.run(
@@ -90,7 +90,7 @@ def export(
     """Export all subscribers, with the tokens and logins in their addresses. An import restores them."""
     kind = _parse_format(format or (None if output.suffix else "jsonl"), output)
 
-    async def work(services: NotificationCommandServices, tenant: Tenant) -> None:
+    async def work(services: NotificationServices, tenant: Tenant) -> None:
         names = set[str]()
         if kind == "csv":
             async for batch in services.subscribers.iterate(tenant):

@@ -82,7 +82,7 @@ class CallBuffer:
         if self._ledger is not None:
             stored_ids = store.find_stored_ids(tx, [row.id for row in batch])  # of a commit whose response was lost
             self._ledger.add_late(tx, [_to_usage(row) for row in batch if row.id not in stored_ids])
-        store.insert_calls(tx, batch)
+        store.CALLS.add(tx, *batch)
         for row in batch:
             self._bus.publish_on_commit(
                 tx,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from typing import Annotated, Literal, cast
 from urllib.parse import urlsplit
 
@@ -36,7 +37,6 @@ _PARSE_ERROR, _INVALID_REQUEST, _INTERNAL_ERROR = -32700, -32600, -32603
 """Error codes of JSON-RPC 2.0, section 5.1. SDKs use -32000 for a closed connection and -32001 for a time-out."""
 
 _MESSAGE_ID_KEY = "json_rpc_id"
-_FIRST_SERVER_ERROR = 500
 
 
 def _store_message_id(state: MutableMapping[str, object], message: object) -> None:
@@ -79,7 +79,7 @@ def _require_session(request: Request) -> None:
 def _to_error_number(error: RookeryError) -> int:
     if error.code == "invalid_json":
         return _PARSE_ERROR
-    return _INTERNAL_ERROR if error.status >= _FIRST_SERVER_ERROR else _INVALID_REQUEST
+    return _INTERNAL_ERROR if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR else _INVALID_REQUEST
 
 
 def _build_body(error: RookeryError, state: RequestState) -> Mapping[str, object]:

@@ -18,6 +18,7 @@ from rookery.kernel.db import Database, Tx
 from rookery.tools.errors import ToolDisabled
 from rookery.tools.models import ALL_WORKSPACES, ToolStop
 from rookery.tools.store import servers as store
+from rookery.tools.store.servers import STOPS
 
 
 class KillSwitch:
@@ -53,7 +54,7 @@ class KillSwitch:
         now = replace(stop, stopped_at=self._clock())
 
         def work(tx: Tx) -> ToolStop:
-            store.save_stop(tx, now)
+            STOPS.save(tx, now)
             store.increment_revision(tx, store.STOPS_REVISION)
             self._audit_change(tx, actor, now, is_stopped=True)
             return now
@@ -64,7 +65,7 @@ class KillSwitch:
         """Remove a stop. Return False if it did not exist. A broader stop may still apply."""
 
         def work(tx: Tx) -> bool:
-            was_stopped = store.delete_stop(tx, stop)
+            was_stopped = STOPS.delete(tx, stop.workspace_id, server_id=stop.server_id, tool=stop.tool) == 1
             if was_stopped:
                 store.increment_revision(tx, store.STOPS_REVISION)
                 self._audit_change(tx, actor, stop, is_stopped=False)

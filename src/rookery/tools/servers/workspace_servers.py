@@ -31,6 +31,7 @@ from rookery.tools.servers.entry_secrets import find_exposed_secrets, find_plain
 from rookery.tools.servers.header_forwarding import is_hop_by_hop
 from rookery.tools.servers.registry import ServerRegistry, is_server_allowed, require_server_allowed
 from rookery.tools.store import servers as store
+from rookery.tools.store.servers import SERVERS
 
 _log = structlog.stdlib.get_logger("rookery.tools")
 
@@ -111,7 +112,7 @@ class WorkspaceServers:
 
     async def list_servers(self, caller: Caller) -> Sequence[WorkspaceServer]:
         """Return the servers of the caller's workspace that the key may use, ordered by id."""
-        stored_servers = await self._db.read(lambda tx: store.list_by_workspace(tx, caller.workspace_id))
+        stored_servers = await self._db.read(lambda tx: SERVERS.find_all(tx, caller.workspace_id, "server_id"))
         return [
             self._to_workspace_server(stored_server)
             for stored_server in stored_servers
@@ -126,7 +127,7 @@ class WorkspaceServers:
             NotFound: It does not exist, or is not allowed for this key.
         """
         _require_allowed(caller, server_id)
-        stored_server = await self._db.read(lambda tx: store.find(tx, caller.workspace_id, server_id))
+        stored_server = await self._db.read(lambda tx: SERVERS.find(tx, caller.workspace_id, server_id=server_id))
         if stored_server is None:
             raise NotFound("server", server_id)
         return self._to_workspace_server(stored_server)
@@ -162,10 +163,10 @@ class WorkspaceServers:
 
         def work(tx: Tx) -> StoredServer:
             require_workspace(tx, caller.public_workspace_id)
-            if store.count(tx, caller.workspace_id) >= MAX_SERVERS_PER_WORKSPACE:
+            if SERVERS.count(tx, caller.workspace_id) >= MAX_SERVERS_PER_WORKSPACE:
                 raise Conflict(f"This workspace has {MAX_SERVERS_PER_WORKSPACE} servers, the maximum. Remove one first.")
             stored_server = replace(new_server, sealed=self._seal_secrets(tx, new_server, secrets))
-            if not store.add(tx, stored_server):
+            if not SERVERS.add(tx, stored_server):
                 raise Conflict(f"A server with the id {server_id!r} already exists; choose another id.")
             store.increment_revision(tx, store.SERVERS_REVISION)
             self._audit_change(tx, caller, "server.created", stored_server, (None, _to_audit_fields(stored_server, secrets)))
@@ -211,7 +212,7 @@ class WorkspaceServers:
 
         def work(tx: Tx) -> StoredServer:
             require_workspace(tx, caller.public_workspace_id)
-            old = store.find(tx, caller.workspace_id, server_id, for_update=True)
+            old = SERVERS.find(tx, caller.workspace_id, server_id=server_id, lock=True)
             if old is None:
                 raise NotFound("server", server_id)
             require_match("server", old.version, expected)
@@ -222,7 +223,7 @@ class WorkspaceServers:
             if new.entry == old.entry and new_secrets == secrets:
                 return old
             new = replace(new, sealed=self._seal_secrets(tx, new, new_secrets))
-            store.change(tx, new)
+            SERVERS.update(tx, new)
             if has_moved or old.entry.get("auth") != entry.get("auth"):
                 self._run_removal_hooks(tx, old)
             store.increment_revision(tx, store.SERVERS_REVISION)
@@ -257,7 +258,7 @@ class WorkspaceServers:
         """Return all servers of a workspace, ordered by id."""
         return [
             self._to_workspace_server(stored_server)
-            for stored_server in await self._db.read(lambda tx: store.list_by_workspace(tx, workspace_id))
+            for stored_server in await self._db.read(lambda tx: SERVERS.find_all(tx, workspace_id, "server_id"))
         ]
 
     async def list_faulty(self) -> Sequence[Server]:
@@ -268,11 +269,11 @@ class WorkspaceServers:
     async def _remove(self, workspace_id: int, public_workspace_id: int, server_id: str, actor: Actor, expected: ExpectedETags) -> None:
         def work(tx: Tx) -> None:
             require_workspace(tx, public_workspace_id)
-            old = store.find(tx, workspace_id, server_id, for_update=True)
+            old = SERVERS.find(tx, workspace_id, server_id=server_id, lock=True)
             if old is None:
                 raise NotFound("server", server_id)
             require_match("server", old.version, expected)
-            store.remove(tx, workspace_id, server_id)
+            SERVERS.delete(tx, workspace_id, server_id=server_id)
             self._run_removal_hooks(tx, old)
             store.increment_revision(tx, store.SERVERS_REVISION)
             subject, before = (

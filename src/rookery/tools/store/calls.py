@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import Index, bindparam, delete, func, select
 
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Tx, map_table, purge_tables, upsert
+from rookery.kernel.db import Tx, map_table, purge_tables
 from rookery.tools.models import CallRecord
 
 tool_calls, CALLS = map_table(
@@ -21,25 +21,13 @@ tool_calls, CALLS = map_table(
 _in_session = tool_calls.c.session_id.is_not(None)
 Index("ix_tool_calls_session_id", tool_calls.c.session_id, sqlite_where=_in_session)
 
-_ADD = upsert(tool_calls, index_elements=["id"])
-"""Inserts are idempotent, so that a commit with a lost response can be repeated."""
-_CALLS = (
-    select(tool_calls)
-    .where(tool_calls.c.workspace_id == bindparam("workspace_id"))
-    .order_by(tool_calls.c.called_at.desc(), tool_calls.c.id.desc())
-    .limit(bindparam("limit"))
-)
 _STORED_IDS = select(tool_calls.c.id).where(tool_calls.c.id.in_(bindparam("ids", expanding=True)))
 _COUNTS_BY_SESSION = (
     select(tool_calls.c.session_id, func.count().label("number"))
-    .where(tool_calls.c.session_id.in_(bindparam("ids", expanding=True)), tool_calls.c.workspace_id + 0 == bindparam("of_workspace"))
+    .where(tool_calls.c.session_id.in_(bindparam("ids", expanding=True)), tool_calls.c.workspace_id + 0 == bindparam("workspace_id"))
     .group_by(tool_calls.c.session_id)
 )
-
-
-def insert_calls(tx: Tx, rows: Sequence[CallRecord]) -> None:
-    """Insert call records. Existing ids are left unchanged."""
-    tx.execute_many(_ADD, [CALLS.to_row(row) for row in rows])
+_DELETE_BEFORE = delete(tool_calls).where(tool_calls.c.called_at < bindparam("before"))
 
 
 def find_stored_ids(tx: Tx, ids: Sequence[str]) -> set[str]:
@@ -47,18 +35,10 @@ def find_stored_ids(tx: Tx, ids: Sequence[str]) -> set[str]:
     return {row.text("id") for row in tx.fetch_all(_STORED_IDS, {"ids": list(ids)})}
 
 
-def list_latest_calls(tx: Tx, *, workspace_id: int, limit: int) -> list[CallRecord]:
-    """Return at most *limit* calls of a workspace, latest first."""
-    return CALLS.fetch_all(tx, _CALLS, {"workspace_id": workspace_id, "limit": limit})
-
-
 def count_by_session(tx: Tx, workspace_id: int, ids: Sequence[str]) -> Mapping[str, int]:
     """Return the number of calls per agent session of *ids*. Sessions without calls are omitted."""
-    rows = tx.fetch_all(_COUNTS_BY_SESSION, {"of_workspace": workspace_id, "ids": ids}) if ids else []
+    rows = tx.fetch_all(_COUNTS_BY_SESSION, {"workspace_id": workspace_id, "ids": ids}) if ids else []
     return {row.text("session_id"): row.integer("number") for row in rows}
-
-
-_DELETE_BEFORE = delete(tool_calls).where(tool_calls.c.called_at < bindparam("before"))
 
 
 def delete_calls(tx: Tx, *, called_before: datetime) -> int:

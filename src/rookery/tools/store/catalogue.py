@@ -11,18 +11,9 @@ from typing import cast
 from sqlalchemy import BigInteger, Column, Table, Text, bindparam, delete, select
 
 from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db import Codec, Mapper, Tx, metadata, upsert
+from rookery.kernel.db import Codec, Tx, map_table, metadata, upsert
 from rookery.tools.models import FEATURE_KINDS, FeatureSnapshot, JsonObject, ServerFeatures, ServerInfo
 from rookery.tools.store.servers import increment_revision
-
-tool_catalogue = Table(
-    "tool_catalogue",
-    metadata,
-    Column("server_id", Text, primary_key=True),  # the server's key
-    Column("fingerprint", Text, nullable=False),
-    Column("offer", Text, nullable=False),
-    Column("seen_at", BigInteger, nullable=False),
-)
 
 
 def _decode_features(text: str) -> ServerFeatures:
@@ -46,9 +37,10 @@ def _encode_features(features: ServerFeatures) -> str:
     return json.dumps({**lists, "needs": features.required_scopes, "instructions": features.instructions, "info": info})
 
 
-SNAPSHOTS = Mapper(
+tool_catalogue, SNAPSHOTS = map_table(
+    "tool_catalogue",
     FeatureSnapshot,
-    tool_catalogue,
+    key=("server_id",),
     columns={"server_key": "server_id", "features": "offer"},
     codecs={"features": Codec((str,), _decode_features, _encode_features)},
 )
@@ -64,34 +56,29 @@ FEATURES_REVISION = "features"
 
 _DEPRECATIONS = select(tool_deprecations)
 _DEPRECATE = upsert(tool_deprecations, index_elements=["server_id"])
-_UNDEPRECATE = delete(tool_deprecations).where(tool_deprecations.c.server_id == bindparam("of_key"))
-_SAVE = upsert(
-    tool_catalogue,
-    index_elements=["server_id"],
-    set_=lambda new: {"fingerprint": new["fingerprint"], "offer": new["offer"], "seen_at": new["seen_at"]},
-)
-_DELETE = delete(tool_catalogue).where(tool_catalogue.c.server_id == bindparam("of_key"))
-_PURGE = delete(tool_catalogue).where(tool_catalogue.c.server_id.like(bindparam("of_keys")))
+_UNDEPRECATE = delete(tool_deprecations).where(tool_deprecations.c.server_id == bindparam("server_id"))
+_DELETE = delete(tool_catalogue).where(tool_catalogue.c.server_id == bindparam("server_id"))
+_PURGE = delete(tool_catalogue).where(tool_catalogue.c.server_id.like(bindparam("pattern")))
 _ALL_SNAPSHOTS = select(tool_catalogue)
 _SEEN_TIMES = select(tool_catalogue.c.server_id, tool_catalogue.c.seen_at)
-_SNAPSHOT = select(tool_catalogue).where(tool_catalogue.c.server_id == bindparam("of_key"))
+_SNAPSHOT = select(tool_catalogue).where(tool_catalogue.c.server_id == bindparam("server_id"))
 
 
 def save_snapshot(tx: Tx, snapshot: FeatureSnapshot) -> None:
     """Insert or replace the features of a server, and increment the revision by which other processes see it."""
-    tx.execute(_SAVE, SNAPSHOTS.to_row(snapshot))
+    SNAPSHOTS.save(tx, snapshot)
     increment_revision(tx, FEATURES_REVISION)
 
 
 def delete_snapshot(tx: Tx, workspace_id: int, server_key: str) -> int:
     """Delete the features of a server that a workspace added; return the number of rows."""
     del workspace_id  # the key contains it
-    return tx.execute(_DELETE, {"of_key": server_key})
+    return tx.execute(_DELETE, {"server_id": server_key})
 
 
 def purge(tx: Tx, workspace_id: int) -> int:
     """Delete the features of a deleted workspace's servers; return the number of rows."""
-    return tx.execute(_PURGE, {"of_keys": f"{workspace_id}/%"})
+    return tx.execute(_PURGE, {"pattern": f"{workspace_id}/%"})
 
 
 def list_snapshots(tx: Tx) -> list[FeatureSnapshot]:
@@ -111,10 +98,10 @@ def update_deprecations(tx: Tx, server_ids: Collection[str], now: datetime) -> d
         if server_id not in deprecation_times:
             tx.execute(_DEPRECATE, {"server_id": server_id, "deprecated_at": to_micros(now)})
     for server_id in deprecation_times.keys() - set(server_ids):
-        tx.execute(_UNDEPRECATE, {"of_key": server_id})
+        tx.execute(_UNDEPRECATE, {"server_id": server_id})
     return {server_id: deprecation_times.get(server_id, now) for server_id in server_ids}
 
 
 def find_snapshot(tx: Tx, server_key: str) -> FeatureSnapshot | None:
     """Return the stored features of one server, or None if it was never listed."""
-    return SNAPSHOTS.fetch_one(tx, _SNAPSHOT, {"of_key": server_key})
+    return SNAPSHOTS.fetch_one(tx, _SNAPSHOT, {"server_id": server_key})

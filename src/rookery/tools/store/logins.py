@@ -8,69 +8,18 @@ workspace; `ALL_WORKSPACES` stands for all workspaces. `busy_until` is the lease
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from sqlalchemy import BigInteger, Column, Index, LargeBinary, Table, Text, bindparam, delete, or_, select, update
+from sqlalchemy import Index, bindparam, delete, or_, select, update
 
-from rookery.kernel.db import Mapper, Tx, metadata, purge_tables, upsert
+from rookery.kernel.db import Tx, map_table, purge_tables
 from rookery.kernel.sealing import SealContext, SealedColumn
 from rookery.tools.models import ALL_WORKSPACES
 
 _LOGIN_PREFIX = "login "
 _PENDING_PREFIX = "start "
 
-tool_logins = Table(
-    "tool_logins",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("workspace_id", BigInteger, nullable=False),
-    Column("server_key", Text, nullable=False),
-    Column("sealed", LargeBinary, nullable=False),
-    Column("busy_until", BigInteger),
-    Column("changed_at", BigInteger, nullable=False),
-    Index("ix_tool_logins_workspace_id_server_key", "workspace_id", "server_key"),
-)
 SEALED_PURPOSE = "login at a tool server"
-SEALED_COLUMN = SealedColumn(tool_logins, "sealed", purpose=SEALED_PURPOSE)
-"""The encrypted column. If its rows are cleared because the encryption key was lost, users must log in again."""
-
-_BY_ID = tool_logins.c.id == bindparam("of_id")
-_SAVE = upsert(
-    tool_logins,
-    index_elements=["id"],
-    set_=lambda new: {"sealed": new["sealed"], "busy_until": new["busy_until"], "changed_at": new["changed_at"]},
-)
-_FIND = select(tool_logins).where(_BY_ID)
-_FIND_LOCKED = _FIND.with_for_update()
-_CLAIM = (
-    update(tool_logins)
-    .where(_BY_ID, or_(tool_logins.c.busy_until.is_(None), tool_logins.c.busy_until < bindparam("now")))
-    .values(busy_until=bindparam("lease_end"))
-)
-_SAVE_RENEWED = (
-    update(tool_logins)
-    .where(_BY_ID, tool_logins.c.busy_until == bindparam("lease"), tool_logins.c.changed_at == bindparam("of_change"))
-    .values(sealed=bindparam("text"), busy_until=None)
-)
-_RELEASE = update(tool_logins).where(_BY_ID, tool_logins.c.busy_until == bindparam("lease")).values(busy_until=None)
-_STAMPS = select(tool_logins.c.workspace_id, tool_logins.c.server_key, tool_logins.c.changed_at).where(
-    tool_logins.c.id.startswith(_LOGIN_PREFIX, autoescape=True)
-)
-_BY_SERVER = (
-    select(tool_logins)
-    .where(tool_logins.c.server_key == bindparam("of_key"), tool_logins.c.id.startswith(_LOGIN_PREFIX, autoescape=True))
-    .order_by(tool_logins.c.workspace_id)
-    .limit(1)
-)
-_DELETE = delete(tool_logins).where(_BY_ID)
-_DELETE_LOGINS = delete(tool_logins).where(
-    tool_logins.c.workspace_id == bindparam("workspace"),
-    tool_logins.c.server_key == bindparam("of_key"),
-    tool_logins.c.id.startswith(_LOGIN_PREFIX, autoescape=True),
-)
-_DELETE_EXPIRED_PENDING = delete(tool_logins).where(
-    tool_logins.c.id.startswith(_PENDING_PREFIX, autoescape=True), tool_logins.c.changed_at < bindparam("before")
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +30,7 @@ class StoredLogin:
     workspace_id: int
     server_key: str
     sealed: bytes
+    busy_until: int | None = None
     changed_at: int
 
     @property
@@ -89,7 +39,29 @@ class StoredLogin:
         return SealContext(SEALED_PURPOSE, self.workspace_id, self.id)
 
 
-LOGINS = Mapper(StoredLogin, tool_logins)
+tool_logins, LOGINS = map_table("tool_logins", StoredLogin, Index("ix_tool_logins_workspace_id_server_key", "workspace_id", "server_key"))
+SEALED_COLUMN = SealedColumn(tool_logins, "sealed", purpose=SEALED_PURPOSE)
+"""The encrypted column. If its rows are cleared because the encryption key was lost, users must log in again."""
+
+_BY_ID = tool_logins.c.id == bindparam("id")
+_CLAIM = (
+    update(tool_logins)
+    .where(_BY_ID, or_(tool_logins.c.busy_until.is_(None), tool_logins.c.busy_until < bindparam("now")))
+    .values(busy_until=bindparam("lease_end"))
+)
+_RELEASE = update(tool_logins).where(_BY_ID, tool_logins.c.busy_until == bindparam("lease")).values(busy_until=None)
+_STAMPS = select(tool_logins.c.workspace_id, tool_logins.c.server_key, tool_logins.c.changed_at).where(
+    tool_logins.c.id.startswith(_LOGIN_PREFIX, autoescape=True)
+)
+_BY_SERVER = (
+    select(tool_logins)
+    .where(tool_logins.c.server_key == bindparam("server_key"), tool_logins.c.id.startswith(_LOGIN_PREFIX, autoescape=True))
+    .order_by(tool_logins.c.workspace_id)
+    .limit(1)
+)
+_DELETE_EXPIRED_PENDING = delete(tool_logins).where(
+    tool_logins.c.id.startswith(_PENDING_PREFIX, autoescape=True), tool_logins.c.changed_at < bindparam("before")
+)
 
 
 def get_login_place(server_key: str, workspace_id: int) -> SealContext:
@@ -104,40 +76,34 @@ def get_pending_place(state: str, workspace_id: int) -> SealContext:
 
 def save(tx: Tx, place: SealContext, server_key: str, sealed: bytes, *, at: int) -> None:
     """Insert or replace a row."""
-    row = {"id": place.id, "workspace_id": place.workspace_id, "server_key": server_key}
-    tx.execute(_SAVE, {**row, "sealed": sealed, "busy_until": None, "changed_at": at})
+    LOGINS.save(tx, StoredLogin(id=place.id, workspace_id=place.workspace_id, server_key=server_key, sealed=sealed, changed_at=at))
 
 
 def find(tx: Tx, place: SealContext) -> StoredLogin | None:
     """Return the row with this encryption context."""
-    return LOGINS.fetch_one(tx, _FIND, {"of_id": place.id})
+    return LOGINS.find(tx, place.workspace_id, id=place.id)
 
 
 def find_any(tx: Tx, server_key: str) -> StoredLogin | None:
     """Return a login at a server, preferably the one for all workspaces."""
-    return LOGINS.fetch_one(tx, _BY_SERVER, {"of_key": server_key})
+    return LOGINS.fetch_one(tx, _BY_SERVER, {"server_key": server_key})
 
 
 def claim_renewal(tx: Tx, place: SealContext, *, now: int, expires_at: int) -> StoredLogin | None:
     """Acquire the renewal lease of a login until *expires_at*. Return the current row. None: it is leased already or was deleted."""
-    if tx.execute(_CLAIM, {"of_id": place.id, "now": now, "lease_end": expires_at}) != 1:
+    if tx.execute(_CLAIM, {"id": place.id, "now": now, "lease_end": expires_at}) != 1:
         return None
     return find(tx, place)
 
 
 def save_renewed(tx: Tx, claimed_login: StoredLogin, sealed: bytes, *, lease_expires_at: int) -> bool:
     """Save a login renewed under a lease. Return False if a user logged in again meanwhile, or the lease was lost."""
-    return (
-        tx.execute(
-            _SAVE_RENEWED,
-            {"of_id": claimed_login.place.id, "lease": lease_expires_at, "of_change": claimed_login.changed_at, "text": sealed},
-        )
-        == 1
-    )
+    renewed_login = replace(claimed_login, sealed=sealed, busy_until=None)
+    return LOGINS.update(tx, renewed_login, busy_until=lease_expires_at, changed_at=claimed_login.changed_at) == 1
 
 
 def release_renewal(tx: Tx, place: SealContext, *, lease_expires_at: int) -> None:
-    tx.execute(_RELEASE, {"of_id": place.id, "lease": lease_expires_at})
+    tx.execute(_RELEASE, {"id": place.id, "lease": lease_expires_at})
 
 
 def list_change_times(tx: Tx) -> dict[tuple[str, int], int]:
@@ -148,10 +114,10 @@ def list_change_times(tx: Tx) -> dict[tuple[str, int], int]:
 def consume_pending(tx: Tx, state: str, *, since: int) -> StoredLogin | None:
     """Return and delete a started login not older than *since*, so that its response counts only once."""
     place = get_pending_place(state, ALL_WORKSPACES)
-    stored_login = LOGINS.fetch_one(tx, _FIND_LOCKED, {"of_id": place.id})
+    stored_login = LOGINS.find(tx, ALL_WORKSPACES, id=place.id, lock=True)
     if stored_login is None:
         return None
-    tx.execute(_DELETE, {"of_id": place.id})
+    LOGINS.delete(tx, ALL_WORKSPACES, id=place.id)
     return stored_login if stored_login.changed_at >= since else None
 
 
@@ -163,7 +129,7 @@ def find_pending(tx: Tx, state: str, *, since: int) -> StoredLogin | None:
 
 def delete_logins(tx: Tx, workspace_id: int, server_key: str) -> int:
     """Delete a workspace's login at a server; return the number of rows. Started logins, stored for all workspaces, are kept."""
-    return tx.execute(_DELETE_LOGINS, {"workspace": workspace_id, "of_key": server_key})
+    return LOGINS.delete(tx, workspace_id, id=get_login_place(server_key, workspace_id).id)
 
 
 def delete_expired_pending(tx: Tx, *, before: int) -> int:

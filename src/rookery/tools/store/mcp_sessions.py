@@ -23,7 +23,7 @@ tool_negotiated_protocols = Table(
     Column("negotiated_at", BigInteger, nullable=False),
 )
 
-_BY_KEY = tool_negotiated_protocols.c.server_id == bindparam("of_key")
+_BY_KEY = tool_negotiated_protocols.c.server_id == bindparam("server_id")
 _FIND = select(tool_negotiated_protocols).where(_BY_KEY)
 _SAVE = upsert(
     tool_negotiated_protocols,
@@ -31,12 +31,12 @@ _SAVE = upsert(
     set_=lambda new: {name: new[name] for name in ("fingerprint", "version", "software", "negotiated_at")},
 )
 _DELETE = delete(tool_negotiated_protocols).where(_BY_KEY)
-_PURGE = delete(tool_negotiated_protocols).where(tool_negotiated_protocols.c.server_id.like(bindparam("of_keys")))
+_PURGE = delete(tool_negotiated_protocols).where(tool_negotiated_protocols.c.server_id.like(bindparam("pattern")))
 
 
 def find(tx: Tx, server_key: str, fingerprint: str) -> NegotiatedProtocol | None:
     """Return what a server negotiated last. None: unknown, or negotiated by another target."""
-    row = tx.fetch_one(_FIND, {"of_key": server_key})
+    row = tx.fetch_one(_FIND, {"server_id": server_key})
     if row is None or row.text("fingerprint") != fingerprint:
         return None
     return NegotiatedProtocol(version=row.text("version"), software=row.text("software"))
@@ -59,12 +59,12 @@ def save(tx: Tx, server_key: str, fingerprint: str, negotiated: NegotiatedProtoc
 def delete_negotiated(tx: Tx, workspace_id: int, server_key: str) -> int:
     """Delete what a server negotiated; return the number of rows."""
     del workspace_id  # the key contains it
-    return tx.execute(_DELETE, {"of_key": server_key})
+    return tx.execute(_DELETE, {"server_id": server_key})
 
 
 def purge(tx: Tx, workspace_id: int) -> int:
     """Delete what a deleted workspace's servers negotiated; return the number of rows."""
-    return tx.execute(_PURGE, {"of_keys": f"{workspace_id}/%"})
+    return tx.execute(_PURGE, {"pattern": f"{workspace_id}/%"})
 
 
 ended_client_sessions = Table(
@@ -78,7 +78,7 @@ ended_client_sessions = Table(
     sqlite_with_rowid=False,
 )
 _INSERT = upsert(ended_client_sessions, index_elements=["id"])
-_FIND_ENDED = select(ended_client_sessions.c.id).where(ended_client_sessions.c.id == bindparam("of_id"))
+_FIND_ENDED = select(ended_client_sessions.c.id).where(ended_client_sessions.c.id == bindparam("id"))
 _DELETE_EXPIRED = delete(ended_client_sessions).where(ended_client_sessions.c.expires_at < bindparam("before"))
 
 
@@ -89,7 +89,7 @@ def insert_ended(tx: Tx, digest: str, *, workspace_id: int, expires_at: datetime
 
 def is_ended(tx: Tx, digest: str) -> bool:
     """Return whether the client has ended the session whose id has *digest*."""
-    return bool(tx.fetch_all(_FIND_ENDED, {"of_id": digest}))
+    return bool(tx.fetch_all(_FIND_ENDED, {"id": digest}))
 
 
 def delete_expired(tx: Tx, *, now: datetime) -> int:

@@ -6,78 +6,67 @@ A link is stored as a digest, because an address may contain a secret. The calle
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import cast
 
-from sqlalchemy import BigInteger, Column, Index, PrimaryKeyConstraint, Table, Text, bindparam, delete, select
+from sqlalchemy import Index, bindparam, delete, select
 
 from rookery.kernel.clock import to_micros
-from rookery.kernel.db import Row, Tx, Value, metadata, purge_tables, upsert
+from rookery.kernel.db import Tx, map_table, purge_tables
 
-tool_recent_links = Table(
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentLink:
+    """A link that a server gave to a key, the latest time."""
+
+    workspace_id: int
+    key_id: str
+    digest: str
+    server_key: str
+    given_at: datetime
+
+
+tool_recent_links, LINKS = map_table(
     "tool_recent_links",
-    metadata,
-    Column("workspace_id", BigInteger, nullable=False),
-    Column("key_id", Text, nullable=False),
-    Column("digest", Text, nullable=False),
-    Column("server_id", Text, nullable=False),  # the server's key
-    Column("given_at", BigInteger, nullable=False),
-    PrimaryKeyConstraint("workspace_id", "key_id", "digest", "server_id"),
+    RecentLink,
     Index("ix_tool_recent_links_workspace_id_given_at", "workspace_id", "given_at"),
     Index("ix_tool_recent_links_given_at", "given_at"),
+    key=("workspace_id", "key_id", "digest", "server_id"),
+    columns={"server_key": "server_id"},
     sqlite_with_rowid=False,
 )
 
 _c = tool_recent_links.c
-NAMES = ("workspace_id", "key_id", "digest", "server_id")
 _NEWEST_FIRST = (_c.given_at.desc(), _c.key_id.desc(), _c.digest.desc(), _c.server_id.desc())
 """The reverse order of the index, so that no rows are sorted."""
-_IS_OF_WORKSPACE = _c.workspace_id == bindparam("of_workspace")
-_IS_OF_KEY = (_IS_OF_WORKSPACE, _c.key_id == bindparam("of_key"))
-
-_SAVE = upsert(tool_recent_links, index_elements=NAMES, set_=lambda new: {"given_at": new["given_at"]})
-_FIND = select(_c.digest, _c.server_id).where(*_IS_OF_KEY, _c.digest.in_(bindparam("digests", expanding=True)))
-_SURPLUS_OF_KEY = select(tool_recent_links).where(*_IS_OF_KEY).order_by(*_NEWEST_FIRST).offset(bindparam("limit"))
-_SURPLUS_OF_WORKSPACE = select(tool_recent_links).where(_IS_OF_WORKSPACE).order_by(*_NEWEST_FIRST).offset(bindparam("limit"))
-_DELETE = delete(tool_recent_links).where(
-    *_IS_OF_KEY, _c.digest == bindparam("of_digest"), _c.server_id == bindparam("of_server"), _c.given_at == bindparam("at")
-)
-_DELETE_OF_KEY = delete(tool_recent_links).where(*_IS_OF_KEY)
-_DELETE_OF_SERVER = delete(tool_recent_links).where(_IS_OF_WORKSPACE, _c.server_id == bindparam("of_server"))
+_OF_WORKSPACE = select(tool_recent_links).where(_c.workspace_id == bindparam("workspace_id")).order_by(*_NEWEST_FIRST)
+_SURPLUS_OF_KEY = _OF_WORKSPACE.where(_c.key_id == bindparam("key_id")).offset(bindparam("offset"))
+_SURPLUS_OF_WORKSPACE = _OF_WORKSPACE.offset(bindparam("offset"))
+_DELETE = delete(tool_recent_links).where(*(column == bindparam(column.name) for column in _c))
+"""A link that was given again meanwhile stays."""
 _DELETE_BEFORE = delete(tool_recent_links).where(_c.given_at < bindparam("before"))
 
 
-def save_links(tx: Tx, rows: Sequence[Mapping[str, Value]], *, max_per_key: int, max_per_workspace: int) -> None:
-    """
-    Insert or renew links. Beyond the limits, delete the links that were given first.
-
-    Args:
-        rows: The columns of `tool_recent_links`, each link once.
-    """
-    keys = sorted({(cast("int", row["workspace_id"]), cast("str", row["key_id"])) for row in rows})
-    tx.execute_many(_SAVE, sorted(rows, key=lambda row: [str(row[name]) for name in NAMES]))  # one order, so that processes cannot deadlock
+def save_links(tx: Tx, links: Sequence[RecentLink], *, max_per_key: int, max_per_workspace: int) -> None:
+    """Insert or renew *links*, each once. Beyond the limits, delete the links that were given first."""
+    keys = sorted({(link.workspace_id, link.key_id) for link in links})
+    LINKS.save(tx, *links)
     for workspace_id, key_id in keys:
-        _delete_rows(tx, tx.fetch_all(_SURPLUS_OF_KEY, {"of_workspace": workspace_id, "of_key": key_id, "limit": max_per_key}))
+        _delete_links(tx, LINKS.fetch_all(tx, _SURPLUS_OF_KEY, {"workspace_id": workspace_id, "key_id": key_id, "offset": max_per_key}))
     for workspace_id in sorted({workspace_id for workspace_id, _ in keys}):
-        _delete_rows(tx, tx.fetch_all(_SURPLUS_OF_WORKSPACE, {"of_workspace": workspace_id, "limit": max_per_workspace}))
+        _delete_links(tx, LINKS.fetch_all(tx, _SURPLUS_OF_WORKSPACE, {"workspace_id": workspace_id, "offset": max_per_workspace}))
 
 
 def find_servers(tx: Tx, workspace_id: int, key_id: str, digests: Sequence[str]) -> dict[str, frozenset[str]]:
     """Return the keys of the servers that gave a key the links with *digests*, by digest. Unknown ones are omitted."""
-    rows = tx.fetch_all(_FIND, {"of_workspace": workspace_id, "of_key": key_id, "digests": digests})
-    pairs = [(row.text("digest"), row.text("server_id")) for row in rows]
-    return {digest: frozenset(server_key for other, server_key in pairs if other == digest) for digest, _ in pairs}
-
-
-def delete_links_of_key(tx: Tx, workspace_id: int, key_id: str) -> int:
-    """Delete the links of a key; return the number."""
-    return tx.execute(_DELETE_OF_KEY, {"of_workspace": workspace_id, "of_key": key_id})
+    links = LINKS.find_all(tx, workspace_id, key_id=key_id, digest=digests)
+    return {link.digest: frozenset(other.server_key for other in links if other.digest == link.digest) for link in links}
 
 
 def delete_links_of_server(tx: Tx, workspace_id: int, server_key: str) -> int:
     """Delete the links that a server gave to the keys of a workspace; return the number."""
-    return tx.execute(_DELETE_OF_SERVER, {"of_workspace": workspace_id, "of_server": server_key})
+    return LINKS.delete(tx, workspace_id, server_id=server_key)
 
 
 def delete_old_links(tx: Tx, *, given_before: datetime) -> int:
@@ -88,18 +77,5 @@ def delete_old_links(tx: Tx, *, given_before: datetime) -> int:
 purge = purge_tables(tool_recent_links)
 
 
-def _delete_rows(tx: Tx, rows: Sequence[Row]) -> None:
-    """Delete rows, except those whose links were given again meanwhile."""
-    tx.execute_many(
-        _DELETE,
-        [
-            {
-                "of_workspace": row.integer("workspace_id"),
-                "of_key": row.text("key_id"),
-                "of_digest": row.text("digest"),
-                "of_server": row.text("server_id"),
-                "at": row.integer("given_at"),
-            }
-            for row in rows
-        ],
-    )
+def _delete_links(tx: Tx, links: Sequence[RecentLink]) -> None:
+    tx.execute_many(_DELETE, [LINKS.to_row(link) for link in links])

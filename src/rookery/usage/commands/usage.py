@@ -36,9 +36,9 @@ from rookery.usage.ranges import DayRange, resolve_range
 from rookery.usage.serializers import list_fields, serialize_group, to_csv_row
 
 if TYPE_CHECKING:  # help texts are shown faster without it
-    from rookery.access.wiring import AccessServices
+    from rookery.access.build import AccessServices
+    from rookery.usage.build import UsageServices
     from rookery.usage.reports import UsageReports
-    from rookery.usage.wiring import UsageServices
 
 ToFields = Callable[[NamedUsage, Collection[UsageDimension]], Fields]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Protocol, TypeVar, cast
 
@@ -13,10 +12,8 @@ import orjson
 import typer
 
 from rookery.access.operator import get_operator, resolve_caller, resolve_workspace
-from rookery.access.workspaces import Workspaces
 from rookery.kernel import schema
 from rookery.kernel.events import EventType
-from rookery.kernel.http import Operation
 from rookery.kernel.sentences import format_count
 from rookery.kernel.urls import hide_secrets
 from rookery.terminal.context import run
@@ -24,8 +21,7 @@ from rookery.terminal.operation_commands import ListLimit, OperationCommand, add
 from rookery.terminal.options import DryRunOption, JsonOption, WorkspaceOption, YesOption, confirm
 from rookery.terminal.output import Fields, print_fields, print_json, print_list, print_notice, print_record
 from rookery.webhooks import schemas
-from rookery.webhooks.deliveries import Deliveries
-from rookery.webhooks.endpoints import WebhookEndpoints
+from rookery.webhooks.build import WebhookServices
 from rookery.webhooks.models import OPEN_STATES, Delivery, DeliveryDetails, DeliveryState, WebhookTenant
 
 app = typer.Typer(no_args_is_help=True)
@@ -106,16 +102,6 @@ COMMANDS = (
 add_operation_commands(app, COMMANDS, apis=["rookery.webhooks.api:WebhooksApi"], part=_PART, resolve_caller=resolve_caller)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookCommandServices:
-    """The endpoints and deliveries in the record store. Commands never send deliveries themselves."""
-
-    workspaces: Workspaces
-    operations: Sequence[Operation]
-    endpoints: WebhookEndpoints
-    deliveries: Deliveries
-
-
 class EventTypeLister(Protocol):
     """The context that the command line passes to every command as `typer.Context.obj`."""
 
@@ -129,12 +115,10 @@ def list_event_types(context: typer.Context) -> Sequence[EventType]:
     return cast("EventTypeLister", context.obj).list_event_types()
 
 
-def run_with_webhooks(
-    context: typer.Context, workspace: str | None, work: Callable[[WebhookCommandServices, WebhookTenant], Awaitable[T]]
-) -> T:
+def run_with_webhooks(context: typer.Context, workspace: str | None, work: Callable[[WebhookServices, WebhookTenant], Awaitable[T]]) -> T:
     """Open webhooks, run *work* in the workspace, and close them."""
 
-    async def run_in_workspace(services: WebhookCommandServices) -> T:
+    async def run_in_workspace(services: WebhookServices) -> T:
         owner = await resolve_workspace(services, workspace)
         return await work(services, WebhookTenant.for_operator(owner.id, get_operator()))
 
@@ -183,7 +167,7 @@ def send_test(
 ) -> None:
     """Send a test event to an endpoint and show the result. Exits with code 1 unless it was delivered."""
 
-    async def work(webhooks: WebhookCommandServices, tenant: WebhookTenant) -> DeliveryDetails:
+    async def work(webhooks: WebhookServices, tenant: WebhookTenant) -> DeliveryDetails:
         delivery = await webhooks.deliveries.send_test(tenant, webhook_id)
         return await _wait_for_attempt(webhooks, tenant, delivery, timeout_s=wait)
 
@@ -202,16 +186,14 @@ def resend(
 ) -> None:
     """Resend the event of a delivery and show the result. Exits with code 1 unless it was delivered."""
 
-    async def work(webhooks: WebhookCommandServices, tenant: WebhookTenant) -> DeliveryDetails:
+    async def work(webhooks: WebhookServices, tenant: WebhookTenant) -> DeliveryDetails:
         delivery = await webhooks.deliveries.resend(tenant, webhook_id, delivery_id)
         return await _wait_for_attempt(webhooks, tenant, delivery, timeout_s=wait)
 
     _print_outcome(run_with_webhooks(context, workspace, work), as_json=as_json)
 
 
-async def _wait_for_attempt(
-    webhooks: WebhookCommandServices, tenant: WebhookTenant, delivery: Delivery, *, timeout_s: float
-) -> DeliveryDetails:
+async def _wait_for_attempt(webhooks: WebhookServices, tenant: WebhookTenant, delivery: Delivery, *, timeout_s: float) -> DeliveryDetails:
     """Return a delivery once it is finished or has failed for the first time; after the time-out, as it is."""
     deadline = time.monotonic() + timeout_s
     while True:

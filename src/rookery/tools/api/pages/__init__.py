@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from http import HTTPStatus
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -14,7 +15,6 @@ from rookery.kernel.errors import RookeryError
 from rookery.kernel.http.responses import prefers
 
 _HERE = Path(__file__).parent
-_NOT_FOUND = 404
 
 
 class HtmlPages:
@@ -54,7 +54,7 @@ class HtmlPages:
         """Return the page about an error if the client prefers HTML to JSON. None: it gets the usual error body."""
         if request.method not in {"GET", "HEAD"} or not wants_html(request):
             return None
-        title = "Not found" if error.status == _NOT_FOUND else "Error"
+        title = "Not found" if error.status == HTTPStatus.NOT_FOUND else "Error"
         root = "../" * (request.url.path.count("/") - 1)
         response = self.render("message.html", root=root, title=title, text=error.message, fields={})
         response.status_code = error.status

@@ -1,11 +1,18 @@
-"""The services of content generation, each built on first use."""
+"""The services of content generation, each built on first use, and the registration of the domain."""
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
+from datetime import timedelta
 from functools import cached_property
 
-from rookery.access.wiring import AccessServices
+from rookery.access.build import AccessServices
+from rookery.content import tool_declarations
 from rookery.content.active_calls import ActiveCalls
+from rookery.content.api.batches import BatchApi
+from rookery.content.api.budgets import BudgetApi
+from rookery.content.api.generations import GenerationApi
+from rookery.content.api.prompt_templates import PromptTemplateApi
 from rookery.content.batches import GenerationBatches
 from rookery.content.budgets import Budgets, DefaultBudgets
 from rookery.content.execution import GenerationRunner
@@ -15,12 +22,16 @@ from rookery.content.metered_calls import MeteredCalls
 from rookery.content.ports import ContentPorts, OutputScorer
 from rookery.content.prices import PriceList
 from rookery.content.prompt_templates import PromptTemplates
-from rookery.content.queued_work import QueuedGenerations
+from rookery.content.queued_work import GENERATE_JOB, QueuedGenerations
 from rookery.content.requests import Generators
+from rookery.content.store import batches, budgets, generations, overruns, reservations, templates
 from rookery.kernel.db.leases import make_worker_id
+from rookery.kernel.domain import Domain
+from rookery.kernel.http.operation_tools import OperationServer
+from rookery.kernel.jobs import JobKind
 from rookery.kernel.metrics import Metrics
-from rookery.kernel.runtime import Runtime
-from rookery.usage.wiring import UsageServices
+from rookery.kernel.runtime import PeriodicTask, Runtime
+from rookery.usage.build import UsageServices
 
 
 class ContentServices:
@@ -120,3 +131,54 @@ class ContentServices:
     @cached_property
     def templates(self) -> PromptTemplates:
         return PromptTemplates(self._runtime.db, self._access.audit, self._runtime.clock)
+
+
+PREFIXES = ("/api/agent", "/v1")
+
+
+def build(runtime: Runtime) -> Domain:
+    """Return the domain. Nothing is started."""
+    services = runtime.use(ContentServices)
+    generating = GenerationApi(generations=services.generations, scorer=services.output_scorer).operations()
+    operations = [
+        *generating,
+        *BatchApi(batches=services.batches).operations(),
+        *PromptTemplateApi(templates=services.templates).operations(),
+        *BudgetApi(budgets=services.budgets).operations(),
+    ]
+    server = OperationServer(
+        generating, tool_declarations.SERVER, compact=tool_declarations.compact_output, render_text=tool_declarations.render_text
+    )
+    retention = timedelta(days=runtime.settings.generation_days)
+
+    async def delete_old_generations() -> int:
+        return await services.generations.delete_old(before=runtime.clock() - retention)
+
+    async def probe_provider() -> str:
+        await services.generators.get(is_canned=False).probe()
+        return "ok"
+
+    async def start(stack: AsyncExitStack, *, serves: bool) -> None:
+        del serves  # workers run queued generations too
+        stack.push_async_callback(services.calls.aclose)
+
+    return Domain(
+        operations=[(prefix, operations) for prefix in PREFIXES],
+        tool_servers=[server],
+        job_kinds=[
+            JobKind(
+                name=GENERATE_JOB,
+                handler=services.queue.handle,
+                worker_count=runtime.settings.generation_concurrency,
+                on_failed=services.queue.fail_job,
+            )
+        ],
+        periodic_tasks=[
+            PeriodicTask(name="abandoned generations", interval_s=5, run=services.generations.fail_abandoned),
+            PeriodicTask(name="abandoned calls without a generation", interval_s=5, run=services.metered_calls.release_abandoned),
+            PeriodicTask(name="old generations", interval_s=3600, run=delete_old_generations),
+        ],
+        purgers=[generations.purge, batches.purge, templates.purge, budgets.purge, overruns.purge, reservations.purge],
+        probes={"generation": probe_provider} if services.generators.provider else {},
+        start=start,
+    )

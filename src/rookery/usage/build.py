@@ -1,14 +1,16 @@
-"""The services of usage, each built on first use."""
+"""The services of usage, each built on first use, and the registration of the domain."""
 
 from __future__ import annotations
 
 from functools import cached_property
 
+from rookery.kernel.domain import Domain
 from rookery.kernel.runtime import Runtime
 from rookery.usage.embedding_meter import EmbeddingMeter
 from rookery.usage.ledger import UsageLedger
 from rookery.usage.ports import UsagePorts
 from rookery.usage.reports import UsageReports
+from rookery.usage.store import ledger
 
 
 class UsageServices:
@@ -31,3 +33,14 @@ class UsageServices:
     @cached_property
     def reports(self) -> UsageReports:
         return UsageReports(self._runtime.db, self.ledger, self._runtime.use(UsagePorts))
+
+
+PREFIXES = ("/api/agent", "/v1")
+
+
+def build(runtime: Runtime) -> Domain:
+    """Return the domain. Nothing is started."""
+    from rookery.usage.api import UsageApi
+
+    api = UsageApi(runtime.use(UsageServices).reports, runtime.clock)
+    return Domain(operations=[(prefix, api.operations()) for prefix in PREFIXES], purgers=[ledger.purge])

@@ -1,4 +1,4 @@
-"""The services of access, each built on first use."""
+"""The services of access, each built on first use, and the registration of the domain."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import cached_property
 from rookery.access.agent_keys import AgentKeys
 from rookery.access.api_keys import ApiKeys
 from rookery.access.audit_log import AuditLog
+from rookery.access.first_run import FirstKeysFile
 from rookery.access.guard import Guard
 from rookery.access.hashing import Bcrypt
 from rookery.access.key_cache import VerifiedKeyCache
@@ -15,9 +16,11 @@ from rookery.access.ports import AccessPorts, RateLimitCounter
 from rookery.access.rate_limits import RateLimiter, ToolRateLimiter
 from rookery.access.usage_log import UsageLog
 from rookery.access.workspaces import Workspaces
+from rookery.kernel.domain import Domain
+from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.process_registry import ProcessRegistry
 from rookery.kernel.process_resources import ProcessShare
-from rookery.kernel.runtime import Runtime
+from rookery.kernel.runtime import PeriodicTask, Runtime
 from rookery.kernel.server_group import ServerGroup
 
 
@@ -96,3 +99,40 @@ class AccessServices:
         runtime = self._runtime
         is_agent_in_use = runtime.use(AccessPorts).is_agent_in_use
         return AgentKeys(runtime.db, self.usage, self.audit, runtime.clock, bus=runtime.bus, is_agent_in_use=is_agent_in_use)
+
+
+def build(runtime: Runtime) -> Domain:
+    """Return the domain. Nothing is started. The other domains delete the data of a workspace, so this one has no purgers."""
+    from rookery.access.api import AccessApi
+
+    services = runtime.use(AccessServices)
+    api = AccessApi(
+        guard=services.guard,
+        api_keys=services.api_keys,
+        agent_keys=services.agent_keys,
+        workspaces=services.workspaces,
+        usage=services.usage,
+        audit=services.audit,
+        clock=runtime.clock,
+    )
+    first_keys = FirstKeysFile(runtime.settings.data_dir, runtime.db, runtime.clock)
+
+    async def probe_counters() -> str:
+        try:
+            await services.counter.peek("readyz", window_us=1, now_us=0)
+        except EngineUnavailable:
+            return "counting locally"
+        return "counting locally" if services.limiter.is_local else "ok"
+
+    return Domain(
+        operations=[("/api/v1", api.platform_operations()), ("/api/agent", api.agent_operations())],
+        periodic_tasks=[
+            PeriodicTask(name="API keys past their grace", interval_s=60, run=services.api_keys.delete_past_grace),
+            PeriodicTask(name="agent keys past their grace", interval_s=60, run=services.agent_keys.delete_past_grace),
+            PeriodicTask(name="expired API keys", interval_s=60, run=services.api_keys.announce_expired),
+            PeriodicTask(name="expired agent keys", interval_s=60, run=services.agent_keys.announce_expired),
+            PeriodicTask(name="old usage rows", interval_s=3600, run=services.usage.delete_old_calls),
+            PeriodicTask(name="file with the first keys", interval_s=600, run=first_keys.delete_if_unneeded),
+        ],
+        probes={"counters": probe_counters},
+    )

@@ -1,19 +1,34 @@
-"""The services of tool servers, each built on first use."""
+"""The services of tool servers, each built on first use, and the registration of the domain."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import cached_property
 from typing import Protocol
 
-from rookery.access.wiring import AccessServices
+from rookery.access.build import AccessServices
+from rookery.access.events import KeyChanged
+from rookery.kernel.clock import Clock
+from rookery.kernel.config import Settings
 from rookery.kernel.data_folder import CALL_LOCKS_FOLDER, DiskSpace
+from rookery.kernel.domain import Domain
 from rookery.kernel.egress import EgressGuard
-from rookery.kernel.runtime import Runtime
+from rookery.kernel.http import Operation
+from rookery.kernel.http.cross_origin import list_allowed_origins
+from rookery.kernel.runtime import PeriodicTask, Runtime
 from rookery.kernel.sealing import Sealer
 from rookery.kernel.server_group import ServerGroup
+from rookery.tools.api.analytics import AnalyticsApi
+from rookery.tools.api.calls import ToolCallApi
+from rookery.tools.api.discovery import DiscoveryApi
+from rookery.tools.api.listing import ListingApi
+from rookery.tools.api.logins import CALLBACK_PATH, LoginApi
+from rookery.tools.api.pages import HtmlPages
+from rookery.tools.api.servers import WorkspaceServerApi
 from rookery.tools.calling.analytics import CallAnalytics
 from rookery.tools.calling.call_buffer import CallBuffer
 from rookery.tools.calling.tool_runner import ToolRunner
@@ -21,6 +36,7 @@ from rookery.tools.catalogue import Catalogue
 from rookery.tools.discovery.documents import Discovery
 from rookery.tools.discovery.tool_search import ToolSearch
 from rookery.tools.gateway.lazy_app import Gateway
+from rookery.tools.gateway.routes import GatewayApi
 from rookery.tools.gateway.session_ids import ClientSessionIds
 from rookery.tools.models import Server, ServerKind
 from rookery.tools.ports import (
@@ -32,7 +48,7 @@ from rookery.tools.ports import (
     TextSimilarity,
     TokenProvider,
 )
-from rookery.tools.recent_links import RecentLinks
+from rookery.tools.recent_links import RecentLinks, delete_links_of_ended_key
 from rookery.tools.resources import ResourceReader
 from rookery.tools.serializers import ServerSerializer
 from rookery.tools.servers.file_audit import ServersFileAudit
@@ -42,6 +58,7 @@ from rookery.tools.servers.logins import Logins
 from rookery.tools.servers.registry import ServerRegistry
 from rookery.tools.servers.server_check import ServerChecker
 from rookery.tools.servers.workspace_servers import WorkspaceServers
+from rookery.tools.store import calls, catalogue, logins, mcp_sessions, recent_links, servers
 from rookery.tools.store import catalogue as catalogue_store
 from rookery.tools.store import logins as login_store
 from rookery.tools.store import mcp_sessions as protocol_store
@@ -49,7 +66,7 @@ from rookery.tools.store import recent_links as link_store
 from rookery.tools.store.mcp_sessions import StoredProtocols
 from rookery.tools.supervision.session_pool import SessionPool
 from rookery.tools.supervision.state_lock import CallLocks
-from rookery.usage.wiring import UsageServices
+from rookery.usage.build import UsageServices
 
 
 class ConnectorFactory(Protocol):
@@ -233,3 +250,83 @@ class ToolServices:
     @cached_property
     def serializer(self) -> ServerSerializer:
         return ServerSerializer(self.catalogue, self.sessions, self.resources, self.discovery, process_count=self._runtime.settings.workers)
+
+
+TOOLS_PREFIX = "/api/v1/mcp"
+
+
+def list_operations(services: ToolServices, settings: Settings, clock: Clock) -> list[tuple[str, Sequence[Operation]]]:
+    """Return all operations under their prefixes. A call also has a path at the root."""
+    catalogue, sessions = services.catalogue, services.sessions
+    calls = ToolCallApi(catalogue, services.calls, services.resources).operations()
+    logins = LoginApi(services.logins, catalogue, clock, settings.public_url_of(CALLBACK_PATH))
+    discovery = DiscoveryApi(
+        catalogue=catalogue,
+        discovery=services.discovery,
+        search=services.search,
+        api=settings.public_url_of(TOOLS_PREFIX) + TOOLS_PREFIX,
+        is_public=settings.is_discovery_public,
+        pages=HtmlPages(has_docs=settings.has_api_docs),
+    )
+    listing = ListingApi(catalogue, services.resources, services.serializer)
+    aliases = [replace(operation, path=f"/mcp{operation.path}") for operation in calls if operation.path == "/tools/call"]
+    added_servers = WorkspaceServerApi(services.workspace_servers, catalogue, sessions, services.checker, services.kill_switch)
+    return [
+        (TOOLS_PREFIX, [*listing.operations(), *calls, *discovery.api_operations()]),
+        ("", [*discovery.host_operations(), *aliases, *logins.host_operations()]),
+        ("", GatewayApi(services.gateway, list_allowed_origins(settings)).operations()),
+        ("/api/v1", [*added_servers.operations(), *logins.operations()]),
+        ("/api/agent", AnalyticsApi(catalogue, services.analytics).operations()),
+    ]
+
+
+def build(runtime: Runtime) -> Domain:
+    """Return the domain. Nothing is started."""
+    services, settings = runtime.use(ToolServices), runtime.settings
+    retention = timedelta(days=settings.tool_calls_days)
+    runtime.bus.add_recorder(KeyChanged, delete_links_of_ended_key)
+
+    async def delete_old_rows() -> int:
+        now = runtime.clock()
+        ended_count = await runtime.db.write(lambda tx: mcp_sessions.delete_expired(tx, now=now))
+        link_count = await services.recent_links.delete_old()
+        return ended_count + link_count + await runtime.db.write(lambda tx: calls.delete_calls(tx, called_before=now - retention))
+
+    async def start(stack: AsyncExitStack, *, serves: bool) -> None:
+        if not serves:
+            return
+        await services.sessions.start()
+        stack.push_async_callback(services.sessions.aclose)
+        await services.catalogue.start()
+        stack.push_async_callback(services.catalogue.aclose)
+        stack.push_async_callback(services.logins.aclose)
+        stack.push_async_callback(services.gateway.aclose)
+        stack.callback(services.health_file.remove)
+
+    async def probe_servers_file() -> str:
+        # The reason is only logged. This response needs no key, and the reason contains names of files and variables.
+        return "ok" if services.catalogue.file_state.error is None else "servers.json is invalid; the last valid version is in use"
+
+    return Domain(
+        operations=list_operations(services, settings, runtime.clock),
+        periodic_tasks=[
+            PeriodicTask(name="old tool rows", interval_s=3600, run=delete_old_rows),
+            PeriodicTask(name="embeddings of new tools", interval_s=10, run=services.search.preload_embeddings, needs_tool_servers=True),
+            PeriodicTask(name="changes of servers.json", interval_s=2, run=services.file_audit.run_periodic),
+            PeriodicTask(name="changed logins", interval_s=1, run=services.logins.refresh, needs_tool_servers=True),
+            PeriodicTask(name="health of tool servers", interval_s=1, run=services.report_health, needs_tool_servers=True),
+        ],
+        probes={"servers": probe_servers_file},
+        purgers=[
+            calls.purge,
+            servers.purge,
+            logins.purge,
+            catalogue.purge,
+            mcp_sessions.purge,
+            mcp_sessions.purge_ended,
+            recent_links.purge,
+        ],
+        sealed_columns=[servers.SEALED_COLUMN, logins.SEALED_COLUMN],
+        start=start,
+        close_streams=services.gateway.close_streams,
+    )

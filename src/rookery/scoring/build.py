@@ -1,4 +1,4 @@
-"""The services of scoring, each built on first use."""
+"""The services of scoring, each built on first use, and the registration of the domain. It has no tables: texts are not stored."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
+from rookery.kernel.domain import Domain
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.runtime import Runtime
 from rookery.kernel.schema import to_json
+from rookery.scoring.api import ScoringApi
 from rookery.scoring.judging import SycophancyJudge
 from rookery.scoring.models import ROUTE_PREFIX, Message, MessageRole, ScoredText
 from rookery.scoring.ports import AiDetector, LanguageModel
@@ -71,3 +73,10 @@ class ScoringServices:
     @cached_property
     def judge(self) -> SycophancyJudge:
         return SycophancyJudge(self._ports.find_language_model())
+
+
+def build(runtime: Runtime) -> Domain:
+    """Return the domain. Nothing is started, and no weights are loaded."""
+    services = runtime.use(ScoringServices)
+    api = ScoringApi(services.scorer, services.judge, runtime.settings.public_url_of(ROUTE_PREFIX), services.judge_errors)
+    return Domain(operations=[(ROUTE_PREFIX, api.operations())], tool_servers=[api.server()])

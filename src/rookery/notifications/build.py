@@ -1,19 +1,31 @@
-"""The services of notifications, each built on first use."""
+"""The services of notifications, each built on first use, and the registration of the domain."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from typing import cast
 
-from rookery.access.wiring import AccessServices
+from rookery.access.build import AccessServices
+from rookery.access.workspaces import Workspaces
 from rookery.kernel.data_folder import JOURNAL_FOLDER
 from rookery.kernel.delivery_engine import Signal
+from rookery.kernel.domain import Domain
 from rookery.kernel.egress import EgressGuard
+from rookery.kernel.http import Operation
+from rookery.kernel.http.operation_tools import OperationServer, drop_empty_fields
 from rookery.kernel.metrics import Metrics
-from rookery.kernel.runtime import Runtime
+from rookery.kernel.runtime import PeriodicTask, Runtime
 from rookery.kernel.sealing import Sealer
+from rookery.notifications import tool_declarations
+from rookery.notifications.api.campaigns import CampaignApi
+from rookery.notifications.api.deliveries import NotificationLogApi
+from rookery.notifications.api.pages import PublicPages
+from rookery.notifications.api.public import PublicApi
+from rookery.notifications.api.subscribers import SubscriberApi
 from rookery.notifications.campaign_progress import CampaignProgress
 from rookery.notifications.campaigns import Campaigns
 from rookery.notifications.channel_check import ChannelChecker
@@ -31,7 +43,8 @@ from rookery.notifications.ports import ChannelKeys, InstallationKeys, Notificat
 from rookery.notifications.public_subscriptions import PublicSubscriptions
 from rookery.notifications.send_journal import SendJournal
 from rookery.notifications.sending import NotificationSender
-from rookery.notifications.store import host_waits
+from rookery.notifications.store import campaigns, host_waits, installation_keys, log, secrets, subscribers
+from rookery.notifications.store.tables import SEALED_COLUMNS
 from rookery.notifications.subscriber_import import SubscriberImport
 from rookery.notifications.subscribers import Subscribers
 
@@ -76,6 +89,20 @@ class NotificationServices:
     def secrets(self) -> ChannelSecrets:
         runtime = self._runtime
         return ChannelSecrets(runtime.db, runtime.use(Sealer), self._access.audit, clock=runtime.clock, ids=runtime.ids)
+
+    @cached_property
+    def campaign_operations(self) -> list[Operation]:
+        return CampaignApi(self.campaigns, self._runtime.clock).operations()
+
+    @cached_property
+    def operations(self) -> list[Operation]:
+        """The operations, without those of public pages."""
+        subscribing = SubscriberApi(self.subscribers, self.subscriber_import).operations()
+        return [*subscribing, *self.campaign_operations, *NotificationLogApi(self.log, self.secrets).operations()]
+
+    @property
+    def workspaces(self) -> Workspaces:
+        return self._access.workspaces
 
     @cached_property
     def installation_keys(self) -> InstallationKeyStore:
@@ -153,3 +180,51 @@ class NotificationServices:
     async def get_vapid_public_key(self) -> str:
         """Return the key with which browsers subscribe."""
         return await cast("PushKeyHolder", self.channels[ChannelType.WEBPUSH]).get_public_key()
+
+
+PREFIXES = ("/api/agent", "/v1")
+
+
+def build(runtime: Runtime) -> Domain:
+    """Return the domain. Nothing is started."""
+    services = runtime.use(NotificationServices)
+    dispatcher = services.dispatcher
+    public = PublicApi(
+        services.subscribers,
+        services.links,
+        services.public_subscriptions,
+        PublicPages(runtime.settings.organization),
+        services.get_vapid_public_key,
+    )
+    operations = [*services.operations, *public.operations()]
+    retention = timedelta(days=runtime.settings.notify_deliveries_days)
+
+    async def delete_old_deliveries() -> int:
+        before = runtime.clock() - retention
+        return await services.campaigns.delete_old_deliveries(before=before) + await services.log.delete_old_outbox(before=before)
+
+    async def probe_mail() -> str:
+        is_refusing = any(wait.is_fault for wait in await services.list_shared_waits())
+        return "refuses messages" if is_refusing else "ok"
+
+    async def start(stack: AsyncExitStack, *, serves: bool) -> None:
+        del serves  # workers send notifications too
+        await dispatcher.start()
+        stack.push_async_callback(dispatcher.stop)
+        services.channel_checker.start()
+        stack.push_async_callback(services.channel_checker.stop)
+
+    return Domain(
+        operations=[*((prefix, operations) for prefix in PREFIXES), ("", public.root_operations())],
+        tool_servers=[OperationServer(services.campaign_operations, tool_declarations.SERVER, compact=drop_empty_fields)],
+        periodic_tasks=[
+            PeriodicTask(name="old notifications", interval_s=3600, run=delete_old_deliveries),
+            PeriodicTask(name="idle hosts of notifications", interval_s=3600, run=dispatcher.delete_idle_hosts),
+            PeriodicTask(name="journals of dead processes", interval_s=3600, run=services.crash_recovery.delete_old_journals),
+            PeriodicTask(name="notification secrets past their grace", interval_s=600, run=services.secrets.delete_expired),
+        ],
+        purgers=[campaigns.purge, subscribers.purge, host_waits.purge, log.purge, secrets.purge],
+        probes={} if runtime.settings.smtp is None else {"mail": probe_mail},
+        sealed_columns=[*SEALED_COLUMNS, *installation_keys.SEALED_COLUMNS],
+        start=start,
+    )
