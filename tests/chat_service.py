@@ -364,6 +364,11 @@ def run_chat_service(service: ChatService | None = None) -> Generator[ChatServic
         thread.join()
 
 
+async def _run_callbacks() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
 class _Runner:
     def __init__(self, service: ChatService) -> None:
         self._service = service
@@ -397,9 +402,11 @@ class _Runner:
         self._is_ready.set()
         await self._stopping.wait()
         server.close()
+        await _run_callbacks()  # connections accepted just before get their tasks
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await _run_callbacks()  # closed connections give their sockets back
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -415,10 +422,10 @@ class _Runner:
         except (ConnectionError, asyncio.CancelledError):
             pass
         finally:
-            self._tasks.discard(task)
             writer.close()
             with contextlib.suppress(OSError, asyncio.CancelledError):
                 await writer.wait_closed()
+            self._tasks.discard(task)
 
     async def _answer(self, exchange: Exchange) -> None:
         service, request = self._service, exchange.request

@@ -125,8 +125,10 @@ async def test_tool_servers_that_do_not_work_in_the_running_server_are_reported_
             return [finding for finding in await examine(rookery) if finding.about == "tool servers"]
 
     async def list_warnings() -> list[DoctorFinding]:
+        """Return the three findings once both reasons are in the health file, which follows the published health within a second."""
         findings = await list_findings()
-        return findings if [finding.grade for finding in findings] == ["warning"] * 3 and "code 3" in findings[0].says else []
+        has_reasons = len(findings) == 3 and "code 3" in findings[0].says and ": " in findings[1].says
+        return findings if has_reasons and {finding.grade for finding in findings} == {"warning"} else []
 
     with run_server(settings.data_dir):
         running = await eventually(list_warnings)

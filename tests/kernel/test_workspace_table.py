@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import sqlite3
+from collections.abc import AsyncIterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import pytest
 from sqlalchemy import Index, MetaData, delete, text
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.schema import CreateTable
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from rookery.kernel.db import Database, map_table
+from rookery.kernel.db.sqlite import SqliteTx
 from rookery.kernel.pages import PageSlice
 
 
@@ -99,6 +102,36 @@ async def test_a_row_may_exist_already(store: Database) -> None:
     await store.write(lambda tx: CARDS.save(tx, first, replace(new, id="6")))
     assert await store.read(lambda tx: CARDS.get(tx, _OWN, id="1")) == replace(first, created_by="first")
     assert await store.read(lambda tx: CARDS.count(tx, _OWN)) == 5
+
+
+@pytest.mark.embedded_store
+@pytest.mark.parametrize(
+    ("where", "index"),
+    [
+        ({"id": "1"}, "sqlite_autoindex_seats_1 (id=?)"),
+        ({"board": "a"}, "ix_seats_board (board=?)"),
+        ({"board": "a", "owner": "me"}, "ux_seats_owner (workspace_id=? AND board=? AND owner=?)"),
+        ({"title": "new"}, "ix_seats_title (workspace_id=? AND title=?)"),
+    ],
+)
+def test_a_query_uses_the_index_that_finds_the_fewest_rows(where: Mapping[str, str], index: str) -> None:
+    """SQLite 3.40.1, without statistics, may prefer any index that begins with the workspace to one that finds fewer rows."""
+    indexes = [
+        Index("ix_seats_board", "board"),
+        Index("ix_seats_title", "workspace_id", "title"),
+        Index("ux_seats_owner", "workspace_id", "board", "owner", unique=True),
+    ]
+    seats, rows = map_table("seats", Card, *indexes, into=MetaData())
+    run = list[str]()
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        for element in (CreateTable(seats), *(CreateIndex(each) for each in indexes)):
+            connection.execute(str(element.compile(dialect=sqlite.dialect())))
+        connection.set_trace_callback(run.append)
+        rows.delete(SqliteTx(connection), _OWN, **where)
+        connection.set_trace_callback(None)
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {run[0]}")]
+
+    assert plan == [f"SEARCH seats USING INDEX {index}"]
 
 
 @pytest.mark.parametrize("name", ["key", "fixed"])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from rookery.kernel.cancellation import gather_pair
 from rookery.kernel.db import Database
@@ -17,7 +17,16 @@ from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
 from rookery.memory.errors import NotEmbeddable
 from rookery.memory.models import AccessFilter, RecallMode, TextHit, TextQuery, Vector, VectorHit
 from rookery.memory.ports import TextIndex
-from rookery.memory.ranking import Score, compute_competition, discount_weak_words, estimate_relevance, fuse, lift, weigh_neighbour
+from rookery.memory.ranking import (
+    Score,
+    boost_score,
+    compute_competition,
+    discount_weak_words,
+    estimate_relevance,
+    fuse,
+    lift,
+    weigh_neighbour,
+)
 from rookery.memory.recall_models import RecallRequest
 from rookery.memory.similarity_scales import SimilarityScale, SimilarityScales
 from rookery.memory.store.neighbours import Neighbour, find_neighbours
@@ -116,6 +125,14 @@ def describe_refusals(writes: EngineWrites, engines: Sequence[str]) -> str | Non
     return " ".join(_LACKING_NOTICES[engine].format(state=state) for engine, state in states if state is not None) or None
 
 
+class ScoreLookup(Protocol):
+    """Returns the score of a hit, with what its record adds: see `Score`."""
+
+    def __call__(
+        self, memory_id: str, *, boost: float = 0.0, matched_keywords: tuple[str, ...] = (), keyword_share: float = 0.0, decay: float = 1.0
+    ) -> Score: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
     """
@@ -131,7 +148,7 @@ class Candidates:
     plan: SearchPlan
     bases: Mapping[str, float]
     is_complete: bool
-    get_score: Callable[[str], Score]
+    get_score: ScoreLookup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,13 +395,15 @@ def _build_candidates(
     """Return the candidates with *bases*. The parts of their scores are those of `Score`, by id."""
     semantic_ranks, keyword_ranks = _rank_hits(hits.vectors), _rank_hits(hits.texts)
 
-    def get_score(memory_id: str) -> Score:
+    def get_score(
+        memory_id: str, *, boost: float = 0.0, matched_keywords: tuple[str, ...] = (), keyword_share: float = 0.0, decay: float = 1.0
+    ) -> Score:
         base, similarity, text_score = bases[memory_id], normalized.get(memory_id), text_scores.get(memory_id)
         neighbour = neighbours.get(memory_id)
         return Score(
             mode=plan.mode,
             base=base,
-            total=base,
+            total=boost_score(base, share=keyword_share, boost=boost, is_bounded=plan.mode != "semantic"),
             relevance=estimate_relevance(
                 plan.mode, similarity=similarity, text_score=text_score, neighbour=neighbour or 0.0, competition=competition
             ),
@@ -395,6 +414,10 @@ def _build_candidates(
             neighbour=neighbour,
             semantic_rank=semantic_ranks.get(memory_id),
             keyword_rank=keyword_ranks.get(memory_id),
+            boost=boost,
+            matched_keywords=matched_keywords,
+            keyword_share=keyword_share,
+            decay=decay,
         )
 
     return Candidates(plan=plan, bases=bases, is_complete=hits.are_complete, get_score=get_score)

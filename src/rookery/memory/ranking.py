@@ -108,7 +108,6 @@ class Score:
 
         logit     = intercept + a * normalized_similarity + b * text_score + c * neighbour + d * competition
         relevance = 1 / (1 + exp(-logit))
-        ranking   = round(total, 2), and half of it for a repeated memory
 
     A part that is not known is None and counts as 0. The properties `meaning`, `words`, `neighbours` and `keywords` are the parts as they
     are in *total*; with *reduction* they add up to it.
@@ -124,7 +123,6 @@ class Score:
         boost: The weight of the keywords of the request; 0 without any.
         matched_keywords: The keywords that the memory contains. *keyword_share* is their share, in 0..1.
         decay: The factor by which age reduces the confidence, `0.5 ** (age / half_life)`.
-        is_repeated: A better memory of the same series is in the ranking.
         reduction: The part that was taken from *total*, so that a repeated memory has no more than the one before it; 0 or less.
     """
 
@@ -143,14 +141,7 @@ class Score:
     matched_keywords: tuple[str, ...] = ()
     keyword_share: float = 0.0
     decay: float = 1.0
-    is_repeated: bool = False
     reduction: float = 0.0
-
-    @property
-    def ranking(self) -> float:
-        """The rounded score that gives the memory its place; equal values count as ties."""
-        ranking = round_for_ranking(self.total)
-        return ranking - abs(ranking) * (1 - REPEATED_SHARE) if self.is_repeated else ranking
 
     @property
     def meaning(self) -> float:
@@ -204,6 +195,7 @@ class RecallHit:
 
     Attributes:
         series: The memories that it repeats or that repeat it.
+        is_repeated: A better memory of its series is in the ranking.
         similar_count: The memories of its series that were compared and not returned.
         context: Its neighbours; None if the request did not ask for them.
         highlight: Its content as HTML, with the words of the question in `mark`; None if the request wants no explanations.
@@ -212,9 +204,25 @@ class RecallHit:
     memory: Memory
     score: Score
     series: Series | None = None
+    is_repeated: bool = False
     similar_count: int = 0
     context: RecallContext | None = None
     highlight: str | None = None
+
+    @property
+    def ranking(self) -> float:
+        """
+        The rounded score that gives the memory its place; equal values count as ties.
+
+            place   = round(total, 2)
+            ranking = place - |place| * (1 - REPEATED_SHARE) if it is repeated, else place
+        """
+        return self.get_ranking(is_repeated=self.is_repeated)
+
+    def get_ranking(self, *, is_repeated: bool) -> float:
+        """Return *ranking* as if the memory was, or was not, a repeated one."""
+        ranking = round_for_ranking(self.score.total)
+        return ranking - abs(ranking) * (1 - REPEATED_SHARE) if is_repeated else ranking
 
     @property
     def effective_confidence(self) -> float:
@@ -361,11 +369,11 @@ def round_for_ranking(score: float) -> float:
     return round(score, 2)
 
 
-def ranking_key(hit: RecallHit) -> tuple[float, int, float, timedelta, str]:
-    """Return the key that sorts best first: score, scope, effective confidence, newest, id."""
+def ranking_key(hit: RecallHit, *, is_repeated: bool | None = None) -> tuple[float, int, float, timedelta, str]:
+    """Return the key that sorts best first: score, scope, effective confidence, newest, id. *is_repeated*: instead of its own mark."""
     memory = hit.memory
     return (
-        -hit.score.ranking,
+        -hit.get_ranking(is_repeated=hit.is_repeated if is_repeated is None else is_repeated),
         SCOPE_PRIORITY[memory.memory_scope],
         -hit.effective_confidence,
         datetime.max.replace(tzinfo=memory.created_at.tzinfo) - memory.created_at,
@@ -375,15 +383,15 @@ def ranking_key(hit: RecallHit) -> tuple[float, int, float, timedelta, str]:
 
 def sort_hits(hits: Iterable[RecallHit]) -> list[RecallHit]:
     """Return *hits* best first. All but the best of a series get a lower place."""
-    ordered = sorted((_mark_repeated(hit, is_repeated=False) for hit in hits), key=ranking_key)
+    ordered = sorted(hits, key=lambda hit: ranking_key(hit, is_repeated=False))
     is_repeated = find_repeated(ordered, lambda hit: hit.series)
-    if not any(is_repeated):
-        return ordered
-    return sorted((_mark_repeated(hit, is_repeated=repeated) for hit, repeated in zip(ordered, is_repeated, strict=True)), key=ranking_key)
+    # Only a hit whose mark changes is copied: copies would take longer than the rest of the ranking.
+    marked = [_mark_repeated(hit, is_repeated=repeated) for hit, repeated in zip(ordered, is_repeated, strict=True)]
+    return sorted(marked, key=ranking_key) if any(is_repeated) else marked
 
 
 def _mark_repeated(hit: RecallHit, *, is_repeated: bool) -> RecallHit:
-    return hit if hit.score.is_repeated == is_repeated else replace(hit, score=replace(hit.score, is_repeated=is_repeated))
+    return hit if hit.is_repeated == is_repeated else replace(hit, is_repeated=is_repeated)
 
 
 def boost_score(score: float, *, share: float, boost: float, is_bounded: bool) -> float:

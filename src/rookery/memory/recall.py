@@ -293,13 +293,13 @@ class Recall:
             if len(ranked) >= limit:
                 following = bases[ids[min(position, len(ids) - 1)]]
                 ceiling = boost_score(following, share=1.0, boost=request.keyword_boost, is_bounded=mode != "semantic")
-                if ranked[limit - 1].score.ranking > round_for_ranking(ceiling):
+                if ranked[limit - 1].ranking > round_for_ranking(ceiling):
                     return ranked, True
             await asyncio.sleep(0)  # the read may not yield to the event loop; let other requests run
         # A hybrid score is relative to the candidates, so further candidates have no upper bound to compare with. If some of these are not
         # relevant enough, further ones are not either.
         is_enough = mode == "hybrid" and len(ranked) >= limit
-        is_crowded = len(bases) < _MAX_CROWDED_CANDIDATES and any(hit.score.is_repeated for hit in ranked[: request.top_k])
+        is_crowded = len(bases) < _MAX_CROWDED_CANDIDATES and any(hit.is_repeated for hit in ranked[: request.top_k])
         return ranked, (is_enough and not is_crowded) or len(ids) < len(bases)
 
     async def _load_records(self, read: _Records, ids: Sequence[str]) -> None:
@@ -314,14 +314,13 @@ class Recall:
                 read.memories[memory.id] = memory
 
     def _build_hit(self, read: _Records, candidates: Candidates, memory_id: str) -> RecallHit:
-        memory, request, score = read.memories[memory_id], candidates.plan.request, candidates.get_score(memory_id)
+        memory, request = read.memories[memory_id], candidates.plan.request
         matched_keywords = match_keywords(request.keywords, memory.content, *memory.tags) if request.keywords else ()
         share = len(matched_keywords) / len(request.keywords) if request.keywords else 0.0
         series = find_series(memory.content, read.asked_values)
         read.series_counts[series] += 1
-        score = replace(
-            score,
-            total=boost_score(score.base, share=share, boost=request.keyword_boost, is_bounded=score.mode != "semantic"),
+        score = candidates.get_score(
+            memory_id,
             boost=request.keyword_boost,
             matched_keywords=matched_keywords,
             keyword_share=share,
@@ -446,13 +445,13 @@ def _present_hits(
     hits = list[RecallHit]()
     for hit in selection:
         score = hit.score
-        if score.is_repeated and hits and round_for_ranking(score.total) > round_for_ranking(hits[-1].score.total):
+        if hit.is_repeated and hits and round_for_ranking(score.total) > round_for_ranking(hits[-1].score.total):
             score = replace(score, total=hits[-1].score.total, reduction=hits[-1].score.total - score.total)
         hits.append(
             replace(
                 hit,
                 score=score,
-                similar_count=0 if score.is_repeated else series_counts[hit.series] - returned_counts[hit.series],
+                similar_count=0 if hit.is_repeated else series_counts[hit.series] - returned_counts[hit.series],
                 highlight=None if question is None else highlight(hit.memory.content, question),
             )
         )

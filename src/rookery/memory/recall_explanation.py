@@ -50,14 +50,14 @@ def list_dropped(
     Args:
         skipped_ids: Memories that did not fit the token budget.
     """
-    last_score = min((hit.score.ranking for hit in hits if hit.memory.id in returned_ids), default=math.inf)
+    last_score = min((hit.ranking for hit in hits if hit.memory.id in returned_ids), default=math.inf)
 
     def find_rule(hit: RecallHit) -> DropRule:
         if hit.memory.id in skipped_ids:
             return "max_tokens"
         if request.min_relevance is not None and round(hit.score.relevance, SCORE_DECIMALS) < request.min_relevance:
             return "min_relevance"
-        return "similar" if hit.score.is_repeated and round_for_ranking(hit.score.total) > last_score else "top_k"
+        return "similar" if hit.is_repeated and round_for_ranking(hit.score.total) > last_score else "top_k"
 
     dropped = (hit for hit in hits if hit.memory.id not in returned_ids)
     return [DroppedMemory(hit=hit, rule=find_rule(hit)) for hit in islice(dropped, limit)]

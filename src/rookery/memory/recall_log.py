@@ -209,7 +209,7 @@ def _find_lost_place(compared: list[RecallHit], rank: int, request: RecallReques
     if request.max_tokens is not None and has_room:
         return "max_tokens"
     last_score = round_for_ranking(result.hits[-1].score.total) if result.hits else math.inf
-    is_outranked = ranked.score.is_repeated and round_for_ranking(ranked.score.total) > last_score
+    is_outranked = ranked.is_repeated and round_for_ranking(ranked.score.total) > last_score
     return "similar" if is_outranked else "top_k"
 
 

@@ -11,9 +11,9 @@ from rookery.kernel.events import EventBus
 from rookery.kernel.jobs import JobQueue
 from rookery.memory.events import MemoryDeleted
 from rookery.memory.indexing import DELETE_JOB
-from rookery.memory.maintenance.erasure import DELETED_TEXT, add_pending_erasure
 from rookery.memory.records import delete_memory
 from rookery.memory.store import feedback, indexing, recalls
+from rookery.memory.store.maintenance import DELETED_TEXT, add_pending_erasure
 from rookery.memory.store.tables import purge_workspace
 
 DEFAULT_RECALL_RETENTION = timedelta(days=30)
@@ -74,5 +74,5 @@ class MemoryPurge:
         self.jobs.purge(tx, workspace_id)
         for memory_id in ids:
             self.jobs.enqueue(tx, DELETE_JOB, workspace_id=workspace_id, payload={"memory_id": memory_id})
-        add_pending_erasure(tx, DELETED_TEXT, clock=self.clock)
+        add_pending_erasure(tx, DELETED_TEXT, at=self.clock())
         return rows

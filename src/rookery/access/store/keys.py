@@ -112,7 +112,7 @@ _UNUSED = (
 )
 _CHANGE = (
     update(keys)
-    .where(keys.c.id == bindparam("id"), keys.c.workspace_id == bindparam("workspace_id"))
+    .where(keys.c.id == bindparam("of_id"), keys.c.workspace_id == bindparam("of_workspace_id"))
     .values({name: bindparam(name) for name in _MUTABLE_COLUMNS})
     .values(
         expiry_due=case(
@@ -130,7 +130,7 @@ _PAST_GRACE = select(keys).where(keys.c.delete_after <= bindparam("at"), keys.c.
 _PAST_GRACE_LOCKED = _PAST_GRACE.with_for_update()
 _EXPIRED_UNANNOUNCED = select(keys).where(keys.c.expiry_due <= bindparam("at"), keys.c.kind == bindparam("kind")).order_by(keys.c.id)
 _EXPIRED_UNANNOUNCED_LOCKED = _EXPIRED_UNANNOUNCED.with_for_update()
-_MARK_ANNOUNCED = update(keys).where(keys.c.id == bindparam("id")).values(expiry_due=None)
+_MARK_ANNOUNCED = update(keys).where(keys.c.id == bindparam("of_id")).values(expiry_due=None)
 
 
 def find_row_by_id(tx: Tx, key_id: str) -> Row | None:
@@ -219,7 +219,7 @@ def list_unused(tx: Tx, kind: KeyKind, grant: str, *, at: int, unused_since: int
 
 def update_key(tx: Tx, key: Key) -> None:
     """Store the settings of *key*. Its secret, kind, workspace and creation time do not change."""
-    tx.execute(_CHANGE, {**KEYS.to_row(key, _MUTABLE_COLUMNS), "id": key.id, "workspace_id": key.workspace_id})
+    tx.execute(_CHANGE, {**KEYS.to_row(key, _MUTABLE_COLUMNS), "of_id": key.id, "of_workspace_id": key.workspace_id})
 
 
 def delete_key(tx: Tx, key: Key, *, at: int) -> bool:
@@ -262,7 +262,7 @@ def list_expired_unannounced(tx: Tx, kind: KeyKind, *, at: int, lock: bool) -> l
 
 def mark_expiry_announced(tx: Tx, ids: Sequence[str]) -> None:
     """Mark the expiry events of these keys as sent. A new expiry of a key gets an event of its own."""
-    tx.execute_many(_MARK_ANNOUNCED, [{"id": key_id} for key_id in ids])
+    tx.execute_many(_MARK_ANNOUNCED, [{"of_id": key_id} for key_id in ids])
 
 
 def delete_keys(tx: Tx, workspace_id: int) -> None:

@@ -48,7 +48,7 @@ _SELECT_SANDBOX = select(workspaces).where(workspaces.c.parent_id == bindparam("
 _ADD_WORKSPACE = upsert(workspaces, index_elements=["name"], returning=[cast("ColumnElement[object]", workspaces.c.id)])
 _RENAME = (
     update(workspaces)
-    .where((workspaces.c.id == bindparam("id")) | (workspaces.c.parent_id == bindparam("id")))
+    .where((workspaces.c.id == bindparam("of_id")) | (workspaces.c.parent_id == bindparam("of_id")))
     .values(
         name=case((workspaces.c.parent_id.is_(None), bindparam("new_name", type_=Text())), else_=bindparam("sandbox_name", type_=Text()))
     )
@@ -104,7 +104,7 @@ def add_workspace(tx: Tx, name: str, *, parent_id: int | None, at: int) -> int |
 
 def rename_workspace(tx: Tx, workspace_id: int, name: str) -> None:
     """Rename a workspace, and its sandbox accordingly."""
-    tx.execute(_RENAME, {"id": workspace_id, "new_name": name, "sandbox_name": sandbox_name(name)})
+    tx.execute(_RENAME, {"of_id": workspace_id, "new_name": name, "sandbox_name": sandbox_name(name)})
 
 
 def sandbox_name(name: str) -> str:

@@ -121,7 +121,7 @@ class Phases:
             existing = phases.list_by_plan(tx, plan)
             if len(existing) >= MAX_PHASES_PER_PLAN:
                 raise TooManyItems("phases in this plan", MAX_PHASES_PER_PLAN)
-            if TASKS.count(tx, plan.workspace_id, plan_id=plan.id) + len(draft.tasks) > MAX_TASKS_PER_PLAN:
+            if tasks.count_of_plan(tx, plan.id) + len(draft.tasks) > MAX_TASKS_PER_PLAN:
                 raise TooManyItems("tasks in this plan", MAX_TASKS_PER_PLAN)
             position = _resolve_position(draft.position, len(existing) + 1)
             phase = build_phase(plan, draft, position, ids=self._ids, now=now)

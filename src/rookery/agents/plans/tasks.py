@@ -116,7 +116,7 @@ class Tasks:
             require_match("phase", phase.version, expected)
             if phase.status in {PhaseStatus.COMPLETED, PhaseStatus.SKIPPED}:
                 raise PhaseClosed(phase.name, phase.status)
-            if TASKS.count(tx, plan.workspace_id, plan_id=plan.id) >= MAX_TASKS_PER_PLAN:
+            if tasks.count_of_plan(tx, plan.id) >= MAX_TASKS_PER_PLAN:
                 raise TooManyItems("tasks in this plan", MAX_TASKS_PER_PLAN)
             last = tasks.get_last_position(tx, phase.id)
             position = _resolve_position(draft.position, last + 1)

@@ -21,6 +21,7 @@ from rookery.kernel.pages import ListPage, PageSlice, check_position
 _c = tasks.c
 _IN_PLAN = (plans.c.id, phases.c.position, _c.position, _c.id)
 _POSITIONS = select(_c.id, _c.phase_id, _c.name, _c.position).where(_c.plan_id == bindparam("plan"))
+_COUNT = select(func.count().label("n")).select_from(tasks).where(_c.plan_id == bindparam("plan"))
 _LAST_POSITION = select(func.max(_c.position).label("last")).where(_c.phase_id == bindparam("phase"))
 _SHIFT = (
     update(tasks)
@@ -75,6 +76,11 @@ def list_positions(tx: Tx, plan_id: str) -> list[tuple[str, str, str, int]]:
     """Return (id, phase id, name, position) of each task of the plan."""
     rows = tx.fetch_all(_POSITIONS, {"plan": plan_id})
     return [(row.text("id"), row.text("phase_id"), row.text("name"), row.integer("position")) for row in rows]
+
+
+def count_of_plan(tx: Tx, plan_id: str) -> int:
+    """Return the number of tasks of the plan, from an index that has no workspace. The caller has read the plan in its workspace."""
+    return fetch_count(tx, _COUNT, {"plan": plan_id})
 
 
 def get_last_position(tx: Tx, phase_id: str) -> int:

@@ -69,7 +69,6 @@ _IS_CURRENT_VERSION = (
     plan_template_versions.c.version == plan_templates.c.version,
 )
 _CURRENT_VERSIONS = select(plan_templates, plan_template_versions.c.document).where(*_IS_CURRENT_VERSION)
-_CURRENT_VERSION = _CURRENT_VERSIONS.where(*_IS_TEMPLATE)
 _CURRENT_VERSIONS_BY_SLUG = _CURRENT_VERSIONS.where(_IN_WORKSPACE, plan_templates.c.slug.in_(bindparam("slugs", expanding=True)))
 _ONE_VERSION = select(plan_template_versions).where(*_IS_VERSION)
 _VERSIONS = (

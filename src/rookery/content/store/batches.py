@@ -13,7 +13,7 @@ from rookery.kernel.db import KeysetList, Tx, purge_tables
 from rookery.kernel.pages import ListPage, PageSlice
 
 _OF_WORKSPACE = batches.c.workspace_id == bindparam("workspace_id")
-_IS_ONE = (batches.c.id == bindparam("id"), _OF_WORKSPACE)
+_IS_ONE = (batches.c.id == bindparam("of_id"), batches.c.workspace_id == bindparam("of_workspace_id"))
 _STATUS = bindparam("status", type_=Text())
 _HAS_STATUS = or_(
     _STATUS == "", (_STATUS == "running") & batches.c.ended_at.is_(None), (_STATUS == "finished") & batches.c.ended_at.is_not(None)
@@ -33,7 +33,7 @@ def list_page(tx: Tx, workspace_id: int, *, page: PageSlice, status: BatchStatus
 
 def close_generations(tx: Tx, workspace_id: int, batch_id: str, count: int, *, at: datetime) -> bool:
     """Count generations of a batch that became final; return True if they were the last ones."""
-    params = {"id": batch_id, "workspace_id": workspace_id}
+    params = {"of_id": batch_id, "of_workspace_id": workspace_id}
     tx.execute(_CLOSE_SOME, {**params, "closed": count})
     return tx.execute(_END, {**params, "at": to_micros(at)}) == 1
 

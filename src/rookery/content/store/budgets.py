@@ -14,9 +14,9 @@ _MAX_NANOS = 2**62
 """The limit in the condition of a reservation without a limit."""
 
 _IS_SPAN = (
-    spending.c.workspace_id == bindparam("workspace_id"),
-    spending.c.holder == bindparam("holder"),
-    spending.c.span == bindparam("span"),
+    spending.c.workspace_id == bindparam("of_workspace_id"),
+    spending.c.holder == bindparam("of_holder"),
+    spending.c.span == bindparam("of_span"),
 )
 _RESERVE = (
     update(spending)
@@ -46,7 +46,7 @@ def reserve(tx: Tx, workspace_id: int, holder: str, span: str, amount: int, *, l
 
     The check and the reservation are one statement, so that calls at the same time cannot pass the limit together.
     """
-    params = {"workspace_id": workspace_id, "holder": holder, "span": span}
+    params = {"of_workspace_id": workspace_id, "of_holder": holder, "of_span": span}
     reservation = {**params, "amount": amount, "max_nanos": _MAX_NANOS if limit is None else limit}
     if tx.execute(_RESERVE, reservation) == 1:
         return True
@@ -57,7 +57,7 @@ def reserve(tx: Tx, workspace_id: int, holder: str, span: str, amount: int, *, l
 
 def settle(tx: Tx, workspace_id: int, holder: str, span: str, *, released: int, spent: int) -> None:
     """Release a reservation and add what was spent. Nothing happens if the span was deleted."""
-    tx.execute(_SETTLE, {"workspace_id": workspace_id, "holder": holder, "span": span, "released": released, "spent": spent})
+    tx.execute(_SETTLE, {"of_workspace_id": workspace_id, "of_holder": holder, "of_span": span, "released": released, "spent": spent})
 
 
 def find_spending(tx: Tx, workspace_id: int, spans: Sequence[str], holders: Iterable[str]) -> dict[tuple[str, str], Spending]:

@@ -30,7 +30,11 @@ _VERSIONS = (
     select(template_versions.c.version, template_versions.c.updated_at).where(*_OF_TEMPLATE).order_by(template_versions.c.version.desc())
 )
 _ADD_VERSION = upsert(template_versions, index_elements=["workspace_id", "slug", "version"])
-_SET_CURRENT = update(templates).where(*_IS_ONE).values(version=bindparam("new_version"))
+_SET_CURRENT = (
+    update(templates)
+    .where(templates.c.workspace_id == bindparam("of_workspace_id"), templates.c.slug == bindparam("of_slug"))
+    .values(version=bindparam("new_version"))
+)
 _DELETE_OLD_VERSIONS = delete(template_versions).where(*_OF_TEMPLATE, template_versions.c.version <= bindparam("last_deleted"))
 _DELETE = delete(templates).where(*_IS_ONE)
 
@@ -83,7 +87,7 @@ def add_version(tx: Tx, workspace_id: int, template: PromptTemplate, *, keep_cou
     """Store a new version of a locked template as the current one, and delete all but the newest *keep_count*."""
     params = {"workspace_id": workspace_id, "slug": template.slug}
     tx.execute(_ADD_VERSION, {"workspace_id": workspace_id, **TEMPLATES.to_row(template)})
-    tx.execute(_SET_CURRENT, {**params, "new_version": template.version})
+    tx.execute(_SET_CURRENT, {"of_workspace_id": workspace_id, "of_slug": template.slug, "new_version": template.version})
     tx.execute(_DELETE_OLD_VERSIONS, {**params, "last_deleted": template.version - keep_count})
 
 

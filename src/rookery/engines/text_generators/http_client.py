@@ -217,7 +217,7 @@ class ProviderClient:
                 response = await self._client.open("POST", f"{self._provider.base_url}/chat/completions", body, headers)
         except TimeoutError:
             raise NoAnswerError from None
-        except httpx2.HTTPError as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             if self._is_closed:
                 raise ProviderUnavailable("the server is stopping") from None
             return RetryableFailure(ProviderUnavailable(describe_connection_error(error, "the provider")))

@@ -113,6 +113,8 @@ class PostgresTx(TxCallbacks):
     def execute_many(self, statement: Statement, params: Sequence[Mapping[str, Value]]) -> int:
         if not params:
             return 0
+        if len(params) == 1:  # most changes are of one row
+            return self.execute(statement, params[0])
         self._progress.statement_count += 1
         return self._connection.execute(_select_dialect(statement), list(params), execution_options=_ROWCOUNT_OPTIONS).rowcount
 

@@ -154,10 +154,15 @@ class WorkspaceTable(Mapper[T]):
     def _order(self, names: Sequence[str]) -> list[ColumnElement[Any]]:
         return [self._table.c[name[1:]].desc() if name.startswith("-") else self._table.c[name] for name in names]
 
+    def _has_unique(self, where: Where) -> bool:
+        """Return whether the workspace and columns of *where* are those of a unique index that begins with the workspace."""
+        unique = [self._key, *(list(index.columns.keys()) for index in self._table.indexes if index.unique)]
+        return any(columns[0] == "workspace_id" and where.keys() >= set(columns[1:]) for columns in unique)
+
     def _conditions(self, where: Where) -> list[ColumnElement[bool]]:
         tenant: ColumnElement[int] = self._table.c.workspace_id
-        leading = [*self._key[:1], *(str(index.columns[0].name) for index in self._table.indexes)]
-        if any(name in where for name in leading):
+        indexes = [list(index.columns.keys()) for index in self._table.indexes]
+        if not self._has_unique(where) and any(columns[0] in where for columns in (self._key, *indexes)):
             tenant = tenant + literal_column("0")  # otherwise SQLite may prefer an index of the workspace to the one that finds few rows
         conditions = [tenant == bindparam("of_workspace_id")]
         for name, value in where.items():

@@ -58,7 +58,7 @@ def find_proxy(url: str) -> str | None:
     """Return the proxy of the environment for *url* (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY), unless NO_PROXY excludes its host."""
     parts, proxies = urlsplit(url), getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
-    if not proxy or proxy_bypass(parts.hostname or ""):
+    if not proxy or proxy_bypass(parts.hostname or "") or proxy_bypass(parts.netloc.rpartition("@")[2]):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
 
@@ -113,7 +113,9 @@ class ServiceClient:
         self._extensions = {"timeout": httpx2.Timeout(None, connect=connect_timeout_s).as_dict()}
         self._limits = httpx2.Limits(max_connections=max_connections, max_keepalive_connections=_MAX_IDLE, keepalive_expiry=_KEEPALIVE_S)
         self._proxy = proxy
-        self._transport: httpx2.AsyncHTTPTransport | None = None
+        # An address of a proxy that cannot be used fails here, and not with each request.
+        self._transport = None if proxy is None else self._build_transport()
+        self._is_closed = False
 
     async def open(self, method: str, url: str, content: bytes | None = None, headers: Mapping[str, str] = _NO_HEADERS) -> httpx2.Response:
         """
@@ -123,10 +125,11 @@ class ServiceClient:
             httpx2.HTTPError: There is no response; see `describe_connection_error`.
             httpx2.InvalidURL: *url* is invalid.
         """
+        if self._is_closed:
+            msg = "the client is closed"
+            raise httpx2.ConnectError(msg)
         if self._transport is None:
-            self._transport = httpx2.AsyncHTTPTransport(  # without a client, which needs a third of the time of a call
-                verify=get_tls_context(verify=self._verify_ssl), limits=self._limits, proxy=self._proxy
-            )
+            self._transport = self._build_transport()
         all_headers = {**self._headers, **headers}
         request = httpx2.Request(method, _parse_url(url), headers=all_headers, content=content, extensions=self._extensions)
         return await self._transport.handle_async_request(request)
@@ -160,8 +163,13 @@ class ServiceClient:
                     raise
                 return await _read(await self.open(method, url, content, headers), max_bytes)
 
+    def _build_transport(self) -> httpx2.AsyncHTTPTransport:
+        """Return a transport without a client, which needs a third of the time of a call."""
+        return httpx2.AsyncHTTPTransport(verify=get_tls_context(verify=self._verify_ssl), limits=self._limits, proxy=self._proxy)
+
     async def close(self) -> None:
-        """Close all connections. Idempotent."""
+        """Close all connections, and open no more: a request that waits for its next attempt gets a `ConnectError`. Idempotent."""
+        self._is_closed = True
         transport, self._transport = self._transport, None
         if transport is not None:
             await transport.aclose()
@@ -185,7 +193,7 @@ _parse_url = lru_cache(maxsize=256)(httpx2.URL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryBounds:
-    """Bounds of retries. After a `Retry-After` that is longer than *max_delay_s*, there is none."""
+    """Bounds of retries. A request whose `Retry-After` is longer than *max_delay_s* is not sent again."""
 
     max_attempts: int = 3
     min_delay_s: float = 0.5

@@ -8,7 +8,6 @@ erasure is stored in the transaction of the deletion, so a killed command leaves
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
@@ -17,12 +16,7 @@ from rookery.memory.batch_runs import RunCheckpoint
 from rookery.memory.maintenance.orphaned_texts import OrphanedTexts
 from rookery.memory.ports import ErasableStore
 from rookery.memory.store import maintenance
-
-ErasureKind = Literal["traces of what was deleted", "traces of what was cleaned"]
-"""The kind of pending erasure. Cleaned texts are erased only after the indexes were updated with the clean texts."""
-
-DELETED_TEXT: ErasureKind = "traces of what was deleted"
-CLEANED_TEXT: ErasureKind = "traces of what was cleaned"
+from rookery.memory.store.maintenance import CLEANED_TEXT, DELETED_TEXT, ErasureKind
 
 
 class Erasure:
@@ -42,7 +36,7 @@ class Erasure:
 
     def add_pending(self, tx: Tx, kind: ErasureKind) -> None:
         """Record a pending erasure, in the transaction that deletes or replaces data."""
-        add_pending_erasure(tx, kind, clock=self._clock)
+        maintenance.add_pending_erasure(tx, kind, at=self._clock())
 
     async def list_pending(self) -> list[RunCheckpoint]:
         """Return the pending erasures, with the time since when they are pending."""
@@ -78,11 +72,6 @@ class Erasure:
         erased = [checkpoint for checkpoint in checkpoints if checkpoint.name == DELETED_TEXT or is_reindexed]
         await self._db.write(lambda tx: _delete_pending(tx, erased))
         return None
-
-
-def add_pending_erasure(tx: Tx, kind: ErasureKind, *, clock: Clock) -> None:
-    """Record a pending erasure, in the transaction that deletes or replaces data, without an `Erasure`."""
-    maintenance.save_checkpoint(tx, RunCheckpoint(name=kind, workspace_id=None, cursor="", done=0, at=clock()))
 
 
 def _delete_pending(tx: Tx, checkpoints: Sequence[RunCheckpoint]) -> None:

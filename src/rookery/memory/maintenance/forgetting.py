@@ -19,13 +19,13 @@ from rookery.memory.batch_runs import BATCH_SIZE, SILENT, RunItem, RunObserver, 
 from rookery.memory.events import MemoryDeleted
 from rookery.memory.indexing import Indexer
 from rookery.memory.maintenance.batch_runner import BatchRun, BatchRunner, batch_reader
-from rookery.memory.maintenance.erasure import DELETED_TEXT, Erasure
+from rookery.memory.maintenance.erasure import Erasure
 from rookery.memory.models import Memory
 from rookery.memory.recall_models import RecallRecord
 from rookery.memory.records import delete_memory, remove_from_primaries
 from rookery.memory.statements import list_sentences
 from rookery.memory.store import recalls
-from rookery.memory.store.maintenance import MemorySelection
+from rookery.memory.store.maintenance import DELETED_TEXT, MemorySelection
 from rookery.memory.store.tables import FEEDBACK, MEMORIES
 
 _MIN_SENTENCE_SPACES = 2

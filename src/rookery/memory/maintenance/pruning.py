@@ -20,13 +20,13 @@ from rookery.memory.batch_runs import BATCH_SIZE, SILENT, RunItem, RunObserver, 
 from rookery.memory.events import MemoryDeleted
 from rookery.memory.indexing import Indexer
 from rookery.memory.maintenance.batch_runner import BatchRun, BatchRunner
-from rookery.memory.maintenance.erasure import DELETED_TEXT, Erasure
+from rookery.memory.maintenance.erasure import Erasure
 from rookery.memory.merging import find_subject_distinction
 from rookery.memory.models import Memory
 from rookery.memory.ranking import DEFAULT_HALF_LIFE_DAYS, HALF_LIVES_DAYS, decay_factor
 from rookery.memory.records import archive_memory, delete_memory
 from rookery.memory.store import maintenance
-from rookery.memory.store.maintenance import DuplicateRow, MemorySelection, PruneRow
+from rookery.memory.store.maintenance import DELETED_TEXT, DuplicateRow, MemorySelection, PruneRow
 from rookery.memory.store.tables import MEMORIES
 
 UNUSED_MIN_AGE = timedelta(days=180)

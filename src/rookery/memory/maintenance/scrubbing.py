@@ -20,13 +20,13 @@ from rookery.memory.indexing import Indexer
 from rookery.memory.maintenance.batch_runner import BatchRun, BatchRunner, batch_reader
 from rookery.memory.maintenance.cleaning import load_finders
 from rookery.memory.maintenance.cleaning.redaction import PiiFinder, clean_tags, normalize_text, redact
-from rookery.memory.maintenance.erasure import CLEANED_TEXT, Erasure
+from rookery.memory.maintenance.erasure import Erasure
 from rookery.memory.metadata import Metadata
 from rookery.memory.models import Memory
 from rookery.memory.recall_models import RecallRecord
 from rookery.memory.records import next_version
 from rookery.memory.store import recalls, records
-from rookery.memory.store.maintenance import MemorySelection
+from rookery.memory.store.maintenance import CLEANED_TEXT, MemorySelection
 from rookery.memory.store.tables import MEMORIES
 
 

@@ -57,7 +57,7 @@ class MemoryBaseResponse(Projection[Memory]):
     """
     A memory without its content and metadata.
 
-    *created_by* and *updated_by* are null for a memory from before Rookery recorded authors. *superseded_by* names the memory that
+    *created_by* and *updated_by* are null for a memory from before Rookery recorded authors. `superseded_by` names the memory that
     replaced this one, or that it was merged into. *archived_reason* is `merged` in the second case, and null if the memory was archived on
     request.
     """
@@ -538,7 +538,7 @@ def _serialize_explanation(hit: RecallHit, place: int) -> ExplanationResponse:
         ranks=RanksResponse(semantic=score.semantic_rank, keyword=score.keyword_rank),
         scope=hit.memory.memory_scope,
         parts=ScorePartsResponse.from_parts(score, repeated=score.reduction or None),
-        is_repeated=score.is_repeated or None,
+        is_repeated=hit.is_repeated or None,
         highlight=hit.highlight or "",
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 from sqlalchemy import ColumnElement, and_, bindparam, delete, func, or_, select, true
 
@@ -15,6 +16,12 @@ from rookery.memory.metadata import Metadata
 from rookery.memory.models import Memory
 from rookery.memory.store.codecs import METADATA
 from rookery.memory.store.tables import MEMORIES, RUNS, memories, runs
+
+ErasureKind = Literal["traces of what was deleted", "traces of what was cleaned"]
+"""The kind of pending erasure. Cleaned texts are erased only after the indexes were updated with the clean texts."""
+
+DELETED_TEXT: ErasureKind = "traces of what was deleted"
+CLEANED_TEXT: ErasureKind = "traces of what was cleaned"
 
 _GET = select(runs).where(runs.c.name == bindparam("of_name"))
 _DELETE = delete(runs).where(runs.c.name == bindparam("of_name"))
@@ -164,6 +171,11 @@ def save_checkpoint(tx: Tx, checkpoint: RunCheckpoint) -> None:
 def get_checkpoint(tx: Tx, name: str) -> RunCheckpoint | None:
     """Return the checkpoint of the run. None if it completed or never started."""
     return RUNS.fetch_one(tx, _GET, {"of_name": name})
+
+
+def add_pending_erasure(tx: Tx, kind: ErasureKind, *, at: datetime) -> None:
+    """Record that files have to be erased, in the transaction that deletes or replaces data."""
+    save_checkpoint(tx, RunCheckpoint(name=kind, workspace_id=None, cursor="", done=0, at=at))
 
 
 def delete_checkpoint(tx: Tx, name: str) -> None:

@@ -43,7 +43,7 @@ tool_logins, LOGINS = map_table("tool_logins", StoredLogin, Index("ix_tool_login
 SEALED_COLUMN = SealedColumn(tool_logins, "sealed", purpose=SEALED_PURPOSE)
 """The encrypted column. If its rows are cleared because the encryption key was lost, users must log in again."""
 
-_BY_ID = tool_logins.c.id == bindparam("id")
+_BY_ID = tool_logins.c.id == bindparam("of_id")
 _CLAIM = (
     update(tool_logins)
     .where(_BY_ID, or_(tool_logins.c.busy_until.is_(None), tool_logins.c.busy_until < bindparam("now")))
@@ -91,7 +91,7 @@ def find_any(tx: Tx, server_key: str) -> StoredLogin | None:
 
 def claim_renewal(tx: Tx, place: SealContext, *, now: int, expires_at: int) -> StoredLogin | None:
     """Acquire the renewal lease of a login until *expires_at*. Return the current row. None: it is leased already or was deleted."""
-    if tx.execute(_CLAIM, {"id": place.id, "now": now, "lease_end": expires_at}) != 1:
+    if tx.execute(_CLAIM, {"of_id": place.id, "now": now, "lease_end": expires_at}) != 1:
         return None
     return find(tx, place)
 
@@ -103,7 +103,7 @@ def save_renewed(tx: Tx, claimed_login: StoredLogin, sealed: bytes, *, lease_exp
 
 
 def release_renewal(tx: Tx, place: SealContext, *, lease_expires_at: int) -> None:
-    tx.execute(_RELEASE, {"id": place.id, "lease": lease_expires_at})
+    tx.execute(_RELEASE, {"of_id": place.id, "lease": lease_expires_at})
 
 
 def list_change_times(tx: Tx) -> dict[tuple[str, int], int]:
