@@ -36,7 +36,7 @@ VALUES = (
 BODIES = (b"", b"\x00\xff%", b"a=b")
 _PARAMETER = re.compile(r"\{(\w+)(?::path)?\}")
 _READS = {
-    "GET": re.compile(r'(?:query|query_list)\(\s*"(\w+)"'),
+    "GET": re.compile(r'query\(\s*"(\w+)"'),
     "POST": re.compile(r'(?:form\.(?:get|get_text|list|split|number|integer|json_object)\(\s*|fields\.get\(\s*|\(form, )"(\w+)"'),
 }
 _CONTROL = re.compile(r'<(?:input|select|textarea)[^>]* name="([\w/-]+)"')

@@ -8,15 +8,13 @@ from typing import Any, Literal, cast
 
 from starlette.responses import Response
 
-from rookery.console.arguments import end_of_day
 from rookery.console.operation_schemas import ObjectSchema, SchemaField, get_value
 from rookery.console.visit import PER_PAGE, ListedPage, PageLinks, View, Visit
 from rookery_client import ApiError
 
-CellKind = Literal["text", "list", "number", "time", "duration", "size", "state"]
-FilterKind = Literal["search", "select", "text", "date"]
+CellKind = Literal["text", "list", "number", "time", "state"]
+FilterKind = Literal["search", "select", "text"]
 
-_KINDS_BY_SUFFIX: Mapping[str, CellKind] = {"_ms": "duration", "_bytes": "size"}
 _STATE_FIELDS = frozenset({"status", "state"})
 
 
@@ -30,8 +28,6 @@ class Column:
         show: Returns what a cell shows, given the item. None: the value of the field.
         note: Returns the small text below it.
         macro: A macro of `resource/cells.html` that shows the cell, given the item.
-        is_narrow: Narrow screens show the column.
-        scope: The scope without which the column is not shown.
     """
 
     name: str
@@ -40,8 +36,6 @@ class Column:
     show: Callable[[Any], object] | None = None
     note: Callable[[Any], object] | None = None
     macro: str = ""
-    is_narrow: bool = True
-    scope: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +47,9 @@ class ShownColumn:
     kind: CellKind
 
     @property
-    def classes(self) -> str:
-        """The classes of its cells."""
-        is_number = self.kind in {"number", "time", "duration", "size"}
-        return " ".join([*(["num"] if is_number else []), *([] if self.column.is_narrow else ["hide-narrow"])])
+    def css_class(self) -> str:
+        """The class of its cells."""
+        return "num" if self.kind in {"number", "time"} else ""
 
     def get_value(self, item: object) -> object:
         """Return the value of its cell in the row of *item*."""
@@ -71,16 +64,13 @@ class Filter:
     Attributes:
         name: The parameter of the operation.
         parameter: The parameter of the page, if its name differs.
-        convert: Returns the value for the operation, given the text.
     """
 
     name: str
     parameter: str = ""
     label: str = ""
     placeholder: str = ""
-    size: int = 16
     options: Sequence[tuple[str, str]] | None = None
-    convert: Callable[[str], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +90,6 @@ class ShownFilter:
         """The value for the operation. A text that is no option counts as missing, as the page then shows."""
         if not self.text or (self.kind == "select" and all(self.text != value for value, _ in self.options)):
             return None
-        if self.declared.convert is not None:
-            return self.declared.convert(self.text)
-        if self.kind == "date" and self.declared.name == "until":
-            return end_of_day(self.text)
         return {"true": True, "false": False}.get(self.text, self.text) if self.kind == "select" else self.text
 
 
@@ -147,7 +133,6 @@ class ResourceList:
         new: The path, the scope and the label of the button for a new item.
         tabs: A template with the tabs of the section.
         tail: A macro of `resource/cells.html` with the actions of an item, in a last column for keys with *tail_scope*.
-        parameters: Parameters of the operation that are no filters.
     """
 
     path: str
@@ -169,8 +154,6 @@ class ResourceList:
     tail: str = ""
     tail_scope: str = ""
     template: str = "resource/list.html"
-    parameters: Mapping[str, object] = field(default_factory=dict[str, object])
-    per_page: int = PER_PAGE
 
     def view(self) -> View:
         return View("GET", f"/{self.path}", self.show, self.scope)
@@ -180,7 +163,7 @@ class ResourceList:
         page = await self.load(visit)
         return visit.render(self.template, status=page.status, listing=page)
 
-    async def load(self, visit: Visit, *ids: str, path: str = "", hidden: Mapping[str, str] | None = None, **parameters: object) -> Page:
+    async def load(self, visit: Visit, *ids: str, path: str = "", hidden: Mapping[str, str] | None = None) -> Page:
         """
         Return a page of the list.
 
@@ -189,20 +172,20 @@ class ResourceList:
             path: The path of the page, if it is not that of the declaration.
         """
         query, item = visit.operations.get_query(self.operation), visit.operations.get_item(self.operation)
-        columns = [_show_column(item, column) for column in self.columns if column.scope is None or visit.can(column.scope)]
+        columns = [_show_column(item, column) for column in self.columns]
         filters = [_show_filter(query, each, visit) for each in self.filters]
         call = cast("Callable[..., Awaitable[ListedPage]]", getattr(getattr(visit.client, self.client), self.operation))
         values = {each.declared.name: value for each in filters if (value := each.value) is not None}
         place = path or self.path
         try:
-            found = await call(*ids, page=visit.page_number, per_page=self.per_page, **{**self.parameters, **parameters, **values})
+            found = await call(*ids, page=visit.page_number, per_page=PER_PAGE, **values)
         except ApiError as error:
             if error.status not in {404, 422} or not values:
                 raise
             # A filter by something that does not exist is a 404 of the API.
             status = 200 if error.status == 404 else 422
             return Page(self, place, columns, filters, [], None, error.message, status, hidden or {})
-        return Page(self, place, columns, filters, found.items, PageLinks.of(visit, found, self.per_page), hidden=hidden or {})
+        return Page(self, place, columns, filters, found.items, PageLinks.of(visit, found), hidden=hidden or {})
 
 
 def _show_column(item: ObjectSchema, column: Column) -> ShownColumn:
@@ -212,9 +195,6 @@ def _show_column(item: ObjectSchema, column: Column) -> ShownColumn:
 
 
 def _choose_kind(found: SchemaField) -> CellKind:
-    for end, kind in _KINDS_BY_SUFFIX.items():
-        if found.name.endswith(end):
-            return kind
     if found.is_time:
         return "time"
     if found.kind in {"integer", "number"}:
@@ -229,7 +209,7 @@ def _show_filter(query: ObjectSchema, declared: Filter, visit: Visit) -> ShownFi
     options = declared.options or [(option, option.replace("_", " ")) for option in found.options]
     if not options and found.kind == "boolean":
         options = [("true", "yes"), ("false", "no")]
-    kind: FilterKind = "select" if options else "search" if declared.name == "q" else "date" if found.is_time else "text"
+    kind: FilterKind = "select" if options else "search" if declared.name == "q" else "text"
     name = declared.parameter or declared.name
     return ShownFilter(
         name, declared.label or found.label, kind, visit.query(name), declared, options, int(found.get_limit("maxLength") or 0)

@@ -14,9 +14,6 @@ from rookery.console.schema_form.schemas import JsonObject, Schema, SchemaReader
 from rookery.kernel.http.operations import Operation, parse_signature
 from rookery.kernel.schema import SchemaGenerator
 
-_UNITS = {"_ms": "milliseconds", "_s": "seconds", "_hours": "hours", "_days": "days", "_bytes": "bytes"}
-_ABBREVIATIONS = {"Url": "URL", "Id": "id", "Ttl": "Time to live", "Ip list": "Allowed addresses"}
-
 
 @dataclass(frozen=True, slots=True)
 class SchemaField:
@@ -38,11 +35,7 @@ class SchemaField:
     @property
     def label(self) -> str:
         """The name as people read it."""
-        words, unit = next(
-            ((self.name.removesuffix(end), unit) for end, unit in _UNITS.items() if self.name.endswith(end)), (self.name, "")
-        )
-        label = words.rpartition(".")[2].replace("_", " ").capitalize()
-        return _ABBREVIATIONS.get(label, label) + (f" in {unit}" if unit else "")
+        return self.name.rpartition(".")[2].replace("_", " ").capitalize()
 
     @property
     def kind(self) -> str | None:

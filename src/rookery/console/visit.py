@@ -233,10 +233,6 @@ class Visit:
         """Return a parameter of the URL without surrounding space."""
         return self.request.query_params.get(name, default).strip() or default
 
-    def query_list(self, name: str) -> list[str]:
-        """Return all values of a parameter that are not empty."""
-        return [value.strip() for value in self.request.query_params.getlist(name) if value.strip()]
-
     def path(self, name: str) -> str:
         """Return a parameter of the path."""
         return cast("str", self.request.path_params[name])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from starlette.responses import Response
 
 from rookery.console.arguments import or_unset
-from rookery.console.operation_forms import ControlGroup, ControlHint, ResourceForm
+from rookery.console.operation_forms import ControlGroup, ControlHint, Options, ResourceForm
 from rookery.console.operation_lists import Column, Filter, ResourceList
 from rookery.console.visit import View, Visit
 from rookery_client.generated import models
@@ -21,7 +21,7 @@ def show_secret(visit: Visit, webhook: models.WebhookWithSecret) -> Response:
     return visit.render("webhooks/secret.html", webhook=webhook)
 
 
-async def load_events(visit: Visit) -> dict[str, list[tuple[str, str]]]:
+async def load_events(visit: Visit) -> Options:
     """Return the events that an endpoint can have, by the first part of their names."""
     types = [(event.name, event.description) async for event in await visit.client.webhooks.list_event_types(per_page=100)]
     groups = {"": [("*", "All events that are in the wildcard, also future ones.")]}
@@ -95,10 +95,11 @@ WEBHOOK_FORM = ResourceForm(
     create_label="Create endpoint",
     groups=(ControlGroup("", ("url", "description", "events", "include_content", "strict_order")),),
     hints={
-        "url": ControlHint(placeholder="https://example.com/rookery", help=""),
-        "events": ControlHint(load_options=load_events, kind="checks", help=""),
+        "url": ControlHint(label="URL", placeholder="https://example.com/rookery", help=""),
+        "events": ControlHint(load_options=load_events, kind="checks", is_folded=True, help=""),
         "include_content": ControlHint(label="Include contents of memories and generations", help=""),
-        "strict_order": ControlHint(label="Strict order: an event waits until those before it are delivered", help=""),
+        "strict_order": ControlHint(label="Strict order", help="An event waits until those before it are delivered."),
+        "concurrency": ControlHint(label="Deliveries at the same time", help=""),
     },
     hidden=frozenset({"enabled"}),
     show_created=show_secret,
