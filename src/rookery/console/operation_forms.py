@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, cast
+from urllib.parse import quote
 from zlib import crc32
 
 from starlette.responses import Response
@@ -22,7 +23,7 @@ from rookery.console.operation_schemas import ObjectSchema, SchemaField, get_val
 from rookery.console.visit import SubmittedForm, View, Visit, get_field_errors
 from rookery_client import ApiError
 
-ControlKind = Literal["text", "area", "url", "number", "select", "checkbox", "checks", "lines", "pairs", "json", "time", "expiry", "group"]
+ControlKind = Literal["text", "area", "url", "number", "select", "checkbox", "checks", "lines", "pairs", "json", "expiry", "rows", "group"]
 Options = Mapping[str, Sequence[tuple[str, str]]]
 """The choices of check boxes, value and description, by the title of their group."""
 
@@ -31,6 +32,9 @@ SHOWN_FIELD = "shown"
 
 MORE = "More settings"
 """The title of the group with the fields that a declaration does not name. It is folded."""
+
+UNLISTED, LISTED = "[*]", "[]"
+"""What a list that may be null has beside its items: it is null, or it is what is listed, even if that is nothing."""
 
 _LONG_TEXT = 1_000
 
@@ -44,6 +48,8 @@ class ControlHint:
         help: The text below the control. None: the description of the field.
         texts: The texts of options, where the values do not say enough.
         load_options: Returns the choices for check boxes. None: those of the field.
+        is_folded: Each group of choices is hidden until a person opens it.
+        read_line, write_line: Convert an item of a list from and to a line. None: the items are texts.
     """
 
     label: str = ""
@@ -53,6 +59,9 @@ class ControlHint:
     rows: int = 5
     texts: Mapping[str, str] = field(default_factory=dict[str, str])
     load_options: Callable[[Visit], Awaitable[Options]] | None = None
+    is_folded: bool = False
+    read_line: Callable[[str], object] | None = None
+    write_line: Callable[[Any], str] = str
 
 
 @dataclass(slots=True)
@@ -61,9 +70,10 @@ class Control:
     A control of a form.
 
     Attributes:
-        kind: A `group` has the controls of an object.
-        texts: What it shows, as a browser sends it.
-        is_open_list: Null and an empty list differ, and a box beside the lines stands for an empty list.
+        kind: A `group` has the controls of an object. `pairs` are lines with a name and a value, `rows` two fields for each of them.
+        texts: What it shows, as a browser sends it. A list has a text for each item.
+        others: The items that are no option.
+        is_open_list: Null and an empty list differ.
     """
 
     name: str
@@ -79,16 +89,28 @@ class Control:
 
     @property
     def text(self) -> str:
-        return self.texts[0] if self.texts else ""
+        return "\n".join(self.others) if self.kind == "lines" else self.texts[0] if self.texts else ""
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Its names and values, and two empty rows."""
+        return [*((name, value) for name, _, value in (line.rpartition(": ") for line in self.text.splitlines())), ("", ""), ("", "")]
 
     @property
     def others(self) -> list[str]:
-        """The chosen values that are no option."""
-        return [text for text in self.texts if all(text != value for options in self.options.values() for value, _ in options)]
+        values = {LISTED, UNLISTED, *(value for options in self.options.values() for value, _ in options)}
+        return [text for text in self.texts if text not in values]
 
     @property
     def is_open_list(self) -> bool:
         return self.kind == "lines" and self.source.is_nullable and not self.source.get_limit("minItems")
+
+    def read_texts(self, form: SubmittedForm) -> list[str]:
+        """Return its texts in a submitted form."""
+        texts = form.texts(self.name)
+        if self.kind == "rows":
+            return ["\n".join(f"{name}: {value}" for name, value in zip(texts[::2], texts[1::2], strict=False) if (name + value).strip())]
+        return [line.strip() for text in texts for line in text.splitlines() if line.strip()] if self.kind in _LISTS else texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +137,7 @@ class ResourceForm:
 
     Attributes:
         path: The path below `/console/` to which the id of a resource is added.
+        has_page: A resource has a page of its own. Otherwise its list is shown in place of it.
         list_path: The path of its list, if it is another one.
         parameter: The name of the path parameter with its id.
         client: The attribute of the client with its operations.
@@ -127,6 +150,7 @@ class ResourceForm:
     """
 
     path: str
+    has_page: bool = True
     list_path: str = ""
     parameter: str
     client: str
@@ -143,7 +167,6 @@ class ResourceForm:
     hidden: frozenset[str] = frozenset()
     error_names: Mapping[str, str] = field(default_factory=dict[str, str])
     show_created: Callable[[Visit, Any], Response] | None = None
-    id_field: str = "id"
 
     def views(self) -> tuple[View, ...]:
         """Return the views of the pages `new` and `edit`."""
@@ -160,7 +183,7 @@ class ResourceForm:
             made = await self._call(visit, self.create)(**self.read(visit.operations.get_body(self.create), form, is_new=True))
         except ApiError as error:
             return await self._show(visit, self.create, None, form, error)
-        return self.show_created(visit, made) if self.show_created else visit.redirect(f"{self.path}/{made.id}", "created")
+        return self.show_created(visit, made) if self.show_created else visit.redirect(self._get_page(made.id), "created")
 
     async def show_edit(self, visit: Visit) -> Response:
         return await self._show(visit, self.change, await self._call(visit, self.get)(visit.path(self.parameter)))
@@ -173,7 +196,7 @@ class ResourceForm:
                 await self._call(visit, self.change)(id_, **changes)
         except ApiError as error:
             return await self._show(visit, self.change, await self._call(visit, self.get)(id_), form, error)
-        return visit.redirect(f"{self.path}/{id_}", "saved")
+        return visit.redirect(self._get_page(id_), "saved")
 
     async def build(
         self, visit: Visit, operation: str, present: object, form: SubmittedForm | None = None, error: ApiError | None = None
@@ -194,16 +217,20 @@ class ResourceForm:
             self._build_control(body, each, present, is_new=is_new) for name, each in body.fields.items() if name not in self.hidden
         ]
         leaves = list(_iter_leaves(controls))
-        shown = {each.name: _digest(each.texts) for each in leaves} if form is None else _read_shown(form)
+        digests = {each.name: _digest(each.texts) for each in leaves} if form is None else _read_shown(form)
+        loaded = dict[object, Options]()
         for each in leaves:
-            each.options = await _load_options(visit, each)
-            if form is not None and (form.has(each.name) or each.name in shown):
-                each.texts = form.texts(each.name)
+            loader = each.hint.load_options
+            if loader is not None and loader not in loaded:
+                loaded[loader] = await loader(visit)
+            each.options = _list_options(each) if loader is None else loaded[loader]
+            if form is not None and (form.has(each.name) or each.name in digests):
+                each.texts = each.read_texts(form)
         refused = {} if error is None else get_field_errors(error)
         errors = _place_errors(
             {self.error_names.get(name, name): texts for name, texts in refused.items()}, {each.name for each in (*leaves, *controls)}
         )
-        return {"groups": self._group(controls, errors), "shown": json.dumps(shown), "errors": errors}
+        return {"groups": self._group(controls, errors), "shown": json.dumps(digests), "errors": errors}
 
     def read(self, body: ObjectSchema, form: SubmittedForm, *, is_new: bool) -> dict[str, object]:
         """
@@ -212,12 +239,12 @@ class ResourceForm:
         Raises:
             ApiError: A text is no value of its field.
         """
-        shown, values = _read_shown(form), dict[str, object]()
+        digests, values = _read_shown(form), dict[str, object]()
         for name, each in body.fields.items():
             control = self._build_control(body, each, None, is_new=is_new)
-            leaves = [leaf for leaf in _iter_leaves([control]) if form.has(leaf.name) or leaf.name in shown]
+            leaves = [leaf for leaf in _iter_leaves([control]) if form.has(leaf.name) or leaf.name in digests]
             must_send = is_new and each.is_required
-            is_changed = any(_digest(form.texts(leaf.name)) != shown.get(leaf.name) for leaf in leaves)
+            is_changed = any(_digest(leaf.read_texts(form)) != digests.get(leaf.name) for leaf in leaves)
             if name in self.hidden or not (must_send or is_changed):
                 continue
             if control.kind == "group":
@@ -232,10 +259,12 @@ class ResourceForm:
         self, visit: Visit, operation: str, present: object, form: SubmittedForm | None = None, error: ApiError | None = None
     ) -> Response:
         content = await self.build(visit, operation, present, form, error)
-        here = self.path if present is None else f"{self.path}/{get_value(present, self.id_field)}"
-        back = (self.list_path or self.path) if present is None else here
+        id_ = "" if present is None else str(get_value(present, "id"))
         status = error.status if error else 200
-        return visit.render("resource/form.html", status=status, form=self, here=here, back=back, is_new=present is None, **content)
+        return visit.render("resource/form.html", status=status, form=self, id=id_, back=self._get_page(id_), **content)
+
+    def _get_page(self, id_: str) -> str:
+        return f"{self.path}/{quote(id_, safe='')}" if id_ and self.has_page else self.list_path or self.path
 
     def _call(self, visit: Visit, operation: str) -> Callable[..., Awaitable[Any]]:
         return cast("Callable[..., Awaitable[Any]]", getattr(getattr(visit.client, self.client), operation))
@@ -272,6 +301,7 @@ class ResourceForm:
         return [replace(group, is_folded=group.is_folded and faulty.isdisjoint(group.names)) for group in groups if group.controls]
 
 
+_LISTS = frozenset({"checks", "lines"})
 _OMITTED = object()
 """The value of a field that is left out."""
 
@@ -290,8 +320,6 @@ def _choose_kind(each: SchemaField) -> ControlKind:
         return "select"
     if each.kind != "string":
         return "json"
-    if each.is_time:
-        return "time"
     return "area" if (each.get_limit("maxLength") or 0) > _LONG_TEXT and "url" not in each.name else "url" if each.name == "url" else "text"
 
 
@@ -300,9 +328,7 @@ def _iter_leaves(controls: Sequence[Control]) -> Iterator[Control]:
         yield from _iter_leaves(control.children) if control.kind == "group" else (control,)
 
 
-async def _load_options(visit: Visit, control: Control) -> Options:
-    if control.hint.load_options is not None:
-        return await control.hint.load_options(visit)
+def _list_options(control: Control) -> Options:
     if control.kind == "checks" and control.source.item is not None:
         return {"": [(str(option), "") for option in cast("list[object]", control.source.item["enum"])]}
     if control.kind != "select":
@@ -318,16 +344,12 @@ def _format(control: Control, value: object) -> list[str]:
     match control.kind:
         case "checkbox":
             return ["true"] if value is True else []
-        case "checks":
-            return [str(item) for item in cast("list[object]", value or [])]
-        case "lines":
-            lines = "\n".join(str(item) for item in cast("list[object]", value or []))
-            return [lines, "[]"] if value == [] and control.is_open_list else [lines]
-        case "pairs":
+        case "checks" | "lines":
+            items = [control.hint.write_line(item) for item in cast("list[object]", value or [])]
+            return [*items, UNLISTED if value is None else LISTED] if control.is_open_list else items
+        case "pairs" | "rows":
             pairs = cast("Mapping[str, object]", value or {})
             return ["\n".join(f"{name}: {_format_scalar(control, item)}" for name, item in pairs.items())]
-        case "time":
-            return [_format_time(value)]
         case "expiry":
             return ["at", _format_time(value)] if value else ["", ""]
         case "json":
@@ -355,18 +377,19 @@ def _format_scalar(control: Control, value: object) -> str:
 
 def _parse(control: Control, form: SubmittedForm, *, is_new: bool) -> object:
     """Return the value in a control, or `_OMITTED`."""
-    name, texts = control.name, form.texts(control.name)
+    name, texts = control.name, control.read_texts(form)
     text = texts[0].strip() if texts else ""
     empty = None if control.source.is_nullable and not is_new else _OMITTED if is_new else None
     match control.kind:
         case "checkbox":
             return (True if texts else _OMITTED) if "const" in control.source.rules else bool(texts)
-        case "checks":
-            return form.list(name) or (empty if control.source.is_nullable else [])
-        case "lines":
-            lines = [line.strip() for line in text.splitlines() if line.strip()] if text != "[]" else []
-            return lines if lines or not control.source.is_nullable or "[]" in texts else None
-        case "pairs":
+        case "checks" | "lines":
+            if UNLISTED in texts and control.is_open_list:
+                return None
+            lines = [line for line in texts if line != LISTED]
+            items = [control.hint.read_line(line) for line in lines] if control.hint.read_line else lines
+            return items if items or LISTED in texts or not control.source.is_nullable else empty
+        case "pairs" | "rows":
             return _parse_pairs(control, text)
         case "json" if text:
             return parse_json(name, text)

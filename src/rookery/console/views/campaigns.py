@@ -135,19 +135,29 @@ CAMPAIGN_FORM = ResourceForm(
     back="Campaigns",
     lead="Title and body may use attributes of the subscriber as variables.",
     create_label="Create draft",
-    groups=(ControlGroup("", ("name", "title", "body", "url", "audience", "channels", "rate_per_second")),),
+    groups=(
+        ControlGroup("", ("name",)),
+        ControlGroup("Message", ("title", "body", "url")),
+        ControlGroup("Recipients", ("audience", "channels")),
+    ),
     hints={
-        "name": ControlHint(help="For this list only."),
+        "name": ControlHint(help="Only you see it."),
         "title": ControlHint(help=""),
         "body": ControlHint(help="", rows=6),
-        "url": ControlHint(label="Link", kind="url", help="Opened by a click on the message."),
+        "url": ControlHint(label="Link", kind="url", help="The page that a click on the message opens."),
         "audience": ControlHint(help=""),
         "audience.all": ControlHint(label="All subscribers"),
         "audience.tags": ControlHint(help="Subscribers with one of these tags, one a line."),
         "audience.subscribers": ControlHint(help="Ids or external ids, one a line."),
         "channels": ControlHint(help="Without a choice, every channel of a subscriber gets the message."),
-        "rate_per_second": ControlHint(label="Messages per second", help=""),
-        "variables": ControlHint(help="One a line, as name: value. An attribute of the subscriber with the same name takes precedence."),
+        "rate_per_second": ControlHint(label="Messages per second", help="Empty: no limit."),
+        "ttl_s": ControlHint(label="Seconds until deliveries are given up", help="They count from the start of the campaign."),
+        "variables": ControlHint(
+            help="One a line, such as `sale: 20 %`. An attribute of the subscriber with the same name takes precedence."
+        ),
+        "schedule": ControlHint(help="The campaign stays a draft until you schedule it."),
+        "schedule.at": ControlHint(label="Time", help="Such as `2026-12-24T09:00`, in this time zone."),
+        "schedule.time_zone": ControlHint(help="Such as `Europe/Berlin`. Empty: UTC."),
     },
 )
 

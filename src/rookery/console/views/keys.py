@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 from starlette.responses import Response
 
 from rookery.access.scopes import PLATFORM, SCOPES, can_delegate
 from rookery.console.arguments import or_unset
 from rookery.console.formats import format_counted
-from rookery.console.operation_forms import ControlGroup, ControlHint, ResourceForm
+from rookery.console.operation_forms import ControlGroup, ControlHint, Options, ResourceForm
 from rookery.console.operation_lists import Column, Filter, ResourceList
 from rookery.console.visit import ListedPage, PageLinks, View, Visit
 from rookery_client.generated import models
@@ -17,6 +19,17 @@ from rookery_client.generated import models
 READ, WRITE, DELETE = "keys:read", "keys:write", "keys:delete"
 _DEFAULT_GRACE_HOURS = 24
 _SHOWN_CALLS = 15
+_MAX_OPTIONS = 50
+_AREAS = {
+    "brain": "Memories",
+    **dict.fromkeys(("mcp", "tools", "servers"), "Tools"),
+    **dict.fromkeys(("plans", "phases", "sessions", "templates"), "Plans and sessions"),
+    "notify": "Campaigns",
+    **dict.fromkeys(("content", "score"), "Content"),
+}
+"""The areas of scopes, by the first part of their names."""
+
+_OTHER_AREA = "Administration"
 
 Key = models.ApiKey | models.AgentKey
 
@@ -28,13 +41,41 @@ async def list_keys(visit: Visit) -> Response:
     return visit.render("keys/keys.html", status=listing.status, listing=listing, kind=kind)
 
 
-async def load_scopes(visit: Visit) -> dict[str, list[tuple[str, str]]]:
-    """Return the scopes that the key of the session may pass on, with their meaning."""
-    wide = [("*", "everything in the workspace"), ("*:read", "read everything")]
-    names = [
-        (name, meaning) for name, meaning in SCOPES.items() if not name.startswith(f"{PLATFORM}:")
-    ]  # only the command line grants those
-    return {"": [(scope, meaning) for scope, meaning in (*wide, *names) if can_delegate(visit.scopes, scope)]}
+async def load_scopes(visit: Visit) -> Options:
+    """Return the scopes that the key of the session may pass on, by area. Only the command line grants those of the platform."""
+    groups = {area: list[tuple[str, str]]() for area in ("Whole workspace", *dict.fromkeys(_AREAS.values()), _OTHER_AREA)}
+    wide = {"*": "everything in the workspace", "*:read": "read everything"}
+    for scope, meaning in (wide | dict(SCOPES)).items():
+        resource = re.split("[.:]", scope)[0]
+        if resource != PLATFORM and can_delegate(visit.scopes, scope):
+            groups["Whole workspace" if scope in wide else _AREAS.get(resource, _OTHER_AREA)].append((scope, meaning))
+    return {area: options for area, options in groups.items() if options}
+
+
+async def load_servers(visit: Visit) -> Options:
+    """Return the tool servers that the key of the session may use."""
+    servers = (await visit.client.tools.list_servers()).servers if visit.can("mcp:read") else []
+    return {"": [(server.id, server.name) for server in servers]}
+
+
+async def load_tools(visit: Visit) -> Options:
+    """Return the pattern of all tools of each server."""
+    return {"": [(f"{server}/*", f"all tools of {name}") for server, name in (await load_servers(visit))[""]]}
+
+
+async def load_orgs(visit: Visit) -> Options:
+    """Return the orgs that memories have."""
+    return {"": [(org.org, format_counted(org.count, "memory", "memories")) for org in await _list_orgs(visit) if org.org]}
+
+
+async def load_projects(visit: Visit) -> Options:
+    """Return the projects that memories have."""
+    names = {project.name: org.org for org in await _list_orgs(visit) for project in org.projects}
+    return {"": [(name, f"in {org}" if org else "") for name, org in names.items()][:_MAX_OPTIONS]}
+
+
+async def _list_orgs(visit: Visit) -> list[models.Org]:
+    return (await visit.client.memory.list_scopes()).scopes[:_MAX_OPTIONS] if visit.can("brain:read") else []
 
 
 def _declare_list(kind: str, operation: str, rights: str, empty: tuple[str, str]) -> ResourceList:
@@ -69,7 +110,7 @@ def _count_rights(scopes: Sequence[str]) -> str:
     return "everything" if "*" in scopes else format_counted(len(scopes), "scope")
 
 
-def _declare_form(kind: str, rights: str, *beside_name: str) -> ResourceForm:
+def _declare_form(kind: str, rights: str, agent_help: str, *beside_name: str) -> ResourceForm:
     name = f"{kind}_key"
     return ResourceForm(
         path=f"keys/{kind}",
@@ -89,10 +130,14 @@ def _declare_form(kind: str, rights: str, *beside_name: str) -> ResourceForm:
             ControlGroup("", beside_name, is_row=True),
             ControlGroup("", ("expires_at", "preset", rights)),
             ControlGroup(
-                "Restrictions", ("servers", "tools", "orgs", "projects", "tool_limits", "ip_list", "ip_restriction"), is_folded=True
+                "Restrictions", ("servers", "tools", "tool_limits", "orgs", "projects", "ip_list", "ip_restriction"), is_folded=True
             ),
         ),
-        hints=_HINTS | {rights: ControlHint(label="Scopes", kind="checks", load_options=load_scopes, help="")},
+        hints=_HINTS
+        | {
+            rights: ControlHint(label="Scopes", kind="checks", load_options=load_scopes, help=""),
+            "agent_id": ControlHint(label="Agent", help=agent_help),
+        },
         error_names={"ips": "ip_list"},
         show_created=lambda visit, key: _show_secret(visit, key, key.key if kind == "agent" else key.plaintext_key, kind),
     )
@@ -111,16 +156,25 @@ _HINTS = {
         },
     ),
     "rate_limit": ControlHint(label="Requests per minute", help=""),
-    "agent_id": ControlHint(label="Agent id"),
     "expires_at": ControlHint(label="Expires", kind="expiry", help=""),
     "preset": ControlHint(texts={"": "none"}, help="Its rights are added to the scopes below."),
-    "servers": ControlHint(help="Ids of tool servers, one a line."),
-    "tools": ControlHint(help="Patterns such as web/*, one a line."),
-    "orgs": ControlHint(help="Orgs whose memories the key can access, one a line."),
-    "projects": ControlHint(help="Projects whose memories the key can access, one a line."),
-    "tool_limits": ControlHint(help="Calls per minute, one pattern a line, such as web/*: 60."),
-    "ip_list": ControlHint(label="Allowed addresses", help="Addresses or networks such as 10.0.0.0/8, one a line."),
-    "ip_restriction": ControlHint(label="Only from these addresses"),
+    "servers": ControlHint(label="Tool servers", load_options=load_servers, help="Other ids of servers, one a line."),
+    "tools": ControlHint(load_options=load_tools, help="Other tools, one a line, such as `web/search` or `*/read_*`."),
+    "orgs": ControlHint(label="Orgs of memories", load_options=load_orgs, help="Other orgs, one a line."),
+    "projects": ControlHint(label="Projects of memories", load_options=load_projects, help="Other projects, one a line."),
+    "tool_limits": ControlHint(
+        label="Limits of tools",
+        kind="rows",
+        placeholder="web/*",
+        load_options=load_tools,
+        help="Calls per minute of a tool or a pattern. Save to get more rows.",
+    ),
+    "ip_list": ControlHint(label="Addresses", help="Addresses or networks, one a line, such as `10.0.0.0/8`."),
+    "ip_restriction": ControlHint(
+        label="Refuse other addresses",
+        texts={"": "if there is an address in the list", "true": "always", "false": "never"},
+        help="With an empty list, every request is refused.",
+    ),
 }
 KEY_LISTS = {
     "api": _declare_list("api", "list_api_keys", "scopes", ("No keys here", "An API key is for a program of your team.")),
@@ -132,8 +186,10 @@ KEY_LISTS = {
     ),
 }
 KEY_FORMS = {
-    "api": _declare_form("api", "scopes", "environment", "rate_limit_tier"),
-    "agent": _declare_form("agent", "permissions", "agent_id", "rate_limit"),
+    "api": _declare_form(
+        "api", "scopes", "The agent in whose name it acts. Empty: any agent.", "environment", "rate_limit_tier", "agent_id"
+    ),
+    "agent": _declare_form("agent", "permissions", "Empty: made from the name. It never changes.", "agent_id", "rate_limit"),
 }
 
 
@@ -191,21 +247,32 @@ async def _show_key(visit: Visit, kind: str) -> Response:
         key = await keys.get_api_key(key_id)
         granted = key.scopes
         calls = await keys.list_api_key_calls(key_id, page=page, per_page=_SHOWN_CALLS)
-    form = KEY_FORMS[kind]
-    content = await form.build(visit, form.change, key)
+    form, is_revoked = KEY_FORMS[kind], getattr(key, "revoked_at", None) is not None
     return visit.render(
         "keys/key.html",
+        status=200,
         key=key,
         granted=granted,
+        restrictions=describe_restrictions(key.model_dump()),
         calls=calls,
         links=PageLinks.of(visit, calls, _SHOWN_CALLS),
         kind=kind,
         grace=_DEFAULT_GRACE_HOURS,
-        is_revoked=getattr(key, "revoked_at", None) is not None,
-        groups=content["groups"],
-        shown=content["shown"],
-        errors={},
+        is_revoked=is_revoked,
+        **({} if is_revoked or not visit.can(WRITE) else await form.build(visit, form.change, key)),
     )
+
+
+def describe_restrictions(key: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Return the names and values of what restricts a key. A list of a restriction may be empty, which allows nothing."""
+    limits = cast("Mapping[str, int]", key.get("tool_limits") or {})
+    addresses = ["a list that your key may not read"] if key.get("ip_list") is None else key["ip_list"]
+    restricted = {
+        **{name.capitalize(): key.get(name) for name in ("servers", "tools", "orgs", "projects")},
+        "Limits of tools": [f"{pattern}: {count:,} a minute" for pattern, count in limits.items()] or None,
+        "Addresses": addresses if key.get("ip_restriction") else None,
+    }
+    return [(title, ", ".join(cast("list[str]", values)) or "none") for title, values in restricted.items() if values is not None]
 
 
 def _show_secret(visit: Visit, key: Key, secret: str, kind: str) -> Response:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+
 from starlette.responses import Response
 
+from rookery.console.arguments import parse_json
+from rookery.console.operation_forms import ControlGroup, ControlHint, ResourceForm
 from rookery.console.operation_lists import Column, Filter, ResourceList
 from rookery.console.views.campaigns import READ, WRITE
 from rookery.console.visit import View, Visit
@@ -41,6 +46,52 @@ SUBSCRIBER_LIST = ResourceList(
 )
 
 
+def write_channel(channel: Mapping[str, object]) -> str:
+    """Return a channel as a line. That of a browser, whose keys nobody types, is JSON."""
+    address = channel.get("url") or channel.get("address")
+    if address:
+        return f"{channel['type']}: {address}"
+    return json.dumps({name: channel[name] for name in ("type", "endpoint", "keys")})
+
+
+def read_channel(line: str) -> object:
+    """Return the channel in a line."""
+    if line.startswith("{"):
+        return parse_json("channels", line)
+    kind, _, address = line.partition(":")
+    return {"type": kind.strip(), "address" if kind.strip() == "email" else "url": address.strip()}
+
+
+SUBSCRIBER_FORM = ResourceForm(
+    path="subscribers",
+    has_page=False,
+    parameter="subscriber_id",
+    client="notifications",
+    scope=WRITE,
+    create="create_subscriber",
+    get="get_subscriber",
+    change="update_subscriber",
+    noun="subscriber",
+    back="Subscribers",
+    lead="",
+    create_label="Create subscriber",
+    groups=(ControlGroup("", ("external_id", "channels", "tags", "attributes", "locale")),),
+    hints={
+        "external_id": ControlHint(label="Id in your own system", help="Such as `customer-1001` or an e-mail address."),
+        "channels": ControlHint(
+            kind="lines",
+            read_line=read_channel,
+            write_line=write_channel,
+            help="One a line, such as `email: ada@example.com`, `webhook: https://example.com/hook` or `ntfy: https://ntfy.sh/topic`. "
+            "An address that is shown with *** can stay as it is.",
+        ),
+        "tags": ControlHint(help="Groups of subscribers, one a line, such as `beta`."),
+        "attributes": ControlHint(help="Values for placeholders in messages, one a line, such as `first_name: Ada`."),
+        "locale": ControlHint(label="Language", help="Such as `de` or `de-AT`."),
+    },
+)
+
+
 async def import_subscribers(visit: Visit) -> Response:
     """Import subscribers from CSV or JSON lines that were pasted, and show which lines have faults."""
     form = await visit.form()
@@ -73,6 +124,7 @@ async def delete_subscriber(visit: Visit) -> Response:
 
 VIEWS = (
     SUBSCRIBER_LIST.view(),
+    *SUBSCRIBER_FORM.views(),
     View("POST", "/subscribers", import_subscribers, WRITE),
     View("GET", "/subscribers/export", export_subscribers, WRITE),
     View("POST", "/subscribers/{subscriber_id}/delete", delete_subscriber, WRITE),
