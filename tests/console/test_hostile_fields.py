@@ -16,7 +16,7 @@ from itertools import cycle
 import pytest
 
 from rookery.console.operation_forms import SHOWN_FIELD, ResourceForm
-from rookery.console.operation_lists import ResourceList
+from rookery.console.operation_lists import OperationList
 from rookery.console.rendering import MAX_PAGE_BYTES
 from rookery.console.views import VIEWS
 from rookery.console.visit import View
@@ -59,7 +59,7 @@ def find_names(view: View) -> list[str]:
     if isinstance(owner, ResourceForm):
         return sorted({SHOWN_FIELD, *owner.hints, *(name for group in owner.groups for name in group.names)})
     lists = [owner, *vars(module).values()] if view.method == "GET" else []
-    filters = {each.parameter or each.name for found in lists if isinstance(found, ResourceList) for each in found.filters}
+    filters = {each.parameter or each.name for found in lists if isinstance(found, OperationList) for each in found.filters}
     source = inspect.getsource(module)
     return sorted({*filters, *_READS[view.method].findall(source), *(["page"] if view.method == "GET" else [])})
 

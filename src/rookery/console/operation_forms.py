@@ -34,7 +34,7 @@ MORE = "More settings"
 """The title of the group with the fields that a declaration does not name. It is folded."""
 
 UNLISTED, LISTED = "[*]", "[]"
-"""What a list that may be null has beside its items: it is null, or it is what is listed, even if that is nothing."""
+"""The choice beside the items of a list that may be null: null, or the listed items, which may be an empty list."""
 
 _LONG_TEXT = 1_000
 
@@ -42,7 +42,7 @@ _LONG_TEXT = 1_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlHint:
     """
-    What a form says about a field beyond its declaration.
+    The texts and the choices of a control that the declaration of its field does not have.
 
     Attributes:
         help: The text below the control. None: the description of the field.
@@ -171,8 +171,8 @@ class ResourceForm:
     def views(self) -> tuple[View, ...]:
         """Return the views of the pages `new` and `edit`."""
         new, edit = f"/{self.path}/new", f"/{self.path}/{{{self.parameter}}}/edit"
-        made = (View("GET", new, self.show_new, self.scope), View("POST", new, self.save_new, self.scope)) if self.create else ()
-        return (*made, View("GET", edit, self.show_edit, self.scope), View("POST", edit, self.save_changes, self.scope))
+        create = (View("GET", new, self.show_new, self.scope), View("POST", new, self.save_new, self.scope)) if self.create else ()
+        return (*create, View("GET", edit, self.show_edit, self.scope), View("POST", edit, self.save_changes, self.scope))
 
     async def show_new(self, visit: Visit) -> Response:
         return await self._show(visit, self.create, None)
@@ -180,10 +180,10 @@ class ResourceForm:
     async def save_new(self, visit: Visit) -> Response:
         form = await visit.form()
         try:
-            made = await self._call(visit, self.create)(**self.read(visit.operations.get_body(self.create), form, is_new=True))
+            created = await self._call(visit, self.create)(**self.read(visit.operations.get_body(self.create), form, is_new=True))
         except ApiError as error:
             return await self._show(visit, self.create, None, form, error)
-        return self.show_created(visit, made) if self.show_created else visit.redirect(self._get_page(made.id), "created")
+        return self.show_created(visit, created) if self.show_created else visit.redirect(self._get_page(created.id), "created")
 
     async def show_edit(self, visit: Visit) -> Response:
         return await self._show(visit, self.change, await self._call(visit, self.get)(visit.path(self.parameter)))
@@ -214,21 +214,21 @@ class ResourceForm:
         """
         body, is_new = visit.operations.get_body(operation), present is None
         controls = [
-            self._build_control(body, each, present, is_new=is_new) for name, each in body.fields.items() if name not in self.hidden
+            self._build_control(body, source, present, is_new=is_new) for name, source in body.fields.items() if name not in self.hidden
         ]
         leaves = list(_iter_leaves(controls))
-        digests = {each.name: _digest(each.texts) for each in leaves} if form is None else _read_shown(form)
+        digests = {leaf.name: _digest(leaf.texts) for leaf in leaves} if form is None else _read_shown(form)
         loaded = dict[object, Options]()
-        for each in leaves:
-            loader = each.hint.load_options
+        for leaf in leaves:
+            loader = leaf.hint.load_options
             if loader is not None and loader not in loaded:
                 loaded[loader] = await loader(visit)
-            each.options = _list_options(each) if loader is None else loaded[loader]
-            if form is not None and (form.has(each.name) or each.name in digests):
-                each.texts = each.read_texts(form)
+            leaf.options = _list_options(leaf) if loader is None else loaded[loader]
+            if form is not None and (form.has(leaf.name) or leaf.name in digests):
+                leaf.texts = leaf.read_texts(form)
         refused = {} if error is None else get_field_errors(error)
         errors = _place_errors(
-            {self.error_names.get(name, name): texts for name, texts in refused.items()}, {each.name for each in (*leaves, *controls)}
+            {self.error_names.get(name, name): texts for name, texts in refused.items()}, {control.name for control in (*leaves, *controls)}
         )
         return {"groups": self._group(controls, errors), "shown": json.dumps(digests), "errors": errors}
 
@@ -240,17 +240,17 @@ class ResourceForm:
             ApiError: A text is no value of its field.
         """
         digests, values = _read_shown(form), dict[str, object]()
-        for name, each in body.fields.items():
-            control = self._build_control(body, each, None, is_new=is_new)
+        for name, source in body.fields.items():
+            control = self._build_control(body, source, None, is_new=is_new)
             leaves = [leaf for leaf in _iter_leaves([control]) if form.has(leaf.name) or leaf.name in digests]
-            must_send = is_new and each.is_required
+            must_send = is_new and source.is_required
             is_changed = any(_digest(leaf.read_texts(form)) != digests.get(leaf.name) for leaf in leaves)
             if name in self.hidden or not (must_send or is_changed):
                 continue
             if control.kind == "group":
                 parts = {leaf.name.rpartition(".")[2]: _parse(leaf, form, is_new=True) for leaf in leaves}
-                given = {part: value for part, value in parts.items() if value is not _OMITTED}
-                values[name] = None if not given and each.is_nullable else given
+                filled = {part: value for part, value in parts.items() if value is not _OMITTED}
+                values[name] = None if not filled and source.is_nullable else filled
             elif (value := _parse(control, form, is_new=is_new and not must_send)) is not _OMITTED:
                 values[name] = value
         return values
@@ -269,31 +269,31 @@ class ResourceForm:
     def _call(self, visit: Visit, operation: str) -> Callable[..., Awaitable[Any]]:
         return cast("Callable[..., Awaitable[Any]]", getattr(getattr(visit.client, self.client), operation))
 
-    def _build_control(self, body: ObjectSchema, each: SchemaField, present: object, *, is_new: bool) -> Control:
-        hint = self.hints.get(each.name, ControlHint())
-        children = {} if hint.kind else body.list_children(each)
-        value = each.default if is_new and present is None else get_value(_dump(present), each.name)
-        kind: ControlKind = "group" if children else hint.kind or _choose_kind(each)
-        has_value = not is_new and not each.is_nullable and (bool(each.get_limit("minLength")) or kind == "number")
+    def _build_control(self, body: ObjectSchema, source: SchemaField, present: object, *, is_new: bool) -> Control:
+        hint = self.hints.get(source.name, ControlHint())
+        children = {} if hint.kind else body.list_children(source)
+        value = source.default if is_new and present is None else get_value(_dump(present), source.name)
+        kind: ControlKind = "group" if children else hint.kind or _choose_kind(source)
+        has_value = not is_new and not source.is_nullable and (bool(source.get_limit("minLength")) or kind == "number")
         control = Control(
-            name=each.name,
-            label=hint.label or each.label,
+            name=source.name,
+            label=hint.label or source.label,
             kind=kind,
-            help=each.description if hint.help is None else hint.help,
+            help=source.description if hint.help is None else hint.help,
             hint=hint,
-            source=each,
-            is_required=each.is_required or has_value,
+            source=source,
+            is_required=source.is_required or has_value,
         )
         control.children = [self._build_control(body, child, present, is_new=is_new) for child in children.values()]
-        for child in () if each.is_required else control.children:
+        for child in () if source.is_required else control.children:
             child.is_required = False
         control.texts = _format(control, value)
         return control
 
     def _group(self, controls: Sequence[Control], errors: Mapping[str, list[str]]) -> list[ControlGroup]:
         by_name = {control.name: control for control in controls}
-        named = {name for group in self.groups for name in group.names}
-        rest = ControlGroup(MORE, tuple(name for name in by_name if name not in named), is_folded=True)
+        grouped = {name for group in self.groups for name in group.names}
+        rest = ControlGroup(MORE, tuple(name for name in by_name if name not in grouped), is_folded=True)
         groups = [
             replace(group, controls=tuple(by_name[name] for name in group.names if name in by_name)) for group in (*self.groups, rest)
         ]
@@ -306,21 +306,23 @@ _OMITTED = object()
 """The value of a field that is left out."""
 
 
-def _choose_kind(each: SchemaField) -> ControlKind:
-    item = each.item
-    if each.kind == "array" and item is not None:
+def _choose_kind(source: SchemaField) -> ControlKind:
+    item = source.item
+    if source.kind == "array" and item is not None:
         return "checks" if item.get("enum") else "lines" if item.get("type") == "string" else "json"
-    if each.kind == "object" and item is not None and (item.get("type") in ("string", "integer") or "anyOf" in item):
+    if source.kind == "object" and item is not None and (item.get("type") in ("string", "integer") or "anyOf" in item):
         return "pairs"
-    if each.kind == "boolean":
-        return "select" if each.is_nullable and "const" not in each.rules else "checkbox"
-    if each.kind in ("integer", "number"):
+    if source.kind == "boolean":
+        return "select" if source.is_nullable and "const" not in source.rules else "checkbox"
+    if source.kind in ("integer", "number"):
         return "number"
-    if each.options:
+    if source.options:
         return "select"
-    if each.kind != "string":
+    if source.kind != "string":
         return "json"
-    return "area" if (each.get_limit("maxLength") or 0) > _LONG_TEXT and "url" not in each.name else "url" if each.name == "url" else "text"
+    if (source.get_limit("maxLength") or 0) > _LONG_TEXT and "url" not in source.name:
+        return "area"
+    return "url" if source.name == "url" else "text"
 
 
 def _iter_leaves(controls: Sequence[Control]) -> Iterator[Control]:
@@ -450,10 +452,10 @@ def _digest(texts: Sequence[str]) -> str:
 def _read_shown(form: SubmittedForm) -> dict[str, str]:
     """Return the digests of what the controls of a form showed; empty, if it was not made here."""
     try:
-        shown = json.loads(form.get(SHOWN_FIELD) or "{}")
+        digests = json.loads(form.get(SHOWN_FIELD) or "{}")
     except (ValueError, RecursionError):
         return {}
-    return {str(name): str(digest) for name, digest in cast("dict[object, object]", shown).items()} if isinstance(shown, dict) else {}
+    return {str(name): str(digest) for name, digest in cast("dict[object, object]", digests).items()} if isinstance(digests, dict) else {}
 
 
 def _place_errors(errors: Mapping[str, list[str]], names: set[str]) -> dict[str, list[str]]:

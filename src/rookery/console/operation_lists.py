@@ -94,7 +94,7 @@ class ShownFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class OperationPage:
     """
     A page of a list.
 
@@ -103,7 +103,7 @@ class Page:
         hidden: Further parameters of the page that its filters keep.
     """
 
-    declared: ResourceList
+    declared: OperationList
     path: str
     columns: Sequence[ShownColumn]
     filters: Sequence[ShownFilter]
@@ -115,11 +115,11 @@ class Page:
 
     @property
     def is_filtered(self) -> bool:
-        return any(each.text for each in self.filters)
+        return any(control.text for control in self.filters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceList:
+class OperationList:
     """
     A list of resources.
 
@@ -163,7 +163,7 @@ class ResourceList:
         page = await self.load(visit)
         return visit.render(self.template, status=page.status, listing=page)
 
-    async def load(self, visit: Visit, *ids: str, path: str = "", hidden: Mapping[str, str] | None = None) -> Page:
+    async def load(self, visit: Visit, *ids: str, path: str = "", hidden: Mapping[str, str] | None = None) -> OperationPage:
         """
         Return a page of the list.
 
@@ -173,44 +173,44 @@ class ResourceList:
         """
         query, item = visit.operations.get_query(self.operation), visit.operations.get_item(self.operation)
         columns = [_show_column(item, column) for column in self.columns]
-        filters = [_show_filter(query, each, visit) for each in self.filters]
+        filters = [_show_filter(query, declared, visit) for declared in self.filters]
         call = cast("Callable[..., Awaitable[ListedPage]]", getattr(getattr(visit.client, self.client), self.operation))
-        values = {each.declared.name: value for each in filters if (value := each.value) is not None}
+        values = {control.declared.name: value for control in filters if (value := control.value) is not None}
         place = path or self.path
         try:
-            found = await call(*ids, page=visit.page_number, per_page=PER_PAGE, **values)
+            listed = await call(*ids, page=visit.page_number, per_page=PER_PAGE, **values)
         except ApiError as error:
             if error.status not in {404, 422} or not values:
                 raise
             # A filter by something that does not exist is a 404 of the API.
             status = 200 if error.status == 404 else 422
-            return Page(self, place, columns, filters, [], None, error.message, status, hidden or {})
-        return Page(self, place, columns, filters, found.items, PageLinks.of(visit, found), hidden=hidden or {})
+            return OperationPage(self, place, columns, filters, [], None, error.message, status, hidden or {})
+        return OperationPage(self, place, columns, filters, listed.items, PageLinks.of(visit, listed), hidden=hidden or {})
 
 
 def _show_column(item: ObjectSchema, column: Column) -> ShownColumn:
-    found = item.find(column.name)
-    title = column.title or (found.label if found else column.name.capitalize())
-    return ShownColumn(column, title, column.kind or ("text" if found is None or column.show or column.macro else _choose_kind(found)))
+    source = item.find(column.name)
+    title = column.title or (source.label if source else column.name.capitalize())
+    return ShownColumn(column, title, column.kind or ("text" if source is None or column.show or column.macro else _choose_kind(source)))
 
 
-def _choose_kind(found: SchemaField) -> CellKind:
-    if found.is_time:
+def _choose_kind(source: SchemaField) -> CellKind:
+    if source.is_time:
         return "time"
-    if found.kind in {"integer", "number"}:
+    if source.kind in {"integer", "number"}:
         return "number"
-    if found.kind == "array":
+    if source.kind == "array":
         return "list"
-    return "state" if found.name.rpartition(".")[2] in _STATE_FIELDS else "text"
+    return "state" if source.name.rpartition(".")[2] in _STATE_FIELDS else "text"
 
 
 def _show_filter(query: ObjectSchema, declared: Filter, visit: Visit) -> ShownFilter:
-    found = query.fields[declared.name]
-    options = declared.options or [(option, option.replace("_", " ")) for option in found.options]
-    if not options and found.kind == "boolean":
+    source = query.fields[declared.name]
+    options = declared.options or [(option, option.replace("_", " ")) for option in source.options]
+    if not options and source.kind == "boolean":
         options = [("true", "yes"), ("false", "no")]
     kind: FilterKind = "select" if options else "search" if declared.name == "q" else "text"
     name = declared.parameter or declared.name
     return ShownFilter(
-        name, declared.label or found.label, kind, visit.query(name), declared, options, int(found.get_limit("maxLength") or 0)
+        name, declared.label or source.label, kind, visit.query(name), declared, options, int(source.get_limit("maxLength") or 0)
     )

@@ -74,15 +74,15 @@ class ObjectSchema:
         return self._read_fields(field.rules, f"{field.name}.") if field.kind == "object" else {}
 
     def find(self, path: str) -> SchemaField | None:
-        """Return the field at a dotted path; None if there is none."""
-        fields, found = self.fields, None
+        """Return the field at a dotted path; None if it does not exist."""
+        fields, child = self.fields, None
         names = path.split(".")
         for index in range(len(names)):
-            found = fields.get(".".join(names[: index + 1]))
-            if found is None:
+            child = fields.get(".".join(names[: index + 1]))
+            if child is None:
                 return None
-            fields = self.list_children(found)
-        return found
+            fields = self.list_children(child)
+        return child
 
     def _read_fields(self, rules: Schema, prefix: str) -> dict[str, SchemaField]:
         required = as_list(rules.get("required"))
@@ -91,13 +91,13 @@ class ObjectSchema:
 
     def _read_field(self, name: str, rules: Schema, *, is_required: bool) -> SchemaField:
         branches = self._reader.list_branches(rules)
-        shown = {**rules, **branches[0]} if len(branches) == 1 else rules
-        patterns = shown.get("patternProperties")
-        values = next(iter(patterns.values())) if is_object(patterns) and patterns else shown.get("additionalProperties")
-        item = shown.get("items") if get_type(shown) == "array" else values
-        description = str(rules.get("description") or shown.get("description") or "")
+        flat = {**rules, **branches[0]} if len(branches) == 1 else rules
+        patterns = flat.get("patternProperties")
+        values = next(iter(patterns.values())) if is_object(patterns) and patterns else flat.get("additionalProperties")
+        item = flat.get("items") if get_type(flat) == "array" else values
+        description = str(rules.get("description") or flat.get("description") or "")
         return SchemaField(
-            name, shown, self._reader.flatten(item) if is_object(item) else None, description, is_required, self._reader.is_nullable(rules)
+            name, flat, self._reader.flatten(item) if is_object(item) else None, description, is_required, self._reader.is_nullable(rules)
         )
 
 
@@ -117,8 +117,8 @@ class OperationSchemas:
 
     def get_item(self, operation: str) -> ObjectSchema:
         """Return the schema of the items of a list, or of the response of another operation."""
-        found = self._operations[operation]
-        return _read_model(cast("type[BaseModel]", found.item_model or found.response_model), "serialization")
+        declared = self._operations[operation]
+        return _read_model(cast("type[BaseModel]", declared.item_model or declared.response_model), "serialization")
 
 
 @cache

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from starlette.responses import Response
 
 from rookery.console.operation_forms import ControlGroup, ControlHint, ResourceForm
-from rookery.console.operation_lists import Column, Filter, ResourceList
+from rookery.console.operation_lists import Column, Filter, OperationList
 from rookery.console.visit import Notice, View, Visit
 from rookery_client import AsyncRookery
 from rookery_client.calls import UNSET
@@ -78,7 +78,7 @@ ACTIONS: Mapping[str, ActionButton] = {
 }
 
 
-CAMPAIGN_LIST = ResourceList(
+CAMPAIGN_LIST = OperationList(
     path="campaigns",
     client="notifications",
     operation="list_campaigns",
@@ -103,7 +103,7 @@ CAMPAIGN_LIST = ResourceList(
     new=("campaigns/new", WRITE, "New campaign"),
     tabs="campaigns/tabs.html",
 )
-NOTIFICATION_LIST = ResourceList(
+NOTIFICATION_LIST = OperationList(
     path="campaigns",
     client="notifications",
     operation="list_notifications",

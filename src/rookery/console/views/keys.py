@@ -12,7 +12,7 @@ from rookery.access.scopes import PLATFORM, SCOPES, can_delegate
 from rookery.console.arguments import or_unset
 from rookery.console.formats import format_counted
 from rookery.console.operation_forms import ControlGroup, ControlHint, Options, ResourceForm
-from rookery.console.operation_lists import Column, Filter, ResourceList
+from rookery.console.operation_lists import Column, Filter, OperationList
 from rookery.console.visit import ListedPage, PageLinks, View, Visit
 from rookery_client.generated import models
 
@@ -78,8 +78,8 @@ async def _list_orgs(visit: Visit) -> list[models.Org]:
     return (await visit.client.memory.list_scopes()).scopes[:_MAX_OPTIONS] if visit.can("brain:read") else []
 
 
-def _declare_list(kind: str, operation: str, rights: str, empty: tuple[str, str]) -> ResourceList:
-    return ResourceList(
+def _declare_list(kind: str, operation: str, rights: str, empty: tuple[str, str]) -> OperationList:
+    return OperationList(
         path="keys",
         client="keys",
         operation=operation,

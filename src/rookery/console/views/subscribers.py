@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from rookery.console.arguments import parse_json
 from rookery.console.operation_forms import ControlGroup, ControlHint, ResourceForm
-from rookery.console.operation_lists import Column, Filter, ResourceList
+from rookery.console.operation_lists import Column, Filter, OperationList
 from rookery.console.views.campaigns import READ, WRITE
 from rookery.console.visit import View, Visit
 from rookery_client import ApiError
@@ -17,7 +17,7 @@ from rookery_client import ApiError
 _EXPORT_TYPES = {"jsonl": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
 
 
-SUBSCRIBER_LIST = ResourceList(
+SUBSCRIBER_LIST = OperationList(
     path="subscribers",
     client="notifications",
     operation="list_subscribers",

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from rookery.console.arguments import or_unset
 from rookery.console.operation_forms import ControlGroup, ControlHint, Options, ResourceForm
-from rookery.console.operation_lists import Column, Filter, ResourceList
+from rookery.console.operation_lists import Column, Filter, OperationList
 from rookery.console.visit import View, Visit
 from rookery_client.generated import models
 
@@ -28,7 +28,7 @@ async def load_events(visit: Visit) -> Options:
     return groups | {group.capitalize(): events for group, events in group_events(types).items()}
 
 
-WEBHOOK_LIST = ResourceList(
+WEBHOOK_LIST = OperationList(
     path="webhooks",
     client="webhooks",
     operation="list_webhooks",
@@ -58,7 +58,7 @@ WEBHOOK_LIST = ResourceList(
     empty_label="Add an endpoint",
     new=("webhooks/new", WRITE, "New endpoint"),
 )
-DELIVERY_LIST = ResourceList(
+DELIVERY_LIST = OperationList(
     path="webhooks",
     client="webhooks",
     operation="list_deliveries",
